@@ -1,0 +1,1 @@
+"""Measure and verify LayerNorm implementations. It imports ``implementations``, never back."""

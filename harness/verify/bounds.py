@@ -1,0 +1,249 @@
+"""How far from exact a correct implementation may be: a-priori bounds, element by element.
+
+Notation, per row: mean m, biased variance s2, unit roundoff u of the dtype in which statistics
+are formed, chain length f (how many roundings an addend of a sum can meet),
+``K = sqrt((m^2 + s2)/(s2 + eps))`` (the condition number, kept finite for constant rows by eps)
+and ``rho = sqrt(s2/(s2 + eps))``. t bounds the relative error of s2 + eps:
+
+    class       t                                                  source
+    recentred   (f+4) u rho^2                                      ours: the residual mean is removed
+    two_pass    (f+4) u rho^2 + ((f+2) u K)^2                      Chan, Golub, LeVeque 1983, table 1
+    welford     (f+4) u (rho^2 + K rho) + ((f+2) u K)^2            the same; Barlow 1991
+    one_pass    2 (f+2) u K^2                                      the same
+    shifted     2 (f+2) u (rho^2 + (m - pivot)^2/(s2 + eps))       the same, shifted data
+
+From t follows the error of rstd, ``1/sqrt(1-t) - 1``; at t >= 1 the algorithm promises nothing
+and the bound is infinite (vacuous). To it come the error of a mean kept in one word, (f+2) u K,
+and one rounding for each remaining operation and for the result. These are bounds, not
+estimates: correct code cannot exceed them, whatever the data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log2, sqrt
+
+import torch
+from torch import Tensor
+
+from harness.records import Case, Direction, Mode
+from harness.verify.oracle import ExactRows
+from implementations.contract import Algorithm, Implementation, Reduction
+
+__all__ = ["ColumnBound", "Guarantee", "guarantee_of", "spacing", "unit_roundoff"]
+
+COMPILED_LANES = 4  # torch.compile keeps one running sum a lane; float64 in AVX2 has the fewest
+_SLACK = 1 + 2.0**-10  # the exact value decides the spacing, the computed one may lie next door
+_DTYPES = {  # significand bits, smallest normal exponent
+    torch.float16: (11, -14),
+    torch.bfloat16: (8, -126),
+    torch.float32: (24, -126),
+    torch.float64: (53, -1022),
+}
+
+
+def unit_roundoff(dtype: torch.dtype) -> float:
+    """Half the spacing of ``dtype`` just above 1."""
+    return 2.0 ** -_DTYPES[dtype][0]
+
+
+def spacing(dtype: torch.dtype, value: Tensor) -> Tensor:
+    """Spacing of ``dtype`` at abs(value), a float64 tensor (one ulp); the least one at 0."""
+    bits, smallest = _DTYPES[dtype]
+    exponent = torch.frexp(value.abs())[1] - 1
+    exponent = torch.where(value == 0, torch.full_like(exponent, smallest), exponent)
+    return torch.ldexp(torch.ones_like(value), exponent.clamp(min=smallest) - (bits - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnBound:
+    """A block of rows' share in the bounds of dweight and dbias; (1, hidden) each."""
+
+    dweight: Tensor
+    dbias: Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guarantee:
+    """What an implementation may get wrong, from its algorithm and the shape of its sums."""
+
+    algorithm: Algorithm
+    reduction: Reduction
+    """Of the sums over a row in the forward."""
+    backward_reduction: Reduction
+    """Of the sums over a row in the backward."""
+    column_reduction: Reduction
+    """Of the sums over all rows."""
+    lanes: int
+    """Running sums of a BLOCKS reduction."""
+    accumulate_dtype: torch.dtype
+    """In which mean and variance are formed."""
+
+    def chain(self, count: int, reduction: Reduction) -> float:
+        """Roundings an addend can meet in a sum of ``count``: f.
+
+        Trees: 8 + log2(N), where 8 allows for the leaves that real trees sum one by one.
+        """
+        if reduction is Reduction.SEQUENTIAL:
+            return count + 8
+        if reduction is Reduction.BLOCKS:
+            return count / self.lanes + log2(self.lanes) + 8
+        return 8 + log2(max(count, 2))
+
+    def condition_limit(self, hidden: int) -> float:
+        """Condition number from which on nothing is promised, eps aside: where t reaches 1."""
+        u, f = unit_roundoff(self.accumulate_dtype), self.chain(hidden, self.reduction)
+        if self.algorithm is Algorithm.ONE_PASS:
+            return 1 / sqrt(2 * (f + 2) * u)
+        if self.algorithm is Algorithm.TWO_PASS:
+            return 1 / ((f + 2) * u)
+        if self.algorithm is Algorithm.WELFORD:
+            return min(1 / ((f + 2) * u), 1 / ((f + 4) * u))
+        return float("inf")
+
+    def y(
+        self, exact: ExactRows, weight: Tensor, bias: Tensor, eps: float, dtype: torch.dtype
+    ) -> Tensor:
+        """Bound of abs(y - exact y), (rows, hidden) float64; infinite where nothing is promised."""
+        u = unit_roundoff(self.accumulate_dtype)
+        f = self.chain(exact.y[0].shape[1], self.reduction)
+        size, rho = _sizes(exact, eps)
+        rstd_error = self._rstd_error(size, rho, f)
+        mean_error = (f + 2) * (rho if self._mean_is_exact else size)
+        part = weight.abs() * exact.normalised[0].abs()
+        per_operation = (
+            weight.abs() * mean_error * (1 + rstd_error)
+            + 4 * part * (1 + rstd_error)
+            + 2 * exact.y[0].abs()
+            + 2 * bias.abs()
+        )
+        bound = _rounding(dtype, exact.y[0]) + u * per_operation + part * rstd_error
+        return _vacuous_where_unbounded(bound, rstd_error)
+
+    def dx(
+        self, exact: ExactRows, weight: Tensor, dy: Tensor, eps: float, dtype: torch.dtype
+    ) -> Tensor:
+        """Bound of abs(dx - exact dx), (rows, hidden) float64."""
+        if exact.dx is None:
+            raise ValueError("a forward case has no dx")
+        u = unit_roundoff(self.accumulate_dtype)
+        f = self.chain(dy.shape[1], self.backward_reduction)
+        rstd_error, normalised_error = self._backward_errors(exact, eps)
+        normalised = exact.normalised[0].abs()
+        signed = dy * weight
+        scaled = signed.abs()
+        plain = signed.mean(-1, keepdim=True).abs()
+        across = (signed * exact.normalised[0]).mean(-1, keepdim=True).abs()
+        inner = (
+            4 * u * (scaled + plain + normalised * across)
+            + (f + 2) * u * scaled.mean(-1, keepdim=True)
+            + (normalised + normalised_error)
+            * (
+                (f + 3) * u * (scaled * normalised).mean(-1, keepdim=True)
+                + (scaled * normalised_error).mean(-1, keepdim=True)
+            )
+            + across * normalised_error
+        )
+        bound = (
+            exact.rstd * (1 + rstd_error) * inner
+            + rstd_error * exact.dx[0].abs()
+            + _rounding(dtype, exact.dx[0])
+        )
+        return _vacuous_where_unbounded(bound, rstd_error)
+
+    def columns(self, exact: ExactRows, dy: Tensor, eps: float, rows: int) -> ColumnBound:
+        """Share of one block in the bounds of dweight and dbias, summed over ``rows`` rows."""
+        u = unit_roundoff(self.accumulate_dtype)
+        f = self.chain(rows, self.column_reduction)
+        rstd_error, normalised_error = self._backward_errors(exact, eps)
+        size = dy.abs()
+        terms = (
+            (f + 2) * u * size * (exact.normalised[0].abs() + normalised_error)
+            + size * normalised_error
+        )
+        terms = _vacuous_where_unbounded(terms, rstd_error)
+        return ColumnBound(
+            dweight=terms.sum(0, keepdim=True), dbias=(f + 1) * u * size.sum(0, keepdim=True)
+        )
+
+    @staticmethod
+    def column(share: Tensor, exact: Tensor, dtype: torch.dtype) -> Tensor:
+        """Bound of dweight or dbias from the sum of the blocks' shares; (1, hidden)."""
+        return share + _rounding(dtype, exact)
+
+    @property
+    def _mean_is_exact(self) -> bool:
+        """Whether the deviations are free of the error of a mean kept in one word."""
+        return self.algorithm in {Algorithm.RECENTRED, Algorithm.SHIFTED}
+
+    def _backward_errors(self, exact: ExactRows, eps: float) -> tuple[Tensor, Tensor]:
+        """Bounds of the relative error of rstd and of the error of the normalised value."""
+        u = unit_roundoff(self.accumulate_dtype)
+        f = self.chain(exact.y[0].shape[1], self.reduction)
+        size, rho = _sizes(exact, eps)
+        rstd_error = self._rstd_error(size, rho, f) + 5 * u  # 4 operations and storing it
+        mean_error = (f + 6) * u * (rho if self._mean_is_exact else size) * (1 + rstd_error)
+        return rstd_error, mean_error + exact.normalised[0].abs() * (4 * u + rstd_error)
+
+    def _rstd_error(self, size: Tensor, rho: Tensor, f: float) -> Tensor:
+        """Bound of the relative error of rstd, (rows, 1); infinite where t >= 1."""
+        u = unit_roundoff(self.accumulate_dtype)
+        if self.algorithm is Algorithm.ONE_PASS:
+            t = 2 * (f + 2) * u * size**2
+        elif self.algorithm is Algorithm.SHIFTED:
+            # (m - pivot)^2 is not known here; a pivot from the row is within sqrt(N) deviations
+            t = 2 * (f + 2) * u * rho**2 * (1 + size.new_tensor(float(2 ** (f - 8))))
+        else:
+            t = (f + 4) * u * rho**2
+            if self.algorithm is Algorithm.WELFORD:
+                t = t + (f + 4) * u * size * rho
+            if self.algorithm is not Algorithm.RECENTRED:
+                t = t + ((f + 2) * u * size) ** 2
+        bounded = t < 1  # False for NaN too
+        error = 1 / torch.sqrt(1 - torch.where(bounded, t, torch.zeros_like(t))) - 1
+        return torch.where(bounded, error, torch.full_like(t, float("inf")))
+
+
+def guarantee_of(implementation: Implementation, case: Case) -> Guarantee:
+    """Return what ``implementation`` promises for ``case``.
+
+    torch.compile replaces trees over a row by running sums in the lanes of a vector, and trees
+    over all rows by one running sum; the declared dtype of the statistics still bounds it.
+    """
+    dtype: torch.dtype = getattr(torch, case.dtype)
+    wide = torch.promote_types(dtype, torch.float32)
+    compiled = case.mode is Mode.COMPILED and implementation.reduction is Reduction.TREE
+    if compiled:
+        forward = backward = Reduction.BLOCKS
+    else:
+        forward = implementation.reduction
+        backward = implementation.backward_reduction or forward
+    return Guarantee(
+        algorithm=implementation.algorithm,
+        reduction=forward,
+        backward_reduction=backward,
+        column_reduction=Reduction.SEQUENTIAL if compiled else implementation.column_reduction,
+        lanes=COMPILED_LANES if compiled else implementation.lanes,
+        accumulate_dtype=dtype if implementation.statistics_in_input_dtype else wide,
+    )
+
+
+def has_gradients(case: Case) -> bool:
+    """Whether the case has a backward pass."""
+    return case.direction is not Direction.FORWARD
+
+
+def _sizes(exact: ExactRows, eps: float) -> tuple[Tensor, Tensor]:
+    """K and rho of each row, (rows, 1); 0/0 for constant rows of zeros without eps is NaN."""
+    size = torch.sqrt((exact.mean.square() + exact.variance) / (exact.variance + eps))
+    rho = torch.sqrt(exact.variance / (exact.variance + eps))
+    return size, rho
+
+
+def _rounding(dtype: torch.dtype, exact: Tensor) -> Tensor:
+    """Half an ulp: the result is rounded once, whatever else is right."""
+    return 0.5 * spacing(dtype, exact) * _SLACK
+
+
+def _vacuous_where_unbounded(bound: Tensor, rstd_error: Tensor) -> Tensor:
+    return torch.where(torch.isfinite(rstd_error), bound, torch.full_like(bound, float("inf")))

@@ -1,0 +1,227 @@
+"""Measure computed outputs against the exact ones, block by block, and against their bounds.
+
+Errors are counted in ulp at the scale ``s`` of the row or column rather than of the element:
+near zero a perfect kernel has an unbounded error in ulp of the element itself.
+
+    y        s = max(abs(y), abs(weight) rho, abs(bias))
+    dx       s = max(abs(dx), rstd rms(dy weight))
+    dweight  s = max(abs(dweight), norm of the summands dy xhat)
+    dbias    s = max(abs(dbias), norm of the summands dy)
+
+Every comparison is written so that NaN fails it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from harness.inputs import Inputs
+from harness.records import Case, Errors, OutputErrors
+from harness.verify import double_double as dd
+from harness.verify.bounds import Guarantee, has_gradients, spacing
+from harness.verify.double_double import Pair
+from harness.verify.oracle import ExactRows, Reference, wide_parameter, wide_rows
+
+__all__ = ["Outputs", "measure_errors"]
+
+_P99_SAMPLES = 1 << 22  # the percentile is over at most so many evenly spaced elements
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """What an implementation returned for a case."""
+
+    y: Tensor
+    """Of x's shape."""
+    dx: Tensor | None = None
+    """Of x's shape; None in a forward case."""
+    dweight: Tensor | None = None
+    """Of the normalized shape; None where there is no weight."""
+    dbias: Tensor | None = None
+    """Of the normalized shape; None where there is no bias."""
+
+
+def measure_errors(
+    outputs: Outputs, inputs: Inputs, case: Case, guarantee: Guarantee, reference: Reference
+) -> Errors:
+    """Compare every output with its exact value and with the bound of ``guarantee``."""
+    weight = wide_parameter(inputs.weight, 1.0, case)
+    bias = wide_parameter(inputs.bias, 0.0, case)
+    y, dx, statistics = _Tally("y", outputs.y), None, _Statistics()
+    columns = _Columns(case, guarantee) if has_gradients(case) else None
+    if outputs.dx is not None:
+        dx = _Tally("dx", outputs.dx)
+    for exact in reference:
+        computed = wide_rows(outputs.y, case, exact.start, exact.stop)
+        rho = torch.sqrt(exact.variance / (exact.variance + case.eps))
+        scale = torch.maximum(exact.y[0].abs(), torch.maximum(weight.abs() * rho, bias.abs()))
+        bound = guarantee.y(exact, weight, bias, case.eps, outputs.y.dtype)
+        error = y.add(computed, exact.y, scale, bound)
+        statistics.add(exact, rho, computed - exact.y[0], weight, error)
+        if inputs.dy is None or columns is None:
+            continue
+        dy = wide_rows(inputs.dy, case, exact.start, exact.stop)
+        columns.add(exact, dy)
+        if dx is not None and outputs.dx is not None and exact.dx is not None:
+            computed = wide_rows(outputs.dx, case, exact.start, exact.stop)
+            rms = (dy * weight).square().mean(-1, keepdim=True).sqrt()
+            scale = torch.maximum(exact.dx[0].abs(), exact.rstd * rms)
+            dx_bound = guarantee.dx(exact, weight, dy, case.eps, outputs.dx.dtype)
+            dx.add(computed, exact.dx, scale, dx_bound)
+    tallies = [y, *([dx] if dx else []), *(columns.tallies(outputs) if columns else [])]
+    return Errors(
+        outputs=tuple(each.result() for each in tallies),
+        condition_max_ratio=statistics.condition_max,
+        rho_min_ratio=statistics.rho_min,
+        mean_error_ratio=statistics.mean_error,
+        rstd_error_ratio=statistics.rstd_error,
+        algorithm=guarantee.algorithm,
+        reduction=guarantee.reduction,
+        accumulate_dtype=str(guarantee.accumulate_dtype).removeprefix("torch."),
+        oracle=reference.name,
+    )
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Error figures of one output, gathered over blocks of rows."""
+
+    output: str
+    computed_tensor: Tensor
+    elements: int = 0
+    nonfinite: int = 0
+    vacuous: int = 0
+    raw_max: float = 0.0
+    abs_max: float = 0.0
+    normwise: float = 0.0
+    scaled_max: float = 0.0
+    scaled_sum: float = 0.0
+    ratio: float | None = None
+    samples: list[Tensor] = field(default_factory=list)
+
+    def add(self, computed: Tensor, exact: Pair, scale: Tensor, bound: Tensor) -> Tensor:
+        """Add rows of float64 (rows, hidden); return their absolute errors."""
+        if not computed.numel():
+            return computed
+        dtype = self.computed_tensor.dtype
+        high, low = exact
+        error = ((computed - high) - low).abs()
+        # where the exact value is not finite (NaN or infinite inputs) only the kind must agree
+        agrees = torch.isfinite(computed) == torch.isfinite(high)
+        error = torch.where(torch.isfinite(error), error, torch.full_like(error, float("inf")))
+        error = torch.where(agrees & ~torch.isfinite(high), torch.zeros_like(error), error)
+        scaled = error / spacing(dtype, scale)
+        self.elements += error.numel()
+        self.nonfinite += int((~torch.isfinite(computed) & torch.isfinite(high)).sum())
+        self.abs_max = max(self.abs_max, float(error.amax()))
+        self.raw_max = max(self.raw_max, float((error / spacing(dtype, high)).amax()))
+        self.scaled_max = max(self.scaled_max, float(scaled.amax()))
+        self.scaled_sum += float(scaled.sum())
+        stride = -(-self.computed_tensor.numel() // _P99_SAMPLES)
+        self.samples.append(scaled.flatten()[::stride].float())
+        norm, size = error.square().sum(-1).sqrt(), high.square().sum(-1).sqrt()
+        worst = torch.where(norm > 0, norm / size, torch.zeros_like(norm))
+        self.normwise = max(self.normwise, float(worst.amax()))
+        bounded = torch.isfinite(bound)
+        self.vacuous += int((~bounded & torch.isfinite(high)).sum())
+        if bool(bounded.any()):
+            ratio = float(torch.where(bounded, error / bound, torch.zeros_like(error)).amax())
+            self.ratio = max(self.ratio or 0.0, ratio)
+        return error
+
+    def result(self) -> OutputErrors:
+        samples = torch.cat(self.samples) if self.samples else torch.zeros(1)
+        rank = max(1, round(0.99 * samples.numel()))
+        return OutputErrors(
+            output=self.output,
+            elements=self.elements,
+            unexpected_nonfinite=self.nonfinite,
+            scaled_max_ulp=self.scaled_max,
+            scaled_p99_ulp=float(samples.kthvalue(rank).values),
+            scaled_mean_ulp=None if self.nonfinite else self.scaled_sum / max(self.elements, 1),
+            raw_max_ulp=self.raw_max,
+            max_abs=self.abs_max,
+            normwise_ratio=self.normwise,
+            bound_ratio=self.ratio,
+            vacuous_elements=self.vacuous,
+        )
+
+
+@dataclass(slots=True)
+class _Statistics:
+    """Condition of the rows, and the errors of mean and rstd that y implies.
+
+    With computed mean m' and rstd r', y' - y = weight (xhat (r'/r - 1) - (m' - m) r'), up to
+    rounding: two unknowns a row, found by least squares over its elements.
+    """
+
+    condition_max: float = 1.0
+    rho_min: float = 1.0
+    mean_error: float | None = None
+    rstd_error: float | None = None
+
+    def add(
+        self, exact: ExactRows, rho: Tensor, difference: Tensor, weight: Tensor, error: Tensor
+    ) -> None:
+        if not difference.numel():
+            return
+        variance = exact.variance
+        condition = torch.where(
+            variance > 0,
+            torch.sqrt(1 + exact.mean.square() / variance),
+            torch.where(exact.mean == 0, 1.0, float("inf")),
+        )
+        self.condition_max = max(self.condition_max, float(condition.amax()))
+        self.rho_min = min(self.rho_min, float(rho.amin()))
+        slope, shift = weight * exact.normalised[0], weight.expand_as(difference)
+        aa, bb = slope.square().sum(-1), shift.square().sum(-1)
+        ab = (slope * shift).sum(-1)
+        ea, eb = (difference * slope).sum(-1), (difference * shift).sum(-1)
+        determinant = aa * bb - ab.square()
+        # rows of one element, or constant ones, determine neither
+        usable = (determinant > 1e-6 * aa * bb) & torch.isfinite(error).all(-1)
+        if not bool(usable.any()):
+            return
+        rstd_error = ((ea * bb - eb * ab) / determinant)[usable]
+        mean_error = ((eb * aa - ea * ab) / determinant)[usable] / (1 + rstd_error)
+        in_deviations = (mean_error / rho.squeeze(-1)[usable]).abs()
+        self.rstd_error = max(self.rstd_error or 0.0, float(rstd_error.abs().amax()))
+        self.mean_error = max(self.mean_error or 0.0, float(in_deviations.amax()))
+
+
+class _Columns:
+    """Exact dweight and dbias, their scales and bounds, summed over blocks of rows."""
+
+    def __init__(self, case: Case, guarantee: Guarantee) -> None:
+        zero = torch.zeros((1, case.hidden), dtype=torch.float64)
+        self._case, self._guarantee = case, guarantee
+        self._sums: dict[str, Pair] = {name: (zero, zero) for name in ("dweight", "dbias")}
+        self._squares = dict.fromkeys(self._sums, zero)
+        self._bounds = dict.fromkeys(self._sums, zero)
+
+    def add(self, exact: ExactRows, dy: Tensor) -> None:
+        share = self._guarantee.columns(exact, dy, self._case.eps, self._case.rows)
+        terms = {"dweight": dy * exact.normalised[0], "dbias": dy}
+        for name, total in (("dweight", exact.dweight), ("dbias", exact.dbias)):
+            if total is None:
+                continue
+            self._sums[name] = dd.add(self._sums[name], total)
+            self._squares[name] = self._squares[name] + terms[name].square().sum(0, keepdim=True)
+            self._bounds[name] = self._bounds[name] + getattr(share, name)
+
+    def tallies(self, outputs: Outputs) -> list[_Tally]:
+        """One for each of dweight and dbias that was computed."""
+        found = []
+        for name, exact in self._sums.items():
+            tensor: Tensor | None = getattr(outputs, name)
+            if tensor is None:
+                continue
+            tally = _Tally(name, tensor)
+            scale = torch.maximum(exact[0].abs(), self._squares[name].sqrt())
+            bound = self._guarantee.column(self._bounds[name], exact[0], tensor.dtype)
+            tally.add(wide_parameter(tensor, 0.0, self._case)[None, :], exact, scale, bound)
+            found.append(tally)
+        return found

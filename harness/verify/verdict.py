@@ -1,0 +1,51 @@
+"""From measured errors to a status and a reason in words."""
+
+from __future__ import annotations
+
+from harness.records import Case, Errors, OutputErrors, Status
+from harness.verify.bounds import Guarantee
+
+__all__ = ["judge"]
+
+
+def judge(errors: Errors, case: Case, guarantee: Guarantee) -> tuple[Status, str]:
+    """Return WRONG if a bound is broken, OUT_OF_GUARANTEE if one is vacuous, OK otherwise."""
+    broken = [each for each in errors.outputs if _is_broken(each)]
+    if broken:
+        return Status.WRONG, "; ".join(_broken_words(each, errors) for each in broken)
+    vacuous = [each for each in errors.outputs if each.vacuous_elements]
+    if vacuous:
+        return Status.OUT_OF_GUARANTEE, _vacuous_words(vacuous, errors, case, guarantee)
+    return Status.OK, ""
+
+
+def _is_broken(output: OutputErrors) -> bool:
+    return output.bound_ratio is not None and not output.bound_ratio <= 1
+
+
+def _broken_words(output: OutputErrors, errors: Errors) -> str:
+    if output.unexpected_nonfinite:
+        return (
+            f"{output.output}: {output.unexpected_nonfinite} of {output.elements} elements are "
+            "NaN or infinite where the exact value is finite"
+        )
+    return (
+        f"{output.output} is {output.scaled_max_ulp:.3g} ulp off, {output.bound_ratio:.3g} times "
+        f"what {errors.algorithm} with {errors.accumulate_dtype} statistics may lose"
+    )
+
+
+def _vacuous_words(
+    vacuous: list[OutputErrors], errors: Errors, case: Case, guarantee: Guarantee
+) -> str:
+    worst = max(vacuous, key=lambda each: each.scaled_max_ulp)
+    lost = (
+        f"{worst.unexpected_nonfinite} of {worst.elements} elements of {worst.output} are not finite"
+        if worst.unexpected_nonfinite
+        else f"{worst.output} is {worst.scaled_max_ulp:.3g} ulp off"
+    )
+    limit = guarantee.condition_limit(case.hidden)
+    return (
+        f"{errors.algorithm} with {errors.accumulate_dtype} statistics promises nothing beyond "
+        f"condition {limit:.3g}, and this reaches {errors.condition_max_ratio:.3g}: {lost}"
+    )

@@ -1,0 +1,118 @@
+"""LayerNorm implementations behind one signature; usable without the harness.
+
+To add one: a file with a function under ``@implementation``, and its name in :data:`ALL`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from difflib import get_close_matches
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from implementations.contract import (
+    Algorithm,
+    Implementation,
+    LayerNorm,
+    Reduction,
+    UnsupportedError,
+)
+from implementations.native import native
+from implementations.one_pass import one_pass, one_pass_input_dtype
+from implementations.two_pass import two_pass, two_pass_input_dtype
+from implementations.welford import welford, welford_chunked
+
+__all__ = [
+    "ALL",
+    "Algorithm",
+    "Implementation",
+    "LayerNorm",
+    "Reduction",
+    "TargetError",
+    "UnsupportedError",
+    "find",
+]
+
+ENTRY_POINT_GROUP = "layernorm_bench.implementations"
+
+ALL: tuple[Implementation, ...] = (
+    native,
+    one_pass,
+    one_pass_input_dtype,
+    two_pass,
+    two_pass_input_dtype,
+    welford,
+    welford_chunked,
+)
+
+
+class TargetError(Exception):
+    """A target names no implementation; the message says what was looked for and where."""
+
+
+def find(target: str) -> Implementation:
+    """Return the implementation that ``target`` names.
+
+    Args:
+        target: a name in :data:`ALL` or in the entry-point group
+            ``layernorm_bench.implementations``, ``package.module:function``, or
+            ``path/to/file.py:function``. A function that is not an :class:`Implementation`
+            declares nothing, and is held to the class two_pass.
+
+    Raises:
+        TargetError: nothing of that name, or what it names cannot be imported or called.
+    """
+    for each in ALL:
+        if each.name == target:
+            return each
+    plugins = {each.name: each for each in entry_points(group=ENTRY_POINT_GROUP)}
+    if target in plugins:
+        return _as_implementation(_load(target, plugins[target].value), target)
+    if ":" in target:
+        return _as_implementation(_load(target, target), target)
+    known = [each.name for each in ALL] + sorted(plugins)
+    near = get_close_matches(target, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)};"
+    raise TargetError(
+        f"no implementation named {target!r}; {hint} "
+        "(or give package.module:function or path/to/file.py:function)"
+    )
+
+
+def _load(target: str, where: str) -> object:
+    """Import the object at ``module:attribute`` or ``file.py:attribute``."""
+    place, _, attribute = where.rpartition(":")
+    try:
+        module = _module_from_file(Path(place)) if place.endswith(".py") else _module(place)
+    except Exception as error:  # the guest's own import may raise anything
+        raise TargetError(f"{target}: cannot import: {type(error).__name__}: {error}") from error
+    if not hasattr(module, attribute):
+        raise TargetError(f"{target}: {place} has no {attribute!r}")
+    found: object = getattr(module, attribute)
+    return found
+
+
+def _module(name: str) -> object:
+    return importlib.import_module(name)
+
+
+def _module_from_file(path: Path) -> object:
+    if not path.is_file():
+        raise FileNotFoundError(f"no file {path}")
+    spec = importlib.util.spec_from_file_location(f"layernorm_target_{path.stem}", path)
+    if spec is None or spec.loader is None:  # only for a name that does not end in .py
+        raise ImportError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses and pickle look the module up by name
+    spec.loader.exec_module(module)
+    return module
+
+
+def _as_implementation(found: object, target: str) -> Implementation:
+    if isinstance(found, Implementation):
+        return found
+    if not callable(found):
+        raise TargetError(f"{target}: is a {type(found).__name__}, not a function")
+    return Implementation(name=target, function=found, source=target)
