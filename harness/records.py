@@ -332,8 +332,8 @@ class Latency:
     """Page faults per call; at 1 and above the system's work is in the time."""
     compile_s: float | None
     """Seconds that the first compiled call took beyond a later one."""
-    arms: tuple[Arm, ...]
-    """What was timed in turn."""
+    arms: tuple[Arm, ...] = ()
+    """What was timed in turn; empty when read without the samples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ __all__ = ["native"]
 
 @implementation(
     source="torch.nn.functional.layer_norm",
-    algorithm=Algorithm.TWO_PASS,  # it sums chunk by chunk, and meets the two-pass bound
+    algorithm=Algorithm.WELFORD,  # chunks of vectors, their moments combined as a tree
     backward_reduction=Reduction.BLOCKS,  # one running sum for each lane of a vector register
     lanes=4,  # float64 in AVX2, the narrowest that its kernels are built for
     column_reduction=Reduction.SEQUENTIAL,  # row by row into one buffer

@@ -1,0 +1,6 @@
+"""Results on disk: a journal while a run lasts, one parquet file when it is over."""
+
+from harness.store.journal import Journal, read_journal
+from harness.store.parquet import SCHEMA_VERSION, Results, StoreError, read, write
+
+__all__ = ["SCHEMA_VERSION", "Journal", "Results", "StoreError", "read", "read_journal", "write"]

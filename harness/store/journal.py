@@ -1,0 +1,113 @@
+"""The journal: every finished case as one line of JSON, on disk before the next case starts.
+
+A process killed at any point leaves whole lines and at most one torn last line, which is skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from harness.records import Environment, Record, Run
+from harness.store.parquet import Results, StoreError
+from harness.store.plain import from_plain, to_plain
+
+__all__ = ["Journal", "read_journal"]
+
+
+class Journal:
+    """An open journal to append to."""
+
+    def __init__(self, path: Path) -> None:
+        """Open ``path`` for appending.
+
+        Raises:
+            StoreError: the file or its folder cannot be written.
+        """
+        self.path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("ab")
+            _cut_torn_line(path)
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be written: {error.strerror}") from error
+
+    def add(self, entry: Run | Environment | Record) -> None:
+        """Append one line and wait until it is on disk.
+
+        Raises:
+            StoreError: the disk is full, or the file cannot be written any more.
+        """
+        line = json.dumps({type(entry).__name__: to_plain(entry)}) + "\n"
+        try:
+            self._file.write(line.encode())
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise StoreError(
+                f"{self.path}: cannot be written: {error.strerror}; what was measured before is "
+                "kept there, free some space and continue with --resume"
+            ) from error
+
+    def close(self) -> None:
+        """Close the file; never fails, since every line is on disk already."""
+        try:
+            self._file.close()
+        except OSError:  # the line that did not fit is tried once more, and is of no use
+            return
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def read_journal(path: Path) -> Results:
+    """Read what a run has measured so far; later entries for a case or environment win.
+
+    Raises:
+        StoreError: the file cannot be read, or a line that is not the last is damaged.
+    """
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
+    runs: list[Run] = []
+    environments: dict[str, Environment] = {}
+    records: dict[str, Record] = {}
+    for number, line in enumerate(lines[:-1], start=1):  # after the last newline: nothing, or torn
+        entry = _parse(path, number, line)
+        if isinstance(entry, Run):
+            runs.append(entry)
+        elif isinstance(entry, Environment):
+            environments[entry.fingerprint] = entry
+        else:
+            records[entry.case.id] = entry
+    return Results(records=tuple(records.values()), runs=tuple(runs), environments=environments)
+
+
+def _parse(path: Path, number: int, line: bytes) -> Run | Environment | Record:
+    try:
+        ((name, content),) = json.loads(line).items()
+        kinds: dict[str, Any] = {each.__name__: each for each in (Run, Environment, Record)}
+        entry: Run | Environment | Record = from_plain(kinds[name], content)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StoreError(f"{path}: line {number} is damaged: {error!r}") from error
+    return entry
+
+
+def _cut_torn_line(path: Path) -> None:
+    """Remove what follows the last newline, so that the next line starts on its own."""
+    with path.open("rb+") as file:
+        content = file.read()
+        if content and not content.endswith(b"\n"):
+            file.truncate(content.rfind(b"\n") + 1)

@@ -1,0 +1,131 @@
+"""One parquet file a run: a nested row a case, environments and runs in the file's metadata."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from harness.records import Environment, Record, Run
+from harness.store.plain import from_plain, to_plain
+from harness.store.schema import SAMPLE_FIELDS, record_schema
+
+__all__ = ["SCHEMA_VERSION", "Results", "StoreError", "read", "write"]
+
+# 1 - first version
+SCHEMA_VERSION = 1
+
+_VERSION_KEY = b"layernorm_bench_schema"
+_RUNS_KEY = b"layernorm_bench_runs"
+_ENVIRONMENTS_KEY = b"layernorm_bench_environments"
+
+
+class StoreError(Exception):
+    """A results file that cannot be read or written; the message names it and says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Results:
+    """What a results file holds."""
+
+    records: tuple[Record, ...]
+    runs: tuple[Run, ...]
+    """The invocations that made them, in order; more than one after ``--resume``."""
+    environments: dict[str, Environment]
+    """By fingerprint, as named in the records."""
+
+
+def write(results: Results, path: Path) -> None:
+    """Write ``results`` to ``path``; a reader sees the old file or the new, never half of one.
+
+    Raises:
+        StoreError: the file cannot be written.
+    """
+    metadata = {
+        _VERSION_KEY: str(SCHEMA_VERSION),
+        _RUNS_KEY: json.dumps(to_plain(results.runs)),
+        _ENVIRONMENTS_KEY: json.dumps(
+            {name: to_plain(each) for name, each in results.environments.items()}
+        ),
+    }
+    schema = record_schema().with_metadata(metadata)
+    table = pa.Table.from_pylist([to_plain(each) for each in results.records], schema=schema)
+    partial = path.with_name(path.name + ".partial")
+    try:
+        pq.write_table(table, partial, compression="zstd", write_page_checksum=True)
+        with partial.open("rb+") as file:
+            os.fsync(file.fileno())
+        partial.replace(path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise StoreError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def read(path: Path, *, samples: bool = True) -> Results:
+    """Read a results file; without ``samples``, latencies come without their raw timings.
+
+    Raises:
+        StoreError: no such file, not a results file, damaged, or made by a newer version.
+    """
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            metadata = file.schema_arrow.metadata or {}
+            _check_version(path, metadata)
+            columns = None if samples else _without_samples(file.schema_arrow)
+            rows = file.read(columns=columns).to_pylist()
+        runs = json.loads(metadata.get(_RUNS_KEY, b"[]"))
+        environments = json.loads(metadata.get(_ENVIRONMENTS_KEY, b"{}"))
+        return Results(
+            records=tuple(from_plain(Record, row) for row in rows),
+            runs=tuple(from_plain(Run, each) for each in runs),
+            environments={
+                name: from_plain(Environment, each) for name, each in environments.items()
+            },
+        )
+    except FileNotFoundError as error:
+        raise StoreError(f"{path}: no such file; make one with `layernorm-bench run`") from error
+    except (pa.ArrowException, OSError) as error:
+        why = str(error).partition("\n")[0]
+        raise StoreError(f"{path}: not a readable results file, or damaged: {why}") from error
+    except (KeyError, ValueError, TypeError) as error:
+        raise StoreError(f"{path}: not records of this schema: {error!r}") from error
+
+
+def _check_version(path: Path, metadata: dict[bytes, bytes]) -> None:
+    found = metadata.get(_VERSION_KEY)
+    if found is None:
+        raise StoreError(f"{path}: a parquet file, but not one that layernorm-bench wrote")
+    if int(found) > SCHEMA_VERSION:
+        raise StoreError(
+            f"{path}: has schema version {found.decode()}, this layernorm-bench reads up to "
+            f"{SCHEMA_VERSION}; update layernorm-bench"
+        )
+
+
+def _without_samples(schema: pa.Schema) -> list[str]:
+    """Name every column but the raw samples."""
+    struct, samples = SAMPLE_FIELDS
+    names: list[str] = []
+    for column in schema:
+        if column.name == struct:
+            names += [f"{struct}.{each.name}" for each in column.type if each.name != samples]
+        else:
+            names.append(column.name)
+    return names
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename in ``folder`` last through a power cut, where folders can be opened."""
+    if os.name == "posix":
+        descriptor: Any = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

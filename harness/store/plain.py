@@ -1,0 +1,81 @@
+"""Records to plain dicts, lists and numbers, and back, by their dataclasses alone."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, Field, fields, is_dataclass
+from enum import StrEnum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+__all__ = ["from_plain", "is_optional", "to_plain", "typed_fields", "without_none"]
+
+
+def to_plain(value: Any) -> Any:
+    """Turn dataclasses into dicts, tuples into lists and enumerations into their text."""
+    if is_dataclass(value):
+        return {each.name: to_plain(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, tuple):
+        # long tuples are samples: plain numbers, copied whole
+        plain = not value or isinstance(value[0], int | float)
+        return list(value) if plain else [to_plain(each) for each in value]
+    if isinstance(value, StrEnum):
+        return str(value)
+    return value
+
+
+def from_plain(annotation: Any, stored: Any) -> Any:
+    """Build a value of the annotated type; a field that is absent takes its default.
+
+    Raises:
+        KeyError: a field without default is absent.
+        ValueError: a text is no member of its enumeration.
+    """
+    if stored is None:
+        return None
+    annotation = without_none(annotation)
+    if get_origin(annotation) is tuple:
+        return _tuple_from_plain(get_args(annotation), stored)
+    if is_dataclass(annotation):
+        build: Any = annotation
+        return build(
+            **{
+                each.name: from_plain(hint, stored[each.name])
+                for each, hint in typed_fields(annotation)
+                if each.name in stored or _has_no_default(each)
+            }
+        )
+    if isinstance(annotation, type) and issubclass(annotation, StrEnum):
+        return annotation(stored)
+    return stored
+
+
+def _tuple_from_plain(items: tuple[Any, ...], stored: list[Any]) -> tuple[Any, ...]:
+    if items[-1] is not Ellipsis:  # a tuple of fixed length
+        return tuple(from_plain(item, each) for item, each in zip(items, stored, strict=True))
+    if items[0] in {int, float, str}:
+        return tuple(stored)
+    return tuple(from_plain(items[0], each) for each in stored)
+
+
+@cache
+def typed_fields(owner: Any) -> tuple[tuple[Field[Any], Any], ...]:
+    """Return the fields of a dataclass with their resolved types."""
+    hints = get_type_hints(owner)
+    return tuple((each, hints[each.name]) for each in fields(owner))
+
+
+def is_optional(annotation: Any) -> bool:
+    """Whether None is allowed."""
+    return get_origin(annotation) is UnionType and NoneType in get_args(annotation)
+
+
+def without_none(annotation: Any) -> Any:
+    """Return the type beside None, or the type itself."""
+    if is_optional(annotation):
+        (annotation,) = (each for each in get_args(annotation) if each is not NoneType)
+    return annotation
+
+
+def _has_no_default(each: Field[Any]) -> bool:
+    return each.default is MISSING and each.default_factory is MISSING

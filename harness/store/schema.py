@@ -1,0 +1,68 @@
+"""The parquet schema, derived from the dataclasses: names, types, units and descriptions."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from dataclasses import is_dataclass
+from enum import StrEnum
+from functools import cache
+from textwrap import dedent
+from typing import Any, get_args, get_origin
+
+import pyarrow as pa
+
+from harness.records import Record
+from harness.store.plain import is_optional, typed_fields, without_none
+
+__all__ = ["SAMPLE_FIELDS", "record_schema"]
+
+SAMPLE_FIELDS = ("latency", "arms")
+"""Where the raw samples are: most of a file's bytes, and not needed for most questions."""
+
+_PLAIN = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+_UNITS = {"_s": "second", "_bytes": "byte", "_ulp": "ulp", "_ratio": "1", "_w": "watt"}
+
+
+@cache
+def record_schema() -> pa.Schema:
+    """Return the schema of a results file; each field says its unit and what it means."""
+    return pa.schema([_field(Record, each.name, hint) for each, hint in typed_fields(Record)])
+
+
+def _field(owner: Any, name: str, hint: Any) -> pa.Field:
+    unit = next((unit for suffix, unit in _UNITS.items() if name.endswith(suffix)), None)
+    metadata = {"description": _descriptions(owner).get(name, "")}
+    if unit:
+        metadata["unit"] = unit
+    return pa.field(name, _arrow_type(hint), nullable=is_optional(hint), metadata=metadata)
+
+
+def _arrow_type(annotation: Any) -> pa.DataType:
+    annotation = without_none(annotation)
+    if get_origin(annotation) is tuple:
+        return pa.list_(_arrow_type(get_args(annotation)[0]))
+    if is_dataclass(annotation):
+        return pa.struct(
+            [_field(annotation, each.name, hint) for each, hint in typed_fields(annotation)]
+        )
+    if issubclass(annotation, StrEnum):
+        return pa.string()
+    return _PLAIN[annotation]
+
+
+@cache
+def _descriptions(owner: Any) -> dict[str, str]:
+    """Read the text under each field of a dataclass from its source."""
+    (definition,) = ast.parse(dedent(inspect.getsource(owner))).body
+    assert isinstance(definition, ast.ClassDef)  # what getsource of a class gives
+    found = {}
+    for above, below in zip(definition.body, definition.body[1:], strict=False):
+        if (
+            isinstance(above, ast.AnnAssign)
+            and isinstance(above.target, ast.Name)
+            and isinstance(below, ast.Expr)
+            and isinstance(below.value, ast.Constant)
+        ):
+            found[above.target.id] = inspect.cleandoc(str(below.value.value))
+    return found
