@@ -19,6 +19,7 @@ __all__ = [
     "Allocation",
     "Arm",
     "ArmRole",
+    "Budget",
     "Cache",
     "Case",
     "Clock",
@@ -245,6 +246,20 @@ class Errors:
     def worst(self) -> OutputErrors:
         """The output furthest from its exact value, in scaled ulp."""
         return max(self.outputs, key=lambda each: each.scaled_max_ulp)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """When to stop sampling a case."""
+
+    target_ratio: float = 0.01
+    """Half-width of the ratio's 95 % interval that is narrow enough."""
+    min_epochs: int = 4
+    """Epochs sampled at least; an interval over fewer says little."""
+    max_epochs: int = 12
+    """Epochs sampled at most; more of them in one process narrow nothing."""
+    limit_s: float = 2.0
+    """Seconds after which no further epoch starts."""
 
 
 class Cache(StrEnum):

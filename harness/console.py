@@ -1,0 +1,141 @@
+"""What a person sees of a run in the terminal: progress while it lasts, a table at its end."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from time import monotonic
+from types import TracebackType
+from typing import TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from harness.records import Record, Status
+
+__all__ = ["RunProgress", "outcome_line", "print_records", "seconds", "status_counts"]
+
+_MOST_ROWS = 40  # ours: a screenful; the page has the rest
+
+
+class RunProgress:
+    """Progress with the time left: a bar on a terminal, a line a case elsewhere."""
+
+    def __init__(self, total: int, stream: TextIO = sys.stderr) -> None:
+        self._total, self._stream = total, stream
+        self._done = 0
+        self._began = monotonic()
+        self._bar: Progress | None = None
+        if stream.isatty():
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeRemainingColumn(),
+                console=Console(file=stream),
+                auto_refresh=False,  # nothing may run beside a sample but between cases
+                transient=True,
+            )
+
+    def __enter__(self) -> RunProgress:
+        if self._bar is not None:
+            self._bar.start()
+            self._task = self._bar.add_task("measuring", total=self._total)
+            self._bar.refresh()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def show(self, record: Record) -> None:
+        """Say that a case is done, and for how long there is more to do."""
+        self._done += 1
+        if self._bar is not None:
+            self._bar.update(self._task, advance=1, description=record.case.implementation)
+            self._bar.refresh()
+            return
+        left_s = (monotonic() - self._began) / self._done * (self._total - self._done)
+        width = len(str(self._total))
+        self._stream.write(
+            f"[{self._done:>{width}}/{self._total}] {record.status:<16} {record.case.id}"
+            f"{_figures(record)}  ({seconds(left_s)} left)\n"
+        )
+        self._stream.flush()
+
+
+def print_records(records: Sequence[Record], stream: TextIO = sys.stdout) -> None:
+    """Print a table of the cases, or of how many ended how if they are many."""
+    terminal = stream.isatty()
+    # a pipe has no width: as wide as the longest row, so that nothing is cut
+    console = Console(file=stream, highlight=False, width=None if terminal else 220)
+    if len(records) > _MOST_ROWS:
+        console.print(status_counts(records))
+        return
+    table = Table("case", "status", "error of y", "worst error", "latency", "vs reference", "memory", box=None)
+    for each in records:
+        style = None if each.status is Status.OK else "yellow"
+        table.add_row(each.case.id, each.status, *_cells(each), style=style)
+    console.print(table)
+    for each in records:
+        if each.reason:
+            console.print(f"{each.case.id}: {each.reason}", soft_wrap=True)
+
+
+def status_counts(records: Sequence[Record]) -> str:
+    """How many cases ended in each way, the commonest first."""
+    counts = Counter(each.status for each in records)
+    return ", ".join(f"{count} {status}" for status, count in counts.most_common())
+
+
+def outcome_line(wall_s: float, overhead_ratio: float | None, records: Sequence[Record]) -> str:
+    """Where the time went, and how many measurements are in doubt."""
+    doubts = sum(bool(each.warnings) for each in records)
+    parts = [f"{len(records)} cases in {seconds(wall_s)}"]
+    if overhead_ratio is not None:
+        parts.append(f"{overhead_ratio:.1%} of it the harness's own")
+    if doubts:
+        parts.append(f"{doubts} measurements with a doubt, named on the page")
+    return "; ".join(parts)
+
+
+def seconds(value: float) -> str:
+    """A duration with the unit that suits it."""
+    for limit, factor, unit in ((1e-6, 1e9, "ns"), (1e-3, 1e6, "µs"), (1.0, 1e3, "ms")):
+        if value < limit:
+            return f"{value * factor:.3g} {unit}"
+    if value < 100:
+        return f"{value:.3g} s"
+    return f"{value // 60:.0f} min {value % 60:.0f} s"
+
+
+def _figures(record: Record) -> str:
+    """The figures of a case, for its line of progress."""
+    _, _, latency, ratio, _ = _cells(record)
+    worst = "" if record.errors is None else f"  {record.errors.worst.scaled_max_ulp:.3g} ulp"
+    return worst + (f"  {latency} ({ratio})" if record.latency else "")
+
+
+def _cells(record: Record) -> tuple[str, str, str, str, str]:
+    """Errors, latency, ratio and memory of a case; a dash for what was not measured."""
+    dash = "-"
+    y_error = worst = latency = ratio = memory = dash
+    if record.errors is not None:
+        y_error = f"{record.errors.outputs[0].scaled_max_ulp:.3g} ulp"
+        furthest = record.errors.worst
+        worst = f"{furthest.scaled_max_ulp:.3g} ulp in {furthest.output}"
+    if record.latency is not None:
+        latency = seconds(record.latency.per_call_s.value)
+        estimate = record.latency.reference_ratio
+        if estimate is not None:
+            ratio = f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
+    if record.memory is not None:
+        memory = f"{record.memory.peak_extra_bytes / 1024:.4g} KiB"
+    return y_error, worst, latency, ratio, memory

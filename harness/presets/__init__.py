@@ -1,0 +1,1 @@
+"""Sweep files that come with the package: copy one to start your own."""

@@ -1,0 +1,151 @@
+"""What a section is made of: text, tables, figures. Data only; the template draws it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from harness.records import Status
+from harness.report.frame import Findings
+
+__all__ = [
+    "Block",
+    "CaseTable",
+    "Cell",
+    "Column",
+    "Facts",
+    "Figure",
+    "Key",
+    "Panel",
+    "Section",
+    "Table",
+    "Text",
+    "heading",
+    "number",
+    "pill",
+]
+
+DASH = "–"  # what stands where nothing was measured
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One cell of a table."""
+
+    text: str = DASH
+    note: str = ""
+    """A second, quieter line."""
+    status: str = ""
+    """A status drawn as a pill beside the text."""
+    is_number: bool = False
+    title: str = ""
+    """Shown when pointed at."""
+    is_long: bool = False
+    """Whether the text may be broken into lines."""
+    is_strong: bool = False
+    """Whether it is the answer of its row."""
+
+
+def number(text: str, note: str = "", title: str = "") -> Cell:
+    """Make a cell that is aligned with the numbers above it."""
+    return Cell(text, note=note, is_number=True, title=title)
+
+
+def pill(status: str, text: str = "", *, note: str = "", title: str = "") -> Cell:
+    """Make a cell that shows a status; ok is left plain, so that the others stand out."""
+    shown = "" if status == Status.OK else status
+    return Cell(text, note=note, status=shown, is_number=bool(text), title=title)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Heading of a column."""
+
+    text: str
+    is_number: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table; the first cell of each row is its heading."""
+
+    kind: ClassVar[str] = "table"
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    is_folded: bool = False
+    """Whether it is closed until asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A paragraph."""
+
+    kind: ClassVar[str] = "text"
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Names and values."""
+
+    kind: ClassVar[str] = "facts"
+    caption: str
+    pairs: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One drawing of a figure."""
+
+    svg: str
+    """Markup that matplotlib made, and with it safe."""
+    width_pt: float
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """An entry of a figure's legend."""
+
+    text: str
+    colour: str
+    """A CSS value."""
+    series: str = ""
+    """Class of what the entry stands for; empty where it explains a marker."""
+    mark: str = ""
+    """Character that looks like the marker; a line where empty."""
+    is_dashed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """Drawings that share a title, a legend and a caption."""
+
+    kind: ClassVar[str] = "figure"
+    title: str
+    caption: str
+    panels: tuple[Panel, ...]
+    keys: tuple[Key, ...] = ()
+    is_stretched: bool = True
+    """Whether drawings grow and shrink with the page; else each keeps its size and scrolls."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaseTable:
+    """The table of every case, which the page's script fills from the embedded data."""
+
+    kind: ClassVar[str] = "cases"
+    count: int
+
+
+Block = Text | Table | Facts | Figure | CaseTable
+
+Section = Callable[[Findings], tuple[Block, ...]]
+"""A section of the page: what was found -> what is shown. Its name is its heading."""
+
+
+def heading(section: Section) -> str:
+    """Return the heading of a section: its name in words."""
+    words = section.__name__.replace("_", " ")
+    return words[0].upper() + words[1:]

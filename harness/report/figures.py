@@ -1,0 +1,271 @@
+"""The three pictures of the page, drawn by seaborn: error, latency, speed.
+
+Each function draws one panel from rows of the case frame and returns it; which rows belong
+together is for the sections to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import ceil, floor, inf, isnan, log2, log10
+
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
+
+from harness.records import Mode, Status
+from harness.report.content import Panel
+from harness.report.ink import FACE, INK, MUTED, SERIES, canvas, to_panel
+from harness.report.quantities import power_of_ten, seconds
+
+__all__ = ["condition_panel", "latency_panel", "speed_map"]
+
+Colours = dict[str, str]
+"""Sentinel colour of each implementation."""
+
+_WIDTH_IN, _HEIGHT_IN = 4.2, 3.1  # ours: three panels side by side, one on a telephone
+_DASHES: dict[str, object] = {Mode.EAGER.value: "", Mode.COMPILED.value: (3, 1.6)}
+_LEAST_ULP = 2.0**-4  # an exact result has no logarithm: it is drawn here, at the bottom edge
+_MOST_OF_SPEED = 2.0  # ours: colours are strongest at 4 times as fast, or as slow
+_MANY_TICKS = 7  # ours: labels of decades collide beyond
+
+# blue is faster, orange slower, and as fast as the reference is no colour at all
+_SPEED_COLOURS = LinearSegmentedColormap.from_list(
+    "speed",
+    [
+        (0.0, (0.84, 0.37, 0.0, 0.7)),
+        (0.5, (0.84, 0.37, 0.0, 0.0)),
+        (0.5, (0.0, 0.45, 0.84, 0.0)),
+        (1.0, (0.0, 0.45, 0.84, 0.7)),
+    ],
+)
+
+
+def condition_panel(
+    name: str,
+    title: str,
+    lines: pd.DataFrame,
+    points: pd.DataFrame,
+    bits: int | None,
+    colours: Colours,
+) -> Panel:
+    """Draw the error of y against the condition number of the inputs.
+
+    Args:
+        name: unique in the page.
+        title: of the panel.
+        lines: cases of one shape whose offset grows: these are joined.
+        points: cases of the same shape with other inputs.
+        bits: significand bits of the dtype; None leaves out the line where all is lost.
+        colours: of the implementations.
+    """
+    both = pd.concat([lines, points])
+    finite = both["y_ulp"][np.isfinite(both["y_ulp"])]
+    lost = 2.0**bits if bits else 1.0
+    top = max(finite.max() if len(finite) else 1.0, lost, 4.0) * 2
+    edge = top * (top / _LEAST_ULP) ** 0.06
+    with canvas(_WIDTH_IN, _HEIGHT_IN) as (figure, axes):
+        axes.set(xscale="log", yscale="log")
+        _span(axes, both["condition"])
+        axes.set_ylim(_LEAST_ULP / 2, edge * (edge / _LEAST_ULP) ** 0.03)
+        _level(axes, 0.5, "correctly rounded")
+        if bits:
+            _level(axes, lost, "no digit left")
+        joined = lines[np.isfinite(lines["y_ulp"])]
+        joined = joined.assign(y_ulp=joined["y_ulp"].clip(_LEAST_ULP))
+        _lines(axes, joined, "condition", "y_ulp", colours)
+        _error_marks(axes, points, colours, scale=0.5, edge=edge)
+        _error_marks(axes, lines, colours, scale=1.0, edge=edge)
+        axes.set_title(title)
+        axes.set(xlabel="condition number of the inputs", ylabel="largest error of y, ulp")
+        _ticks(axes)
+        return to_panel(figure, name, f"Error against condition: {title}")
+
+
+def _level(axes: Axes, height: float, words: str) -> None:
+    axes.axhline(height, color=MUTED, lw=0.9, ls=(0, (4, 3)), zorder=1)
+    axes.annotate(
+        words,
+        (0.99, height),
+        xytext=(0, -3),
+        color=MUTED,
+        fontsize=7.5,
+        ha="right",
+        va="top",
+        xycoords=("axes fraction", "data"),
+        textcoords="offset points",
+    )
+
+
+def _error_marks(
+    axes: Axes, rows: pd.DataFrame, colours: Colours, *, scale: float, edge: float
+) -> None:
+    """Mark each case by how it ended: dot, circle, cross; a triangle where y is not finite."""
+    for (implementation, status), group in rows.groupby(["implementation", "status"], sort=False):
+        colour = colours[implementation]
+        lost = ~np.isfinite(group["y_ulp"])
+        plain = group[~lost]
+        look = {
+            Status.OK: {"marker": "o", "s": 14 * scale, "color": colour, "lw": 0},
+            Status.WRONG: {"marker": "X", "s": 42 * scale, "color": colour, "lw": 0},
+        }.get(
+            Status(status),
+            {"marker": "o", "s": 30 * scale, "facecolor": FACE, "edgecolor": colour, "lw": 1.2},
+        )
+        gid = _gid(colour)
+        heights = plain["y_ulp"].clip(_LEAST_ULP)
+        axes.scatter(plain["condition"], heights, zorder=3, gid=gid, **look)
+        if lost.any():
+            places = group["condition"][lost]
+            axes.scatter(places, [edge] * len(places), marker="^", s=34, color=colour, lw=0,
+                         zorder=4, gid=gid)
+
+
+def latency_panel(name: str, title: str, rows: pd.DataFrame, colours: Colours) -> Panel:
+    """Draw the time of a call with its interval, and that of a copy, against the size."""
+    time, size = rows["latency_s"], rows["elements"]
+    copies = (time * rows["copy_ratio"]).groupby(size).median().dropna()
+    least = min(time.min(), copies.min() if len(copies) else inf) / 1.5
+    most = max(time.max(), copies.max() if len(copies) else 0.0) * 1.5
+    with canvas(_WIDTH_IN, _HEIGHT_IN, left_in=0.74) as (figure, axes):
+        axes.set(xscale="log", yscale="log")
+        _span(axes, size)
+        axes.set_ylim(least, most)
+        axes.plot(copies.index, copies, color=MUTED, lw=1.1, ls=(0, (1, 1.5)), zorder=1)
+        for (implementation, _), line in rows.groupby(["implementation", "mode"], sort=False):
+            by_size = line.sort_values("elements")
+            axes.fill_between(
+                by_size["elements"],
+                by_size["latency_low_s"].clip(lower=least / 9),
+                by_size["latency_high_s"].clip(upper=most * 9),
+                color=colours[implementation],
+                alpha=0.2,
+                lw=0,
+                gid=_gid(colours[implementation]),
+            )
+        _lines(axes, rows, "elements", "latency_s", colours, marker="o", markersize=3)
+        axes.set_title(title)
+        axes.set(xlabel="elements of x", ylabel="time per call")
+        _ticks(axes, seconds)
+        return to_panel(figure, name, f"Latency against size: {title}")
+
+
+def speed_map(name: str, title: str, speeds: pd.DataFrame, failed: pd.DataFrame) -> Panel:
+    """Draw the speed of every implementation at every shape, relative to the reference.
+
+    Args:
+        name: unique in the page.
+        title: of the panel.
+        speeds: rows are implementations, columns shapes; NaN where not measured.
+        failed: of the same rows and columns, whether the result was not right.
+    """
+    rows, columns = speeds.shape
+    labels = [_shortened(str(each)) for each in speeds.index]
+    left_in = 0.25 + 0.066 * max(map(len, labels))  # 0.066 in: a letter at 8.5 pt
+    top_in = 0.34 + 0.05 * max(len(str(each)) for each in speeds.columns)
+    width_in, height_in = left_in + max(0.46 * columns, 1.2) + 0.45, top_in + 0.27 * rows + 0.05
+    margins = {"left_in": left_in, "top_in": top_in, "bottom_in": 0.05, "right_in": 0.45}
+    with canvas(width_in, height_in, grid=False, **margins) as (figure, axes):
+        words = [
+            [_speed_word(speeds.iat[i, j], bool(failed.iat[i, j])) for j in range(columns)]
+            for i in range(rows)
+        ]
+        sns.heatmap(
+            np.log2(speeds.astype(float)),
+            mask=False,
+            annot=np.array(words, dtype=object),
+            fmt="",
+            annot_kws={"fontsize": 8, "color": INK},
+            cmap=_SPEED_COLOURS,
+            vmin=-_MOST_OF_SPEED,
+            vmax=_MOST_OF_SPEED,
+            cbar=False,
+            linewidths=1,
+            linecolor=FACE,
+            xticklabels=False,
+            yticklabels=False,
+            ax=axes,
+        )
+        for i, j in zip(*np.nonzero(speeds.isna().to_numpy()), strict=True):
+            axes.text(j + 0.5, i + 0.5, "–", ha="center", va="center", color=MUTED)
+        axes.set_yticks(np.arange(rows) + 0.5, labels, color=INK)
+        axes.set_xticks(np.arange(columns) + 0.5, list(map(str, speeds.columns)), ha="left")
+        axes.tick_params(axis="x", labeltop=True, labelbottom=False, labelrotation=40, pad=1)
+        axes.set(xlabel="", ylabel="")
+        figure.text(0.004, 1 - 0.16 / height_in, title, fontsize=10, fontweight="bold", color=INK)
+        return to_panel(figure, name, f"Speed relative to the reference: {title}")
+
+
+def _speed_word(speed: float, is_wrong: bool) -> str:
+    if isnan(speed):
+        return ""
+    text = f"{speed:.2f}" if speed < 9.995 else f"{speed:.0f}"
+    return f"{text} ✕" if is_wrong else text
+
+
+def _shortened(label: str, most: int = 36) -> str:
+    """Cut a long name in its middle: a path's file and function are at its end."""
+    return label if len(label) <= most else f"{label[: most // 3]}…{label[-(most - most // 3 - 1) :]}"
+
+
+def _lines(
+    axes: Axes, rows: pd.DataFrame, x: str, y: str, colours: Colours, **look: object
+) -> None:
+    """Join the cases of each implementation: solid if eager, dashed if compiled."""
+    before = len(axes.lines)
+    sns.lineplot(
+        data=rows,
+        x=x,
+        y=y,
+        hue="implementation",
+        style="mode",
+        palette=colours,
+        dashes=_DASHES,
+        estimator=None,
+        legend=False,
+        lw=1.4,
+        mew=0,
+        ax=axes,
+        **look,
+    )
+    for line in axes.lines[before:]:
+        line.set_gid(_gid(str(line.get_color())))
+
+
+def _gid(colour: str) -> str:
+    """Name what is drawn in a colour, so that the page can bring it forward."""
+    return f"series-{SERIES.index(colour)}"
+
+
+def _span(axes: Axes, values: pd.Series) -> None:
+    """Set the limits of x a little beyond the values, or a decade around a single one."""
+    known = values[np.isfinite(values) & (values > 0)]
+    low, high = (known.min(), known.max()) if len(known) else (1.0, 1.0)
+    margin = max(1.25, (high / low) ** 0.04)
+    axes.set_xlim(low / margin, high * margin)
+
+
+def _ticks(axes: Axes, write_y: Callable[[float], str] = power_of_ten) -> None:
+    """Label decades in plain words, and what lies between only where there are few decades."""
+    for axis, limits, write in (
+        (axes.xaxis, axes.get_xlim(), power_of_ten),
+        (axes.yaxis, axes.get_ylim(), write_y),
+    ):
+        places = list(_tick_places(*limits))
+        axis.set_major_locator(FixedLocator(places))
+        axis.set_major_formatter(FixedFormatter([write(each) for each in places]))
+        axis.set_minor_locator(NullLocator())
+
+
+def _tick_places(low: float, high: float) -> Iterable[float]:
+    first, last = ceil(log10(low) - 1e-9), floor(log10(high) + 1e-9)
+    decades = last - first + 1
+    if decades >= 3:
+        step = ceil(decades / _MANY_TICKS)
+        return [10.0**exponent for exponent in range(first, last + 1, step)]
+    steps = (1, 2, 5) if log2(high / low) > 2 else (1, 1.5, 2, 3, 4, 5, 7)
+    every = (10.0**exponent * step for exponent in range(first - 1, last + 1) for step in steps)
+    return [each for each in every if low <= each <= high]

@@ -1,0 +1,218 @@
+"""From results files to what a page is made of: one flat frame of cases, one of outputs.
+
+No number is formed here that the records do not hold, beyond quotients of two of them. Where a
+record says None the frame says NaN, and the page shows a dash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, isnan, nan
+from string import ascii_uppercase
+from typing import Any
+
+import pandas as pd
+
+from harness.records import Case, Direction, Environment, Mode, OutputErrors, Record, Run, Status
+from harness.store import Results
+
+__all__ = ["REFERENCE", "SIGNIFICAND_BITS", "Findings", "gather"]
+
+REFERENCE = "native"
+"""What ``Latency.reference_ratio`` is taken to."""
+
+SIGNIFICAND_BITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
+"""Digits of a dtype in base 2, from the widest to the narrowest; also the order of panels."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """All that a page shows."""
+
+    cases: pd.DataFrame
+    """One row per record, in the order implementations, shapes and dtypes are shown in."""
+    outputs: pd.DataFrame
+    """One row per output of each record that has errors; ``case`` is its row in ``cases``."""
+    records: tuple[Record, ...]
+    """The records themselves, in the order of the rows."""
+    runs: tuple[Run, ...]
+    environments: dict[str, Environment]
+    """By the letter that stands for them on the page."""
+    planned: int
+    """Cases of the sweeps."""
+    missing: int
+    """Cases of the sweeps of which there is no record."""
+
+    @property
+    def implementations(self) -> tuple[str, ...]:
+        """Names, the reference first: the order of colours and rows."""
+        return tuple(self.cases["implementation"].unique())
+
+
+def gather(results: Sequence[Results]) -> Findings:
+    """Lay several results side by side.
+
+    A case that was measured twice counts once, the later file's, if both were measured in the
+    same environment; otherwise both stay, and ``place`` tells them apart.
+    """
+    kept: dict[tuple[str, str], Record] = {}
+    total = missing = 0
+    environments: dict[str, Environment] = {}
+    for each in results:
+        kept.update({(record.case.id, record.environment): record for record in each.records})
+        environments |= each.environments
+        total += len(each.records)
+        # a resumed run is planned again in full, so the largest plan is the sweep
+        planned = max((run.planned for run in each.runs), default=0)
+        missing += max(0, planned - len(each.records))
+    letters = _letters(environments, kept)
+    records = _in_order(list(kept.values()))
+    is_one_place = len({name for _, name in kept}) == 1
+    rows = [_row(record, "" if is_one_place else letters[record.environment]) for record in records]
+    outputs = [
+        {"case": index, **_output_row(output)}
+        for index, record in enumerate(records)
+        if record.errors is not None
+        for output in record.errors.outputs
+    ]
+    return Findings(
+        cases=pd.DataFrame(rows),
+        outputs=pd.DataFrame(outputs, columns=["case", "output", "error_ulp", "status"]),
+        records=tuple(records),
+        runs=tuple(run for each in results for run in each.runs),
+        environments={
+            letter: environments[name] for name, letter in letters.items() if name in environments
+        },
+        planned=len(kept) + missing,
+        missing=missing,
+    )
+
+
+def _letters(
+    environments: dict[str, Environment], kept: dict[tuple[str, str], Record]
+) -> dict[str, str]:
+    """Give each environment a short name, in order of appearance."""
+    names = dict.fromkeys([*environments, *(name for _, name in kept)])
+    spare = (f"{ascii_uppercase[i % 26]}{i // 26 or ''}" for i in range(len(names)))
+    return dict(zip(names, spare, strict=True))
+
+
+def _in_order(records: list[Record]) -> list[Record]:
+    """Sort as people look for things; implementations stay as the run had them."""
+    names = dict.fromkeys([REFERENCE, *(each.case.implementation for each in records)])
+    rank = {name: position for position, name in enumerate(names)}
+    modes, directions, dtypes = list(Mode), list(Direction), list(SIGNIFICAND_BITS)
+
+    def key(record: Record) -> tuple[Any, ...]:
+        case = record.case
+        return (
+            rank[case.implementation],
+            modes.index(case.mode),
+            case.device,
+            dtypes.index(case.dtype) if case.dtype in dtypes else len(dtypes),
+            case.dtype,
+            directions.index(case.direction),
+            case.rows * case.hidden,
+            case.shape,
+        )
+
+    return sorted(records, key=key)
+
+
+def _row(record: Record, letter: str) -> dict[str, Any]:
+    case = record.case
+    compiled = case.mode is Mode.COMPILED
+    return {
+        "place": f"{case.device}, environment {letter}" if letter else case.device,
+        "implementation": case.implementation,
+        "mode": str(case.mode),
+        "label": f"{case.implementation}, compiled" if compiled else case.implementation,
+        "dtype": case.dtype,
+        "direction": str(case.direction),
+        "distribution": case.distribution,
+        "shape": "×".join(map(str, case.shape)) or "scalar",
+        "elements": case.rows * case.hidden,
+        "seed": case.seed,
+        "setting": _setting(case),
+        "status": str(record.status),
+        "reason": record.reason,
+        "doubts": ", ".join(dict.fromkeys(each.kind.replace("_", " ") for each in record.warnings)),
+        **_error_columns(record),
+        **_latency_columns(record),
+        **_memory_columns(record),
+    }
+
+
+def _setting(case: Case) -> str:
+    """Return what the id says beyond the axes that have columns of their own; not the seed."""
+    shape = "x".join(map(str, case.shape))
+    first = [case.implementation, case.direction, shape, case.dtype, case.distribution]
+    rest = case.id.removeprefix("/".join(first)).removeprefix("/")
+    own = {str(case.mode), case.device, f"seed={case.seed}"}
+    return " ".join(part for part in rest.split("/") if part not in own)
+
+
+def _error_columns(record: Record) -> dict[str, Any]:
+    errors = record.errors
+    if errors is None or not errors.outputs:
+        none = dict.fromkeys(("error_ulp", "y_ulp", "bound_ratio", "condition"), nan)
+        return {"error_output": "", **none}
+    worst = max(errors.outputs, key=_error_ulp)
+    bounds = [each.bound_ratio for each in errors.outputs if each.bound_ratio is not None]
+    y_ulp = [_error_ulp(each) for each in errors.outputs if each.output == "y"]
+    return {
+        "error_output": worst.output,
+        "error_ulp": _error_ulp(worst),
+        "y_ulp": y_ulp[0] if y_ulp else nan,
+        "bound_ratio": max(bounds, default=nan),
+        "condition": errors.condition_max_ratio,
+    }
+
+
+def _error_ulp(output: OutputErrors) -> float:
+    """Return the scaled error; infinite where the output is not finite and should be."""
+    lost = output.unexpected_nonfinite or isnan(output.scaled_max_ulp)
+    return inf if lost else output.scaled_max_ulp
+
+
+def _output_row(output: OutputErrors) -> dict[str, Any]:
+    """Judge one output alone: the status of its case is that of the worst of them."""
+    ratio = output.bound_ratio
+    if ratio is not None and not ratio <= 1:
+        status = Status.WRONG
+    elif ratio is None or output.vacuous_elements:
+        status = Status.OUT_OF_GUARANTEE
+    else:
+        status = Status.OK
+    return {"output": output.output, "error_ulp": _error_ulp(output), "status": str(status)}
+
+
+def _latency_columns(record: Record) -> dict[str, float]:
+    names = ("latency_s", "latency_low_s", "latency_high_s", "ratio", "ratio_low", "ratio_high")
+    latency = record.latency
+    if latency is None:
+        return dict.fromkeys((*names, "copy_ratio"), nan)
+    ratio, time = latency.reference_ratio, latency.per_call_s
+    case = record.case
+    if ratio is not None:
+        ratios = (ratio.value, ratio.low, ratio.high)
+    elif case.implementation == REFERENCE and case.mode is Mode.EAGER:
+        ratios = (1.0, 1.0, 1.0)  # the reference itself
+    else:
+        ratios = (nan, nan, nan)
+    copy = nan if latency.ceiling_ratio is None else latency.ceiling_ratio
+    values = (time.value, time.low, time.high, *ratios, copy)
+    return dict(zip((*names, "copy_ratio"), values, strict=True))
+
+
+def _memory_columns(record: Record) -> dict[str, float]:
+    memory = record.memory
+    if memory is None:
+        return dict.fromkeys(("peak_bytes", "peak_ratio", "saved_bytes"), nan)
+    least = memory.minimum_bytes
+    return {
+        "peak_bytes": memory.peak_extra_bytes,
+        "peak_ratio": memory.peak_extra_bytes / least if least else nan,
+        "saved_bytes": nan if memory.saved_bytes is None else memory.saved_bytes,
+    }

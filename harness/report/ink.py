@@ -1,0 +1,162 @@
+"""How figures are drawn so that one drawing serves the light and the dark theme.
+
+Figures are drawn in sentinel colours, each of which stands for a CSS variable of the page and is
+replaced by it in the finished SVG. Ids and style classes are made unique in the page, and the
+markup is made about a third of its size. Nothing here knows what is drawn.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from html import escape
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from harness.report.content import Panel
+
+__all__ = ["FACE", "GRID", "INK", "MUTED", "SERIES", "canvas", "series_variable", "to_panel"]
+
+INK, MUTED, GRID, FACE = "#010203", "#040506", "#070809", "#0a0b0c"
+SERIES = tuple(f"#0d0e{number:02x}" for number in range(1, 13))
+"""Sentinels of the colours that tell implementations apart; page.css has as many."""
+
+_VARIABLES = {
+    INK: "var(--ink)",
+    MUTED: "var(--muted)",
+    GRID: "var(--line)",
+    FACE: "var(--card)",
+    **{colour: f"var(--series-{number})" for number, colour in enumerate(SERIES)},
+}
+
+_STYLE = {
+    "svg.fonttype": "none",  # text stays text: searchable, and a tenth of the bytes of outlines
+    "svg.hashsalt": "layernorm-bench",  # equal figures give equal ids
+    "text.parse_math": False,  # a name with two dollar signs is a name
+    "font.family": "sans-serif",
+    "font.size": 8.5,
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlecolor": INK,
+    "text.color": INK,
+    "axes.labelcolor": MUTED,
+    "axes.edgecolor": GRID,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "grid.color": GRID,
+    "grid.linewidth": 0.7,
+    "axes.facecolor": "none",
+    "figure.facecolor": "none",
+    "savefig.facecolor": "none",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "xtick.minor.size": 0,
+    "ytick.minor.size": 0,
+}
+
+
+def series_variable(position: int) -> str:
+    """Return the CSS value of the colour of the implementation at ``position``."""
+    return _VARIABLES[SERIES[position % len(SERIES)]]
+
+
+@contextmanager
+def canvas(
+    width_in: float,
+    height_in: float,
+    *,
+    left_in: float = 0.62,
+    bottom_in: float = 0.46,
+    top_in: float = 0.3,
+    right_in: float = 0.12,
+    grid: bool = True,
+) -> Iterator[tuple[Figure, Axes]]:
+    """Make a figure with one pair of axes, at fixed margins: measuring text costs a second draw."""
+    with mpl.rc_context({**_STYLE, "axes.grid": grid}), warnings.catch_warnings():
+        # the browser draws the text, with fonts of its own
+        warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
+        figure = Figure(figsize=(width_in, height_in))
+        box = (
+            left_in / width_in,
+            bottom_in / height_in,
+            1 - (left_in + right_in) / width_in,
+            1 - (bottom_in + top_in) / height_in,
+        )
+        yield figure, figure.add_axes(box)
+
+
+def to_panel(figure: Figure, name: str, title: str) -> Panel:
+    """Turn a figure into markup for the page.
+
+    Args:
+        figure: what was drawn on a :func:`canvas`.
+        name: unique in the page; letters, digits and dashes.
+        title: what the picture shows, for those who cannot see it.
+    """
+    file = io.StringIO()
+    nothing: dict[str, Any] = {"Date": None, "Creator": None, "Format": None, "Type": None}
+    figure.savefig(file, format="svg", metadata=nothing)
+    width_pt = float(figure.get_figwidth()) * 72
+    text = file.getvalue()
+    body = text[text.index(">", text.index("<svg")) + 1 :]
+    body = _with_classes(_without_ballast(body), name)
+    for colour, variable in _VARIABLES.items():
+        body = body.replace(colour, variable)
+    box = f"0 0 {width_pt:g} {float(figure.get_figheight()) * 72:g}"
+    head = f'<svg viewBox="{box}" role="img" aria-labelledby="{name}-title" focusable="false">'
+    return Panel(f'{head}<title id="{name}-title">{escape(title)}</title>{body}', width_pt)
+
+
+def _without_ballast(body: str) -> str:
+    """Drop what no browser needs, and digits that no eye sees."""
+    body = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", body, flags=re.DOTALL)
+    body = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", body, flags=re.DOTALL)  # page.css
+    body = re.sub(r' transform="rotate\(-0 [^"]*\)"', "", body)
+    body = re.sub(r'<g id="(series-\d+)">', r'<g class="\1">', body)
+    body = _without_plain_groups(re.sub(r'<g id="[^"]*"', "<g", body))
+    body = re.sub(r"\d+\.\d{3,}", lambda found: f"{float(found[0]):.2f}".rstrip("0"), body)
+    body = re.sub(r"(\d)\.(?=[\s\"')])", r"\1", body)
+    body = re.sub(r"\s*\n\s*", "\n", body).replace('\n"', '"')
+    return re.sub(r'(?<=[ML"\d]) (?=[ML])|(?<=[ML]) (?=[\d-])|(?<=>)\n(?=<)', "", body)
+
+
+def _without_plain_groups(body: str) -> str:
+    """Drop groups that carry no attribute: they only say how matplotlib is built."""
+    is_plain: list[bool] = []
+
+    def keep(found: re.Match[str]) -> str:
+        tag = found[0]
+        if tag == "<g/>":
+            return ""
+        if tag != "</g>":
+            is_plain.append(tag == "<g>")
+            return "" if is_plain[-1] else tag
+        return "" if is_plain.pop() else tag
+
+    return re.sub(r"</?g\b[^>]*>", keep, body)
+
+
+def _with_classes(body: str, name: str) -> str:
+    """Make ids unique in the page, and give equal styles one class."""
+    body = re.sub(r'( id="|href="#|url\(#)', rf"\g<1>{name}-", body)
+    classes: dict[str, str] = {}
+
+    def to_class(found: re.Match[str]) -> str:
+        style = re.sub(r"font: ([^;]*?px)[^;]*", r"font: \1 var(--sans)", found[1])
+        style = re.sub(r"font-family: [^;]*", "font-family: var(--sans)", style)
+        return f' class="{classes.setdefault(style, f"{name}-{len(classes)}")}"'
+
+    body = re.sub(r' style="([^"]*)"', to_class, body)
+    rules = "".join(f".{each}{{{style}}}" for style, each in classes.items())
+    return f"<style>{rules}</style>{body}"

@@ -1,0 +1,81 @@
+"""Cutting the frame of cases into what one picture or one row of a table is about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from harness.records import Status
+from harness.report.content import Key
+from harness.report.ink import SERIES, series_variable
+
+__all__ = ["colours", "each", "keys", "leading", "worst", "worst_status"]
+
+_SEVERITY = {
+    status.value: rank
+    for rank, status in enumerate(
+        (
+            Status.OK,
+            Status.UNSUPPORTED,
+            Status.OUT_OF_MEMORY,
+            Status.OUT_OF_GUARANTEE,
+            Status.TIMEOUT,
+            Status.CRASHED,
+            Status.ERROR,
+            Status.WRONG,
+        )
+    )
+}
+"""How much a reader should worry."""
+
+
+def each(rows: pd.DataFrame, *columns: str) -> Iterator[tuple[Any, pd.DataFrame]]:
+    """Yield the rows for each combination of ``columns``, in order of appearance."""
+    if len(rows):
+        yield from rows.groupby(list(columns), sort=False)
+
+
+def worst_status(statuses: pd.Series) -> str:
+    """Return the status that deserves the most attention."""
+    return max(map(str, statuses), key=_SEVERITY.__getitem__)
+
+
+def worst(rows: pd.DataFrame, by: list[str], error: str) -> pd.DataFrame:
+    """Return, for each combination of ``by``, the row to worry about most."""
+    severity = rows["status"].map(_SEVERITY)
+    ranked = rows.assign(severity=severity).sort_values(
+        ["severity", error], ascending=False, kind="stable", na_position="last"
+    )
+    return ranked.drop_duplicates(by).drop(columns="severity").sort_index()
+
+
+def leading(rows: pd.DataFrame, by: list[str]) -> tuple[pd.DataFrame, int]:
+    """Return the rows of the combination of ``by`` met most often, and how many others there are.
+
+    A picture of cases that differ in two things at once shows neither.
+    """
+    sizes = rows.groupby(by, sort=False)[by[0]].transform("size")
+    first = rows[sizes == sizes.max()].iloc[0]
+    chosen = rows[np.logical_and.reduce([rows[name] == first[name] for name in by])]
+    return chosen, len(rows) - len(chosen)
+
+
+def colours(implementations: tuple[str, ...]) -> dict[str, str]:
+    """Give each implementation the colour that it has in every figure."""
+    return {name: SERIES[place % len(SERIES)] for place, name in enumerate(implementations)}
+
+
+def keys(rows: pd.DataFrame, implementations: tuple[str, ...]) -> tuple[Key, ...]:
+    """Return the legend of a figure that shows ``rows``: one entry per implementation."""
+    shown = set(rows["implementation"])
+    entries = [
+        Key(name, series_variable(place), series=f"series-{place % len(SERIES)}")
+        for place, name in enumerate(implementations)
+        if name in shown
+    ]
+    if "compiled" in set(rows["mode"]):
+        entries.append(Key("compiled", "var(--muted)", is_dashed=True))
+    return tuple(entries)

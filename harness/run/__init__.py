@@ -1,0 +1,1 @@
+"""From cases to records: one case in a worker process, all of them from the parent."""

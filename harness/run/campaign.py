@@ -1,0 +1,186 @@
+"""A whole sweep to a results file: plan, measure what is missing, journal, compact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from time import monotonic
+
+from harness.records import Budget, Record, Run, Status
+from harness.run.fleet import Fleet
+from harness.run.worker import RunCase
+from harness.store import Journal, Results, read, read_journal, write
+from harness.sweep import Planned, Sweep, SweepError, expand, in_shard
+
+__all__ = ["Campaign", "ForeignRunError", "OutputExistsError", "Outcome", "plan", "run_campaign"]
+
+
+class OutputExistsError(Exception):
+    """The results file is there already, and was not asked to be continued."""
+
+
+class ForeignRunError(Exception):
+    """The run to be continued was begun on another machine or with other software."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Campaign:
+    """What to run and where to put it."""
+
+    planned: tuple[Planned, ...]
+    sweep: Sweep
+    out: Path
+    """The parquet file; the journal lies beside it while the run lasts."""
+    command: str
+    """For the record of the run."""
+    resume: bool = False
+    began: float
+    """When the program started, by the monotonic clock: what it has cost so far counts too."""
+    stop_at: float = float("inf")
+    """No further case starts after this, by the same clock."""
+
+    @property
+    def journal(self) -> Path:
+        return self.out.with_suffix(".jsonl")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of a campaign."""
+
+    results: Results
+    path: Path
+    """The parquet file; the journal if cases are left."""
+    left: int
+    """Cases that were not started, for want of time."""
+    run: Run
+
+    @property
+    def measured(self) -> int:
+        return sum(each.status.is_measured for each in self.results.records)
+
+    @property
+    def failed(self) -> int:
+        """Cases that should have run and did not."""
+        return sum(each.status.is_failure for each in self.results.records)
+
+
+def plan(sweep: Sweep, fleet: Fleet, shard: tuple[int, int] | None = None) -> tuple[Planned, ...]:
+    """Return the cases of a sweep, given what exists on the machine of ``fleet``.
+
+    Raises:
+        SweepError: a name does not exist there.
+    """
+    hello = fleet.hello
+    names = {name for grid in sweep.grids for name in grid.implementations} - {"all"}
+    unresolved = fleet.unresolved(sorted(names))
+    if unresolved:
+        raise SweepError("\n".join(unresolved))
+    devices = {kind: hello.unavailable.get(kind) for kind in (*hello.device_counts, *hello.unavailable)}
+    planned = expand(
+        sweep,
+        implementations=hello.implementations,
+        distributions=hello.distributions,
+        layouts=hello.layouts,
+        devices=devices,
+    )
+    if shard is None:
+        return planned
+    return tuple(each for each in planned if in_shard(each.case, *shard))
+
+
+def run_campaign(
+    campaign: Campaign, fleet: Fleet, on_record: Callable[[Record], None]
+) -> Outcome:
+    """Measure every case that is not in the journal yet, and compact it to parquet.
+
+    Each record is on disk before ``on_record`` hears of it. When cases are left, or this is
+    interrupted, the journal stays and the run can be resumed.
+
+    Raises:
+        OutputExistsError: see there.
+        ForeignRunError: see there.
+        StoreError: a file cannot be read or written.
+        HarnessError: the harness itself failed.
+    """
+    earlier = _earlier(campaign)
+    environment = fleet.hello.environment
+    if earlier.environments and environment.fingerprint not in earlier.environments:
+        raise ForeignRunError(
+            f"{campaign.out} was begun on another machine or with other software; latencies "
+            "would not be comparable: choose another --out"
+        )
+    done = {each.case for each in earlier.records}
+    missing = [each for each in campaign.planned if each.case not in done]
+    run = Run(
+        name=campaign.out.stem,
+        started_utc=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=campaign.command,
+        planned=len(campaign.planned),
+        version=version("layernorm-bench"),
+    )
+    fresh: list[Record] = []
+    with Journal(campaign.journal) as journal:
+        if not campaign.journal.stat().st_size:  # of a finished run only the parquet is left
+            for entry in (*earlier.runs, *earlier.environments.values(), *earlier.records):
+                journal.add(entry)
+        journal.add(run)
+        journal.add(environment)
+        for record in _measure(campaign, fleet, missing):
+            journal.add(record)
+            fresh.append(record)
+            on_record(record)
+    left = len(missing) - len(fresh)
+    run = _finished(run, campaign, fresh)
+    order = {each.case: place for place, each in enumerate(campaign.planned)}
+    records = sorted((*earlier.records, *fresh), key=lambda each: order.get(each.case, -1))
+    results = Results(
+        records=tuple(records),
+        runs=(*earlier.runs, run),
+        environments={**earlier.environments, environment.fingerprint: environment},
+    )
+    if left:
+        return Outcome(results=results, path=campaign.journal, left=left, run=run)
+    write(results, campaign.out)
+    campaign.journal.unlink()
+    return Outcome(results=results, path=campaign.out, left=0, run=run)
+
+
+def _earlier(campaign: Campaign) -> Results:
+    """Return what an interrupted or finished run of this name has measured."""
+    if not campaign.resume:
+        for path in (campaign.out, campaign.journal):
+            if path.exists():
+                raise OutputExistsError(
+                    f"{path} exists; continue it with --resume, or choose another --out"
+                )
+    elif campaign.journal.exists():
+        return read_journal(campaign.journal)
+    elif campaign.out.exists():
+        return read(campaign.out)
+    return Results(records=(), runs=(), environments={})
+
+
+def _measure(campaign: Campaign, fleet: Fleet, missing: Sequence[Planned]) -> Iterator[Record]:
+    most = campaign.sweep.max_epochs
+    budget = Budget(
+        limit_s=campaign.sweep.seconds_per_case,
+        max_epochs=most,
+        min_epochs=min(Budget().min_epochs, most),
+    )
+    jobs = [RunCase(each.case, each.measurements, budget) for each in missing]
+    yield from fleet.run(jobs, campaign.sweep.timeout_s, campaign.stop_at)
+
+
+def _finished(run: Run, campaign: Campaign, fresh: Sequence[Record]) -> Run:
+    """Add to a run what it cost, and which share of that was the harness's own."""
+    wall_s = monotonic() - campaign.began
+    costs = [each.cost for each in fresh if each.cost is not None]
+    useful_s = sum(each.guest_s + each.oracle_s + each.sampling_s for each in costs)
+    ended = any(each.status in {Status.TIMEOUT, Status.CRASHED} for each in fresh)
+    # what a process that was ended had spent on its case is unknown, and so is the share
+    overhead = None if ended or not costs else max(1 - useful_s / wall_s, 0.0)
+    return replace(run, wall_s=wall_s, overhead_ratio=overhead)

@@ -1,0 +1,51 @@
+"""What exists, by name, each with a line of its own about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import entry_points
+
+__all__ = ["CATALOGUE"]
+
+
+def _implementations() -> dict[str, str]:
+    import implementations
+
+    plugins = entry_points(group=implementations.ENTRY_POINT_GROUP)
+    return {each.name: each.summary for each in implementations.ALL} | {
+        each.name: f"plug-in: {each.value}" for each in plugins
+    }
+
+
+def _presets() -> dict[str, str]:
+    from harness.sweep import load_preset, preset_names
+
+    return {name: load_preset(name).description for name in preset_names()}
+
+
+def _distributions() -> dict[str, str]:
+    from harness.inputs import DISTRIBUTIONS, describe
+
+    return {name: describe(each) for name, each in DISTRIBUTIONS.items()}
+
+
+def _layouts() -> dict[str, str]:
+    from harness.inputs import LAYOUTS, describe
+
+    return {name: describe(each) for name, each in LAYOUTS.items()}
+
+
+def _devices() -> dict[str, str]:
+    from harness.measure.devices import DEVICES
+
+    found = {kind: make().unavailable() for kind, make in DEVICES.items()}
+    return {kind: f"unavailable: {why}" if why else "available" for kind, why in found.items()}
+
+
+CATALOGUE: dict[str, Callable[[], dict[str, str]]] = {
+    "implementations": _implementations,
+    "presets": _presets,
+    "distributions": _distributions,
+    "layouts": _layouts,
+    "devices": _devices,
+}

@@ -1,0 +1,130 @@
+"""The worker process: it runs cases for its parent, so that a crash costs one case.
+
+Imports nothing heavy before it is told which device it is for, since the visible devices have to
+be set before torch is imported. What implementations print goes to a log file, never to the
+results on standard output.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Collection
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from traceback import format_exc
+
+from harness.records import Budget, Case, Environment, Measurement
+
+__all__ = ["Bug", "Hello", "Resolve", "RunCase", "serve"]
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """What a worker finds when it starts."""
+
+    environment: Environment
+    implementations: tuple[str, ...]
+    distributions: tuple[str, ...]
+    layouts: tuple[str, ...]
+    unavailable: dict[str, str]
+    """Device kinds that cannot be used here, and why."""
+    device_counts: dict[str, int]
+    """Devices of each kind that can."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolve:
+    """Ask whether implementations can be found; answered by what is wrong with each that cannot."""
+
+    targets: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunCase:
+    """Ask for a case's record."""
+
+    case: Case
+    measurements: Collection[Measurement]
+    budget: Budget
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """The harness itself failed; the run has to stop."""
+
+    traceback: str
+
+
+def serve(connection: Connection, log: str, cuda_device: str | None) -> None:
+    """Answer requests until the parent closes the connection.
+
+    Args:
+        connection: to the parent.
+        log: file that takes standard output and standard error.
+        cuda_device: the CUDA device to be alone with; None for a worker that uses the CPU.
+    """
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for stream in (1, 2):
+        os.dup2(descriptor, stream)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends us
+    if cuda_device is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = cuda_device
+    try:
+        _answer(connection)
+    except (EOFError, BrokenPipeError):  # the parent has gone
+        return
+    except Exception:  # noqa: BLE001 - not handled: reported to the parent, which stops the run
+        connection.send(Bug(format_exc()))
+
+
+def _answer(connection: Connection) -> None:
+    import gc
+
+    import torch
+
+    import implementations
+    from harness.inputs import DISTRIBUTIONS, LAYOUTS
+    from harness.measure.devices import DEVICES
+    from harness.measure.environment import read_environment
+    from harness.run.case import CaseRunner
+
+    torch.set_num_threads(1)
+    devices = {kind: make() for kind, make in DEVICES.items()}
+    unavailable = {kind: why for kind, each in devices.items() if (why := each.unavailable())}
+    environment = read_environment()
+    connection.send(
+        Hello(
+            environment=environment,
+            implementations=tuple(each.name for each in implementations.ALL),
+            distributions=tuple(DISTRIBUTIONS),
+            layouts=tuple(LAYOUTS),
+            unavailable=unavailable,
+            device_counts={
+                kind: torch.cuda.device_count() if kind == "cuda" else 1
+                for kind in devices.keys() - unavailable.keys()
+            },
+        )
+    )
+    runner = CaseRunner(environment.fingerprint)
+    # the collector would run inside samples; what is alive now need never be looked at again
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    while True:
+        request = connection.recv()
+        if isinstance(request, Resolve):
+            connection.send(tuple(filter(None, map(_unresolved, request.targets))))
+        else:
+            connection.send(runner.run(request.case, request.measurements, request.budget))
+            gc.collect(1)  # graphs of the case may be cycles; the oldest generation is left alone
+
+
+def _unresolved(target: str) -> str | None:
+    import implementations
+
+    try:
+        implementations.find(target)
+    except implementations.TargetError as error:
+        return str(error)
+    return None

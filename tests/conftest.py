@@ -1,0 +1,17 @@
+"""What all tests share: Hypothesis without chance and without deadline, one thread for torch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import settings
+
+# A failure must be the same on every machine, and a slow machine is not a failure.
+settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
+settings.load_profile("repeatable")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> None:
+    """With one thread, sums are added in the same order on every machine."""
+    torch.set_num_threads(1)
