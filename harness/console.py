@@ -79,7 +79,9 @@ def print_records(records: Sequence[Record], stream: TextIO = sys.stdout) -> Non
     if len(records) > _MOST_ROWS:
         console.print(status_counts(records))
         return
-    table = Table("case", "status", "error of y", "worst error", "latency", "vs reference", "memory", box=None)
+    table = Table(
+        "case", "status", "error of y", "worst error", "latency", "vs reference", "memory", box=None
+    )
     for each in records:
         style = None if each.status is Status.OK else "yellow"
         table.add_row(each.case.id, each.status, *_cells(each), style=style)

@@ -14,7 +14,14 @@ import numpy as np
 
 from harness.records import Arm, Estimate
 
-__all__ = ["EPOCH_QUANTILE", "epoch_values", "median_estimate", "ratio_estimate", "t_quantile"]
+__all__ = [
+    "EPOCH_QUANTILE",
+    "epoch_value",
+    "epoch_values",
+    "median_estimate",
+    "ratio_estimate",
+    "t_quantile",
+]
 
 EPOCH_QUANTILE = 0.10  # ours: less spread from run to run than minimum, median or mean
 
@@ -33,13 +40,24 @@ def t_quantile(degrees: int) -> float:
     return _T_975[min(degrees, len(_T_975)) - 1]
 
 
+def epoch_value(samples: Sequence[float]) -> float:
+    """The figure of one epoch: the low quantile of its samples, interpolated linearly."""
+    ordered = sorted(samples)
+    place = EPOCH_QUANTILE * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+
 def epoch_values(arm: Arm, *, cpu: bool) -> list[float]:
     """Seconds per call for each epoch of ``arm``, by CPU or wall clock, in order of epoch."""
-    samples = np.asarray(arm.cpu_s if cpu else arm.wall_s, dtype=np.float64)
-    epochs = np.asarray(arm.epochs)
-    return [
-        float(np.quantile(samples[epochs == epoch], EPOCH_QUANTILE)) for epoch in np.unique(epochs)
-    ]
+    samples = arm.cpu_s if cpu else arm.wall_s
+    if samples is None:
+        raise ValueError(f"{arm.name} was not timed by the CPU clock")
+    by_epoch: dict[int, list[float]] = {}
+    for epoch, sample in zip(arm.epochs, samples, strict=True):
+        by_epoch.setdefault(epoch, []).append(sample)
+    return [epoch_value(by_epoch[epoch]) for epoch in sorted(by_epoch)]
 
 
 def median_estimate(values: Sequence[float]) -> Estimate:

@@ -22,6 +22,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import ErrorDetails
 
 from harness.records import Affine, Case, Direction, Measurement, Mode
+from harness.refusal import Refusal
 
 __all__ = [
     "DTYPES",
@@ -44,7 +45,7 @@ _SHAPE = re.compile(r"\d+(x\d+)*")
 _MOST_ELEMENTS = 1 << 40  # ours: 4 TiB in float32, beyond any device there is
 
 
-class SweepError(Exception):
+class SweepError(Refusal):
     """A sweep that cannot be run; the message has a line for each mistake."""
 
 
@@ -113,7 +114,10 @@ class Sweep(_Strict):
     """A case that takes longer is ended."""
     seconds_per_case: Annotated[float, Field(gt=0)] = 2.0
     """No further epoch of samples starts after this."""
-    max_epochs: Annotated[int, Field(ge=1)] = 12
+    min_epochs: Positive = 4
+    """Epochs of 25 ms that are sampled at least."""
+    max_epochs: Positive = 12
+    """Epochs that are sampled at most."""
     grids: Annotated[tuple[Grid, ...], Axis] = (Grid(),)
 
     def with_axes(self, axes: Mapping[str, tuple[Any, ...]]) -> Sweep:
@@ -221,43 +225,36 @@ def in_shard(case: Case, index: int, count: int) -> bool:
     return int.from_bytes(digest[:8]) % count == index - 1
 
 
+# A case's fields and the axes of a grid they come from. Neighbours share their inputs: what
+# changes those varies slowest, and the implementation fastest.
+_AXES = {
+    "device": "devices",
+    "threads": "threads",
+    "shape": "shapes",
+    "normalized_dims": "normalized_dims",
+    "dtype": "dtypes",
+    "param_dtype": "param_dtypes",
+    "layout": "layouts",
+    "affine": "affines",
+    "eps": "eps",
+    "seed": "seeds",
+    "distribution": "distributions",
+    "direction": "directions",
+    "mode": "modes",
+    "implementation": "implementations",
+}
+
+
 def _cases(grid: Grid, everything: tuple[str, ...]) -> Iterable[Case]:
-    names = dict.fromkeys(
+    axes = {field: getattr(grid, axis) for field, axis in _AXES.items()}
+    axes["implementation"] = tuple(
         name for each in grid.implementations for name in (everything if each == "all" else (each,))
     )
-    # neighbours share their inputs: what changes those varies slowest
-    for device, threads, shape, dims, dtype, params, layout, affine, eps, seed, distribution in (
-        product(
-            grid.devices,
-            grid.threads,
-            grid.shapes,
-            grid.normalized_dims,
-            grid.dtypes,
-            grid.param_dtypes,
-            grid.layouts,
-            grid.affines,
-            grid.eps,
-            grid.seeds,
-            grid.distributions,
-        )
-    ):
-        for direction, mode, name in product(grid.directions, grid.modes, names):
-            yield Case(
-                implementation=name,
-                mode=mode,
-                shape=shape,
-                normalized_dims=dims,
-                dtype=dtype,
-                param_dtype=dtype if params == SAME else params,
-                device=device,
-                distribution=distribution,
-                layout=layout,
-                direction=direction,
-                affine=affine,
-                eps=eps,
-                threads=threads,
-                seed=seed,
-            )
+    for values in product(*axes.values()):
+        point: dict[str, Any] = dict(zip(axes, values, strict=True))
+        if point["param_dtype"] == SAME:
+            point["param_dtype"] = point["dtype"]
+        yield Case(**point)
 
 
 def _unknown(what: str, names: Iterable[str], known: tuple[str, ...]) -> list[str]:

@@ -114,5 +114,5 @@ def _as_implementation(found: object, target: str) -> Implementation:
     if isinstance(found, Implementation):
         return found
     if not callable(found):
-        raise TargetError(f"{target}: is a {type(found).__name__}, not a function")
+        raise TargetError(f"{target}: is of type {type(found).__name__}, not a function")
     return Implementation(name=target, function=found, source=target)

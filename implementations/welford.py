@@ -48,15 +48,16 @@ def _save(ctx: torch.autograd.function.FunctionCtx, inputs: tuple[Tensor], outpu
     ctx.save_for_backward(inputs[0], output[0])  # type: ignore[index]
 
 
-def _gradient(ctx: torch.autograd.function.FunctionCtx, d_mean: Tensor, d_squares: Tensor) -> Tensor:
+def _gradient(
+    ctx: torch.autograd.function.FunctionCtx, d_mean: Tensor, d_squares: Tensor
+) -> Tensor:
     """Return d_mean/N + 2 (x - mean) d_squares: the derivatives of mean and of sum (x - mean)^2."""
     x, mean = ctx.saved_tensors  # type: ignore[attr-defined]
-    return d_mean / max(x.shape[1], 1) + 2 * (x - mean) * d_squares
+    gradient: Tensor = d_mean / max(x.shape[1], 1) + 2 * (x - mean) * d_squares
+    return gradient
 
 
-torch.library.register_autograd(
-    "layernorm_bench::welford_moments", _gradient, setup_context=_save
-)
+torch.library.register_autograd("layernorm_bench::welford_moments", _gradient, setup_context=_save)
 
 
 @implementation(

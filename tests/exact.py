@@ -47,9 +47,9 @@ def exact_layer_norm(
         result.variance.append(variance)
         result.rstd.append(rstd)
         result.y.append([n * g + b for n, g, b in zip(normalised, gamma, beta, strict=True)])
-        result.dx.append(
-            [rstd * (s - plain - n * across) for s, n in zip(scaled, normalised, strict=True)]
-        )
+        result.dx.append([
+            rstd * (s - plain - n * across) for s, n in zip(scaled, normalised, strict=True)
+        ])
         for column, (d, n) in enumerate(zip(gradient, normalised, strict=True)):
             result.dweight[column] += d * n
             result.dbias[column] += d

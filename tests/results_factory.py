@@ -178,14 +178,13 @@ def make_errors(case: Case) -> Errors:
     error = 0.5 + grown * 2.0**bits * (0.3 + 0.4 * _draw(case.id))
     vacuous = grown * 4 >= 1
     if algorithm == "one_pass" and grown >= 1:
-        error = inf
+        error = inf  # the square root of a negative variance
     names = ("y",) if case.direction is Direction.FORWARD else ("y", "dx", "dweight", "dbias")
-    # made up: a narrow accumulator over the rows makes native's parameter gradients wrong
-    bad = case.implementation == "native" and bits < 24
+    # made up: native's parameter gradients are wrong, as by a narrow accumulator over the rows
+    bad = {"dweight"} if case.implementation == "native" and bits < 24 else set()
     return Errors(
         outputs=tuple(
-            _output(name, case, error * (9 if bad and name == "dweight" else 1), vacuous=vacuous)
-            for name in names
+            _output(name, case, error, vacuous=vacuous, is_wrong=name in bad) for name in names
         ),
         condition_max_ratio=condition,
         rho_min_ratio=0.99,
@@ -198,7 +197,10 @@ def make_errors(case: Case) -> Errors:
     )
 
 
-def _output(name: str, case: Case, error_ulp: float, *, vacuous: bool) -> OutputErrors:
+def _output(
+    name: str, case: Case, error_ulp: float, *, vacuous: bool, is_wrong: bool
+) -> OutputErrors:
+    error_ulp = error_ulp * 90 if is_wrong else error_ulp
     elements = prod(case.shape) if name in {"y", "dx"} else case.hidden
     return OutputErrors(
         output=name,
@@ -210,7 +212,7 @@ def _output(name: str, case: Case, error_ulp: float, *, vacuous: bool) -> Output
         raw_max_ulp=error_ulp * 100,
         max_abs=error_ulp * 1e-7,
         normwise_ratio=error_ulp * 1e-8,
-        bound_ratio=None if vacuous else error_ulp / 4 if name == "dweight" else 0.4,
+        bound_ratio=None if vacuous else 36.0 if is_wrong else 0.4,
         vacuous_elements=elements if vacuous else 0,
     )
 

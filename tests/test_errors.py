@@ -173,6 +173,15 @@ def test_a_number_where_the_exact_result_is_nan_is_infinitely_wrong() -> None:
     assert of_y(exact_y(case), inputs, case).scaled_max_ulp == inf
 
 
+def test_a_number_where_the_exact_result_is_nan_does_not_hide_another_error() -> None:
+    case = comb_case()
+    inputs = comb_inputs(case)
+    inputs.x[0, 0] = nan
+    y = exact_y(case)
+    y[1, 0] = 77.0
+    assert of_y(y, inputs, case).scaled_max_ulp > 1e6
+
+
 def test_the_percentile_leaves_out_one_element_in_a_hundred() -> None:
     case = replace(comb_case(), shape=(250, 4))
     inputs = replace(comb_inputs(case), x=torch.tensor(COMB[:1]).expand(250, 4))

@@ -43,6 +43,10 @@ def drawn(distribution: str, dtype: str, hidden: int, eps: float) -> list[Tensor
     return [each.double() for each in make_inputs(case).tensors]
 
 
+def flat(rows: list[list[Fraction]]) -> list[Fraction]:
+    return [each for row in rows for each in row]
+
+
 def largest_error(
     pair: tuple[Tensor, Tensor] | None, exact: list[Fraction], scale: list[Fraction]
 ) -> Fraction:
@@ -66,7 +70,7 @@ def largest_errors(
         "dweight": (dy * found.normalised[0]).square().sum(0).sqrt().tolist(),
         "dbias": dy.square().sum(0).sqrt().tolist(),
     }
-    y, dx = ([exact.y[i][j] for i in rows for j in columns], sum(exact.dx, []))
+    y, dx = ([exact.y[i][j] for i in rows for j in columns], flat(exact.dx))
     return {
         "y": largest_error(
             found.y, y, [max(abs(exact.y[i][j]), sizes[j]) for i in rows for j in columns]
@@ -250,11 +254,11 @@ def test_double_double_neither_overflows_nor_underflows(scale: float, eps: float
     exact = exact_layer_norm(x, weight, bias, eps, dy)
     found = double_double(x, weight, bias, eps, dy)
     error = largest_error(
-        found.y, sum(exact.y, []), [Fraction(abs(each)) for each in weight.tolist()] * 3
+        found.y, flat(exact.y), [Fraction(abs(each)) for each in weight.tolist()] * 3
     )
     assert error <= DOUBLE_DOUBLE_ERROR * condition(exact, eps)
     assert found.dx is not None
-    expected = [float(each) for each in sum(exact.dx, [])]
+    expected = [float(each) for each in flat(exact.dx)]
     # dx of the largest x is some 1e-300, where the low part is no longer a normal number
     assert found.dx[0].flatten().tolist() == pytest.approx(expected, rel=1e-12)
 

@@ -99,8 +99,7 @@ def _gpus() -> tuple[str, tuple[Gpu, ...]]:
         return f"NVML unavailable: {error}", ()
     try:
         handles = [
-            pynvml.nvmlDeviceGetHandleByIndex(index)
-            for index in range(pynvml.nvmlDeviceGetCount())
+            pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())
         ]
         return f"driver {pynvml.nvmlSystemGetDriverVersion()}", tuple(map(_gpu, handles))
     except pynvml.NVMLError as error:

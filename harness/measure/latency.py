@@ -2,7 +2,7 @@
 
 Time is cut into epochs of 25 ms. In each, the inputs get a new random place in memory (which
 turns the luck of one placement into a spread that averages out), every arm is called twice
-untimed, and then samples of about 100 us are taken of the arms in random order. Estimates come
+untimed, and then samples of about 150 us are taken of the arms in random order. Estimates come
 from :mod:`harness.statistics`; sampling stops when the interval of the ratio to the reference is
 narrow enough, or at a cap, and says which.
 """
@@ -31,11 +31,11 @@ from harness.records import (
     Estimate,
     Latency,
 )
-from harness.statistics import epoch_values, median_estimate, ratio_estimate
+from harness.statistics import epoch_value, epoch_values, median_estimate, ratio_estimate
 
 __all__ = ["Contender", "Sampled", "measure_latency", "relocate"]
 
-_SAMPLE_S = 100e-6  # far below a scheduler slice (4 ms), far above the clock's own cost (0.5 us)
+_SAMPLE_S = 150e-6  # far below a scheduler slice (4 ms), far above the clock's own cost (0.5 us)
 _EPOCH_S = 25e-3
 _ROUNDS = 4  # at least so many samples of an arm in an epoch, unless the budget forbids
 _LINE_BYTES, _PAGE_LINES = 64, 64  # a cache line, and how many a page holds
@@ -74,12 +74,20 @@ class _Samples:
         self.wall_s: list[float] = []
         self.cpu_s: list[float] = []
         self.epochs: list[int] = []
+        self.epoch_values: list[float] = []
+        self._closed = 0
 
     def add(self, reading: Reading, epoch: int) -> None:
         self.wall_s.append(reading.wall_s / self.calls)
         if reading.cpu_s is not None:
             self.cpu_s.append(reading.cpu_s / self.calls)
         self.epochs.append(epoch)
+
+    def close_epoch(self, *, cpu: bool) -> None:
+        """Form the figure of the samples since the last epoch."""
+        samples = self.cpu_s if cpu else self.wall_s
+        self.epoch_values.append(epoch_value(samples[self._closed :]))
+        self._closed = len(samples)
 
     def arm(self) -> Arm:
         return Arm(
@@ -150,14 +158,18 @@ def measure_latency(
                 break
         faults += _minor_faults() - faults_before
         epoch += 1
-        narrow = _is_narrow(samples, device, budget)
+        for each in samples:
+            each.close_epoch(cpu=device.clock is Clock.THREAD_CPU)
+        headline = _headline(samples)
+        narrow = headline.high / headline.value - 1 < budget.target_ratio
+        converged = epoch >= budget.min_epochs and narrow
         late = perf_counter() - began > budget.limit_s
-        if (epoch >= budget.min_epochs and narrow) or epoch >= budget.max_epochs or late:
+        if converged or epoch >= budget.max_epochs or late:
             break
     latency = _latency(
         samples,
         device,
-        converged=narrow and epoch >= budget.min_epochs,
+        converged=converged,
         allocation=allocation,
         model_bytes=model_bytes,
         copied_bytes=copied_bytes,
@@ -169,7 +181,7 @@ def measure_latency(
 
 def relocate(tensor: Tensor, random: Random) -> Tensor:
     """Copy ``tensor`` with its layout to a random place: a random pad, a random cache line."""
-    storage = tensor.new_empty(0).set_(tensor.untyped_storage())  # type: ignore[call-overload]
+    storage = tensor.new_empty(0).set_(tensor.untyped_storage())
     size = tensor.element_size()
     pad = torch.empty(random.randrange(_LINE_BYTES, _LARGEST_PAD_BYTES), dtype=torch.uint8)
     line = max(_LINE_BYTES // size, 1)
@@ -189,20 +201,13 @@ def _calls_per_sample(call: Callable[[], object], device: Device) -> int:
     return max(1, round(_SAMPLE_S / max(best, 1e-9)))
 
 
-def _is_narrow(samples: Sequence[_Samples], device: Device, budget: Budget) -> bool:
-    """Whether the interval of the headline figure is as narrow as asked."""
-    estimate = _headline([each.arm() for each in samples], device)
-    return bool(estimate.high / estimate.value - 1 < budget.target_ratio)
-
-
-def _headline(arms: Sequence[Arm], device: Device) -> Estimate:
+def _headline(samples: Sequence[_Samples]) -> Estimate:
     """Ratio to the reference, or the latency itself where there is none."""
-    by_role = {each.role: each for each in arms}
-    cpu = device.clock is Clock.THREAD_CPU
-    subject = epoch_values(by_role[ArmRole.SUBJECT], cpu=cpu)
+    by_role = {each.contender.role: each.epoch_values for each in samples}
+    subject = by_role[ArmRole.SUBJECT]
     if ArmRole.REFERENCE not in by_role:
         return median_estimate(subject)
-    return ratio_estimate(subject, epoch_values(by_role[ArmRole.REFERENCE], cpu=cpu))
+    return ratio_estimate(subject, by_role[ArmRole.REFERENCE])
 
 
 def _latency(
@@ -216,20 +221,18 @@ def _latency(
     faults_per_call: float,
     compile_s: float | None,
 ) -> Latency:
-    arms = tuple(each.arm() for each in samples)
-    by_role = {each.role: each for each in arms}
-    cpu = device.clock is Clock.THREAD_CPU
-    subject = epoch_values(by_role[ArmRole.SUBJECT], cpu=cpu)
+    by_role = {each.contender.role: each.epoch_values for each in samples}
+    subject = by_role[ArmRole.SUBJECT]
     ceiling = None
     if ArmRole.CEILING in by_role and copied_bytes:
-        copy = ratio_estimate(epoch_values(by_role[ArmRole.CEILING], cpu=cpu), subject)
+        copy = ratio_estimate(by_role[ArmRole.CEILING], subject)
         ceiling = copy.value * model_bytes / copied_bytes
     return Latency(
         clock=device.clock,
         cache=Cache.WARM,
         allocation=allocation,
         per_call_s=median_estimate(subject),
-        reference_ratio=_headline(arms, device) if ArmRole.REFERENCE in by_role else None,
+        reference_ratio=_headline(samples) if ArmRole.REFERENCE in by_role else None,
         ceiling_ratio=ceiling,
         model_bytes=model_bytes,
         converged=converged,
@@ -237,7 +240,7 @@ def _latency(
         process_of_epoch=(0,) * len(subject),
         minor_faults_ratio=faults_per_call,
         compile_s=compile_s,
-        arms=arms,
+        arms=tuple(each.arm() for each in samples),
     )
 
 

@@ -71,6 +71,7 @@ class Table:
     """A table; the first cell of each row is its heading."""
 
     kind: ClassVar[str] = "table"
+    title: str
     caption: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
@@ -91,7 +92,7 @@ class Facts:
     """Names and values."""
 
     kind: ClassVar[str] = "facts"
-    caption: str
+    title: str
     pairs: tuple[tuple[str, str], ...]
 
 
@@ -129,6 +130,8 @@ class Figure:
     keys: tuple[Key, ...] = ()
     is_stretched: bool = True
     """Whether drawings grow and shrink with the page; else each keeps its size and scrolls."""
+    is_folded: bool = False
+    """Whether it is closed until asked for."""
 
 
 @dataclass(frozen=True, slots=True)

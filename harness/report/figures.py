@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from math import ceil, floor, inf, isnan, log2, log10
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,10 +27,11 @@ __all__ = ["condition_panel", "latency_panel", "speed_map"]
 Colours = dict[str, str]
 """Sentinel colour of each implementation."""
 
-_WIDTH_IN, _HEIGHT_IN = 4.2, 3.1  # ours: three panels side by side, one on a telephone
+_WIDTH_IN, _HEIGHT_IN = 4.8, 3.3  # ours: two panels side by side, one on a telephone
 _DASHES: dict[str, object] = {Mode.EAGER.value: "", Mode.COMPILED.value: (3, 1.6)}
 _LEAST_ULP = 2.0**-4  # an exact result has no logarithm: it is drawn here, at the bottom edge
 _MOST_OF_SPEED = 2.0  # ours: colours are strongest at 4 times as fast, or as slow
+_LEAST_BAND = 1.1  # a line of 1.4 pt covers 10 % of a value where 170 pt are five decades
 _MANY_TICKS = 7  # ours: labels of decades collide beyond
 
 # blue is faster, orange slower, and as fast as the reference is no colour at all
@@ -74,14 +76,13 @@ def condition_panel(
         _level(axes, 0.5, "correctly rounded")
         if bits:
             _level(axes, lost, "no digit left")
-        joined = lines[np.isfinite(lines["y_ulp"])]
-        joined = joined.assign(y_ulp=joined["y_ulp"].clip(_LEAST_ULP))
+        _ticks(axes)
+        joined = lines.assign(y_ulp=lines["y_ulp"].clip(_LEAST_ULP, edge))
         _lines(axes, joined, "condition", "y_ulp", colours)
         _error_marks(axes, points, colours, scale=0.5, edge=edge)
         _error_marks(axes, lines, colours, scale=1.0, edge=edge)
         axes.set_title(title)
         axes.set(xlabel="condition number of the inputs", ylabel="largest error of y, ulp")
-        _ticks(axes)
         return to_panel(figure, name, f"Error against condition: {title}")
 
 
@@ -105,23 +106,30 @@ def _error_marks(
 ) -> None:
     """Mark each case by how it ended: dot, circle, cross; a triangle where y is not finite."""
     for (implementation, status), group in rows.groupby(["implementation", "status"], sort=False):
-        colour = colours[implementation]
+        colour = colours[str(implementation)]
         lost = ~np.isfinite(group["y_ulp"])
         plain = group[~lost]
-        look = {
-            Status.OK: {"marker": "o", "s": 14 * scale, "color": colour, "lw": 0},
-            Status.WRONG: {"marker": "X", "s": 42 * scale, "color": colour, "lw": 0},
-        }.get(
-            Status(status),
-            {"marker": "o", "s": 30 * scale, "facecolor": FACE, "edgecolor": colour, "lw": 1.2},
-        )
+        filled = {"color": colour, "lw": 0}
+        hollow = {"facecolor": FACE, "edgecolor": colour, "lw": 1.2}
+        look: dict[str, Any] = {
+            Status.OK.value: {"marker": "o", "s": 14 * scale, **filled},
+            Status.WRONG.value: {"marker": "X", "s": 42 * scale, **filled},
+        }.get(str(status), {"marker": "o", "s": 30 * scale, **hollow})
         gid = _gid(colour)
         heights = plain["y_ulp"].clip(_LEAST_ULP)
         axes.scatter(plain["condition"], heights, zorder=3, gid=gid, **look)
         if lost.any():
             places = group["condition"][lost]
-            axes.scatter(places, [edge] * len(places), marker="^", s=34, color=colour, lw=0,
-                         zorder=4, gid=gid)
+            axes.scatter(
+                places,
+                [edge] * len(places),
+                marker="^",
+                s=34,
+                color=colour,
+                lw=0,
+                zorder=4,
+                gid=gid,
+            )
 
 
 def latency_panel(name: str, title: str, rows: pd.DataFrame, colours: Colours) -> Panel:
@@ -134,23 +142,31 @@ def latency_panel(name: str, title: str, rows: pd.DataFrame, colours: Colours) -
         axes.set(xscale="log", yscale="log")
         _span(axes, size)
         axes.set_ylim(least, most)
+        _ticks(axes, seconds)
         axes.plot(copies.index, copies, color=MUTED, lw=1.1, ls=(0, (1, 1.5)), zorder=1)
-        for (implementation, _), line in rows.groupby(["implementation", "mode"], sort=False):
-            by_size = line.sort_values("elements")
-            axes.fill_between(
-                by_size["elements"],
-                by_size["latency_low_s"].clip(lower=least / 9),
-                by_size["latency_high_s"].clip(upper=most * 9),
-                color=colours[implementation],
-                alpha=0.2,
-                lw=0,
-                gid=_gid(colours[implementation]),
-            )
+        _bands(axes, rows, colours)
         _lines(axes, rows, "elements", "latency_s", colours, marker="o", markersize=3)
         axes.set_title(title)
         axes.set(xlabel="elements of x", ylabel="time per call")
-        _ticks(axes, seconds)
         return to_panel(figure, name, f"Latency against size: {title}")
+
+
+def _bands(axes: Axes, rows: pd.DataFrame, colours: Colours) -> None:
+    """Fill the intervals, where they are wider than the line that would cover them."""
+    low, high = axes.get_ylim()
+    bands = pd.DataFrame({
+        "series": rows["label"].astype(str),
+        "colour": rows["implementation"].map(colours),
+        "size": rows["elements"],
+        "low": rows["latency_low_s"].clip(lower=low / 9),
+        "high": rows["latency_high_s"].clip(upper=high * 9),
+    })
+    wide = bands["series"][bands["high"] > _LEAST_BAND * bands["low"]].unique()
+    for name in wide:
+        band = bands[bands["series"] == name].sort_values("size")
+        colour = band["colour"].iloc[0]
+        sizes, below, above = band["size"], band["low"], band["high"]
+        axes.fill_between(sizes, below, above, color=colour, alpha=0.2, lw=0, gid=_gid(colour))
 
 
 def speed_map(name: str, title: str, speeds: pd.DataFrame, failed: pd.DataFrame) -> Panel:
@@ -169,14 +185,12 @@ def speed_map(name: str, title: str, speeds: pd.DataFrame, failed: pd.DataFrame)
     width_in, height_in = left_in + max(0.46 * columns, 1.2) + 0.45, top_in + 0.27 * rows + 0.05
     margins = {"left_in": left_in, "top_in": top_in, "bottom_in": 0.05, "right_in": 0.45}
     with canvas(width_in, height_in, grid=False, **margins) as (figure, axes):
-        words = [
-            [_speed_word(speeds.iat[i, j], bool(failed.iat[i, j])) for j in range(columns)]
-            for i in range(rows)
-        ]
+        pairs = zip(speeds.to_numpy(float).flat, failed.to_numpy(bool).flat, strict=True)
+        words = np.array([_speed_word(*pair) for pair in pairs], dtype=object)
         sns.heatmap(
             np.log2(speeds.astype(float)),
             mask=False,
-            annot=np.array(words, dtype=object),
+            annot=words.reshape(rows, columns),
             fmt="",
             annot_kws={"fontsize": 8, "color": INK},
             cmap=_SPEED_COLOURS,
@@ -189,12 +203,14 @@ def speed_map(name: str, title: str, speeds: pd.DataFrame, failed: pd.DataFrame)
             yticklabels=False,
             ax=axes,
         )
+        # texts instead of ticks, of which each brings three lines that are not to be seen
+        axes.set_axis_off()
         for i, j in zip(*np.nonzero(speeds.isna().to_numpy()), strict=True):
             axes.text(j + 0.5, i + 0.5, "–", ha="center", va="center", color=MUTED)
-        axes.set_yticks(np.arange(rows) + 0.5, labels, color=INK)
-        axes.set_xticks(np.arange(columns) + 0.5, list(map(str, speeds.columns)), ha="left")
-        axes.tick_params(axis="x", labeltop=True, labelbottom=False, labelrotation=40, pad=1)
-        axes.set(xlabel="", ylabel="")
+        for i, label in enumerate(labels):
+            axes.text(-0.12, i + 0.5, label, ha="right", va="center", color=INK)
+        for j, shape in enumerate(speeds.columns):
+            axes.text(j + 0.4, -0.15, str(shape), color=MUTED, rotation=40, rotation_mode="anchor")
         figure.text(0.004, 1 - 0.16 / height_in, title, fontsize=10, fontweight="bold", color=INK)
         return to_panel(figure, name, f"Speed relative to the reference: {title}")
 
@@ -208,7 +224,9 @@ def _speed_word(speed: float, is_wrong: bool) -> str:
 
 def _shortened(label: str, most: int = 36) -> str:
     """Cut a long name in its middle: a path's file and function are at its end."""
-    return label if len(label) <= most else f"{label[: most // 3]}…{label[-(most - most // 3 - 1) :]}"
+    return (
+        label if len(label) <= most else f"{label[: most // 3]}…{label[-(most - most // 3 - 1) :]}"
+    )
 
 
 def _lines(
@@ -249,7 +267,10 @@ def _span(axes: Axes, values: pd.Series) -> None:
 
 
 def _ticks(axes: Axes, write_y: Callable[[float], str] = power_of_ten) -> None:
-    """Label decades in plain words, and what lies between only where there are few decades."""
+    """Label decades in plain words, and what lies between only where there are few decades.
+
+    To be called before seaborn draws: it asks for all labels, those of unused ticks too.
+    """
     for axis, limits, write in (
         (axes.xaxis, axes.get_xlim(), power_of_ten),
         (axes.yaxis, axes.get_ylim(), write_y),

@@ -26,12 +26,16 @@ SIGNIFICAND_BITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
 """Digits of a dtype in base 2, from the widest to the narrowest; also the order of panels."""
 
 
+_QUESTION = ["place", "dtype", "direction", "shape", "distribution", "setting", "seed"]
+"""What a case asks of every candidate: numbered in the column ``question``."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
     """All that a page shows."""
 
     cases: pd.DataFrame
-    """One row per record, in the order implementations, shapes and dtypes are shown in."""
+    """One row per record, in the order in which implementations are shown."""
     outputs: pd.DataFrame
     """One row per output of each record that has errors; ``case`` is its row in ``cases``."""
     records: tuple[Record, ...]
@@ -76,8 +80,10 @@ def gather(results: Sequence[Results]) -> Findings:
         if record.errors is not None
         for output in record.errors.outputs
     ]
+    cases = _with_orders(pd.DataFrame(rows))
+    cases["question"] = cases.groupby(_QUESTION, observed=True).ngroup()
     return Findings(
-        cases=pd.DataFrame(rows),
+        cases=cases,
         outputs=pd.DataFrame(outputs, columns=["case", "output", "error_ulp", "status"]),
         records=tuple(records),
         runs=tuple(run for each in results for run in each.runs),
@@ -99,25 +105,27 @@ def _letters(
 
 
 def _in_order(records: list[Record]) -> list[Record]:
-    """Sort as people look for things; implementations stay as the run had them."""
+    """Put the reference first and eager before compiled; the rest stays as the run had it."""
     names = dict.fromkeys([REFERENCE, *(each.case.implementation for each in records)])
     rank = {name: position for position, name in enumerate(names)}
-    modes, directions, dtypes = list(Mode), list(Direction), list(SIGNIFICAND_BITS)
+    return sorted(
+        records, key=lambda each: (rank[each.case.implementation], each.case.mode is not Mode.EAGER)
+    )
 
-    def key(record: Record) -> tuple[Any, ...]:
-        case = record.case
-        return (
-            rank[case.implementation],
-            modes.index(case.mode),
-            case.device,
-            dtypes.index(case.dtype) if case.dtype in dtypes else len(dtypes),
-            case.dtype,
-            directions.index(case.direction),
-            case.rows * case.hidden,
-            case.shape,
-        )
 
-    return sorted(records, key=key)
+def _with_orders(cases: pd.DataFrame) -> pd.DataFrame:
+    """Give the axes the order in which they are shown, whatever the order of the records."""
+    known = {
+        "place": sorted(set(cases["place"])),
+        "label": [],
+        "mode": [each.value for each in Mode],
+        "dtype": list(SIGNIFICAND_BITS),
+        "direction": [each.value for each in Direction],
+    }
+    for name, first in known.items():
+        order = list(dict.fromkeys([*first, *cases[name]]))
+        cases[name] = pd.Categorical(cases[name], categories=order, ordered=True)
+    return cases
 
 
 def _row(record: Record, letter: str) -> dict[str, Any]:
@@ -127,7 +135,7 @@ def _row(record: Record, letter: str) -> dict[str, Any]:
         "place": f"{case.device}, environment {letter}" if letter else case.device,
         "implementation": case.implementation,
         "mode": str(case.mode),
-        "label": f"{case.implementation}, compiled" if compiled else case.implementation,
+        "label": f"{case.implementation} (compiled)" if compiled else case.implementation,
         "dtype": case.dtype,
         "direction": str(case.direction),
         "distribution": case.distribution,

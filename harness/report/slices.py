@@ -12,30 +12,28 @@ from harness.records import Status
 from harness.report.content import Key
 from harness.report.ink import SERIES, series_variable
 
-__all__ = ["colours", "each", "keys", "leading", "worst", "worst_status"]
+__all__ = ["colours", "groups", "keys", "leading", "worst", "worst_status"]
 
 _SEVERITY = {
     status.value: rank
-    for rank, status in enumerate(
-        (
-            Status.OK,
-            Status.UNSUPPORTED,
-            Status.OUT_OF_MEMORY,
-            Status.OUT_OF_GUARANTEE,
-            Status.TIMEOUT,
-            Status.CRASHED,
-            Status.ERROR,
-            Status.WRONG,
-        )
-    )
+    for rank, status in enumerate((
+        Status.OK,
+        Status.UNSUPPORTED,
+        Status.OUT_OF_MEMORY,
+        Status.OUT_OF_GUARANTEE,
+        Status.TIMEOUT,
+        Status.CRASHED,
+        Status.ERROR,
+        Status.WRONG,
+    ))
 }
 """How much a reader should worry."""
 
 
-def each(rows: pd.DataFrame, *columns: str) -> Iterator[tuple[Any, pd.DataFrame]]:
-    """Yield the rows for each combination of ``columns``, in order of appearance."""
+def groups(rows: pd.DataFrame, *columns: str) -> Iterator[tuple[Any, pd.DataFrame]]:
+    """Yield the rows for each combination of ``columns`` that occurs, in the order of display."""
     if len(rows):
-        yield from rows.groupby(list(columns), sort=False)
+        yield from rows.groupby(list(columns), observed=True)
 
 
 def worst_status(statuses: pd.Series) -> str:

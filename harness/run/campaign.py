@@ -9,21 +9,24 @@ from importlib.metadata import version
 from pathlib import Path
 from time import monotonic
 
-from harness.records import Budget, Record, Run, Status
+from harness.records import Budget, Environment, Record, Run, Status
+from harness.refusal import Refusal
 from harness.run.fleet import Fleet
 from harness.run.worker import RunCase
 from harness.store import Journal, Results, read, read_journal, write
 from harness.sweep import Planned, Sweep, SweepError, expand, in_shard
 
-__all__ = ["Campaign", "ForeignRunError", "OutputExistsError", "Outcome", "plan", "run_campaign"]
+__all__ = ["Campaign", "ForeignRunError", "Outcome", "OutputExistsError", "plan", "run_campaign"]
 
 
-class OutputExistsError(Exception):
+class OutputExistsError(Refusal):
     """The results file is there already, and was not asked to be continued."""
 
 
-class ForeignRunError(Exception):
+class ForeignRunError(Refusal):
     """The run to be continued was begun on another machine or with other software."""
+
+    exit_code = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +82,9 @@ def plan(sweep: Sweep, fleet: Fleet, shard: tuple[int, int] | None = None) -> tu
     unresolved = fleet.unresolved(sorted(names))
     if unresolved:
         raise SweepError("\n".join(unresolved))
-    devices = {kind: hello.unavailable.get(kind) for kind in (*hello.device_counts, *hello.unavailable)}
+    devices = {
+        kind: hello.unavailable.get(kind) for kind in (*hello.device_counts, *hello.unavailable)
+    }
     planned = expand(
         sweep,
         implementations=hello.implementations,
@@ -92,9 +97,7 @@ def plan(sweep: Sweep, fleet: Fleet, shard: tuple[int, int] | None = None) -> tu
     return tuple(each for each in planned if in_shard(each.case, *shard))
 
 
-def run_campaign(
-    campaign: Campaign, fleet: Fleet, on_record: Callable[[Record], None]
-) -> Outcome:
+def run_campaign(campaign: Campaign, fleet: Fleet, on_record: Callable[[Record], None]) -> Outcome:
     """Measure every case that is not in the journal yet, and compact it to parquet.
 
     Each record is on disk before ``on_record`` hears of it. When cases are left, or this is
@@ -125,7 +128,8 @@ def run_campaign(
     fresh: list[Record] = []
     with Journal(campaign.journal) as journal:
         if not campaign.journal.stat().st_size:  # of a finished run only the parquet is left
-            for entry in (*earlier.runs, *earlier.environments.values(), *earlier.records):
+            kept: list[Run | Environment | Record] = [*earlier.runs, *earlier.environments.values()]
+            for entry in (*kept, *earlier.records):
                 journal.add(entry)
         journal.add(run)
         journal.add(environment)
@@ -165,14 +169,14 @@ def _earlier(campaign: Campaign) -> Results:
 
 
 def _measure(campaign: Campaign, fleet: Fleet, missing: Sequence[Planned]) -> Iterator[Record]:
-    most = campaign.sweep.max_epochs
+    sweep = campaign.sweep
     budget = Budget(
-        limit_s=campaign.sweep.seconds_per_case,
-        max_epochs=most,
-        min_epochs=min(Budget().min_epochs, most),
+        limit_s=sweep.seconds_per_case,
+        max_epochs=sweep.max_epochs,
+        min_epochs=min(sweep.min_epochs, sweep.max_epochs),
     )
     jobs = [RunCase(each.case, each.measurements, budget) for each in missing]
-    yield from fleet.run(jobs, campaign.sweep.timeout_s, campaign.stop_at)
+    yield from fleet.run(jobs, sweep.timeout_s, campaign.stop_at)
 
 
 def _finished(run: Run, campaign: Campaign, fresh: Sequence[Record]) -> Run:

@@ -41,7 +41,7 @@ from implementations.contract import Implementation, LayerNorm
 
 __all__ = ["CaseRunner"]
 
-REFERENCE = implementations.native
+REFERENCE = implementations.find("native")
 # float64 copies, exact values, bounds and errors of a block of rows aside, a case holds x, y, dx,
 # dy, their relocated copies and what the implementation saves: a dozen of x at most
 _HELD_COPIES = 12
@@ -174,7 +174,9 @@ class CaseRunner:
         budget: Budget,
         compile_s: float | None,
     ) -> Sampled:
-        contenders = [Contender(ArmRole.SUBJECT, case.implementation, partial(bind, function, case))]
+        contenders = [
+            Contender(ArmRole.SUBJECT, case.implementation, partial(bind, function, case))
+        ]
         # where the reference itself refuses the dtypes there is no ratio
         if not _refusal(REFERENCE, case):
             reference = partial(bind, REFERENCE.function, case)
@@ -251,9 +253,7 @@ def _model_bytes(case: Case, inputs: Inputs) -> int:
 
 def _results(case: Case, inputs: Inputs) -> tuple[Tensor, ...]:
     """Inputs of the sizes of what the case returns: y like x, and a gradient like each input."""
-    gradients = tuple(
-        each for each in (inputs.x, inputs.weight, inputs.bias) if each is not None
-    )
+    gradients = tuple(each for each in (inputs.x, inputs.weight, inputs.bias) if each is not None)
     if case.direction is Direction.FORWARD:
         return (inputs.x,)
     return gradients if case.direction is Direction.BACKWARD else (inputs.x, *gradients)
@@ -274,7 +274,5 @@ def _memory(function: LayerNorm, case: Case, inputs: Inputs) -> Memory:
         allocated_bytes=counted.total_bytes,
         allocations=counted.count,
         saved_bytes=saved,
-        minimum_bytes=sum(
-            each.numel() * each.element_size() for each in _results(case, inputs)
-        ),
+        minimum_bytes=sum(each.numel() * each.element_size() for each in _results(case, inputs)),
     )

@@ -7,6 +7,7 @@ import signal
 import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -15,6 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from harness.records import Case, Record, Status
+from harness.refusal import Refusal
 from harness.run.worker import Bug, Hello, Resolve, RunCase, serve
 
 __all__ = ["Fleet", "HarnessError"]
@@ -22,8 +24,10 @@ __all__ = ["Fleet", "HarnessError"]
 _START_S = 300  # ours: importing torch takes seconds, on a machine that swaps a minute
 
 
-class HarnessError(Exception):
+class HarnessError(Refusal):
     """The harness itself failed; the message holds the worker's traceback."""
+
+    exit_code = 3
 
 
 class _Worker:
@@ -34,17 +38,19 @@ class _Worker:
         # spawn: a forked child would share the parent's CUDA state and its threads' locks
         context = get_context("spawn")
         self.connection, theirs = context.Pipe()
-        self.process = context.Process(
-            target=serve, args=(theirs, str(log), cuda_device)
-        )
+        self.process = context.Process(target=serve, args=(theirs, str(log), cuda_device))
         self.process.start()
         theirs.close()
         self.cuda_device = cuda_device
         self.job: RunCase | None = None
         self.deadline = float("inf")
+
+    @cached_property
+    def hello(self) -> Hello:
+        """The first thing a worker says; waited for only now, since importing torch takes long."""
         hello = self.ask_within(_START_S)
-        assert isinstance(hello, Hello)  # the first thing a worker says
-        self.hello = hello
+        assert isinstance(hello, Hello)
+        return hello
 
     def ask_within(self, seconds: float) -> object:
         """Wait for an answer.
@@ -65,10 +71,13 @@ class _Worker:
         """
         answer = self.connection.recv()
         if isinstance(answer, Bug):
-            raise HarnessError(answer.traceback)
+            raise HarnessError(
+                f"{answer.traceback}\nthis is a bug in layernorm-bench; what was measured is kept"
+            )
         return answer
 
     def start(self, job: RunCase, timeout_s: float) -> None:
+        assert self.hello  # it is up: the case's time starts now
         self.job = job
         self.deadline = monotonic() + timeout_s
         self.connection.send(job)
@@ -122,6 +131,7 @@ class Fleet:
     def unresolved(self, targets: Iterable[str]) -> tuple[str, ...]:
         """Say of each implementation that cannot be found why not."""
         assert self._first is not None  # entered
+        assert self.hello  # it is up, and will answer
         self._first.connection.send(Resolve(tuple(targets)))
         answer: Any = self._first.ask_within(_START_S)
         return tuple(answer)
@@ -150,11 +160,15 @@ class Fleet:
     ) -> Iterator[Record]:
         idle = self._workers_for(kind, len(queue))
         busy: list[_Worker] = []
+        finished: list[Record] = []
         while busy or (queue and monotonic() < stop_at):
             while idle and queue and monotonic() < stop_at:
                 worker = idle.pop()
                 worker.start(queue.popleft(), timeout_s)
                 busy.append(worker)
+            # only now: while records are written, the next cases draw their inputs
+            yield from finished
+            finished.clear()
             first = min(each.deadline for each in busy)
             connections: list[Connection] = [each.connection for each in busy]
             ready = wait(connections, timeout=max(0.0, first - monotonic()))
@@ -163,11 +177,10 @@ class Fleet:
                     busy.remove(worker)
                     record, worker = self._finish(worker, worker.connection in ready, timeout_s)
                     idle.append(worker)
-                    yield record
+                    finished.append(record)
+        yield from finished
 
-    def _finish(
-        self, worker: _Worker, answered: bool, timeout_s: float
-    ) -> tuple[Record, _Worker]:
+    def _finish(self, worker: _Worker, answered: bool, timeout_s: float) -> tuple[Record, _Worker]:
         """Take the record of a worker's case, or make one of how the worker ended."""
         job = worker.job
         assert job is not None  # it was busy
@@ -188,7 +201,10 @@ class Fleet:
         self._workers.remove(worker)
         reason = f"{why} {ended}" if status is Status.CRASHED else why
         record = Record(
-            case=case, environment=worker.hello.environment.fingerprint, status=status, reason=reason
+            case=case,
+            environment=worker.hello.environment.fingerprint,
+            status=status,
+            reason=reason,
         )
         return record, self._start(worker.cuda_device)
 

@@ -130,7 +130,9 @@ def _checked(name: str, found: object, like: Tensor) -> Tensor:
     return found
 
 
-def _by_name(case: Case, tensors: Sequence[Tensor]) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
+def _by_name(
+    case: Case, tensors: Sequence[Tensor]
+) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
     """Name the tensors of Inputs.tensors again: x, weight, bias, dy."""
     rest = list(tensors[1:])
     weight = rest.pop(0) if case.affine in {"both", "weight"} else None
@@ -144,7 +146,7 @@ def _guarded(function: Callable[..., object], *arguments: object) -> Callable[[]
     def call() -> object:
         try:
             return function(*arguments)
-        except Exception as error:  # noqa: BLE001 - a guest may raise anything; Ctrl-C still stops us
+        except Exception as error:
             raise _as_guest_error(error) from error
 
     return call

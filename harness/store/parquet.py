@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness.records import Environment, Record, Run
+from harness.refusal import Refusal
 from harness.store.plain import from_plain, to_plain
 from harness.store.schema import SAMPLE_FIELDS, record_schema
 
@@ -24,9 +26,10 @@ SCHEMA_VERSION = 1
 _VERSION_KEY = b"layernorm_bench_schema"
 _RUNS_KEY = b"layernorm_bench_runs"
 _ENVIRONMENTS_KEY = b"layernorm_bench_environments"
+_DIGEST_KEY = b"layernorm_bench_sha256"
 
 
-class StoreError(Exception):
+class StoreError(Refusal):
     """A results file that cannot be read or written; the message names it and says why."""
 
 
@@ -48,14 +51,17 @@ def write(results: Results, path: Path) -> None:
         StoreError: the file cannot be written.
     """
     metadata = {
-        _VERSION_KEY: str(SCHEMA_VERSION),
-        _RUNS_KEY: json.dumps(to_plain(results.runs)),
-        _ENVIRONMENTS_KEY: json.dumps(
-            {name: to_plain(each) for name, each in results.environments.items()}
-        ),
+        _VERSION_KEY: str(SCHEMA_VERSION).encode(),
+        _RUNS_KEY: json.dumps(to_plain(results.runs)).encode(),
+        _ENVIRONMENTS_KEY: json.dumps({
+            name: to_plain(each) for name, each in results.environments.items()
+        }).encode(),
     }
-    schema = record_schema().with_metadata(metadata)
-    table = pa.Table.from_pylist([to_plain(each) for each in results.records], schema=schema)
+    rows = [to_plain(each) for each in results.records]
+    # as they will be read: a 0 given for a float comes back as 0.0
+    bare = pa.Table.from_pylist([_bare(row, ()) for row in rows], schema=record_schema())
+    metadata[_DIGEST_KEY] = _digest(metadata, bare.to_pylist()).encode()
+    table = pa.Table.from_pylist(rows, schema=record_schema().with_metadata(metadata))
     partial = path.with_name(path.name + ".partial")
     try:
         pq.write_table(table, partial, compression="zstd", write_page_checksum=True)
@@ -64,7 +70,8 @@ def write(results: Results, path: Path) -> None:
         partial.replace(path)
         _sync_folder(path.parent)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink()
         raise StoreError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
@@ -80,6 +87,8 @@ def read(path: Path, *, samples: bool = True) -> Results:
             _check_version(path, metadata)
             columns = None if samples else _without_samples(file.schema_arrow)
             rows = file.read(columns=columns).to_pylist()
+        if _DIGEST_KEY in metadata and metadata[_DIGEST_KEY] != _digest(metadata, rows).encode():
+            raise StoreError(f"{path}: damaged: its contents do not match their checksum")
         runs = json.loads(metadata.get(_RUNS_KEY, b"[]"))
         environments = json.loads(metadata.get(_ENVIRONMENTS_KEY, b"{}"))
         return Results(
@@ -94,7 +103,7 @@ def read(path: Path, *, samples: bool = True) -> Results:
     except (pa.ArrowException, OSError) as error:
         why = str(error).partition("\n")[0]
         raise StoreError(f"{path}: not a readable results file, or damaged: {why}") from error
-    except (KeyError, ValueError, TypeError) as error:
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise StoreError(f"{path}: not records of this schema: {error!r}") from error
 
 
@@ -107,6 +116,25 @@ def _check_version(path: Path, metadata: dict[bytes, bytes]) -> None:
             f"{path}: has schema version {found.decode()}, this layernorm-bench reads up to "
             f"{SCHEMA_VERSION}; update layernorm-bench"
         )
+
+
+def _digest(metadata: dict[bytes, bytes], rows: list[Any]) -> str:
+    """Checksum of all but the raw samples, which page checksums cover.
+
+    Those do not cover the footer, where one flipped bit can turn a reason into nothing.
+    """
+    digest = sha256()
+    for key in (_VERSION_KEY, _RUNS_KEY, _ENVIRONMENTS_KEY):
+        digest.update(metadata.get(key, b""))
+    for row in rows:
+        digest.update(json.dumps(_bare(row, None)).encode())
+    return digest.hexdigest()
+
+
+def _bare(row: dict[str, Any], samples: object) -> dict[str, Any]:
+    """Return a row with something in the place of its raw samples."""
+    struct, name = SAMPLE_FIELDS
+    return {**row, struct: {**row[struct], name: samples}} if row[struct] else row
 
 
 def _without_samples(schema: pa.Schema) -> list[str]:

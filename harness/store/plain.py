@@ -19,8 +19,9 @@ def to_plain(value: Any) -> Any:
         # long tuples are samples: plain numbers, copied whole
         plain = not value or isinstance(value[0], int | float)
         return list(value) if plain else [to_plain(each) for each in value]
-    if isinstance(value, StrEnum):
-        return str(value)
+    if isinstance(value, str):
+        # undecodable bytes of other people's messages (lone surrogates) fit in no UTF-8 file
+        return str(value).encode("utf-8", "backslashreplace").decode()
     return value
 
 
@@ -32,19 +33,18 @@ def from_plain(annotation: Any, stored: Any) -> Any:
         ValueError: a text is no member of its enumeration.
     """
     if stored is None:
+        if not is_optional(annotation):
+            raise ValueError(f"null where {annotation} must be")
         return None
-    annotation = without_none(annotation)
+    owner = annotation = without_none(annotation)
     if get_origin(annotation) is tuple:
         return _tuple_from_plain(get_args(annotation), stored)
     if is_dataclass(annotation):
-        build: Any = annotation
-        return build(
-            **{
-                each.name: from_plain(hint, stored[each.name])
-                for each, hint in typed_fields(annotation)
-                if each.name in stored or _has_no_default(each)
-            }
-        )
+        return owner(**{
+            each.name: from_plain(hint, stored[each.name])
+            for each, hint in typed_fields(owner)
+            if each.name in stored or _has_no_default(each)
+        })
     if isinstance(annotation, type) and issubclass(annotation, StrEnum):
         return annotation(stored)
     return stored

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import inspect
+import sys
 from dataclasses import is_dataclass
 from enum import StrEnum
 from functools import cache
-from textwrap import dedent
+from itertools import pairwise
 from typing import Any, get_args, get_origin
 
 import pyarrow as pa
@@ -39,30 +40,34 @@ def _field(owner: Any, name: str, hint: Any) -> pa.Field:
 
 
 def _arrow_type(annotation: Any) -> pa.DataType:
-    annotation = without_none(annotation)
+    owner = annotation = without_none(annotation)
     if get_origin(annotation) is tuple:
         return pa.list_(_arrow_type(get_args(annotation)[0]))
     if is_dataclass(annotation):
-        return pa.struct(
-            [_field(annotation, each.name, hint) for each, hint in typed_fields(annotation)]
-        )
+        return pa.struct([_field(owner, each.name, hint) for each, hint in typed_fields(owner)])
     if issubclass(annotation, StrEnum):
         return pa.string()
     return _PLAIN[annotation]
 
 
-@cache
 def _descriptions(owner: Any) -> dict[str, str]:
-    """Read the text under each field of a dataclass from its source."""
-    (definition,) = ast.parse(dedent(inspect.getsource(owner))).body
-    assert isinstance(definition, ast.ClassDef)  # what getsource of a class gives
-    found = {}
-    for above, below in zip(definition.body, definition.body[1:], strict=False):
-        if (
-            isinstance(above, ast.AnnAssign)
+    """Return the text under each field of a dataclass."""
+    return _module_descriptions(owner.__module__)[owner.__qualname__]
+
+
+@cache
+def _module_descriptions(module: str) -> dict[str, dict[str, str]]:
+    """Read the text under each field of a module's dataclasses from its source."""
+    source = ast.parse(inspect.getsource(sys.modules[module]))
+    return {
+        each.name: {
+            above.target.id: inspect.cleandoc(str(below.value.value))
+            for above, below in pairwise(each.body)
+            if isinstance(above, ast.AnnAssign)
             and isinstance(above.target, ast.Name)
             and isinstance(below, ast.Expr)
             and isinstance(below.value, ast.Constant)
-        ):
-            found[above.target.id] = inspect.cleandoc(str(below.value.value))
-    return found
+        }
+        for each in source.body
+        if isinstance(each, ast.ClassDef)
+    }

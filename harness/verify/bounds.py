@@ -5,12 +5,12 @@ are formed, chain length f (how many roundings an addend of a sum can meet),
 ``K = sqrt((m^2 + s2)/(s2 + eps))`` (the condition number, kept finite for constant rows by eps)
 and ``rho = sqrt(s2/(s2 + eps))``. t bounds the relative error of s2 + eps:
 
-    class       t                                                  source
-    recentred   (f+4) u rho^2                                      ours: the residual mean is removed
-    two_pass    (f+4) u rho^2 + ((f+2) u K)^2                      Chan, Golub, LeVeque 1983, table 1
-    welford     (f+4) u (rho^2 + K rho) + ((f+2) u K)^2            the same; Barlow 1991
-    one_pass    2 (f+2) u K^2                                      the same
-    shifted     2 (f+2) u (rho^2 + (m - pivot)^2/(s2 + eps))       the same, shifted data
+    class       t                                               source
+    recentred   (f+4) u rho^2                                   ours: no residual mean is left
+    two_pass    (f+4) u rho^2 + ((f+2) u K)^2                   Chan, Golub, LeVeque 1983
+    welford     (f+4) u (rho^2 + K rho) + ((f+2) u K)^2         the same; Barlow 1991
+    one_pass    2 (f+2) u K^2                                   the same
+    shifted     2 (f+2) u (rho^2 + (m - pivot)^2/(s2 + eps))    the same, shifted data
 
 From t follows the error of rstd, ``1/sqrt(1-t) - 1``; at t >= 1 the algorithm promises nothing
 and the bound is infinite (vacuous). To it come the error of a mean kept in one word, (f+2) u K,
@@ -34,6 +34,7 @@ __all__ = ["ColumnBound", "Guarantee", "guarantee_of", "spacing", "unit_roundoff
 
 COMPILED_LANES = 4  # torch.compile keeps one running sum a lane; float64 in AVX2 has the fewest
 _SLACK = 1 + 2.0**-10  # the exact value decides the spacing, the computed one may lie next door
+_EXPONENT_BITS = 0x7FF << 52
 _DTYPES = {  # significand bits, smallest normal exponent
     torch.float16: (11, -14),
     torch.bfloat16: (8, -126),
@@ -48,11 +49,14 @@ def unit_roundoff(dtype: torch.dtype) -> float:
 
 
 def spacing(dtype: torch.dtype, value: Tensor) -> Tensor:
-    """Spacing of ``dtype`` at abs(value), a float64 tensor (one ulp); the least one at 0."""
+    """Spacing of ``dtype`` at abs(value), a float64 tensor (one ulp); the least one at 0.
+
+    The exponent bits of a float64 alone are the power of two at or below its size. For infinity
+    and NaN the result is finite, so that an error there is infinitely many of it.
+    """
     bits, smallest = _DTYPES[dtype]
-    exponent = torch.frexp(value.abs())[1] - 1
-    exponent = torch.where(value == 0, torch.full_like(exponent, smallest), exponent)
-    return torch.ldexp(torch.ones_like(value), exponent.clamp(min=smallest) - (bits - 1))
+    power = (value.contiguous().view(torch.int64) & _EXPONENT_BITS).view(torch.float64)
+    return power.clamp_(2.0**smallest, 2.0**1023).mul_(2.0 ** (1 - bits))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +96,12 @@ class Guarantee:
 
     def condition_limit(self, hidden: int) -> float:
         """Condition number from which on nothing is promised, eps aside: where t reaches 1."""
-        u, f = unit_roundoff(self.accumulate_dtype), self.chain(hidden, self.reduction)
-        if self.algorithm is Algorithm.ONE_PASS:
-            return 1 / sqrt(2 * (f + 2) * u)
-        if self.algorithm is Algorithm.TWO_PASS:
-            return 1 / ((f + 2) * u)
-        if self.algorithm is Algorithm.WELFORD:
-            return min(1 / ((f + 2) * u), 1 / ((f + 4) * u))
-        return float("inf")
+        a, b, c = self._terms(hidden)
+        if c >= 1:
+            return 1.0
+        if a == 0:
+            return (1 - c) / b if b else float("inf")
+        return (sqrt(b * b + 4 * a * (1 - c)) - b) / (2 * a)
 
     def y(
         self, exact: ExactRows, weight: Tensor, bias: Tensor, eps: float, dtype: torch.dtype
@@ -108,7 +110,7 @@ class Guarantee:
         u = unit_roundoff(self.accumulate_dtype)
         f = self.chain(exact.y[0].shape[1], self.reduction)
         size, rho = _sizes(exact, eps)
-        rstd_error = self._rstd_error(size, rho, f)
+        rstd_error = self._rstd_error(size, rho, exact.y[0].shape[1])
         mean_error = (f + 2) * (rho if self._mean_is_exact else size)
         part = weight.abs() * exact.normalised[0].abs()
         per_operation = (
@@ -157,10 +159,9 @@ class Guarantee:
         f = self.chain(rows, self.column_reduction)
         rstd_error, normalised_error = self._backward_errors(exact, eps)
         size = dy.abs()
-        terms = (
-            (f + 2) * u * size * (exact.normalised[0].abs() + normalised_error)
-            + size * normalised_error
-        )
+        terms = (f + 2) * u * size * (
+            exact.normalised[0].abs() + normalised_error
+        ) + size * normalised_error
         terms = _vacuous_where_unbounded(terms, rstd_error)
         return ColumnBound(
             dweight=terms.sum(0, keepdim=True), dbias=(f + 1) * u * size.sum(0, keepdim=True)
@@ -181,27 +182,32 @@ class Guarantee:
         u = unit_roundoff(self.accumulate_dtype)
         f = self.chain(exact.y[0].shape[1], self.reduction)
         size, rho = _sizes(exact, eps)
-        rstd_error = self._rstd_error(size, rho, f) + 5 * u  # 4 operations and storing it
+        rstd_error = (
+            self._rstd_error(size, rho, exact.y[0].shape[1]) + 5 * u
+        )  # 4 operations and storing it
         mean_error = (f + 6) * u * (rho if self._mean_is_exact else size) * (1 + rstd_error)
         return rstd_error, mean_error + exact.normalised[0].abs() * (4 * u + rstd_error)
 
-    def _rstd_error(self, size: Tensor, rho: Tensor, f: float) -> Tensor:
+    def _rstd_error(self, size: Tensor, rho: Tensor, hidden: int) -> Tensor:
         """Bound of the relative error of rstd, (rows, 1); infinite where t >= 1."""
-        u = unit_roundoff(self.accumulate_dtype)
-        if self.algorithm is Algorithm.ONE_PASS:
-            t = 2 * (f + 2) * u * size**2
-        elif self.algorithm is Algorithm.SHIFTED:
-            # (m - pivot)^2 is not known here; a pivot from the row is within sqrt(N) deviations
-            t = 2 * (f + 2) * u * rho**2 * (1 + size.new_tensor(float(2 ** (f - 8))))
-        else:
-            t = (f + 4) * u * rho**2
-            if self.algorithm is Algorithm.WELFORD:
-                t = t + (f + 4) * u * size * rho
-            if self.algorithm is not Algorithm.RECENTRED:
-                t = t + ((f + 2) * u * size) ** 2
+        a, b, c = self._terms(hidden)
+        t = a * size**2 + b * size * rho + c * rho**2
         bounded = t < 1  # False for NaN too
         error = 1 / torch.sqrt(1 - torch.where(bounded, t, torch.zeros_like(t))) - 1
         return torch.where(bounded, error, torch.full_like(t, float("inf")))
+
+    def _terms(self, hidden: int) -> tuple[float, float, float]:
+        """a, b and c in t = a K^2 + b K rho + c rho^2."""
+        u, f = unit_roundoff(self.accumulate_dtype), self.chain(hidden, self.reduction)
+        single_word_mean = ((f + 2) * u) ** 2
+        return {
+            Algorithm.ONE_PASS: (2 * (f + 2) * u, 0.0, 0.0),
+            Algorithm.TWO_PASS: (single_word_mean, 0.0, (f + 4) * u),
+            Algorithm.WELFORD: (single_word_mean, (f + 4) * u, (f + 4) * u),
+            Algorithm.RECENTRED: (0.0, 0.0, (f + 4) * u),
+            # any pivot from the row is within sqrt(N) deviations of its mean
+            Algorithm.SHIFTED: (0.0, 0.0, 2 * (f + 2) * u * (1 + hidden)),
+        }[self.algorithm]
 
 
 def guarantee_of(implementation: Implementation, case: Case) -> Guarantee:
@@ -212,18 +218,18 @@ def guarantee_of(implementation: Implementation, case: Case) -> Guarantee:
     """
     dtype: torch.dtype = getattr(torch, case.dtype)
     wide = torch.promote_types(dtype, torch.float32)
-    compiled = case.mode is Mode.COMPILED and implementation.reduction is Reduction.TREE
-    if compiled:
+    compiled = case.mode is Mode.COMPILED
+    forward, lanes = implementation.reduction, implementation.lanes
+    backward = implementation.backward_reduction or forward
+    if compiled and forward is Reduction.TREE:
         forward = backward = Reduction.BLOCKS
-    else:
-        forward = implementation.reduction
-        backward = implementation.backward_reduction or forward
+        lanes = COMPILED_LANES
     return Guarantee(
         algorithm=implementation.algorithm,
         reduction=forward,
         backward_reduction=backward,
         column_reduction=Reduction.SEQUENTIAL if compiled else implementation.column_reduction,
-        lanes=COMPILED_LANES if compiled else implementation.lanes,
+        lanes=lanes,
         accumulate_dtype=dtype if implementation.statistics_in_input_dtype else wide,
     )
 
@@ -242,8 +248,13 @@ def _sizes(exact: ExactRows, eps: float) -> tuple[Tensor, Tensor]:
 
 def _rounding(dtype: torch.dtype, exact: Tensor) -> Tensor:
     """Half an ulp: the result is rounded once, whatever else is right."""
-    return 0.5 * spacing(dtype, exact) * _SLACK
+    half = 0.5 * spacing(dtype, exact) * _SLACK
+    # half of the smallest float64 is 0, and no error is within a bound of 0
+    return half.clamp_(min=5e-324) if dtype is torch.float64 else half
 
 
 def _vacuous_where_unbounded(bound: Tensor, rstd_error: Tensor) -> Tensor:
-    return torch.where(torch.isfinite(rstd_error), bound, torch.full_like(bound, float("inf")))
+    finite = torch.isfinite(rstd_error)
+    if bool(finite.all()):  # the usual case, without a pass over the elements
+        return bound
+    return torch.where(finite, bound, torch.full_like(bound, float("inf")))

@@ -19,6 +19,7 @@ __all__ = [
     "multiply",
     "multiply_float",
     "rsqrt",
+    "scale",
     "square",
     "sum_over",
     "two_product",
@@ -111,6 +112,20 @@ def rsqrt(a: Pair) -> Pair:
     high, low = _fast_two_sum(start, 0.5 * start * residual)
     finite = torch.isfinite(start)
     return torch.where(finite, high, start), torch.where(finite, low, torch.zeros_like(low))
+
+
+def scale(a: Tensor, exponent: Tensor) -> Tensor:
+    """a * 2**exponent, exactly where the result is normal; ``exponent`` holds integers.
+
+    In two steps, since 2**exponent alone may over- or underflow. Not torch.ldexp, which has
+    formed the power in float32.
+    """
+    half = exponent >> 1
+    return a * _power_of_two(half) * _power_of_two(exponent - half)
+
+
+def _power_of_two(exponent: Tensor) -> Tensor:
+    return ((exponent.to(torch.int64).clamp(-1022, 1023) + 1023) << 52).view(torch.float64)
 
 
 def sum_over(a: Pair, dim: int) -> Pair:

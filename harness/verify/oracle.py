@@ -86,7 +86,9 @@ class Reference:
         keep = self._case.rows * self._case.hidden <= _KEPT_ELEMENTS
         for start in range(0, self._case.rows, rows_per_block(self._case.hidden)):
             began = perf_counter()
-            block = self._exact(start, min(start + rows_per_block(self._case.hidden), self._case.rows))
+            block = self._exact(
+                start, min(start + rows_per_block(self._case.hidden), self._case.rows)
+            )
             self.spent_s += perf_counter() - began
             if keep:
                 kept.append(block)
@@ -167,11 +169,11 @@ def double_double(
         exponent = exponent.clamp(min=_SMALLEST_EXPONENT)
     exponent = torch.where(largest > 0, exponent, torch.zeros_like(exponent))
 
-    scaled_x = torch.ldexp(x, -exponent)  # exact: a power of two
+    scaled_x = dd.scale(x, -exponent)  # exact: a power of two
     mean = dd.divide_float(dd.sum_over((scaled_x, zeros), -1), hidden)
     deviation = dd.add_float((-mean[0].expand_as(x), -mean[1].expand_as(x)), scaled_x)
     variance = dd.divide_float(dd.sum_over(dd.square(deviation), -1), hidden)
-    scaled_eps = torch.ldexp(torch.full_like(largest, eps), -2 * exponent)
+    scaled_eps = dd.scale(torch.full_like(largest, eps), -2 * exponent)
     rstd = dd.rsqrt(dd.add_float(variance, scaled_eps))
     normalised = dd.multiply(deviation, _expand(rstd, x))
     y = dd.add_float(dd.multiply_float(normalised, weight.expand_as(x)), bias.expand_as(x))
@@ -183,15 +185,15 @@ def double_double(
         inner = dd.add(scaled, _negate(_expand(plain, x)))
         inner = dd.add(inner, _negate(dd.multiply(normalised, _expand(across, x))))
         high, low = dd.multiply(inner, _expand(rstd, x))
-        dx = (torch.ldexp(high, -exponent), torch.ldexp(low, -exponent))
+        dx = (dd.scale(high, -exponent), dd.scale(low, -exponent))
         dweight = dd.sum_over(dd.multiply_float(normalised, dy), 0)
         dbias = dd.sum_over((dy, zeros), 0)
     return ExactRows(
         start=start,
         stop=start + rows,
-        mean=torch.ldexp(mean[0], exponent),
-        variance=torch.ldexp(variance[0], 2 * exponent),
-        rstd=torch.ldexp(rstd[0], -exponent),
+        mean=dd.scale(mean[0], exponent),
+        variance=dd.scale(variance[0], 2 * exponent),
+        rstd=dd.scale(rstd[0], -exponent),
         normalised=normalised,
         y=y,
         dx=dx,

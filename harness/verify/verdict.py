@@ -40,7 +40,8 @@ def _vacuous_words(
 ) -> str:
     worst = max(vacuous, key=lambda each: each.scaled_max_ulp)
     lost = (
-        f"{worst.unexpected_nonfinite} of {worst.elements} elements of {worst.output} are not finite"
+        f"{worst.unexpected_nonfinite} of {worst.elements} elements of {worst.output} "
+        "are not finite"
         if worst.unexpected_nonfinite
         else f"{worst.output} is {worst.scaled_max_ulp:.3g} ulp off"
     )

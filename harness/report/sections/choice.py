@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from math import exp, isinf, isnan, nan
+from math import exp, isinf, isnan
 
 import numpy as np
 import pandas as pd
 
 from harness.records import Status
-from harness.report.content import Block, Cell, Column, Figure, Table, Text, number
+from harness.report.content import Block, Cell, Column, Figure, Panel, Table, Text, number
 from harness.report.figures import speed_map
 from harness.report.frame import REFERENCE, Findings
 from harness.report.quantities import count, rounded, speed
-from harness.report.slices import each
+from harness.report.slices import groups
 
 __all__ = ["which_implementation_to_run"]
 
-_QUESTION = ["shape", "distribution", "setting", "seed"]  # what a case asks of every candidate
 _MOST_EXCLUDED = 4  # ours: more names hide the answer
 
 
@@ -32,13 +32,13 @@ def which_implementation_to_run(findings: Findings) -> tuple[Block, ...]:
             ),
         )
     rows = []
-    for (place, dtype, direction), group in each(cases, "place", "dtype", "direction"):
+    for (place, dtype, direction), group in groups(cases, "place", "dtype", "direction"):
         if group["ratio"].notna().any():
             rows.append(_choice_row(str(place), str(dtype), str(direction), group))
     table = Table(
-        caption="The fastest that was right in every case of this device, dtype and direction. "
-        f"Speed is relative to {REFERENCE}, run eagerly and timed in turn with it: 2.00× takes "
-        "half the time. It is the geometric mean over all timed cases.",
+        title="The fastest that was right in every case of its device, dtype and direction",
+        caption=f"Speed is relative to {REFERENCE}, run eagerly and timed in turn with it: 2.00× "
+        "takes half the time. It is the geometric mean over all timed cases.",
         columns=(
             Column("Device"),
             Column("dtype"),
@@ -57,35 +57,45 @@ def which_implementation_to_run(findings: Findings) -> tuple[Block, ...]:
 @dataclass(frozen=True, slots=True)
 class _Candidate:
     label: str
-    speed_ratio: float
-    """Geometric mean; above 1 is faster than the reference."""
     timed: pd.DataFrame
+    """Its timed cases, by question."""
     fault: str
     """Why it is not to be relied on; empty where it is."""
 
+    @property
+    def speed_ratio(self) -> float:
+        """Geometric mean; above 1 is faster than the reference."""
+        return exp(-float(np.log(self.timed["ratio"].to_numpy(float)).mean()))
+
     def ties_with(self, other: _Candidate) -> bool:
         """Whether the intervals of the two overlap in every case that both were timed in."""
-        both = self.timed.merge(other.timed, on=_QUESTION, suffixes=("", "_other"))
-        apart = (both["ratio_low"] > both["ratio_high_other"]) | (
-            both["ratio_high"] < both["ratio_low_other"]
+        both = self.timed.index.intersection(other.timed.index)
+        mine, theirs = self.timed.loc[both], other.timed.loc[both]
+        overlap = (mine["ratio_low"] <= theirs["ratio_high"]) & (
+            theirs["ratio_low"] <= mine["ratio_high"]
         )
-        return bool(len(both)) and not apart.any()
+        return bool(len(both)) and bool(overlap.all())
 
 
 def _choice_row(place: str, dtype: str, direction: str, group: pd.DataFrame) -> tuple[Cell, ...]:
     where = (Cell(place), Cell(dtype), Cell(direction))
-    candidates = _candidates(group)
+    candidates = sorted(_candidates(group), key=lambda each: -each.speed_ratio)
     sound = [each for each in candidates if not each.fault]
     best = sound[0] if sound else None
-    faster = [
-        each for each in candidates if each.fault and (not best or each.speed_ratio > best.speed_ratio)
-    ]
+    faster = candidates[: candidates.index(best)] if best else candidates
     words = [f"{each.label} {speed(each.speed_ratio)}: {each.fault}" for each in faster]
     if len(words) > _MOST_EXCLUDED:
-        words[_MOST_EXCLUDED:] = [f"and {count(len(words) - _MOST_EXCLUDED, 'more')[:-1]}"]
+        words[_MOST_EXCLUDED:] = [f"and {len(words) - _MOST_EXCLUDED:,} more"]
     excluded = Cell("\n".join(words) or "none", is_long=True)
     if best is None:
-        return (*where, Cell("none was right throughout"), number("–"), Cell(), Cell(), excluded)
+        return (
+            *where,
+            Cell("none was right throughout"),
+            number("–"),
+            number("–"),
+            Cell(),
+            excluded,
+        )
     ties = [each.label for each in sound[1:] if best.ties_with(each)]
     runner_up = sound[1] if len(sound) > 1 else None
     return (
@@ -98,38 +108,37 @@ def _choice_row(place: str, dtype: str, direction: str, group: pd.DataFrame) -> 
     )
 
 
-def _candidates(group: pd.DataFrame) -> list[_Candidate]:
-    """Return everything that was timed, the fastest first."""
-    answered = group[group["status"].isin([each for each in Status if each.is_measured])]
-    possible = pd.MultiIndex.from_frame(answered[_QUESTION]).unique()
-    timed = group[group["ratio"].notna()]
-    most = timed.groupby("label", sort=False).size().max()
-    found = []
-    for label, own in each(timed, "label"):
-        (name,) = label
-        fault = _fault(group[group["label"] == name], possible)
-        if not fault and len(own) < most:
-            fault = f"timed in {len(own)} of {most} cases only"
-        found.append(_Candidate(str(name), exp(-np.log(own["ratio"]).mean()), own, fault))
-    return sorted(found, key=lambda each: -each.speed_ratio)
+def _candidates(group: pd.DataFrame) -> Iterator[_Candidate]:
+    """Yield everything that was timed."""
+    answered = group["status"].isin([each.value for each in Status if each.is_measured])
+    possible = set(group["question"][answered])
+    most = int(group["ratio"].notna().groupby(group["label"]).sum().max())
+    for (label,), own in groups(group, "label"):
+        timed = own[own["ratio"].notna()].set_index("question")
+        if len(timed):
+            fault = _fault(own, possible)
+            if not fault and len(timed) < most:
+                fault = f"timed in {len(timed)} of {most} cases only"
+            yield _Candidate(str(label), timed, fault)
 
 
-def _fault(rows: pd.DataFrame, possible: pd.MultiIndex) -> str:
+def _fault(own: pd.DataFrame, possible: set[int]) -> str:
     """Say what speaks against an implementation, the worst first; empty if nothing does.
 
     A case that nobody could run, such as values that the dtype cannot hold, speaks against no one.
     """
+    statuses = own["status"].to_numpy()
     for status, words in ((Status.WRONG, "wrong"), (Status.OUT_OF_GUARANTEE, "out of guarantee")):
-        bad = rows[rows["status"] == status]
-        if len(bad):
-            return f"{words} {_from_condition(bad['condition'])}"
-    rows = rows[pd.MultiIndex.from_frame(rows[_QUESTION]).isin(possible)]
+        bad = statuses == status
+        if bad.any():
+            return f"{words} {_from_condition(own['condition'][bad])}"
+    statuses = statuses[own["question"].isin(possible).to_numpy()]
     for status in (Status.CRASHED, Status.TIMEOUT, Status.ERROR, Status.OUT_OF_MEMORY):
-        bad = rows[rows["status"] == status]
-        if len(bad):
-            return f"{status.replace('_', ' ')} in {count(len(bad), 'case')}"
-    refused = rows[rows["status"] == Status.UNSUPPORTED]
-    return f"declines {count(len(refused), 'case')} that others run" if len(refused) else ""
+        failed = int((statuses == status).sum())
+        if failed:
+            return f"{status.replace('_', ' ')} in {count(failed, 'case')}"
+    refused = int((statuses == Status.UNSUPPORTED).sum())
+    return f"declines {count(refused, 'case')} that others run" if refused else ""
 
 
 def _from_condition(conditions: pd.Series) -> str:
@@ -141,25 +150,25 @@ def _from_condition(conditions: pd.Series) -> str:
 
 def _wins(best: _Candidate, sound: list[_Candidate]) -> str:
     """Count the cases in which no other sound implementation is faster."""
-    every = pd.concat([each.timed for each in sound])
-    least = every.groupby(_QUESTION, sort=False)["ratio"].min().rename("least").reset_index()
-    own = best.timed.merge(least, on=_QUESTION)
-    return f"{int((own['ratio'] <= own['least']).sum())} of {len(own)}"
+    least = pd.concat([each.timed["ratio"] for each in sound]).groupby(level=0).min()
+    own = best.timed["ratio"]
+    return f"{int((own <= least.loc[own.index]).sum())} of {len(own)}"
 
 
 def _speed_figures(cases: pd.DataFrame) -> list[Figure]:
     timed = cases[cases["ratio"].notna()]
-    figures = []
-    for (place, direction), group in each(timed, "place", "direction"):
-        panels = []
-        for (dtype,), rows in each(group, "dtype"):
+    figures: list[Figure] = []
+    shown: set[str] = set()
+    for (place, direction), group in groups(timed, "place", "direction"):
+        panels: list[Panel] = []
+        for (dtype,), rows in groups(group, "dtype"):
             whole = cases[
                 (cases["place"] == place)
                 & (cases["direction"] == direction)
                 & (cases["dtype"] == dtype)
             ]
             speeds, failed = _speed_tables(rows, whole)
-            name = f"speed-{len(figures)}-{len(panels)}"
+            name = f"s{len(figures)}-{len(panels)}"
             panels.append(speed_map(name, str(dtype), speeds, failed))
         figures.append(
             Figure(
@@ -170,8 +179,10 @@ def _speed_figures(cases: pd.DataFrame) -> list[Figure]:
                 "it shows their geometric mean.",
                 panels=tuple(panels),
                 is_stretched=False,
+                is_folded=place in shown,
             )
         )
+        shown.add(place)
     return figures
 
 
@@ -180,11 +191,17 @@ def _speed_tables(timed: pd.DataFrame, whole: pd.DataFrame) -> tuple[pd.DataFram
 
     Who was asked and could not answer has a row of dashes.
     """
-    labels = list(whole["label"].unique())
+    labels = [str(label) for (label,), _ in groups(whole, "label")]
     shapes = list(timed.sort_values("elements", kind="stable")["shape"].unique())
-    by_cell = timed.groupby(["label", "shape"], sort=False)
-    logs = by_cell["ratio"].agg(lambda ratios: -np.log(ratios).mean())
-    not_ok = by_cell["status"].agg(lambda statuses: bool((statuses != Status.OK).any()))
-    speeds = np.exp(logs).unstack("shape").reindex(index=labels, columns=shapes)
-    failed = not_ok.unstack("shape").reindex(index=labels, columns=shapes)
-    return speeds.astype(float), failed.fillna(value=False).astype(bool)
+    rows = pd.DataFrame({
+        "label": timed["label"].astype(str),
+        "shape": timed["shape"],
+        "log_speed": -np.log(timed["ratio"]),
+        "is_bad": timed["status"] != Status.OK,
+    })
+    by_cell = rows.groupby(["label", "shape"], sort=False)
+    speeds = np.exp(by_cell["log_speed"].mean()).unstack("shape")
+    failed = by_cell["is_bad"].max().unstack("shape", fill_value=False)
+    speeds = speeds.reindex(index=labels, columns=shapes)
+    failed = failed.reindex(index=labels, columns=shapes, fill_value=False)
+    return speeds, failed

@@ -1,0 +1,124 @@
+"""Types of command-line arguments: what is typed, checked, with a message that says how to write it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+__all__ = ["Duration", "Numbers", "ShapeText", "Shard", "Words", "axis_options"]
+
+
+class Words(click.ParamType[Any]):
+    """Values joined by commas."""
+
+    name = "name[,name...]"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        words = tuple(word.strip() for word in value.split(","))
+        if not all(words):
+            self.fail(f"{value!r} has an empty name", param, ctx)
+        return words
+
+
+class Numbers(Words):
+    """Numbers joined by commas."""
+
+    def __init__(self, kind: Callable[[str], float]) -> None:
+        self._kind = kind
+        self.name = f"{kind.__name__}[,...]"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[Any, ...]:
+        try:
+            return tuple(self._kind(word) for word in super().convert(value, param, ctx))
+        except ValueError:
+            self.fail(
+                f"{value!r} is not {self._kind.__name__} numbers joined by commas", param, ctx
+            )
+
+
+class ShapeText(Words):
+    """Shapes joined by commas."""
+
+    name = "4096x1024[,...]"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[Any, ...]:
+        from harness.sweep import parse_shape
+
+        try:
+            return tuple(parse_shape(word) for word in super().convert(value, param, ctx))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Shard(click.ParamType[Any]):
+    """Which part of how many."""
+
+    name = "i/n"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int]:
+        index, _, count = value.partition("/")
+        if not (index.isdigit() and count.isdigit() and 1 <= int(index) <= int(count)):
+            self.fail(
+                f"{value!r} is not a shard: write i/n with i from 1 to n, such as 2/4", param, ctx
+            )
+        return int(index), int(count)
+
+
+class Duration(click.ParamType[Any]):
+    """A time with its unit."""
+
+    name = "10m"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        units = {"s": 1.0, "m": 60.0, "h": 3600.0}
+        try:
+            time_s = float(value[:-1]) * units[value[-1:]]
+        except (ValueError, KeyError):
+            time_s = 0.0
+        if not 0 < time_s < float("inf"):
+            self.fail(f"{value!r} is not a time: write 90s, 10m or 2h", param, ctx)
+        return time_s
+
+
+# option, axis of a sweep, type, help
+_AXES: tuple[tuple[tuple[str, ...], str, click.ParamType[Any], str], ...] = (
+    (
+        ("-i", "--implementation"),
+        "implementations",
+        Words(),
+        "names, module:function or file.py:function",
+    ),
+    (("--shape",), "shapes", ShapeText(), "shapes of x; the last axis is normalised"),
+    (("--normalized-dims",), "normalized_dims", Numbers(int), "trailing axes to normalise over"),
+    (("--dtype",), "dtypes", Words(), "float16, bfloat16, float32, float64"),
+    (("--param-dtype",), "param_dtypes", Words(), 'of weight and bias; "same" is x\'s'),
+    (("--device",), "devices", Words(), "cpu, cuda"),
+    (("--distribution",), "distributions", Words(), "of the inputs; see `list distributions`"),
+    (("--layout",), "layouts", Words(), "of x in memory; see `list layouts`"),
+    (("--direction",), "directions", Words(), "forward, backward, forward+backward"),
+    (("--mode",), "modes", Words(), "eager, compiled"),
+    (("--affine",), "affines", Words(), "both, weight, bias, none"),
+    (("--eps",), "eps", Numbers(float), "added to the variance"),
+    (("--threads",), "threads", Numbers(int), "CPU threads"),
+    (("--seed",), "seeds", Numbers(int), "of the inputs"),
+    (("--measure",), "measure", Words(), "errors, latency, memory"),
+)
+
+
+def axis_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add an option for each axis; given twice or with commas, it has several values."""
+    for flags, axis, kind, text in reversed(_AXES):
+        command = click.option(*flags, axis, type=kind, multiple=True, help=text)(command)
+    return command

@@ -1,0 +1,41 @@
+"""The nouns: what was asked (Case), what came of it (Record), where (Environment).
+
+Every type is frozen and holds plain values only, so that it can be hashed, compared, sent to
+another process, and stored. A field holding a quantity ends in its unit: ``_s`` seconds,
+``_bytes`` bytes, ``_ulp`` units in the last place of the case's dtype, ``_ratio`` a pure number.
+None means "not measured"; no field uses 0, -1 or NaN to say so. The text under a field is its
+description in the stored schema.
+"""
+
+from harness.records.case import Affine, Budget, Case, Direction, Measurement, Mode
+from harness.records.environment import Environment, Gpu, Run
+from harness.records.errors import Errors, OutputErrors
+from harness.records.latency import Allocation, Arm, ArmRole, Cache, Clock, Estimate, Latency
+from harness.records.outcome import Cost, Doubt, DoubtKind, Memory, Record, Status
+
+__all__ = [
+    "Affine",
+    "Allocation",
+    "Arm",
+    "ArmRole",
+    "Budget",
+    "Cache",
+    "Case",
+    "Clock",
+    "Cost",
+    "Direction",
+    "Doubt",
+    "DoubtKind",
+    "Environment",
+    "Errors",
+    "Estimate",
+    "Gpu",
+    "Latency",
+    "Measurement",
+    "Memory",
+    "Mode",
+    "OutputErrors",
+    "Record",
+    "Run",
+    "Status",
+]

@@ -1,0 +1,87 @@
+"""Where and when: the machine, its software, and the invocation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+
+__all__ = ["Environment", "Gpu", "Run"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One GPU, as NVML describes it."""
+
+    name: str
+    uuid: str
+    memory_bytes: int
+    power_limit_w: float | None
+    compute_capability: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """Where a measurement was made."""
+
+    cpu: str
+    """Model name of the CPU."""
+    cpu_count: int
+    """CPUs this process may run on."""
+    cpu_capability: str
+    """Instruction set that torch's kernels use."""
+    memory_bytes: int | None
+    """Main memory."""
+    platform: str
+    """Operating system, kernel and C library."""
+    python: str
+    """Version of Python."""
+    packages: tuple[tuple[str, str], ...]
+    """Names and versions of the packages that matter."""
+    compiler: str | None
+    """C++ compiler that torch.compile uses; None where there is none."""
+    gpus: tuple[Gpu, ...]
+    """GPUs seen through NVML."""
+    nvml: str
+    """NVML's driver version, or "NVML unavailable: reason"."""
+    git_commit: str | None
+    """Commit of the working directory; None outside a repository."""
+    git_dirty: bool | None
+    """Whether tracked files differ from that commit."""
+    load_average: float | None
+    """Processes that wanted to run, over the last minute before the run."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Latencies are comparable only between equal fingerprints: same machine, same software."""
+        same = (
+            self.cpu,
+            self.cpu_count,
+            self.cpu_capability,
+            self.platform,
+            self.python,
+            self.packages,
+            self.compiler,
+            self.gpus,
+            self.nvml,
+        )
+        return sha256(repr(same).encode()).hexdigest()[:12]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One invocation of ``run``: what was asked, and what it cost."""
+
+    name: str
+    """Name of the results file, without its suffix."""
+    started_utc: str
+    """When it began, ISO 8601."""
+    command: str
+    """Command line."""
+    planned: int
+    """Cases in the sweep."""
+    version: str
+    """Version of layernorm-bench."""
+    wall_s: float | None = None
+    """Seconds from start to end; None while it runs, or if it was cut short."""
+    overhead_ratio: float | None = None
+    """Share of the wall time that was neither implementation, oracle nor sample."""

@@ -1,0 +1,116 @@
+"""What came of a case: its status, its measurements and the doubts about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from harness.records.case import Case
+from harness.records.errors import Errors
+from harness.records.latency import Latency
+
+__all__ = ["Cost", "Doubt", "DoubtKind", "Memory", "Record", "Status"]
+
+
+class Status(StrEnum):
+    """How a case ended. Exactly one holds; only the first three carry measurements."""
+
+    OK = "ok"
+    """Ran, within its error bound."""
+    WRONG = "wrong"
+    """Ran, outside its error bound or not finite where the exact result is."""
+    OUT_OF_GUARANTEE = "out_of_guarantee"
+    """Ran, where its algorithm promises nothing: the bound is vacuous. Not a pass."""
+    UNSUPPORTED = "unsupported"
+    """The implementation, or the dtype, declined the case."""
+    OUT_OF_MEMORY = "out_of_memory"
+    """Memory ran out; another shape may fit."""
+    TIMEOUT = "timeout"
+    """Ran past its time limit, and its process was ended."""
+    CRASHED = "crashed"
+    """Took its process down with it."""
+    ERROR = "error"
+    """The implementation raised; the reason holds the exception."""
+
+    @property
+    def is_measured(self) -> bool:
+        return self in {Status.OK, Status.WRONG, Status.OUT_OF_GUARANTEE}
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether the case should have run and did not."""
+        return self in {Status.TIMEOUT, Status.CRASHED, Status.ERROR}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Memory of one call, by the allocator's own count."""
+
+    peak_extra_bytes: int
+    """Most memory held at once during the call, beyond the inputs; results included."""
+    allocated_bytes: int
+    """Sum of all allocations during the call."""
+    allocations: int
+    """How many there were."""
+    saved_bytes: int | None
+    """Kept for the backward beyond inputs and y; None where no gradient is recorded."""
+    minimum_bytes: int
+    """What any implementation must hold: its results."""
+
+
+class DoubtKind(StrEnum):
+    """Why a measurement should be taken with care."""
+
+    NOT_CONVERGED = "not_converged"
+    NOISY = "noisy"
+    PAGE_FAULTS = "page_faults"
+    COARSE_TIMER = "coarse_timer"
+    FASTER_THAN_COPY = "faster_than_copy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubt:
+    """A doubt about a measurement."""
+
+    kind: DoubtKind
+    """Which."""
+    advice: str
+    """What was seen, and what to do about it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """Where the time of a case went. What is none of the parts is the harness's own."""
+
+    total_s: float
+    """From the case's start to its record."""
+    guest_s: float
+    """Untimed calls of what is measured: first calls, compiling, warm-up, memory."""
+    oracle_s: float
+    """Exact reference."""
+    sampling_s: float
+    """Timed samples, ceiling included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One row of a results file."""
+
+    case: Case
+    """What was asked."""
+    environment: str
+    """Fingerprint of the environment it ran in; the file's metadata holds the whole."""
+    status: Status
+    """How it ended."""
+    reason: str = ""
+    """Why the status is not ok, in one line; empty when it is."""
+    errors: Errors | None = None
+    """Numerical error; None where not measured."""
+    latency: Latency | None = None
+    """Time; None where not measured."""
+    memory: Memory | None = None
+    """Memory; None where not measured."""
+    warnings: tuple[Doubt, ...] = ()
+    """Doubts about these measurements."""
+    cost: Cost | None = None
+    """Where the time went; None where the process ended before it could say."""

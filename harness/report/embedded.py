@@ -1,0 +1,74 @@
+"""The cases as the page's script reads them: columns, dictionary-encoded, in JSON."""
+
+from __future__ import annotations
+
+import json
+from math import isinf, isnan
+from typing import Any
+
+import pandas as pd
+
+from harness.records import Case
+from harness.report.frame import Findings
+
+__all__ = ["case_data", "script_json"]
+
+_TEXT = (
+    "implementation", "mode", "place", "dtype", "direction", "distribution", "shape", "status",
+    "error_output", "reason", "doubts", "id_rest",
+)  # fmt: skip
+_NUMBERS = (
+    "error_ulp", "bound_ratio", "condition", "latency_s", "latency_low_s", "latency_high_s",
+    "ratio", "copy_ratio", "peak_bytes", "saved_bytes",
+)  # fmt: skip
+_DIGITS = 4  # significant; the results file has all
+
+
+def case_data(findings: Findings) -> dict[str, Any]:
+    """Return the columns of the table of all cases.
+
+    A text column is a list of distinct texts and, for each case, a place in that list: a third of
+    the bytes. An id is not stored whole; the script joins it from columns and ``id_rest``.
+    """
+    cases = findings.cases
+    texts = cases.assign(id_rest=[_id_rest(each.case) for each in findings.records])
+    return {
+        "count": len(cases),
+        "texts": {name: _encoded(texts[name]) for name in _TEXT},
+        "numbers": {name: [_short(value) for value in cases[name]] for name in _NUMBERS},
+    }
+
+
+def script_json(data: object) -> str:
+    """Write JSON that may stand inside a script element.
+
+    Raises:
+        ValueError: a number is NaN or infinite, for which JSON has no word.
+    """
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    # "<" could end the element; the two separators end a line in old scripts
+    for each in ("<", "\u2028", "\u2029"):
+        text = text.replace(each, f"\\u{ord(each):04x}")
+    return text
+
+
+def _id_rest(case: Case) -> str:
+    """Return the id without what it begins with, which other columns hold."""
+    shape = "x".join(map(str, case.shape))
+    first = (case.implementation, case.direction, shape, case.dtype, case.distribution)
+    return case.id.removeprefix("/".join(first))
+
+
+def _encoded(column: pd.Series) -> dict[str, Any]:
+    codes, words = pd.factorize(column)
+    return {"words": [str(each) for each in words], "codes": codes.tolist()}
+
+
+def _short(value: float) -> float | str | None:
+    """Round to a few digits; None where not measured, a text where infinite."""
+    if isnan(value):
+        return None
+    if isinf(value):
+        return "inf"
+    short = float(f"{value:.{_DIGITS - 1}e}")
+    return int(short) if short.is_integer() and abs(short) < 1e15 else short

@@ -1,0 +1,147 @@
+"""The page: sections, template, style and script made into one file that loads nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from jinja2 import Environment as Templates
+from jinja2 import PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from harness.records import Status
+from harness.report.content import heading
+from harness.report.embedded import case_data, script_json
+from harness.report.frame import Findings, gather
+from harness.report.quantities import count, rounded, seconds
+from harness.report.sections import SECTIONS
+from harness.store import Results
+
+__all__ = ["ReportError", "build_page", "write_report"]
+
+
+class ReportError(Exception):
+    """A page that cannot be made or written; the message says why, in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A number at the top of the page."""
+
+    heading: str
+    text: str
+    note: str
+    status: str = ""
+    """Status whose cases the card leads to."""
+
+
+def build_page(results: Sequence[Results], *, title: str | None = None) -> str:
+    """Return the page for ``results``: HTML that is complete in itself.
+
+    Equal results give an equal page, byte for byte.
+
+    Args:
+        results: what results files hold; the samples are not needed.
+        title: heading of the page; by default the names of the runs.
+
+    Raises:
+        ReportError: there is no record to report.
+    """
+    if not any(each.records for each in results):
+        raise ReportError("no records to report; measure some with `layernorm-bench run`")
+    findings = gather(results)
+    names = list(dict.fromkeys(run.name for run in findings.runs))
+    return (
+        _templates()
+        .get_template("page.html.j2")
+        .render(
+            title=title or f"LayerNorm: {', '.join(names[:3]) or 'results'}",
+            findings=findings,
+            runs=findings.runs,
+            cards=_cards(findings),
+            sections=[
+                {"id": each.__name__, "heading": heading(each), "blocks": each(findings)}
+                for each in SECTIONS
+            ],
+            data=Markup(script_json(case_data(findings))),
+            style=Markup(_asset("page.css")),
+            script=Markup(_asset("page.js")),
+        )
+    )
+
+
+def write_report(results: Sequence[Results], path: Path, *, title: str | None = None) -> None:
+    """Write the page for ``results`` to ``path``; a reader sees the old page or the new one.
+
+    Raises:
+        ReportError: there is no record to report, or the file cannot be written.
+    """
+    page = build_page(results, title=title)
+    partial = path.with_name(path.name + ".partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(page, encoding="utf-8", newline="\n")
+        partial.replace(path)
+    except OSError as error:
+        raise ReportError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+@cache
+def _templates() -> Templates:
+    return Templates(
+        loader=PackageLoader("harness.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def _asset(name: str) -> str:
+    return files("harness.report").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def _cards(findings: Findings) -> list[Card]:
+    statuses = findings.cases["status"]
+    measured = statuses.isin([each.value for each in Status if each.is_measured]).sum()
+    number = {status: int((statuses == status).sum()) for status in Status}
+    failed = sum(number[each] for each in Status if each.is_failure)
+    absent = len(statuses) - measured
+    cards = [
+        Card("Measured", f"{measured:,}", f"of {count(findings.planned, 'case')} planned"),
+        Card(
+            "Within bound",
+            f"{number[Status.OK]:,}",
+            f"{rounded(100 * number[Status.OK] / max(measured, 1))} % of those measured",
+            Status.OK,
+        ),
+        Card("Wrong", f"{number[Status.WRONG]:,}", "outside the bound", Status.WRONG),
+        Card(
+            "Out of guarantee",
+            f"{number[Status.OUT_OF_GUARANTEE]:,}",
+            "where nothing is promised",
+            Status.OUT_OF_GUARANTEE,
+        ),
+        Card(
+            "Not measured",
+            f"{absent + findings.missing:,}",
+            f"{failed} failed, {absent - failed} declined or too large, {findings.missing} left",
+        ),
+    ]
+    walls = [run.wall_s for run in findings.runs if run.wall_s is not None]
+    shares = [
+        (run.wall_s, run.overhead_ratio)
+        for run in findings.runs
+        if run.wall_s and run.overhead_ratio is not None
+    ]
+    if walls:
+        note = "in the runs that ended" if len(walls) < len(findings.runs) else "from start to end"
+        if shares:
+            spent = sum(wall * share for wall, share in shares)
+            ratio = spent / sum(wall for wall, _ in shares)
+            note = f"{rounded(100 * ratio)} % of it the harness's own"
+        cards.append(Card("Wall time", seconds(sum(walls)), note))
+    return cards

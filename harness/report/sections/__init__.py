@@ -1,0 +1,24 @@
+"""The sections of the page, in order. To add one: a function, and its name in SECTIONS."""
+
+from __future__ import annotations
+
+from harness.report.content import Section
+from harness.report.sections.account import all_cases, doubts, not_measured
+from harness.report.sections.accuracy import error_against_condition, error_of_the_gradients
+from harness.report.sections.choice import which_implementation_to_run
+from harness.report.sections.provenance import environment_and_method
+from harness.report.sections.speed import latency_against_size, memory
+
+__all__ = ["SECTIONS"]
+
+SECTIONS: tuple[Section, ...] = (
+    which_implementation_to_run,
+    error_against_condition,
+    error_of_the_gradients,
+    latency_against_size,
+    memory,
+    all_cases,
+    not_measured,
+    doubts,
+    environment_and_method,
+)

@@ -1,0 +1,339 @@
+"""Inputs: equal cases draw equal inputs, and each distribution and layout is what it says."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from harness import inputs as module
+from harness.inputs import (
+    DISTRIBUTIONS,
+    LAYOUTS,
+    UnrepresentableError,
+    describe,
+    make_inputs,
+)
+from harness.records import Affine, Case, Direction, Mode
+
+CASE = Case(implementation="native", shape=(6, 33), direction=Direction.BACKWARD)
+
+cases = st.builds(
+    Case,
+    implementation=st.sampled_from(["native", "two_pass"]),
+    shape=st.lists(st.integers(0, 5), min_size=1, max_size=4).map(tuple),
+    dtype=st.sampled_from(["float32", "float64", "bfloat16", "float16"]),
+    param_dtype=st.sampled_from(["float32", "float64", "bfloat16"]),
+    distribution=st.sampled_from(["normal", "uniform", "outlier", "ulp_comb", "ramp_offset"]),
+    layout=st.sampled_from(sorted(LAYOUTS)),
+    direction=st.sampled_from(Direction),
+    affine=st.sampled_from(Affine),
+    seed=st.integers(0, 2**31),
+)
+
+
+def drawn(distribution: str, **changes: object) -> Tensor:
+    """x in float64 of a case with that distribution."""
+    shape = changes.pop("shape", (50, 1024))
+    case = Case(
+        implementation="native",
+        shape=shape,
+        dtype=changes.pop("dtype", "float64"),
+        distribution=distribution,
+    )
+    return make_inputs(case).x.double()
+
+
+def conditions(x: Tensor) -> Tensor:
+    return (1 + x.mean(-1).square() / x.var(-1, correction=0)).sqrt()
+
+
+# --- which inputs a case draws -------------------------------------------------------------------
+
+
+@given(cases)
+def test_equal_cases_draw_equal_inputs(case: Case) -> None:
+    for one, other in zip(make_inputs(case).tensors, make_inputs(case).tensors, strict=True):
+        assert torch.equal(one, other)
+
+
+@given(cases)
+def test_inputs_have_the_shapes_and_dtypes_of_the_case(case: Case) -> None:
+    inputs = make_inputs(case)
+    assert inputs.x.shape == case.shape
+    assert inputs.x.dtype == getattr(torch, case.dtype)
+    assert (inputs.weight is not None) == (case.affine in {Affine.BOTH, Affine.WEIGHT})
+    assert (inputs.bias is not None) == (case.affine in {Affine.BOTH, Affine.BIAS})
+    for parameter in (inputs.weight, inputs.bias):
+        if parameter is not None:
+            assert parameter.shape == case.normalized_shape
+            assert parameter.dtype == getattr(torch, case.param_dtype)
+    assert (inputs.dy is None) == (case.direction is Direction.FORWARD)
+    if inputs.dy is not None:
+        assert inputs.dy.shape == case.shape
+        assert inputs.dy.dtype == inputs.x.dtype
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"implementation": "two_pass"},
+        {"mode": Mode.COMPILED},
+        {"direction": Direction.FORWARD},
+        {"device": "cuda"},
+        {"layout": "transposed"},
+        {"layout": "padded_rows"},
+        {"affine": Affine.NONE},
+        {"eps": 0.0},
+        {"threads": 2},
+        {"normalized_dims": 2},
+    ],
+    ids=str,
+)
+def test_what_says_how_to_run_does_not_change_x(change: dict[str, object]) -> None:
+    assert torch.equal(make_inputs(replace(CASE, **change)).x, make_inputs(CASE).x)
+
+
+def test_dy_and_parameters_do_not_depend_on_the_distribution_of_x() -> None:
+    one, other = make_inputs(CASE), make_inputs(replace(CASE, distribution="constant"))
+    for name in ("weight", "bias", "dy"):
+        assert torch.equal(getattr(one, name), getattr(other, name))
+
+
+def test_another_seed_draws_other_inputs() -> None:
+    one, other = make_inputs(CASE), make_inputs(replace(CASE, seed=1))
+    for a, b in zip(one.tensors, other.tensors, strict=True):
+        assert not torch.equal(a, b)
+
+
+def test_no_two_tensors_of_a_case_are_the_same() -> None:
+    inputs = make_inputs(replace(CASE, shape=(1, 33)))
+    flat = [each.flatten() for each in inputs.tensors]
+    assert len(flat) == 4
+    for index, one in enumerate(flat):
+        assert all(not torch.equal(one, other) for other in flat[:index])
+
+
+def test_a_narrow_dtype_holds_the_same_values_rounded_once() -> None:
+    wide = make_inputs(replace(CASE, dtype="float64")).x
+    for dtype in ("float32", "bfloat16", "float16"):
+        narrow = make_inputs(replace(CASE, dtype=dtype)).x
+        assert torch.equal(narrow, wide.to(narrow.dtype))
+
+
+def test_drawing_leaves_torchs_own_generator_alone() -> None:
+    before = torch.get_rng_state()
+    make_inputs(CASE)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_forward_case_has_no_dy() -> None:
+    assert make_inputs(replace(CASE, direction=Direction.FORWARD)).dy is None
+
+
+def test_dy_does_not_sum_to_nothing_over_many_rows() -> None:
+    dy = make_inputs(replace(CASE, shape=(4096, 3))).dy
+    assert dy is not None
+    # a mean of 0.1 is six standard errors of 4096 draws away from 0
+    assert bool((dy.sum(0) > 200).all())
+
+
+def test_weight_is_not_one_and_bias_is_not_zero() -> None:
+    inputs = make_inputs(CASE)
+    assert inputs.weight is not None
+    assert inputs.bias is not None
+    assert inputs.weight.std() > 0.5
+    assert inputs.bias.std() > 0.5
+
+
+def test_parameters_have_the_shape_of_all_normalised_axes() -> None:
+    case = replace(CASE, shape=(2, 3, 5, 7), normalized_dims=3)
+    inputs = make_inputs(case)
+    assert inputs.weight is not None
+    assert inputs.weight.shape == (3, 5, 7)
+    assert inputs.weight.flatten().unique().numel() == 3 * 5 * 7
+
+
+# --- distributions -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_every_distribution_is_finite_or_refused(distribution: str, dtype: str) -> None:
+    for shape in ((4, 1000), (4, 1), (4, 2), (0, 5), (5, 0)):
+        try:
+            x = drawn(distribution, dtype=dtype, shape=shape)
+        except UnrepresentableError:
+            assert (distribution, dtype) in {("offset_1e5", "float16"), ("offset_1e6", "float16")}
+        else:
+            assert bool(torch.isfinite(x).all())
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_every_distribution_says_what_it_breaks(distribution: str) -> None:
+    said = describe(DISTRIBUTIONS[distribution])
+    assert len(said) > 20
+    assert said[-1] in ".;"
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_says_what_it_is(layout: str) -> None:
+    assert len(describe(LAYOUTS[layout])) > 20
+
+
+def test_a_function_without_docstring_says_nothing() -> None:
+    assert describe(lambda x: x) == ""
+
+
+def test_no_distribution_is_forgotten_in_the_list() -> None:
+    wanted = [("rows", "hidden", "limits", "generator")]
+    defined = {
+        name
+        for name, each in inspect.getmembers(module, inspect.isfunction)
+        if each.__module__ == module.__name__
+        and [tuple(inspect.signature(each).parameters)] == wanted
+    }
+    offsets = {f"offset_1e{exponent}" for exponent in range(1, 7)}
+    assert defined | offsets == set(DISTRIBUTIONS)
+    assert len(defined) == 9
+
+
+def test_no_layout_is_forgotten_in_the_list() -> None:
+    defined = {
+        name
+        for name, each in inspect.getmembers(module, inspect.isfunction)
+        if each.__module__ == module.__name__
+        and next(iter(inspect.signature(each).parameters.values())).annotation == "Tensor"
+        and not name.startswith("_")
+        and len(inspect.signature(each).parameters) == 1
+    }
+    assert defined == set(LAYOUTS)
+
+
+def test_normal_is_standard() -> None:
+    x = drawn("normal")
+    assert abs(float(x.mean())) < 0.03  # 6 standard errors of 51200 draws
+    assert abs(float(x.std()) - 1) < 0.02
+
+
+def test_uniform_is_between_zero_and_one_with_a_condition_of_two() -> None:
+    x = drawn("uniform")
+    assert 0 <= float(x.min()) < 0.01
+    assert 0.99 < float(x.max()) < 1
+    # mean 1/2 over deviation 1/sqrt(12) is 1.73: with the root of 1 + 3, the condition is 2
+    assert float((conditions(x) - 2).abs().max()) < 0.2
+
+
+@pytest.mark.parametrize("exponent", range(1, 7))
+def test_an_offset_has_the_condition_number_in_its_name(exponent: int) -> None:
+    found = conditions(drawn(f"offset_1e{exponent}"))
+    assert float((found / 10.0**exponent - 1).abs().max()) < 0.15
+    assert f"1e{exponent}" in describe(DISTRIBUTIONS[f"offset_1e{exponent}"])
+
+
+def test_tiny_variance_is_far_below_eps() -> None:
+    assert float(drawn("tiny_variance").var(-1, correction=0).max()) < 1e-5 / 500
+
+
+def test_constant_is_constant_and_not_dyadic() -> None:
+    x = drawn("constant")
+    assert bool((x == 0.1).all())
+
+
+@pytest.mark.parametrize("distribution", ["outlier", "outlier_first"])
+def test_one_outlier_makes_all_of_the_variance(distribution: str) -> None:
+    x = drawn(distribution)
+    column = 512 if distribution == "outlier" else 0
+    assert bool((x[:, column] == 1e4).all())
+    assert int((x.abs() > 100).sum()) == len(x)
+
+
+def test_ramp_offset_rises_from_one_thousand_and_differs_by_row() -> None:
+    x = drawn("ramp_offset")
+    assert bool((x.diff(dim=-1) > 0).all())
+    assert float(x.min()) >= 1000
+    assert float(x.max()) <= 1002
+    torch.testing.assert_close(x[:, -1] - x[:, 0], torch.ones(len(x), dtype=torch.float64))
+    assert x[:, 0].unique().numel() == len(x)
+
+
+def test_transformer_outlier_has_two_large_channels() -> None:
+    x = drawn("transformer_outlier")
+    assert bool((x[:, 7] == 60).all())
+    assert bool((x[:, 515] == -35).all())
+    assert int((x.abs() > 10).sum()) == 2 * len(x)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
+def test_ulp_comb_is_held_exactly_and_its_teeth_are_neighbours(dtype: str) -> None:
+    x = drawn("ulp_comb", dtype=dtype, shape=(2, 9))
+    c = 1 / torch.finfo(getattr(torch, dtype)).eps
+    assert (x[0] - c).tolist() == [2, 3, 1, 3, 1, 3, 1, 3, 1]
+    stored = x.to(getattr(torch, dtype))
+    above = torch.nextafter(stored, torch.full_like(stored, float("inf")))
+    assert bool((above.double() - x == 1).all())
+
+
+@pytest.mark.parametrize("distribution", ["offset_1e5", "offset_1e6"])
+def test_what_float16_cannot_hold_is_refused_in_words(distribution: str) -> None:
+    case = Case(implementation="native", shape=(2, 8), dtype="float16", distribution=distribution)
+    with pytest.raises(UnrepresentableError, match=f"{distribution} reaches 1e.*float16, 65504"):
+        make_inputs(case)
+
+
+def test_float16_takes_what_it_can_hold() -> None:
+    assert bool(torch.isfinite(drawn("offset_1e4", dtype="float16")).all())
+
+
+# --- layouts -------------------------------------------------------------------------------------
+
+SHAPES = [(6, 33), (4, 3, 5), (2, 3, 4, 5), (7,), (1, 1), (0, 5), (5, 0)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_layout_keeps_shape_and_values(layout: str, shape: tuple[int, ...]) -> None:
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+    placed = LAYOUTS[layout](x)
+    assert placed.shape == x.shape
+    assert placed.dtype == x.dtype
+    assert torch.equal(placed, x)
+
+
+def test_contiguous_is_contiguous() -> None:
+    assert LAYOUTS["contiguous"](torch.zeros(5, 4).t()).is_contiguous()
+
+
+def test_storage_offset_begins_one_element_into_its_storage() -> None:
+    placed = LAYOUTS["storage_offset"](torch.zeros(4, 5))
+    assert placed.storage_offset() == 1
+    assert placed.stride() == (5, 1)
+
+
+def test_padded_rows_have_three_nan_after_each_row() -> None:
+    placed = LAYOUTS["padded_rows"](torch.zeros(4, 5))
+    assert placed.stride() == (8, 1)
+    around = placed.as_strided((4, 8), (8, 1))
+    assert bool(around[:, 5:].isnan().all())
+
+
+def test_transposed_has_its_largest_stride_last() -> None:
+    assert LAYOUTS["transposed"](torch.zeros(4, 5)).stride() == (1, 4)
+    assert max(LAYOUTS["transposed"](torch.zeros(2, 3, 5)).stride()) == 6
+
+
+def test_every_second_has_nan_between_its_elements() -> None:
+    placed = LAYOUTS["every_second"](torch.zeros(4, 5))
+    assert placed.stride() == (10, 2)
+    assert bool(placed.as_strided((4, 5), (10, 2), 1).isnan().all())
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_case_gets_the_layout_it_names(layout: str) -> None:
+    found = make_inputs(replace(CASE, layout=layout)).x
+    assert found.stride() == LAYOUTS[layout](torch.zeros(CASE.shape)).stride()
