@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from math import isfinite
 from time import monotonic
 from types import TracebackType
 from typing import TextIO
@@ -100,7 +101,8 @@ def status_counts(records: Sequence[Record]) -> str:
 def outcome_line(wall_s: float, overhead_ratio: float | None, records: Sequence[Record]) -> str:
     """Where the time went, and how many measurements are in doubt."""
     doubts = sum(bool(each.warnings) for each in records)
-    parts = [f"{len(records)} cases in {seconds(wall_s)}"]
+    cases = "case" if len(records) == 1 else "cases"
+    parts = [f"{len(records)} {cases} in {seconds(wall_s)}"]
     if overhead_ratio is not None:
         parts.append(f"{overhead_ratio:.1%} of it the harness's own")
     if doubts:
@@ -118,10 +120,14 @@ def seconds(value: float) -> str:
     return f"{value // 60:.0f} min {value % 60:.0f} s"
 
 
+def _ulp(error: float) -> str:
+    return f"{error:.3g} ulp" if isfinite(error) else "not finite"
+
+
 def _figures(record: Record) -> str:
     """The figures of a case, for its line of progress."""
     _, _, latency, ratio, _ = _cells(record)
-    worst = "" if record.errors is None else f"  {record.errors.worst.scaled_max_ulp:.3g} ulp"
+    worst = "" if record.errors is None else f"  {_ulp(record.errors.worst.scaled_max_ulp)}"
     return worst + (f"  {latency} ({ratio})" if record.latency else "")
 
 
@@ -130,9 +136,9 @@ def _cells(record: Record) -> tuple[str, str, str, str, str]:
     dash = "-"
     y_error = worst = latency = ratio = memory = dash
     if record.errors is not None:
-        y_error = f"{record.errors.outputs[0].scaled_max_ulp:.3g} ulp"
+        y_error = _ulp(record.errors.outputs[0].scaled_max_ulp)
         furthest = record.errors.worst
-        worst = f"{furthest.scaled_max_ulp:.3g} ulp in {furthest.output}"
+        worst = f"{_ulp(furthest.scaled_max_ulp)} in {furthest.output}"
     if record.latency is not None:
         latency = seconds(record.latency.per_call_s.value)
         estimate = record.latency.reference_ratio

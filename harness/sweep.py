@@ -18,7 +18,7 @@ from math import prod
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from harness.records import Affine, Case, Direction, Measurement, Mode
@@ -39,6 +39,7 @@ __all__ = [
 ]
 
 DTYPES = ("float16", "bfloat16", "float32", "float64")
+COMMAND_LINE = "command line"
 SAME = "same"  # param_dtypes: that of x
 
 _SHAPE = re.compile(r"\d+(x\d+)*")
@@ -57,9 +58,13 @@ def parse_shape(text: str) -> tuple[int, ...]:
     """
     if not _SHAPE.fullmatch(text):
         raise ValueError(f"{text!r} is not a shape: write sizes joined by x, such as 4096x1024")
-    shape = tuple(int(size) for size in text.split("x"))
+    return _holdable(tuple(int(size) for size in text.split("x")))
+
+
+def _holdable(shape: tuple[int, ...]) -> tuple[int, ...]:
     if prod(shape) > _MOST_ELEMENTS:
-        raise ValueError(f"{text!r} has {prod(shape):.3g} elements, more than any device holds")
+        name = "x".join(map(str, shape))
+        raise ValueError(f"{name!r} has {prod(shape):.3g} elements, more than any device holds")
     return shape
 
 
@@ -73,7 +78,10 @@ def _dtype(value: str) -> str:
     return value
 
 
-Shape = Annotated[tuple[int, ...], BeforeValidator(_shape)]
+Size = Annotated[int, Field(strict=True, ge=0)]
+Shape = Annotated[
+    tuple[Size, ...], Field(min_length=1), BeforeValidator(_shape), AfterValidator(_holdable)
+]
 Dtype = Annotated[str, BeforeValidator(_dtype)]
 Positive = Annotated[int, Field(strict=True, ge=1)]
 Eps = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
@@ -126,10 +134,11 @@ class Sweep(_Strict):
         Raises:
             SweepError: a value does not fit its axis.
         """
+        _validated({"grids": [axes]}, COMMAND_LINE)
         plain = self.model_dump()
         for grid in plain["grids"]:
             grid.update(axes)
-        return _validated(plain, "command line")
+        return Sweep.model_validate(plain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +286,16 @@ def _validated(plain: Mapping[str, Any], source: str) -> Sweep:
     try:
         return Sweep.model_validate(plain)
     except ValidationError as error:
-        lines = [_mistake(each) for each in error.errors()]
+        found = error.errors()
+        # an axis whose only value is bad is reported as empty too
+        places = [each["loc"] for each in found]
+        lines = [
+            _mistake(each)
+            for each in found
+            if not any(place[: len(each["loc"])] == each["loc"] != place for place in places)
+        ]
+        if source == COMMAND_LINE:  # one grid, which it never names
+            lines = [line.removeprefix("grids[0].") for line in lines]
         raise SweepError("\n".join(f"{source}: {line}" for line in lines)) from error
 
 
@@ -290,7 +308,8 @@ def _mistake(error: ErrorDetails) -> str:
         owner: type[BaseModel] = Grid if error["loc"][0] == "grids" else Sweep
         key = str(error["loc"][-1])
         return f"{where}: unknown key{_suggest(key, tuple(owner.model_fields))}"
-    message = error["msg"].removeprefix("Value error, ")
+    plain_words = {"too_short": "needs at least one value", "tuple_type": "must be a list"}
+    message = plain_words.get(error["type"], error["msg"].removeprefix("Value error, "))
     found = "" if error["type"] == "value_error" else f" (found {error['input']!r})"
     return f"{where}: {message}{found}"
 

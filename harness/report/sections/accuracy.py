@@ -109,10 +109,11 @@ def _is_series(rows: pd.DataFrame) -> pd.Series:
 
 
 def _fullest(series: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the shape and setting that met most offsets."""
+    """Return the rows of the shape and setting that met most offsets, the largest if several did."""
     by = ["shape", "setting"]
     offsets = series.groupby(by, sort=False)["distribution"].transform("nunique")
-    return leading(series[offsets == offsets.max()], by)[0]
+    fullest = series[offsets == offsets.max()]
+    return leading(fullest.sort_values("elements", ascending=False, kind="stable"), by)[0]
 
 
 def _error_table(place: str, dtype: str, rows: pd.DataFrame, *, is_folded: bool) -> Table:

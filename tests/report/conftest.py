@@ -1,0 +1,31 @@
+"""Pages that several tests look at, built once."""
+
+from pathlib import Path
+
+import pytest
+from results_factory import make_results
+
+from harness.report import build_page, write_report
+from harness.store import Results
+
+
+@pytest.fixture(scope="session")
+def results() -> Results:
+    return make_results(400, devices=["cpu"], dtypes=["float32", "float16"])
+
+
+@pytest.fixture(scope="session")
+def page(results: Results) -> str:
+    return build_page([results])
+
+
+@pytest.fixture(scope="session")
+def many() -> Results:
+    return make_results(1200, devices=["cpu"], dtypes=["float32", "float16"])
+
+
+@pytest.fixture(scope="session")
+def page_path(many: Results, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("pages") / "page.html"
+    write_report([many], path)
+    return path

@@ -1,0 +1,188 @@
+"""The page in a browser: it loads nothing, complains of nothing, and its controls work."""
+
+import csv
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.store import Results
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
+from playwright.sync_api import Browser, Page, expect  # noqa: E402 - after the check above
+
+CHROMIUM = Path("/usr/bin/chromium")
+ARGUMENTS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+COUNT = 1200  # cases of the fixture `many`
+
+pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason=f"there is no {CHROMIUM}")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=str(CHROMIUM), args=list(ARGUMENTS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(params=["light", "dark"])
+def tab(browser: Browser, page_path: Path, request: pytest.FixtureRequest) -> Iterator[Page]:
+    """Open the page; whatever it complains of or loads fails the test that caused it."""
+    context = browser.new_context(
+        color_scheme=request.param, viewport={"width": 1280, "height": 900}
+    )
+    tab = context.new_page()
+    troubles: list[str] = []
+    tab.on("pageerror", lambda error: troubles.append(str(error)))
+    tab.on("console", lambda message: troubles.append(message.text))
+    tab.on("request", lambda request: troubles.append(request.url))
+    tab.goto(page_path.as_uri())
+    yield tab
+    context.close()
+    assert [each for each in troubles if not each.startswith(("file:", "blob:"))] == []
+
+
+def column(tab: Page, name: str) -> list[str]:
+    headings = tab.locator("#grid thead th")
+    names = [heading.get_attribute("data-column") for heading in headings.all()]
+    place = names.index(name) + 1
+    return tab.locator(f"#grid tbody tr > :nth-child({place})").all_inner_texts()
+
+
+def test_the_filter_matches_every_word(tab: Page) -> None:
+    expect(tab.locator("#found")).to_have_text(f"{COUNT:,} of {COUNT:,} cases")
+    assert tab.locator("#grid tbody tr").count() == 50
+    tab.fill("#query", "welford FLOAT16")
+    expect(tab.locator("#found")).not_to_have_text(re.compile(f"^{COUNT:,} of"))
+    assert set(column(tab, "implementation")) == {"welford"}
+    assert set(column(tab, "dtype")) == {"float16"}
+
+
+def test_a_filter_that_matches_nothing_says_so(tab: Page) -> None:
+    tab.fill("#query", "no such case")
+    expect(tab.locator("#found")).to_contain_text("No case matches")
+    assert tab.locator("#grid tbody tr").count() == 0
+    tab.click("#reset")
+    expect(tab.locator("#found")).to_have_text(f"{COUNT:,} of {COUNT:,} cases")
+
+
+def test_sorting_puts_what_was_not_measured_last_in_both_directions(tab: Page) -> None:
+    firsts = []
+    for direction in ("ascending", "descending"):
+        tab.click("#grid th[data-column=latency_s] button")
+        heading = tab.locator("#grid th[data-column=latency_s]")
+        expect(heading).to_have_attribute("aria-sort", direction)
+        firsts.append(column(tab, "latency_s")[0])
+    assert "–" not in firsts
+    assert firsts[0] != firsts[1]
+
+
+def test_pages_follow_each_other(tab: Page) -> None:
+    pages = -(-COUNT // 50)
+    expect(tab.locator("#where")).to_have_text(f"page 1 of {pages}")
+    expect(tab.locator("#previous")).to_be_disabled()
+    first = column(tab, "id")
+    tab.click("#next")
+    expect(tab.locator("#where")).to_have_text(f"page 2 of {pages}")
+    assert column(tab, "id") != first
+    tab.click("#previous")
+    assert column(tab, "id") == first
+
+
+def test_a_facet_keeps_the_rows_of_its_value(tab: Page) -> None:
+    tab.select_option("#facet-status", "wrong")
+    tab.select_option("#facet-dtype", "float16")
+    assert set(column(tab, "status")) == {"wrong"}
+    assert set(column(tab, "dtype")) == {"float16"}
+
+
+def test_a_card_leads_to_its_cases(tab: Page) -> None:
+    tab.click("a[data-status=out_of_guarantee]")
+    assert set(column(tab, "status")) == {"out of guarantee"}
+
+
+def test_the_download_holds_the_rows_that_are_shown(tab: Page, tmp_path: Path) -> None:
+    tab.select_option("#facet-status", "timeout")
+    shown = column(tab, "id")
+    with tab.expect_download() as download:
+        tab.click("#csv")
+    path = tmp_path / "cases.csv"
+    download.value.save_as(path)
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["id"] for row in rows] == shown
+    assert {row["status"] for row in rows} == {"timeout"}
+    assert {row["reason"] for row in rows} == {"ran past its limit of 60 s"}
+    assert {row["latency_s"] for row in rows} == {""}
+
+
+def test_ids_are_those_of_the_records(tab: Page, many: Results) -> None:
+    known = {each.case.id for each in many.records}
+    assert set(column(tab, "id")) <= known
+
+
+def test_the_theme_button_turns_the_page_over(tab: Page) -> None:
+    ground = "getComputedStyle(document.body).backgroundColor"
+    line = "getComputedStyle(document.querySelector('figure text')).fill"
+    before = tab.evaluate(ground), tab.evaluate(line)
+    tab.click("#theme")
+    after = tab.evaluate(ground), tab.evaluate(line)
+    assert before[0] != after[0]
+    assert before[1] != after[1]
+    tab.click("#theme")
+    assert (tab.evaluate(ground), tab.evaluate(line)) == before
+
+
+def test_a_legend_brings_one_implementation_forward(tab: Page) -> None:
+    figure = tab.locator("figure", has=tab.locator(".keys button")).first
+    button = figure.locator(".keys button").nth(1)
+    series = button.get_attribute("data-series")
+    button.click()
+    shown = figure.locator(".series-shown")
+    assert shown.count() > 0
+    assert all(series in (each.get_attribute("class") or "") for each in shown.all())
+    button.click()
+    assert figure.locator(".series-shown").count() == 0
+
+
+def test_ids_are_unique_in_the_document(tab: Page) -> None:
+    ids = tab.evaluate("[...document.querySelectorAll('[id]')].map((each) => each.id)")
+    assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_nothing_is_wider_than_the_screen(tab: Page, width: int) -> None:
+    tab.set_viewport_size({"width": width, "height": 800})
+    tab.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true })")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_text_and_lines_stand_out_from_their_ground(tab: Page) -> None:
+    """Contrast of 4.5 for text, 3 for lines: WCAG 2.2, success criteria 1.4.3 and 1.4.11."""
+    ratios = tab.evaluate(
+        """() => {
+          const style = getComputedStyle(document.documentElement);
+          const luminance = (name) => {
+            const hex = style.getPropertyValue(name).trim();
+            const parts = [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16) / 255)
+              .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
+            return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2];
+          };
+          const pairs = [["ink", "bg"], ["ink", "card"], ["muted", "bg"], ["muted", "card"],
+            ["muted", "row"], ["accent", "card"], ["good", "good-bg"], ["good", "card"],
+            ["bad", "bad-bg"], ["bad", "card"], ["warn", "warn-bg"], ["warn", "card"]];
+          for (let each = 0; each < 12; each += 1) pairs.push([`series-${each}`, "card"]);
+          return Object.fromEntries(pairs.map(([text, ground]) => {
+            const [a, b] = [luminance(`--${text}`), luminance(`--${ground}`)];
+            return [`${text} on ${ground}`, (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)];
+          }));
+        }"""
+    )
+    least = {pair: 3.0 if pair.startswith("series") else 4.5 for pair in ratios}
+    assert {pair: ratio for pair, ratio in ratios.items() if not ratio >= least[pair]} == {}

@@ -1,0 +1,138 @@
+"""The preference and the curves: small arrangements with one right answer each."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from results_factory import make_environment, make_latency, make_record
+
+from harness.records import Case, Estimate, Record, Status
+from harness.report.content import Table, Text
+from harness.report.frame import gather
+from harness.report.sections.accuracy import _order, error_against_condition
+from harness.report.sections.choice import which_implementation_to_run
+from harness.store import Results
+
+SHAPES = ((4, 8), (64, 128), (512, 1024))
+
+
+def timed(name: str, ratio: float, *, spread: float = 0.01, shapes: tuple = SHAPES) -> list[Record]:
+    records = []
+    for shape in shapes:
+        case = Case(implementation=name, shape=shape)
+        interval = Estimate(value=ratio, low=ratio * (1 - spread), high=ratio * (1 + spread))
+        latency = replace(make_latency(case), reference_ratio=interval)
+        records.append(Record(case=case, environment="here", status=Status.OK, latency=latency))
+    return records
+
+
+def choose(*records: Record) -> dict[str, str]:
+    """Return the only row of the table, by heading."""
+    environments = {"here": make_environment()}
+    blocks = which_implementation_to_run(
+        gather([Results(records=records, runs=(), environments=environments)])
+    )
+    table = blocks[0]
+    assert isinstance(table, Table)
+    (row,) = table.rows
+    return {
+        column.text: f"{cell.text} {cell.note}".strip()
+        for column, cell in zip(table.columns, row, strict=True)
+    }
+
+
+def test_the_fastest_without_a_fault_is_preferred() -> None:
+    row = choose(*timed("slow", 2.0), *timed("quick", 0.5), *timed("native", 1.0))
+    assert row["Run"] == "quick"
+    assert row["Speed"] == "2.00×"
+    assert row["Fastest in"] == "3 of 3"
+    assert row["Next"] == "native 1.00×"
+    assert row["Faster, but not to be relied on"] == "none"
+
+
+def test_one_wrong_case_without_latency_excludes_and_is_named() -> None:
+    bad = make_record(Case(implementation="quick", shape=(9, 9), distribution="offset_1e2"))
+    bad = replace(bad, environment="here", status=Status.WRONG, reason="y is off", latency=None)
+    row = choose(*timed("quick", 0.5), *timed("native", 1.0), bad)
+    assert row["Run"] == "native"
+    assert row["Faster, but not to be relied on"] == "quick 2.00×: wrong from condition 100 on"
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (Status.OUT_OF_GUARANTEE, "out of guarantee somewhere"),
+        (Status.CRASHED, "crashed in 1 case"),
+        (Status.UNSUPPORTED, "declines 1 case that others run"),
+        (Status.OUT_OF_MEMORY, "out of memory in 1 case"),
+    ],
+)
+def test_what_others_can_and_one_cannot_speaks_against_it(status: Status, words: str) -> None:
+    shape = (9, 9)
+    fails, runs = (
+        Record(case=Case(implementation=name, shape=shape), environment="here", status=each)
+        for name, each in (("quick", status), ("native", Status.OK))
+    )
+    row = choose(*timed("quick", 0.5), *timed("native", 1.0), fails, runs)
+    assert row["Run"] == "native"
+    assert words in row["Faster, but not to be relied on"]
+
+
+def test_what_nobody_can_run_speaks_against_nobody() -> None:
+    nobody = [
+        Record(
+            case=Case(implementation=name, shape=(9, 9), distribution="offset_1e6"),
+            environment="here",
+            status=Status.UNSUPPORTED,
+            reason="beyond the largest float16",
+        )
+        for name in ("quick", "native")
+    ]
+    assert choose(*timed("quick", 0.5), *timed("native", 1.0), *nobody)["Run"] == "quick"
+
+
+def test_overlapping_intervals_everywhere_are_a_tie_and_others_are_not() -> None:
+    near = choose(*timed("one", 0.50, spread=0.1), *timed("two", 0.52, spread=0.1))
+    assert near["Run"] == "one tie with two"
+    apart = choose(*timed("one", 0.50, spread=0.01), *timed("two", 0.52, spread=0.01))
+    assert apart["Run"] == "one"
+
+
+def test_fewer_timed_cases_than_others_are_not_enough() -> None:
+    row = choose(*timed("quick", 0.5, shapes=SHAPES[:1]), *timed("native", 1.0))
+    assert row["Run"] == "native"
+    assert "timed in 1 of 3 cases only" in row["Faster, but not to be relied on"]
+
+
+def test_nothing_is_preferred_where_nothing_was_right() -> None:
+    bad = [replace(each, status=Status.WRONG) for each in timed("native", 1.0)]
+    row = choose(*bad)
+    assert row["Run"] == "none was right throughout"
+    assert row["Faster, but not to be relied on"].startswith("native 1.00×: wrong")
+
+
+# --- curves -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("slope", [1, 2])
+def test_the_order_of_growth_is_the_slope(slope: int) -> None:
+    conditions = 10.0 ** np.arange(5)
+    points = [(each, 0.5 + 0.01 * each**slope, "ok") for each in conditions]
+    assert _order(points, 1e9) == str(slope)
+
+
+def test_a_level_error_has_order_zero() -> None:
+    assert _order([(1.0, 0.5, "ok"), (1e3, 0.7, "ok"), (1e6, 0.6, "ok")], 1e7) == "0"
+
+
+def test_errors_beyond_the_last_digit_have_no_order() -> None:
+    points = [(1.0, 0.5, "ok"), (1e3, 1e9, "wrong"), (1e6, float("inf"), "wrong")]
+    assert _order(points, 1e7) == "–"
+
+
+def test_a_series_of_one_offset_is_no_curve() -> None:
+    record = make_record(Case(implementation="recentred", shape=(4, 8)))
+    findings = gather([Results(records=(record,), runs=(), environments={})])
+    first, table = error_against_condition(findings)
+    assert isinstance(first, Text)
+    assert isinstance(table, Table)
