@@ -75,7 +75,7 @@ def condition_panel(
         axes.set_ylim(_LEAST_ULP / 2, edge * (edge / _LEAST_ULP) ** 0.03)
         _level(axes, 0.5, "correctly rounded")
         if bits:
-            _level(axes, lost, "no digit left")
+            _level(axes, lost, "no digit left", at=0.01)
         _ticks(axes)
         joined = lines.assign(y_ulp=lines["y_ulp"].clip(_LEAST_ULP, edge))
         _lines(axes, joined, "condition", "y_ulp", colours)
@@ -86,15 +86,15 @@ def condition_panel(
         return to_panel(figure, name, f"Error against condition: {title}")
 
 
-def _level(axes: Axes, height: float, words: str) -> None:
+def _level(axes: Axes, height: float, words: str, at: float = 0.99) -> None:
     axes.axhline(height, color=MUTED, lw=0.9, ls=(0, (4, 3)), zorder=1)
     axes.annotate(
         words,
-        (0.99, height),
+        (at, height),
         xytext=(0, -3),
         color=MUTED,
         fontsize=7.5,
-        ha="right",
+        ha="left" if at < 0.5 else "right",
         va="top",
         xycoords=("axes fraction", "data"),
         textcoords="offset points",
@@ -218,7 +218,8 @@ def speed_map(name: str, title: str, speeds: pd.DataFrame, failed: pd.DataFrame)
 def _speed_word(speed: float, is_wrong: bool) -> str:
     if isnan(speed):
         return ""
-    text = f"{speed:.2f}" if speed < 9.995 else f"{speed:.0f}"
+    decimals = 0 if speed >= 9.995 else 2 if speed >= 0.0995 else 3
+    text = f"{speed:.{decimals}f}"
     return f"{text} ✕" if is_wrong else text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -86,6 +87,8 @@ def write_report(results: Sequence[Results], path: Path, *, title: str | None = 
         partial.write_text(page, encoding="utf-8", newline="\n")
         partial.replace(path)
     except OSError as error:
+        with suppress(OSError):  # the folder itself may be what is missing
+            partial.unlink(missing_ok=True)
         raise ReportError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 

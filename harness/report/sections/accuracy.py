@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import inf
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from harness.report.slices import colours, groups, keys, leading, worst, worst_s
 __all__ = ["error_against_condition", "error_of_the_gradients"]
 
 _GRADIENTS = ("dx", "dweight", "dbias")
+_LONGEST_REASON = 170  # characters; ours: three lines of its column, the rest is shown on pointing
 _RISING = 4.0  # ours: errors within this factor of the least are rounding, not growth
 _MARKS = (
     Key("within its bound", "var(--muted)", mark="●"),
@@ -109,7 +111,7 @@ def _is_series(rows: pd.DataFrame) -> pd.Series:
 
 
 def _fullest(series: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the shape and setting that met most offsets, the largest if several did."""
+    """Return the rows of the shape and setting that met most offsets; of several the largest."""
     by = ["shape", "setting"]
     offsets = series.groupby(by, sort=False)["distribution"].transform("nunique")
     fullest = series[offsets == offsets.max()]
@@ -240,7 +242,8 @@ def _gradient_rows(rows: pd.DataFrame, firsts: pd.DataFrame) -> Iterator[tuple[C
             *(cells.get((*name, output), number("–")) for output in _GRADIENTS),
             number(f"{failing} of {len(own)}"),
             Cell(
-                first.reason,
+                shorten(first.reason, _LONGEST_REASON, placeholder=" …"),
+                title=first.reason,
                 note=f"{first.shape}, {first.distribution}" if failing else "",
                 is_long=True,
             ),

@@ -36,9 +36,11 @@ def which_implementation_to_run(findings: Findings) -> tuple[Block, ...]:
         if group["ratio"].notna().any():
             rows.append(_choice_row(str(place), str(dtype), str(direction), group))
     table = Table(
-        title="The fastest that was right in every case of its device, dtype and direction",
+        title="The fastest that is to be relied on, for each device, dtype and direction",
         caption=f"Speed is relative to {REFERENCE}, run eagerly and timed in turn with it: 2.00× "
-        "takes half the time. It is the geometric mean over all timed cases.",
+        "takes half the time. It is the geometric mean over all timed cases. Passed over is who "
+        "was wrong anywhere, or gave no promise or no result where another was right. A case that "
+        "none of them could do speaks against none: it is counted under the name.",
         columns=(
             Column("Device"),
             Column("dtype"),
@@ -47,7 +49,7 @@ def which_implementation_to_run(findings: Findings) -> tuple[Block, ...]:
             Column("Speed", is_number=True),
             Column("Fastest in", is_number=True),
             Column("Next"),
-            Column("Faster, but not to be relied on"),
+            Column("Faster, but passed over"),
         ),
         rows=tuple(rows),
     )
@@ -61,6 +63,8 @@ class _Candidate:
     """Its timed cases, by question."""
     fault: str
     """Why it is not to be relied on; empty where it is."""
+    without_promise: int
+    """Cases out of guarantee that no other did better."""
 
     @property
     def speed_ratio(self) -> float:
@@ -83,6 +87,7 @@ def _choice_row(place: str, dtype: str, direction: str, group: pd.DataFrame) -> 
     sound = [each for each in candidates if not each.fault]
     best = sound[0] if sound else None
     faster = candidates[: candidates.index(best)] if best else candidates
+    faster.sort(key=lambda each: each.fault.startswith("timed"))  # faults first, then gaps
     words = [f"{each.label} {speed(each.speed_ratio)}: {each.fault}" for each in faster]
     if len(words) > _MOST_EXCLUDED:
         words[_MOST_EXCLUDED:] = [f"and {len(words) - _MOST_EXCLUDED:,} more"]
@@ -90,7 +95,7 @@ def _choice_row(place: str, dtype: str, direction: str, group: pd.DataFrame) -> 
     if best is None:
         return (
             *where,
-            Cell("none was right throughout"),
+            Cell("none is to be relied on"),
             number("–"),
             number("–"),
             Cell(),
@@ -100,7 +105,7 @@ def _choice_row(place: str, dtype: str, direction: str, group: pd.DataFrame) -> 
     runner_up = sound[1] if len(sound) > 1 else None
     return (
         *where,
-        Cell(best.label, is_strong=True, note=f"tie with {', '.join(ties)}" if ties else ""),
+        Cell(best.label, is_strong=True, note="\n".join(_qualifications(best, ties))),
         number(speed(best.speed_ratio)),
         number(_wins(best, sound)),
         Cell(runner_up.label, note=speed(runner_up.speed_ratio)) if runner_up else Cell("none"),
@@ -108,31 +113,47 @@ def _choice_row(place: str, dtype: str, direction: str, group: pd.DataFrame) -> 
     )
 
 
+def _qualifications(best: _Candidate, ties: list[str]) -> Iterator[str]:
+    if ties:
+        yield f"tie with {', '.join(ties)}"
+    if best.without_promise:
+        yield f"out of guarantee, as all are, in {count(best.without_promise, 'case')}"
+
+
 def _candidates(group: pd.DataFrame) -> Iterator[_Candidate]:
     """Yield everything that was timed."""
     answered = group["status"].isin([each.value for each in Status if each.is_measured])
     possible = set(group["question"][answered])
+    promised = set(group["question"][group["status"] == Status.OK])
     most = int(group["ratio"].notna().groupby(group["label"]).sum().max())
     for (label,), own in groups(group, "label"):
         timed = own[own["ratio"].notna()].set_index("question")
         if len(timed):
-            fault = _fault(own, possible)
+            fault = _fault(own, possible, promised)
             if not fault and len(timed) < most:
                 fault = f"timed in {len(timed)} of {most} cases only"
-            yield _Candidate(str(label), timed, fault)
+            vacuous = int((own["status"] == Status.OUT_OF_GUARANTEE).sum())
+            yield _Candidate(str(label), timed, fault, vacuous)
 
 
-def _fault(own: pd.DataFrame, possible: set[int]) -> str:
+def _fault(own: pd.DataFrame, possible: set[int], promised: set[int]) -> str:
     """Say what speaks against an implementation, the worst first; empty if nothing does.
 
-    A case that nobody could run, such as values that the dtype cannot hold, speaks against no one.
+    Being wrong always does. A case that nobody could run, such as values that the dtype cannot
+    hold, or that nobody promises anything for, speaks against no one.
+
+    Args:
+        own: its cases.
+        possible: questions that somebody could run.
+        promised: questions that somebody got right.
     """
-    statuses = own["status"].to_numpy()
-    for status, words in ((Status.WRONG, "wrong"), (Status.OUT_OF_GUARANTEE, "out of guarantee")):
-        bad = statuses == status
-        if bad.any():
-            return f"{words} {_from_condition(own['condition'][bad])}"
-    statuses = statuses[own["question"].isin(possible).to_numpy()]
+    wrong = own[own["status"] == Status.WRONG]
+    if len(wrong):
+        return f"wrong {_from_condition(wrong['condition'])}"
+    worse = own[(own["status"] == Status.OUT_OF_GUARANTEE) & own["question"].isin(promised)]
+    if len(worse):
+        return f"out of guarantee {_from_condition(worse['condition'])}"
+    statuses = own["status"].to_numpy()[own["question"].isin(possible).to_numpy()]
     for status in (Status.CRASHED, Status.TIMEOUT, Status.ERROR, Status.OUT_OF_MEMORY):
         failed = int((statuses == status).sum())
         if failed:
