@@ -1,4 +1,4 @@
-"""Types of command-line arguments: what is typed, checked, with a message that says how to write it."""
+"""Types of command-line arguments: what is typed, checked, and how to write it if it is wrong."""
 
 from __future__ import annotations
 

@@ -177,8 +177,11 @@ def list_(what: str, as_json: bool) -> None:
 
 def _write_page(results: list[Any], run: Path, out: Path | None = None) -> Path:
     """Write the page of some results, by default to reports/ under the name of the run."""
+    import gc
+
     from harness.report import write_report
 
+    gc.disable()  # thousands of records are alive, and would be walked again and again
     page = out or Path("reports") / f"{run.stem}.html"
     write_report(results, page)
     return page

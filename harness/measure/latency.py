@@ -232,6 +232,10 @@ def _latency(
         cache=Cache.WARM,
         allocation=allocation,
         per_call_s=median_estimate(subject),
+        reference=next(
+            (each.contender.name for each in samples if each.contender.role is ArmRole.REFERENCE),
+            None,
+        ),
         reference_ratio=_headline(samples) if ArmRole.REFERENCE in by_role else None,
         ceiling_ratio=ceiling,
         model_bytes=model_bytes,

@@ -81,6 +81,12 @@ class Run:
     """Cases in the sweep."""
     version: str
     """Version of layernorm-bench."""
+    environment: str | None = None
+    """Fingerprint of the machine it ran on."""
+    git_commit: str | None = None
+    """Commit of the working directory at the time; None outside a repository."""
+    git_dirty: bool | None = None
+    """Whether tracked files differed from that commit."""
     wall_s: float | None = None
     """Seconds from start to end; None while it runs, or if it was cut short."""
     overhead_ratio: float | None = None

@@ -91,6 +91,8 @@ class Latency:
     """How the process got memory for results."""
     per_call_s: Estimate
     """Seconds per call: median over epochs of the epoch's 10 % quantile."""
+    reference: str | None = None
+    """Implementation that the ratio is taken to; None where none could run the case."""
     reference_ratio: Estimate | None
     """Time over that of the reference, interleaved with it; below 1 is faster."""
     ceiling_ratio: float | None

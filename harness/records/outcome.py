@@ -13,7 +13,7 @@ __all__ = ["Cost", "Doubt", "DoubtKind", "Memory", "Record", "Status"]
 
 
 class Status(StrEnum):
-    """How a case ended. Exactly one holds; only the first three carry measurements."""
+    """How a case ended. Exactly one holds; only with the first three are measurements complete."""
 
     OK = "ok"
     """Ran, within its error bound."""

@@ -124,6 +124,9 @@ def run_campaign(campaign: Campaign, fleet: Fleet, on_record: Callable[[Record],
         command=campaign.command,
         planned=len(campaign.planned),
         version=version("layernorm-bench"),
+        environment=environment.fingerprint,
+        git_commit=environment.git_commit,
+        git_dirty=environment.git_dirty,
     )
     fresh: list[Record] = []
     with Journal(campaign.journal) as journal:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
+import torch._functorch.config
 from torch import Tensor
 
 from harness.inputs import Inputs
@@ -35,6 +36,8 @@ def function_of(implementation: Implementation, mode: Mode) -> LayerNorm:
         return implementation.function
     # torch.compile keeps few versions of one function; a case needs only its own
     torch.compiler.reset()
+    # a backward that gives its buffers away cannot be timed again and again
+    torch._functorch.config.donated_buffer = False
     compiled: LayerNorm = torch.compile(implementation.function, dynamic=False)
     return compiled
 

@@ -108,7 +108,7 @@ class _Analytic(torch.autograd.Function):
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, bias = ctx.saved_tensors
         of = Rows(x, weight, bias, ctx.eps)
-        scale = torch.ones_like(x[:1].flatten()) if weight is None else weight.to(x.dtype)
+        scale = x.new_ones(x.shape[1]) if weight is None else weight.to(x.dtype)
         found = ctx.rule(Terms(dy.to(x.dtype), of.deviation, of.rstd, scale, ctx.eps))
         return (
             found.dx,

@@ -96,7 +96,9 @@ def chunks_weighted_equally(of: Rows) -> Tensor:
 def between_chunks_lost(of: Rows) -> Tensor:
     """Combines the variances of chunks of 64 without the squares of their means' distances."""
     chunks = of.x.split(_CHUNK, dim=1)
-    squares = [(each - each.mean(-1, keepdim=True)).square().sum(-1, keepdim=True) for each in chunks]
+    squares = [
+        (each - each.mean(-1, keepdim=True)).square().sum(-1, keepdim=True) for each in chunks
+    ]
     return of.normalised_by(of.mean, torch.cat(squares, dim=1).sum(-1, keepdim=True) / of.hidden)
 
 

@@ -167,9 +167,7 @@ class _Elsewhere(torch.autograd.Function):
         return buffer.view(buffer.shape)
 
     @staticmethod
-    def backward(
-        ctx: torch.autograd.function.FunctionCtx, dy: Tensor
-    ) -> tuple[Tensor, None]:
+    def backward(ctx: torch.autograd.function.FunctionCtx, dy: Tensor) -> tuple[Tensor, None]:
         return dy, None
 
 

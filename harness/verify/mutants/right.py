@@ -1,0 +1,214 @@
+"""Right LayerNorms, each written another way: what the verifier must never call wrong.
+
+Each declares how its sums are really formed, and is held to that. Where torch promises no order
+of summation (BLAS, batch norm) the declaration is the weakest, one running sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from harness.verify.mutants.analytic import Gradients, Terms, analytic
+from harness.verify.mutants.mutant import Rows, layer_norm_of, with_value
+from implementations.contract import (
+    Algorithm,
+    Implementation,
+    Reduction,
+    implementation,
+)
+
+_ROWS_AT_ONCE = 7  # no divisor of the number of rows that tests use
+
+
+def _right(
+    source: str = "ours",
+    algorithm: Algorithm = Algorithm.TWO_PASS,
+    reduction: Reduction = Reduction.TREE,
+    backward_reduction: Reduction | None = None,
+    column_reduction: Reduction = Reduction.TREE,
+    lanes: int = 1,
+) -> Callable[[Callable[[Rows], Tensor]], Implementation]:
+    """Wrap a function of rows as an implementation named and described after it."""
+
+    def wrap(rows_to_y: Callable[[Rows], Tensor]) -> Implementation:
+        return implementation(
+            source=source,
+            algorithm=algorithm,
+            reduction=reduction,
+            backward_reduction=backward_reduction,
+            column_reduction=column_reduction,
+            lanes=lanes,
+        )(layer_norm_of(rows_to_y))
+
+    return wrap
+
+
+# --- the arithmetic written otherwise ------------------------------------------------------------
+
+
+@_right()
+def divided_by_a_root(of: Rows) -> Tensor:
+    """Divides by a square root instead of multiplying by its reciprocal."""
+    return of.affine(of.deviation / torch.sqrt(of.variance + of.eps))
+
+
+@_right()
+def power_of_minus_one_half(of: Rows) -> Tensor:
+    """Raises the variance to the power -0.5."""
+    return of.affine(of.deviation * (of.variance + of.eps).pow(-0.5))
+
+
+@_right()
+def fused_multiply_add(of: Rows) -> Tensor:
+    """Applies weight and bias by one addcmul."""
+    normalised = of.deviation * of.rstd
+    if of.weight is None or of.bias is None:
+        return of.affine(normalised)
+    weight, bias = (each.to(normalised.dtype) for each in (of.weight, of.bias))
+    return torch.addcmul(bias, normalised, weight)
+
+
+@_right()
+def scale_and_offset_in_float64(of: Rows) -> Tensor:
+    """Computes x * rstd - mean * rstd, in float64."""
+    x = of.x.double()
+    mean = x.mean(-1, keepdim=True)
+    rstd = torch.rsqrt((x - mean).square().mean(-1, keepdim=True) + of.eps)
+    return of.affine(x * rstd - mean * rstd)
+
+
+@_right()
+def float64_inside(of: Rows) -> Tensor:
+    """Computes two passes in float64 and rounds once."""
+    return Rows(of.x.double(), of.weight, of.bias, of.eps).y
+
+
+@_right("ours", Algorithm.RECENTRED)
+def recentred(of: Rows) -> Tensor:
+    """Removes the mean of the deviations from them before squaring."""
+    deviation = of.deviation - of.deviation.mean(-1, keepdim=True)
+    rstd = torch.rsqrt(deviation.square().mean(-1, keepdim=True) + of.eps)
+    return of.affine(deviation * rstd)
+
+
+@_right("Chan, Golub and LeVeque, Am. Stat. 37 (1983) 242-247, eq. 1.7")
+def corrected_two_pass(of: Rows) -> Tensor:
+    """Takes the square of the mean deviation from the mean squared deviation."""
+    residual = of.deviation.mean(-1, keepdim=True)
+    return of.normalised_by(of.mean, of.variance - residual.square())
+
+
+@_right()
+def rows_in_portions(of: Rows) -> Tensor:
+    """Normalises seven rows at a time."""
+    portions = of.x.split(_ROWS_AT_ONCE)
+    return torch.cat([Rows(each, of.weight, of.bias, of.eps).y for each in portions])
+
+
+@_right()
+def columns_first(of: Rows) -> Tensor:
+    """Transposes, normalises columns and transposes back."""
+    columns = of.x.t().contiguous()
+    deviation = columns - columns.mean(0, keepdim=True)
+    rstd = torch.rsqrt(deviation.square().mean(0, keepdim=True) + of.eps)
+    return of.affine((deviation * rstd).t())
+
+
+# --- other sums ----------------------------------------------------------------------------------
+
+
+def _compensated_mean(x: Tensor) -> Tensor:
+    """Mean over a row by Kahan's sum, whose error hardly depends on N; (rows, 1)."""
+    total = x.new_zeros(x.shape[0])
+    lost = torch.zeros_like(total)
+    for element in x.detach().unbind(1):
+        wanted = element - lost
+        larger = total + wanted
+        lost = (larger - total) - wanted
+        total = larger
+    return with_value(x.mean(-1, keepdim=True), (total / x.shape[1])[:, None])
+
+
+@_right("Kahan, Comm. ACM 8 (1965) 40")
+def compensated_sums(of: Rows) -> Tensor:
+    """Adds up each row with Kahan's compensation."""
+    mean = _compensated_mean(of.x)
+    return of.normalised_by(mean, _compensated_mean((of.x - mean).square()))
+
+
+@_right(reduction=Reduction.SEQUENTIAL)
+def product_with_ones(of: Rows) -> Tensor:
+    """Takes means as matrix products with a column of 1/N."""
+    ones = of.x.new_ones((of.hidden, 1))
+    mean = of.x @ ones / of.hidden
+    return of.normalised_by(mean, (of.x - mean).square() @ ones / of.hidden)
+
+
+@_right(reduction=Reduction.SEQUENTIAL)
+def einstein_sums(of: Rows) -> Tensor:
+    """Takes sums by torch.einsum."""
+    deviation = of.x - torch.einsum("mn->m", of.x)[:, None] / of.hidden
+    variance = torch.einsum("mn,mn->m", deviation, deviation)[:, None] / of.hidden
+    return of.affine(deviation * torch.rsqrt(variance + of.eps))
+
+
+# --- torch's own, by another door ----------------------------------------------------------------
+
+
+@_right(
+    "torch.var_mean",
+    Algorithm.WELFORD,
+    Reduction.SEQUENTIAL,
+    backward_reduction=Reduction.TREE,
+)
+def variance_and_mean_at_once(of: Rows) -> Tensor:
+    """Takes both statistics from torch.var_mean."""
+    variance, mean = torch.var_mean(of.x, -1, correction=0, keepdim=True)
+    return of.normalised_by(mean, variance)
+
+
+@_right("torch.batch_norm", reduction=Reduction.SEQUENTIAL)
+def batch_norm_of_rows(of: Rows) -> Tensor:
+    """Makes each row a channel of a batch of one and asks for batch norm."""
+    # not functional.batch_norm, which refuses rows of one element
+    normalised = torch.batch_norm(of.x[None], None, None, None, None, True, 0.0, of.eps, False)
+    return of.affine(normalised[0])
+
+
+@_right(
+    "torch.group_norm",
+    Algorithm.WELFORD,
+    backward_reduction=Reduction.BLOCKS,
+    lanes=4,
+    column_reduction=Reduction.SEQUENTIAL,
+)
+def group_norm_of_one_group(of: Rows) -> Tensor:
+    """Makes each element a channel and asks for group norm with one group."""
+    weight, bias = (None if each is None else each.to(of.x.dtype) for each in (of.weight, of.bias))
+    return torch.group_norm(of.x[..., None], 1, weight, bias, of.eps, False)[..., 0]
+
+
+@_right(
+    "torch.nn.LayerNorm",
+    Algorithm.WELFORD,
+    backward_reduction=Reduction.BLOCKS,
+    lanes=4,
+    column_reduction=Reduction.SEQUENTIAL,
+)
+def module(of: Rows) -> Tensor:
+    """Asks a torch.nn.LayerNorm without parameters, in float32 or wider."""
+    norm = torch.nn.LayerNorm(of.hidden, eps=of.eps, elementwise_affine=False)
+    return of.affine(norm(of.x))
+
+
+# --- a gradient written out ----------------------------------------------------------------------
+
+
+@implementation(source="Ba, Kiros and Hinton, arXiv 1607.06450", algorithm=Algorithm.TWO_PASS)
+@analytic
+def gradient_written_out(of: Terms) -> Gradients:
+    """Computes its gradients by formula instead of autograd."""
+    return of.right
