@@ -83,7 +83,9 @@ def analytic(rule: Rule) -> LayerNorm:
 
     @wraps(rule)
     def rows_to_y(of: Rows) -> Tensor:
-        y: Tensor = _Analytic.apply(of.x, of.weight, of.bias, of.eps, rule)
+        y: Tensor = _Analytic.apply(  # type: ignore[no-untyped-call]
+            of.x, of.weight, of.bias, of.eps, rule
+        )
         return y
 
     return layer_norm_of(rows_to_y)

@@ -201,8 +201,7 @@ def dbias_missing(of: Rows) -> Tensor:
     return Rows(of.x, of.weight, bias, of.eps).y
 
 
-@mutant(Family.GRADIENT, directions=_RECORDING, caught_by=Check.REPETITION)
-class dx_adds_up(Remembering):  # noqa: N801 - a mutant's name
+class _DxAddsUp(Remembering):
     """Adds each dx to those of earlier calls with the same shape: a buffer is never cleared."""
 
     def __init__(self) -> None:
@@ -223,3 +222,6 @@ class dx_adds_up(Remembering):  # noqa: N801 - a mutant's name
             return replace(right, dx=self._sums[right.dx.shape])
 
         return analytic(adding)(x, normalized_shape, weight, bias, eps)
+
+
+dx_adds_up = mutant(Family.GRADIENT, directions=_RECORDING, caught_by=Check.REPETITION)(_DxAddsUp)

@@ -7,6 +7,7 @@ it must be called right. Nothing here is ever offered as an implementation.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -196,7 +197,7 @@ def mutant(
 
     def wrap(wrong: LayerNorm | type[Remembering]) -> Mutant:
         return Mutant(
-            name=getattr(wrong, "__name__"),  # noqa: B009 - a Protocol carries no __name__
+            name=_name_of(wrong),
             mistake=_mistake_of(wrong),
             family=family,
             function=wrong() if isinstance(wrong, type) else wrong,
@@ -222,6 +223,12 @@ def on_rows(
 def with_value(differentiable: Tensor, value: Tensor) -> Tensor:
     """Return ``value`` with the gradient of ``differentiable``: for what has no derivative."""
     return differentiable + (value - differentiable).detach()
+
+
+def _name_of(wrong: object) -> str:
+    """The name of a function, or that of a class as a function's would be written."""
+    words = re.sub("(?<!^)([A-Z])", r"_\1", getattr(wrong, "__name__").strip("_"))  # noqa: B009
+    return words.lower()
 
 
 def _mistake_of(wrong: object) -> str:

@@ -15,7 +15,6 @@ from torch import Tensor
 from harness.verify.mutants.mutant import (
     Check,
     Family,
-    Mutant,
     Remembering,
     Rows,
     layer_norm_of,
@@ -46,12 +45,7 @@ class _RememberingRows(Remembering):
         raise NotImplementedError
 
 
-def _remembering(wrong: type[Remembering]) -> Mutant:
-    return mutant(Family.STATE, caught_by=Check.REPETITION)(wrong)
-
-
-@_remembering
-class output_of_the_first_call(_RememberingRows):  # noqa: N801 - a mutant's name
+class _OutputOfTheFirstCall(_RememberingRows):
     """Returns the result of the first call with the same shape again."""
 
     def __init__(self) -> None:
@@ -61,8 +55,7 @@ class output_of_the_first_call(_RememberingRows):  # noqa: N801 - a mutant's nam
         return with_value(of.y, self._kept.setdefault(of.x.shape, of.y.detach()).to(of.y.dtype))
 
 
-@_remembering
-class weight_of_the_first_call(_RememberingRows):  # noqa: N801
+class _WeightOfTheFirstCall(_RememberingRows):
     """Keeps the weight of the first call with the same N, as a folded or packed one is kept."""
 
     def __init__(self) -> None:
@@ -75,8 +68,7 @@ class weight_of_the_first_call(_RememberingRows):  # noqa: N801
         return Rows(of.x, with_value(of.weight, kept.to(of.weight.dtype)), of.bias, of.eps).y
 
 
-@_remembering
-class eps_of_the_first_call(_RememberingRows):  # noqa: N801
+class _EpsOfTheFirstCall(_RememberingRows):
     """Keeps the eps of the first call, as a kernel compiled for it does."""
 
     def __init__(self) -> None:
@@ -87,8 +79,7 @@ class eps_of_the_first_call(_RememberingRows):  # noqa: N801
         return Rows(of.x, of.weight, of.bias, self._kept[0]).y
 
 
-@_remembering
-class hidden_of_the_first_call(_RememberingRows):  # noqa: N801
+class _HiddenOfTheFirstCall(_RememberingRows):
     """Divides by the N of the first call, as one reading a global instead of its argument does."""
 
     def __init__(self) -> None:
@@ -101,8 +92,7 @@ class hidden_of_the_first_call(_RememberingRows):  # noqa: N801
         return of.normalised_by(mean, squares / self._kept[0])
 
 
-@_remembering
-class zeros_after_ten_calls(_RememberingRows):  # noqa: N801
+class _ZerosAfterTenCalls(_RememberingRows):
     """Is right for ten calls and returns zeros from then on."""
 
     def __init__(self) -> None:
@@ -113,8 +103,7 @@ class zeros_after_ten_calls(_RememberingRows):  # noqa: N801
         return of.y if self._calls <= _HONEST_CALLS else of.y * 0
 
 
-@_remembering
-class statistics_of_an_address(Remembering):  # noqa: N801
+class _StatisticsOfAnAddress(Remembering):
     """Keeps the statistics of each address of x, whatever was written there since."""
 
     def __init__(self) -> None:
@@ -138,8 +127,7 @@ class statistics_of_an_address(Remembering):  # noqa: N801
         return layer_norm_of(stale)(x, normalized_shape, weight, bias, eps)
 
 
-@_remembering
-class output_buffer_reused(Remembering):  # noqa: N801
+class _OutputBufferReused(Remembering):
     """Returns the same memory from every call with the same shape: the next one overwrites it."""
 
     def __init__(self) -> None:
@@ -156,7 +144,8 @@ class output_buffer_reused(Remembering):  # noqa: N801
         y = _right(x, normalized_shape, weight, bias, eps)
         buffer = self._buffers.setdefault((y.shape, y.dtype), torch.empty_like(y).detach())
         buffer.copy_(y.detach())
-        return _Elsewhere.apply(y, buffer)  # type: ignore[no-any-return]
+        found: Tensor = _Elsewhere.apply(y, buffer)  # type: ignore[no-untyped-call]
+        return found
 
 
 class _Elsewhere(torch.autograd.Function):
@@ -169,6 +158,19 @@ class _Elsewhere(torch.autograd.Function):
     @staticmethod
     def backward(ctx: torch.autograd.function.FunctionCtx, dy: Tensor) -> tuple[Tensor, None]:
         return dy, None
+
+
+# --- the mutants of these memories ---------------------------------------------------------------
+
+_remembering = mutant(Family.STATE, caught_by=Check.REPETITION)
+
+output_of_the_first_call = _remembering(_OutputOfTheFirstCall)
+weight_of_the_first_call = _remembering(_WeightOfTheFirstCall)
+eps_of_the_first_call = _remembering(_EpsOfTheFirstCall)
+hidden_of_the_first_call = _remembering(_HiddenOfTheFirstCall)
+zeros_after_ten_calls = _remembering(_ZerosAfterTenCalls)
+statistics_of_an_address = _remembering(_StatisticsOfAnAddress)
+output_buffer_reused = _remembering(_OutputBufferReused)
 
 
 # --- writing to what is only lent ----------------------------------------------------------------

@@ -1,0 +1,184 @@
+"""Devices: where tensors go and what is read off the clocks."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from io import StringIO
+
+import pytest
+import torch
+
+from harness.measure import devices as module
+from harness.measure.devices import DEVICES, CpuDevice, CudaDevice, device_of
+from harness.records import Clock
+
+
+def ticking(step: int) -> Callable[[], int]:
+    """A clock in nanoseconds that moves by ``step`` at each reading."""
+    return itertools.count(1_000_000, step).__next__
+
+
+@pytest.fixture
+def clocks(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
+    """Replace the wall clock and the thread's CPU clock."""
+
+    def replace(wall_step: int, cpu_step: int) -> None:
+        monkeypatch.setattr(module, "perf_counter_ns", ticking(wall_step))
+        monkeypatch.setattr(module, "thread_time_ns", ticking(cpu_step))
+
+    return replace
+
+
+# --- the CPU -------------------------------------------------------------------------------------
+
+
+def test_a_call_is_made_as_often_as_asked() -> None:
+    calls: list[None] = []
+    CpuDevice().time(lambda: calls.append(None), 7)
+    assert len(calls) == 7
+
+
+def test_one_thread_is_timed_by_its_cpu_clock_and_by_the_wall() -> None:
+    reading = CpuDevice(threads=1).time(lambda: sum(range(100)), 10)
+    assert CpuDevice(threads=1).clock is Clock.THREAD_CPU
+    assert reading.wall_s > 0
+    assert reading.cpu_s is not None
+
+
+def test_several_threads_are_timed_by_the_wall_alone() -> None:
+    device = CpuDevice(threads=2)
+    assert device.clock is Clock.WALL
+    assert device.time(lambda: None, 1).cpu_s is None
+
+
+def test_readings_are_in_seconds(clocks: Callable[[int, int], None]) -> None:
+    clocks(2_000_000, 0)
+    device = CpuDevice()
+    clocks(2_000_000, 500_000)
+    reading = device.time(lambda: None, 1)
+    assert reading.wall_s == 2e-3
+    assert reading.cpu_s == 5e-4
+
+
+def test_what_the_clock_itself_costs_is_taken_off(clocks: Callable[[int, int], None]) -> None:
+    clocks(100, 300)
+    device = CpuDevice()  # finds that a reading costs 300 ns
+    clocks(100, 1300)
+    assert device.time(lambda: None, 1).cpu_s == pytest.approx(1e-6)
+
+
+@pytest.mark.parametrize("step", [0, 1, -250])
+def test_cpu_time_is_never_zero_or_less(clocks: Callable[[int, int], None], step: int) -> None:
+    clocks(100, 300)
+    device = CpuDevice()
+    clocks(100, step)  # a clock that stands still, or steps back
+    assert device.time(lambda: None, 1).cpu_s == 1e-9
+
+
+def test_an_empty_call_takes_more_than_no_time() -> None:
+    device = CpuDevice()
+    readings = [device.time(lambda: None, 1) for _ in range(200)]
+    assert all(each.cpu_s is not None and each.cpu_s > 0 for each in readings)
+
+
+def test_what_a_timed_call_raises_is_not_hidden() -> None:
+    with pytest.raises(ZeroDivisionError):
+        CpuDevice().time(lambda: 1 / 0, 1)
+
+
+def test_the_cpu_leaves_a_tensor_where_it_is() -> None:
+    tensor = torch.ones(3)
+    assert CpuDevice().place(tensor) is tensor
+
+
+def test_the_cpu_is_always_there() -> None:
+    assert CpuDevice().unavailable() is None
+
+
+def meminfo(monkeypatch: pytest.MonkeyPatch, content: str | None) -> None:
+    def fake_open(path: str) -> StringIO:
+        assert path == "/proc/meminfo"
+        if content is None:
+            raise FileNotFoundError(path)
+        return StringIO(content)
+
+    monkeypatch.setattr(module, "open", fake_open, raising=False)
+
+
+def test_free_memory_is_what_the_system_says_is_available(monkeypatch: pytest.MonkeyPatch) -> None:
+    meminfo(monkeypatch, "MemTotal: 999 kB\nMemFree: 1 kB\nMemAvailable:   2048 kB\n")
+    assert CpuDevice().free_bytes() == 2048 * 1024
+
+
+@pytest.mark.parametrize("content", [None, "", "MemTotal: 999 kB\n"])
+def test_free_memory_is_unknown_where_the_system_does_not_say(
+    monkeypatch: pytest.MonkeyPatch, content: str | None
+) -> None:
+    meminfo(monkeypatch, content)
+    assert CpuDevice().free_bytes() is None
+
+
+# --- CUDA ----------------------------------------------------------------------------------------
+
+
+def test_torch_built_without_cuda_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "cuda", None)
+    assert CudaDevice().unavailable() == f"torch {torch.__version__} is built without CUDA"
+
+
+def test_a_machine_without_a_gpu_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "cuda", "12.4")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert CudaDevice().unavailable() == "torch sees no CUDA device"
+
+
+def test_where_there_is_a_gpu_there_is_no_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "cuda", "12.4")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert CudaDevice().unavailable() is None
+
+
+def test_events_on_the_stream_are_the_clock_and_their_milliseconds_become_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    happened: list[str] = []
+    names: Iterator[str] = iter(["before", "after"])
+
+    class Event:
+        def __init__(self, *, enable_timing: bool) -> None:
+            assert enable_timing
+            self.name = next(names)
+
+        def record(self) -> None:
+            happened.append(self.name)
+
+        def synchronize(self) -> None:
+            happened.append(f"wait for {self.name}")
+
+        def elapsed_time(self, other: Event) -> float:
+            assert (self.name, other.name) == ("before", "after")
+            return 12.5
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    reading = CudaDevice().time(lambda: happened.append("call"), 2)
+    assert reading == (0.0125, None)
+    assert happened == ["before", "call", "call", "after", "wait for after"]
+
+
+# --- by name -------------------------------------------------------------------------------------
+
+
+def test_a_device_is_found_by_its_kind() -> None:
+    assert {kind: make().kind for kind, make in DEVICES.items()} == {"cpu": "cpu", "cuda": "cuda"}
+
+
+def test_the_threads_of_a_case_decide_its_clock() -> None:
+    assert device_of("cpu", 1).clock is Clock.THREAD_CPU
+    assert device_of("cpu", 4).clock is Clock.WALL
+    assert device_of("cuda", 4).clock is Clock.CUDA_EVENT
+
+
+def test_a_kind_that_does_not_exist_is_a_bug_and_not_another_device() -> None:
+    with pytest.raises(KeyError):
+        device_of("tpu", 1)

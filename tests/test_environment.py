@@ -1,0 +1,322 @@
+"""The environment: every field filled where it can be, in words or None where it cannot."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from dataclasses import fields
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pynvml
+import pytest
+import torch
+
+from harness.measure import environment as module
+from harness.measure.environment import compiler, read_environment
+from harness.records import Environment, Gpu
+
+OPTIONAL = {"compiler", "git_commit", "git_dirty", "memory_bytes", "load_average"}
+
+
+class FakeNvml:
+    """Two GPUs, the second without a power limit; ``fails`` names the call that raises."""
+
+    NVMLError = pynvml.NVMLError
+
+    def __init__(self, fails: str = "") -> None:
+        self.fails = fails
+        self.open = 0
+
+    def _ask(self, name: str) -> None:
+        if name == self.fails:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+        assert name == "nvmlInit" or self.open == 1, "asked before it was opened"
+
+    def nvmlInit(self) -> None:  # noqa: N802 - NVML's names
+        self._ask("nvmlInit")
+        self.open += 1
+
+    def nvmlShutdown(self) -> None:  # noqa: N802
+        self.open -= 1
+
+    def nvmlSystemGetDriverVersion(self) -> str:  # noqa: N802
+        self._ask("nvmlSystemGetDriverVersion")
+        return "550.54"
+
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        self._ask("nvmlDeviceGetCount")
+        return 2
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
+        self._ask("nvmlDeviceGetHandleByIndex")
+        return index
+
+    def nvmlDeviceGetEnforcedPowerLimit(self, handle: int) -> int:  # noqa: N802
+        self._ask("nvmlDeviceGetEnforcedPowerLimit")
+        if handle == 1:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return 700_000
+
+    def nvmlDeviceGetCudaComputeCapability(self, handle: int) -> tuple[int, int]:  # noqa: N802
+        self._ask("nvmlDeviceGetCudaComputeCapability")
+        return 9, handle
+
+    def nvmlDeviceGetName(self, handle: int) -> str:  # noqa: N802
+        self._ask("nvmlDeviceGetName")
+        return f"Imaginary {handle}"
+
+    def nvmlDeviceGetUUID(self, handle: int) -> str:  # noqa: N802
+        self._ask("nvmlDeviceGetUUID")
+        return f"GPU-{handle}"
+
+    def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:  # noqa: N802
+        self._ask("nvmlDeviceGetMemoryInfo")
+        return SimpleNamespace(total=80 << 30)
+
+
+def with_nvml(monkeypatch: pytest.MonkeyPatch, fails: str = "") -> FakeNvml:
+    fake = FakeNvml(fails)
+    monkeypatch.setattr(module, "pynvml", fake)
+    return fake
+
+
+@pytest.fixture(scope="module")
+def environment() -> Environment:
+    return read_environment()
+
+
+def test_every_field_that_must_be_there_is(environment: Environment) -> None:
+    for each in fields(environment):
+        if each.name not in OPTIONAL | {"gpus"}:
+            assert getattr(environment, each.name), each.name
+
+
+def test_software_that_changes_a_number_has_its_version(environment: Environment) -> None:
+    packages = dict(environment.packages)
+    assert packages["torch"] == torch.__version__
+    assert "numpy" in packages
+    assert environment.python == platform.python_version()
+
+
+def test_a_package_that_is_not_installed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_PACKAGES", ("torch", "no-such-package-at-all"))
+    assert [name for name, _ in read_environment().packages] == ["torch"]
+
+
+def test_reading_twice_gives_one_fingerprint(environment: Environment) -> None:
+    assert read_environment().fingerprint == environment.fingerprint
+
+
+def test_only_cpus_this_process_may_use_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 5, 6})
+    assert read_environment().cpu_count == 3
+
+
+def test_a_system_without_affinity_counts_its_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 11)
+    assert read_environment().cpu_count == 11
+
+
+# --- NVML ----------------------------------------------------------------------------------------
+
+
+def test_gpus_are_described(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = with_nvml(monkeypatch)
+    found = read_environment()
+    assert found.nvml == "driver 550.54"
+    assert found.gpus == (
+        Gpu(
+            name="Imaginary 0",
+            uuid="GPU-0",
+            memory_bytes=80 << 30,
+            power_limit_w=700.0,
+            compute_capability="9.0",
+        ),
+        Gpu(
+            name="Imaginary 1",
+            uuid="GPU-1",
+            memory_bytes=80 << 30,
+            power_limit_w=None,
+            compute_capability="9.1",
+        ),
+    )
+    assert fake.open == 0  # what was opened is closed
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [
+        "nvmlInit",
+        "nvmlDeviceGetCount",
+        "nvmlDeviceGetHandleByIndex",
+        "nvmlSystemGetDriverVersion",
+        "nvmlDeviceGetCudaComputeCapability",
+        "nvmlDeviceGetName",
+        "nvmlDeviceGetUUID",
+        "nvmlDeviceGetMemoryInfo",
+    ],
+)
+def test_nvml_that_fails_at_any_stage_gives_words_and_no_gpu(
+    monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    fake = with_nvml(monkeypatch, fails=stage)
+    found = read_environment()
+    assert found.nvml == "NVML unavailable: Driver Not Loaded"
+    assert found.gpus == ()
+    assert fake.open == 0
+
+
+def test_a_card_without_a_power_limit_is_a_card_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with_nvml(monkeypatch, fails="nvmlDeviceGetEnforcedPowerLimit")
+    found = read_environment()
+    assert [each.power_limit_w for each in found.gpus] == [None, None]
+
+
+# --- git -----------------------------------------------------------------------------------------
+
+
+def git(folder: Path, *arguments: str) -> str:
+    identity = ("-c", "user.name=T", "-c", "user.email=t@example.org")
+    command = ["git", "-C", str(folder), *identity, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")
+    git(tmp_path, "init", "--quiet")
+    (tmp_path / "tracked").write_text("one")
+    git(tmp_path, "add", "tracked")
+    git(tmp_path, "commit", "--quiet", "--no-gpg-sign", "--message", "first")
+    return tmp_path
+
+
+def test_the_commit_of_the_working_directory_is_kept(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(repository)
+    found = read_environment()
+    assert found.git_commit == git(repository, "rev-parse", "HEAD")
+    assert found.git_dirty is False
+
+
+def test_a_changed_file_makes_it_dirty_and_a_new_one_does_not(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(repository)
+    (repository / "new").write_text("untracked")
+    assert read_environment().git_dirty is False
+    (repository / "tracked").write_text("two")
+    assert read_environment().git_dirty is True
+
+
+def test_outside_a_repository_there_is_no_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    found = read_environment()
+    assert found.git_commit is None
+    assert found.git_dirty is None
+
+
+def test_without_git_there_is_no_commit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = read_environment()
+    assert found.git_commit is None
+    assert found.git_dirty is None
+    assert found.compiler is None
+
+
+def test_a_command_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hang(command: object, *, timeout: float, **_: object) -> None:
+        raise subprocess.TimeoutExpired(str(command), timeout)
+
+    monkeypatch.setattr(subprocess, "run", hang)
+    assert read_environment().git_commit is None
+
+
+# --- the machine ---------------------------------------------------------------------------------
+
+
+def cpuinfo(monkeypatch: pytest.MonkeyPatch, content: str | None) -> None:
+    """Let /proc/cpuinfo hold ``content``, or be absent."""
+    read_text = Path.read_text
+
+    def fake(path: Path, *arguments: Any, **options: Any) -> str:
+        if path != Path("/proc/cpuinfo"):
+            return read_text(path, *arguments, **options)
+        if content is None:
+            raise FileNotFoundError(str(path))
+        return content
+
+    monkeypatch.setattr(Path, "read_text", fake)
+
+
+def test_a_cpu_is_named_by_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpuinfo(monkeypatch, "processor : 0\nmodel name\t: Some CPU: fast\nmodel name : other\n")
+    assert read_environment().cpu == "Some CPU: fast"
+
+
+@pytest.mark.parametrize("content", [None, "", "processor : 0\nBogoMIPS : 50\n"])
+def test_a_cpu_without_a_model_name_is_named_by_its_kind(
+    monkeypatch: pytest.MonkeyPatch, content: str | None
+) -> None:
+    cpuinfo(monkeypatch, content)
+    monkeypatch.setattr(platform, "processor", lambda: "")
+    assert read_environment().cpu == platform.machine()
+    monkeypatch.setattr(platform, "processor", lambda: "arm")
+    assert read_environment().cpu == "arm"
+
+
+def test_memory_that_the_system_does_not_tell_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(_: str) -> int:
+        raise ValueError("unrecognized configuration name")
+
+    monkeypatch.setattr(os, "sysconf", unknown)
+    assert read_environment().memory_bytes is None
+
+
+def test_a_system_without_load_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "getloadavg")
+    assert read_environment().load_average is None
+
+
+# --- the compiler --------------------------------------------------------------------------------
+
+
+def script(path: Path, text: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_the_compiler_is_the_one_that_cxx_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = script(tmp_path / "my-cxx", "echo my-cxx 1.2.3; echo more")
+    monkeypatch.setenv("CXX", str(mine))
+    assert compiler() == str(mine)
+    assert read_environment().compiler == "my-cxx 1.2.3"
+
+
+def test_a_compiler_that_does_not_tell_its_version_is_named_by_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = script(tmp_path / "my-cxx", "exit 1")
+    monkeypatch.setenv("CXX", str(mine))
+    assert read_environment().compiler == str(mine)
+
+
+def test_without_a_compiler_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler-at-all")
+    assert compiler() is None
+    assert read_environment().compiler is None

@@ -1,0 +1,212 @@
+"""Memory: exact bytes of known calls, and the same count in every process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from harness.measure import memory as module
+from harness.measure.allocator import use_steady_allocation
+from harness.measure.environment import compiler
+from harness.measure.memory import Allocations, count_allocations
+from harness.records import Allocation
+
+KIB = 1024
+
+
+def block(size: int) -> Tensor:
+    return torch.empty(size, dtype=torch.uint8)
+
+
+def count(call: Callable[[], object]) -> Allocations:
+    return count_allocations(call, "cpu")
+
+
+@pytest.mark.parametrize("size", [1, 64, 1000, 64 * KIB, 10_000_000])
+def test_one_tensor_is_counted_to_the_byte(size: int) -> None:
+    assert count(lambda: block(size)) == Allocations(
+        peak_bytes=size, total_bytes=size, count=1, held_bytes=size
+    )
+
+
+def test_a_tensor_of_no_elements_takes_no_bytes() -> None:
+    found = count(lambda: torch.empty(0, 5))
+    assert (found.peak_bytes, found.total_bytes, found.held_bytes) == (0, 0, 0)
+
+
+def test_two_that_live_at_once_make_the_peak_together() -> None:
+    def both() -> tuple[Tensor, Tensor]:
+        return block(1000), block(300)
+
+    assert count(both) == Allocations(
+        peak_bytes=1300, total_bytes=1300, count=2, held_bytes=1300
+    )
+
+
+def test_two_that_live_one_after_the_other_do_not() -> None:
+    def in_turn() -> Tensor:
+        first = block(1000)
+        del first
+        return block(300)
+
+    assert count(in_turn) == Allocations(
+        peak_bytes=1000, total_bytes=1300, count=2, held_bytes=300
+    )
+
+
+def test_what_is_freed_inside_the_call_is_not_held() -> None:
+    def none() -> None:
+        block(1000)
+
+    assert count(none) == Allocations(peak_bytes=1000, total_bytes=1000, count=1, held_bytes=0)
+
+
+def test_what_the_result_keeps_alive_is_held() -> None:
+    x = torch.ones(256, requires_grad=True)
+    found = count(lambda: x.exp().sin())
+    assert found.held_bytes == 2 * 256 * 4  # the result, and exp(x) for the gradient of sin
+
+
+def test_work_in_place_takes_nothing() -> None:
+    x = torch.ones(1000)
+    assert count(lambda: x.relu_().neg_()) == Allocations(
+        peak_bytes=0, total_bytes=0, count=0, held_bytes=0
+    )
+
+
+def test_a_view_takes_nothing() -> None:
+    x = torch.ones(10, 10)
+    assert count(lambda: x.t()[2:]).total_bytes == 0
+
+
+def test_what_was_there_before_is_not_counted() -> None:
+    held = [block(50_000) for _ in range(3)]
+    assert count(lambda: block(10)).peak_bytes == 10
+    assert len(held) == 3
+
+
+def test_what_is_freed_inside_but_was_there_before_does_not_make_a_negative_peak() -> None:
+    held = [block(50_000)]
+    found = count(held.clear)
+    assert found.peak_bytes == 0
+    assert found.total_bytes == 0
+
+
+def test_memory_inside_an_operator_is_seen() -> None:
+    x = torch.randn(64, 256)
+    # layer_norm returns y, and keeps mean and rstd for itself until it returns
+    found = count(lambda: torch.nn.functional.layer_norm(x, (256,)))
+    assert found.held_bytes == x.numel() * 4
+    assert found.peak_bytes == x.numel() * 4 + 2 * 64 * 4
+
+
+def test_counting_twice_gives_the_same() -> None:
+    x = torch.randn(64, 256)
+
+    def call() -> Tensor:
+        return torch.softmax(x, -1) + 1
+
+    assert count(call) == count(call)
+
+
+def test_a_call_that_fails_is_not_hidden() -> None:
+    with pytest.raises(ZeroDivisionError):
+        count(lambda: 1 / 0)
+
+
+COUNT_THREE = """
+import json, sys
+from harness.measure.allocator import use_steady_allocation
+from harness.records import Allocation, Budget, Case, Direction, Measurement
+from harness.run.case import CaseRunner
+
+runner = CaseRunner("", Allocation.DEFAULT)
+found = {}
+for direction in (Direction.FORWARD, Direction.BACKWARD):
+    for name in ("native", "one_pass", "two_pass"):
+        case = Case(implementation=name, shape=(64, 256), direction=direction)
+        memory = runner.run(case, [Measurement.MEMORY], Budget()).memory
+        found[case.id] = [
+            memory.peak_extra_bytes, memory.allocated_bytes, memory.allocations,
+            memory.saved_bytes, memory.minimum_bytes,
+        ]
+json.dump(found, sys.stdout)
+"""
+
+
+def test_two_fresh_processes_count_the_same_to_the_byte() -> None:
+    # side by side: the starting of torch is what takes the time
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", COUNT_THREE],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    answers = [each.communicate() for each in started]
+    one, other = (json.loads(out) for out, _ in answers)
+    assert one == other
+    assert len(one) == 6
+    assert [said for _, said in answers] == ["", ""]  # the profiler keeps quiet
+    y, rows, width = 64 * 256 * 4, 64 * 4, 256 * 4
+    assert one["native/forward/64x256/float32/normal"] == [y + 2 * rows, y + 2 * rows, 3, None, y]
+    *_, saved, minimum = one["native/backward/64x256/float32/normal"]
+    assert saved == 2 * rows  # mean and rstd
+    assert minimum == y + 2 * width  # dx, dweight, dbias
+
+
+@pytest.mark.skipif(compiler() is None, reason="torch.compile needs a C++ compiler")
+def test_memory_inside_compiled_code_is_seen() -> None:
+    def shifted(x: Tensor) -> Tensor:
+        return (x.exp() + 1) * x.sin()
+
+    x = torch.randn(64, 256)
+    torch.compiler.reset()
+    compiled = torch.compile(shifted, dynamic=False)
+    compiled(x)
+    # fused: what runs one by one makes three temporaries
+    assert count(lambda: compiled(x)) == Allocations(
+        peak_bytes=65536, total_bytes=65536, count=1, held_bytes=65536
+    )
+    assert count(lambda: shifted(x)).total_bytes == 4 * 65536
+
+
+def test_on_a_gpu_bytes_are_counted_as_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    stats = iter(
+        [
+            {
+                "requested_bytes.all.current": 1000,
+                "requested_bytes.all.allocated": 9000,
+                "allocation.all.allocated": 7,
+            },
+            {
+                "requested_bytes.all.current": 1300,
+                "requested_bytes.all.peak": 1800,
+                "requested_bytes.all.allocated": 9900,
+                "allocation.all.allocated": 10,
+            },
+        ]
+    )
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda: next(stats))
+    assert count_allocations(lambda: None, "cuda") == Allocations(
+        peak_bytes=800, total_bytes=900, count=3, held_bytes=300
+    )
+
+
+def test_another_libc_keeps_its_own_habits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.libc_ver", lambda: ("", ""))
+    assert use_steady_allocation() is Allocation.DEFAULT
+
+
+def test_the_profiler_is_told_to_keep_quiet_before_its_first_use() -> None:
+    assert module.os.environ["KINETO_LOG_LEVEL"]

@@ -1,0 +1,253 @@
+"""Every mutant is caught by the check that it names, and no right LayerNorm is called wrong."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from harness.inputs import Inputs, UnrepresentableError, make_inputs
+from harness.records import Affine, Case, Direction
+from harness.run.guest import Unmet, run_once
+from harness.verify import mutants
+from harness.verify.bounds import guarantee_of
+from harness.verify.errors import measure_errors
+from harness.verify.mutants import RIGHT, WRONG, Check, Family, Mutant
+from harness.verify.mutants.mutant import HALVES, Rows, layer_norm_of
+from harness.verify.oracle import Reference
+from implementations import Implementation
+from implementations.contract import LayerNorm
+
+DTYPES = ["float32", "bfloat16", "float16", "float64"]
+
+every_mutant = pytest.mark.parametrize("mutant", WRONG, ids=lambda each: each.name)
+every_right = pytest.mark.parametrize("right", RIGHT, ids=lambda each: each.name)
+every_dtype = pytest.mark.parametrize("dtype", DTYPES)
+
+# --- cases: each the only one that catches some mutant -------------------------------------------
+
+NAN = "normal with a NaN"  # not one of DISTRIBUTIONS: nothing is timed on it
+
+
+def contiguous_cases(dtype: str) -> Iterator[Case]:
+    """Odd and even, on and off multiples of 4, 32, 64 and powers of two, in rows and elements."""
+
+    def case(shape: tuple[int, ...], distribution: str = "normal", **axes: Any) -> Case:
+        axes = {"direction": Direction.BACKWARD, "param_dtype": dtype} | axes
+        return Case(
+            implementation="mutant", shape=shape, dtype=dtype, distribution=distribution, **axes
+        )
+
+    yield case((33, 257))
+    yield case((33, 257), "tiny_variance")
+    yield case((33, 257), eps=0.5)
+    yield case((12, 100), "offset_1e2")
+    yield case((12, 257), "offset_1e4")
+    yield case((5, 64), "constant")
+    yield case((5, 64), NAN)
+    yield case((3, 4, 5, 7), normalized_dims=2)
+    yield case((3, 4, 31), affine=Affine.WEIGHT)
+    yield case((3, 4, 31), affine=Affine.BIAS)
+    yield case((1, 6, 64), param_dtype="float32" if dtype in HALVES else dtype)
+    yield case((300, 16))
+    yield case((5, 4097), direction=Direction.FORWARD)
+    yield case((65_600, 3), direction=Direction.FORWARD)
+
+
+def other_layouts(dtype: str) -> Iterator[Case]:
+    for layout in ("padded_rows", "transposed", "every_second", "storage_offset"):
+        yield Case(
+            implementation="mutant",
+            shape=(8, 65),
+            dtype=dtype,
+            param_dtype=dtype,
+            layout=layout,
+            direction=Direction.BACKWARD,
+        )
+
+
+@cache
+def arranged(case: Case) -> tuple[Inputs, Reference]:
+    """The inputs of a case and its exact result, the same for all mutants."""
+    inputs = make_inputs(case if case.distribution != NAN else replace(case, distribution="normal"))
+    if case.distribution == NAN:
+        inputs.x[1, 2] = float("nan")
+    return inputs, Reference(inputs, case)
+
+
+# --- the checks ----------------------------------------------------------------------------------
+
+
+def finding(function: LayerNorm, case: Case, implementation: Implementation) -> Check | None:
+    """What one call gives away: nothing, or the first check that it fails."""
+    inputs, reference = arranged(case)
+    lent = Inputs(*(deepcopy(each) for each in (inputs.x, inputs.weight, inputs.bias, inputs.dy)))
+    guarantee = guarantee_of(implementation, case)
+    try:
+        outputs = run_once(function, case, lent)
+    except Unmet:
+        return Check.CONTRACT
+    errors = measure_errors(outputs, inputs, case, guarantee, reference)
+    broken = {
+        each.output
+        for each in errors.outputs
+        if each.bound_ratio is not None and not each.bound_ratio <= 1
+    }
+    if broken and case.layout != "contiguous":
+        return Check.LAYOUT
+    if "y" in broken:
+        return Check.VALUES
+    return Check.GRADIENT if broken else None
+
+
+def is_given_away_by_repetition(function: LayerNorm, dtype: str) -> bool:
+    """Whether calls with other data at one address, other parameters, eps or shape go wrong."""
+    undeclared = Implementation(name="mutant", function=function, source="")
+    buffers: dict[tuple[int, ...], Tensor] = {}
+    earlier: list[tuple[Tensor, Tensor]] = []
+    for seed in range(12):  # more than the ten calls that one of them is honest for
+        case = Case(
+            implementation="mutant",
+            shape=(6, 32) if seed % 3 == 2 else (8, 64),
+            dtype=dtype,
+            param_dtype=dtype,
+            direction=Direction.BACKWARD,
+            eps=0.5 if seed % 2 else 1e-5,
+            seed=seed,
+        )
+        drawn = make_inputs(case)
+        inputs = replace(drawn, x=buffers.setdefault(case.shape, drawn.x).copy_(drawn.x))
+        outputs = run_once(function, case, inputs)
+        if any(not torch.equal(y, kept) for y, kept in earlier):
+            return True
+        earlier.append((outputs.y, outputs.y.clone()))
+        guarantee = guarantee_of(undeclared, case)
+        errors = measure_errors(outputs, inputs, case, guarantee, Reference(inputs, case))
+        if any(not (each.bound_ratio or 0) <= 1 for each in errors.outputs):
+            return True
+    return False
+
+
+def catching_check(mutant: Mutant, dtype: str) -> Check | None:
+    """The weakest check that catches a mutant; Check names them from weak to strong."""
+    order = list(Check)
+    undeclared = Implementation(name="mutant", function=mutant.function, source="")
+    weakest = None
+    for case in (*contiguous_cases(dtype), *other_layouts(dtype)):
+        found = finding(mutant.fresh(), case, undeclared)
+        if found and (weakest is None or order.index(found) < order.index(weakest)):
+            weakest = found
+        if weakest is Check.VALUES:
+            return weakest
+    if weakest is None and is_given_away_by_repetition(mutant.fresh(), dtype):
+        return Check.REPETITION
+    return weakest
+
+
+# --- wrong ---------------------------------------------------------------------------------------
+
+
+@every_dtype
+@every_mutant
+def test_a_mutant_is_caught_by_the_check_that_it_names(mutant: Mutant, dtype: str) -> None:
+    if dtype in mutant.dtypes:
+        assert catching_check(mutant, dtype) is mutant.caught_by, mutant.mistake
+
+
+@every_dtype
+@every_mutant
+def test_a_mutant_is_right_in_the_dtypes_that_do_not_show_it(mutant: Mutant, dtype: str) -> None:
+    if dtype not in mutant.dtypes:
+        assert catching_check(mutant, dtype) is None
+
+
+@every_mutant
+def test_a_mutant_of_the_backward_alone_is_right_forward(mutant: Mutant) -> None:
+    if Direction.FORWARD in mutant.directions:
+        return
+    undeclared = Implementation(name="mutant", function=mutant.function, source="")
+    for case in contiguous_cases("float32"):
+        forward = replace(case, direction=Direction.FORWARD)
+        assert finding(mutant.fresh(), forward, undeclared) is None
+
+
+@every_mutant
+def test_a_mutant_says_what_its_mistake_is(mutant: Mutant) -> None:
+    assert mutant.mistake[0].islower()
+    assert not mutant.mistake.endswith(".")
+    assert mutant.dtypes <= set(DTYPES)
+    assert mutant.dtypes
+
+
+def test_a_fresh_mutant_remembers_nothing() -> None:
+    mutant = next(each for each in WRONG if each.name == "output_of_the_first_call")
+    first, second = torch.randn(2, 3, 8, generator=torch.Generator().manual_seed(0)).unbind()
+    used = mutant.fresh()
+    once = used(first, (8,))
+    assert torch.equal(used(second, (8,)), once)
+    assert not torch.equal(mutant.fresh()(second, (8,)), once)
+    assert not torch.equal(mutant(second, (8,)), once)
+
+
+def test_every_family_and_every_check_has_a_mutant() -> None:
+    assert {each.family for each in WRONG} == set(Family)
+    assert {each.caught_by for each in WRONG} == set(Check)
+
+
+# --- right ---------------------------------------------------------------------------------------
+
+
+@every_dtype
+@every_right
+def test_a_right_one_is_never_called_wrong(right: Implementation, dtype: str) -> None:
+    for case in (*contiguous_cases(dtype), *other_layouts(dtype)):
+        assert finding(right.function, case, right) is None, case.id
+    assert not is_given_away_by_repetition(right.function, dtype)
+
+
+@every_dtype
+def test_what_most_mutants_change_is_right(dtype: str) -> None:
+    unchanged = Implementation(name="y", function=layer_norm_of(lambda of: of.y), source="")
+    for case in (*contiguous_cases(dtype), *other_layouts(dtype)):
+        assert finding(unchanged.function, case, unchanged) is None, case.id
+
+
+# --- the lists -----------------------------------------------------------------------------------
+
+
+def test_every_mutant_and_every_right_one_is_in_its_list() -> None:
+    found: dict[str, Mutant | Implementation] = {}
+    for module in pkgutil.iter_modules(mutants.__path__):
+        names = vars(importlib.import_module(f"{mutants.__name__}.{module.name}"))
+        found |= {
+            name: each for name, each in names.items() if isinstance(each, Mutant | Implementation)
+        }
+    assert [each for each in found.values() if each not in (*WRONG, *RIGHT)] == []
+    assert {name: each.name for name, each in found.items()} == {name: name for name in found}
+    assert len(found) == len(WRONG) + len(RIGHT)
+
+
+def test_every_public_function_of_a_family_is_a_mutant() -> None:
+    for family in (*Family, "right"):
+        names = vars(importlib.import_module(f"{mutants.__name__}.{family}"))
+        own = {
+            name
+            for name, each in names.items()
+            if not name.startswith("_")
+            and callable(each)
+            and getattr(each, "__module__", "") == names["__name__"]
+        }
+        assert own == set(), f"{family}: neither a mutant nor private"
+
+
+def test_names_are_unique() -> None:
+    names = [each.name for each in (*WRONG, *RIGHT)]
+    assert len(set(names)) == len(names)
