@@ -67,7 +67,7 @@ class Shard(click.ParamType[Any]):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, int]:
         index, _, count = value.partition("/")
-        if not (index.isdigit() and count.isdigit() and 1 <= int(index) <= int(count)):
+        if not (index.isdecimal() and count.isdecimal() and 1 <= int(index) <= int(count)):
             self.fail(
                 f"{value!r} is not a shard: write i/n with i from 1 to n, such as 2/4", param, ctx
             )
@@ -107,6 +107,7 @@ _AXES: tuple[tuple[tuple[str, ...], str, click.ParamType[Any], str], ...] = (
     (("--device",), "devices", Words(), "cpu, cuda"),
     (("--distribution",), "distributions", Words(), "of the inputs; see `list distributions`"),
     (("--layout",), "layouts", Words(), "of x in memory; see `list layouts`"),
+    (("--upstream",), "upstreams", Words(), "gradients of y; see `list upstreams`"),
     (("--direction",), "directions", Words(), "forward, backward, forward+backward"),
     (("--mode",), "modes", Words(), "eager, compiled"),
     (("--affine",), "affines", Words(), "both, weight, bias, none"),
@@ -120,5 +121,8 @@ _AXES: tuple[tuple[tuple[str, ...], str, click.ParamType[Any], str], ...] = (
 def axis_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add an option for each axis; given twice or with commas, it has several values."""
     for flags, axis, kind, text in reversed(_AXES):
-        command = click.option(*flags, axis, type=kind, multiple=True, help=text)(command)
+        # click would print the type's name in capitals, and 4096X1024 is no shape
+        command = click.option(
+            *flags, axis, type=kind, metavar=kind.name, multiple=True, help=text
+        )(command)
     return command

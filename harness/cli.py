@@ -24,6 +24,7 @@ __all__ = ["main"]
 _BEGAN = monotonic()
 
 NOT_MEASURED, INTERRUPTED = 3, 130
+KINDS = ("implementations", "presets", "distributions", "layouts", "upstreams", "devices")
 
 
 class Commands(click.Group):
@@ -34,6 +35,8 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except Refusal as refusal:
             _fail(str(refusal), refusal.exit_code)
+        except KeyboardInterrupt:
+            _fail("interrupted before anything was measured", INTERRUPTED)
 
 
 @click.group(
@@ -55,8 +58,10 @@ def main() -> None:
 )
 @click.option("--resume", is_flag=True, help="continue the run of --out; measured cases stay")
 @click.option("--report", "with_report", is_flag=True, help="write the HTML page too")
-@click.option("--shard", type=Shard(), help="run only part i of n of the cases")
-@click.option("--time-budget", type=Duration(), help="start no case after this, such as 10m")
+@click.option("--shard", type=Shard(), metavar="i/n", help="run only part i of n of the cases")
+@click.option(
+    "--time-budget", type=Duration(), metavar="10m", help="start no case after this, such as 10m"
+)
 @click.option("--json", "as_json", is_flag=True, help="print the outcome as JSON")
 def run(
     preset: str | None,
@@ -155,7 +160,7 @@ def report(runs: tuple[Path, ...], out: Path | None) -> None:
 @click.argument(
     "what",
     default="all",
-    type=click.Choice(["all", "implementations", "presets", "distributions", "layouts", "devices"]),
+    type=click.Choice(["all", *KINDS]),
 )
 @click.option("--json", "as_json", is_flag=True, help="print as JSON")
 def list_(what: str, as_json: bool) -> None:

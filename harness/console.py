@@ -24,18 +24,18 @@ _MOST_ROWS = 40  # ours: a screenful; the page has the rest
 class RunProgress:
     """Progress with the time left: a bar on a terminal, a line a case elsewhere."""
 
-    def __init__(self, total: int, stream: TextIO = sys.stderr) -> None:
-        self._total, self._stream = total, stream
+    def __init__(self, total: int, stream: TextIO | None = None) -> None:
+        self._total, self._stream = total, stream or sys.stderr
         self._done = 0
         self._began = monotonic()
         self._bar: Progress | None = None
-        if stream.isatty():
+        if self._stream.isatty():
             self._bar = Progress(
                 TextColumn("{task.description}"),
                 BarColumn(),
                 MofNCompleteColumn(),
                 TimeRemainingColumn(),
-                console=Console(file=stream),
+                console=Console(file=self._stream, markup=False),
                 auto_refresh=False,  # nothing may run beside a sample but between cases
                 transient=True,
             )
@@ -72,11 +72,14 @@ class RunProgress:
         self._stream.flush()
 
 
-def print_records(records: Sequence[Record], stream: TextIO = sys.stdout) -> None:
+def print_records(records: Sequence[Record], stream: TextIO | None = None) -> None:
     """Print a table of the cases, or of how many ended how if they are many."""
+    stream = stream or sys.stdout
     terminal = stream.isatty()
     # a pipe has no width: as wide as the longest row, so that nothing is cut
-    console = Console(file=stream, highlight=False, width=None if terminal else 220)
+    console = Console(
+        file=stream, highlight=False, markup=False, emoji=False, width=None if terminal else 220
+    )
     if len(records) > _MOST_ROWS:
         console.print(status_counts(records))
         return
@@ -111,13 +114,14 @@ def outcome_line(wall_s: float, overhead_ratio: float | None, records: Sequence[
 
 
 def seconds(value: float) -> str:
-    """A duration with the unit that suits it."""
-    for limit, factor, unit in ((1e-6, 1e9, "ns"), (1e-3, 1e6, "µs"), (1.0, 1e3, "ms")):
-        if value < limit:
+    """A duration with the unit that suits it, to three digits."""
+    for factor, unit in ((1e9, "ns"), (1e6, "µs"), (1e3, "ms")):
+        if float(f"{value * factor:.3g}") < 1000:
             return f"{value * factor:.3g} {unit}"
-    if value < 100:
+    if float(f"{value:.3g}") < 100:
         return f"{value:.3g} s"
-    return f"{value // 60:.0f} min {value % 60:.0f} s"
+    minutes, rest = divmod(round(value), 60)
+    return f"{minutes} min {rest} s"
 
 
 def _ulp(error: float) -> str:

@@ -9,8 +9,11 @@ import importlib
 import importlib.util
 import sys
 from difflib import get_close_matches
+from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
+
+import torch
 
 from implementations.contract import (
     Algorithm,
@@ -19,6 +22,7 @@ from implementations.contract import (
     Reduction,
     UnsupportedError,
 )
+from implementations.from_module import function_of_module
 from implementations.native import native
 from implementations.one_pass import one_pass, one_pass_input_dtype
 from implementations.two_pass import two_pass, two_pass_input_dtype
@@ -32,6 +36,7 @@ __all__ = [
     "Reduction",
     "TargetError",
     "UnsupportedError",
+    "adopt",
     "find",
 ]
 
@@ -69,9 +74,9 @@ def find(target: str) -> Implementation:
             return each
     plugins = {each.name: each for each in entry_points(group=ENTRY_POINT_GROUP)}
     if target in plugins:
-        return _as_implementation(_load(target, plugins[target].value), target)
+        return adopt(_load(target, plugins[target].value), target)
     if ":" in target:
-        return _as_implementation(_load(target, target), target)
+        return adopt(_load(target, target), target)
     known = [each.name for each in ALL] + sorted(plugins)
     near = get_close_matches(target, known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)};"
@@ -101,6 +106,13 @@ def _module(name: str) -> object:
 def _module_from_file(path: Path) -> object:
     if not path.is_file():
         raise FileNotFoundError(f"no file {path}")
+    state = path.stat()
+    return _module_from_version(path.resolve(), state.st_mtime_ns, state.st_size)
+
+
+@cache
+def _module_from_version(path: Path, *version: int) -> object:
+    """Execute a file, once for each version of it."""
     spec = importlib.util.spec_from_file_location(f"layernorm_target_{path.stem}", path)
     if spec is None or spec.loader is None:  # only for a name that does not end in .py
         raise ImportError(f"{path} is not a Python file")
@@ -110,9 +122,18 @@ def _module_from_file(path: Path) -> object:
     return module
 
 
-def _as_implementation(found: object, target: str) -> Implementation:
+def adopt(found: object, target: str) -> Implementation:
+    """Return a function, a module class or an implementation as an implementation.
+
+    What declares nothing is named ``target`` and held to the class two_pass.
+
+    Raises:
+        TargetError: it cannot be called.
+    """
     if isinstance(found, Implementation):
         return found
+    if isinstance(found, type) and issubclass(found, torch.nn.Module):
+        return Implementation(name=target, function=function_of_module(found), source=target)
     if not callable(found):
         raise TargetError(f"{target}: is of type {type(found).__name__}, not a function")
     return Implementation(name=target, function=found, source=target)

@@ -15,7 +15,7 @@ from results_factory import make_environment
 from torch import Tensor
 
 import implementations
-from harness.inputs import DISTRIBUTIONS, LAYOUTS
+from harness.inputs import DISTRIBUTIONS, LAYOUTS, UPSTREAMS
 from harness.measure.devices import Reading
 from harness.measure.latency import Contender
 from harness.records import Allocation, ArmRole, Case, Clock, Record
@@ -96,6 +96,7 @@ class LocalFleet:
             implementations=tuple(each.name for each in implementations.ALL),
             distributions=tuple(DISTRIBUTIONS),
             layouts=tuple(LAYOUTS),
+            upstreams=tuple(UPSTREAMS),
             unavailable={"cuda": "torch sees no CUDA device"} | (unavailable or {}),
             device_counts={"cpu": 1},
         )

@@ -253,10 +253,6 @@ KNOWN_WRONG = (
     # torch's CPU kernel adds dweight and dbias in the input dtype and keeps mean and rstd in it
     ("native", "bfloat16", {"dx", "dweight", "dbias"}),
     ("native", "float16", {"dx", "dweight", "dbias"}),
-    # squares beyond 65504 are infinite, and so is the cube of rstd in the gradient of rsqrt where
-    # the variance is below 6e-4; eps = 1e-5 itself is subnormal and off by 1e-3
-    ("one_pass_input_dtype", "float16", {"y", "dx", "dweight"}),
-    ("two_pass_input_dtype", "float16", {"y", "dx", "dweight"}),
 )
 
 
@@ -293,8 +289,6 @@ def test_no_implementation_is_called_wrong_that_is_not(
     [
         ("native", "bfloat16", "normal", {"dx", "dweight", "dbias"}),
         ("native", "float16", "normal", {"dx", "dweight", "dbias"}),
-        ("one_pass_input_dtype", "float16", "outlier", {"y", "dx", "dweight"}),
-        ("two_pass_input_dtype", "float16", "outlier", {"y", "dx", "dweight"}),
     ],
 )
 def test_what_is_known_to_be_wrong_is_called_wrong(

@@ -11,13 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from harness import inputs as module
 from harness.inputs import (
     DISTRIBUTIONS,
     LAYOUTS,
+    UPSTREAMS,
     UnrepresentableError,
     describe,
+    distributions,
+    layouts,
     make_inputs,
+    upstream,
 )
 from harness.records import Affine, Case, Direction, Mode
 
@@ -162,6 +165,10 @@ def test_parameters_have_the_shape_of_all_normalised_axes() -> None:
 # --- distributions -------------------------------------------------------------------------------
 
 
+POISONED = {"nan_row", "positive_infinity_row", "negative_infinity_row"}
+BEYOND_FLOAT16 = {"offset_1e5", "offset_1e6", "offset_1e7", "constant_1e30"}
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 def test_every_distribution_is_finite_or_refused(distribution: str, dtype: str) -> None:
@@ -169,9 +176,11 @@ def test_every_distribution_is_finite_or_refused(distribution: str, dtype: str) 
         try:
             x = drawn(distribution, dtype=dtype, shape=shape)
         except UnrepresentableError:
-            assert (distribution, dtype) in {("offset_1e5", "float16"), ("offset_1e6", "float16")}
+            assert dtype == "float16"
+            assert distribution in BEYOND_FLOAT16
         else:
-            assert bool(torch.isfinite(x).all())
+            poisoned = distribution in POISONED and x.numel() > 0
+            assert int((~torch.isfinite(x)).sum()) == poisoned
 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
@@ -190,29 +199,43 @@ def test_a_function_without_docstring_says_nothing() -> None:
     assert describe(lambda x: x) == ""
 
 
-def test_no_distribution_is_forgotten_in_the_list() -> None:
-    wanted = [("rows", "hidden", "limits", "generator")]
-    defined = {
+def defined_in(module: object, parameters: tuple[str, ...]) -> set[str]:
+    """Names of a module's own public functions that take these parameters."""
+    return {
         name
         for name, each in inspect.getmembers(module, inspect.isfunction)
-        if each.__module__ == module.__name__
-        and [tuple(inspect.signature(each).parameters)] == wanted
+        if each.__module__ == module.__name__  # type: ignore[attr-defined]
+        and tuple(inspect.signature(each).parameters) == parameters
+        and not name.startswith("_")
     }
-    offsets = {f"offset_1e{exponent}" for exponent in range(1, 7)}
-    assert defined | offsets == set(DISTRIBUTIONS)
-    assert len(defined) == 9
+
+
+def test_no_distribution_is_forgotten_in_the_list() -> None:
+    defined = defined_in(distributions, ("rows", "hidden", "limits", "generator"))
+    assert len(defined) > 20
+    made = {f"offset_1e{exponent}" for exponent in range(1, 8)} | POISONED
+    made |= {"constant", "constant_zero", "constant_1234", "constant_6e4", "constant_1e30"}
+    assert defined | made == set(DISTRIBUTIONS)
 
 
 def test_no_layout_is_forgotten_in_the_list() -> None:
-    defined = {
-        name
-        for name, each in inspect.getmembers(module, inspect.isfunction)
-        if each.__module__ == module.__name__
-        and next(iter(inspect.signature(each).parameters.values())).annotation == "Tensor"
-        and not name.startswith("_")
-        and len(inspect.signature(each).parameters) == 1
-    }
-    assert defined == set(LAYOUTS)
+    assert defined_in(layouts, ("x",)) == set(LAYOUTS)
+
+
+def test_no_upstream_is_forgotten_in_the_list() -> None:
+    defined = defined_in(upstream, ("rows", "hidden", "generator")) - {"standard_normal"}
+    assert defined == set(UPSTREAMS)
+
+
+@pytest.mark.parametrize("name", UPSTREAMS)
+def test_every_upstream_is_finite_and_says_what_it_breaks(name: str) -> None:
+    assert len(describe(UPSTREAMS[name])) > 20
+    for shape in ((4, 7), (1, 1), (0, 5), (5, 0)):
+        case = Case(implementation="", shape=shape, direction=Direction.BACKWARD, upstream=name)
+        dy = make_inputs(case).dy
+        assert dy is not None
+        assert dy.shape == shape
+        assert bool(torch.isfinite(dy).all())
 
 
 def test_normal_is_standard() -> None:

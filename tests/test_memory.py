@@ -44,9 +44,7 @@ def test_two_that_live_at_once_make_the_peak_together() -> None:
     def both() -> tuple[Tensor, Tensor]:
         return block(1000), block(300)
 
-    assert count(both) == Allocations(
-        peak_bytes=1300, total_bytes=1300, count=2, held_bytes=1300
-    )
+    assert count(both) == Allocations(peak_bytes=1300, total_bytes=1300, count=2, held_bytes=1300)
 
 
 def test_two_that_live_one_after_the_other_do_not() -> None:
@@ -55,9 +53,7 @@ def test_two_that_live_one_after_the_other_do_not() -> None:
         del first
         return block(300)
 
-    assert count(in_turn) == Allocations(
-        peak_bytes=1000, total_bytes=1300, count=2, held_bytes=300
-    )
+    assert count(in_turn) == Allocations(peak_bytes=1000, total_bytes=1300, count=2, held_bytes=300)
 
 
 def test_what_is_freed_inside_the_call_is_not_held() -> None:
@@ -164,37 +160,35 @@ def test_two_fresh_processes_count_the_same_to_the_byte() -> None:
 
 
 @pytest.mark.skipif(compiler() is None, reason="torch.compile needs a C++ compiler")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, while it compiles
 def test_memory_inside_compiled_code_is_seen() -> None:
-    def shifted(x: Tensor) -> Tensor:
-        return (x.exp() + 1) * x.sin()
+    def product(x: Tensor) -> Tensor:
+        return x.exp() * x.sin()
 
     x = torch.randn(64, 256)
     torch.compiler.reset()
-    compiled = torch.compile(shifted, dynamic=False)
+    compiled = torch.compile(product, dynamic=False)
     compiled(x)
-    # fused: what runs one by one makes three temporaries
     assert count(lambda: compiled(x)) == Allocations(
         peak_bytes=65536, total_bytes=65536, count=1, held_bytes=65536
     )
-    assert count(lambda: shifted(x)).total_bytes == 4 * 65536
+    assert count(lambda: product(x)).count == 3  # one by one
 
 
 def test_on_a_gpu_bytes_are_counted_as_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    stats = iter(
-        [
-            {
-                "requested_bytes.all.current": 1000,
-                "requested_bytes.all.allocated": 9000,
-                "allocation.all.allocated": 7,
-            },
-            {
-                "requested_bytes.all.current": 1300,
-                "requested_bytes.all.peak": 1800,
-                "requested_bytes.all.allocated": 9900,
-                "allocation.all.allocated": 10,
-            },
-        ]
-    )
+    stats = iter([
+        {
+            "requested_bytes.all.current": 1000,
+            "requested_bytes.all.allocated": 9000,
+            "allocation.all.allocated": 7,
+        },
+        {
+            "requested_bytes.all.current": 1300,
+            "requested_bytes.all.peak": 1800,
+            "requested_bytes.all.allocated": 9900,
+            "allocation.all.allocated": 10,
+        },
+    ])
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
     monkeypatch.setattr(torch.cuda, "memory_stats", lambda: next(stats))

@@ -67,7 +67,8 @@ def largest_errors(
     sizes = [Fraction(each) for each in weight.abs().tolist()]
     rms = [Fraction(each) for each in (dy * weight).square().mean(-1).sqrt().tolist()]
     norms = {
-        "dweight": (dy * found.normalised[0]).square().sum(0).sqrt().tolist(),
+        # the normalised value is off by a share of its row's size, 1, where it is near 0 too
+        "dweight": dy.square().sum(0).sqrt().tolist(),
         "dbias": dy.square().sum(0).sqrt().tolist(),
     }
     y, dx = ([exact.y[i][j] for i in rows for j in columns], flat(exact.dx))
@@ -141,13 +142,21 @@ def plain_two_pass(
 # --- against rationals ---------------------------------------------------------------------------
 
 
+# NaN and infinity are no rationals; they have their own tests below
+RATIONAL = [each for each in DISTRIBUTIONS if not each.endswith(("nan_row", "infinity_row"))]
+
+
 @pytest.mark.parametrize("eps", [0.0, 1e-5])
-@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+@pytest.mark.parametrize("distribution", RATIONAL)
 def test_double_double_is_exact_to_106_bits_and_the_condition(
     distribution: str, eps: float
 ) -> None:
-    if distribution == "constant" and eps == 0:
+    if distribution.startswith("constant") and eps == 0:
         pytest.skip("0/0: there is no exact result")
+    if distribution in {"square_overflow", "sum_overflow"}:
+        pytest.skip("dx is below 1e-290, where a float64 has no room for a low part")
+    if distribution == "subnormal" and eps == 0:
+        pytest.skip("dx is of the size of 1/sqrt(variance), beyond the largest float64")
     for hidden in HIDDEN:
         assert is_as_good_as_promised(
             double_double, distribution, "float64", hidden, eps, DOUBLE_DOUBLE_ERROR
@@ -156,7 +165,7 @@ def test_double_double_is_exact_to_106_bits_and_the_condition(
 
 @pytest.mark.parametrize("eps", [0.0, 1e-5])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+@pytest.mark.parametrize("distribution", RATIONAL)
 def test_twice_centred_is_far_more_exact_than_the_dtypes_it_serves(
     distribution: str, dtype: str, eps: float
 ) -> None:

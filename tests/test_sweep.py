@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import fields
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import implementations
-from harness.inputs import DISTRIBUTIONS, LAYOUTS
+from harness.inputs import DISTRIBUTIONS, LAYOUTS, UPSTREAMS
 from harness.measure.devices import DEVICES
 from harness.records import Affine, Case, Direction, Measurement, Mode
 from harness.sweep import (
@@ -40,6 +41,7 @@ def expanded(sweep: Sweep, devices: dict[str, str | None] | None = None) -> tupl
         implementations=NAMES,
         distributions=DISTRIBUTIONS,
         layouts=LAYOUTS,
+        upstreams=UPSTREAMS,
         devices=devices or {"cpu": None, "cuda": "torch sees no CUDA device"},
     )
 
@@ -418,10 +420,11 @@ def test_every_axis_reaches_its_case() -> None:
         shapes=((3, 4, 5),),
         normalized_dims=(2,),
         dtypes=("float16",),
-        param_dtypes=("float32",),
+        param_dtypes=("float64",),
         distributions=("constant",),
         layouts=("transposed",),
         directions=(Direction.BACKWARD,),
+        upstreams=("ones",),
         affines=(Affine.BIAS,),
         eps=(1e-3,),
         threads=(2,),
@@ -435,15 +438,21 @@ def test_every_axis_reaches_its_case() -> None:
         shape=(3, 4, 5),
         normalized_dims=2,
         dtype="float16",
-        param_dtype="float32",
+        param_dtype="float64",
         device="cuda",
         distribution="constant",
         layout="transposed",
         direction=Direction.BACKWARD,
+        upstream="ones",
         affine=Affine.BIAS,
         eps=1e-3,
         threads=2,
         seed=7,
+    )
+    # an axis that is forgotten here would leave a field as it usually is
+    usual = Case(implementation="", shape=())
+    assert all(
+        getattr(planned.case, each.name) != getattr(usual, each.name) for each in fields(Case)
     )
 
 
@@ -451,6 +460,7 @@ def test_every_axis_reaches_its_case() -> None:
     ("axes", "line"),
     [
         ({"distributions": ("nromal",)}, "no distribution named 'nromal'; did you mean 'normal'?"),
+        ({"upstreams": ("oens",)}, "no upstream named 'oens'; did you mean 'ones'?"),
         ({"layouts": ("contigous",)}, "no layout named 'contigous'; did you mean 'contiguous'?"),
         ({"devices": ("cdua",)}, "no device named 'cdua'; did you mean 'cuda'?"),
         ({"devices": ("quantum",)}, "no device named 'quantum'; known: cpu, cuda"),
@@ -507,6 +517,7 @@ def test_a_preset_names_only_what_exists(name: str) -> None:
         implementations=[each.name for each in implementations.ALL],
         distributions=DISTRIBUTIONS,
         layouts=LAYOUTS,
+        upstreams=UPSTREAMS,
         devices=dict.fromkeys(DEVICES),
     )
     assert planned

@@ -68,6 +68,8 @@ class Case:
     """Name of x's layout in memory."""
     direction: Direction = Direction.FORWARD
     """Which pass is run."""
+    upstream: str = "shifted_normal"
+    """Name of the gradient of y that a backward pass starts from."""
     affine: Affine = Affine.BOTH
     """Which of weight and bias are given."""
     eps: float = 1e-5
@@ -106,6 +108,7 @@ class Case:
             (self.normalized_dims != 1, f"dims={self.normalized_dims}"),
             (self.param_dtype != self.dtype, f"params={self.param_dtype}"),
             (self.layout != "contiguous", f"layout={self.layout}"),
+            (self.upstream != "shifted_normal", f"upstream={self.upstream}"),
             (self.affine is not Affine.BOTH, f"affine={self.affine}"),
             (self.eps != 1e-5, f"eps={self.eps!r}"),
             (self.threads != 1, f"threads={self.threads}"),

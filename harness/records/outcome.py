@@ -64,7 +64,6 @@ class DoubtKind(StrEnum):
     NOT_CONVERGED = "not_converged"
     NOISY = "noisy"
     PAGE_FAULTS = "page_faults"
-    COARSE_TIMER = "coarse_timer"
     FASTER_THAN_COPY = "faster_than_copy"
 
 

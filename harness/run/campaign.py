@@ -90,6 +90,7 @@ def plan(sweep: Sweep, fleet: Fleet, shard: tuple[int, int] | None = None) -> tu
         implementations=hello.implementations,
         distributions=hello.distributions,
         layouts=hello.layouts,
+        upstreams=hello.upstreams,
         devices=devices,
     )
     if shard is None:

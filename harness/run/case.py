@@ -17,7 +17,7 @@ from harness.inputs import Inputs, UnrepresentableError, make_inputs
 from harness.measure.allocator import use_steady_allocation
 from harness.measure.devices import Device, device_of
 from harness.measure.environment import compiler
-from harness.measure.latency import Contender, Sampled, measure_latency
+from harness.measure.latency import Contender, Sampled, measure_latency, relocate
 from harness.measure.memory import count_allocations
 from harness.records import (
     Allocation,
@@ -32,9 +32,16 @@ from harness.records import (
     Record,
     Status,
 )
-from harness.run.guest import GuestError, Unmet, bind, bind_recording_forward, function_of, run_once
 from harness.verify.bounds import guarantee_of
 from harness.verify.errors import Outputs, measure_errors
+from harness.verify.guest import (
+    GuestError,
+    Unmet,
+    bind,
+    bind_recording_forward,
+    function_of,
+    run_once,
+)
 from harness.verify.oracle import Reference
 from harness.verify.verdict import judge
 from implementations.contract import Implementation, LayerNorm
@@ -112,9 +119,13 @@ class CaseRunner:
                 if Measurement.MEMORY in measurements:
                     with watch.guest():
                         record = replace(record, memory=_memory(function, case, inputs))
-        except (UnrepresentableError, GuestError) as ended:
-            status = ended.status if isinstance(ended, GuestError) else Status.UNSUPPORTED
-            record = replace(record, status=status, reason=str(ended))
+        except UnrepresentableError as why:
+            record = replace(record, status=Status.UNSUPPORTED, reason=str(why))
+        except implementations.TargetError as why:
+            record = replace(record, status=Status.ERROR, reason=str(why))
+        except GuestError as ended:
+            self._shared = None  # it may have written to its inputs before it raised
+            record = replace(record, status=ended.status, reason=ended.reason)
         except Unmet as broken:
             self._shared = None  # its inputs may be the very thing that was modified
             record = replace(record, status=Status.WRONG, reason=str(broken))
@@ -261,12 +272,14 @@ def _results(case: Case, inputs: Inputs) -> tuple[Tensor, ...]:
 
 def _memory(function: LayerNorm, case: Case, inputs: Inputs) -> Memory:
     """Count what one call of the case allocates, and what its forward keeps for the backward."""
-    call = bind(function, case, inputs.tensors)
+    # copies: what the function might write to is nobody else's
+    tensors = [relocate(each, Random(case.id)) for each in inputs.tensors]
+    call = bind(function, case, tensors)
     call()  # caches and workspaces are made once, and are not the call's
     counted = count_allocations(call, case.device)
     saved = None
     if case.direction is not Direction.FORWARD:
-        forward = bind_recording_forward(function, case, inputs.tensors)
+        forward = bind_recording_forward(function, case, tensors)
         y_bytes = inputs.x.numel() * inputs.x.element_size()
         saved = count_allocations(forward, case.device).held_bytes - y_bytes
     return Memory(

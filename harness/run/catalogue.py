@@ -35,6 +35,12 @@ def _layouts() -> dict[str, str]:
     return {name: describe(each) for name, each in LAYOUTS.items()}
 
 
+def _upstreams() -> dict[str, str]:
+    from harness.inputs import UPSTREAMS, describe
+
+    return {name: describe(each) for name, each in UPSTREAMS.items()}
+
+
 def _devices() -> dict[str, str]:
     from harness.measure.devices import DEVICES
 
@@ -47,5 +53,6 @@ CATALOGUE: dict[str, Callable[[], dict[str, str]]] = {
     "presets": _presets,
     "distributions": _distributions,
     "layouts": _layouts,
+    "upstreams": _upstreams,
     "devices": _devices,
 }

@@ -7,13 +7,13 @@ import signal
 import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import cached_property
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
-from typing import Any
 
 from harness.records import Case, Record, Status
 from harness.refusal import Refusal
@@ -60,7 +60,10 @@ class _Worker:
         """
         if not self.connection.poll(seconds):
             raise HarnessError(f"a worker did not answer within {seconds:.0f} s")
-        return self.receive()
+        try:
+            return self.receive()
+        except (EOFError, ConnectionError) as error:
+            raise HarnessError(f"a worker {self.end()}") from error
 
     def receive(self) -> object:
         """Take an answer that is there.
@@ -80,7 +83,8 @@ class _Worker:
         assert self.hello  # it is up: the case's time starts now
         self.job = job
         self.deadline = monotonic() + timeout_s
-        self.connection.send(job)
+        with suppress(ConnectionError):  # a process that has ended is found out when it is heard
+            self.connection.send(job)
 
     def end(self) -> str:
         """End the process; say how it ended by itself, if it did, and its last words."""
@@ -104,11 +108,10 @@ class Fleet:
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="layernorm-bench-")
         self._logs = 0
-        self._first: _Worker | None = None
         self._workers: list[_Worker] = []
 
     def __enter__(self) -> Fleet:
-        self._first = self._start()
+        self._start()
         return self
 
     def __exit__(
@@ -125,16 +128,26 @@ class Fleet:
     @property
     def hello(self) -> Hello:
         """What the first worker found on this machine."""
-        assert self._first is not None  # entered
-        return self._first.hello
+        return self._workers[0].hello
 
     def unresolved(self, targets: Iterable[str]) -> tuple[str, ...]:
         """Say of each implementation that cannot be found why not."""
-        assert self._first is not None  # entered
-        assert self.hello  # it is up, and will answer
-        self._first.connection.send(Resolve(tuple(targets)))
-        answer: Any = self._first.ask_within(_START_S)
-        return tuple(answer)
+        return tuple(why for each in targets if (why := self._unresolved(each)))
+
+    def _unresolved(self, target: str) -> str | None:
+        worker = self._workers[0]
+        assert worker.hello  # it is up, and will answer
+        try:
+            worker.connection.send(Resolve(target))
+            answered = worker.connection.poll(_START_S)
+            if answered:
+                return str(answer) if (answer := worker.receive()) else None
+            ended = worker.end()
+        except (EOFError, ConnectionError):
+            ended = worker.end()
+        self._workers.remove(worker)
+        self._start(place=0)
+        return f"{target}: the process that imported it {ended}"
 
     def run(
         self, jobs: Iterable[RunCase], timeout_s: float, stop_at: float = float("inf")
@@ -198,6 +211,7 @@ class Fleet:
         self, worker: _Worker, case: Case, status: Status, why: str
     ) -> tuple[Record, _Worker]:
         ended = worker.end()
+        place = self._workers.index(worker)
         self._workers.remove(worker)
         reason = f"{why} {ended}" if status is Status.CRASHED else why
         record = Record(
@@ -206,7 +220,7 @@ class Fleet:
             status=status,
             reason=reason,
         )
-        return record, self._start(worker.cuda_device)
+        return record, self._start(worker.cuda_device, place)
 
     def _workers_for(self, kind: str, jobs: int) -> list[_Worker]:
         """Return a worker for each device of a kind, no more than there are jobs."""
@@ -220,10 +234,10 @@ class Fleet:
         )
         return [self._start(name) for name in names[:jobs]]
 
-    def _start(self, cuda_device: str | None = None) -> _Worker:
+    def _start(self, cuda_device: str | None = None, place: int | None = None) -> _Worker:
         self._logs += 1
         log = Path(self._folder.name) / f"worker{self._logs}.log"
         log.touch()
         worker = _Worker(log, cuda_device)
-        self._workers.append(worker)
+        self._workers.insert(len(self._workers) if place is None else place, worker)
         return worker

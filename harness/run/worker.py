@@ -7,8 +7,10 @@ results on standard output.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
+import sys
 from collections.abc import Collection
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -19,6 +21,9 @@ from harness.records import Budget, Case, Environment, Measurement
 __all__ = ["Bug", "Hello", "Resolve", "RunCase", "serve"]
 
 
+_PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
+
+
 @dataclass(frozen=True, slots=True)
 class Hello:
     """What a worker finds when it starts."""
@@ -27,6 +32,7 @@ class Hello:
     implementations: tuple[str, ...]
     distributions: tuple[str, ...]
     layouts: tuple[str, ...]
+    upstreams: tuple[str, ...]
     unavailable: dict[str, str]
     """Device kinds that cannot be used here, and why."""
     device_counts: dict[str, int]
@@ -35,9 +41,9 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Resolve:
-    """Ask whether implementations can be found; answered by what is wrong with each that cannot."""
+    """Ask whether an implementation can be found; answered by why not, or None."""
 
-    targets: tuple[str, ...]
+    target: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,8 @@ def serve(connection: Connection, log: str, cuda_device: str | None) -> None:
     for stream in (1, 2):
         os.dup2(descriptor, stream)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends us
+    if sys.platform == "linux":  # a parent that is killed cannot end us
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if cuda_device is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = cuda_device
     try:
@@ -84,7 +92,7 @@ def _answer(connection: Connection) -> None:
     import torch
 
     import implementations
-    from harness.inputs import DISTRIBUTIONS, LAYOUTS
+    from harness.inputs import DISTRIBUTIONS, LAYOUTS, UPSTREAMS
     from harness.measure.devices import DEVICES
     from harness.measure.environment import read_environment
     from harness.run.case import CaseRunner
@@ -99,6 +107,7 @@ def _answer(connection: Connection) -> None:
             implementations=tuple(each.name for each in implementations.ALL),
             distributions=tuple(DISTRIBUTIONS),
             layouts=tuple(LAYOUTS),
+            upstreams=tuple(UPSTREAMS),
             unavailable=unavailable,
             device_counts={
                 kind: torch.cuda.device_count() if kind == "cuda" else 1
@@ -114,7 +123,7 @@ def _answer(connection: Connection) -> None:
     while True:
         request = connection.recv()
         if isinstance(request, Resolve):
-            connection.send(tuple(filter(None, map(_unresolved, request.targets))))
+            connection.send(_unresolved(request.target))
         else:
             connection.send(runner.run(request.case, request.measurements, request.budget))
             gc.collect(1)  # graphs of the case may be cycles; the oldest generation is left alone

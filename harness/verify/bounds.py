@@ -110,8 +110,8 @@ class Guarantee:
         u = unit_roundoff(self.accumulate_dtype)
         f = self.chain(exact.y[0].shape[1], self.reduction)
         size, rho = _sizes(exact, eps)
-        rstd_error = self._rstd_error(size, rho, exact.y[0].shape[1])
-        mean_error = (f + 2) * (rho if self._mean_is_exact else size)
+        rstd_error = self._rstd_error(exact, size, rho)
+        mean_error = (f + 2) * self._mean_size(exact, size, rho)
         part = weight.abs() * exact.normalised[0].abs()
         per_operation = (
             weight.abs() * mean_error * (1 + rstd_error)
@@ -120,6 +120,7 @@ class Guarantee:
             + 2 * bias.abs()
         )
         bound = _rounding(dtype, exact.y[0]) + u * per_operation + part * rstd_error
+        bound = bound + weight.abs() * self._underflow(exact, rstd_error)
         return _vacuous_where_unbounded(bound, rstd_error)
 
     def dx(
@@ -151,7 +152,11 @@ class Guarantee:
             + rstd_error * exact.dx[0].abs()
             + _rounding(dtype, exact.dx[0])
         )
-        return _vacuous_where_unbounded(bound, rstd_error)
+        # differentiating 1/sqrt gives its cube, which leaves the range sooner than anything else
+        limits, cube = torch.finfo(self.accumulate_dtype), exact.rstd**3
+        usable = (cube > limits.tiny) & (cube < limits.max / 4)
+        infinite = torch.full_like(rstd_error, float("inf"))
+        return _vacuous_where_unbounded(bound, torch.where(usable, rstd_error, infinite))
 
     def columns(self, exact: ExactRows, dy: Tensor, eps: float, rows: int) -> ColumnBound:
         """Share of one block in the bounds of dweight and dbias, summed over ``rows`` rows."""
@@ -172,27 +177,53 @@ class Guarantee:
         """Bound of dweight or dbias from the sum of the blocks' shares; (1, hidden)."""
         return share + _rounding(dtype, exact)
 
-    @property
-    def _mean_is_exact(self) -> bool:
-        """Whether the deviations are free of the error of a mean kept in one word."""
-        return self.algorithm in {Algorithm.RECENTRED, Algorithm.SHIFTED}
+    def _mean_size(self, exact: ExactRows, size: Tensor, rho: Tensor) -> Tensor:
+        """Size of the number whose rounding the deviations inherit, in deviations; (rows, 1)."""
+        if self.algorithm is Algorithm.RECENTRED:
+            return rho
+        if self.algorithm is Algorithm.SHIFTED:
+            # x - pivot: any pivot from the row is within sqrt(N) deviations of its mean
+            return rho * sqrt(1 + exact.y[0].shape[1])
+        return size
 
     def _backward_errors(self, exact: ExactRows, eps: float) -> tuple[Tensor, Tensor]:
         """Bounds of the relative error of rstd and of the error of the normalised value."""
         u = unit_roundoff(self.accumulate_dtype)
         f = self.chain(exact.y[0].shape[1], self.reduction)
         size, rho = _sizes(exact, eps)
-        rstd_error = (
-            self._rstd_error(size, rho, exact.y[0].shape[1]) + 5 * u
-        )  # 4 operations and storing it
-        mean_error = (f + 6) * u * (rho if self._mean_is_exact else size) * (1 + rstd_error)
+        rstd_error = self._rstd_error(exact, size, rho) + 5 * u  # 4 operations and storing it
+        mean_error = (f + 6) * u * self._mean_size(exact, size, rho) * (1 + rstd_error)
+        mean_error = mean_error + self._underflow(exact, rstd_error)
         return rstd_error, mean_error + exact.normalised[0].abs() * (4 * u + rstd_error)
 
-    def _rstd_error(self, size: Tensor, rho: Tensor, hidden: int) -> Tensor:
-        """Bound of the relative error of rstd, (rows, 1); infinite where t >= 1."""
-        a, b, c = self._terms(hidden)
+    def _underflow(self, exact: ExactRows, rstd_error: Tensor) -> Tensor:
+        """Error of the normalised value where x - mean is subnormal, (rows, 1).
+
+        There an operation is off by half the smallest number, however small its result.
+        """
+        f = self.chain(exact.y[0].shape[1], self.reduction)
+        smallest = (
+            torch.finfo(self.accumulate_dtype).smallest_normal
+            * 2
+            * unit_roundoff(self.accumulate_dtype)
+        )
+        return (f + 2) * smallest * exact.rstd * (1 + rstd_error)
+
+    def overflows(self, exact: ExactRows) -> Tensor:
+        """Whether a row's sums leave the range of the dtype they are formed in, (rows, 1)."""
+        hidden = exact.y[0].shape[1]
+        # a quarter: partial sums and combined moments can be larger than the final ones
+        limit = torch.finfo(self.accumulate_dtype).max / 4
+        squares = exact.variance + exact.mean.square()
+        summed = squares if self.algorithm is Algorithm.ONE_PASS else exact.variance
+        # written so that NaN, of an exact square that overflows float64 itself, counts
+        return ~((hidden * summed < limit) & (hidden * squares.sqrt() < limit))
+
+    def _rstd_error(self, exact: ExactRows, size: Tensor, rho: Tensor) -> Tensor:
+        """Bound of the relative error of rstd, (rows, 1); infinite where nothing is promised."""
+        a, b, c = self._terms(exact.y[0].shape[1])
         t = a * size**2 + b * size * rho + c * rho**2
-        bounded = t < 1  # False for NaN too
+        bounded = (t < 1) & ~self.overflows(exact)  # t < 1 is False for NaN too
         error = 1 / torch.sqrt(1 - torch.where(bounded, t, torch.zeros_like(t))) - 1
         return torch.where(bounded, error, torch.full_like(t, float("inf")))
 

@@ -163,17 +163,19 @@ def double_double(
     """Forward, and backward given ``dy``, of float64 rows (rows, hidden) in double-double."""
     rows, hidden = x.shape
     zeros = torch.zeros_like(x)
-    largest = x.abs().amax(-1, keepdim=True) if hidden else x.new_zeros((rows, 1))
-    exponent = torch.frexp(largest)[1]
+    # sums are formed at the scale of x, squares at that of the deviations: both exact, being
+    # powers of two, and eps beside the squares of a constant row stays what it is
+    linear = _exponents(x)
+    scaled_x = dd.scale(x, -linear)
+    mean = dd.divide_float(dd.sum_over((scaled_x, zeros), -1), hidden)
+    high, low = dd.add_float((-mean[0].expand_as(x), -mean[1].expand_as(x)), scaled_x)
+    exponent = _exponents(high) + linear
+    exponent = torch.where(high.any(-1, keepdim=True), exponent, torch.zeros_like(exponent))
     if eps > 0:
         exponent = exponent.clamp(min=_SMALLEST_EXPONENT)
-    exponent = torch.where(largest > 0, exponent, torch.zeros_like(exponent))
-
-    scaled_x = dd.scale(x, -exponent)  # exact: a power of two
-    mean = dd.divide_float(dd.sum_over((scaled_x, zeros), -1), hidden)
-    deviation = dd.add_float((-mean[0].expand_as(x), -mean[1].expand_as(x)), scaled_x)
+    deviation = dd.scale(high, linear - exponent), dd.scale(low, linear - exponent)
     variance = dd.divide_float(dd.sum_over(dd.square(deviation), -1), hidden)
-    scaled_eps = dd.scale(torch.full_like(largest, eps), -2 * exponent)
+    scaled_eps = dd.scale(x.new_full((rows, 1), eps), -2 * exponent)
     rstd = dd.rsqrt(dd.add_float(variance, scaled_eps))
     normalised = dd.multiply(deviation, _expand(rstd, x))
     y = dd.add_float(dd.multiply_float(normalised, weight.expand_as(x)), bias.expand_as(x))
@@ -191,7 +193,7 @@ def double_double(
     return ExactRows(
         start=start,
         stop=start + rows,
-        mean=dd.scale(mean[0], exponent),
+        mean=dd.scale(mean[0], linear),
         variance=dd.scale(variance[0], 2 * exponent),
         rstd=dd.scale(rstd[0], -exponent),
         normalised=normalised,
@@ -200,6 +202,13 @@ def double_double(
         dweight=dweight,
         dbias=dbias,
     )
+
+
+def _exponents(x: Tensor) -> Tensor:
+    """Exponent of the largest element of each row, (rows, 1) integers; 0 for rows of zeros."""
+    if not x.shape[1]:
+        return torch.zeros((x.shape[0], 1), dtype=torch.int64)
+    return torch.frexp(x.abs().amax(-1, keepdim=True))[1].to(torch.int64)
 
 
 def _expand(pair: Pair, like: Tensor) -> Pair:

@@ -122,6 +122,7 @@ WRONG: tuple[Mutant, ...] = (
     gradient.dbias_zero,
     gradient.dbias_of_scaled_dy,
     gradient.dweight_and_dbias_swapped,
+    gradient.portions_added_in_parameter_dtype,
     gradient.dbias_missing,
     gradient.dx_adds_up,
 )

@@ -16,6 +16,7 @@ from torch import Tensor
 from harness.records import Direction
 from harness.verify.mutants.analytic import Gradients, Rule, Terms, analytic
 from harness.verify.mutants.mutant import (
+    HALVES,
     Check,
     Family,
     Mutant,
@@ -27,6 +28,7 @@ from harness.verify.mutants.mutant import (
 
 _RECORDING = frozenset({Direction.BACKWARD, Direction.FORWARD_BACKWARD})
 _WARP = 32  # rows of a block
+_ROWS_AT_ONCE = 20  # ours
 
 
 def _in_backward(rule: Rule, caught_by: Check = Check.GRADIENT) -> Mutant:
@@ -188,6 +190,14 @@ def dbias_of_scaled_dy(of: Terms) -> Gradients:
 def dweight_and_dbias_swapped(of: Terms) -> Gradients:
     """Returns dweight for dbias and dbias for dweight."""
     return replace(of.right, dweight=of.right.dbias, dbias=of.right.dweight)
+
+
+@mutant(Family.GRADIENT, dtypes=HALVES, directions=_RECORDING, caught_by=Check.GRADIENT)
+@layer_norm_of
+def portions_added_in_parameter_dtype(of: Rows) -> Tensor:
+    """Adds up dweight and dbias of portions of twenty rows in float16 or bfloat16."""
+    portions = of.x.split(_ROWS_AT_ONCE)
+    return torch.cat([Rows(each, of.weight, of.bias, of.eps).y for each in portions])
 
 
 # --- other than values ---------------------------------------------------------------------------

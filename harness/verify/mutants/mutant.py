@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import wraps
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -221,8 +222,19 @@ def on_rows(
 
 
 def with_value(differentiable: Tensor, value: Tensor) -> Tensor:
-    """Return ``value`` with the gradient of ``differentiable``: for what has no derivative."""
-    return differentiable + (value - differentiable).detach()
+    """Return ``value``, its very memory, with the gradient of ``differentiable``."""
+    found: Tensor = _WithValue.apply(differentiable, value)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _WithValue(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, differentiable: Tensor, value: Tensor) -> Tensor:
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient, None
 
 
 def _name_of(wrong: object) -> str:

@@ -11,13 +11,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from harness.verify.mutants.mutant import HALVES, Family, Rows, mutant, on_rows, with_value
+from harness.verify.mutants.mutant import DTYPES, HALVES, Family, Rows, mutant, on_rows, with_value
 from implementations.contract import scale_and_shift, trailing_axes
 
-_BFLOAT16 = frozenset({"bfloat16"})
-_FLOAT16 = frozenset({"float16"})
-_NOT_BFLOAT16 = frozenset({"float16", "float32", "float64"})
-_FLOAT64 = frozenset({"float64"})
+_NOT_BFLOAT16 = DTYPES - {"bfloat16"}
+_NOT_FLOAT16 = DTYPES - {"float16"}
 
 
 def _through(dtype: torch.dtype, value: Tensor) -> Tensor:
@@ -121,7 +119,7 @@ def normalised_in_float16(of: Rows) -> Tensor:
     return of.affine(_through(torch.float16, of.deviation * of.rstd))
 
 
-@on_rows(Family.PRECISION, dtypes=_NOT_BFLOAT16)
+@on_rows(Family.PRECISION)
 def parameters_in_bfloat16(of: Rows) -> Tensor:
     """Rounds weight and bias to bfloat16."""
     weight, bias = (
@@ -130,30 +128,30 @@ def parameters_in_bfloat16(of: Rows) -> Tensor:
     return scale_and_shift(of.deviation * of.rstd, weight, bias)
 
 
-@on_rows(Family.PRECISION, dtypes=_FLOAT64)
+@on_rows(Family.PRECISION, dtypes=frozenset({"float64"}))
 def float64_in_float32(of: Rows) -> Tensor:
     """Computes float64 in float32."""
     return Rows(of.x.float(), of.weight, of.bias, of.eps).y
 
 
-@on_rows(Family.PRECISION, dtypes=_BFLOAT16)
+@on_rows(Family.PRECISION, dtypes=_NOT_FLOAT16)
 def rounded_through_float16(of: Rows) -> Tensor:
-    """Rounds y to float16 on its way to bfloat16."""
+    """Rounds y to float16 on its way to its own dtype."""
     return _through(torch.float16, of.y)
 
 
-@on_rows(Family.PRECISION, dtypes=_FLOAT16)
+@on_rows(Family.PRECISION, dtypes=_NOT_BFLOAT16)
 def rounded_through_bfloat16(of: Rows) -> Tensor:
-    """Rounds y to bfloat16 on its way to float16."""
+    """Rounds y to bfloat16 on its way to its own dtype."""
     return _through(torch.bfloat16, of.y)
 
 
-@on_rows(Family.PRECISION, dtypes=_BFLOAT16)
+@on_rows(Family.PRECISION)
 def truncated_to_bfloat16(of: Rows) -> Tensor:
     """Cuts y to bfloat16 by dropping bits instead of rounding."""
     y = of.y
     bits = y.detach().to(torch.float32).contiguous().view(torch.int32)
-    return with_value(y, (bits & -0x10000).view(torch.float32))
+    return with_value(y, (bits & -0x10000).view(torch.float32).to(y.dtype))
 
 
 @mutant(Family.PRECISION, dtypes=HALVES)

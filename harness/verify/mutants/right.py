@@ -20,7 +20,7 @@ from implementations.contract import (
     implementation,
 )
 
-_ROWS_AT_ONCE = 7  # no divisor of the number of rows that tests use
+_ROWS_AT_ONCE = 20  # ours
 
 
 def _right(
@@ -94,7 +94,7 @@ def recentred(of: Rows) -> Tensor:
     return of.affine(deviation * rstd)
 
 
-@_right("Chan, Golub and LeVeque, Am. Stat. 37 (1983) 242-247, eq. 1.7")
+@_right("Chan, Golub and LeVeque, Am. Stat. 37 (1983) 242-247")
 def corrected_two_pass(of: Rows) -> Tensor:
     """Takes the square of the mean deviation from the mean squared deviation."""
     residual = of.deviation.mean(-1, keepdim=True)
@@ -103,9 +103,10 @@ def corrected_two_pass(of: Rows) -> Tensor:
 
 @_right()
 def rows_in_portions(of: Rows) -> Tensor:
-    """Normalises seven rows at a time."""
+    """Normalises twenty rows at a time."""
     portions = of.x.split(_ROWS_AT_ONCE)
-    return torch.cat([Rows(each, of.weight, of.bias, of.eps).y for each in portions])
+    # without weight and bias: autograd would add up their portions' gradients in their own dtype
+    return of.affine(torch.cat([Rows(each, None, None, of.eps).y for each in portions]))
 
 
 @_right()
@@ -187,8 +188,11 @@ def batch_norm_of_rows(of: Rows) -> Tensor:
 )
 def group_norm_of_one_group(of: Rows) -> Tensor:
     """Makes each element a channel and asks for group norm with one group."""
-    weight, bias = (None if each is None else each.to(of.x.dtype) for each in (of.weight, of.bias))
-    return torch.group_norm(of.x[..., None], 1, weight, bias, of.eps, False)[..., 0]
+    x = of.x[..., None]
+    if of.weight is None or of.bias is None:  # its backward raises given one of them
+        return of.affine(torch.group_norm(x, 1, None, None, of.eps, False)[..., 0])
+    weight, bias = (each.to(of.x.dtype) for each in (of.weight, of.bias))
+    return torch.group_norm(x, 1, weight, bias, of.eps, False)[..., 0]
 
 
 @_right(

@@ -144,20 +144,7 @@ class _OutputBufferReused(Remembering):
         y = _right(x, normalized_shape, weight, bias, eps)
         buffer = self._buffers.setdefault((y.shape, y.dtype), torch.empty_like(y).detach())
         buffer.copy_(y.detach())
-        found: Tensor = _Elsewhere.apply(y, buffer)  # type: ignore[no-untyped-call]
-        return found
-
-
-class _Elsewhere(torch.autograd.Function):
-    """A result in memory of the caller's choice, with the gradient of the result."""
-
-    @staticmethod
-    def forward(ctx: torch.autograd.function.FunctionCtx, y: Tensor, buffer: Tensor) -> Tensor:
-        return buffer.view(buffer.shape)
-
-    @staticmethod
-    def backward(ctx: torch.autograd.function.FunctionCtx, dy: Tensor) -> tuple[Tensor, None]:
-        return dy, None
+        return with_value(y, buffer)
 
 
 # --- the mutants of these memories ---------------------------------------------------------------
@@ -216,5 +203,5 @@ def weight_doubled_in_place(
     """Doubles the caller's weight after using it."""
     y = _right(x, normalized_shape, weight, bias, eps)
     if weight is not None:
-        weight.detach().mul_(2)
+        weight.data.mul_(2)  # autograd would notice it on weight itself
     return y

@@ -1,19 +1,16 @@
-"""From axes to cases: sweep files in TOML, presets, and the same axes on the command line.
+"""Sweeps as they are written: TOML files, presets, and the same axes on the command line.
 
-A sweep is a list of grids; a grid is the product of its axes, in a fixed order in which
-neighbours share their inputs. Every mistake of a file is reported at once.
+A sweep is a list of grids; a grid is the product of its axes. Every mistake of a file is
+reported at once.
 """
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from difflib import get_close_matches
-from hashlib import sha256
 from importlib import resources
-from itertools import product
 from math import prod
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,21 +18,20 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from harness.records import Affine, Case, Direction, Measurement, Mode
+from harness.records import Affine, Direction, Measurement, Mode
 from harness.refusal import Refusal
 
 __all__ = [
     "DTYPES",
+    "SAME",
     "Grid",
-    "Planned",
     "Sweep",
     "SweepError",
-    "expand",
-    "in_shard",
     "load_preset",
     "load_sweep",
     "parse_shape",
     "preset_names",
+    "suggest",
 ]
 
 DTYPES = ("float16", "bfloat16", "float32", "float64")
@@ -72,10 +68,15 @@ def _shape(value: object) -> object:
     return parse_shape(value) if isinstance(value, str) else value
 
 
-def _dtype(value: str) -> str:
-    if value not in (*DTYPES, SAME):
-        raise ValueError(f"{value!r} is not one of {', '.join(DTYPES)}{_suggest(value, DTYPES)}")
+def _dtype(value: object) -> object:
+    if value not in DTYPES:
+        hint = suggest(str(value), DTYPES)
+        raise ValueError(f"{value!r} is not one of {', '.join(DTYPES)}{hint}")
     return value
+
+
+def _param_dtype(value: object) -> object:
+    return value if value == SAME else _dtype(value)
 
 
 Size = Annotated[int, Field(strict=True, ge=0)]
@@ -83,7 +84,11 @@ Shape = Annotated[
     tuple[Size, ...], Field(min_length=1), BeforeValidator(_shape), AfterValidator(_holdable)
 ]
 Dtype = Annotated[str, BeforeValidator(_dtype)]
+ParamDtype = Annotated[str, BeforeValidator(_param_dtype)]
 Positive = Annotated[int, Field(strict=True, ge=1)]
+Threads = Annotated[int, Field(strict=True, ge=1, le=4096)]  # ours: beyond any machine there is
+Seed = Annotated[int, Field(strict=True, ge=0, lt=1 << 63)]  # what a results file can hold
+Time = Annotated[float, Field(strict=True, gt=0, le=7 * 86400)]  # ours: a week is no limit
 Eps = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 Axis = Field(min_length=1)
 
@@ -101,15 +106,16 @@ class Grid(_Strict):
     shapes: Annotated[tuple[Shape, ...], Axis] = ((64, 768), (512, 768), (2048, 1024))
     normalized_dims: Annotated[tuple[Positive, ...], Axis] = (1,)
     dtypes: Annotated[tuple[Dtype, ...], Axis] = ("float32",)
-    param_dtypes: Annotated[tuple[Dtype, ...], Axis] = (SAME,)
+    param_dtypes: Annotated[tuple[ParamDtype, ...], Axis] = (SAME,)
     devices: Annotated[tuple[str, ...], Axis] = ("cpu",)
     distributions: Annotated[tuple[str, ...], Axis] = ("normal",)
     layouts: Annotated[tuple[str, ...], Axis] = ("contiguous",)
     directions: Annotated[tuple[Direction, ...], Axis] = (Direction.FORWARD,)
+    upstreams: Annotated[tuple[str, ...], Axis] = ("shifted_normal",)
     affines: Annotated[tuple[Affine, ...], Axis] = (Affine.BOTH,)
     eps: Annotated[tuple[Eps, ...], Axis] = (1e-5,)
-    threads: Annotated[tuple[Positive, ...], Axis] = (1,)
-    seeds: Annotated[tuple[Annotated[int, Field(strict=True)], ...], Axis] = (0,)
+    threads: Annotated[tuple[Threads, ...], Axis] = (1,)
+    seeds: Annotated[tuple[Seed, ...], Axis] = (0,)
     measure: Annotated[tuple[Measurement, ...], Axis] = tuple(Measurement)
     """Errors are always measured, since nothing is timed before it is verified."""
 
@@ -118,9 +124,9 @@ class Sweep(_Strict):
     """What a sweep file holds."""
 
     description: str = ""
-    timeout_s: Annotated[float, Field(gt=0)] = 120.0
+    timeout_s: Time = 120.0
     """A case that takes longer is ended."""
-    seconds_per_case: Annotated[float, Field(gt=0)] = 2.0
+    seconds_per_case: Time = 2.0
     """No further epoch of samples starts after this."""
     min_epochs: Positive = 4
     """Epochs of 25 ms that are sampled at least."""
@@ -141,14 +147,6 @@ class Sweep(_Strict):
         return Sweep.model_validate(plain)
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """A case and what to measure of it."""
-
-    case: Case
-    measurements: tuple[Measurement, ...]
-
-
 def preset_names() -> tuple[str, ...]:
     """Names of the presets, in alphabetical order."""
     files = resources.files("harness.presets").iterdir()
@@ -164,7 +162,7 @@ def load_preset(name: str) -> Sweep:
     if name not in preset_names():
         raise SweepError(
             f"no preset named {name!r}; presets: {', '.join(preset_names())}"
-            f"{_suggest(name, preset_names())}"
+            f"{suggest(name, preset_names())}"
         )
     return _parse(resources.files("harness.presets").joinpath(f"{name}.toml").read_text(), name)
 
@@ -181,97 +179,6 @@ def load_sweep(path: Path) -> Sweep:
         why = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise SweepError(f"{path}: cannot be read: {why}") from error
     return _parse(text, str(path))
-
-
-def expand(
-    sweep: Sweep,
-    *,
-    implementations: Iterable[str],
-    distributions: Iterable[str],
-    layouts: Iterable[str],
-    devices: Mapping[str, str | None],
-) -> tuple[Planned, ...]:
-    """Return the cases of a sweep in order, each once, given what exists where it will run.
-
-    Args:
-        sweep: what is asked for.
-        implementations: what "all" stands for.
-        distributions: names that exist.
-        layouts: names that exist.
-        devices: kinds that exist, each with why it cannot be used, or None.
-
-    Raises:
-        SweepError: a name does not exist, or a shape has too few axes to normalise over.
-    """
-    mistakes = []
-    for grid in sweep.grids:
-        mistakes += _unknown("distribution", grid.distributions, tuple(distributions))
-        mistakes += _unknown("layout", grid.layouts, tuple(layouts))
-        mistakes += _unknown("device", grid.devices, tuple(devices))
-        mistakes += [
-            f"device {each!r} cannot be used: {devices[each]}"
-            for each in grid.devices
-            if devices.get(each)
-        ]
-        mistakes += [
-            f"shape {'x'.join(map(str, shape))} has fewer than {dims} axes to normalise over"
-            for shape, dims in product(grid.shapes, grid.normalized_dims)
-            if len(shape) < dims
-        ]
-    if mistakes:
-        raise SweepError("\n".join(dict.fromkeys(mistakes)))
-    planned: dict[Case, dict[Measurement, None]] = {}
-    for grid in sweep.grids:
-        for case in _cases(grid, tuple(implementations)):
-            # dicts keep the order of first mention and drop repeats
-            planned.setdefault(case, {}).update(dict.fromkeys(grid.measure))
-    return tuple(Planned(case, tuple(measure)) for case, measure in planned.items())
-
-
-def in_shard(case: Case, index: int, count: int) -> bool:
-    """Whether ``case`` belongs to shard ``index`` (from 1) of ``count``; each is in exactly one."""
-    digest = sha256(case.id.encode()).digest()
-    return int.from_bytes(digest[:8]) % count == index - 1
-
-
-# A case's fields and the axes of a grid they come from. Neighbours share their inputs: what
-# changes those varies slowest, and the implementation fastest.
-_AXES = {
-    "device": "devices",
-    "threads": "threads",
-    "shape": "shapes",
-    "normalized_dims": "normalized_dims",
-    "dtype": "dtypes",
-    "param_dtype": "param_dtypes",
-    "layout": "layouts",
-    "affine": "affines",
-    "eps": "eps",
-    "seed": "seeds",
-    "distribution": "distributions",
-    "direction": "directions",
-    "mode": "modes",
-    "implementation": "implementations",
-}
-
-
-def _cases(grid: Grid, everything: tuple[str, ...]) -> Iterable[Case]:
-    axes = {field: getattr(grid, axis) for field, axis in _AXES.items()}
-    axes["implementation"] = tuple(
-        name for each in grid.implementations for name in (everything if each == "all" else (each,))
-    )
-    for values in product(*axes.values()):
-        point: dict[str, Any] = dict(zip(axes, values, strict=True))
-        if point["param_dtype"] == SAME:
-            point["param_dtype"] = point["dtype"]
-        yield Case(**point)
-
-
-def _unknown(what: str, names: Iterable[str], known: tuple[str, ...]) -> list[str]:
-    return [
-        f"no {what} named {name!r}{_suggest(name, known)}; known: {', '.join(known)}"
-        for name in names
-        if name not in known
-    ]
 
 
 def _parse(text: str, source: str) -> Sweep:
@@ -307,13 +214,14 @@ def _mistake(error: ErrorDetails) -> str:
     if error["type"] == "extra_forbidden":
         owner: type[BaseModel] = Grid if error["loc"][0] == "grids" else Sweep
         key = str(error["loc"][-1])
-        return f"{where}: unknown key{_suggest(key, tuple(owner.model_fields))}"
+        return f"{where}: unknown key{suggest(key, tuple(owner.model_fields))}"
     plain_words = {"too_short": "needs at least one value", "tuple_type": "must be a list"}
     message = plain_words.get(error["type"], error["msg"].removeprefix("Value error, "))
     found = "" if error["type"] == "value_error" else f" (found {error['input']!r})"
     return f"{where}: {message}{found}"
 
 
-def _suggest(name: str, known: tuple[str, ...]) -> str:
+def suggest(name: str, known: tuple[str, ...]) -> str:
+    """Return a question after the known name nearest to ``name``, or nothing."""
     near = get_close_matches(name, known, n=1)
     return f"; did you mean {near[0]!r}?" if near else ""

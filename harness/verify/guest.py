@@ -14,7 +14,15 @@ from harness.records import Case, Direction, Mode, Status
 from harness.verify.errors import Outputs
 from implementations.contract import Implementation, LayerNorm, UnsupportedError
 
-__all__ = ["GuestError", "Unmet", "bind", "bind_recording_forward", "function_of", "run_once"]
+__all__ = [
+    "GuestError",
+    "Unmet",
+    "bind",
+    "bind_recording_forward",
+    "function_of",
+    "refuses",
+    "run_once",
+]
 
 
 class GuestError(Exception):
@@ -99,6 +107,15 @@ def run_once(function: LayerNorm, case: Case, inputs: Inputs) -> Outputs:
         if not torch.equal(_bits(old), _bits(new)):
             raise Unmet("modified one of its inputs")
     return outputs
+
+
+def refuses(function: Callable[..., object], *arguments: object) -> bool:
+    """Whether a call raises, whatever it raises."""
+    try:
+        _guarded(function, *arguments)()
+    except GuestError:
+        return True
+    return False
 
 
 def _with_gradients(function: LayerNorm, case: Case, inputs: Inputs) -> Outputs:

@@ -1,0 +1,286 @@
+"""Named distributions of x, each saying what it breaks.
+
+A distribution takes (rows, hidden, limits of the dtype under test, generator) and returns a float64
+tensor (rows, hidden), which is rounded once to the dtype under test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import pi
+
+import torch
+from torch import Generator, Tensor
+
+__all__ = ["DISTRIBUTIONS", "Distribution", "standard_normal"]
+
+Distribution = Callable[[int, int, torch.finfo, Generator], Tensor]
+
+
+def standard_normal(rows: int, hidden: int, generator: Generator) -> Tensor:
+    """Draw float64 (rows, hidden) with mean 0 and variance 1."""
+    return torch.randn(rows, hidden, dtype=torch.float64, generator=generator)
+
+
+def _unit(rows: int, hidden: int, generator: Generator) -> Tensor:
+    return torch.rand(rows, hidden, dtype=torch.float64, generator=generator)
+
+
+def _one_in(x: Tensor, column: int, value: float) -> Tensor:
+    """Put ``value`` in one column of every row; nowhere if rows are empty."""
+    if x.shape[1]:
+        x[:, column % x.shape[1]] = value
+    return x
+
+
+def _square_limit(limits: torch.finfo) -> float:
+    """Size from which squares overflow, in float16 or, for the wider, where sums are formed."""
+    return 2e3 if limits.bits == 16 and limits.max < 1e5 else 1e154 if limits.bits == 64 else 1e19
+
+
+# --- benign, and what models hold -----------------------------------------------------------------
+
+
+def normal(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
+    """Standard normal: the benign case every implementation should get right."""
+    return standard_normal(rows, hidden, generator)
+
+
+def uniform(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
+    """Uniform on [0, 1): a mean of 1.7 standard deviations, benign still."""
+    return _unit(rows, hidden, generator)
+
+
+def embedding(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
+    """Normal times 0.02, as embeddings start: eps is 2.5 % of the variance."""
+    return standard_normal(rows, hidden, generator) * 0.02
+
+
+def post_gelu(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
+    """GELU of normal: skewed, many values near zero."""
+    return torch.nn.functional.gelu(standard_normal(rows, hidden, generator))
+
+
+def transformer_outlier(
+    rows: int, hidden: int, limits: torch.finfo, generator: Generator
+) -> Tensor:
+    """0.5 normal + 0.02 with two channels at 60 and -35: what a transformer's residual holds."""
+    x = _one_in(standard_normal(rows, hidden, generator) * 0.5 + 0.02, 7, 60.0)
+    return _one_in(x, hidden // 2 + 3, -35.0)
+
+
+def massive_activation(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
+    """0.2 normal with one channel at 2500: its square overflows float16."""
+    return _one_in(standard_normal(rows, hidden, generator) * 0.2, hidden // 5, 2500.0)
+
+
+def pixels(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
+    """Integers from 0 to 255, as images come."""
+    return torch.randint(0, 256, (rows, hidden), generator=generator).double()
+
+
+def cauchy(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
+    """Cauchy, cut at 3e4: a heavy tail, so that few values make all of the variance."""
+    return torch.tan(pi * (_unit(rows, hidden, generator) - 0.5)).clamp(-3e4, 3e4)
+
+
+# --- condition ------------------------------------------------------------------------------------
+
+
+def _offset(exponent: int) -> Distribution:
+    def offset(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
+        return standard_normal(rows, hidden, generator) + 10.0**exponent
+
+    offset.__name__ = f"offset_1e{exponent}"
+    offset.__doc__ = (
+        f"Standard normal + 1e{exponent}: condition number 1e{exponent}; one-pass loses its "
+        "square in digits, a stored mean loses it once."
+    )
+    return offset
+
+
+def staircase_offset(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
+    """40000, 40001, 40002, 40003 again and again: onnxruntime issue 28463."""
+    return (40000.0 + torch.arange(hidden, dtype=torch.float64) % 4).expand(rows, hidden)
+
+
+def ramp(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
+    """Sorted values from c to 2c: rounding errors of a running sum all point one way."""
+    steps = torch.linspace(1, 2, hidden, dtype=torch.float64)
+    return steps * (1 + _unit(rows, 1, generator))
+
+
+def ramp_offset(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
+    """Sorted values from 1000 to 1001: the same, ill-conditioned."""
+    steps = torch.linspace(1000, 1001, hidden, dtype=torch.float64)
+    return steps + _unit(rows, 1, generator)
+
+
+def ulp_comb(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
+    """c + {2, 1, 3, 1, 3, ...} with c the largest power of two whose neighbours are 1 apart.
+
+    NIST StRD's NumAcc series made exact in every dtype: the mean is c + 2 and, with an odd
+    number of elements, the variance (N - 1)/N.
+    """
+    comb = torch.ones(hidden, dtype=torch.float64)
+    comb[1::2] = 3
+    comb[:1] = 2
+    return (comb + 1 / limits.eps).expand(rows, hidden)
+
+
+def one_ulp_spike(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
+    """All 1 but one element, the next number above 1: the largest condition there is."""
+    x = torch.ones(rows, hidden, dtype=torch.float64)
+    if hidden:
+        row = torch.arange(rows)
+        x[row, (row * 37) % hidden] = 1 + limits.eps
+    return x
+
+
+def alternating(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
+    """Normal plus 1000, minus 1000, ...: the mean cancels, the squares do not."""
+    sign = 1.0 - 2.0 * (torch.arange(hidden) % 2)
+    return standard_normal(rows, hidden, generator) + 1e3 * sign
+
+
+# --- variance far below eps, or none ------------------------------------------------------------
+
+
+def tiny_variance(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
+    """Normal times 1e-4: variance far below eps, so eps's value and place decide the result."""
+    return standard_normal(rows, hidden, generator) * 1e-4
+
+
+def tiny_variance_offset(
+    rows: int, hidden: int, limits: torch.finfo, generator: Generator
+) -> Tensor:
+    """1 + normal times 1e-3: eps and cancellation together."""
+    return standard_normal(rows, hidden, generator) * 1e-3 + 1
+
+
+def _constant(name: str, value: float, breaks: str) -> Distribution:
+    def constant(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
+        return torch.full((rows, hidden), value, dtype=torch.float64)
+
+    constant.__name__ = name
+    constant.__doc__ = f"Every element {value:g}: y must equal bias; {breaks}."
+    return constant
+
+
+# --- places and scales --------------------------------------------------------------------------
+
+
+def outlier(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
+    """Normal with one element of 1e4 in the middle: one value makes all of the variance."""
+    return _one_in(standard_normal(rows, hidden, generator), hidden // 2, 1e4)
+
+
+def outlier_first(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
+    """Normal with 1e4 as its first element: a pivot taken from there is a bad one."""
+    return _one_in(standard_normal(rows, hidden, generator), 0, 1e4)
+
+
+def outlier_last(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
+    """Normal with 1e4 as its last element: a tail left out of the statistics is missed."""
+    return _one_in(standard_normal(rows, hidden, generator), -1, 1e4)
+
+
+def offset_outlier_first(
+    rows: int, hidden: int, limits: torch.finfo, generator: Generator
+) -> Tensor:
+    """Normal + 100 with -1e4 first: a pivot that makes the condition worse."""
+    return _one_in(standard_normal(rows, hidden, generator) + 100, 0, -1e4)
+
+
+def one_hot(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
+    """One element 1, all others 0: masks, and rounding errors that are all alike."""
+    return _one_in(torch.zeros(rows, hidden, dtype=torch.float64), hidden // 3, 1.0)
+
+
+def log_uniform(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
+    """Sizes from 1e-4 to 1e4, either sign: small values beside large ones."""
+    sign = torch.sign(standard_normal(rows, hidden, generator))
+    return sign * 10 ** (8 * _unit(rows, hidden, generator) - 4)
+
+
+def row_scales(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
+    """Rows scaled from 1e-4 to 1e4: statistics that leak from one row to another show."""
+    scale = 10 ** torch.linspace(-4, 4, rows, dtype=torch.float64)
+    return standard_normal(rows, hidden, generator) * scale[:, None]
+
+
+# --- the ends of the dtype's range ----------------------------------------------------------------
+
+
+def subnormal(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
+    """Normal times a sixteenth of the smallest normal number: flushing to zero shows."""
+    return standard_normal(rows, hidden, generator) * limits.tiny / 16
+
+
+def square_overflow(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
+    """So large that squares overflow: silent zeros, though the exact result is of size 1."""
+    return standard_normal(rows, hidden, generator).clamp(-3, 3) * _square_limit(limits)
+
+
+def sum_overflow(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
+    """Positive and near the largest number: the sum overflows before it is divided."""
+    return (_unit(rows, hidden, generator) * 0.5 + 0.5) * limits.max * 0.99
+
+
+# --- poison: one bad element in one row ---------------------------------------------------------
+
+
+def _poisoned(name: str, value: float) -> Distribution:
+    def poisoned(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
+        x = standard_normal(rows, hidden, generator)
+        if x.numel():
+            x[rows // 2, hidden // 2] = value
+        return x
+
+    poisoned.__name__ = name
+    poisoned.__doc__ = (
+        f"Normal with one {value} in one row: that row is NaN, and no other may be touched."
+    )
+    return poisoned
+
+
+DISTRIBUTIONS: dict[str, Distribution] = {
+    each.__name__: each
+    for each in (
+        normal,
+        uniform,
+        *(_offset(exponent) for exponent in range(1, 8)),
+        tiny_variance,
+        tiny_variance_offset,
+        _constant("constant", 0.1, "0.1 has no exact mean in binary"),
+        _constant("constant_zero", 0.0, "1/sqrt(0) without eps"),
+        _constant("constant_1234", 1234.0, "a rounded variance below -eps; onnxruntime 21935"),
+        _constant("constant_6e4", 6e4, "x * scale + bias forms lose it; squares overflow float16"),
+        _constant("constant_1e30", 1e30, "squares overflow; pytorch issue 162489"),
+        outlier,
+        outlier_first,
+        outlier_last,
+        offset_outlier_first,
+        alternating,
+        ramp,
+        ramp_offset,
+        staircase_offset,
+        one_hot,
+        log_uniform,
+        row_scales,
+        embedding,
+        post_gelu,
+        transformer_outlier,
+        massive_activation,
+        pixels,
+        cauchy,
+        ulp_comb,
+        one_ulp_spike,
+        subnormal,
+        square_overflow,
+        sum_overflow,
+        _poisoned("nan_row", float("nan")),
+        _poisoned("positive_infinity_row", float("inf")),
+        _poisoned("negative_infinity_row", float("-inf")),
+    )
+}

@@ -1,0 +1,43 @@
+"""Named layouts of x: the same values elsewhere in memory, each saying what it breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+__all__ = ["LAYOUTS"]
+
+
+def contiguous(x: Tensor) -> Tensor:
+    """Row after row, aligned: what kernels are written for."""
+    return x.contiguous()
+
+
+def storage_offset(x: Tensor) -> Tensor:
+    """One element into its storage: vector loads are not aligned."""
+    buffer = x.new_empty(x.numel() + 1)
+    return buffer[1:].view(x.shape).copy_(x)
+
+
+def padded_rows(x: Tensor) -> Tensor:
+    """Three unused elements, NaN, after each row: whoever reads the padding is found out."""
+    buffer = x.new_full((*x.shape[:-1], x.shape[-1] + 3), float("nan"))
+    return buffer[..., : x.shape[-1]].copy_(x)
+
+
+def transposed(x: Tensor) -> Tensor:
+    """Last axis with the largest stride: elements of a row are far apart."""
+    return x.transpose(0, -1).contiguous().transpose(0, -1)
+
+
+def every_second(x: Tensor) -> Tensor:
+    """Every second element of a buffer whose others are NaN: the innermost stride is 2."""
+    buffer = x.new_full((*x.shape[:-1], 2 * x.shape[-1]), float("nan"))
+    return buffer[..., ::2].copy_(x)
+
+
+LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
+    each.__name__: each
+    for each in (contiguous, storage_offset, padded_rows, transposed, every_second)
+}

@@ -1,0 +1,27 @@
+"""What to run: sweeps from files, presets and the command line, and the cases they stand for."""
+
+from harness.sweep.expand import Planned, expand, in_shard
+from harness.sweep.grid import (
+    DTYPES,
+    Grid,
+    Sweep,
+    SweepError,
+    load_preset,
+    load_sweep,
+    parse_shape,
+    preset_names,
+)
+
+__all__ = [
+    "DTYPES",
+    "Grid",
+    "Planned",
+    "Sweep",
+    "SweepError",
+    "expand",
+    "in_shard",
+    "load_preset",
+    "load_sweep",
+    "parse_shape",
+    "preset_names",
+]

@@ -1,0 +1,117 @@
+"""From a sweep to its cases, in a fixed order in which neighbours share their inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import product
+from typing import Any
+
+from harness.records import Case, Measurement
+from harness.sweep.grid import SAME, Grid, Sweep, SweepError, suggest
+
+__all__ = ["Planned", "expand", "in_shard"]
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A case and what to measure of it."""
+
+    case: Case
+    measurements: tuple[Measurement, ...]
+
+
+def expand(
+    sweep: Sweep,
+    *,
+    implementations: Iterable[str],
+    distributions: Iterable[str],
+    layouts: Iterable[str],
+    upstreams: Iterable[str],
+    devices: Mapping[str, str | None],
+) -> tuple[Planned, ...]:
+    """Return the cases of a sweep in order, each once, given what exists where it will run.
+
+    Args:
+        sweep: what is asked for.
+        implementations: what "all" stands for.
+        distributions: names that exist.
+        layouts: names that exist.
+        upstreams: names that exist.
+        devices: kinds that exist, each with why it cannot be used, or None.
+
+    Raises:
+        SweepError: a name does not exist, or a shape has too few axes to normalise over.
+    """
+    mistakes = []
+    for grid in sweep.grids:
+        mistakes += _unknown("distribution", grid.distributions, tuple(distributions))
+        mistakes += _unknown("layout", grid.layouts, tuple(layouts))
+        mistakes += _unknown("upstream", grid.upstreams, tuple(upstreams))
+        mistakes += _unknown("device", grid.devices, tuple(devices))
+        mistakes += [
+            f"device {each!r} cannot be used: {devices[each]}"
+            for each in grid.devices
+            if devices.get(each)
+        ]
+        mistakes += [
+            f"shape {'x'.join(map(str, shape))} has fewer than {dims} axes to normalise over"
+            for shape, dims in product(grid.shapes, grid.normalized_dims)
+            if len(shape) < dims
+        ]
+    if mistakes:
+        raise SweepError("\n".join(dict.fromkeys(mistakes)))
+    planned: dict[Case, dict[Measurement, None]] = {}
+    for grid in sweep.grids:
+        for case in _cases(grid, tuple(implementations)):
+            # dicts keep the order of first mention and drop repeats
+            planned.setdefault(case, {}).update(dict.fromkeys(grid.measure))
+    return tuple(Planned(case, tuple(measure)) for case, measure in planned.items())
+
+
+def in_shard(case: Case, index: int, count: int) -> bool:
+    """Whether ``case`` belongs to shard ``index`` (from 1) of ``count``; each is in exactly one."""
+    digest = sha256(case.id.encode()).digest()
+    return int.from_bytes(digest[:8]) % count == index - 1
+
+
+# A case's fields and the axes of a grid they come from. Neighbours share their inputs: what
+# changes those varies slowest, and the implementation fastest.
+_AXES = {
+    "device": "devices",
+    "threads": "threads",
+    "shape": "shapes",
+    "normalized_dims": "normalized_dims",
+    "dtype": "dtypes",
+    "param_dtype": "param_dtypes",
+    "layout": "layouts",
+    "affine": "affines",
+    "eps": "eps",
+    "seed": "seeds",
+    "distribution": "distributions",
+    "upstream": "upstreams",
+    "direction": "directions",
+    "mode": "modes",
+    "implementation": "implementations",
+}
+
+
+def _cases(grid: Grid, everything: tuple[str, ...]) -> Iterable[Case]:
+    axes = {field: getattr(grid, axis) for field, axis in _AXES.items()}
+    axes["implementation"] = tuple(
+        name for each in grid.implementations for name in (everything if each == "all" else (each,))
+    )
+    for values in product(*axes.values()):
+        point: dict[str, Any] = dict(zip(axes, values, strict=True))
+        if point["param_dtype"] == SAME:
+            point["param_dtype"] = point["dtype"]
+        yield Case(**point)
+
+
+def _unknown(what: str, names: Iterable[str], known: tuple[str, ...]) -> list[str]:
+    return [
+        f"no {what} named {name!r}{suggest(name, known)}; known: {', '.join(known)}"
+        for name in names
+        if name not in known
+    ]

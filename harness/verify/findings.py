@@ -1,0 +1,103 @@
+"""What a verification finds, as plain values that can be printed, stored and sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.records import Case, Status
+from harness.verify.diagnosis import Suspect
+from harness.verify.grade import Grade
+
+__all__ = ["Declined", "Failure", "Property", "Verdict"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A case that went wrong."""
+
+    case: Case
+    status: Status
+    reason: str
+    catches: str
+    """What the group of cases that it is from is there to catch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declined:
+    """Cases that the target declines as a whole: a limit of it, not a mistake."""
+
+    what: str
+    cases: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Property:
+    """Something kept bit by bit, in one dtype; reported, never failed."""
+
+    name: str
+    dtype: str
+    holds: bool | None
+    """None where it could not be run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Whether a target is a LayerNorm, how good, and if it is not one, which mistake it makes."""
+
+    target: str
+    algorithm: str
+    """Class that it was held to."""
+    ok: int
+    """Cases within the bound."""
+    out_of_guarantee: int
+    """Cases where the class promises nothing."""
+    failures: tuple[Failure, ...]
+    """Cases outside the bound, or that raised; smallest first."""
+    broken_promises: tuple[str, ...]
+    """Of the contract, by dtype."""
+    declined: tuple[Declined, ...]
+    suspects: tuple[Suspect, ...]
+    """Known mistakes that explain the failures, best first."""
+    grades: tuple[Grade, ...]
+    properties: tuple[Property, ...]
+    wall_s: float
+    oracle_s: float
+    """Of it, spent in the exact reference."""
+    guest_s: float
+    """Of it, spent in the target's first calls."""
+
+    @property
+    def passed(self) -> bool:
+        """Right wherever it answers, and it answers somewhere."""
+        return self.ok > 0 and not self.failures and not self.broken_promises
+
+    @property
+    def cases(self) -> int:
+        return self.ok + self.out_of_guarantee + len(self.failures)
+
+    @property
+    def reproduce(self) -> str | None:
+        """A line of Python that shows the smallest failure."""
+        if not self.failures:
+            return None
+        case = self.failures[0].case
+        usual = Case(implementation=case.implementation, shape=case.shape)
+        names = (
+            "shape",
+            *(name for name in _FIELDS if getattr(case, name) != getattr(usual, name)),
+        )
+        arguments = ", ".join(f"{name}={_source(getattr(case, name))}" for name in names)
+        return (
+            "from harness.verify import verify_case; "
+            f"print(verify_case({self.target!r}, {arguments}))"
+        )
+
+
+_FIELDS = tuple(
+    name for name in Case.__dataclass_fields__ if name not in {"implementation", "shape"}
+)
+
+
+def _source(value: object) -> str:
+    return repr(str(value)) if isinstance(value, str) else repr(value)

@@ -1,0 +1,169 @@
+"""What class of algorithm a function behaves like, and how many digits it keeps.
+
+A sweep over the condition number, in one dtype: the slope of its error, the condition at which a
+hundredth of the result is lost, and the strictest class whose bound it meets everywhere on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import isfinite, log, log2
+from statistics import linear_regression
+
+from harness.inputs import Inputs
+from harness.records import Case, Direction, Status
+from harness.verify.bounds import Guarantee, guarantee_of
+from harness.verify.errors import Outputs, measure_errors
+from harness.verify.oracle import Reference
+from harness.verify.trial import Trial, exact_of, outputs_of, try_case
+from harness.verify.verdict import judge
+from implementations.contract import Algorithm, Implementation, Reduction
+
+__all__ = ["Grade", "grade"]
+
+STRICTEST_FIRST = (
+    Algorithm.RECENTRED,
+    Algorithm.TWO_PASS,
+    Algorithm.WELFORD,
+    Algorithm.ONE_PASS,
+)
+SWEEP = ("normal", *(f"offset_1e{exponent}" for exponent in range(1, 8)))
+STRUCTURED = ("ramp_offset", "ulp_comb", "one_ulp_spike", "staircase_offset", "outlier_first")
+SHAPE = (16, 1000)
+LOST = 1e-2  # of the norm of a row: no use is made of a LayerNorm with less than two digits
+_SIGNIFICAND = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grade:
+    """How a function's error depends on the condition of its input, in one dtype."""
+
+    dtype: str
+    meets: str | None
+    """Strictest class, and shape of its sums, whose bound it meets; None if it meets none."""
+    order: int | None
+    """p in error ~ condition^p; None where rounding of the result hides it."""
+    condition_limit: float | None
+    """Largest condition at which it keeps two digits; None if it keeps them at every one."""
+    lost_bits: float | None
+    """Of a benign result, beyond the half ulp of correct rounding; None if not finite."""
+
+    @property
+    def words(self) -> str:
+        """The grade as a sentence."""
+        kinds = {
+            0: "does not depend on the condition of its input",
+            1: "grows with the condition of its input, as that of a mean kept in one word does",
+            2: "grows with its square: one-pass cancellation, E[x^2] - E[x]^2",
+        }
+        said = (
+            "is hidden by the rounding of the result" if self.order is None else kinds[self.order]
+        )
+        limit = (
+            "two digits are left at every condition tried"
+            if self.condition_limit is None
+            else f"two digits are left up to condition {self.condition_limit:.3g}"
+        )
+        return f"in {self.dtype} its error {said}; {limit}"
+
+
+def grade(implementation: Implementation, dtype: str, device: str) -> Grade:
+    """Grade ``implementation`` in one dtype by its forward."""
+    case = Case(
+        implementation=implementation.name,
+        shape=SHAPE,
+        dtype=dtype,
+        param_dtype=dtype,
+        device=device,
+        direction=Direction.FORWARD,
+    )
+    trials = _trials(implementation, case, SWEEP)
+    structured = _trials(implementation, case, STRUCTURED)
+    return Grade(
+        dtype=dtype,
+        meets=_strictest(implementation, [*trials, *structured]),
+        order=_order(trials, dtype),
+        condition_limit=_condition_limit(trials),
+        lost_bits=_lost_bits(trials),
+    )
+
+
+def _trials(
+    implementation: Implementation, case: Case, distributions: tuple[str, ...]
+) -> list[Trial]:
+    found = [try_case(implementation, replace(case, distribution=name)) for name in distributions]
+    return [each for each in found if each.errors is not None]
+
+
+def _strictest(implementation: Implementation, trials: list[Trial]) -> str | None:
+    """Judge the same results by the bound of each class, and return the strictest one met."""
+    claims = [
+        replace(
+            implementation,
+            algorithm=algorithm,
+            reduction=reduction,
+            statistics_in_input_dtype=False,
+        )
+        for reduction in (Reduction.TREE, Reduction.SEQUENTIAL)
+        for algorithm in STRICTEST_FIRST
+    ]
+    for trial in trials:
+        outputs = outputs_of(implementation, trial.case)
+        if outputs is None:
+            return None
+        inputs, reference = exact_of(replace(trial.case, implementation=""))
+        claims = [
+            each
+            for each in claims
+            if _meets(guarantee_of(each, trial.case), outputs, inputs, trial.case, reference)
+        ]
+    return f"{claims[0].algorithm} ({claims[0].reduction})" if claims else None
+
+
+def _meets(
+    guarantee: Guarantee, outputs: Outputs, inputs: Inputs, case: Case, reference: Reference
+) -> bool:
+    errors = measure_errors(outputs, inputs, case, guarantee, reference)
+    return judge(errors, case, guarantee)[0] is not Status.WRONG
+
+
+def _order(trials: list[Trial], dtype: str) -> int | None:
+    """Slope of log error against log condition, between benign and no digit left."""
+    points = [
+        (log(each.errors.condition_max_ratio), log(error))
+        for each in trials
+        if each.errors is not None
+        and isfinite(error := each.errors.outputs[0].scaled_max_ulp)
+        and 4 < error < 2.0 ** (_SIGNIFICAND[dtype] - 3)
+        and 5 < each.errors.condition_max_ratio < float("inf")
+    ]
+    if len(points) < 2:
+        worst = max(
+            (each.errors.outputs[0].scaled_max_ulp for each in trials if each.errors), default=0.0
+        )
+        # flat: conditioned inputs were tried, and none cost more than a benign one does
+        return 0 if dtype in {"float32", "float64"} and worst < 32 else None
+    conditions, errors = zip(*points, strict=True)
+    slope = linear_regression(conditions, errors).slope
+    return min(max(round(slope), 0), 2)
+
+
+def _condition_limit(trials: list[Trial]) -> float | None:
+    """Condition of the last trial before the first that lost more than a hundredth."""
+    reached = 1.0
+    for each in trials:
+        assert each.errors is not None  # only measured ones are given
+        y = each.errors.outputs[0]
+        if y.unexpected_nonfinite or not y.normwise_ratio <= LOST:
+            return reached
+        if isfinite(each.errors.condition_max_ratio):
+            reached = max(reached, each.errors.condition_max_ratio)
+    return None
+
+
+def _lost_bits(trials: list[Trial]) -> float | None:
+    benign = next((each for each in trials if each.case.distribution == "normal"), None)
+    if benign is None or benign.errors is None:
+        return None
+    worst = benign.errors.outputs[0].scaled_max_ulp
+    return max(log2(2 * worst), 0.0) if 0 < worst < float("inf") else None

@@ -1,0 +1,107 @@
+"""What an implementation keeps bit by bit: reported, never failed, since none of it is promised.
+
+Negation and scaling by powers of two commute with every rounding; the rest says whether the same
+row always gives the same bits, whatever the call around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from harness.inputs import Inputs, make_inputs
+from harness.inputs.layouts import LAYOUTS
+from harness.records import Affine, Case, Direction
+from harness.verify.guest import GuestError, Unmet, run_once
+from implementations.contract import Implementation
+
+__all__ = ["PROPERTIES", "properties_of"]
+
+SHAPE = (64, 257)  # odd rows, so that vector bodies and tails both occur
+REPEATS = 6
+
+
+def properties_of(implementation: Implementation, case: Case) -> dict[str, bool | None]:
+    """Return each property by name; None where the implementation did not run it."""
+    case = replace(case, shape=SHAPE, direction=Direction.FORWARD)
+    found: dict[str, bool | None] = {}
+    for each in PROPERTIES:
+        try:
+            with torch.no_grad():
+                found[each.__name__] = each(implementation, case, make_inputs(case))
+        except (GuestError, Unmet):
+            found[each.__name__] = None
+    return found
+
+
+def deterministic(implementation: Implementation, case: Case, inputs: Inputs) -> bool:
+    """The same arguments give the same bits."""
+    first = _y(implementation, case, inputs)
+    return all(_same(_y(implementation, case, inputs), first) for _ in range(REPEATS - 1))
+
+
+def batch_invariant(implementation: Implementation, case: Case, inputs: Inputs) -> bool:
+    """A row gives the same bits alone, in a batch of 3 and in one of 64."""
+    whole = _y(implementation, case, inputs)
+    return all(
+        _same(_y(implementation, case, replace(inputs, x=inputs.x[:rows].clone())), whole[:rows])
+        for rows in (1, 3)
+    )
+
+
+def thread_invariant(implementation: Implementation, case: Case, inputs: Inputs) -> bool:
+    """One thread gives the same bits as two."""
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        one = _y(implementation, case, inputs)
+        torch.set_num_threads(2)
+        return _same(_y(implementation, case, inputs), one)
+    finally:
+        torch.set_num_threads(before)
+
+
+def layout_invariant(implementation: Implementation, case: Case, inputs: Inputs) -> bool:
+    """Every layout of the same numbers gives the same bits."""
+    plain = _y(implementation, case, inputs)
+    return all(
+        _same(_y(implementation, case, replace(inputs, x=layout(inputs.x))), plain)
+        for layout in LAYOUTS.values()
+    )
+
+
+def exact_under_negation(implementation: Implementation, case: Case, inputs: Inputs) -> bool:
+    """-x gives -y, without bias."""
+    inputs = replace(inputs, bias=None)
+    case = replace(case, affine=Affine.WEIGHT)
+    return _same(
+        _y(implementation, case, replace(inputs, x=-inputs.x)), -_y(implementation, case, inputs)
+    )
+
+
+def exact_under_powers_of_two(implementation: Implementation, case: Case, inputs: Inputs) -> bool:
+    """4 x with 16 eps gives y."""
+    scaled = _y(implementation, replace(case, eps=16 * case.eps), replace(inputs, x=4 * inputs.x))
+    return _same(scaled, _y(implementation, case, inputs))
+
+
+PROPERTIES: tuple[Callable[[Implementation, Case, Inputs], bool], ...] = (
+    deterministic,
+    batch_invariant,
+    thread_invariant,
+    layout_invariant,
+    exact_under_negation,
+    exact_under_powers_of_two,
+)
+
+
+def _y(implementation: Implementation, case: Case, inputs: Inputs) -> Tensor:
+    asked = replace(case, shape=tuple(inputs.x.shape))
+    return run_once(implementation.function, asked, inputs).y
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    return torch.equal(a, b)

@@ -1,0 +1,102 @@
+"""One case tried on a function: run it, check what came back, judge its errors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from time import perf_counter
+
+import torch
+
+from harness.inputs import Inputs, UnrepresentableError, make_inputs
+from harness.records import Case, Direction, Errors, Status
+from harness.verify.bounds import Guarantee, guarantee_of
+from harness.verify.errors import Outputs, measure_errors
+from harness.verify.guest import GuestError, Unmet, run_once
+from harness.verify.oracle import Reference
+from harness.verify.verdict import judge
+from implementations.contract import Implementation
+
+__all__ = ["Trial", "exact_of", "outputs_of", "try_case", "try_on"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What came of one case."""
+
+    case: Case
+    status: Status
+    reason: str = ""
+    """Why the status is not ok; empty when it is."""
+    errors: Errors | None = None
+    """None where there are no outputs to measure."""
+    oracle_s: float = 0.0
+    """Seconds spent in the exact reference."""
+    guest_s: float = 0.0
+    """Seconds spent in the function."""
+
+
+def try_case(implementation: Implementation, case: Case) -> Trial:
+    """Try ``implementation`` on the inputs of ``case``, as float64 rows on the CPU see them.
+
+    A distribution that the dtype cannot hold is UNSUPPORTED: there is nothing to try.
+    """
+    try:
+        inputs, reference = exact_of(_without_name(case))
+    except UnrepresentableError as error:
+        return Trial(case=case, status=Status.UNSUPPORTED, reason=str(error))
+    return try_on(implementation, case, inputs, reference, guarantee_of(implementation, case))
+
+
+def try_on(
+    implementation: Implementation,
+    case: Case,
+    inputs: Inputs,
+    reference: Reference,
+    guarantee: Guarantee,
+) -> Trial:
+    """Try ``implementation`` on given inputs and judge it by ``guarantee``."""
+    oracle_before = reference.spent_s
+    began = perf_counter()
+    try:
+        with torch.set_grad_enabled(case.direction is not Direction.FORWARD):
+            outputs = run_once(implementation.function, case, inputs)
+    except GuestError as ended:
+        return Trial(case=case, status=ended.status, reason=ended.reason)
+    except Unmet as broken:
+        exact_of.cache_clear()  # its inputs may be the very thing that was modified
+        return Trial(case=case, status=Status.WRONG, reason=str(broken))
+    guest_s = perf_counter() - began
+    errors = measure_errors(outputs, inputs, case, guarantee, reference)
+    status, reason = judge(errors, case, guarantee)
+    return Trial(
+        case=case,
+        status=status,
+        reason=reason,
+        errors=errors,
+        oracle_s=reference.spent_s - oracle_before,
+        guest_s=guest_s,
+    )
+
+
+@lru_cache(maxsize=2)
+def exact_of(case: Case) -> tuple[Inputs, Reference]:
+    """Inputs of a case and their exact result; the last ones are kept for the next question."""
+    inputs = make_inputs(case)
+    return inputs, Reference(inputs, case)
+
+
+def outputs_of(implementation: Implementation, case: Case) -> Outputs | None:
+    """What ``implementation`` returns for ``case``, or None if it returns nothing usable."""
+    inputs, _ = exact_of(_without_name(case))
+    try:
+        with torch.set_grad_enabled(case.direction is not Direction.FORWARD):
+            return run_once(implementation.function, case, inputs)
+    except (GuestError, Unmet):
+        exact_of.cache_clear()
+        return None
+
+
+def _without_name(case: Case) -> Case:
+    """The same case of any implementation, so that its inputs are found again."""
+    return replace(case, implementation="")

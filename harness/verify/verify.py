@@ -1,0 +1,216 @@
+"""Is this a LayerNorm, how good a one, and if it is none, which mistake is it?"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import torch
+
+import implementations
+from harness.records import Case, Direction, Status
+from harness.verify.catalogue import FULL, QUICK, Group, cases_of
+from harness.verify.contract import broken_promises
+from harness.verify.diagnosis import diagnose
+from harness.verify.findings import Declined, Failure, Property, Verdict
+from harness.verify.grade import Grade, grade
+from harness.verify.properties import properties_of
+from harness.verify.trial import Trial, try_case
+from implementations.contract import Implementation
+
+__all__ = ["DTYPES", "assert_layer_norm", "verify", "verify_case"]
+
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+_MOST_FAILURES = 200  # ours: enough to see a pattern, and a message that can be read
+_REFUSED = {Status.ERROR, Status.UNSUPPORTED}
+
+
+def verify(
+    target: str | Implementation | Callable[..., Any],
+    *,
+    quick: bool = False,
+    dtypes: Sequence[str] = DTYPES,
+    directions: Sequence[Direction] = tuple(Direction),
+    device: str = "cpu",
+) -> Verdict:
+    """Verify one LayerNorm on the whole catalogue.
+
+    Args:
+        target: an implementation, a function or ``nn.Module`` class of the contract's signature, or
+            what :func:`implementations.find` finds. What declares nothing is held to two_pass.
+        quick: take the short catalogue (seconds) instead of the full one (minutes).
+        dtypes: of x, by name.
+        directions: passes to try; without a backward one, gradients are not looked at.
+        device: device kind.
+
+    Raises:
+        implementations.TargetError: ``target`` is a text that names nothing.
+    """
+    implementation = as_implementation(target)
+    forward_only = implementation.forward_only or set(directions) == {Direction.FORWARD}
+    began = perf_counter()
+    tally = _Tally()
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for dtype in dtypes:
+            for group in QUICK if quick else FULL:
+                _try_group(implementation, group, dtype, device, forward_only, tally)
+        answered = [each for each in dtypes if each in tally.answered]
+        for dtype in answered:
+            tally.inspect(implementation, dtype, device)
+        suspects = diagnose(implementation, tally.failed) if tally.failed else ()
+    finally:
+        torch.set_num_threads(before)
+    return Verdict(
+        target=implementation.name,
+        algorithm=implementation.algorithm,
+        ok=tally.ok,
+        out_of_guarantee=tally.out_of_guarantee,
+        failures=tally.failures(),
+        broken_promises=tuple(tally.promises),
+        declined=tuple(tally.declined),
+        suspects=suspects,
+        grades=tuple(tally.grades),
+        properties=tuple(tally.properties),
+        wall_s=perf_counter() - began,
+        oracle_s=tally.oracle_s,
+        guest_s=tally.guest_s,
+    )
+
+
+def verify_case(
+    target: str | Implementation | Callable[..., Any], shape: tuple[int, ...], **axes: Any
+) -> Trial:
+    """Try one case, given as the fields of :class:`harness.records.Case`; plain texts will do."""
+    implementation = as_implementation(target)
+    if "direction" in axes:
+        axes["direction"] = Direction(axes["direction"])
+    return try_case(implementation, Case(implementation=implementation.name, shape=shape, **axes))
+
+
+def assert_layer_norm(
+    target: str | Implementation | Callable[..., Any],
+    *,
+    quick: bool = True,
+    dtypes: Sequence[str] = DTYPES,
+    directions: Sequence[Direction] = tuple(Direction),
+    device: str = "cpu",
+) -> None:
+    """Fail, saying which mistake it is, unless ``target`` is a LayerNorm; for test suites.
+
+    Raises:
+        AssertionError: it is not one.
+    """
+    from harness.verify.words import verdict_lines
+
+    verdict = verify(target, quick=quick, dtypes=dtypes, directions=directions, device=device)
+    if not verdict.passed:
+        raise AssertionError("\n".join(verdict_lines(verdict)))
+
+
+def as_implementation(target: str | Implementation | Callable[..., Any]) -> Implementation:
+    """Return ``target`` as an implementation.
+
+    Raises:
+        implementations.TargetError: it is a text that names nothing.
+    """
+    if isinstance(target, Implementation):
+        return target
+    if isinstance(target, str):
+        return implementations.find(target)
+    return implementations.adopt(target, getattr(target, "__name__", repr(target)))
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What was found so far."""
+
+    ok: int = 0
+    out_of_guarantee: int = 0
+    oracle_s: float = 0.0
+    guest_s: float = 0.0
+    answered: set[str] = field(default_factory=set)
+    failed: list[Trial] = field(default_factory=list)
+    catches: dict[Case, str] = field(default_factory=dict)
+    declined: list[Declined] = field(default_factory=list)
+    promises: list[str] = field(default_factory=list)
+    grades: list[Grade] = field(default_factory=list)
+    properties: list[Property] = field(default_factory=list)
+
+    def add(self, trial: Trial, group: Group) -> None:
+        self.oracle_s += trial.oracle_s
+        self.guest_s += trial.guest_s
+        if trial.status is Status.OK:
+            self.ok += 1
+        elif trial.status is Status.OUT_OF_GUARANTEE:
+            self.out_of_guarantee += 1
+        else:
+            self.failed.append(trial)
+            self.catches[trial.case] = group.catches
+            return
+        self.answered.add(trial.case.dtype)
+
+    def inspect(self, implementation: Implementation, dtype: str, device: str) -> None:
+        """Look at what no single case shows."""
+        case = Case(
+            implementation=implementation.name,
+            shape=(4, 32),
+            dtype=dtype,
+            param_dtype=dtype,
+            device=device,
+        )
+        self.promises += [f"{dtype}: {each}" for each in broken_promises(implementation, case)]
+        self.grades.append(grade(implementation, dtype, device))
+        self.properties += [
+            Property(name=name, dtype=dtype, holds=holds)
+            for name, holds in properties_of(implementation, case).items()
+        ]
+
+    def failures(self) -> tuple[Failure, ...]:
+        smallest = sorted(self.failed, key=lambda each: each.case.rows * each.case.hidden)
+        return tuple(
+            Failure(
+                case=each.case,
+                status=each.status,
+                reason=each.reason,
+                catches=self.catches[each.case],
+            )
+            for each in smallest[:_MOST_FAILURES]
+        )
+
+
+def _try_group(
+    implementation: Implementation,
+    group: Group,
+    dtype: str,
+    device: str,
+    forward_only: bool,
+    tally: _Tally,
+) -> None:
+    """Try the cases of a group; if none is answered, the group is declined, not failed."""
+    trials = []
+    for case in cases_of(group, implementation.name, dtype, device, forward_only):
+        sys.stderr.write(f"verifying {case.id}\n")  # the last words, should this be the last
+        trial = try_case(implementation, case)
+        # a distribution that the dtype cannot hold is nobody's limit
+        if trial.status is not Status.UNSUPPORTED or not _unrepresentable(trial):
+            trials.append(trial)
+    refused = [each for each in trials if each.status in _REFUSED]
+    if trials and len(refused) == len(trials):
+        tally.declined.append(
+            Declined(what=f"{dtype}: {group.catches}", cases=len(trials), reason=refused[0].reason)
+        )
+        return
+    for each in trials:
+        if each.status is Status.UNSUPPORTED:
+            tally.declined.append(Declined(what=each.case.id, cases=1, reason=each.reason))
+        else:
+            tally.add(each, group)
+
+
+def _unrepresentable(trial: Trial) -> bool:
+    return "beyond the largest" in trial.reason

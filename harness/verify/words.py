@@ -1,0 +1,77 @@
+"""A verdict in words: for the terminal, and for the message of a failed test."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from harness.verify.findings import Verdict
+
+__all__ = ["verdict_lines"]
+
+_SHOWN = 8  # ours: failures of different kinds that a person reads before scrolling
+
+
+def verdict_lines(verdict: Verdict) -> list[str]:
+    """Return the lines that a person reads, the answer first."""
+    lines = [_headline(verdict)]
+    lines += [f"  likely mistake: it {each.mistake}" for each in verdict.suspects]
+    if verdict.failures and not verdict.suspects:
+        lines.append("  no known mistake explains it")
+    lines += [f"  broken promise: {each}" for each in verdict.broken_promises]
+    lines += _failure_lines(verdict)
+    if verdict.reproduce:
+        lines += ["  reproduce the smallest with:", f"    {verdict.reproduce}"]
+    lines += [f"  {each.words}" for each in verdict.grades]
+    met = Counter(each.meets or "no class" for each in verdict.grades)
+    if met:
+        lines.append(
+            f"  strictest class met: {', '.join(f'{k} ({n} dtypes)' for k, n in met.items())}"
+        )
+    lines += _property_lines(verdict)
+    lines += [
+        f"  declines {each.what} ({each.cases} cases): {each.reason}"
+        for each in verdict.declined[:_SHOWN]
+    ]
+    lines.append(
+        f"  {verdict.cases} cases in {verdict.wall_s:.1f} s, {verdict.oracle_s:.1f} s of it in the "
+        f"exact reference and {verdict.guest_s:.1f} s in {verdict.target}"
+    )
+    return lines
+
+
+def _headline(verdict: Verdict) -> str:
+    if verdict.passed:
+        return (
+            f"{verdict.target}: a LayerNorm. {verdict.ok} of {verdict.cases} cases within the "
+            f"bound of {verdict.algorithm}, {verdict.out_of_guarantee} beyond what it promises"
+        )
+    if not verdict.cases and not verdict.broken_promises:
+        return f"{verdict.target}: nothing could be verified, it declines every case"
+    return (
+        f"{verdict.target}: NOT a LayerNorm as {verdict.algorithm} may be. {len(verdict.failures)} "
+        f"of {verdict.cases} cases failed, {len(verdict.broken_promises)} promises broken"
+    )
+
+
+def _failure_lines(verdict: Verdict) -> list[str]:
+    """One failure of each kind: the smallest of each group of cases and dtype."""
+    kinds = {(each.catches, each.case.dtype): each for each in reversed(verdict.failures)}
+    shown = list(reversed(kinds.values()))[:_SHOWN]
+    lines = [f"  {each.status}: {each.case.id}: {each.reason}" for each in shown]
+    if len(verdict.failures) > len(shown):
+        lines.append(f"  and {len(verdict.failures) - len(shown)} more")
+    return lines
+
+
+def _property_lines(verdict: Verdict) -> list[str]:
+    by_name: dict[str, list[str]] = {}
+    for each in verdict.properties:
+        if each.holds is False:
+            by_name.setdefault(each.name, []).append(each.dtype)
+    lines = [
+        f"  not {name.replace('_', ' ')} in {', '.join(dtypes)}" for name, dtypes in by_name.items()
+    ]
+    if verdict.properties and not by_name:
+        names = dict.fromkeys(each.name.replace("_", " ") for each in verdict.properties)
+        lines.append(f"  bit by bit: {', '.join(names)}")
+    return lines

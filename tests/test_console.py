@@ -1,0 +1,248 @@
+"""The terminal: figures with the unit that suits them, a line for each case, a table at the end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from io import StringIO
+
+import pytest
+from results_factory import make_errors, make_latency, make_memory, make_record, make_results
+
+from harness import console as module
+from harness.console import RunProgress, outcome_line, print_records, seconds, status_counts
+from harness.records import Case, Doubt, DoubtKind, Record, Status
+
+CASE = Case(implementation="one_pass", shape=(64, 768))
+OK = Record(case=CASE, environment="here", status=Status.OK)
+MEASURED = replace(
+    OK, errors=make_errors(CASE), latency=make_latency(CASE), memory=make_memory(CASE)
+)
+DOUBT = Doubt(kind=DoubtKind.NOISY, advice="close other programs")
+
+
+class Terminal(StringIO):
+    """A stream that a person looks at."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def printed(*records: Record) -> str:
+    stream = StringIO()
+    print_records(records, stream)
+    return stream.getvalue()
+
+
+# --- units ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0 ns"),
+        (1e-9, "1 ns"),
+        (123.4e-9, "123 ns"),
+        (1e-6, "1 µs"),
+        (4.567e-6, "4.57 µs"),
+        (1e-3, "1 ms"),
+        (0.25, "250 ms"),
+        (1.0, "1 s"),
+        (59.94, "59.9 s"),
+        (99.9, "99.9 s"),
+        (100.0, "1 min 40 s"),
+        (3600.0, "60 min 0 s"),
+    ],
+)
+def test_a_duration_has_the_unit_that_suits_it(value: float, text: str) -> None:
+    assert seconds(value) == text
+
+
+@pytest.mark.parametrize("value", [119.6, 179.9, 3599.7])
+def test_a_minute_never_has_sixty_seconds(value: float) -> None:
+    assert not seconds(value).endswith(" 60 s")
+
+
+@pytest.mark.parametrize("value", [999.9e-9, 999.9e-6, 0.9999])
+def test_a_duration_just_below_a_unit_is_not_in_powers_of_ten(value: float) -> None:
+    assert "e+" not in seconds(value)
+
+
+# --- the line of the outcome ---------------------------------------------------------------------
+
+
+def test_cases_are_counted_by_how_they_ended_the_commonest_first() -> None:
+    ended = [Status.ERROR, Status.OK, Status.OK, Status.WRONG, Status.OK, Status.WRONG]
+    records = [replace(OK, status=each) for each in ended]
+    assert status_counts(records) == "3 ok, 2 wrong, 1 error"
+
+
+def test_no_cases_have_no_counts() -> None:
+    assert status_counts([]) == ""
+
+
+def test_the_outcome_says_how_long_and_for_what() -> None:
+    line = outcome_line(12.3, 0.0614, [OK, replace(OK, warnings=(DOUBT,))])
+    assert line == (
+        "2 cases in 12.3 s; 6.1% of it the harness's own; "
+        "1 measurements with a doubt, named on the page"
+    )
+
+
+def test_one_case_is_one_case() -> None:
+    assert outcome_line(1.0, None, [OK]) == "1 case in 1 s"
+
+
+def test_a_share_that_is_not_known_is_left_out() -> None:
+    assert "harness" not in outcome_line(1.0, None, [OK, OK])
+
+
+# --- the table -----------------------------------------------------------------------------------
+
+
+def test_few_cases_are_a_table_with_a_row_each() -> None:
+    other = replace(MEASURED, case=replace(CASE, implementation="native"))
+    lines = printed(MEASURED, other).splitlines()
+    assert lines[0].split() == [
+        "case", "status", "error", "of", "y", "worst", "error",
+        "latency", "vs", "reference", "memory",
+    ]  # fmt: skip
+    assert [line.split()[0] for line in lines[1:]] == [CASE.id, other.case.id]
+
+
+def test_a_row_holds_the_figures() -> None:
+    assert MEASURED.errors is not None
+    assert MEASURED.latency is not None
+    assert MEASURED.memory is not None
+    row = printed(MEASURED).splitlines()[1]
+    assert f"{MEASURED.errors.outputs[0].scaled_max_ulp:.3g} ulp" in row
+    assert seconds(MEASURED.latency.per_call_s.value) in row
+    assert f"{MEASURED.memory.peak_extra_bytes / 1024:.4g} KiB" in row
+    ratio = MEASURED.latency.reference_ratio
+    assert ratio is not None
+    assert f"{ratio.value:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]" in row
+
+
+def test_what_was_not_measured_is_a_dash_and_no_number() -> None:
+    assert printed(OK).splitlines()[1].split() == [CASE.id, "ok", *"-----"]
+
+
+def test_an_error_that_is_no_number_is_in_words() -> None:
+    errors = make_errors(CASE)
+    broken = replace(errors.outputs[0], scaled_max_ulp=float("inf"))
+    record = replace(OK, errors=replace(errors, outputs=(broken,)))
+    assert "not finite in y" in printed(record)
+
+
+def test_reasons_stand_below_the_table_each_with_its_case() -> None:
+    long = "y is 3 ulp off " * 30
+    record = replace(OK, status=Status.WRONG, reason=long.strip())
+    assert printed(OK, record).splitlines()[-1] == f"{CASE.id}: {long.strip()}"
+
+
+def test_the_table_of_a_pipe_is_not_cut() -> None:
+    case = replace(CASE, implementation="some/rather/long/path/to/a/file.py:function_of_mine")
+    assert case.id in printed(replace(MEASURED, case=case))
+
+
+def test_brackets_in_a_reason_are_printed_as_they_are() -> None:
+    record = replace(OK, status=Status.WRONG, reason="y has shape [2, 6], expected [/bold]")
+    assert "y has shape [2, 6], expected [/bold]" in printed(record)
+
+
+def test_brackets_in_a_name_are_printed_as_they_are() -> None:
+    case = replace(CASE, implementation="a[bold]/mine.py:norm")
+    assert case.id in printed(replace(OK, case=case))
+
+
+def test_many_cases_are_counts_and_no_table() -> None:
+    records = make_results(41).records
+    assert printed(*records).splitlines() == [status_counts(records)]
+
+
+def test_the_table_goes_to_what_standard_output_is_by_then(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_records([OK])
+    assert CASE.id in capsys.readouterr().out
+
+
+def test_progress_goes_to_what_standard_error_is_by_then(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    RunProgress(1).show(OK)
+    assert CASE.id in capsys.readouterr().err
+
+
+def test_forty_cases_are_a_table_still() -> None:
+    assert len(printed(*[OK] * 40).splitlines()) == 41
+
+
+# --- progress ------------------------------------------------------------------------------------
+
+
+def test_in_a_pipe_every_case_has_its_line_with_the_time_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    times = iter([100.0, 102.0, 104.0, 106.0])
+    monkeypatch.setattr(module, "monotonic", lambda: next(times))
+    stream = StringIO()
+    with RunProgress(3, stream) as progress:
+        for name in ("native", "one_pass", "two_pass"):
+            progress.show(replace(OK, case=replace(CASE, implementation=name)))
+    assert stream.getvalue().splitlines() == [
+        "[1/3] ok               native/forward/64x768/float32/normal  (4 s left)",
+        "[2/3] ok               one_pass/forward/64x768/float32/normal  (2 s left)",
+        "[3/3] ok               two_pass/forward/64x768/float32/normal  (0 ns left)",
+    ]
+
+
+def test_the_line_of_a_measured_case_holds_its_worst_error_and_its_time() -> None:
+    assert MEASURED.errors is not None
+    assert MEASURED.latency is not None
+    stream = StringIO()
+    RunProgress(1, stream).show(MEASURED)
+    line = stream.getvalue()
+    assert f"{MEASURED.errors.worst.scaled_max_ulp:.3g} ulp" in line
+    assert seconds(MEASURED.latency.per_call_s.value) in line
+
+
+@pytest.mark.parametrize("status", Status)
+def test_every_status_keeps_the_columns_in_line(status: Status) -> None:
+    stream = StringIO()
+    RunProgress(10, stream).show(replace(OK, status=status))
+    assert stream.getvalue().index(CASE.id) == len("[ 1/10] ") + 17
+
+
+def test_in_a_pipe_nothing_is_drawn() -> None:
+    stream = StringIO()
+    with RunProgress(1, stream) as progress:
+        progress.show(make_record(CASE))
+    assert "\x1b" not in stream.getvalue()
+    assert "\r" not in stream.getvalue()
+
+
+def test_on_a_terminal_there_is_a_bar_and_no_line_for_each_case(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+    with RunProgress(2, stream) as progress:
+        progress.show(OK)
+        progress.show(OK)
+    drawn = stream.getvalue()
+    assert "2/2" in drawn
+    assert CASE.id not in drawn
+
+
+def test_a_bar_is_taken_down_when_the_run_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+
+    def fail_halfway() -> None:
+        with RunProgress(2, stream) as progress:
+            progress.show(OK)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_halfway()
+    assert "\x1b[?25h" in stream.getvalue()  # the cursor is shown again
