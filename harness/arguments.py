@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-__all__ = ["Duration", "Numbers", "ShapeText", "Shard", "Words", "axis_options"]
+__all__ = ["Duration", "Numbers", "Shape", "ShapeText", "Shard", "Words", "axis_options"]
 
 
 class Words(click.ParamType[Any]):
@@ -54,6 +54,22 @@ class ShapeText(Words):
 
         try:
             return tuple(parse_shape(word) for word in super().convert(value, param, ctx))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Shape(click.ParamType[Any]):
+    """One shape."""
+
+    name = "4096x1024"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        from harness.sweep import parse_shape
+
+        try:
+            return parse_shape(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 

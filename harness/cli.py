@@ -1,7 +1,7 @@
 """The command line: parse, call, print, exit. It computes nothing, and imports torch for nothing.
 
-Exit codes: 0 pass; 2 used wrongly, or an input cannot be read; 3 nothing was measured, or a case
-ended that should not; 4 not comparable; 130 interrupted.
+Exit codes: 0 pass; 1 a verification failed; 2 used wrongly, or an input cannot be read; 3 nothing
+was measured, or a case ended that should not; 4 not comparable; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import click
 
 from harness.arguments import Duration, Shard, axis_options
 from harness.refusal import Refusal
+from harness.verify_cli import explain, verify
 
 __all__ = ["main"]
 
@@ -225,3 +226,7 @@ def _fail(message: str, code: int) -> NoReturn:
     for line in message.splitlines():
         click.echo(f"layernorm-bench: {line}", err=True)
     raise SystemExit(code)
+
+
+main.add_command(verify)
+main.add_command(explain)

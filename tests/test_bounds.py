@@ -29,15 +29,15 @@ NATIVE, WELFORD, TWO_PASS = find("native"), find("welford"), find("two_pass")
 
 @given(st.floats(width=16, allow_nan=False, allow_infinity=False))
 def test_spacing_of_float16_is_numpys(value: float) -> None:
-    expected = float(np.spacing(np.float16(abs(value))))
     if abs(value) < np.finfo(np.float16).max:  # numpy calls the last spacing infinite
+        expected = float(np.spacing(np.float16(abs(value))))
         assert spacing(torch.float16, torch.tensor(value).double()).item() == expected
 
 
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))
 def test_spacing_of_float32_is_numpys(value: float) -> None:
-    expected = float(np.spacing(np.float32(abs(value))))
     if abs(value) < np.finfo(np.float32).max:
+        expected = float(np.spacing(np.float32(abs(value))))
         assert spacing(torch.float32, torch.tensor(value).double()).item() == expected
 
 

@@ -19,7 +19,7 @@ from harness.records import Case, Record, Status
 from harness.refusal import Refusal
 from harness.run.worker import Bug, Hello, Resolve, RunCase, serve
 
-__all__ = ["Fleet", "HarnessError"]
+__all__ = ["EndedError", "Fleet", "HarnessError"]
 
 _START_S = 300  # ours: importing torch takes seconds, on a machine that swaps a minute
 
@@ -28,6 +28,10 @@ class HarnessError(Refusal):
     """The harness itself failed; the message holds the worker's traceback."""
 
     exit_code = 3
+
+
+class EndedError(Exception):
+    """What was asked ended the process that was to answer; the message says how."""
 
 
 class _Worker:
@@ -135,19 +139,33 @@ class Fleet:
         return tuple(why for each in targets if (why := self._unresolved(each)))
 
     def _unresolved(self, target: str) -> str | None:
-        worker = self._workers[0]
-        assert worker.hello  # it is up, and will answer
         try:
-            worker.connection.send(Resolve(target))
-            answered = worker.connection.poll(_START_S)
-            if answered:
-                return str(answer) if (answer := worker.receive()) else None
-            ended = worker.end()
+            answer = self.ask(Resolve(target), _START_S)
+        except EndedError as ended:
+            return f"{target}: cannot be imported: it {ended}"
+        return str(answer) if answer else None
+
+    def ask(self, request: object, timeout_s: float) -> object:
+        """Send a request to the first worker and wait for its answer.
+
+        Raises:
+            EndedError: the worker crashed over it, or took longer than ``timeout_s``; a new one
+                takes its place.
+        """
+        worker = self._workers[0]
+        assert worker.hello  # it is up: the request's time starts now
+        try:
+            worker.connection.send(request)
+            if worker.connection.poll(timeout_s):
+                return worker.receive()
+            why = f"was not done after {timeout_s:g} s"
+            last = worker.end().partition("; ")[2]
+            why += f"; {last}" if last else ""
         except (EOFError, ConnectionError):
-            ended = worker.end()
+            why = f"took its process down, which {worker.end()}"
         self._workers.remove(worker)
         self._start(place=0)
-        return f"{target}: the process that imported it {ended}"
+        raise EndedError(why)
 
     def run(
         self, jobs: Iterable[RunCase], timeout_s: float, stop_at: float = float("inf")

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from traceback import format_exc
 
-from harness.records import Budget, Case, Environment, Measurement
+from harness.records import Budget, Case, Direction, Environment, Measurement
 
-__all__ = ["Bug", "Hello", "Resolve", "RunCase", "serve"]
+__all__ = ["Bug", "ExplainCase", "Hello", "Resolve", "RunCase", "VerifyTarget", "serve"]
 
 
 _PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
@@ -53,6 +53,25 @@ class RunCase:
     case: Case
     measurements: Collection[Measurement]
     budget: Budget
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyTarget:
+    """Ask for a target's verdict."""
+
+    target: str
+    quick: bool
+    dtypes: tuple[str, ...]
+    directions: tuple[Direction, ...]
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainCase:
+    """Ask how one case comes out; answered by an explanation, or by why there is none."""
+
+    case: Case
+    row: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +143,39 @@ def _answer(connection: Connection) -> None:
         request = connection.recv()
         if isinstance(request, Resolve):
             connection.send(_unresolved(request.target))
+        elif isinstance(request, VerifyTarget):
+            connection.send(_verdict(request))
+        elif isinstance(request, ExplainCase):
+            connection.send(_explanation(request))
         else:
             connection.send(runner.run(request.case, request.measurements, request.budget))
             gc.collect(1)  # graphs of the case may be cycles; the oldest generation is left alone
+
+
+def _verdict(request: VerifyTarget) -> object:
+    from harness.verify import verify
+
+    return verify(
+        request.target,
+        quick=request.quick,
+        dtypes=request.dtypes,
+        directions=request.directions,
+        device=request.device,
+        # the last words, should this case be the last
+        on_case=lambda case: print(f"verifying {case.id}", file=sys.stderr),  # noqa: T201
+    )
+
+
+def _explanation(request: ExplainCase) -> object:
+    import implementations
+    from harness.inputs import UnrepresentableError
+    from harness.verify.explain import explain
+
+    try:
+        found = implementations.find(request.case.implementation)
+        return explain(found, request.case, request.row)
+    except (LookupError, UnrepresentableError) as error:
+        return str(error.args[0])
 
 
 def _unresolved(target: str) -> str | None:

@@ -10,6 +10,7 @@ from harness.sweep.grid import (
     load_sweep,
     parse_shape,
     preset_names,
+    suggest,
 )
 
 __all__ = [
@@ -24,4 +25,5 @@ __all__ = [
     "load_sweep",
     "parse_shape",
     "preset_names",
+    "suggest",
 ]

@@ -110,6 +110,11 @@ _MANY_ROWS = Group(
     shapes=((4100, 24),),
     upstreams=("shifted_normal", "ones"),
 )
+_MORE_ROWS_THAN_16_BITS = Group(
+    catches="more rows than 16 bits count",
+    shapes=((65_600, 3),),
+    upstreams=("ones",),
+)
 _EMPTY = Group(
     catches="a crash where there is nothing to do",
     shapes=((0, 5), (3, 0)),
@@ -151,6 +156,7 @@ QUICK: tuple[Group, ...] = (
     _SEVERAL_AXES,
     _WIDE_PARAMETERS,
     _MANY_ROWS,
+    _MORE_ROWS_THAN_16_BITS,
     _ONE_ROW_OF_GRADIENT,
     _EMPTY,
 )
@@ -190,12 +196,7 @@ FULL: tuple[Group, ...] = (
         catches="rows beyond a block, kernels that switch at 32 and 128 rows",
         shapes=_rows((2, 31, 32, 67, 127, 128, 129, 160, 1000), 33, 64),
     ),
-    Group(
-        catches="more rows than 16 bits count",
-        shapes=((65537, 3),),
-        dtypes=("float32", "bfloat16"),
-        upstreams=("shifted_normal", "ones"),
-    ),
+    _MORE_ROWS_THAN_16_BITS,
     Group(
         catches="rows that public bugs were found on: pytorch 51102, 108072, 188372",
         shapes=((5, 4), (2, 2), (3, 1)),

@@ -16,7 +16,8 @@ from torch import Tensor
 from harness.records import Case
 from harness.verify.errors import Outputs
 from harness.verify.mutants import WRONG, Mutant
-from harness.verify.trial import Trial, exact_of, outputs_of
+from harness.verify.mutants.mutant import Remembering
+from harness.verify.trial import Trial, exact_of, first_case, outputs_of
 from implementations.contract import Algorithm, Implementation
 
 __all__ = ["Suspect", "diagnose"]
@@ -76,6 +77,8 @@ def _unexplained(target: Outputs, mutant: Mutant, case: Case) -> float | None:
         source="mutant",
         algorithm=Algorithm.TWO_PASS,
     )
+    if isinstance(mutant.function, Remembering):  # as the target did, it remembers the first case
+        outputs_of(wrong, first_case(mutant.name, case.dtype, case.device))
     found = outputs_of(wrong, case)
     if found is None:
         return float("inf")

@@ -14,7 +14,7 @@ Every comparison is written so that NaN fails it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import isfinite
+from math import inf, isfinite
 
 import torch
 from torch import Tensor
@@ -127,12 +127,19 @@ class _Tally:
         return error
 
     def _settle_nonfinite(self, error: Tensor, computed: Tensor, exact: Tensor) -> Tensor:
-        """Count what is not finite but should be; where the exact value is not finite either
-        (NaN or infinite inputs) only that kind must agree, and the error is 0."""
-        self.nonfinite += int((~torch.isfinite(computed) & torch.isfinite(exact)).sum())
-        agrees = torch.isfinite(computed) == torch.isfinite(exact)
-        error = torch.where(torch.isfinite(error), error, torch.full_like(error, float("inf")))
-        return torch.where(agrees & ~torch.isfinite(exact), torch.zeros_like(error), error)
+        """Count what is not finite but should be.
+
+        Where the exact value is not finite either (NaN or infinite inputs) only that kind must
+        agree; where it is beyond the largest number of the dtype, infinity is its rounding.
+        """
+        beyond = exact.abs() > torch.finfo(self.computed_tensor.dtype).max
+        rounded = beyond & (computed == torch.copysign(torch.full_like(exact, inf), exact))
+        agrees = (torch.isfinite(computed) == torch.isfinite(exact)) | rounded
+        self.nonfinite += int((~agrees & torch.isfinite(exact)).sum())
+        error = torch.where(torch.isfinite(error), error, torch.full_like(error, inf))
+        return torch.where(
+            agrees & (rounded | ~torch.isfinite(exact)), torch.zeros_like(error), error
+        )
 
     def _add_ratio(self, error: Tensor, bound: Tensor, exact: Tensor) -> None:
         if isfinite(float(bound.amax())):

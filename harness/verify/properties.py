@@ -73,6 +73,12 @@ def layout_invariant(implementation: Implementation, case: Case, inputs: Inputs)
     )
 
 
+def contiguous_like_x(implementation: Implementation, case: Case, inputs: Inputs) -> bool:
+    """A contiguous x gives a contiguous y, as torch.nn.functional.layer_norm does."""
+    x = inputs.x.reshape(4, -1, inputs.x.shape[-1])
+    return _y(implementation, case, replace(inputs, x=x)).is_contiguous()
+
+
 def exact_under_negation(implementation: Implementation, case: Case, inputs: Inputs) -> bool:
     """-x gives -y, without bias."""
     inputs = replace(inputs, bias=None)
@@ -93,6 +99,7 @@ PROPERTIES: tuple[Callable[[Implementation, Case, Inputs], bool], ...] = (
     batch_invariant,
     thread_invariant,
     layout_invariant,
+    contiguous_like_x,
     exact_under_negation,
     exact_under_powers_of_two,
 )

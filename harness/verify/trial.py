@@ -17,7 +17,7 @@ from harness.verify.oracle import Reference
 from harness.verify.verdict import judge
 from implementations.contract import Implementation
 
-__all__ = ["Trial", "exact_of", "outputs_of", "try_case", "try_on"]
+__all__ = ["Trial", "exact_of", "first_case", "outputs_of", "try_case", "try_on"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +84,11 @@ def exact_of(case: Case) -> tuple[Inputs, Reference]:
     """Inputs of a case and their exact result; the last ones are kept for the next question."""
     inputs = make_inputs(case)
     return inputs, Reference(inputs, case)
+
+
+def first_case(target: str, dtype: str, device: str) -> Case:
+    """The case that every verification begins with: what is remembered is remembered of it."""
+    return Case(implementation=target, shape=(6, 32), dtype=dtype, param_dtype=dtype, device=device)
 
 
 def outputs_of(implementation: Implementation, case: Case) -> Outputs | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
 import torch
+from torch import Tensor
 
 import implementations
 from harness.records import Case, Direction, Status
@@ -18,7 +18,7 @@ from harness.verify.diagnosis import diagnose
 from harness.verify.findings import Declined, Failure, Property, Verdict
 from harness.verify.grade import Grade, grade
 from harness.verify.properties import properties_of
-from harness.verify.trial import Trial, try_case
+from harness.verify.trial import Trial, first_case, outputs_of, try_case
 from implementations.contract import Implementation
 
 __all__ = ["DTYPES", "assert_layer_norm", "verify", "verify_case"]
@@ -35,6 +35,8 @@ def verify(
     dtypes: Sequence[str] = DTYPES,
     directions: Sequence[Direction] = tuple(Direction),
     device: str = "cpu",
+    fail_fast: bool = False,
+    on_case: Callable[[Case], None] = lambda case: None,
 ) -> Verdict:
     """Verify one LayerNorm on the whole catalogue.
 
@@ -45,6 +47,8 @@ def verify(
         dtypes: of x, by name.
         directions: passes to try; without a backward one, gradients are not looked at.
         device: device kind.
+        fail_fast: stop at the first failure: it says whether, not which mistake or how good.
+        on_case: is told of each case before it is tried.
 
     Raises:
         implementations.TargetError: ``target`` is a text that names nothing.
@@ -56,13 +60,21 @@ def verify(
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
+        start = {each: _first_answer(implementation, each, device) for each in dtypes}
         for dtype in dtypes:
             for group in QUICK if quick else FULL:
-                _try_group(implementation, group, dtype, device, forward_only, tally)
-        answered = [each for each in dtypes if each in tally.answered]
-        for dtype in answered:
-            tally.inspect(implementation, dtype, device)
-        suspects = diagnose(implementation, tally.failed) if tally.failed else ()
+                if fail_fast and tally.failed:
+                    break
+                cases = cases_of(group, implementation.name, dtype, device, forward_only)
+                _try_group(implementation, group, dtype, cases, tally, on_case)
+        looks_further = not (fail_fast and tally.failed)
+        for dtype in tally.answered if looks_further else ():
+            tally.keep_promises(implementation, dtype, device)
+            if not _is_same(_first_answer(implementation, dtype, device), start[dtype]):
+                tally.promises.append(f"{dtype}: {_CHANGED}")
+            if not fail_fast:
+                tally.inspect(implementation, dtype, device)
+        suspects = diagnose(implementation, tally.failed) if not fail_fast else ()
     finally:
         torch.set_num_threads(before)
     return Verdict(
@@ -125,6 +137,22 @@ def as_implementation(target: str | Implementation | Callable[..., Any]) -> Impl
     return implementations.adopt(target, getattr(target, "__name__", repr(target)))
 
 
+_CHANGED = "what was asked first is answered differently at the end, after all the other calls"
+
+
+def _first_answer(implementation: Implementation, dtype: str, device: str) -> Tensor | None:
+    """y of the first case of all, which is asked again at the end."""
+    case = first_case(implementation.name, dtype, device)
+    outputs = outputs_of(implementation, case)
+    return None if outputs is None else outputs.y.clone()
+
+
+def _is_same(a: Tensor | None, b: Tensor | None) -> bool:
+    if a is None or b is None:
+        return a is b
+    return a.shape == b.shape and torch.allclose(a.double(), b.double(), rtol=1e-2, atol=1e-2)
+
+
 @dataclass(slots=True)
 class _Tally:
     """What was found so far."""
@@ -133,7 +161,8 @@ class _Tally:
     out_of_guarantee: int = 0
     oracle_s: float = 0.0
     guest_s: float = 0.0
-    answered: set[str] = field(default_factory=set)
+    answered: dict[str, None] = field(default_factory=dict)
+    """Dtypes in which it gave results, in the order tried."""
     failed: list[Trial] = field(default_factory=list)
     catches: dict[Case, str] = field(default_factory=dict)
     declined: list[Declined] = field(default_factory=list)
@@ -152,18 +181,16 @@ class _Tally:
             self.failed.append(trial)
             self.catches[trial.case] = group.catches
             return
-        self.answered.add(trial.case.dtype)
+        self.answered[trial.case.dtype] = None
+
+    def keep_promises(self, implementation: Implementation, dtype: str, device: str) -> None:
+        """Look for what no single case shows."""
+        case = first_case(implementation.name, dtype, device)
+        self.promises += [f"{dtype}: {each}" for each in broken_promises(implementation, case)]
 
     def inspect(self, implementation: Implementation, dtype: str, device: str) -> None:
-        """Look at what no single case shows."""
-        case = Case(
-            implementation=implementation.name,
-            shape=(4, 32),
-            dtype=dtype,
-            param_dtype=dtype,
-            device=device,
-        )
-        self.promises += [f"{dtype}: {each}" for each in broken_promises(implementation, case)]
+        """Add what is reported and never failed."""
+        case = first_case(implementation.name, dtype, device)
         self.grades.append(grade(implementation, dtype, device))
         self.properties += [
             Property(name=name, dtype=dtype, holds=holds)
@@ -187,14 +214,14 @@ def _try_group(
     implementation: Implementation,
     group: Group,
     dtype: str,
-    device: str,
-    forward_only: bool,
+    cases: Iterable[Case],
     tally: _Tally,
+    on_case: Callable[[Case], None],
 ) -> None:
     """Try the cases of a group; if none is answered, the group is declined, not failed."""
     trials = []
-    for case in cases_of(group, implementation.name, dtype, device, forward_only):
-        sys.stderr.write(f"verifying {case.id}\n")  # the last words, should this be the last
+    for case in cases:
+        on_case(case)
         trial = try_case(implementation, case)
         # a distribution that the dtype cannot hold is nobody's limit
         if trial.status is not Status.UNSUPPORTED or not _unrepresentable(trial):
