@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import entry_points
@@ -64,7 +65,7 @@ def find(target: str) -> Implementation:
         target: a name in :data:`ALL` or in the entry-point group
             ``layernorm_bench.implementations``, ``package.module:function``, or
             ``path/to/file.py:function``. A function that is not an :class:`Implementation`
-            declares nothing, and is held to the class two_pass.
+            declares nothing; see :func:`adopt` for what it is held to.
 
     Raises:
         TargetError: nothing of that name, or what it names cannot be imported or called.
@@ -125,7 +126,8 @@ def _module_from_version(path: Path, *version: int) -> object:
 def adopt(found: object, target: str) -> Implementation:
     """Return a function, a module class or an implementation as an implementation.
 
-    What declares nothing is named ``target`` and held to the class two_pass.
+    What declares nothing is named ``target`` and held to what PyTorch's own kernel keeps: the
+    loosest promise of a stable algorithm, since no mistake is made by calling that.
 
     Raises:
         TargetError: it cannot be called.
@@ -133,7 +135,7 @@ def adopt(found: object, target: str) -> Implementation:
     if isinstance(found, Implementation):
         return found
     if isinstance(found, type) and issubclass(found, torch.nn.Module):
-        return Implementation(name=target, function=function_of_module(found), source=target)
+        found = function_of_module(found)
     if not callable(found):
         raise TargetError(f"{target}: is of type {type(found).__name__}, not a function")
-    return Implementation(name=target, function=found, source=target)
+    return replace(native, name=target, function=found, source=target)

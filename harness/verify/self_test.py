@@ -13,7 +13,7 @@ import torch
 from harness.verify.mutants import RIGHT, WRONG, Mutant
 from harness.verify.peer_checks import PEER_CHECKS
 from harness.verify.verify import DTYPES, verify
-from implementations.contract import Algorithm, Implementation
+from implementations import adopt
 
 __all__ = ["Matrix", "Row", "is_found", "matrix_lines", "run_self_test"]
 
@@ -59,12 +59,7 @@ def run_self_test(on_line: Callable[[str], None] = lambda line: None) -> Matrix:
 
 def is_found(mutant: Mutant, dtype: str) -> bool:
     """Whether the quick verification calls ``mutant`` wrong."""
-    target = Implementation(
-        name=mutant.name,
-        function=mutant.fresh(),
-        source="harness.verify.mutants",
-        algorithm=Algorithm.TWO_PASS,
-    )
+    target = adopt(mutant.fresh(), mutant.name)
     return not verify(target, quick=True, dtypes=(dtype,), fail_fast=True).passed
 
 

@@ -42,7 +42,8 @@ def verify(
 
     Args:
         target: an implementation, a function or ``nn.Module`` class of the contract's signature, or
-            what :func:`implementations.find` finds. What declares nothing is held to two_pass.
+            what :func:`implementations.find` finds. What declares nothing is held to what
+            PyTorch's own kernel keeps.
         quick: take the short catalogue (seconds) instead of the full one (minutes).
         dtypes: of x, by name.
         directions: passes to try; without a backward one, gradients are not looked at.
@@ -60,6 +61,8 @@ def verify(
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
+        for dtype in dtypes:
+            on_case(first_case(implementation.name, dtype, device))
         start = {each: _first_answer(implementation, each, device) for each in dtypes}
         for dtype in dtypes:
             for group in QUICK if quick else FULL:

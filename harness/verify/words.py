@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from harness.verify.findings import Verdict
+from harness.verify.findings import Declined, Verdict
 
 __all__ = ["verdict_lines"]
 
@@ -28,10 +28,7 @@ def verdict_lines(verdict: Verdict) -> list[str]:
             f"  strictest class met: {', '.join(f'{k} ({n} dtypes)' for k, n in met.items())}"
         )
     lines += _property_lines(verdict)
-    lines += [
-        f"  declines {each.what} ({each.cases} cases): {each.reason}"
-        for each in verdict.declined[:_SHOWN]
-    ]
+    lines += _declined_lines(verdict)
     lines.append(
         f"  {verdict.cases} cases in {verdict.wall_s:.1f} s, {verdict.oracle_s:.1f} s of it in the "
         f"exact reference and {verdict.guest_s:.1f} s in {verdict.target}"
@@ -48,9 +45,22 @@ def _headline(verdict: Verdict) -> str:
     if not verdict.cases and not verdict.broken_promises:
         return f"{verdict.target}: nothing could be verified, it declines every case"
     return (
-        f"{verdict.target}: NOT a LayerNorm as {verdict.algorithm} may be. {len(verdict.failures)} "
+        f"{verdict.target}: NOT a LayerNorm. {len(verdict.failures)} "
         f"of {verdict.cases} cases failed, {len(verdict.broken_promises)} promises broken"
     )
+
+
+def _declined_lines(verdict: Verdict) -> list[str]:
+    """One line a reason."""
+    by_reason: dict[str, list[Declined]] = {}
+    for each in verdict.declined:
+        by_reason.setdefault(each.reason, []).append(each)
+    lines = []
+    for reason, declined in list(by_reason.items())[:_SHOWN]:
+        more = f" and {len(declined) - 1} more kinds" if len(declined) > 1 else ""
+        count = sum(each.cases for each in declined)
+        lines.append(f"  declines {count} cases ({declined[0].what}{more}): {reason}")
+    return lines
 
 
 def _failure_lines(verdict: Verdict) -> list[str]:
