@@ -52,8 +52,10 @@ class Verdict:
     """Cases within the bound."""
     out_of_guarantee: int
     """Cases where the class promises nothing."""
+    failed: int
+    """Cases outside the bound, or that raised."""
     failures: tuple[Failure, ...]
-    """Cases outside the bound, or that raised; smallest first."""
+    """The smallest of them, smallest first."""
     broken_promises: tuple[str, ...]
     """Of the contract, by dtype."""
     declined: tuple[Declined, ...]
@@ -70,11 +72,11 @@ class Verdict:
     @property
     def passed(self) -> bool:
         """Right wherever it answers, and it answers somewhere."""
-        return self.ok > 0 and not self.failures and not self.broken_promises
+        return self.ok > 0 and not self.failed and not self.broken_promises
 
     @property
     def cases(self) -> int:
-        return self.ok + self.out_of_guarantee + len(self.failures)
+        return self.ok + self.out_of_guarantee + self.failed
 
     @property
     def reproduce(self) -> str | None:

@@ -85,6 +85,7 @@ def verify(
         algorithm=implementation.algorithm,
         ok=tally.ok,
         out_of_guarantee=tally.out_of_guarantee,
+        failed=len(tally.failed),
         failures=tally.failures(),
         broken_promises=tuple(tally.promises),
         declined=tuple(tally.declined),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from harness.verify.diagnosis import Suspect
 from harness.verify.findings import Declined, Verdict
 
 __all__ = ["verdict_lines"]
@@ -14,7 +15,7 @@ _SHOWN = 8  # ours: failures of different kinds that a person reads before scrol
 def verdict_lines(verdict: Verdict) -> list[str]:
     """Return the lines that a person reads, the answer first."""
     lines = [_headline(verdict)]
-    lines += [f"  likely mistake: it {each.mistake}" for each in verdict.suspects]
+    lines += [_suspect_line(each) for each in verdict.suspects]
     if verdict.failures and not verdict.suspects:
         lines.append("  no known mistake explains it")
     lines += [f"  broken promise: {each}" for each in verdict.broken_promises]
@@ -45,9 +46,16 @@ def _headline(verdict: Verdict) -> str:
     if not verdict.cases and not verdict.broken_promises:
         return f"{verdict.target}: nothing could be verified, it declines every case"
     return (
-        f"{verdict.target}: NOT a LayerNorm. {len(verdict.failures)} "
+        f"{verdict.target}: NOT a LayerNorm. {verdict.failed} "
         f"of {verdict.cases} cases failed, {len(verdict.broken_promises)} promises broken"
     )
+
+
+def _suspect_line(suspect: Suspect) -> str:
+    where = f"in {', '.join(suspect.dtypes)}"
+    if len(suspect.outputs) < 4:  # it explains a part of what is wrong
+        where = f"{', '.join(suspect.outputs)} {where}"
+    return f"  likely mistake ({where}): it {suspect.mistake}"
 
 
 def _declined_lines(verdict: Verdict) -> list[str]:
@@ -68,8 +76,8 @@ def _failure_lines(verdict: Verdict) -> list[str]:
     kinds = {(each.catches, each.case.dtype): each for each in reversed(verdict.failures)}
     shown = list(reversed(kinds.values()))[:_SHOWN]
     lines = [f"  {each.status}: {each.case.id}: {each.reason}" for each in shown]
-    if len(verdict.failures) > len(shown):
-        lines.append(f"  and {len(verdict.failures) - len(shown)} more")
+    if verdict.failed > len(shown):
+        lines.append(f"  and {verdict.failed - len(shown)} more")
     return lines
 
 
