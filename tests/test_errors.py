@@ -426,3 +426,14 @@ def test_nothing_compared_is_nothing_wrong(
         assert found.elements == (0 if of_rows else shape[1])
         assert isfinite(found.scaled_max_ulp)
         assert found.scaled_mean_ulp == 0
+
+
+def test_a_record_of_errors_needs_no_implementation_to_be_read() -> None:
+    """The parent of a worker would import torch to unpickle an enumeration of theirs."""
+    case = Case(implementation="native", shape=(3, 8))
+    inputs = make_inputs(case)
+    guarantee = guarantee_of(find("native"), case)
+    y = torch.nn.functional.layer_norm(inputs.x, (8,), inputs.weight, inputs.bias)
+    found = measure_errors(Outputs(y=y), inputs, case, guarantee, Reference(inputs, case))
+    assert type(found.algorithm) is str
+    assert type(found.reduction) is str

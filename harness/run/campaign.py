@@ -13,7 +13,7 @@ from harness.records import Budget, Environment, Record, Run, Status
 from harness.refusal import Refusal
 from harness.run.fleet import Fleet
 from harness.run.worker import RunCase
-from harness.store import Journal, Results, read, read_journal, write
+from harness.store import Journal, Results, prepare, read, read_journal, write
 from harness.sweep import Planned, Sweep, SweepError, expand, in_shard
 
 __all__ = ["Campaign", "ForeignRunError", "Outcome", "OutputExistsError", "plan", "run_campaign"]
@@ -77,6 +77,7 @@ def plan(sweep: Sweep, fleet: Fleet, shard: tuple[int, int] | None = None) -> tu
     Raises:
         SweepError: a name does not exist there.
     """
+    prepare()  # while the worker still imports torch
     hello = fleet.hello
     names = {name for grid in sweep.grids for name in grid.implementations} - {"all"}
     unresolved = fleet.unresolved(sorted(names))

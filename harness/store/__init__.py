@@ -2,5 +2,15 @@
 
 from harness.store.journal import Journal, read_journal
 from harness.store.parquet import SCHEMA_VERSION, Results, StoreError, read, write
+from harness.store.schema import prepare
 
-__all__ = ["SCHEMA_VERSION", "Journal", "Results", "StoreError", "read", "read_journal", "write"]
+__all__ = [
+    "SCHEMA_VERSION",
+    "Journal",
+    "Results",
+    "StoreError",
+    "prepare",
+    "read",
+    "read_journal",
+    "write",
+]

@@ -16,7 +16,7 @@ import pyarrow as pa
 from harness.records import Record
 from harness.store.plain import is_optional, typed_fields, without_none
 
-__all__ = ["SAMPLE_FIELDS", "record_schema"]
+__all__ = ["SAMPLE_FIELDS", "prepare", "record_schema"]
 
 SAMPLE_FIELDS = ("latency", "arms")
 """Where the raw samples are: most of a file's bytes, and not needed for most questions."""
@@ -29,6 +29,12 @@ _UNITS = {"_s": "second", "_bytes": "byte", "_ulp": "ulp", "_ratio": "1", "_w": 
 def record_schema() -> pa.Schema:
     """Return the schema of a results file; each field says its unit and what it means."""
     return pa.schema([_field(Record, each.name, hint) for each, hint in typed_fields(Record)])
+
+
+def prepare() -> None:
+    """Do now what the first conversion would do: pyarrow imports pandas, for a quarter second."""
+    record_schema().empty_table().to_pylist()
+    pa.array([0.0])
 
 
 def _field(owner: Any, name: str, hint: Any) -> pa.Field:

@@ -79,8 +79,9 @@ def measure_errors(
         rho_min_ratio=statistics.rho_min,
         mean_error_ratio=statistics.mean_error,
         rstd_error_ratio=statistics.rstd_error,
-        algorithm=guarantee.algorithm,
-        reduction=guarantee.reduction,
+        # plain text: as an enumeration it would make whoever reads the record import torch
+        algorithm=guarantee.algorithm.value,
+        reduction=guarantee.reduction.value,
         accumulate_dtype=str(guarantee.accumulate_dtype).removeprefix("torch."),
         oracle=reference.name,
     )

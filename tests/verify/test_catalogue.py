@@ -1,0 +1,124 @@
+"""What targets are verified on: names that exist, nothing twice, no shape that hides an axis."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from harness.inputs import DISTRIBUTIONS, LAYOUTS, UPSTREAMS
+from harness.records import Affine, Case, Direction
+from harness.verify.catalogue import FULL, QUICK, Group, cases_of
+from harness.verify.verify import DTYPES
+
+every_tier = pytest.mark.parametrize("tier", [QUICK, FULL], ids=["quick", "full"])
+
+
+def cases(tier: tuple[Group, ...], *, forward_only: bool = False) -> list[Case]:
+    return [
+        case
+        for dtype in DTYPES
+        for group in tier
+        for case in cases_of(group, "target", dtype, "cpu", forward_only)
+    ]
+
+
+@every_tier
+def test_every_name_exists(tier: tuple[Group, ...]) -> None:
+    for group in tier:
+        assert set(group.distributions) <= set(DISTRIBUTIONS)
+        assert set(group.layouts) <= set(LAYOUTS)
+        assert set(group.upstreams) <= set(UPSTREAMS)
+        assert set(group.dtypes) <= set(DTYPES)
+        assert set(group.param_dtypes) <= {None, *DTYPES}
+        assert set(group.affines) <= set(Affine)
+
+
+@every_tier
+def test_every_group_says_what_it_catches(tier: tuple[Group, ...]) -> None:
+    said = [group.catches for group in tier]
+    assert all(each.strip() for each in said)
+    assert len(set(said)) == len(said)
+
+
+@every_tier
+def test_no_case_is_tried_twice(tier: tuple[Group, ...]) -> None:
+    assert [case.id for case, count in Counter(cases(tier)).items() if count > 1] == []
+
+
+@every_tier
+def test_no_input_is_square_but_those_of_public_bugs(tier: tuple[Group, ...]) -> None:
+    square = {
+        each.id
+        for group in tier
+        if "public bugs" not in group.catches
+        for dtype in DTYPES
+        for each in cases_of(group, "target", dtype, "cpu", False)
+        if each.rows == each.hidden > 1
+    }
+    assert sorted(square) == []
+
+
+@every_tier
+def test_forward_only_gives_forward_cases_alone(tier: tuple[Group, ...]) -> None:
+    assert {each.direction for each in cases(tier, forward_only=True)} == {Direction.FORWARD}
+
+
+@every_tier
+def test_both_directions_are_tried_otherwise(tier: tuple[Group, ...]) -> None:
+    assert {each.direction for each in cases(tier)} == {Direction.FORWARD, Direction.BACKWARD}
+
+
+@every_tier
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_dtype_has_every_layout_and_affine(tier: tuple[Group, ...], dtype: str) -> None:
+    own = [each for each in cases(tier) if each.dtype == dtype]
+    assert {each.layout for each in own} == {
+        "contiguous", "storage_offset", "padded_rows", "transposed", "every_second"
+    }  # fmt: skip
+    assert {each.affine for each in own} == set(Affine)
+    assert {each.normalized_dims for each in own} == {1, 2, 3, 4}
+
+
+def test_the_full_catalogue_has_every_distribution() -> None:
+    assert {each.distribution for each in cases(FULL)} == set(DISTRIBUTIONS)
+
+
+def test_parameters_have_the_dtype_of_x_unless_named() -> None:
+    group = Group(catches="x", shapes=((2, 3),), param_dtypes=(None, "float32"))
+    found = [each.param_dtype for each in cases_of(group, "target", "float16", "cpu", False)]
+    assert found == ["float16", "float32"]
+
+
+def test_a_group_has_no_case_in_a_dtype_not_its_own() -> None:
+    group = Group(catches="x", shapes=((2, 3),), dtypes=("float16",))
+    assert list(cases_of(group, "target", "float32", "cpu", False)) == []
+    assert len(list(cases_of(group, "target", "float16", "cpu", False))) == 1
+
+
+def test_a_case_carries_all_axes_of_its_group() -> None:
+    group = Group(
+        catches="x",
+        shapes=((2, 3, 5),),
+        normalized_dims=(2,),
+        distributions=("constant",),
+        layouts=("transposed",),
+        upstreams=("ones",),
+        affines=(Affine.BIAS,),
+        eps=(0.5,),
+    )
+    (case,) = cases_of(group, "target", "float64", "cuda", False)
+    assert case == Case(
+        implementation="target",
+        shape=(2, 3, 5),
+        normalized_dims=2,
+        dtype="float64",
+        param_dtype="float64",
+        device="cuda",
+        distribution="constant",
+        layout="transposed",
+        upstream="ones",
+        affine=Affine.BIAS,
+        eps=0.5,
+        direction=Direction.BACKWARD,
+    )

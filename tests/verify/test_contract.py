@@ -1,0 +1,258 @@
+"""Each promise that no single result shows is kept by the kernel and missed where it is broken."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from harness.records import Case
+from harness.verify import contract
+from harness.verify.contract import CHECKS, Check, broken_promises
+from harness.verify.guest import Unmet
+from harness.verify.trial import first_case
+from implementations import ALL, Implementation, UnsupportedError, adopt, native
+
+CASE = first_case("guest", "float32", "cpu")
+
+
+def right(
+    x: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    return functional.layer_norm(x, tuple(normalized_shape), weight, bias, eps)
+
+
+def guest(function: Callable[..., Any], **claims: Any) -> Implementation:
+    return Implementation(name="guest", function=function, source="", **claims)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
+@pytest.mark.parametrize("check", CHECKS, ids=lambda each: each.__name__)
+def test_the_kernel_keeps_each(check: Check, dtype: str) -> None:
+    assert check(native, first_case("native", dtype, "cpu")) is None
+
+
+@pytest.mark.parametrize("implementation", ALL, ids=lambda each: each.name)
+def test_our_own_break_none(implementation: Implementation) -> None:
+    assert list(broken_promises(implementation, CASE)) == []
+
+
+# --- memory --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("function", "owner"),
+    [
+        (lambda x, shape, weight, bias, eps: x.view_as(x), "x"),
+        (lambda x, shape, weight, bias, eps: weight.expand_as(x), "weight"),
+        (lambda x, shape, weight, bias, eps: bias.expand_as(x), "bias"),
+    ],
+    ids=["x", "weight", "bias"],
+)
+def test_a_result_in_an_arguments_memory_is_found(
+    function: Callable[..., Tensor], owner: str
+) -> None:
+    assert contract.shares_no_memory(guest(function), CASE) == f"y shares the memory of {owner}"
+
+
+def test_a_result_in_the_memory_of_the_one_before_is_found() -> None:
+    buffers: dict[torch.Size, Tensor] = {}
+
+    def reusing(x: Tensor, *others: Any) -> Tensor:
+        return buffers.setdefault(x.shape, torch.empty_like(x)).copy_(right(x, *others))
+
+    found = contract.shares_no_memory(guest(reusing), CASE)
+    assert found == "y shares the memory of the y before"
+
+
+# --- refusals ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["weight", "bias"])
+def test_a_parameter_that_is_broadcast_is_found(name: str) -> None:
+    def broadcasting(
+        x: Tensor, shape: Sequence[int], weight: Tensor, bias: Tensor, eps: float
+    ) -> Tensor:
+        if name == "weight":
+            return right(x, shape, None, bias, eps) * weight
+        return right(x, shape, weight, None, eps) + bias
+
+    found = contract.refuses_wrong_parameters(guest(broadcasting), CASE)
+    assert found == f"accepts a {name} of shape [1] for a normalized_shape of [6]"
+
+
+def test_a_parameter_for_each_row_is_found() -> None:
+    def each_row(
+        x: Tensor, shape: Sequence[int], weight: Tensor, bias: Tensor, eps: float
+    ) -> Tensor:
+        if weight.shape == x.shape:
+            return right(x, shape, None, bias, eps) * weight
+        return right(x, shape, weight, bias, eps)
+
+    found = contract.refuses_wrong_parameters(guest(each_row), CASE)
+    assert found == "accepts a weight of shape [4, 6] for a normalized_shape of [6]"
+
+
+def test_a_shape_taken_without_a_look_is_found() -> None:
+    def last_axis(x: Tensor, shape: Sequence[int], *others: Any) -> Tensor:
+        return right(x, x.shape[-1:], *others)
+
+    found = contract.refuses_a_wrong_shape(guest(last_axis), CASE)
+    assert found == "accepts a normalized_shape of [4] for an x of shape [4, 6]"
+
+
+# --- repetition ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("calls", "words"),
+    [
+        (1, "call 2 gives another answer than the first, for the same arguments"),
+        (40, "call 100 gives another answer than the first, for the same arguments"),
+        (101, "an answer changes when other calls have come between"),
+    ],
+)
+def test_an_answer_that_changes_after_some_calls_is_found(calls: int, words: str) -> None:
+    count = itertools.count()
+
+    def tiring(*arguments: Any) -> Tensor:
+        y = right(*arguments)
+        return y if next(count) < calls else -y
+
+    assert contract.answers_alike_every_time(guest(tiring), CASE) == words
+
+
+def test_nan_after_some_calls_is_found() -> None:
+    count = itertools.count()
+
+    def tiring(*arguments: Any) -> Tensor:
+        return right(*arguments) * (1 if next(count) < 40 else float("nan"))
+
+    found = contract.answers_alike_every_time(guest(tiring), CASE)
+    assert found is not None
+    assert found.startswith("call 100 gives another answer")
+
+
+def test_one_answer_for_all_arguments_is_found() -> None:
+    known: dict[torch.Size, Tensor] = {}
+
+    def cached(x: Tensor, *others: Any) -> Tensor:
+        return known.setdefault(x.shape, right(x, *others)).clone()
+
+    found = contract.answers_alike_every_time(guest(cached), CASE)
+    assert found == "gives the same answer for other arguments of the same shape"
+
+
+@pytest.mark.parametrize("place", [0, 2, 3], ids=["x", "weight", "bias"])
+def test_old_numbers_of_an_address_are_found(place: int) -> None:
+    known: dict[int, Tensor] = {}
+    held: list[Tensor] = []  # so that no address is given twice
+
+    def remembering(*arguments: Any) -> Tensor:
+        given = list(arguments)
+        held.append(given[place])
+        remembered = known.setdefault(given[place].data_ptr(), given[place].clone())
+        if remembered.shape == given[place].shape:
+            given[place] = remembered
+        return right(*given)
+
+    name = {0: "x", 2: "weight", 3: "bias"}[place]
+    found = contract.sees_new_data(guest(remembering), CASE)
+    assert found == f"takes new numbers in {name} at an old address for the old ones"
+
+
+def test_a_second_shape_that_raises_is_found() -> None:
+    first: list[int] = []
+
+    def one_shape(x: Tensor, *others: Any) -> Tensor:
+        first.append(x.shape[-1])
+        if x.shape[-1] == 48:
+            raise RuntimeError("made for one shape")
+        return right(x, *others)
+
+    found = list(broken_promises(guest(one_shape), CASE))
+    assert found == [
+        "raises in a call like others that it answers: RuntimeError: made for one shape"
+    ]
+
+
+# --- gradients -----------------------------------------------------------------------------------
+
+
+class _Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, factor: Callable[[], float]) -> Tensor:
+        ctx.factor = factor
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient * ctx.factor(), None
+
+
+@pytest.mark.parametrize(("place", "name"), [(0, "dx"), (2, "dweight"), (3, "dbias")])
+def test_a_gradient_that_grows_is_found(place: int, name: str) -> None:
+    count = itertools.count(1)
+
+    def growing(*arguments: Any) -> Tensor:
+        given = list(arguments)
+        if given[place] is not None:
+            given[place] = _Scaled.apply(given[place], lambda: float(next(count)))
+        return right(*given)
+
+    found = contract.gives_each_gradient(guest(growing), CASE)
+    assert found == f"{name} of a second backward differs from that of the first"
+
+
+def test_a_missing_gradient_is_found() -> None:
+    def without_dbias(
+        x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
+    ) -> Tensor:
+        return right(x, shape, weight, None if bias is None else bias.detach(), eps)
+
+    with pytest.raises(Unmet, match="dbias is a NoneType"):
+        contract.gives_each_gradient(guest(without_dbias), CASE)
+    assert "dbias is a NoneType, expected a torch.Tensor" in [
+        *broken_promises(guest(without_dbias), CASE)
+    ]
+
+
+def test_what_claims_no_gradient_owes_none() -> None:
+    detached = guest(lambda *arguments: right(*arguments).detach(), forward_only=True)
+    assert contract.gives_each_gradient(detached, CASE) is None
+    assert list(broken_promises(detached, CASE)) == []
+
+
+def test_gradients_are_asked_for_where_recording_is_off() -> None:
+    with torch.no_grad():
+        assert contract.gives_each_gradient(native, CASE) is None
+
+
+# --- in words ------------------------------------------------------------------------------------
+
+
+def test_what_is_declined_is_no_broken_promise() -> None:
+    def declining(*arguments: Any) -> Tensor:
+        raise UnsupportedError("not here")
+
+    assert list(broken_promises(guest(declining), CASE)) == []
+
+
+def test_what_broke_the_contract_is_said() -> None:
+    pair = adopt(lambda *arguments: (right(*arguments), None), "pair")
+    assert "y is a tuple, expected a torch.Tensor" in list(broken_promises(pair, CASE))
+
+
+def test_the_case_that_is_given_stays_as_it_was() -> None:
+    case = Case(implementation="native", shape=(1, 1), dtype="float64", param_dtype="float64")
+    assert list(broken_promises(native, case)) == []
+    assert case.shape == (1, 1)

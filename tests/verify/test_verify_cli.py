@@ -1,0 +1,294 @@
+"""The commands ``verify`` and ``explain``: exit codes, one clear line, JSON alone on stdout."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from harness.cli import main
+from harness.run import fleet as fleet_module
+from harness.run.fleet import Fleet
+from harness.verify import self_test
+from harness.verify.self_test import Matrix, Row
+
+PROGRAM = "import sys; from harness.cli import main; sys.exit(main())"
+
+GUESTS = """
+import os
+import signal
+import time
+
+import torch
+from torch.nn import functional
+
+
+def right(x, normalized_shape, weight=None, bias=None, eps=1e-5):
+    return functional.layer_norm(x, tuple(normalized_shape), weight, bias, eps)
+
+
+def wrong(*arguments):
+    return right(*arguments) + 1
+
+
+def raising(*arguments):
+    raise RuntimeError("never")
+
+
+def crashing(*arguments):
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def exiting(*arguments):
+    os._exit(7)
+
+
+def hanging(*arguments):
+    time.sleep(1000)
+
+
+def printing(*arguments):
+    print("I am no JSON")
+    os.write(1, b"nor am I\\n")
+    return right(*arguments)
+
+
+def pair(*arguments):
+    return right(*arguments), None
+
+
+def array(*arguments):
+    return right(*arguments).detach().numpy()
+"""
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Fleet]:
+    """One worker process for all tests; what ends it is given a new one."""
+    with Fleet() as fleet:
+        yield fleet
+
+
+@pytest.fixture(autouse=True)
+def _one_fleet(shared: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def lent() -> Iterator[Fleet]:
+        yield shared
+
+    monkeypatch.setattr(fleet_module, "Fleet", lent)
+
+
+@pytest.fixture
+def guests(tmp_path: Path) -> Path:
+    path = tmp_path / "guests.py"
+    path.write_text(GUESTS)
+    return path
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+def verified(*arguments: str) -> Result:
+    return call("verify", "--quick", "--dtype", "float32", *arguments)
+
+
+def refused(*arguments: str) -> str:
+    """Run what is wrong use; return the line that says why."""
+    found = call(*arguments)
+    assert found.exit_code == 2, found.output
+    assert found.stdout == ""
+    assert "Traceback" not in found.stderr
+    said = found.stderr.splitlines()
+    (line,) = (each for each in said if each.startswith(("layernorm-bench: ", "Error: ")))
+    return line.partition(": ")[2]
+
+
+# --- verify --------------------------------------------------------------------------------------
+
+
+def test_a_right_one_ends_in_0() -> None:
+    found = verified("two_pass")
+    assert found.exit_code == 0, found.output
+    assert found.stdout.startswith("two_pass: a LayerNorm.")
+    assert found.stderr == "verifying two_pass\n"
+
+
+def test_a_wrong_one_ends_in_1(guests: Path) -> None:
+    found = verified(f"{guests}:wrong")
+    assert found.exit_code == 1
+    assert "wrong: NOT a LayerNorm." in found.stdout.splitlines()[0]
+
+
+def test_one_wrong_among_right_ones_ends_in_1(guests: Path) -> None:
+    found = verified(f"{guests}:right", f"{guests}:wrong")
+    assert found.exit_code == 1
+    assert "right: a LayerNorm." in found.stdout
+    assert "wrong: NOT a LayerNorm." in found.stdout
+
+
+def test_what_raises_everywhere_ends_in_3(guests: Path) -> None:
+    found = verified(f"{guests}:raising")
+    assert found.exit_code == 3
+    assert "declines every case" in found.stdout
+    assert "RuntimeError: never" in found.stdout
+    assert "Traceback" not in found.output
+
+
+@pytest.mark.parametrize(("name", "what"), [("pair", "a tuple"), ("array", "ndarray")])
+def test_what_returns_no_tensor_ends_in_1(guests: Path, name: str, what: str) -> None:
+    found = verified("--direction", "forward", f"{guests}:{name}")
+    assert found.exit_code == 1
+    assert what in found.stdout
+    assert "expected a torch.Tensor" in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("crashing", "took its process down, which was ended by SIGSEGV"),
+        ("exiting", "took its process down, which ended with exit code 7"),
+        ("hanging", "was not done after 2 s"),
+    ],
+)
+def test_what_ends_or_holds_its_process_ends_in_1_and_words(
+    guests: Path, name: str, words: str
+) -> None:
+    found = verified("--timeout", "2s", f"{guests}:{name}")
+    assert found.exit_code == 1
+    assert f"{name}: NOT verified: it {words}" in found.stdout
+    assert "its last line was: verifying " in found.stdout
+    assert "Traceback" not in found.output
+
+
+def test_the_next_target_is_verified_after_a_crash(guests: Path) -> None:
+    found = verified("--json", f"{guests}:crashing", f"{guests}:right")
+    assert found.exit_code == 1
+    crashed, right = json.loads(found.stdout)
+    assert crashed["passed"] is False
+    assert "SIGSEGV" in crashed["ended"]
+    assert right["passed"] is True
+
+
+def test_standard_output_is_json_alone_whatever_a_target_prints(guests: Path) -> None:
+    target = f"{guests}:printing"
+    options = ("--quick", "--json", "--dtype", "float32", "--direction", "forward")
+    found = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "verify", *options, target],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 0, found.stderr
+    (verdict,) = json.loads(found.stdout)
+    assert verdict["target"] == target
+    assert verdict["passed"] is True
+    assert verdict["reproduce"] is None
+    assert "no JSON" not in found.stderr
+
+
+def test_json_holds_the_failures_of_a_wrong_one(guests: Path) -> None:
+    found = verified("--json", f"{guests}:wrong")
+    assert found.exit_code == 1
+    (verdict,) = json.loads(found.stdout)
+    assert verdict["passed"] is False
+    assert verdict["failed"] > 0
+    assert verdict["failures"][0]["status"] == "wrong"
+    assert "verify_case" in verdict["reproduce"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ("", "give targets, or --self-test alone"),
+        ("native --self-test", "give targets, or --self-test alone"),
+        ("nativ", "no implementation named 'nativ'; did you mean 'native'?"),
+        ("json:decoder", "json:decoder: is of type module, not a function"),
+        ("gone.py:f", "gone.py:f: cannot import: FileNotFoundError: no file gone.py"),
+        ("native --dtype float23", "no dtype named 'float23'; did you mean 'float32'?"),
+        ("native --dtype float32,", "'float32,' has an empty name"),
+        ("native --direction forwards", "no direction named 'forwards'; did you mean 'forward'?"),
+        ("native --device tpu", "no device named 'tpu'; did you mean 'cpu'?"),
+        ("native --timeout soon", "'soon'"),
+        ("native --timeout 0s", "0s"),
+        ("native --quik", "No such option"),
+    ],
+)
+def test_a_verification_that_cannot_be_is_refused_in_one_line(arguments: str, line: str) -> None:
+    assert line in refused("verify", *arguments.split())
+
+
+@pytest.mark.parametrize(("found_by_us", "code"), [(True, 0), (False, 1)])
+def test_the_self_test_ends_in_what_it_found(
+    monkeypatch: pytest.MonkeyPatch, found_by_us: bool, code: int
+) -> None:
+    row = Row(
+        mutant="no_root",
+        mistake="leaves the root out",
+        dtype="float32",
+        found_by_us=found_by_us,
+        found_by_peers={},
+    )
+    monkeypatch.setattr(
+        self_test, "run_self_test", lambda on_line: Matrix(rows=(row,), rejected=())
+    )
+    found = call("verify", "--self-test")
+    assert found.exit_code == code
+    accepted = "none" if found_by_us else "no_root in float32"
+    assert f"wrong and accepted by us: {accepted}" in found.stdout
+
+
+# --- explain -------------------------------------------------------------------------------------
+
+
+def test_a_row_is_explained() -> None:
+    found = call("explain", "two_pass", "--shape", "4x8", "--row", "2")
+    assert found.exit_code == 0, found.output
+    assert found.stdout.startswith("two_pass/forward/4x8/float32/normal: ok\nrow 2 of 4;")
+    assert "variance, shape 4x1" in found.stdout
+
+
+def test_an_explanation_is_json_too() -> None:
+    found = call("explain", "native", "--shape", "4x8", "--affine", "none", "--json")
+    assert found.exit_code == 0, found.output
+    said = json.loads(found.stdout)
+    assert said["status"] == "ok"
+    assert [each["name"] for each in said["steps"]] == [
+        "mean", "variance", "rstd", "normalised", "y"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ("native", "Missing option '--shape'"),
+        ("nativ --shape 4x8", "no implementation named 'nativ'; did you mean 'native'?"),
+        ("native --shape 4xx", "'4xx' is not a shape"),
+        ("native --shape 4x8 --row 4", "row 4: x has rows 0 to 3"),
+        ("native --shape 4x8 --row=-1", "write worst, or the number of a row from 0"),
+        ("native --shape 4x8 --row best", "write worst, or the number of a row from 0"),
+        ("native --shape 4x8 --normalized-dims 3", "--normalized-dims 3: x has 2 axes"),
+        ("native --shape 0x8", "there is no element to explain"),
+        ("native --shape 4x8 --distribution nromal", "did you mean 'normal'?"),
+        ("native --shape 4x8 --layout contigous", "did you mean 'contiguous'?"),
+        ("native --shape 4x8 --device tpu", "no device named 'tpu'; did you mean 'cpu'?"),
+        ("native --shape 4x8 --dtype int8", "'int8'"),
+        ("native --shape 4x8 --eps=-1", "-1"),
+        ("native --shape 4x8 --dtype float16 --distribution offset_1e6", "beyond the largest"),
+    ],
+)
+def test_an_explanation_that_cannot_be_is_refused_in_one_line(arguments: str, line: str) -> None:
+    assert line in refused("explain", *arguments.split())
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("raising", "RuntimeError: never"), ("crashing", "ended by SIGSEGV")]
+)
+def test_what_cannot_be_explained_is_said_in_one_line(guests: Path, name: str, words: str) -> None:
+    assert words in refused("explain", f"{guests}:{name}", "--shape", "4x8")
