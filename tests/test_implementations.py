@@ -27,7 +27,14 @@ from harness.verify.bounds import guarantee_of
 from harness.verify.errors import Outputs, measure_errors
 from harness.verify.oracle import Reference
 from harness.verify.verdict import judge
-from implementations import ALL, Implementation, TargetError, UnsupportedError, find
+from implementations import (
+    ALL,
+    Implementation,
+    TargetError,
+    UnsupportedError,
+    find,
+    native,
+)
 from implementations.contract import scale_and_shift, wide_dtype
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
@@ -361,13 +368,14 @@ def test_module_and_function_find_an_implementation() -> None:
     assert find("implementations.two_pass:two_pass") is find("two_pass")
 
 
-def test_a_plain_function_is_found_by_module_and_held_to_two_pass(
+def test_a_plain_function_is_found_by_module_and_held_to_what_native_keeps(
     guest: Callable[..., Path],
 ) -> None:
     guest()
     found = find("guest_norms:my_norm")
     assert found.name == "guest_norms:my_norm"
-    assert found.algorithm == "two_pass"
+    assert found.algorithm == native.algorithm
+    assert found.backward_reduction == native.backward_reduction
     assert found.summary == "Of a guest."
     assert torch.equal(found(torch.ones(2, 3), (3,)), torch.zeros(2, 3))
 

@@ -162,8 +162,13 @@ def _verdict(request: VerifyTarget) -> object:
         directions=request.directions,
         device=request.device,
         # the last words, should this case be the last
-        on_case=lambda case: print(f"verifying {case.id}", file=sys.stderr),  # noqa: T201
+        on_case=lambda case: _say(f"verifying {case.id}"),
     )
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
 
 
 def _explanation(request: ExplainCase) -> object:

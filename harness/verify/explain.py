@@ -123,7 +123,8 @@ def _implied(block: ExactRows, at: int, y: Tensor, weight: Tensor, bias: Tensor)
     """Mean and rstd for which (x - mean) rstd weight + bias comes nearest to y, or None."""
     normalised = block.normalised[0][at]
     design = torch.stack([weight * normalised, -weight], dim=-1)
-    if not bool(torch.isfinite(y).all()) or not bool(normalised.any()):
+    # a row that is constant, or not finite, implies nothing
+    if not bool(torch.isfinite(design).all() & torch.isfinite(y).all() & normalised.any()):
         return None
     slope, shift = torch.linalg.lstsq(design, (y - bias)[:, None]).solution[:, 0]
     rstd = slope * block.rstd[at]

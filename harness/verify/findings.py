@@ -46,6 +46,8 @@ class Verdict:
     """Whether a target is a LayerNorm, how good, and if it is not one, which mistake it makes."""
 
     target: str
+    handle: str
+    """How Python code names the target: its text in quotes, or the name it was given by."""
     algorithm: str
     """Class that it was held to."""
     ok: int
@@ -92,7 +94,7 @@ class Verdict:
         arguments = ", ".join(f"{name}={_source(getattr(case, name))}" for name in names)
         return (
             "from harness.verify import verify_case; "
-            f"print(verify_case({self.target!r}, {arguments}))"
+            f"print(verify_case({self.handle}, {arguments}))"
         )
 
 

@@ -51,10 +51,15 @@ class Grade:
     @property
     def words(self) -> str:
         """The grade as a sentence."""
+        if self.meets is None:
+            return f"in {self.dtype} it meets the bound of no class of algorithm"
         kinds = {
             0: "does not depend on the condition of its input",
             1: "grows with the condition of its input, as that of a mean kept in one word does",
-            2: "grows with its square: one-pass cancellation, E[x^2] - E[x]^2",
+            2: (
+                "grows with the square of the condition of its input: one-pass cancellation, "
+                "E[x^2] - E[x]^2"
+            ),
         }
         said = (
             "is hidden by the rounding of the result" if self.order is None else kinds[self.order]
@@ -79,20 +84,22 @@ def grade(implementation: Implementation, dtype: str, device: str) -> Grade:
     )
     trials = _trials(implementation, case, SWEEP)
     structured = _trials(implementation, case, STRUCTURED)
+    measured = [each for each in trials if each.errors is not None]
     return Grade(
         dtype=dtype,
         meets=_strictest(implementation, [*trials, *structured]),
-        order=_order(trials, dtype),
-        condition_limit=_condition_limit(trials),
-        lost_bits=_lost_bits(trials),
+        order=_order(measured, dtype),
+        condition_limit=_condition_limit(measured),
+        lost_bits=_lost_bits(measured),
     )
 
 
 def _trials(
     implementation: Implementation, case: Case, distributions: tuple[str, ...]
 ) -> list[Trial]:
+    """Try each distribution that the dtype can hold."""
     found = [try_case(implementation, replace(case, distribution=name)) for name in distributions]
-    return [each for each in found if each.errors is not None]
+    return [each for each in found if each.status is not Status.UNSUPPORTED]
 
 
 def _strictest(implementation: Implementation, trials: list[Trial]) -> str | None:
@@ -107,6 +114,8 @@ def _strictest(implementation: Implementation, trials: list[Trial]) -> str | Non
         for reduction in (Reduction.TREE, Reduction.SEQUENTIAL)
         for algorithm in STRICTEST_FIRST
     ]
+    if not trials:
+        return None
     for trial in trials:
         outputs = outputs_of(implementation, trial.case)
         if outputs is None:
@@ -137,6 +146,8 @@ def _order(trials: list[Trial], dtype: str) -> int | None:
         and 4 < error < 2.0 ** (_SIGNIFICAND[dtype] - 3)
         and 5 < each.errors.condition_max_ratio < float("inf")
     ]
+    if not trials:
+        return None
     if len(points) < 2:
         worst = max(
             (each.errors.outputs[0].scaled_max_ulp for each in trials if each.errors), default=0.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
 
@@ -55,7 +55,8 @@ def verify(
         implementations.TargetError: ``target`` is a text that names nothing.
     """
     implementation = as_implementation(target)
-    forward_only = implementation.forward_only or set(directions) == {Direction.FORWARD}
+    forward_only = implementation.forward_only or not {*directions} - {Direction.FORWARD}
+    implementation = replace(implementation, forward_only=forward_only)
     began = perf_counter()
     tally = _Tally()
     before = torch.get_num_threads()
@@ -68,7 +69,9 @@ def verify(
             for group in QUICK if quick else FULL:
                 if fail_fast and tally.failed:
                     break
-                cases = cases_of(group, implementation.name, dtype, device, forward_only)
+                asked = cases_of(group, implementation.name, dtype, device, forward_only)
+                cases = [each for each in asked if each not in tally.tried]
+                tally.tried.update(cases)
                 _try_group(implementation, group, dtype, cases, tally, on_case)
         looks_further = not (fail_fast and tally.failed)
         for dtype in tally.answered if looks_further else ():
@@ -82,6 +85,7 @@ def verify(
         torch.set_num_threads(before)
     return Verdict(
         target=implementation.name,
+        handle=repr(target) if isinstance(target, str) else implementation.name,
         algorithm=implementation.algorithm,
         ok=tally.ok,
         out_of_guarantee=tally.out_of_guarantee,
@@ -165,6 +169,7 @@ class _Tally:
     out_of_guarantee: int = 0
     oracle_s: float = 0.0
     guest_s: float = 0.0
+    tried: set[Case] = field(default_factory=set)
     answered: dict[str, None] = field(default_factory=dict)
     """Dtypes in which it gave results, in the order tried."""
     failed: list[Trial] = field(default_factory=list)

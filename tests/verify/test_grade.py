@@ -128,7 +128,8 @@ def test_what_raises_everywhere_meets_no_class() -> None:
         (
             2,
             103.1,
-            "in float32 its error grows with its square: one-pass cancellation, E[x^2] - E[x]^2; "
+            "in float32 its error grows with the square of the condition of its input: one-pass "
+            "cancellation, E[x^2] - E[x]^2; "
             "two digits are left up to condition 103",
         ),
         (
@@ -141,7 +142,7 @@ def test_what_raises_everywhere_meets_no_class() -> None:
 )
 def test_a_grade_in_words(order: int | None, limit: float | None, words: str) -> None:
     assert (
-        Grade(dtype="float32", meets=None, order=order, condition_limit=limit, lost_bits=0.0).words
+        Grade(dtype="float32", meets="any", order=order, condition_limit=limit, lost_bits=0.0).words
         == words
     )
 
@@ -149,3 +150,8 @@ def test_a_grade_in_words(order: int | None, limit: float | None, words: str) ->
 def test_the_words_of_a_square_say_of_what() -> None:
     # "its square" alone would be the square of the error
     assert "condition" in grade(one_pass, "float32", "cpu").words.partition(":")[0]
+
+
+def test_what_meets_no_class_is_not_praised_for_its_order() -> None:
+    grade = Grade(dtype="float32", meets=None, order=0, condition_limit=None, lost_bits=0.0)
+    assert grade.words == "in float32 it meets the bound of no class of algorithm"
