@@ -325,6 +325,8 @@ def test_a_layout_keeps_shape_and_values(layout: str, shape: tuple[int, ...]) ->
     placed = LAYOUTS[layout](x)
     assert placed.shape == x.shape
     assert placed.dtype == x.dtype
+    if layout == "expanded":  # one row's memory holds one row's values
+        x = x[:1].expand(x.shape)
     assert torch.equal(placed, x)
 
 
@@ -348,6 +350,15 @@ def test_padded_rows_have_three_nan_after_each_row() -> None:
 def test_transposed_has_its_largest_stride_last() -> None:
     assert LAYOUTS["transposed"](torch.zeros(4, 5)).stride() == (1, 4)
     assert max(LAYOUTS["transposed"](torch.zeros(2, 3, 5)).stride()) == 6
+
+
+def test_channels_last_has_its_second_axis_innermost() -> None:
+    assert LAYOUTS["channels_last"](torch.zeros(2, 3, 5, 7)).stride() == (105, 1, 21, 3)
+    assert LAYOUTS["channels_last"](torch.zeros(4, 5)).stride() == (5, 1)
+
+
+def test_expanded_rows_are_one_row() -> None:
+    assert LAYOUTS["expanded"](torch.zeros(4, 5)).stride() == (0, 1)
 
 
 def test_every_second_has_nan_between_its_elements() -> None:

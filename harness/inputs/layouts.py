@@ -1,4 +1,4 @@
-"""Named layouts of x: the same values elsewhere in memory, each saying what it breaks."""
+"""Named layouts of x: where its values lie in memory, each saying what it breaks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,28 @@ def every_second(x: Tensor) -> Tensor:
     return buffer[..., ::2].copy_(x)
 
 
+def channels_last(x: Tensor) -> Tensor:
+    """Second axis innermost in memory, as images are kept: reading x as if row after row shows."""
+    return x.movedim(1, -1).contiguous().movedim(-1, 1) if x.dim() > 2 else x.contiguous()
+
+
+def expanded(x: Tensor) -> Tensor:
+    """The first row for every row, with a stride of 0: what is written beside one is in all.
+
+    The only layout that changes values, since there is memory for one row only.
+    """
+    return x[:1].contiguous().expand(x.shape)
+
+
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     each.__name__: each
-    for each in (contiguous, storage_offset, padded_rows, transposed, every_second)
+    for each in (
+        contiguous,
+        storage_offset,
+        padded_rows,
+        transposed,
+        every_second,
+        channels_last,
+        expanded,
+    )
 }

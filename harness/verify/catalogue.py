@@ -94,7 +94,13 @@ _EPS = Group(
 _LAYOUTS = Group(
     catches="strides, offsets and padding ignored",
     shapes=((7, 33), (3, 64)),
-    layouts=("storage_offset", "padded_rows", "transposed", "every_second"),
+    layouts=("storage_offset", "padded_rows", "transposed", "every_second", "expanded"),
+)
+_IMAGES = Group(
+    catches="strides of axes in the middle",
+    shapes=((2, 3, 5, 7),),
+    normalized_dims=(1, 2, 3),
+    layouts=("channels_last", "transposed", "padded_rows", "every_second"),
 )
 _SEVERAL_AXES = Group(
     catches="only the last axis normalised, or all but the first",
@@ -155,6 +161,7 @@ QUICK: tuple[Group, ...] = (
     _AFFINES,
     _EPS,
     _LAYOUTS,
+    _IMAGES,
     _SEVERAL_AXES,
     _WIDE_PARAMETERS,
     _MANY_ROWS,
@@ -208,12 +215,7 @@ FULL: tuple[Group, ...] = (
     _AFFINES,
     _EPS,
     _LAYOUTS,
-    Group(
-        catches="strides of axes in the middle",
-        shapes=((2, 3, 5, 7),),
-        normalized_dims=(1, 2),
-        layouts=("transposed", "padded_rows", "every_second"),
-    ),
+    _IMAGES,
     _SEVERAL_AXES,
     _WIDE_PARAMETERS,
     _MANY_ROWS,
