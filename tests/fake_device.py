@@ -56,9 +56,6 @@ class FakeDevice:
     def free_bytes(self) -> int | None:
         return None
 
-    def place(self, tensor: Tensor) -> Tensor:
-        return tensor
-
     def synchronize(self) -> None:
         return
 

@@ -87,11 +87,6 @@ def test_what_a_timed_call_raises_is_not_hidden() -> None:
         CpuDevice().time(lambda: 1 / 0, 1)
 
 
-def test_the_cpu_leaves_a_tensor_where_it_is() -> None:
-    tensor = torch.ones(3)
-    assert CpuDevice().place(tensor) is tensor
-
-
 def test_the_cpu_is_always_there() -> None:
     assert CpuDevice().unavailable() is None
 

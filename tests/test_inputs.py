@@ -88,7 +88,10 @@ def test_inputs_have_the_shapes_and_dtypes_of_the_case(case: Case) -> None:
         {"implementation": "two_pass"},
         {"mode": Mode.COMPILED},
         {"direction": Direction.FORWARD},
-        {"device": "cuda"},
+        pytest.param(
+            {"device": "cuda"},
+            marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+        ),
         {"layout": "transposed"},
         {"layout": "padded_rows"},
         {"affine": Affine.NONE},
@@ -99,7 +102,7 @@ def test_inputs_have_the_shapes_and_dtypes_of_the_case(case: Case) -> None:
     ids=str,
 )
 def test_what_says_how_to_run_does_not_change_x(change: dict[str, object]) -> None:
-    assert torch.equal(make_inputs(replace(CASE, **change)).x, make_inputs(CASE).x)
+    assert torch.equal(make_inputs(replace(CASE, **change)).x.cpu(), make_inputs(CASE).x)
 
 
 def test_dy_and_parameters_do_not_depend_on_the_distribution_of_x() -> None:
@@ -355,6 +358,15 @@ def test_transposed_has_its_largest_stride_last() -> None:
 def test_channels_last_has_its_second_axis_innermost() -> None:
     assert LAYOUTS["channels_last"](torch.zeros(2, 3, 5, 7)).stride() == (105, 1, 21, 3)
     assert LAYOUTS["channels_last"](torch.zeros(4, 5)).stride() == (5, 1)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_inputs_are_laid_out_on_the_device_of_the_case(layout: str) -> None:
+    """On the device without memory: a copy to a device would close the gaps between elements."""
+    case = replace(CASE, device="meta", layout=layout)
+    found = make_inputs(case)
+    assert {each.device.type for each in found.tensors} == {"meta"}
+    assert found.x.stride() == make_inputs(replace(CASE, layout=layout)).x.stride()
 
 
 def test_expanded_rows_are_one_row() -> None:

@@ -61,7 +61,7 @@ def describe(function: Callable[..., Tensor]) -> str:
 
 
 def make_inputs(case: Case) -> Inputs:
-    """Draw the inputs of ``case`` on the CPU.
+    """Draw the inputs of ``case`` on the CPU, and lay them out on its device.
 
     Raises:
         UnrepresentableError: a finite value of the distribution is infinite in the case's dtype.
@@ -77,11 +77,13 @@ def make_inputs(case: Case) -> Inputs:
             f"{case.distribution} reaches {largest:.3g}, "
             f"beyond the largest {case.dtype}, {limits.max:.5g}"
         )
-    x = LAYOUTS[case.layout](drawn.to(dtype).reshape(case.shape))
+    # laid out there: a copy to a device keeps no gaps between elements
+    x = LAYOUTS[case.layout](drawn.to(dtype).reshape(case.shape).to(case.device))
     dy = None
     if case.direction is not Direction.FORWARD:
         upstream = UPSTREAMS[case.upstream]
-        dy = upstream(case.rows, case.hidden, _generator(case, "dy")).to(dtype).reshape(case.shape)
+        drawn = upstream(case.rows, case.hidden, _generator(case, "dy"))
+        dy = drawn.to(dtype).reshape(case.shape).to(case.device)
     return Inputs(
         x=x,
         weight=_parameter(case, "weight", param_dtype, Affine.WEIGHT),
@@ -94,7 +96,7 @@ def _parameter(case: Case, name: str, dtype: torch.dtype, alone: Affine) -> Tens
     if case.affine not in {Affine.BOTH, alone}:
         return None
     drawn = standard_normal(1, prod(case.normalized_shape), _generator(case, name))
-    return drawn.to(dtype).reshape(case.normalized_shape)
+    return drawn.to(dtype).reshape(case.normalized_shape).to(case.device)
 
 
 def _generator(case: Case, *stream: str) -> Generator:

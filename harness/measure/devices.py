@@ -1,4 +1,4 @@
-"""The devices that can be measured: where tensors go, and how a run of calls is timed."""
+"""The devices that can be measured: whether they are there, and how a run of calls is timed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from time import perf_counter_ns, thread_time_ns
 from typing import NamedTuple, Protocol
 
 import torch
-from torch import Tensor
 
 from harness.records import Clock
 
@@ -34,9 +33,6 @@ class Device(Protocol):
 
     def free_bytes(self) -> int | None:
         """Memory that can still be taken, or None where that is not known."""
-
-    def place(self, tensor: Tensor) -> Tensor:
-        """Copy ``tensor`` to the device, unless it is there."""
 
     def synchronize(self) -> None:
         """Wait until everything issued so far is done."""
@@ -65,9 +61,6 @@ class CpuDevice:
         except (OSError, StopIteration):
             return None
         return int(available.split()[1]) * 1024
-
-    def place(self, tensor: Tensor) -> Tensor:
-        return tensor
 
     def synchronize(self) -> None:
         return
@@ -100,9 +93,6 @@ class CudaDevice:
     def free_bytes(self) -> int | None:
         free, _ = torch.cuda.mem_get_info()
         return int(free)
-
-    def place(self, tensor: Tensor) -> Tensor:
-        return tensor.to("cuda")
 
     def synchronize(self) -> None:
         torch.cuda.synchronize()

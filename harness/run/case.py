@@ -100,7 +100,7 @@ class CaseRunner:
         oracle_s = sampling_s = 0.0
         try:
             device = self._ready_device(case)
-            inputs, reference = self._inputs(case, device)
+            inputs, reference = self._inputs(case)
             oracle_before = reference.spent_s
             with torch.set_grad_enabled(case.direction is not Direction.FORWARD):
                 implementation = implementations.find(case.implementation)
@@ -159,21 +159,15 @@ class CaseRunner:
         torch.set_num_threads(case.threads)
         return device
 
-    def _inputs(self, case: Case, device: Device) -> tuple[Inputs, Reference]:
+    def _inputs(self, case: Case) -> tuple[Inputs, Reference]:
         """Draw the inputs, or take those of the case before if they are the same."""
         backward = case.direction is not Direction.FORWARD
         direction = Direction.BACKWARD if backward else Direction.FORWARD
         asked = replace(case, implementation="", mode=Mode.EAGER, direction=direction, threads=1)
         if self._shared is None or self._shared.case != asked:
             self._shared = None  # free the old ones first
-            drawn = make_inputs(case)
-            placed = Inputs(
-                x=device.place(drawn.x),
-                weight=None if drawn.weight is None else device.place(drawn.weight),
-                bias=None if drawn.bias is None else device.place(drawn.bias),
-                dy=None if drawn.dy is None else device.place(drawn.dy),
-            )
-            self._shared = _Shared(asked, placed, Reference(drawn, case))
+            inputs = make_inputs(case)
+            self._shared = _Shared(asked, inputs, Reference(inputs, case))
         return self._shared.inputs, self._shared.reference
 
     def _latency(
