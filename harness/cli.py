@@ -113,7 +113,7 @@ def run(
         )
         with RunProgress(len(campaign.planned)) as progress:
             try:
-                outcome = run_campaign(campaign, fleet, progress.show)
+                outcome = run_campaign(campaign, fleet, progress.show, progress.expect)
             except KeyboardInterrupt:
                 again = shlex.join([*_without_resume(sys.argv[1:]), "--resume", "--out", str(out)])
                 _fail(

@@ -56,6 +56,12 @@ class RunProgress:
         if self._bar is not None:
             self._bar.stop()
 
+    def expect(self, total: int) -> None:
+        """Count to ``total``: of a run that is continued only the rest is measured."""
+        self._total = total
+        if self._bar is not None:
+            self._bar.update(self._task, total=total)
+
     def show(self, record: Record) -> None:
         """Say that a case is done, and for how long there is more to do."""
         self._done += 1

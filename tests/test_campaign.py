@@ -189,6 +189,15 @@ def test_a_continued_run_never_measures_a_finished_case_twice(make: Make, guest:
     assert read(outcome.path) == outcome.results
 
 
+def test_a_continued_run_says_how_many_cases_are_left(make: Make) -> None:
+    fleet, told = LocalFleet(), list[int]()
+    with pytest.raises(StopError):
+        run(make(fleet), fleet, stop_after(2))
+    campaign = make(fleet, resume=True)
+    run_campaign(campaign, cast("Fleet", fleet), lambda record: None, told.append)
+    assert told == [len(ROWS) - 2]
+
+
 def test_a_torn_last_line_costs_its_own_case_and_no_other(make: Make, guest: Path) -> None:
     fleet = LocalFleet()
     with pytest.raises(StopError):

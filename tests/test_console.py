@@ -196,6 +196,14 @@ def test_in_a_pipe_every_case_has_its_line_with_the_time_left(
     ]
 
 
+def test_progress_of_a_continued_run_counts_what_is_left() -> None:
+    stream = StringIO()
+    with RunProgress(9, stream) as progress:
+        progress.expect(2)
+        progress.show(OK)
+    assert stream.getvalue().startswith("[1/2] ")
+
+
 def test_the_line_of_a_measured_case_holds_its_worst_error_and_its_time() -> None:
     assert MEASURED.errors is not None
     assert MEASURED.latency is not None

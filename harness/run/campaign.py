@@ -99,10 +99,16 @@ def plan(sweep: Sweep, fleet: Fleet, shard: tuple[int, int] | None = None) -> tu
     return tuple(each for each in planned if in_shard(each.case, *shard))
 
 
-def run_campaign(campaign: Campaign, fleet: Fleet, on_record: Callable[[Record], None]) -> Outcome:
+def run_campaign(
+    campaign: Campaign,
+    fleet: Fleet,
+    on_record: Callable[[Record], None],
+    on_start: Callable[[int], None] = lambda missing: None,
+) -> Outcome:
     """Measure every case that is not in the journal yet, and compact it to parquet.
 
-    Each record is on disk before ``on_record`` hears of it. When cases are left, or this is
+    ``on_start`` is told how many are to be measured. Each record is on disk before ``on_record``
+    hears of it. When cases are left, or this is
     interrupted, the journal stays and the run can be resumed.
 
     Raises:
@@ -138,6 +144,7 @@ def run_campaign(campaign: Campaign, fleet: Fleet, on_record: Callable[[Record],
                 journal.add(entry)
         journal.add(run)
         journal.add(environment)
+        on_start(len(missing))
         for record in _measure(campaign, fleet, missing):
             journal.add(record)
             fresh.append(record)
