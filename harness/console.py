@@ -12,7 +12,7 @@ from typing import TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from harness.records import Record, Status
 
@@ -90,7 +90,14 @@ def print_records(records: Sequence[Record], stream: TextIO | None = None) -> No
         console.print(status_counts(records))
         return
     table = Table(
-        "case", "status", "error of y", "worst error", "latency", "vs reference", "memory", box=None
+        Column("case", overflow="fold"),  # an id that is cut names no case
+        "status",
+        "error of y",
+        "worst error",
+        "latency",
+        "vs reference",
+        "memory",
+        box=None,
     )
     for each in records:
         style = None if each.status is Status.OK else "yellow"
