@@ -63,7 +63,7 @@ def _declarations(findings: Findings) -> tuple[Block, ...]:
     )
     headings = ("Implementation", "Algorithm", "Sums", "Statistics in", "Exact reference")
     columns = (*map(Column, headings), Column("Cases", is_number=True))
-    caption = "As the implementation declares it, or the class two_pass where it declares nothing."
+    caption = "As the implementation declares it, or as native does where it declares nothing."
     return (Table(title="What each was held to", caption=caption, columns=columns, rows=rows),)
 
 
