@@ -1,6 +1,7 @@
 """Mutants that compute the right function with too few digits.
 
-They are held to statistics in float32 or wider, as every function is that declares nothing. A tolerance of one number per dtype lets most of them pass.
+They are held to statistics in float32 or wider, as every function is that declares nothing. A
+tolerance of one number per dtype lets most of them pass.
 """
 
 from __future__ import annotations
