@@ -127,10 +127,11 @@ _AXES: tuple[tuple[tuple[str, ...], str, click.ParamType[Any], str], ...] = (
     (("--direction",), "directions", Words(), "forward, backward, forward+backward"),
     (("--mode",), "modes", Words(), "eager, compiled"),
     (("--affine",), "affines", Words(), "both, weight, bias, none"),
+    (("--parameters",), "parameters", Words(), "values of weight and bias; see `list parameters`"),
     (("--eps",), "eps", Numbers(float), "added to the variance"),
     (("--threads",), "threads", Numbers(int), "CPU threads"),
     (("--seed",), "seeds", Numbers(int), "of the inputs"),
-    (("--measure",), "measure", Words(), "errors, latency, memory"),
+    (("--measure",), "measure", Words(), "errors, latency, cold, memory"),
 )
 
 

@@ -25,7 +25,15 @@ __all__ = ["main"]
 _BEGAN = monotonic()
 
 NOT_MEASURED, INTERRUPTED = 3, 130
-KINDS = ("implementations", "presets", "distributions", "layouts", "upstreams", "devices")
+KINDS = (
+    "implementations",
+    "presets",
+    "distributions",
+    "layouts",
+    "upstreams",
+    "parameters",
+    "devices",
+)
 
 
 class Commands(click.Group):
@@ -63,6 +71,11 @@ def main() -> None:
 @click.option(
     "--time-budget", type=Duration(), metavar="10m", help="start no case after this, such as 10m"
 )
+@click.option(
+    "--processes",
+    type=click.IntRange(1, 40),
+    help="processes to time each case in; over several the interval holds",
+)
 @click.option("--json", "as_json", is_flag=True, help="print the outcome as JSON")
 def run(
     preset: str | None,
@@ -72,6 +85,7 @@ def run(
     with_report: bool,
     shard: tuple[int, int] | None,
     time_budget: float | None,
+    processes: int | None,
     as_json: bool,
     **axes: tuple[tuple[Any, ...], ...],
 ) -> None:
@@ -102,6 +116,8 @@ def run(
         else:
             sweep = load_preset(name) if preset or not given else Sweep()
         sweep = sweep.with_axes(given)
+        if processes:
+            sweep = sweep.model_copy(update={"processes": processes})
         campaign = Campaign(
             planned=plan(sweep, fleet, shard),
             sweep=sweep,
@@ -165,7 +181,7 @@ def report(runs: tuple[Path, ...], out: Path | None) -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="print as JSON")
 def list_(what: str, as_json: bool) -> None:
-    """Show what exists: implementations, presets, distributions, layouts, devices."""
+    """Show what exists: implementations, presets, devices, and what inputs are made of."""
     from harness.run.catalogue import CATALOGUE
 
     wanted = CATALOGUE if what == "all" else {what: CATALOGUE[what]}

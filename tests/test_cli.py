@@ -376,7 +376,15 @@ def test_what_exists_is_listed_each_with_a_line_about_itself(what: str, names: s
 
 def test_without_a_kind_everything_is_listed_under_its_kind() -> None:
     found = call("list").stdout.splitlines()
-    kinds = ["implementations:", "presets:", "distributions:", "layouts:", "upstreams:", "devices:"]
+    kinds = [
+        "implementations:",
+        "presets:",
+        "distributions:",
+        "layouts:",
+        "upstreams:",
+        "parameters:",
+        "devices:",
+    ]
     assert [line for line in found if not line.startswith(" ")] == kinds
     assert list(json.loads(call("list", "--json").stdout)) == [each[:-1] for each in kinds]
 

@@ -14,12 +14,16 @@ from torch import Tensor
 from harness.inputs import (
     DISTRIBUTIONS,
     LAYOUTS,
+    PARAMETERS,
     UPSTREAMS,
+    Inputs,
     UnrepresentableError,
     describe,
     distributions,
     layouts,
     make_inputs,
+    parameters,
+    reported,
     upstream,
 )
 from harness.records import Affine, Case, Direction, Mode
@@ -169,7 +173,15 @@ def test_parameters_have_the_shape_of_all_normalised_axes() -> None:
 
 
 POISONED = {"nan_row", "positive_infinity_row", "negative_infinity_row"}
-BEYOND_FLOAT16 = {"offset_1e5", "offset_1e6", "offset_1e7", "constant_1e30"}
+BEYOND_FLOAT16 = {
+    "offset_1e5",
+    "offset_1e6",
+    "offset_1e7",
+    "constant_1e30",
+    "pytorch_81090",
+    "pytorch_162489",
+    "pytorch_188372",
+}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
@@ -218,6 +230,7 @@ def test_no_distribution_is_forgotten_in_the_list() -> None:
     assert len(defined) > 20
     made = {f"offset_1e{exponent}" for exponent in range(1, 8)} | POISONED
     made |= {"constant", "constant_zero", "constant_1234", "constant_6e4", "constant_1e30"}
+    made |= set(reported.__all__)
     assert defined | made == set(DISTRIBUTIONS)
 
 
@@ -226,8 +239,104 @@ def test_no_layout_is_forgotten_in_the_list() -> None:
 
 
 def test_no_upstream_is_forgotten_in_the_list() -> None:
-    defined = defined_in(upstream, ("rows", "hidden", "generator")) - {"standard_normal"}
-    assert defined == set(UPSTREAMS)
+    assert defined_in(upstream, ("x", "weight", "generator")) == set(UPSTREAMS)
+
+
+def test_no_parameters_are_forgotten_in_the_list() -> None:
+    assert defined_in(parameters, ("weight", "bias")) == set(PARAMETERS)
+
+
+def test_no_reported_row_is_forgotten_in_the_list() -> None:
+    defined = defined_in(reported, ("rows", "hidden", "limits", "generator"))
+    assert defined == set(reported.__all__)
+    assert defined < set(DISTRIBUTIONS)
+
+
+def of_parameters(name: str, *, affine: Affine = Affine.BOTH, hidden: int = 8) -> Inputs:
+    return make_inputs(Case(implementation="", shape=(3, hidden), parameters=name, affine=affine))
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_parameters_say_what_they_break_and_only_nan_ones_are_not_finite(name: str) -> None:
+    assert len(describe(PARAMETERS[name])) > 20
+    for hidden in (8, 1, 0):
+        inputs = of_parameters(name, hidden=hidden)
+        assert inputs.weight is not None
+        assert inputs.bias is not None
+        missing = {each: int(getattr(inputs, each).isnan().sum()) for each in ("weight", "bias")}
+        expected = {each: int(name == f"nan_{each}" and hidden > 0) for each in missing}
+        assert missing == expected
+
+
+def test_weights_are_what_their_names_say() -> None:
+    found = {name: of_parameters(name).weight for name in PARAMETERS}
+    assert all(each is not None for each in found.values())
+    weights = {name: each for name, each in found.items() if each is not None}
+    assert bool((weights["zero_weight"] == 0).all())
+    assert bool((weights["negative_weight"] < 0).all())
+    mantissas, _ = torch.frexp(weights["power_of_two_weight"])
+    assert bool((mantissas.abs() == 0.5).all())
+    assert weights["power_of_two_weight"].abs().unique().numel() == 8
+
+
+def test_another_choice_of_weight_changes_no_bias() -> None:
+    usual, zeroed = of_parameters("normal"), of_parameters("zero_weight")
+    assert usual.bias is not None
+    assert zeroed.bias is not None
+    assert torch.equal(usual.bias, zeroed.bias)
+
+
+def upstream_case(name: str, **axes: object) -> Case:
+    return Case(
+        implementation="",
+        shape=(4, 33),
+        direction=Direction.BACKWARD,
+        upstream=name,
+        **axes,  # type: ignore[arg-type]
+    )
+
+
+def test_inverse_weight_times_weight_is_one() -> None:
+    inputs = make_inputs(upstream_case("inverse_weight", dtype="float64", param_dtype="float64"))
+    assert inputs.dy is not None
+    assert inputs.weight is not None
+    torch.testing.assert_close(inputs.dy * inputs.weight, torch.ones(4, 33, dtype=torch.float64))
+
+
+def test_inverse_weight_of_zero_is_finite() -> None:
+    dy = make_inputs(upstream_case("inverse_weight", parameters="zero_weight")).dy
+    assert dy is not None
+    assert bool(torch.isfinite(dy).all())
+
+
+def test_normalised_times_weight_is_xhat_of_the_stored_x() -> None:
+    inputs = make_inputs(upstream_case("normalised", dtype="float64", param_dtype="float64"))
+    assert inputs.dy is not None
+    assert inputs.weight is not None
+    xhat = torch.nn.functional.layer_norm(inputs.x, (33,), eps=0.0)
+    torch.testing.assert_close(inputs.dy * inputs.weight, xhat)
+
+
+def test_reported_rows_hold_the_reported_numbers() -> None:
+    assert drawn("onnxruntime_28463", shape=(1, 4)).tolist() == [[40000, 40001, 40002, 40003]]
+    assert drawn("pytorch_108072", shape=(4, 2)).tolist() == [[2, 2], [14, 14], [2, 2], [14, 14]]
+    mlx = drawn("mlx_2238", shape=(2, 16))
+    assert abs(float(mlx.mean()) - 1449.568) < 0.001
+    assert torch.equal(mlx[0], mlx[1])
+    counted = drawn("pytorch_81090", shape=(100, 32))
+    assert bool((counted.flatten().diff() == 1).all())
+    assert float(counted.max()) == 6_399_999
+
+
+def test_sparse_is_mostly_zero() -> None:
+    share = float((drawn("sparse") == 0).double().mean())
+    assert 0.94 < share < 0.96
+
+
+def test_near_max_has_either_sign_and_nearly_reaches_the_end_of_the_range() -> None:
+    x = drawn("near_max", dtype="float16")
+    assert float(x.max()) > 0.98 * 65504
+    assert float(x.min()) < -0.98 * 65504
 
 
 @pytest.mark.parametrize("name", UPSTREAMS)

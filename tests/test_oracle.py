@@ -146,14 +146,18 @@ def plain_two_pass(
 RATIONAL = [each for each in DISTRIBUTIONS if not each.endswith(("nan_row", "infinity_row"))]
 
 
+# rows of one value; of sparse ones, short rows are all zero
+CONSTANT = {"onnxruntime_21935", "pytorch_108072", "pytorch_188372", "sparse"}
+
+
 @pytest.mark.parametrize("eps", [0.0, 1e-5])
 @pytest.mark.parametrize("distribution", RATIONAL)
 def test_double_double_is_exact_to_106_bits_and_the_condition(
     distribution: str, eps: float
 ) -> None:
-    if distribution.startswith("constant") and eps == 0:
+    if eps == 0 and (distribution in CONSTANT or distribution.startswith("constant")):
         pytest.skip("0/0: there is no exact result")
-    if distribution in {"square_overflow", "sum_overflow"}:
+    if distribution in {"square_overflow", "sum_overflow", "near_max"}:
         pytest.skip("dx is below 1e-290, where a float64 has no room for a low part")
     if distribution == "subnormal" and eps == 0:
         pytest.skip("dx is of the size of 1/sqrt(variance), beyond the largest float64")

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import implementations
-from harness.inputs import DISTRIBUTIONS, LAYOUTS, UPSTREAMS
+from harness.inputs import DISTRIBUTIONS, LAYOUTS, PARAMETERS, UPSTREAMS
 from harness.measure.devices import DEVICES
 from harness.records import Affine, Case, Direction, Measurement, Mode
 from harness.sweep import (
@@ -42,6 +42,7 @@ def expanded(sweep: Sweep, devices: dict[str, str | None] | None = None) -> tupl
         distributions=DISTRIBUTIONS,
         layouts=LAYOUTS,
         upstreams=UPSTREAMS,
+        parameters=PARAMETERS,
         devices=devices or {"cpu": None, "cuda": "torch sees no CUDA device"},
     )
 
@@ -426,6 +427,7 @@ def test_every_axis_reaches_its_case() -> None:
         directions=(Direction.BACKWARD,),
         upstreams=("ones",),
         affines=(Affine.BIAS,),
+        parameters=("nan_bias",),
         eps=(1e-3,),
         threads=(2,),
         seeds=(7,),
@@ -445,6 +447,7 @@ def test_every_axis_reaches_its_case() -> None:
         direction=Direction.BACKWARD,
         upstream="ones",
         affine=Affine.BIAS,
+        parameters="nan_bias",
         eps=1e-3,
         threads=2,
         seed=7,
@@ -518,6 +521,7 @@ def test_a_preset_names_only_what_exists(name: str) -> None:
         distributions=DISTRIBUTIONS,
         layouts=LAYOUTS,
         upstreams=UPSTREAMS,
+        parameters=PARAMETERS,
         devices=dict.fromkeys(DEVICES),
     )
     assert planned

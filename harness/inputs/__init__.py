@@ -8,28 +8,32 @@ zeros half the mistakes in using them are invisible.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from math import prod
 
 import torch
 from torch import Generator, Tensor
 
 from harness.inputs.distributions import DISTRIBUTIONS, standard_normal
 from harness.inputs.layouts import LAYOUTS
+from harness.inputs.parameters import PARAMETERS
 from harness.inputs.upstream import UPSTREAMS
 from harness.records import Affine, Case, Direction
 
 __all__ = [
     "DISTRIBUTIONS",
     "LAYOUTS",
+    "PARAMETERS",
     "UPSTREAMS",
     "Inputs",
     "UnrepresentableError",
     "describe",
     "make_inputs",
 ]
+
+
+_PARAMETERS = ("weight", "bias")
 
 
 class UnrepresentableError(Exception):
@@ -54,8 +58,18 @@ class Inputs:
         """Those that there are."""
         return tuple(each for each in (self.x, self.weight, self.bias, self.dy) if each is not None)
 
+    def at(self, tensors: Sequence[Tensor]) -> Inputs:
+        """Return inputs with others in the place of ``self.tensors``, in that order."""
+        others = iter(tensors)
+        return Inputs(
+            x=next(others),
+            weight=None if self.weight is None else next(others),
+            bias=None if self.bias is None else next(others),
+            dy=None if self.dy is None else next(others),
+        )
 
-def describe(function: Callable[..., Tensor]) -> str:
+
+def describe(function: Callable[..., object]) -> str:
     """First line of what a distribution, a layout or an upstream says of itself."""
     return (function.__doc__ or "").strip().partition("\n")[0]
 
@@ -78,25 +92,30 @@ def make_inputs(case: Case) -> Inputs:
             f"beyond the largest {case.dtype}, {limits.max:.5g}"
         )
     # laid out there: a copy to a device keeps no gaps between elements
-    x = LAYOUTS[case.layout](drawn.to(dtype).reshape(case.shape).to(case.device))
+    stored = drawn.to(dtype)
+    x = LAYOUTS[case.layout](stored.reshape(case.shape).to(case.device))
+    weight, bias = _parameters(case, param_dtype)
     dy = None
     if case.direction is not Direction.FORWARD:
+        factors = torch.ones(case.hidden) if weight is None else weight
         upstream = UPSTREAMS[case.upstream]
-        drawn = upstream(case.rows, case.hidden, _generator(case, "dy"))
-        dy = drawn.to(dtype).reshape(case.shape).to(case.device)
-    return Inputs(
-        x=x,
-        weight=_parameter(case, "weight", param_dtype, Affine.WEIGHT),
-        bias=_parameter(case, "bias", param_dtype, Affine.BIAS),
-        dy=dy,
+        drawn = upstream(stored.double(), factors.double(), _generator(case, "dy"))
+        dy = drawn.clamp(-limits.max, limits.max).to(dtype).reshape(case.shape).to(case.device)
+    weight, bias = (
+        None if each is None else each.reshape(case.normalized_shape).to(case.device)
+        for each in (weight, bias)
     )
+    return Inputs(x=x, weight=weight, bias=bias, dy=dy)
 
 
-def _parameter(case: Case, name: str, dtype: torch.dtype, alone: Affine) -> Tensor | None:
-    if case.affine not in {Affine.BOTH, alone}:
-        return None
-    drawn = standard_normal(1, prod(case.normalized_shape), _generator(case, name))
-    return drawn.to(dtype).reshape(case.normalized_shape).to(case.device)
+def _parameters(case: Case, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
+    """Draw weight and bias, (hidden,), as far as the case has them."""
+    drawn = (standard_normal(1, case.hidden, _generator(case, name))[0] for name in _PARAMETERS)
+    weight, bias = (each.to(dtype) for each in PARAMETERS[case.parameters](*drawn))
+    return (
+        weight if case.affine in {Affine.BOTH, Affine.WEIGHT} else None,
+        bias if case.affine in {Affine.BOTH, Affine.BIAS} else None,
+    )
 
 
 def _generator(case: Case, *stream: str) -> Generator:

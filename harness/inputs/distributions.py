@@ -12,6 +12,8 @@ from math import pi
 import torch
 from torch import Generator, Tensor
 
+from harness.inputs import reported
+
 __all__ = ["DISTRIBUTIONS", "Distribution", "standard_normal"]
 
 Distribution = Callable[[int, int, torch.finfo, Generator], Tensor]
@@ -97,11 +99,6 @@ def _offset(exponent: int) -> Distribution:
         "square in digits, a stored mean loses it once."
     )
     return offset
-
-
-def staircase_offset(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
-    """40000, 40001, 40002, 40003 again and again: onnxruntime issue 28463."""
-    return (40000.0 + torch.arange(hidden, dtype=torch.float64) % 4).expand(rows, hidden)
 
 
 def ramp(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
@@ -197,6 +194,12 @@ def one_hot(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -
     return _one_in(torch.zeros(rows, hidden, dtype=torch.float64), hidden // 3, 1.0)
 
 
+def sparse(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
+    """Nineteen in twenty 0, the others normal: masks, and sums of mostly nothing."""
+    kept = _unit(rows, hidden, generator) < 0.05
+    return standard_normal(rows, hidden, generator) * kept
+
+
 def log_uniform(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
     """Sizes from 1e-4 to 1e4, either sign: small values beside large ones."""
     sign = torch.sign(standard_normal(rows, hidden, generator))
@@ -220,6 +223,11 @@ def subnormal(rows: int, hidden: int, limits: torch.finfo, generator: Generator)
 def square_overflow(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
     """So large that squares overflow: silent zeros, though the exact result is of size 1."""
     return standard_normal(rows, hidden, generator).clamp(-3, 3) * _square_limit(limits)
+
+
+def near_max(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
+    """Either sign and up to the largest number: x - mean overflows before it is scaled."""
+    return (2 * _unit(rows, hidden, generator) - 1) * limits.max * 0.99
 
 
 def sum_overflow(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
@@ -254,9 +262,9 @@ DISTRIBUTIONS: dict[str, Distribution] = {
         tiny_variance_offset,
         _constant("constant", 0.1, "0.1 has no exact mean in binary"),
         _constant("constant_zero", 0.0, "1/sqrt(0) without eps"),
-        _constant("constant_1234", 1234.0, "a rounded variance below -eps; onnxruntime 21935"),
+        _constant("constant_1234", 1234.0, "a rounded variance below -eps"),
         _constant("constant_6e4", 6e4, "x * scale + bias forms lose it; squares overflow float16"),
-        _constant("constant_1e30", 1e30, "squares overflow; pytorch issue 162489"),
+        _constant("constant_1e30", 1e30, "squares overflow"),
         outlier,
         outlier_first,
         outlier_last,
@@ -264,8 +272,8 @@ DISTRIBUTIONS: dict[str, Distribution] = {
         alternating,
         ramp,
         ramp_offset,
-        staircase_offset,
         one_hot,
+        sparse,
         log_uniform,
         row_scales,
         embedding,
@@ -278,9 +286,11 @@ DISTRIBUTIONS: dict[str, Distribution] = {
         one_ulp_spike,
         subnormal,
         square_overflow,
+        near_max,
         sum_overflow,
         _poisoned("nan_row", float("nan")),
         _poisoned("positive_infinity_row", float("inf")),
         _poisoned("negative_infinity_row", float("-inf")),
+        *(getattr(reported, name) for name in reported.__all__),
     )
 }

@@ -41,6 +41,8 @@ class Measurement(StrEnum):
 
     ERRORS = "errors"
     LATENCY = "latency"
+    COLD = "cold"
+    """Latency on inputs that no cache holds."""
     MEMORY = "memory"
 
 
@@ -72,6 +74,8 @@ class Case:
     """Name of the gradient of y that a backward pass starts from."""
     affine: Affine = Affine.BOTH
     """Which of weight and bias are given."""
+    parameters: str = "normal"
+    """Name of the values of weight and bias."""
     eps: float = 1e-5
     """Added to the variance, inside the square root."""
     threads: int = 1
@@ -110,6 +114,7 @@ class Case:
             (self.layout != "contiguous", f"layout={self.layout}"),
             (self.upstream != "shifted_normal", f"upstream={self.upstream}"),
             (self.affine is not Affine.BOTH, f"affine={self.affine}"),
+            (self.parameters != "normal", f"parameters={self.parameters}"),
             (self.eps != 1e-5, f"eps={self.eps!r}"),
             (self.threads != 1, f"threads={self.threads}"),
             (self.seed != 0, f"seed={self.seed}"),
@@ -129,3 +134,5 @@ class Budget:
     """Epochs sampled at most; more of them in one process narrow nothing."""
     limit_s: float = 2.0
     """Seconds after which no further epoch starts."""
+    processes: int = 1
+    """Processes that a case is timed in at most."""

@@ -92,6 +92,7 @@ def plan(sweep: Sweep, fleet: Fleet, shard: tuple[int, int] | None = None) -> tu
         distributions=hello.distributions,
         layouts=hello.layouts,
         upstreams=hello.upstreams,
+        parameters=hello.parameters,
         devices=devices,
     )
     if shard is None:
@@ -186,6 +187,7 @@ def _measure(campaign: Campaign, fleet: Fleet, missing: Sequence[Planned]) -> It
         limit_s=sweep.seconds_per_case,
         max_epochs=sweep.max_epochs,
         min_epochs=min(sweep.min_epochs, sweep.max_epochs),
+        processes=sweep.processes,
     )
     jobs = [RunCase(each.case, each.measurements, budget) for each in missing]
     yield from fleet.run(jobs, sweep.timeout_s, campaign.stop_at)

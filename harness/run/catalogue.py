@@ -41,6 +41,12 @@ def _upstreams() -> dict[str, str]:
     return {name: describe(each) for name, each in UPSTREAMS.items()}
 
 
+def _parameters() -> dict[str, str]:
+    from harness.inputs import PARAMETERS, describe
+
+    return {name: describe(each) for name, each in PARAMETERS.items()}
+
+
 def _devices() -> dict[str, str]:
     from harness.measure.devices import DEVICES
 
@@ -54,5 +60,6 @@ CATALOGUE: dict[str, Callable[[], dict[str, str]]] = {
     "distributions": _distributions,
     "layouts": _layouts,
     "upstreams": _upstreams,
+    "parameters": _parameters,
     "devices": _devices,
 }

@@ -33,6 +33,7 @@ class Hello:
     distributions: tuple[str, ...]
     layouts: tuple[str, ...]
     upstreams: tuple[str, ...]
+    parameters: tuple[str, ...]
     unavailable: dict[str, str]
     """Device kinds that cannot be used here, and why."""
     device_counts: dict[str, int]
@@ -111,7 +112,7 @@ def _answer(connection: Connection) -> None:
     import torch
 
     import implementations
-    from harness.inputs import DISTRIBUTIONS, LAYOUTS, UPSTREAMS
+    from harness.inputs import DISTRIBUTIONS, LAYOUTS, PARAMETERS, UPSTREAMS
     from harness.measure.devices import DEVICES
     from harness.measure.environment import read_environment
     from harness.run.case import CaseRunner
@@ -127,6 +128,7 @@ def _answer(connection: Connection) -> None:
             distributions=tuple(DISTRIBUTIONS),
             layouts=tuple(LAYOUTS),
             upstreams=tuple(UPSTREAMS),
+            parameters=tuple(PARAMETERS),
             unavailable=unavailable,
             device_counts={
                 kind: torch.cuda.device_count() if kind == "cuda" else 1

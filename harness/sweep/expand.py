@@ -29,6 +29,7 @@ def expand(
     distributions: Iterable[str],
     layouts: Iterable[str],
     upstreams: Iterable[str],
+    parameters: Iterable[str],
     devices: Mapping[str, str | None],
 ) -> tuple[Planned, ...]:
     """Return the cases of a sweep in order, each once, given what exists where it will run.
@@ -39,6 +40,7 @@ def expand(
         distributions: names that exist.
         layouts: names that exist.
         upstreams: names that exist.
+        parameters: names that exist.
         devices: kinds that exist, each with why it cannot be used, or None.
 
     Raises:
@@ -49,6 +51,7 @@ def expand(
         mistakes += _unknown("distribution", grid.distributions, tuple(distributions))
         mistakes += _unknown("layout", grid.layouts, tuple(layouts))
         mistakes += _unknown("upstream", grid.upstreams, tuple(upstreams))
+        mistakes += _unknown("parameters", grid.parameters, tuple(parameters))
         mistakes += _unknown("device", grid.devices, tuple(devices))
         mistakes += [
             f"device {each!r} cannot be used: {devices[each]}"
@@ -87,6 +90,7 @@ _AXES = {
     "param_dtype": "param_dtypes",
     "layout": "layouts",
     "affine": "affines",
+    "parameters": "parameters",
     "eps": "eps",
     "seed": "seeds",
     "distribution": "distributions",

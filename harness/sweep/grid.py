@@ -113,10 +113,15 @@ class Grid(_Strict):
     directions: Annotated[tuple[Direction, ...], Axis] = (Direction.FORWARD,)
     upstreams: Annotated[tuple[str, ...], Axis] = ("shifted_normal",)
     affines: Annotated[tuple[Affine, ...], Axis] = (Affine.BOTH,)
+    parameters: Annotated[tuple[str, ...], Axis] = ("normal",)
     eps: Annotated[tuple[Eps, ...], Axis] = (1e-5,)
     threads: Annotated[tuple[Threads, ...], Axis] = (1,)
     seeds: Annotated[tuple[Seed, ...], Axis] = (0,)
-    measure: Annotated[tuple[Measurement, ...], Axis] = tuple(Measurement)
+    measure: Annotated[tuple[Measurement, ...], Axis] = (
+        Measurement.ERRORS,
+        Measurement.LATENCY,
+        Measurement.MEMORY,
+    )
     """Errors are always measured, since nothing is timed before it is verified."""
 
 
@@ -132,6 +137,8 @@ class Sweep(_Strict):
     """Epochs of 25 ms that are sampled at least."""
     max_epochs: Positive = 12
     """Epochs that are sampled at most."""
+    processes: Annotated[int, Field(strict=True, ge=1, le=40)] = 1
+    """Processes that a case is timed in; an interval over several holds, over one it does not."""
     grids: Annotated[tuple[Grid, ...], Axis] = (Grid(),)
 
     def with_axes(self, axes: Mapping[str, tuple[Any, ...]]) -> Sweep:

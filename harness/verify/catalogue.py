@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from harness.inputs import DISTRIBUTIONS
+from harness.inputs import DISTRIBUTIONS, reported
 from harness.records import Affine, Case, Direction
 
 __all__ = ["FULL", "QUICK", "Group", "cases_of"]
@@ -35,6 +35,7 @@ class Group:
     layouts: tuple[str, ...] = ("contiguous",)
     upstreams: tuple[str, ...] = ("shifted_normal",)
     affines: tuple[Affine, ...] = (Affine.BOTH,)
+    parameters: tuple[str, ...] = ("normal",)
     eps: tuple[float, ...] = (1e-5,)
     directions: tuple[Direction, ...] = BACKWARD
 
@@ -54,22 +55,26 @@ def cases_of(
         group.layouts,
         group.upstreams,
         group.affines,
+        group.parameters,
         group.eps,
         directions,
     )
-    for shape, dims, params, distribution, layout, upstream, affine, eps, direction in axes:
+    for (
+        shape, dims, param_dtype, distribution, layout, upstream, affine, parameters, eps, direction
+    ) in axes:  # fmt: skip
         yield Case(
             implementation=target,
             shape=shape,
             normalized_dims=dims,
             dtype=dtype,
-            param_dtype=params or dtype,
+            param_dtype=param_dtype or dtype,
             device=device,
             distribution=distribution,
             layout=layout,
             # inference has no gradient to start from
             upstream=upstream if direction is not Direction.FORWARD else _ANY_UPSTREAM,
             affine=affine,
+            parameters=parameters,
             eps=eps,
             direction=direction,
         )
@@ -85,11 +90,17 @@ _AFFINES = Group(
     affines=(Affine.NONE, Affine.WEIGHT, Affine.BIAS),
     directions=FORWARD + BACKWARD,
 )
+_PARAMETERS = Group(
+    catches="weight or bias that is NaN, zero, negative or exact used in another way than it is",
+    shapes=((5, 31),),
+    parameters=("zero_weight", "negative_weight", "power_of_two_weight", "nan_weight", "nan_bias"),
+    directions=FORWARD + BACKWARD,
+)
 _EPS = Group(
     catches="eps left out, fixed, outside the root, or cast to a dtype that cannot hold it",
     shapes=((5, 31),),
     distributions=("normal", "tiny_variance"),
-    eps=(0.0, 1e-12, 1e-6, 1e-3, 0.5),
+    eps=(0.0, 1e-12, 1e-8, 1e-6, 1e-3, 0.5),
 )
 _LAYOUTS = Group(
     catches="strides, offsets and padding ignored",
@@ -101,6 +112,12 @@ _IMAGES = Group(
     shapes=((2, 3, 5, 7),),
     normalized_dims=(1, 2, 3),
     layouts=("channels_last", "transposed", "padded_rows", "every_second"),
+)
+_FIVE_AXES = Group(
+    catches="a number of axes that is not the usual two to four",
+    shapes=((2, 3, 1, 5, 7),),
+    normalized_dims=(1, 2, 3, 5),
+    layouts=("contiguous", "channels_last", "transposed", "every_second"),
 )
 _SEVERAL_AXES = Group(
     catches="only the last axis normalised, or all but the first",
@@ -133,6 +150,31 @@ _ONE_ROW_OF_GRADIENT = Group(
     shapes=((67, 33),),
     upstreams=("one_row", "one_column", "centred_normal", "tiny"),
 )
+_UPSTREAMS = Group(
+    catches="terms of dx that have to cancel and do not, gradients of another size",
+    shapes=((7, 33), (3, 1000)),
+    upstreams=("inverse_weight", "normalised", "huge"),
+)
+_UPSTREAMS_WITHOUT_EPS = Group(
+    catches="a term of dx left out, where without eps nothing else is left",
+    shapes=((7, 33),),
+    upstreams=("normalised",),
+    eps=(0.0,),
+)
+
+# the shapes that the bugs were reported on
+_REPORTED: dict[str, tuple[tuple[int, ...], ...]] = {
+    "mlx_2238": ((1, 16),),
+    "onnxruntime_21935": ((1, 256),),
+    "onnxruntime_28463": ((1, 4),),
+    "pytorch_40302": ((2, 32768),),
+    "pytorch_51102": ((5, 4),),
+    "pytorch_81090": ((100, 32),),
+    "pytorch_108072": ((2, 2, 2),),
+    "pytorch_162489": ((4, 64),),
+    "pytorch_188372": ((3, 1),),
+}
+_MADE = tuple(name for name in DISTRIBUTIONS if name not in reported.__all__)
 
 QUICK: tuple[Group, ...] = (
     Group(
@@ -167,6 +209,8 @@ QUICK: tuple[Group, ...] = (
     _MANY_ROWS,
     _MORE_ROWS_THAN_16_BITS,
     _ONE_ROW_OF_GRADIENT,
+    _PARAMETERS,
+    _UPSTREAMS,
     _EMPTY,
 )
 
@@ -174,12 +218,12 @@ FULL: tuple[Group, ...] = (
     Group(
         catches="every distribution says what",
         shapes=((5, 64), (17, 1000)),
-        distributions=tuple(DISTRIBUTIONS),
+        distributions=_MADE,
     ),
     Group(
         catches="another path in inference",
         shapes=((5, 64), (3, 1000)),
-        distributions=tuple(DISTRIBUTIONS),
+        distributions=_MADE,
         directions=FORWARD,
     ),
     Group(
@@ -199,26 +243,39 @@ FULL: tuple[Group, ...] = (
     Group(
         catches="a million elements a row, as images normalised whole",
         shapes=((1, 1_000_001),),
-        dtypes=("float32",),
+    ),
+    Group(
+        catches="more elements a row than float32 can count",
+        shapes=((1, (1 << 24) + 1),),
+        dtypes=("float32", "bfloat16"),
+        directions=FORWARD,
     ),
     Group(
         catches="rows beyond a block, kernels that switch at 32 and 128 rows",
         shapes=_rows((2, 31, 32, 67, 127, 128, 129, 160, 1000), 33, 64),
     ),
     _MORE_ROWS_THAN_16_BITS,
-    Group(
-        catches="rows that public bugs were found on: pytorch 51102, 108072, 188372",
-        shapes=((5, 4), (2, 2), (3, 1)),
-        distributions=("offset_1e3", "constant_1234", "staircase_offset", "offset_1e6"),
-        eps=(1e-5, 1e-6),
+    *(
+        Group(
+            catches=f"what was reported as {' '.join(name.split('_'))}",
+            shapes=shapes,
+            distributions=(name,),
+            eps=(1e-5, 1e-6),
+            directions=FORWARD + BACKWARD,
+        )
+        for name, shapes in _REPORTED.items()
     ),
     _AFFINES,
+    _PARAMETERS,
     _EPS,
     _LAYOUTS,
     _IMAGES,
     _SEVERAL_AXES,
+    _FIVE_AXES,
     _WIDE_PARAMETERS,
     _MANY_ROWS,
     _ONE_ROW_OF_GRADIENT,
+    _UPSTREAMS,
+    _UPSTREAMS_WITHOUT_EPS,
     _EMPTY,
 )

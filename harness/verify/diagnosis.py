@@ -26,7 +26,8 @@ __all__ = ["Suspect", "diagnose"]
 
 _MOST_CASES = 4  # ours: inputs of different kinds; more of them name no other mistake
 _MOST_SUSPECTS = 3  # ours: the fourth best explanation is none
-_ALIKE = 0.2  # of the target's own error: a fifth of what is to be explained may stay unexplained
+# of the target's own error; what explains it leaves less than 0.03 of it, what does not over 0.5
+_ALIKE = 0.2
 _ROWS = 4100  # more ones than bfloat16 (256) and float16 (2048) can count
 _OUTPUTS = ("y", "dx", "dweight", "dbias")
 
@@ -74,7 +75,10 @@ def _in_one_dtype(implementation: Implementation, failures: Sequence[Trial]) -> 
     together = _matches(usable, _OUTPUTS)
     if together:
         return together
-    apart = list(_narrow_sums(implementation, cases[0], failures))
+    apart = [
+        *_narrow_sums(implementation, cases[0], failures),
+        *_narrow_statistics(implementation, cases[0], failures),
+    ]
     explained = {name for each in apart for name in each.outputs}
     for name in sorted(_broken(failures) - explained, key=_OUTPUTS.index):
         apart += _matches(usable, (name,))[:1]
@@ -122,7 +126,14 @@ def _telling(failures: Sequence[Trial]) -> list[Case]:
         case = each.case
         if each.errors is None or case.rows * case.hidden < 16:
             continue
-        kind = (case.distribution, case.normalized_dims, case.affine, case.eps, case.upstream)
+        kind = (
+            case.distribution,
+            case.normalized_dims,
+            case.affine,
+            case.eps,
+            case.upstream,
+            case.parameters,
+        )
         chosen.setdefault(kind, case)
     return list(chosen.values())[:_MOST_CASES]
 
@@ -182,6 +193,40 @@ def _narrow_sums(
             dtypes=(case.dtype,),
             outputs=("dweight", "dbias"),
             unexplained_ratio=0.0,
+        )
+
+
+def _narrow_statistics(
+    implementation: Implementation, case: Case, failures: Sequence[Trial]
+) -> Iterator[Suspect]:
+    """Compare on rows far from 0 with what a mean and rstd kept in a narrow dtype come to.
+
+    Only there does the rounding of the mean stand out from that of the gradients themselves.
+    """
+    kept = next((each for each in WRONG if each.name == f"statistics_kept_in_{case.dtype}"), None)
+    if kept is None or not {"dx", "dweight"} & _broken(failures):
+        return
+    probe = Case(
+        implementation=implementation.name,
+        shape=(16, 64),
+        dtype=case.dtype,
+        param_dtype=case.dtype,
+        device=case.device,
+        distribution="offset_1e2",
+        direction=Direction.BACKWARD,
+    )
+    outputs = outputs_of(implementation, probe)
+    if outputs is None:
+        return
+    left = {name: _unexplained(outputs, kept, probe, (name,)) for name in ("dx", "dweight")}
+    explained = {name: each for name, each in left.items() if each is not None and each < _ALIKE}
+    if explained:
+        yield Suspect(
+            name=kept.name,
+            mistake=kept.mistake,
+            dtypes=(case.dtype,),
+            outputs=tuple(explained),
+            unexplained_ratio=max(explained.values()),
         )
 
 

@@ -24,11 +24,13 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declined:
-    """Cases that the target declines as a whole: a limit of it, not a mistake."""
+    """Cases that were not tried to the end: a limit of the target or of time, not a mistake."""
 
     what: str
     cases: int
     reason: str
+    by_target: bool = True
+    """Whether the target declines; if not, the verification leaves them out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

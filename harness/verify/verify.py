@@ -25,6 +25,7 @@ __all__ = ["DTYPES", "assert_layer_norm", "verify", "verify_case"]
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 _MOST_FAILURES = 200  # ours: enough to see a pattern, and a message that can be read
+_MOST_S = 30.0  # ours: for one case, where the whole catalogue takes a slow target as long
 _REFUSED = {Status.ERROR, Status.UNSUPPORTED}
 
 
@@ -178,6 +179,8 @@ class _Tally:
     promises: list[str] = field(default_factory=list)
     grades: list[Grade] = field(default_factory=list)
     properties: list[Property] = field(default_factory=list)
+    _largest: tuple[int, float] = (0, 0.0)
+    """Elements and seconds of the largest case that was answered."""
 
     def add(self, trial: Trial, group: Group) -> None:
         self.oracle_s += trial.oracle_s
@@ -206,6 +209,18 @@ class _Tally:
             for name, holds in properties_of(implementation, case).items()
         ]
 
+    def time(self, trial: Trial) -> None:
+        """Remember how long the largest case so far took."""
+        elements = trial.case.rows * trial.case.hidden
+        if trial.guest_s and elements >= self._largest[0]:
+            self._largest = elements, trial.guest_s
+
+    def predicted_s(self, case: Case) -> float:
+        """Seconds that the target will take for a case larger than any before; else 0."""
+        elements, seconds = self._largest
+        larger = case.rows * case.hidden / max(elements, 1)
+        return seconds * larger if larger > 1 else 0.0
+
     def failures(self) -> tuple[Failure, ...]:
         smallest = sorted(self.failed, key=lambda each: each.case.rows * each.case.hidden)
         return tuple(
@@ -230,11 +245,16 @@ def _try_group(
     """Try the cases of a group; if none is answered, the group is declined, not failed."""
     trials = []
     for case in cases:
+        if (seconds := tally.predicted_s(case)) > _MOST_S:
+            reason = f"it would take about {seconds:.0f} s"
+            tally.declined.append(Declined(what=case.id, cases=1, reason=reason, by_target=False))
+            continue
         on_case(case)
         trial = try_case(implementation, case)
         # a distribution that the dtype cannot hold is nobody's limit
         if trial.status is not Status.UNSUPPORTED or not _unrepresentable(trial):
             trials.append(trial)
+            tally.time(trial)
     refused = [each for each in trials if each.status in _REFUSED]
     if trials and len(refused) == len(trials):
         tally.declined.append(

@@ -65,9 +65,11 @@ def _declined_lines(verdict: Verdict) -> list[str]:
         by_reason.setdefault(each.reason, []).append(each)
     lines = []
     for reason, declined in list(by_reason.items())[:_SHOWN]:
-        more = f" and {len(declined) - 1} more kinds" if len(declined) > 1 else ""
+        more = f" and {len(declined) - 1} more" if len(declined) > 1 else ""
         count = sum(each.cases for each in declined)
-        lines.append(f"  declines {count} cases ({declined[0].what}{more}): {reason}")
+        cases = "1 case" if count == 1 else f"{count} cases"
+        verb = "declines" if declined[0].by_target else "leaves out"
+        lines.append(f"  {verb} {cases} ({declined[0].what}{more}): {reason}")
     return lines
 
 

@@ -112,6 +112,8 @@ WRONG: tuple[Mutant, ...] = (
     gradient.dx_of_constant_statistics,
     gradient.dx_of_normalised_in_bfloat16,
     gradient.dx_of_rstd_in_bfloat16,
+    gradient.statistics_kept_in_bfloat16,
+    gradient.statistics_kept_in_float16,
     gradient.dweight_of_deviations,
     gradient.dweight_averaged,
     gradient.dbias_averaged,

@@ -34,8 +34,10 @@ class Terms:
 
     dy: Tensor
     """(rows, hidden)"""
-    deviation: Tensor
-    """(rows, hidden), x - mean"""
+    x: Tensor
+    """(rows, hidden)"""
+    mean: Tensor
+    """(rows, 1)"""
     rstd: Tensor
     """(rows, 1)"""
     weight: Tensor
@@ -45,6 +47,11 @@ class Terms:
     @property
     def hidden(self) -> int:
         return self.dy.shape[1]
+
+    @property
+    def deviation(self) -> Tensor:
+        """x - mean"""
+        return self.x - self.mean
 
     @property
     def normalised(self) -> Tensor:
@@ -111,7 +118,7 @@ class _Analytic(torch.autograd.Function):
         x, weight, bias = ctx.saved_tensors
         of = Rows(x, weight, bias, ctx.eps)
         scale = x.new_ones(x.shape[1]) if weight is None else weight.to(x.dtype)
-        found = ctx.rule(Terms(dy.to(x.dtype), of.deviation, of.rstd, scale, ctx.eps))
+        found = ctx.rule(Terms(dy.to(x.dtype), of.x, of.mean, of.rstd, scale, ctx.eps))
         return (
             found.dx,
             None if weight is None else found.dweight.to(weight.dtype),

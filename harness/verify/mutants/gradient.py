@@ -107,7 +107,7 @@ def dx_of_constant_statistics(of: Terms) -> Gradients:
 @_in_backward
 def dx_of_normalised_in_bfloat16(of: Terms) -> Gradients:
     """Keeps xhat for the backward in bfloat16."""
-    normalised = of.normalised.to(torch.bfloat16).to(of.normalised.dtype)
+    normalised = _through(torch.bfloat16, of.normalised)
     across = (of.scaled * normalised).mean(-1, keepdim=True)
     return replace(of.right, dx=of.rstd * (of.scaled - of.plain - normalised * across))
 
@@ -115,7 +115,25 @@ def dx_of_normalised_in_bfloat16(of: Terms) -> Gradients:
 @_in_backward
 def dx_of_rstd_in_bfloat16(of: Terms) -> Gradients:
     """Keeps rstd for the backward in bfloat16."""
-    return replace(of, rstd=of.rstd.to(torch.bfloat16).to(of.rstd.dtype)).right
+    return replace(of, rstd=_through(torch.bfloat16, of.rstd)).right
+
+
+def _through(dtype: torch.dtype, value: Tensor) -> Tensor:
+    return value.to(dtype).to(value.dtype)
+
+
+@_in_backward
+def statistics_kept_in_bfloat16(of: Terms) -> Gradients:
+    """Keeps mean and rstd for the backward in bfloat16."""
+    mean, rstd = (_through(torch.bfloat16, each) for each in (of.mean, of.rstd))
+    return replace(of, mean=mean, rstd=rstd).right
+
+
+@_in_backward
+def statistics_kept_in_float16(of: Terms) -> Gradients:
+    """Keeps mean and rstd for the backward in float16."""
+    mean, rstd = (_through(torch.float16, each) for each in (of.mean, of.rstd))
+    return replace(of, mean=mean, rstd=rstd).right
 
 
 # --- dweight and dbias ---------------------------------------------------------------------------
