@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import exp, log, sqrt
+from statistics import median
 
 import numpy as np
 
@@ -18,8 +19,10 @@ __all__ = [
     "EPOCH_QUANTILE",
     "epoch_value",
     "epoch_values",
+    "estimate",
     "median_estimate",
     "ratio_estimate",
+    "ratios",
     "t_quantile",
 ]
 
@@ -73,7 +76,32 @@ def median_estimate(values: Sequence[float]) -> Estimate:
     return Estimate(value=exp(centre), low=exp(centre - half), high=exp(centre + half))
 
 
-def ratio_estimate(numerator: Sequence[float], denominator: Sequence[float]) -> Estimate:
-    """Ratio of two arms that were timed in the same epochs: median over epochs, and interval."""
-    pairs = zip(numerator, denominator, strict=True)
-    return median_estimate([exp(log(above) - log(below)) for above, below in pairs])
+def ratios(numerator: Sequence[float], denominator: Sequence[float]) -> list[float]:
+    """Ratio of two arms in each of the epochs in which both were timed."""
+    return [above / below for above, below in zip(numerator, denominator, strict=True)]
+
+
+def estimate(values: Sequence[float], process_of_epoch: Sequence[int] = ()) -> Estimate:
+    """What positive values, one an epoch, come to.
+
+    Several processes make one value each, the median of their epochs, and the interval is over
+    these: whatever differs from process to process (where code and heap lie) is in every epoch
+    of one process, so that its epochs alone know nothing of it.
+
+    Args:
+        values: in order of epoch.
+        process_of_epoch: for each the process it ran in; empty where there was one.
+    """
+    by_process: dict[int, list[float]] = {}
+    for process, value in zip(process_of_epoch, values, strict=bool(process_of_epoch)):
+        by_process.setdefault(process, []).append(value)
+    if len(by_process) < 2:
+        return median_estimate(values)
+    return median_estimate([exp(median(map(log, each))) for each in by_process.values()])
+
+
+def ratio_estimate(
+    numerator: Sequence[float], denominator: Sequence[float], process_of_epoch: Sequence[int] = ()
+) -> Estimate:
+    """Ratio of two arms that were timed in the same epochs, and its interval."""
+    return estimate(ratios(numerator, denominator), process_of_epoch)

@@ -15,8 +15,8 @@ from results_factory import make_environment
 from torch import Tensor
 
 import implementations
-from harness.inputs import DISTRIBUTIONS, LAYOUTS, UPSTREAMS
-from harness.measure.devices import Reading
+from harness.inputs import DISTRIBUTIONS, LAYOUTS, PARAMETERS, UPSTREAMS
+from harness.measure.device import Reading
 from harness.measure.latency import Contender
 from harness.records import Allocation, ArmRole, Case, Clock, Record
 from harness.run.case import CaseRunner
@@ -94,6 +94,7 @@ class LocalFleet:
             distributions=tuple(DISTRIBUTIONS),
             layouts=tuple(LAYOUTS),
             upstreams=tuple(UPSTREAMS),
+            parameters=tuple(PARAMETERS),
             unavailable={"cuda": "torch sees no CUDA device"} | (unavailable or {}),
             device_counts={"cpu": 1},
         )

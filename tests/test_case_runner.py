@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import implementations
-from harness.measure.devices import CpuDevice
+from harness.measure.cpu import CpuDevice
 from harness.measure.environment import compiler
 from harness.records import (
     Allocation,

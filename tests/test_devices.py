@@ -9,8 +9,10 @@ from io import StringIO
 import pytest
 import torch
 
-from harness.measure import devices as module
-from harness.measure.devices import DEVICES, CpuDevice, CudaDevice, device_of
+from harness.measure import cpu
+from harness.measure.cpu import CpuDevice
+from harness.measure.cuda import CudaDevice
+from harness.measure.devices import DEVICES, device_of
 from harness.records import Clock
 
 
@@ -24,8 +26,8 @@ def clocks(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
     """Replace the wall clock and the thread's CPU clock."""
 
     def replace(wall_step: int, cpu_step: int) -> None:
-        monkeypatch.setattr(module, "perf_counter_ns", ticking(wall_step))
-        monkeypatch.setattr(module, "thread_time_ns", ticking(cpu_step))
+        monkeypatch.setattr(cpu, "perf_counter_ns", ticking(wall_step))
+        monkeypatch.setattr(cpu, "thread_time_ns", ticking(cpu_step))
 
     return replace
 
@@ -98,7 +100,7 @@ def meminfo(monkeypatch: pytest.MonkeyPatch, content: str | None) -> None:
             raise FileNotFoundError(path)
         return StringIO(content)
 
-    monkeypatch.setattr(module, "open", fake_open, raising=False)
+    monkeypatch.setattr(cpu, "open", fake_open, raising=False)
 
 
 def test_free_memory_is_what_the_system_says_is_available(monkeypatch: pytest.MonkeyPatch) -> None:

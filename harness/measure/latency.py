@@ -1,103 +1,57 @@
 """Latency of several things timed in turn, so that whatever the machine does hits all alike.
 
 Time is cut into epochs of 25 ms. In each, the inputs get a new random place in memory (which
-turns the luck of one placement into a spread that averages out), every arm is called twice
-untimed, and then samples of about 150 us are taken of the arms in random order. Estimates come
-from :mod:`harness.statistics`; sampling stops when the interval of the ratio to the reference is
+turns the luck of one placement into a spread that averages out), every arm is called untimed,
+and then samples of about 150 us are taken of the arms in random order. Estimates come from
+:mod:`harness.statistics`; sampling stops when the interval of the ratio to the reference is
 narrow enough, or at a cap, and says which.
+
+Cold figures come from the same sampling with other inputs each time: on the CPU every call takes
+the next of so many copies that the cache cannot hold them, on a GPU the cache is overwritten
+before every call.
 """
 
 from __future__ import annotations
 
 import resource
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
+from statistics import median
 from time import perf_counter
 
-import torch
 from torch import Tensor
 
-from harness.measure.devices import Device, Reading
-from harness.records import (
-    Allocation,
-    Arm,
-    ArmRole,
-    Budget,
-    Cache,
-    Clock,
-    Doubt,
-    DoubtKind,
-    Estimate,
-    Latency,
-)
-from harness.statistics import epoch_value, epoch_values, median_estimate, ratio_estimate
+from harness.measure.device import Device
+from harness.measure.doubts import doubts_of
+from harness.measure.placement import copies_beyond, relocate
+from harness.measure.sampler import Contender, Sampler, Stepped
+from harness.records import Allocation, ArmRole, Budget, Cache, Doubt, Estimate, Latency
+from harness.statistics import estimate, ratios
 
-__all__ = ["Contender", "Sampled", "measure_latency", "relocate"]
+__all__ = ["Contender", "Sampled", "measure_latency"]
 
-_SAMPLE_S = 150e-6  # far below a scheduler slice (4 ms), far above the clock's own cost (0.5 us)
 _EPOCH_S = 25e-3
 _ROUNDS = 4  # at least so many samples of an arm in an epoch, unless the budget forbids
-_LINE_BYTES, _PAGE_LINES = 64, 64  # a cache line, and how many a page holds
-_LARGEST_PAD_BYTES = 1 << 21
-_SLOWER_CLOCK = 1.05  # ours: wall time above CPU time by more than this means others had the core
-
-
-@dataclass(frozen=True, slots=True)
-class Contender:
-    """Something to time: ``prepare`` binds it to inputs at their current place."""
-
-    role: ArmRole
-    name: str
-    prepare: Callable[[Sequence[Tensor]], Callable[[], object]]
+_MOST_TRIES = 3  # ours: epochs begun for one that counts, before a machine is given up
+_UNTIMED_CALLS = 2  # after a change of place; a warm-up that is looked for comes first of all
+_AS_FAST = 1.05  # ours: a copy is itself measured to within a few per cent
+_MANY_PLACES = 12  # ours: among so many copies the luck of places averages out by itself
 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
     """A latency, the doubts about it, and where the time to get it went."""
 
-    latency: Latency
+    latency: Latency | None
+    """None if the clock gave nothing to go by; the doubts say so."""
     doubts: tuple[Doubt, ...]
     sampling_s: float
     """Inside samples."""
     warming_s: float
     """In untimed calls."""
-
-
-class _Samples:
-    """Samples of one contender."""
-
-    def __init__(self, contender: Contender) -> None:
-        self.contender = contender
-        self.call: Callable[[], object] = lambda: None
-        self.calls = 1
-        self.wall_s: list[float] = []
-        self.cpu_s: list[float] = []
-        self.epochs: list[int] = []
-        self.epoch_values: list[float] = []
-        self._closed = 0
-
-    def add(self, reading: Reading, epoch: int) -> None:
-        self.wall_s.append(reading.wall_s / self.calls)
-        if reading.cpu_s is not None:
-            self.cpu_s.append(reading.cpu_s / self.calls)
-        self.epochs.append(epoch)
-
-    def close_epoch(self, *, cpu: bool) -> None:
-        """Form the figure of the samples since the last epoch."""
-        samples = self.cpu_s if cpu else self.wall_s
-        self.epoch_values.append(epoch_value(samples[self._closed :]))
-        self._closed = len(samples)
-
-    def arm(self) -> Arm:
-        return Arm(
-            role=self.contender.role,
-            name=self.contender.name,
-            calls_per_sample=self.calls,
-            wall_s=tuple(self.wall_s),
-            cpu_s=tuple(self.cpu_s) or None,
-            epochs=tuple(self.epochs),
-        )
+    tensors: Sequence[Tensor] = ()
+    """The inputs of the last calls, where they lay."""
 
 
 def measure_latency(
@@ -111,183 +65,175 @@ def measure_latency(
     model_bytes: int,
     copied_bytes: int,
     compile_s: float | None = None,
+    cache: Cache = Cache.WARM,
 ) -> Sampled:
     """Time ``contenders`` in turn on copies of ``tensors``.
 
     Args:
-        contenders: exactly one SUBJECT; at most one REFERENCE and one CEILING.
+        contenders: first the SUBJECT, at most one REFERENCE; of several CEILINGs the one that
+            is fastest in its warm-up is kept.
         tensors: inputs shared by all; each epoch works on relocated copies.
         device: where the calls run.
         budget: when to stop.
         random: decides places and order.
         allocation: recorded with the result.
         model_bytes: bytes that a call of the subject must move.
-        copied_bytes: bytes that a call of the CEILING moves.
+        copied_bytes: bytes that a call of a CEILING moves.
         compile_s: recorded with the result.
+        cache: what the caches are to hold when a call begins.
     """
-    samples = [_Samples(each) for each in contenders]
     began = perf_counter()
-    sampling_s = warming_s = 0.0
-    faults = calls = epoch = 0
-    while True:
-        placed = [relocate(each, random) for each in tensors]
-        warming = perf_counter()
-        for each in samples:
-            each.call = each.contender.prepare(placed)
-            each.call()
-            each.call()
-            device.synchronize()
-        if epoch == 0:
-            for each in samples:
-                each.calls = _calls_per_sample(each.call, device)
-        warming_s += perf_counter() - warming
-        faults_before = _minor_faults()
-        epoch_began = perf_counter()
-        rounds = 0
+    duet = _Duet(contenders, tensors, device, budget, random, cache)
+    before = device.condition()
+    duet.warm_up()
+    tries = 0
+    while duet.epochs < budget.max_epochs and tries < _MOST_TRIES * budget.max_epochs:
+        tries += 1
+        duet.run_epoch(began)
+        late = perf_counter() - began > budget.limit_s
+        if late or (duet.epochs >= budget.min_epochs and duet.is_narrow()):
+            break
+    latency = duet.latency(allocation, model_bytes, copied_bytes, compile_s)
+    doubts = doubts_of(
+        latency, budget, before, device.condition(), perf_counter() - began, duet.stepped
+    )
+    return Sampled(latency, doubts, duet.sampling_s, duet.warming_s, duet.placed)
+
+
+class _Duet:
+    """The contenders of one measurement, sampled epoch by epoch."""
+
+    def __init__(
+        self,
+        contenders: Sequence[Contender],
+        tensors: Sequence[Tensor],
+        device: Device,
+        budget: Budget,
+        random: Random,
+        cache: Cache,
+    ) -> None:
+        self.sampling_s = self.warming_s = 0.0
+        self.epochs = self.throttled = self.stepped = 0
+        self.placed: Sequence[Tensor] = ()
+        self._arms = [Sampler(each, device, cache) for each in contenders]
+        self._tensors, self._device, self._budget = tensors, device, budget
+        self._random, self._cache = random, cache
+        rotates = cache is Cache.ROTATE
+        self._copies = copies_beyond(device.cache_bytes(), tensors) if rotates else 1
+        self._faults = self._calls = self._warm_up_calls = 0
+
+    def warm_up(self) -> None:
+        """Find out what is warm and how many calls fill a sample, and which copy is fastest."""
+        began = perf_counter()
+        self._place()
+        for each in self._arms:
+            self._warm_up_calls += each.warm_up(self._budget.limit_s)
+        ceilings = [each for each in self._arms if each.contender.role is ArmRole.CEILING]
+        slower = sorted(ceilings, key=lambda each: each.best_s)[1:]
+        self._arms = [each for each in self._arms if each not in slower]
+        self.warming_s += perf_counter() - began
+
+    def run_epoch(self, began: float) -> None:
+        """Take the samples of an epoch; it does not count if the device was throttled in it."""
+        if self.epochs and self._copies < _MANY_PLACES:
+            warming = perf_counter()
+            self._place()
+            for each in self._arms:
+                for _ in range(_UNTIMED_CALLS if each.best_s < _EPOCH_S else 0):
+                    each.call()
+            self._device.synchronize()
+            self.warming_s += perf_counter() - warming
+        faults_before, epoch_began, rounds = _minor_faults(), perf_counter(), 0
         while True:
-            for each in random.sample(samples, len(samples)):
-                reading = device.time(each.call, each.calls)
-                each.add(reading, epoch)
-                sampling_s += reading.wall_s
-                calls += each.calls
+            for each in self._random.sample(self._arms, len(self._arms)):
+                try:
+                    self.sampling_s += each.sample()
+                except Stepped:
+                    self.stepped += 1
+                self._calls += each.calls
             rounds += 1
             now = perf_counter()
-            if now - epoch_began >= _EPOCH_S and (
-                rounds >= _ROUNDS or now - began > budget.limit_s / budget.min_epochs
-            ):
+            hurry = now - began > self._budget.limit_s / self._budget.min_epochs
+            if (now - epoch_began >= _EPOCH_S and rounds >= _ROUNDS) or hurry:
                 break
-        faults += _minor_faults() - faults_before
-        epoch += 1
-        for each in samples:
-            each.close_epoch(cpu=device.clock is Clock.THREAD_CPU)
-        headline = _headline(samples)
-        narrow = headline.high / headline.value - 1 < budget.target_ratio
-        converged = epoch >= budget.min_epochs and narrow
-        late = perf_counter() - began > budget.limit_s
-        if converged or epoch >= budget.max_epochs or late:
-            break
-    latency = _latency(
-        samples,
-        device,
-        converged=converged,
-        allocation=allocation,
-        model_bytes=model_bytes,
-        copied_bytes=copied_bytes,
-        faults_per_call=faults / calls,
-        compile_s=compile_s,
-    )
-    return Sampled(latency, _doubts(latency, budget), sampling_s, warming_s)
+        self._faults += _minor_faults() - faults_before
+        throttled = bool(self._device.condition().throttled_by)
+        self.throttled += throttled
+        if throttled or not all(each.has_sampled() for each in self._arms):
+            for each in self._arms:
+                each.drop_epoch()
+            return
+        for each in self._arms:
+            each.close_epoch(self.epochs)
+        self.epochs += 1
 
+    def is_narrow(self) -> bool:
+        """Whether the headline's interval is as narrow as asked."""
+        headline = self._ratio() or estimate(self._values(ArmRole.SUBJECT) or ())
+        return headline.high / headline.value - 1 < self._budget.target_ratio
 
-def relocate(tensor: Tensor, random: Random) -> Tensor:
-    """Copy ``tensor`` with its layout to a random place: a random pad, a random cache line."""
-    storage = tensor.new_empty(0).set_(tensor.untyped_storage())
-    size = tensor.element_size()
-    pad = torch.empty(random.randrange(_LINE_BYTES, _LARGEST_PAD_BYTES), dtype=torch.uint8)
-    line = max(_LINE_BYTES // size, 1)
-    buffer = storage.new_empty(storage.numel() + (_PAGE_LINES + 1) * line)
-    del pad  # it only had to be there while the buffer was placed
-    start = -buffer.data_ptr() % _LINE_BYTES // size + random.randrange(_PAGE_LINES) * line
-    buffer[start : start + storage.numel()].copy_(storage)
-    return buffer.as_strided(tensor.size(), tensor.stride(), start + tensor.storage_offset())
-
-
-def _calls_per_sample(call: Callable[[], object], device: Device) -> int:
-    """Return how many calls fill a sample, from the best of five: a preempted try is no measure."""
-    best = min(device.time(call, 1).wall_s for _ in range(5))
-    if best < _SAMPLE_S / 5:  # one call is short beside the clock's own cost
-        several = max(1, round(_SAMPLE_S / 5 / max(best, 1e-9)))
-        best = min(device.time(call, several).wall_s / several for _ in range(5))
-    return max(1, round(_SAMPLE_S / max(best, 1e-9)))
-
-
-def _headline(samples: Sequence[_Samples]) -> Estimate:
-    """Ratio to the reference, or the latency itself where there is none."""
-    by_role = {each.contender.role: each.epoch_values for each in samples}
-    subject = by_role[ArmRole.SUBJECT]
-    if ArmRole.REFERENCE not in by_role:
-        return median_estimate(subject)
-    return ratio_estimate(subject, by_role[ArmRole.REFERENCE])
-
-
-def _latency(
-    samples: Sequence[_Samples],
-    device: Device,
-    *,
-    converged: bool,
-    allocation: Allocation,
-    model_bytes: int,
-    copied_bytes: int,
-    faults_per_call: float,
-    compile_s: float | None,
-) -> Latency:
-    by_role = {each.contender.role: each.epoch_values for each in samples}
-    subject = by_role[ArmRole.SUBJECT]
-    ceiling = None
-    if ArmRole.CEILING in by_role and copied_bytes:
-        copy = ratio_estimate(by_role[ArmRole.CEILING], subject)
-        ceiling = copy.value * model_bytes / copied_bytes
-    return Latency(
-        clock=device.clock,
-        cache=Cache.WARM,
-        allocation=allocation,
-        per_call_s=median_estimate(subject),
-        reference=next(
-            (each.contender.name for each in samples if each.contender.role is ArmRole.REFERENCE),
-            None,
-        ),
-        reference_ratio=_headline(samples) if ArmRole.REFERENCE in by_role else None,
-        ceiling_ratio=ceiling,
-        model_bytes=model_bytes,
-        converged=converged,
-        processes=1,
-        process_of_epoch=(0,) * len(subject),
-        minor_faults_ratio=faults_per_call,
-        compile_s=compile_s,
-        arms=tuple(each.arm() for each in samples),
-    )
-
-
-def _doubts(latency: Latency, budget: Budget) -> tuple[Doubt, ...]:
-    doubts = []
-    if not latency.converged:
-        doubts.append(
-            Doubt(
-                kind=DoubtKind.NOT_CONVERGED,
-                advice=f"the interval is wider than ±{budget.target_ratio:.1%} after "
-                f"{len(latency.process_of_epoch)} epochs; give the case more time, or the "
-                "machine less else to do",
-            )
+    def latency(
+        self, allocation: Allocation, model_bytes: int, copied_bytes: int, compile_s: float | None
+    ) -> Latency | None:
+        """What the samples say; None if there are none."""
+        subject, ceiling = self._values(ArmRole.SUBJECT), self._values(ArmRole.CEILING)
+        if not subject:
+            return None
+        copy_ratio = None
+        if ceiling and copied_bytes:
+            scale = model_bytes / copied_bytes
+            copy_ratio = estimate([scale * each for each in ratios(ceiling, subject)])
+        reference, launches = self._arm(ArmRole.REFERENCE), self._arms[0].launches_s
+        return Latency(
+            clock=self._device.clock,
+            cache=self._cache,
+            allocation=allocation,
+            per_call_s=estimate(subject),
+            reference=reference.contender.name if reference else None,
+            reference_ratio=self._ratio(),
+            ceiling_ratio=copy_ratio.value if copy_ratio else None,
+            model_bytes=model_bytes,
+            converged=self.epochs >= self._budget.min_epochs and self.is_narrow(),
+            processes=1,
+            process_of_epoch=(0,) * self.epochs,
+            minor_faults_ratio=self._faults / max(self._calls, 1),
+            compile_s=compile_s,
+            resolution_s=self._device.resolution_s(),
+            warm_up_calls=self._warm_up_calls,
+            launch_s=median(launches) if launches else None,
+            throttled_epochs=self.throttled,
+            is_valid=not _is_faster(copy_ratio),
+            arms=tuple(each.arm() for each in self._arms),
         )
-    subject = next(each for each in latency.arms if each.role is ArmRole.SUBJECT)
-    if latency.clock is Clock.THREAD_CPU and subject.cpu_s:
-        wall = median_estimate(epoch_values(subject, cpu=False)).value
-        if wall > _SLOWER_CLOCK * latency.per_call_s.value:
-            doubts.append(
-                Doubt(
-                    kind=DoubtKind.NOISY,
-                    advice=f"wall time is {wall / latency.per_call_s.value:.2f} times CPU time: "
-                    "something else used the core; the CPU time is given",
-                )
-            )
-    if latency.minor_faults_ratio is not None and latency.minor_faults_ratio >= 1:
-        doubts.append(
-            Doubt(
-                kind=DoubtKind.PAGE_FAULTS,
-                advice=f"{latency.minor_faults_ratio:.0f} page faults a call: the system's work "
-                "is in the time; use glibc, or compare with equal allocation only",
-            )
-        )
-    if latency.ceiling_ratio is not None and latency.ceiling_ratio > _SLOWER_CLOCK:
-        doubts.append(
-            Doubt(
-                kind=DoubtKind.FASTER_THAN_COPY,
-                advice=f"{latency.ceiling_ratio:.2f} times as fast as a copy of the same bytes: "
-                "for calls of a few microseconds the copy's own overhead; otherwise do not "
-                "believe it",
-            )
-        )
-    return tuple(doubts)
+
+    def _place(self) -> None:
+        """Give every arm its inputs at new places; arms share them where all are warm anyway."""
+        if self._cache is not Cache.ROTATE:
+            self.placed = self._relocated()
+            for arm in self._arms:
+                arm.bind([self.placed])
+            return
+        for arm in self._arms:  # of its own: what another arm has just read is not cold
+            arm.bind([self._relocated() for _ in range(self._copies)])
+
+    def _relocated(self) -> list[Tensor]:
+        return [relocate(each, self._random) for each in self._tensors]
+
+    def _arm(self, role: ArmRole) -> Sampler | None:
+        return next((each for each in self._arms if each.contender.role is role), None)
+
+    def _values(self, role: ArmRole) -> list[float] | None:
+        arm = self._arm(role)
+        return arm.epoch_values if arm else None
+
+    def _ratio(self) -> Estimate | None:
+        reference, subject = self._values(ArmRole.REFERENCE), self._values(ArmRole.SUBJECT)
+        return estimate(ratios(subject, reference)) if reference and subject else None
+
+
+def _is_faster(copy_ratio: Estimate | None) -> bool:
+    """Whether a call took less time than its bytes need, by more than the interval allows."""
+    return copy_ratio is not None and copy_ratio.value > _AS_FAST and copy_ratio.low > 1
 
 
 def _minor_faults() -> int:

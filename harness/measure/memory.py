@@ -14,7 +14,7 @@ from itertools import accumulate
 
 import torch
 
-__all__ = ["Allocations", "count_allocations"]
+__all__ = ["Allocations", "count_allocations", "uncountable"]
 
 # read by the profiler at its first use; without it each session prints lines to standard error
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
@@ -31,6 +31,15 @@ class Allocations:
     count: int
     held_bytes: int
     """Still held when the call had returned: its result and what that keeps alive."""
+
+
+def uncountable(device: str) -> str | None:
+    """Why allocations on a device kind cannot be counted, or None if they can."""
+    if device == "cpu" and not torch.profiler.kineto_available():
+        return "torch is built without its profiler (Kineto), which counts allocations on the CPU"
+    if device not in {"cpu", "cuda"}:
+        return f"allocations on {device} cannot be counted"
+    return None
 
 
 def count_allocations(call: Callable[[], object], device: str) -> Allocations:

@@ -8,6 +8,7 @@ description in the stored schema.
 """
 
 from harness.records.case import Affine, Budget, Case, Direction, Measurement, Mode
+from harness.records.condition import Condition
 from harness.records.environment import Environment, Gpu, Run
 from harness.records.errors import Errors, OutputErrors
 from harness.records.latency import Allocation, Arm, ArmRole, Cache, Clock, Estimate, Latency
@@ -22,6 +23,7 @@ __all__ = [
     "Cache",
     "Case",
     "Clock",
+    "Condition",
     "Cost",
     "Direction",
     "Doubt",

@@ -109,5 +109,19 @@ class Latency:
     """Page faults per call; at 1 and above the system's work is in the time."""
     compile_s: float | None
     """Seconds that the first compiled call took beyond a later one."""
+    resolution_s: float | None = None
+    """Smallest difference that the clock shows."""
+    warm_up_calls: int | None = None
+    """Untimed calls after which calls no longer got faster, all arms together."""
+    launch_s: float | None = None
+    """Seconds per call until the host had issued it; None where calling and working are one."""
+    replay_s: Estimate | None = None
+    """Seconds per call replayed from a graph, without the host's part; None where not done."""
+    replay_ratio: Estimate | None = None
+    """Time over that of the reference, both replayed from graphs."""
+    throttled_epochs: int = 0
+    """Epochs that were dropped, and measured again, because the device was throttled."""
+    is_valid: bool = True
+    """Whether the time is believable: no call is faster than its bytes can be copied."""
     arms: tuple[Arm, ...] = ()
     """What was timed in turn; empty when read without the samples."""

@@ -62,9 +62,33 @@ class DoubtKind(StrEnum):
     """Why a measurement should be taken with care."""
 
     NOT_CONVERGED = "not_converged"
+    """The interval is wider than asked."""
+    TOO_FEW_SAMPLES = "too_few_samples"
+    """There was no time for what an interval needs."""
     NOISY = "noisy"
+    """Something else used the processor."""
+    CHANGED_SPEED = "changed_speed"
+    """The implementation was faster or slower in one half of the epochs than in the other."""
+    TIMER_TOO_COARSE = "timer_too_coarse"
+    """The clock, or the loop around the calls, is a large part of what was measured."""
+    CLOCK_STEPPED = "clock_stepped"
+    """The clock went backwards."""
     PAGE_FAULTS = "page_faults"
+    """The system's work is in the time."""
     FASTER_THAN_COPY = "faster_than_copy"
+    """Faster than the bytes can move: not to be believed."""
+    THROTTLED = "throttled"
+    """The device ran below the clock it would choose."""
+    POWER_SAVING = "power_saving"
+    """The machine saves power: its clock is not its best."""
+    SHARED_GPU = "shared_gpu"
+    """Other processes compute on the GPU."""
+    LAUNCH_BOUND = "launch_bound"
+    """The host takes longer to issue the call than the device to do it."""
+    CACHED_RESULT = "cached_result"
+    """After the timing the implementation gave results for inputs it no longer had."""
+    NOT_COUNTED = "not_counted"
+    """The device's memory cannot be counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +131,8 @@ class Record:
     """Numerical error; None where not measured."""
     latency: Latency | None = None
     """Time; None where not measured."""
+    cold: Latency | None = None
+    """Time on inputs that no cache holds; None where not measured."""
     memory: Memory | None = None
     """Memory; None where not measured."""
     warnings: tuple[Doubt, ...] = ()

@@ -2,36 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from random import Random
 from time import perf_counter
 
 import torch
-from torch import Tensor
 
 import implementations
 from harness.inputs import Inputs, UnrepresentableError, make_inputs
 from harness.measure.allocator import use_steady_allocation
-from harness.measure.devices import Device, device_of
-from harness.measure.environment import compiler
-from harness.measure.latency import Contender, Sampled, measure_latency, relocate
-from harness.measure.memory import count_allocations
+from harness.measure.device import Device
+from harness.measure.devices import device_of
+from harness.measure.latency import Sampled
+from harness.measure.memory import count_allocations, uncountable
+from harness.measure.placement import overwrite, relocate
 from harness.records import (
     Allocation,
-    ArmRole,
     Budget,
+    Cache,
     Case,
     Cost,
     Direction,
+    Doubt,
+    DoubtKind,
     Measurement,
     Memory,
     Mode,
     Record,
     Status,
 )
+from harness.run.contenders import refusal, result_bytes
+from harness.run.timing import time_case
 from harness.verify.bounds import guarantee_of
 from harness.verify.errors import Outputs, measure_errors
 from harness.verify.guest import (
@@ -48,18 +51,20 @@ from implementations.contract import Implementation, LayerNorm
 
 __all__ = ["CaseRunner"]
 
-REFERENCE = implementations.find("native")
 # float64 copies, exact values, bounds and errors of a block of rows aside, a case holds x, y, dx,
-# dy, their relocated copies and what the implementation saves: a dozen of x at most
-_HELD_COPIES = 12
+# dy, their relocated copies, the inputs of the check after the timing, and what the implementation
+# saves: sixteen of x at most
+_HELD_COPIES = 16
 _DRAWN_BYTES = 8  # inputs are drawn in float64
 
 
 @dataclass(slots=True)
 class _Stopwatch:
-    """Seconds spent in the guest so far."""
+    """Seconds spent so far, by what they were spent on."""
 
     guest_s: float = 0.0
+    oracle_s: float = 0.0
+    sampling_s: float = 0.0
 
     @contextmanager
     def guest(self) -> Iterator[None]:
@@ -71,22 +76,14 @@ class _Stopwatch:
 
 
 @dataclass(slots=True)
-class _Shared:
-    """Inputs and exact result that consecutive cases have in common."""
-
-    case: Case
-    inputs: Inputs
-    reference: Reference
-
-
-@dataclass(slots=True)
 class CaseRunner:
     """Runs cases one after the other in this process."""
 
     environment: str
     """Fingerprint, for the records."""
     allocation: Allocation = field(default_factory=use_steady_allocation)
-    _shared: _Shared | None = None
+    _shared: dict[Case, tuple[Inputs, Reference]] = field(default_factory=dict)
+    """Inputs and exact results that consecutive cases have in common."""
 
     def run(self, case: Case, measurements: Collection[Measurement], budget: Budget) -> Record:
         """Run ``case`` to its record. Errors are always measured; the rest as asked.
@@ -97,45 +94,117 @@ class CaseRunner:
         began = perf_counter()
         watch = _Stopwatch()
         record = Record(case=case, environment=self.environment, status=Status.OK)
-        oracle_s = sampling_s = 0.0
         try:
-            device = self._ready_device(case)
-            inputs, reference = self._inputs(case)
-            oracle_before = reference.spent_s
             with torch.set_grad_enabled(case.direction is not Direction.FORWARD):
-                implementation = implementations.find(case.implementation)
-                function, outputs, compile_s = _first_run(implementation, case, inputs, watch)
-                guarantee = guarantee_of(implementation, case)
-                errors = measure_errors(outputs, inputs, case, guarantee, reference)
-                del outputs
-                status, reason = judge(errors, case, guarantee)
-                record = replace(record, status=status, reason=reason, errors=errors)
-                oracle_s = reference.spent_s - oracle_before
-                if Measurement.LATENCY in measurements:
-                    sampled = self._latency(function, case, inputs, device, budget, compile_s)
-                    record = replace(record, latency=sampled.latency, warnings=sampled.doubts)
-                    sampling_s = sampled.sampling_s
-                    watch.guest_s += sampled.warming_s
-                if Measurement.MEMORY in measurements:
-                    with watch.guest():
-                        record = replace(record, memory=_memory(function, case, inputs))
+                record = self._measured(record, measurements, budget, watch)
         except UnrepresentableError as why:
             record = replace(record, status=Status.UNSUPPORTED, reason=str(why))
         except implementations.TargetError as why:
             record = replace(record, status=Status.ERROR, reason=str(why))
         except GuestError as ended:
-            self._shared = None  # it may have written to its inputs before it raised
+            self._shared.clear()  # it may have written to its inputs before it raised
             record = replace(record, status=ended.status, reason=ended.reason)
         except Unmet as broken:
-            self._shared = None  # its inputs may be the very thing that was modified
+            self._shared.clear()  # its inputs may be the very thing that was modified
             record = replace(record, status=Status.WRONG, reason=str(broken))
         cost = Cost(
             total_s=perf_counter() - began,
             guest_s=watch.guest_s,
-            oracle_s=oracle_s,
-            sampling_s=sampling_s,
+            oracle_s=watch.oracle_s,
+            sampling_s=watch.sampling_s,
         )
         return replace(record, cost=cost)
+
+    def _measured(
+        self,
+        record: Record,
+        measurements: Collection[Measurement],
+        budget: Budget,
+        watch: _Stopwatch,
+    ) -> Record:
+        case = record.case
+        device = self._ready_device(case)
+        inputs, _ = self._inputs(case)
+        implementation = implementations.find(case.implementation)
+        function, outputs, compile_s = _first_run(implementation, case, inputs, watch)
+        record = self._judged(record, implementation, outputs, watch)
+        del outputs
+        for measurement in (Measurement.LATENCY, Measurement.COLD):
+            if measurement not in measurements:
+                continue
+            cache = Cache.WARM
+            if measurement is Measurement.COLD:
+                cache = Cache.ROTATE if case.device == "cpu" else Cache.FLUSHED
+            sampled = time_case(
+                function,
+                case,
+                inputs,
+                device,
+                budget,
+                allocation=self.allocation,
+                compile_s=compile_s,
+                cache=cache,
+            )
+            watch.sampling_s += sampled.sampling_s
+            watch.guest_s += sampled.warming_s
+            warnings = record.warnings + sampled.doubts
+            if measurement is Measurement.LATENCY:
+                record = replace(record, latency=sampled.latency, warnings=warnings)
+            else:
+                record = replace(record, cold=sampled.latency, warnings=warnings)
+            record = self._checked_again(record, implementation, function, sampled, watch)
+        if Measurement.MEMORY in measurements:
+            if why := uncountable(case.device):
+                doubt = Doubt(kind=DoubtKind.NOT_COUNTED, advice=why)
+                return replace(record, warnings=(*record.warnings, doubt))
+            with watch.guest():
+                record = replace(record, memory=_memory(function, case, inputs))
+        return record
+
+    def _judged(
+        self, record: Record, implementation: Implementation, outputs: Outputs, watch: _Stopwatch
+    ) -> Record:
+        """Add errors and verdict of ``outputs``, results for the inputs of the record's case."""
+        inputs, reference = self._inputs(record.case)
+        oracle_before = reference.spent_s
+        guarantee = guarantee_of(implementation, record.case)
+        errors = measure_errors(outputs, inputs, record.case, guarantee, reference)
+        watch.oracle_s += reference.spent_s - oracle_before
+        status, reason = judge(errors, record.case, guarantee)
+        return replace(record, status=status, reason=reason, errors=errors)
+
+    def _checked_again(
+        self,
+        record: Record,
+        implementation: Implementation,
+        function: LayerNorm,
+        sampled: Sampled,
+        watch: _Stopwatch,
+    ) -> Record:
+        """Ask once more after the timing, for new numbers where the timed inputs lay.
+
+        What was remembered of the timed calls, by address, by shape or by count, is found out.
+        """
+        if not sampled.tensors:
+            return record
+        other = replace(record.case, seed=record.case.seed + 1)
+        inputs, _ = self._inputs(other)
+        for placed, new in zip(sampled.tensors, inputs.tensors, strict=True):
+            overwrite(placed, new)
+        with watch.guest():
+            outputs = run_once(function, other, inputs.at(sampled.tensors))
+        again = self._judged(replace(record, case=other), implementation, outputs, watch)
+        if again.status is not Status.WRONG or record.status is Status.WRONG:
+            return record
+        reason = f"right at first, and after the timing: {again.reason}"
+        doubt = Doubt(
+            kind=DoubtKind.CACHED_RESULT,
+            advice="its results after the timing are not those of the inputs it was given: look "
+            "for what it remembers, by address, by shape or by the number of calls",
+        )
+        return replace(
+            record, status=Status.WRONG, reason=reason, warnings=(*record.warnings, doubt)
+        )
 
     def _ready_device(self, case: Case) -> Device:
         """Return the case's device.
@@ -146,7 +215,7 @@ class CaseRunner:
         device = device_of(case.device, case.threads)
         if why := device.unavailable():
             raise GuestError(Status.UNSUPPORTED, why)
-        if why := _refusal(implementations.find(case.implementation), case):
+        if why := refusal(implementations.find(case.implementation), case):
             raise GuestError(Status.UNSUPPORTED, why)
         dtype: torch.dtype = getattr(torch, case.dtype)
         needed = case.rows * case.hidden * (_DRAWN_BYTES + _HELD_COPIES * dtype.itemsize)
@@ -160,45 +229,17 @@ class CaseRunner:
         return device
 
     def _inputs(self, case: Case) -> tuple[Inputs, Reference]:
-        """Draw the inputs, or take those of the case before if they are the same."""
+        """Draw the inputs, or take those of a case before if they are the same."""
         backward = case.direction is not Direction.FORWARD
         direction = Direction.BACKWARD if backward else Direction.FORWARD
         asked = replace(case, implementation="", mode=Mode.EAGER, direction=direction, threads=1)
-        if self._shared is None or self._shared.case != asked:
-            self._shared = None  # free the old ones first
+        if asked not in self._shared:
+            # of a case only those for the time and for the check after it are kept
+            for old in [each for each in self._shared if replace(each, seed=asked.seed) != asked]:
+                del self._shared[old]
             inputs = make_inputs(case)
-            self._shared = _Shared(asked, inputs, Reference(inputs, case))
-        return self._shared.inputs, self._shared.reference
-
-    def _latency(
-        self,
-        function: LayerNorm,
-        case: Case,
-        inputs: Inputs,
-        device: Device,
-        budget: Budget,
-        compile_s: float | None,
-    ) -> Sampled:
-        contenders = [
-            Contender(ArmRole.SUBJECT, case.implementation, partial(bind, function, case))
-        ]
-        # where the reference itself refuses the dtypes there is no ratio
-        if not _refusal(REFERENCE, case):
-            reference = partial(bind, REFERENCE.function, case)
-            contenders.append(Contender(ArmRole.REFERENCE, REFERENCE.name, reference))
-        contenders.append(Contender(ArmRole.CEILING, "copy", _bind_copy))
-        size = inputs.x.numel() * inputs.x.element_size()
-        return measure_latency(
-            contenders,
-            inputs.tensors,
-            device,
-            budget,
-            Random(case.id),
-            allocation=self.allocation,
-            model_bytes=_model_bytes(case, inputs),
-            copied_bytes=2 * size,
-            compile_s=compile_s,
-        )
+            self._shared[asked] = inputs, Reference(inputs, case)
+        return self._shared[asked]
 
 
 def _first_run(
@@ -215,53 +256,6 @@ def _first_run(
         began = perf_counter()
         outputs = run_once(function, case, inputs)
         return function, outputs, max(first_s - (perf_counter() - began), 0.0)
-
-
-def _refusal(implementation: Implementation, case: Case) -> str | None:
-    """Why an implementation cannot run a case, as far as it declares it."""
-    if case.device not in implementation.devices:
-        return f"{implementation.name} is not written for {case.device}"
-    if case.dtype not in implementation.dtypes:
-        return f"{implementation.name} does not take {case.dtype}"
-    if implementation.forward_only and case.direction is not Direction.FORWARD:
-        return f"{implementation.name} has no gradient"
-    if case.mode is Mode.COMPILED and case.device == "cpu" and compiler() is None:
-        return "torch.compile needs a C++ compiler, and there is none (install g++, or set CXX)"
-    return None
-
-
-def _bind_copy(tensors: Sequence[Tensor]) -> Callable[[], object]:
-    """Copy x into memory that is there already."""
-    x = tensors[0]
-    out = torch.empty_like(x)
-    return partial(out.copy_, x)
-
-
-def _model_bytes(case: Case, inputs: Inputs) -> int:
-    """Bytes any implementation must move: each tensor it needs read once, each result written."""
-    results = _results(case, inputs)
-    read = {
-        Direction.FORWARD: (inputs.x, inputs.weight, inputs.bias),
-        Direction.BACKWARD: (inputs.x, inputs.dy, inputs.weight),
-        # x is read by both passes: between them lies the rest of the model
-        Direction.FORWARD_BACKWARD: (
-            inputs.x,
-            inputs.weight,
-            inputs.bias,
-            inputs.x,
-            inputs.dy,
-            inputs.weight,
-        ),
-    }[case.direction]
-    return sum(each.numel() * each.element_size() for each in (*read, *results) if each is not None)
-
-
-def _results(case: Case, inputs: Inputs) -> tuple[Tensor, ...]:
-    """Inputs of the sizes of what the case returns: y like x, and a gradient like each input."""
-    gradients = tuple(each for each in (inputs.x, inputs.weight, inputs.bias) if each is not None)
-    if case.direction is Direction.FORWARD:
-        return (inputs.x,)
-    return gradients if case.direction is Direction.BACKWARD else (inputs.x, *gradients)
 
 
 def _memory(function: LayerNorm, case: Case, inputs: Inputs) -> Memory:
@@ -281,5 +275,5 @@ def _memory(function: LayerNorm, case: Case, inputs: Inputs) -> Memory:
         allocated_bytes=counted.total_bytes,
         allocations=counted.count,
         saved_bytes=saved,
-        minimum_bytes=sum(each.numel() * each.element_size() for each in _results(case, inputs)),
+        minimum_bytes=result_bytes(case, inputs),
     )

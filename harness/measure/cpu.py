@@ -1,0 +1,133 @@
+"""The CPU, timed by the calling thread's own time as long as it works alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from time import perf_counter_ns, thread_time_ns
+
+import torch
+
+from harness.measure.device import Reading
+from harness.records import Clock, Condition
+
+__all__ = ["CpuDevice"]
+
+_UNKNOWN_CACHE_BYTES = 64 << 20  # ours: above the last level of most processors
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+_GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+_SUPPLIES = Path("/sys/class/power_supply")
+
+
+class CpuDevice:
+    """The CPU."""
+
+    kind = "cpu"
+
+    def __init__(self, threads: int = 1) -> None:
+        self.threads = threads
+        self.clock = Clock.THREAD_CPU if threads == 1 else Clock.WALL
+        self._clock_cost_ns = _thread_clock_cost_ns()
+        self._flood: torch.Tensor | None = None
+
+    def unavailable(self) -> str | None:
+        return None
+
+    def free_bytes(self) -> int | None:
+        try:
+            with open("/proc/meminfo") as file:
+                available = next(line for line in file if line.startswith("MemAvailable:"))
+        except (OSError, StopIteration):
+            return None
+        return int(available.split()[1]) * 1024
+
+    def cache_bytes(self) -> int:
+        sizes = [_bytes_of(text) for path in _CACHES.glob("index*/size") if (text := _text(path))]
+        return max(sizes, default=_UNKNOWN_CACHE_BYTES)
+
+    def resolution_s(self) -> float:
+        clock = thread_time_ns if self.clock is Clock.THREAD_CPU else perf_counter_ns
+        return _step_ns(clock) / 1e9
+
+    def synchronize(self) -> None:
+        return
+
+    def evict(self) -> None:
+        if self._flood is None:
+            # two and a half times the cache: replacement is not exactly least-recently-used
+            self._flood = torch.zeros(self.cache_bytes() * 5 // 2, dtype=torch.uint8)
+        self._flood.add_(1)
+
+    def time(self, call: Callable[[], object], calls: int) -> Reading:
+        repeats = range(calls)
+        cpu_start = thread_time_ns()
+        start = perf_counter_ns()
+        for _ in repeats:
+            call()
+        end = perf_counter_ns()
+        cpu_end = thread_time_ns()
+        if self.threads > 1:
+            return Reading((end - start) / 1e9, None)
+        return Reading((end - start) / 1e9, (cpu_end - cpu_start - self._clock_cost_ns) / 1e9)
+
+    def replayed(self, call: Callable[[], object]) -> Callable[[], object] | None:
+        return None
+
+    def condition(self) -> Condition:
+        return Condition(
+            load_average=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+            steal_s=_steal_s(),
+            governor=_text(_GOVERNOR),
+            on_battery=_on_battery(),
+        )
+
+
+def _thread_clock_cost_ns() -> int:
+    """Measure what reading the clocks themselves adds to a CPU time."""
+    costs = []
+    for _ in range(101):
+        start = thread_time_ns()
+        perf_counter_ns()
+        perf_counter_ns()
+        costs.append(thread_time_ns() - start)
+    return int(median(costs))
+
+
+def _step_ns(clock: Callable[[], int]) -> int:
+    """The smallest step between two readings that differ; its cost, where that is more."""
+    steps = []
+    for _ in range(101):
+        start = now = clock()
+        while now == start:
+            now = clock()
+        steps.append(now - start)
+    return max(int(median(steps)), 1)
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None
+
+
+def _bytes_of(size: str) -> int:
+    """Read "32768K", as the kernel writes the size of a cache."""
+    factors = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+    return int(size.rstrip("KMG")) * factors.get(size[-1], 1)
+
+
+def _steal_s() -> float | None:
+    """Eighth figure of the first line of /proc/stat, in clock ticks; see proc_stat(5)."""
+    first = (_text(Path("/proc/stat")) or "").partition("\n")[0].split()
+    if len(first) < 9 or first[0] != "cpu":
+        return None
+    return int(first[8]) / os.sysconf("SC_CLK_TCK")
+
+
+def _on_battery() -> bool | None:
+    mains = [each for each in _SUPPLIES.glob("*") if _text(each / "type") == "Mains"]
+    online = [_text(each / "online") for each in mains]
+    return None if not mains else "1" not in online

@@ -1,0 +1,223 @@
+"""Doubts about a latency, each with what was seen and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+
+from harness.records import ArmRole, Budget, Clock, Condition, Doubt, DoubtKind, Latency
+from harness.statistics import epoch_values, estimate, median_estimate, ratios
+
+__all__ = ["doubts_of"]
+
+_BUSY = 1.05  # ours: wall time above CPU time by more than this means others had the core
+_STOLEN = 0.02  # ours: share of one CPU's time that the hypervisor may take unnoticed
+_CHANGED = 1.05  # ours: a change of speed worth a word, if it is also beyond the spread
+_COARSE = 0.01  # ours: share of a sample that one step of the clock may be
+_LOOP_S = 30e-9  # of the loop around the calls, measured: 20 to 40 ns a call
+_SLOW_GOVERNORS = {"powersave", "conservative"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What there is to judge by."""
+
+    latency: Latency
+    budget: Budget
+    before: Condition
+    after: Condition
+    wall_s: float
+    stepped: int
+
+    @property
+    def epochs(self) -> int:
+        return len(self.latency.process_of_epoch)
+
+    def times(self, role: ArmRole) -> list[float] | None:
+        """Figure of each epoch of an arm, by the clock that counts."""
+        cpu = self.latency.clock is Clock.THREAD_CPU
+        arms = (each for each in self.latency.arms if each.role is role)
+        return next((epoch_values(each, cpu=cpu) for each in arms), None)
+
+
+def doubts_of(
+    latency: Latency | None,
+    budget: Budget,
+    before: Condition,
+    after: Condition,
+    wall_s: float,
+    stepped: int,
+) -> tuple[Doubt, ...]:
+    """Return what should be known before a latency is believed.
+
+    Args:
+        latency: None where no sample could be used.
+        budget: what was allowed.
+        before: of the device, before the samples.
+        after: of the device, after them.
+        wall_s: between the two.
+        stepped: samples that were dropped since the clock did not move forward in them.
+    """
+    if latency is None:
+        reason = f"no sample was usable; in {stepped} the clock did not move forward"
+        return (Doubt(kind=DoubtKind.TOO_FEW_SAMPLES, advice=f"{reason}; nothing was measured"),)
+    seen = _Seen(latency, budget, before, after, wall_s, stepped)
+    found = ((kind, look(seen)) for kind, look in _LOOKS)
+    return tuple(Doubt(kind=kind, advice=advice) for kind, advice in found if advice)
+
+
+def _too_few(seen: _Seen) -> str | None:
+    if seen.epochs >= seen.budget.min_epochs:
+        return None
+    return (
+        f"{seen.epochs} of the {seen.budget.min_epochs} epochs that an interval needs were "
+        f"sampled in {seen.budget.limit_s:g} s; give the case more time"
+    )
+
+
+def _wide(seen: _Seen) -> str | None:
+    if seen.latency.converged or _too_few(seen):
+        return None
+    return (
+        f"the interval is wider than ±{seen.budget.target_ratio:.1%} after {seen.epochs} epochs; "
+        "give the case more time or more processes, or the machine less else to do"
+    )
+
+
+def _noisy(seen: _Seen) -> str | None:
+    subject = next(each for each in seen.latency.arms if each.role is ArmRole.SUBJECT)
+    if seen.latency.clock is Clock.THREAD_CPU and subject.cpu_s:
+        busy = median_estimate(epoch_values(subject, cpu=False)).value
+        if busy > _BUSY * seen.latency.per_call_s.value:
+            return (
+                f"wall time is {busy / seen.latency.per_call_s.value:.2f} times CPU time: "
+                "something else used the core; the CPU time is given"
+            )
+    if seen.before.steal_s is None or seen.after.steal_s is None or not seen.wall_s:
+        return None
+    stolen = (seen.after.steal_s - seen.before.steal_s) / seen.wall_s
+    if stolen <= _STOLEN:
+        return None
+    return (
+        f"the hypervisor gave {stolen:.0%} of a CPU's time to other machines; take the ratio "
+        "rather than the time, or another machine"
+    )
+
+
+def _changed(seen: _Seen) -> str | None:
+    subject, reference = seen.times(ArmRole.SUBJECT), seen.times(ArmRole.REFERENCE)
+    if subject is None or seen.epochs < 4:  # two halves of two
+        return None
+    figures = ratios(subject, reference) if reference else subject
+    middle = len(figures) // 2
+    early, late = estimate(figures[:middle]), estimate(figures[middle:])
+    low, high = sorted((early, late), key=lambda each: each.value)
+    if high.value < _CHANGED * low.value or not low.high < high.low:
+        return None
+    return (
+        f"it took {late.value / early.value:.2f} times as long in the later epochs as in the "
+        "earlier ones, beside the same reference; it warms up late or remembers: look at both"
+    )
+
+
+def _coarse(seen: _Seen) -> str | None:
+    subject = next(each for each in seen.latency.arms if each.role is ArmRole.SUBJECT)
+    sample_s = median(subject.wall_s) * subject.calls_per_sample
+    step_s = seen.latency.resolution_s or 0.0
+    if step_s > _COARSE * sample_s:
+        return (
+            f"the clock moves in steps of {step_s * 1e9:.0f} ns, {step_s / sample_s:.0%} of a "
+            "sample; compare calls this short by instructions or replayed from a graph"
+        )
+    per_call_s = seen.latency.per_call_s.value
+    if seen.latency.clock is not Clock.CUDA_EVENT and per_call_s < 10 * _LOOP_S:
+        return (
+            f"a call takes {per_call_s * 1e9:.0f} ns, of which the loop around it is some "
+            f"{_LOOP_S * 1e9:.0f}; a larger case tells more"
+        )
+    return None
+
+
+def _stepped(seen: _Seen) -> str | None:
+    if not seen.stepped:
+        return None
+    return (
+        f"in {seen.stepped} samples the clock did not move forward; they were dropped: is the "
+        "machine's time being set?"
+    )
+
+
+def _faults(seen: _Seen) -> str | None:
+    faults = seen.latency.minor_faults_ratio
+    if faults is None or faults < 1:
+        return None
+    return (
+        f"{faults:.0f} page faults a call: the system's work is in the time; use glibc, or "
+        "compare with equal allocation only"
+    )
+
+
+def _too_fast(seen: _Seen) -> str | None:
+    if seen.latency.is_valid:
+        return None
+    return (
+        f"{seen.latency.ceiling_ratio:.2f} times as fast as a copy of the bytes it must move: "
+        "invalid; look for work that is not done, or not waited for"
+    )
+
+
+def _throttled(seen: _Seen) -> str | None:
+    reasons = sorted({*(seen.before.throttled_by or ()), *(seen.after.throttled_by or ())})
+    if not seen.latency.throttled_epochs and not reasons:
+        return None
+    why = f" ({', '.join(reasons)})" if reasons else ""
+    return (
+        f"{seen.latency.throttled_epochs} epochs were dropped since the device was throttled"
+        f"{why}; let it cool, or compare the ratio alone"
+    )
+
+
+def _saving(seen: _Seen) -> str | None:
+    if seen.after.on_battery:
+        return "the machine runs on its battery; plug it in"
+    if seen.after.governor not in _SLOW_GOVERNORS:
+        return None
+    return (
+        f"the CPU's frequency governor is {seen.after.governor!r}; times are comparable among "
+        "themselves only, unless it is set to performance"
+    )
+
+
+def _shared(seen: _Seen) -> str | None:
+    others = seen.after.other_processes
+    return (
+        f"{others} other processes compute on the GPU; measure when it is alone" if others else None
+    )
+
+
+def _launch_bound(seen: _Seen) -> str | None:
+    launch_s = seen.latency.launch_s
+    if launch_s is None or launch_s <= seen.latency.per_call_s.value:
+        return None
+    return (
+        f"the host takes {launch_s * 1e6:.1f} us to issue what the device does in "
+        f"{seen.latency.per_call_s.value * 1e6:.1f}; in a model that is what counts, unless it is "
+        "replayed from a graph"
+    )
+
+
+_LOOKS: tuple[tuple[DoubtKind, Callable[[_Seen], str | None]], ...] = (
+    (DoubtKind.FASTER_THAN_COPY, _too_fast),
+    (DoubtKind.TOO_FEW_SAMPLES, _too_few),
+    (DoubtKind.NOT_CONVERGED, _wide),
+    (DoubtKind.CHANGED_SPEED, _changed),
+    (DoubtKind.NOISY, _noisy),
+    (DoubtKind.TIMER_TOO_COARSE, _coarse),
+    (DoubtKind.CLOCK_STEPPED, _stepped),
+    (DoubtKind.PAGE_FAULTS, _faults),
+    (DoubtKind.THROTTLED, _throttled),
+    (DoubtKind.POWER_SAVING, _saving),
+    (DoubtKind.SHARED_GPU, _shared),
+    (DoubtKind.LAUNCH_BOUND, _launch_bound),
+)

@@ -1,0 +1,148 @@
+"""Samples of one thing that is timed in turn with others: how many calls, and when it is warm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from harness.measure.device import Device, Reading
+from harness.records import Arm, ArmRole, Cache
+from harness.statistics import epoch_value
+
+__all__ = ["Contender", "Sampler", "Stepped"]
+
+SAMPLE_S = 150e-6  # far below a scheduler slice (4 ms), far above the clock's own cost (0.5 us)
+_SETTLED_CALLS = 3  # ours: so many calls in a row that are no faster than the fastest before
+_FASTER = 0.95  # ours: below this share of the fastest call so far it is still getting warm
+_WARM_UP_SHARE = 0.1  # of the time limit
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """Something to time: ``prepare`` binds it to inputs at their current place."""
+
+    role: ArmRole
+    name: str
+    prepare: Callable[[Sequence[Tensor]], Callable[[], object]]
+
+
+class Stepped(Exception):  # noqa: N818 - a finding about the clock, not a failure
+    """The clock went backwards, or not at all, during a sample."""
+
+
+class _Rotating:
+    """Calls on one copy of the inputs after another; the results of a whole turn are held.
+
+    What is freed is then the oldest result, so that results land on cold memory as well.
+    """
+
+    __slots__ = ("_calls", "_held", "_next")
+
+    def __init__(self, calls: Sequence[Callable[[], object]]) -> None:
+        self._calls = calls
+        self._held: list[object] = [None] * len(calls)
+        self._next = 0
+
+    def __call__(self) -> object:
+        here = self._next
+        self._next = (here + 1) % len(self._calls)
+        result = self._held[here] = self._calls[here]()
+        return result
+
+
+class Sampler:
+    """Takes the samples of one contender."""
+
+    def __init__(self, contender: Contender, device: Device, cache: Cache) -> None:
+        self.contender = contender
+        self.calls = 1
+        self.epoch_values: list[float] = []
+        """The figure of each epoch that counts."""
+        self.launches_s: list[float] = []
+        """Seconds per call that the host took to issue them."""
+        self.best_s = float("inf")
+        """The fastest call of the warm-up."""
+        self._device = device
+        self._flushes = cache is Cache.FLUSHED
+        self._call: Callable[[], object] = lambda: None
+        self._pending: list[Reading] = []
+        self._readings: list[Reading] = []
+        self._epochs: list[int] = []
+
+    def bind(self, places: Sequence[Sequence[Tensor]]) -> None:
+        """Call on inputs at these places from now on, one after the other."""
+        calls = [self.contender.prepare(each) for each in places]
+        self._call = calls[0] if len(calls) == 1 else _Rotating(calls)
+
+    def call(self) -> object:
+        """Make one untimed call."""
+        return self._call()
+
+    def warm_up(self, limit_s: float) -> int:
+        """Call until calls no longer get faster, or a share of ``limit_s`` is gone; say how often.
+
+        Then a sample takes as many calls as fill it, by the fastest: a preempted one is no measure.
+        """
+        made = settled = 0
+        spent_s = 0.0
+        while settled < _SETTLED_CALLS and spent_s < _WARM_UP_SHARE * limit_s:
+            took_s = self._device.time(self._call, 1).wall_s
+            settled = settled + 1 if took_s >= _FASTER * self.best_s else 0
+            self.best_s = min(self.best_s, max(took_s, 1e-9))
+            spent_s += took_s
+            made += 1
+        if self._flushes:
+            return made
+        if self.best_s < SAMPLE_S / 5:  # one call is short beside the clock's own cost
+            several = max(1, round(SAMPLE_S / 5 / self.best_s))
+            took_s = min(self._device.time(self._call, several).wall_s for _ in range(5))
+            self.best_s = max(took_s / several, 1e-9)
+            made += 5 * several
+        self.calls = max(1, round(SAMPLE_S / self.best_s))
+        return made
+
+    def sample(self) -> float:
+        """Take one sample; return the wall seconds it took.
+
+        Raises:
+            Stepped: the clock did not move forward.
+        """
+        if self._flushes:
+            self._device.evict()
+        reading = self._device.time(self._call, self.calls)
+        if reading.wall_s <= 0 or (reading.cpu_s is not None and reading.cpu_s <= 0):
+            raise Stepped
+        self._pending.append(reading)
+        return reading.wall_s
+
+    def has_sampled(self) -> bool:
+        """Whether the current epoch has a sample."""
+        return bool(self._pending)
+
+    def close_epoch(self, epoch: int) -> None:
+        """Count the samples since the last epoch as those of ``epoch``."""
+        readings, self._pending = self._pending, []
+        times = [each.wall_s if each.cpu_s is None else each.cpu_s for each in readings]
+        self.epoch_values.append(epoch_value(times) / self.calls)
+        self.launches_s += [
+            each.launch_s / self.calls for each in readings if each.launch_s is not None
+        ]
+        self._readings += readings
+        self._epochs += [epoch] * len(readings)
+
+    def drop_epoch(self) -> None:
+        """Forget the samples since the last epoch."""
+        self._pending = []
+
+    def arm(self) -> Arm:
+        cpu_s = [each.cpu_s / self.calls for each in self._readings if each.cpu_s is not None]
+        return Arm(
+            role=self.contender.role,
+            name=self.contender.name,
+            calls_per_sample=self.calls,
+            wall_s=tuple(each.wall_s / self.calls for each in self._readings),
+            cpu_s=tuple(cpu_s) or None,
+            epochs=tuple(self._epochs),
+        )

@@ -1,0 +1,112 @@
+"""One record from those of several processes that ran the same case."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate
+from math import fsum
+
+from harness.records import Arm, ArmRole, Budget, Clock, Cost, Doubt, DoubtKind, Latency, Record
+from harness.statistics import epoch_values, estimate, ratio_estimate
+
+__all__ = ["ENOUGH_PROCESSES", "is_narrow", "merged"]
+
+ENOUGH_PROCESSES = 3  # ours: an interval over two is twelve times their spread
+
+
+def merged(records: Sequence[Record], budget: Budget) -> Record:
+    """Return the first record with the samples of all, and what they say together.
+
+    Errors and memory are the first process's, since they are the same in each; a doubt is kept
+    once. A process in which the case did not end well decides: its record is returned.
+    """
+    if len(records) == 1:
+        return records[0]
+    failed = next((each for each in records if each.status is not records[0].status), None)
+    if failed is not None:
+        return failed
+    warm = _joined([each.latency for each in records], budget)
+    doubts = {each.kind: each for record in records for each in record.warnings}
+    doubts.pop(DoubtKind.NOT_CONVERGED, None)
+    if warm is not None and not warm.converged:
+        doubts[DoubtKind.NOT_CONVERGED] = Doubt(
+            kind=DoubtKind.NOT_CONVERGED,
+            advice=f"the interval over {warm.processes} processes is wider than "
+            f"±{budget.target_ratio:.1%}; give the case more processes",
+        )
+    costs = [each.cost for each in records if each.cost is not None]
+    return replace(
+        records[0],
+        latency=warm,
+        cold=_joined([each.cold for each in records], budget),
+        warnings=tuple(doubts.values()),
+        cost=Cost(
+            total_s=fsum(each.total_s for each in costs),
+            guest_s=fsum(each.guest_s for each in costs),
+            oracle_s=fsum(each.oracle_s for each in costs),
+            sampling_s=fsum(each.sampling_s for each in costs),
+        ),
+    )
+
+
+def is_narrow(record: Record, budget: Budget) -> bool:
+    """Whether the headline's interval is as narrow as asked; a case without one has nothing."""
+    if record.latency is None:
+        return True
+    headline = record.latency.reference_ratio or record.latency.per_call_s
+    return headline.high / headline.value - 1 < budget.target_ratio
+
+
+def _joined(latencies: Sequence[Latency | None], budget: Budget) -> Latency | None:
+    """Join the samples of several processes; the estimates are over processes."""
+    found = [each for each in latencies if each is not None]
+    if not found:
+        return None
+    epochs = [len(each.process_of_epoch) for each in found]
+    starts = list(accumulate(epochs, initial=0))
+    processes = tuple(place for place, count in enumerate(epochs) for _ in range(count))
+    roles = [each.role for each in found[0].arms]
+    arms = {role: _arm([_of(each, role) for each in found], starts) for role in roles}
+    cpu = found[0].clock is Clock.THREAD_CPU
+    values = {role: epoch_values(arm, cpu=cpu) for role, arm in arms.items()}
+    subject = values[ArmRole.SUBJECT]
+    ratio = None
+    if ArmRole.REFERENCE in values:
+        ratio = ratio_estimate(subject, values[ArmRole.REFERENCE], processes)
+    per_call = estimate(subject, processes)
+    headline = ratio or per_call
+    ceilings = [each.ceiling_ratio for each in found if each.ceiling_ratio is not None]
+    faults = [each.minor_faults_ratio for each in found if each.minor_faults_ratio is not None]
+    return replace(
+        found[0],
+        per_call_s=per_call,
+        reference_ratio=ratio,
+        ceiling_ratio=estimate(ceilings).value if ceilings else None,
+        converged=headline.high / headline.value - 1 < budget.target_ratio,
+        processes=len(found),
+        process_of_epoch=processes,
+        minor_faults_ratio=max(faults, default=None),
+        throttled_epochs=sum(each.throttled_epochs for each in found),
+        is_valid=all(each.is_valid for each in found),
+        arms=tuple(arms.values()),
+    )
+
+
+def _of(latency: Latency, role: ArmRole) -> Arm:
+    return next(each for each in latency.arms if each.role is role)
+
+
+def _arm(arms: Sequence[Arm], starts: Sequence[int]) -> Arm:
+    """Put the samples of several processes after one another; epochs are counted on."""
+    cpu_s = [each.cpu_s for each in arms if each.cpu_s is not None]
+    return replace(
+        arms[0],
+        wall_s=tuple(sample for each in arms for sample in each.wall_s),
+        cpu_s=tuple(sample for each in cpu_s for sample in each) or None,
+        epochs=tuple(
+            start + epoch
+            for start, each in zip(starts, arms, strict=False)
+            for epoch in each.epochs
+        ),
+    )

@@ -1,0 +1,82 @@
+"""The latency of a case, and where its launching takes longer than its work, of a replay of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from random import Random
+
+from torch import Tensor
+
+from harness.inputs import Inputs
+from harness.measure.device import Device
+from harness.measure.latency import Sampled, measure_latency
+from harness.measure.sampler import Contender
+from harness.records import Allocation, ArmRole, Budget, Cache, Case, Latency
+from harness.run.contenders import contenders_of, model_bytes
+from implementations.contract import LayerNorm
+
+__all__ = ["time_case"]
+
+_LAUNCH_SHARE = 0.5  # ours: from here on the time of a call on a GPU depends on the host's
+
+
+class _NotReplayable(Exception):  # noqa: N818 - a finding, not a failure
+    """A call cannot be recorded as a graph."""
+
+
+def time_case(
+    function: LayerNorm,
+    case: Case,
+    inputs: Inputs,
+    device: Device,
+    budget: Budget,
+    *,
+    allocation: Allocation,
+    compile_s: float | None,
+    cache: Cache,
+) -> Sampled:
+    """Time ``function`` on ``inputs``, beside the reference and a copy."""
+    measure = partial(
+        measure_latency,
+        tensors=inputs.tensors,
+        device=device,
+        budget=budget,
+        random=Random(case.id),
+        allocation=allocation,
+        model_bytes=model_bytes(case, inputs),
+        copied_bytes=2 * inputs.x.numel() * inputs.x.element_size(),
+        compile_s=compile_s,
+        cache=cache,
+    )
+    contenders = contenders_of(function, case)
+    sampled = measure(contenders)
+    if sampled.latency is None or not _is_launch_bound(sampled.latency):
+        return sampled
+    recorded = [_replaying(each, device) for each in contenders if each.role is not ArmRole.CEILING]
+    try:
+        replay = measure(recorded).latency
+    except _NotReplayable:
+        return sampled
+    if replay is None:
+        return sampled
+    latency = replace(
+        sampled.latency, replay_s=replay.per_call_s, replay_ratio=replay.reference_ratio
+    )
+    return replace(sampled, latency=latency)
+
+
+def _is_launch_bound(latency: Latency) -> bool:
+    launch_s = latency.launch_s
+    return launch_s is not None and launch_s > _LAUNCH_SHARE * latency.per_call_s.value
+
+
+def _replaying(contender: Contender, device: Device) -> Contender:
+    def prepare(tensors: Sequence[Tensor]) -> Callable[[], object]:
+        replay = device.replayed(contender.prepare(tensors))
+        if replay is None:
+            raise _NotReplayable
+        return replay
+
+    return replace(contender, prepare=prepare)
