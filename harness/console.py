@@ -88,6 +88,8 @@ def print_records(records: Sequence[Record], stream: TextIO | None = None) -> No
     )
     if len(records) > _MOST_ROWS:
         console.print(status_counts(records))
+        for line in doubt_lines(records):
+            console.print(line, soft_wrap=True)
         return
     table = Table(
         Column("case", overflow="fold"),  # an id that is cut names no case
@@ -106,6 +108,20 @@ def print_records(records: Sequence[Record], stream: TextIO | None = None) -> No
     for each in records:
         if each.reason:
             console.print(f"{each.case.id}: {each.reason}", soft_wrap=True)
+    for line in doubt_lines(records):
+        console.print(line, soft_wrap=True)
+
+
+def doubt_lines(records: Sequence[Record]) -> list[str]:
+    """One line a kind of doubt: how many cases, and the advice for the first of them."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for record in records:
+        for doubt in record.warnings:
+            found.setdefault(doubt.kind, []).append((record.case.id, doubt.advice))
+    return [
+        f"doubt: {kind.replace('_', ' ')} ({_cases(len(rows))}), such as {rows[0][0]}: {rows[0][1]}"
+        for kind, rows in found.items()
+    ]
 
 
 def status_counts(records: Sequence[Record]) -> str:
@@ -117,12 +133,11 @@ def status_counts(records: Sequence[Record]) -> str:
 def outcome_line(wall_s: float, overhead_ratio: float | None, records: Sequence[Record]) -> str:
     """Where the time went, and how many measurements are in doubt."""
     doubts = sum(bool(each.warnings) for each in records)
-    cases = "case" if len(records) == 1 else "cases"
-    parts = [f"{len(records)} {cases} in {seconds(wall_s)}"]
+    parts = [f"{_cases(len(records))} in {seconds(wall_s)}"]
     if overhead_ratio is not None:
         parts.append(f"{overhead_ratio:.1%} of it the harness's own")
     if doubts:
-        parts.append(f"{doubts} measurements with a doubt, named on the page")
+        parts.append(f"{_cases(doubts)} with a doubt")
     return "; ".join(parts)
 
 
@@ -135,6 +150,10 @@ def seconds(value: float) -> str:
         return f"{value:.3g} s"
     minutes, rest = divmod(round(value), 60)
     return f"{minutes} min {rest} s"
+
+
+def _cases(number: int) -> str:
+    return "1 case" if number == 1 else f"{number} cases"
 
 
 def _ulp(error: float) -> str:

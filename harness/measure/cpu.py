@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from time import perf_counter_ns, thread_time_ns
@@ -96,14 +97,19 @@ def _thread_clock_cost_ns() -> int:
 
 
 def _step_ns(clock: Callable[[], int]) -> int:
-    """The smallest step between two readings that differ; its cost, where that is more."""
-    steps = []
+    """The smallest difference between two durations that the clock shows.
+
+    A fine clock shows many, a nanosecond apart, as what reading it takes varies; a coarse one
+    shows multiples of its step.
+    """
+    shown = set()
     for _ in range(101):
         start = now = clock()
         while now == start:
             now = clock()
-        steps.append(now - start)
-    return max(int(median(steps)), 1)
+        shown.add(now - start)
+    durations = sorted(shown)
+    return min((later - earlier for earlier, later in pairwise(durations)), default=durations[0])
 
 
 def _text(path: Path) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from random import Random
 
 import torch
@@ -13,14 +12,20 @@ __all__ = ["copies_beyond", "overwrite", "relocate"]
 _LINE_BYTES, _PAGE_LINES = 64, 64  # a cache line, and how many a page holds
 _LARGEST_PAD_BYTES = 1 << 21
 _BEYOND = 2.5  # of the cache: replacement is not exactly least-recently-used
+_HOLDERS = 16  # four arms, each with inputs, results and what it saves, and half left over
 _MOST_COPIES = 4096  # ours: of a tiny case on a large cache; they cover what they can
 
 
-def relocate(tensor: Tensor, random: Random) -> Tensor:
-    """Copy ``tensor`` with its layout to a random place: a random pad, a random cache line."""
+def relocate(tensor: Tensor, random: Random, *, far: bool = True) -> Tensor:
+    """Copy ``tensor`` with its layout to a random cache line, and ``far`` from the last copy.
+
+    Far means behind a pad of random size, which is then free; among hundreds of copies such holes
+    are never used and always in the way.
+    """
     storage = tensor.new_empty(0).set_(tensor.untyped_storage())
     size = tensor.element_size()
-    pad = torch.empty(random.randrange(_LINE_BYTES, _LARGEST_PAD_BYTES), dtype=torch.uint8)
+    pad_bytes = random.randrange(_LINE_BYTES, _LARGEST_PAD_BYTES) if far else 0
+    pad = torch.empty(pad_bytes, dtype=torch.uint8)
     line = max(_LINE_BYTES // size, 1)
     buffer = storage.new_empty(storage.numel() + (_PAGE_LINES + 1) * line)
     del pad  # it only had to be there while the buffer was placed
@@ -37,7 +42,17 @@ def overwrite(placed: Tensor, tensor: Tensor) -> None:
     old[start : start + new.numel()].copy_(new)
 
 
-def copies_beyond(cache_bytes: int, tensors: Sequence[Tensor]) -> int:
-    """How many copies of ``tensors`` a cache cannot hold, so that the first is gone at the last."""
-    once = sum(each.numel() * each.element_size() for each in tensors)
-    return min(max(2, -int(-_BEYOND * cache_bytes // max(once, 1))), _MOST_COPIES)
+def copies_beyond(cache_bytes: int, touched_bytes: int, free_bytes: int | None) -> int:
+    """How many calls on inputs of their own fill a cache, so that the first ones' are gone.
+
+    At least two, and no more than fit in ``free_bytes`` several times over.
+
+    Args:
+        cache_bytes: size of the last-level cache.
+        touched_bytes: what a call reads and writes.
+        free_bytes: memory there is, or None where that is not known.
+    """
+    once = max(touched_bytes, 1)
+    beyond = -int(-_BEYOND * cache_bytes // once)
+    fitting = _MOST_COPIES if free_bytes is None else free_bytes // _HOLDERS // once
+    return max(2, min(beyond, _MOST_COPIES, fitting))

@@ -67,6 +67,7 @@ class Sampler:
         self._device = device
         self._flushes = cache is Cache.FLUSHED
         self._call: Callable[[], object] = lambda: None
+        self._turn = 1  # calls until one is on the same inputs again
         self._pending: list[Reading] = []
         self._readings: list[Reading] = []
         self._epochs: list[int] = []
@@ -74,7 +75,9 @@ class Sampler:
     def bind(self, places: Sequence[Sequence[Tensor]]) -> None:
         """Call on inputs at these places from now on, one after the other."""
         calls = [self.contender.prepare(each) for each in places]
-        self._call = calls[0] if len(calls) == 1 else _Rotating(calls)
+        self._call, self._turn = calls[0], 1
+        if len(calls) > 1:
+            self._call, self._turn = _Rotating(calls), len(calls)
 
     def call(self) -> object:
         """Make one untimed call."""
@@ -83,11 +86,13 @@ class Sampler:
     def warm_up(self, limit_s: float) -> int:
         """Call until calls no longer get faster, or a share of ``limit_s`` is gone; say how often.
 
-        Then a sample takes as many calls as fill it, by the fastest: a preempted one is no measure.
+        X
         """
         made = settled = 0
         spent_s = 0.0
-        while settled < _SETTLED_CALLS and spent_s < _WARM_UP_SHARE * limit_s:
+        while (made < self._turn and spent_s < limit_s) or (
+            settled < _SETTLED_CALLS and spent_s < _WARM_UP_SHARE * limit_s
+        ):
             took_s = self._device.time(self._call, 1).wall_s
             settled = settled + 1 if took_s >= _FASTER * self.best_s else 0
             self.best_s = min(self.best_s, max(took_s, 1e-9))

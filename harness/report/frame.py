@@ -148,6 +148,7 @@ def _row(record: Record, letter: str) -> dict[str, Any]:
         "doubts": ", ".join(dict.fromkeys(each.kind.replace("_", " ") for each in record.warnings)),
         **_error_columns(record),
         **_latency_columns(record),
+        **_cold_columns(record),
         **_memory_columns(record),
     }
 
@@ -199,7 +200,7 @@ def _output_row(output: OutputErrors) -> dict[str, Any]:
 def _latency_columns(record: Record) -> dict[str, float]:
     names = ("latency_s", "latency_low_s", "latency_high_s", "ratio", "ratio_low", "ratio_high")
     latency = record.latency
-    if latency is None:
+    if latency is None or not latency.is_valid:  # a time that is not believed is not shown
         return dict.fromkeys((*names, "copy_ratio"), nan)
     ratio, time = latency.reference_ratio, latency.per_call_s
     case = record.case
@@ -212,6 +213,14 @@ def _latency_columns(record: Record) -> dict[str, float]:
     copy = nan if latency.ceiling_ratio is None else latency.ceiling_ratio
     values = (time.value, time.low, time.high, *ratios, copy)
     return dict(zip((*names, "copy_ratio"), values, strict=True))
+
+
+def _cold_columns(record: Record) -> dict[str, float]:
+    cold = record.cold
+    if cold is None or not cold.is_valid:
+        return dict.fromkeys(("cold_s", "cold_copy_ratio"), nan)
+    copy = nan if cold.ceiling_ratio is None else cold.ceiling_ratio
+    return {"cold_s": cold.per_call_s.value, "cold_copy_ratio": copy}
 
 
 def _memory_columns(record: Record) -> dict[str, float]:

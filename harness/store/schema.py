@@ -18,11 +18,19 @@ from harness.store.plain import is_optional, typed_fields, without_none
 
 __all__ = ["SAMPLE_FIELDS", "prepare", "record_schema"]
 
-SAMPLE_FIELDS = ("latency", "arms")
+SAMPLE_FIELDS = (("latency", "arms"), ("cold", "arms"))
 """Where the raw samples are: most of a file's bytes, and not needed for most questions."""
 
 _PLAIN = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
-_UNITS = {"_s": "second", "_bytes": "byte", "_ulp": "ulp", "_ratio": "1", "_w": "watt"}
+_UNITS = {
+    "_s": "second",
+    "_bytes": "byte",
+    "_ulp": "ulp",
+    "_ratio": "1",
+    "_w": "watt",
+    "_hz": "hertz",
+    "_c": "degree Celsius",
+}
 
 
 @cache

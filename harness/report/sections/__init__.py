@@ -7,7 +7,7 @@ from harness.report.sections.account import all_cases, doubts, not_measured
 from harness.report.sections.accuracy import error_against_condition, error_of_the_gradients
 from harness.report.sections.choice import which_implementation_to_run
 from harness.report.sections.provenance import environment_and_method
-from harness.report.sections.speed import latency_against_size, memory
+from harness.report.sections.speed import latency_against_size, memory, speed_against_a_copy
 
 __all__ = ["SECTIONS"]
 
@@ -16,6 +16,7 @@ SECTIONS: tuple[Section, ...] = (
     error_against_condition,
     error_of_the_gradients,
     latency_against_size,
+    speed_against_a_copy,
     memory,
     all_cases,
     not_measured,

@@ -11,10 +11,10 @@ from harness.records import Clock, Latency
 from harness.report.content import Block, Cell, Column, Figure, Key, Panel, Table, Text, number
 from harness.report.figures import latency_panel
 from harness.report.frame import Findings
-from harness.report.quantities import bytes_text, count, speed
+from harness.report.quantities import bytes_text, count, seconds, speed
 from harness.report.slices import colours, groups, keys, leading
 
-__all__ = ["latency_against_size", "memory"]
+__all__ = ["latency_against_size", "memory", "speed_against_a_copy"]
 
 
 _CLOCKS = {
@@ -91,6 +91,54 @@ def _latency_caption(findings: Findings, group: pd.DataFrame, left_out: int) -> 
 def _listed(latencies: list[Latency], field: str) -> str:
     values = dict.fromkeys(str(getattr(each, field)) for each in latencies)
     return " or ".join(_CLOCKS.get(each, each) for each in values)
+
+
+def speed_against_a_copy(findings: Findings) -> tuple[Block, ...]:
+    """Show how near each call comes to the speed at which its bytes can be copied."""
+    cases = findings.cases
+    known = cases[cases["copy_ratio"].notna()]
+    if not len(known):
+        return (Text("No copy was timed beside the cases."),)
+    tables: list[Table] = []
+    for (place, direction), rows in groups(known, "place", "direction"):
+        shapes = list(rows.sort_values("elements", kind="stable")["shape"].unique())
+        slowest = rows.sort_values("latency_s", ascending=False, kind="stable")
+        slowest = slowest.drop_duplicates(["label", "dtype", "shape"])
+        cells = {(row.dtype, row.label, row.shape): _copy_cell(row) for row in slowest.itertuples()}
+        lines = [name for name, _ in groups(rows, "dtype", "label")]
+        has_cold = bool(rows["cold_s"].notna().any())
+        tables.append(
+            Table(
+                title=f"Share of a copy's speed: {place}, {direction}",
+                caption="Time that the bytes of the case take to copy, by the fastest copy there "
+                "is, timed in turn with it and in the same state of the caches, over the time "
+                "taken: at 100 % a call is as fast as its bytes can move."
+                + (" Below it the same from cold caches, and that time." if has_cold else ""),
+                columns=(
+                    Column("Implementation"),
+                    Column("dtype"),
+                    *(Column(shape, is_number=True) for shape in shapes),
+                ),
+                rows=tuple(
+                    (
+                        Cell(label),
+                        Cell(dtype),
+                        *(cells.get((dtype, label, shape), number("–")) for shape in shapes),
+                    )
+                    for dtype, label in lines
+                ),
+                is_folded=bool(tables),
+            )
+        )
+    return tuple(tables)
+
+
+def _copy_cell(row: Any) -> Cell:
+    cold = ""
+    if not isnan(row.cold_s):
+        share = "" if isnan(row.cold_copy_ratio) else f"{row.cold_copy_ratio:.0%}, "
+        cold = f"cold {share}{seconds(row.cold_s)}"
+    return number(f"{row.copy_ratio:.0%}", note=cold, title=seconds(row.latency_s))
 
 
 def memory(findings: Findings) -> tuple[Block, ...]:
