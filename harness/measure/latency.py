@@ -14,8 +14,9 @@ before every call.
 from __future__ import annotations
 
 import resource
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import permutations
 from random import Random
 from statistics import median
 from time import perf_counter
@@ -33,6 +34,7 @@ __all__ = ["Contender", "Sampled", "measure_latency"]
 
 _EPOCH_S = 25e-3
 _ROUNDS = 4  # at least so many samples of an arm in an epoch, unless the budget forbids
+_MOST_ROUNDS = 1000  # ours: six times what fits; a clock that was set back must not hold us up
 _MOST_TRIES = 3  # ours: epochs begun for one that counts, before a machine is given up
 _UNTIMED_CALLS = 2  # after a change of place; a warm-up that is looked for comes first of all
 _AS_FAST = 1.05  # ours: a copy is itself measured to within a few per cent
@@ -98,9 +100,10 @@ def measure_latency(
         if late or (duet.epochs >= budget.min_epochs and duet.is_narrow()):
             break
     latency = duet.latency(allocation, model_bytes, copied_bytes, compile_s)
-    doubts = doubts_of(
-        latency, budget, before, device.condition(), perf_counter() - began, duet.stepped
-    )
+    wall_s, after = perf_counter() - began, device.condition()
+    throttled_by = tuple(sorted({*duet.throttled_by, *(after.throttled_by or ())}))
+    after = replace(after, throttled_by=throttled_by or after.throttled_by)
+    doubts = doubts_of(latency, budget, before, after, wall_s, duet.stepped)
     return Sampled(latency, doubts, duet.sampling_s, duet.warming_s, duet.placed)
 
 
@@ -119,11 +122,14 @@ class _Duet:
     ) -> None:
         self.sampling_s = self.warming_s = 0.0
         self.epochs = self.throttled = self.stepped = 0
+        self.throttled_by: set[str] = set()
         self.placed: Sequence[Tensor] = ()
         self._arms = [Sampler(each, device, cache) for each in contenders]
         self._tensors, self._device, self._budget = tensors, device, budget
         self._random, self._cache, self._copies = random, cache, copies
         self._faults = self._calls = self._warm_up_calls = 0
+        self._orders: list[tuple[Sampler, ...]] = []
+        self._can_throttle = device.condition().throttled_by is not None
 
     def warm_up(self) -> None:
         """Find out what is warm and how many calls fill a sample, and which copy is fastest."""
@@ -134,6 +140,7 @@ class _Duet:
         ceilings = [each for each in self._arms if each.contender.role is ArmRole.CEILING]
         slower = sorted(ceilings, key=lambda each: each.best_s)[1:]
         self._arms = [each for each in self._arms if each not in slower]
+        self._orders = list(permutations(self._arms))
         self.warming_s += perf_counter() - began
 
     def run_epoch(self, began: float) -> None:
@@ -149,19 +156,23 @@ class _Duet:
             self.warming_s += perf_counter() - warming
         faults_before, epoch_began, rounds = _minor_faults(), perf_counter(), 0
         while True:
-            for each in self._random.sample(self._arms, len(self._arms)):
+            for each in self._random.choice(self._orders):
                 try:
                     self.sampling_s += each.sample()
                 except Stepped:
                     self.stepped += 1
-                self._calls += each.calls
             rounds += 1
             now = perf_counter()
             hurry = now - began > self._budget.limit_s / self._budget.min_epochs
-            if (now - epoch_began >= _EPOCH_S and rounds >= _ROUNDS) or hurry:
+            if now - epoch_began >= _EPOCH_S and (rounds >= _ROUNDS or hurry):
+                break
+            if rounds >= _MOST_ROUNDS:
                 break
         self._faults += _minor_faults() - faults_before
-        throttled = bool(self._device.condition().throttled_by)
+        self._calls += rounds * sum(each.calls for each in self._arms)
+        why = self._device.condition().throttled_by if self._can_throttle else None
+        self.throttled_by.update(why or ())
+        throttled = bool(why)
         self.throttled += throttled
         if throttled or not all(each.has_sampled() for each in self._arms):
             for each in self._arms:
@@ -218,8 +229,15 @@ class _Duet:
                 arm.bind([self.placed])
             return
         for arm in self._arms:  # of its own: what another arm has just read is not cold
-            far = self._copies < _MANY_PLACES
-            arm.bind([self._relocated(far=far) for _ in range(self._copies)])
+            arm.bind(self._in_time())
+
+    def _in_time(self) -> Iterator[Sequence[Tensor]]:
+        """Yield copies, two at least, while there is time: to bind a backward runs its forward."""
+        began, far = perf_counter(), self._copies < _MANY_PLACES
+        for place in range(self._copies):
+            if place >= 2 and perf_counter() - began > self._budget.limit_s:
+                return
+            yield self._relocated(far=far)
 
     def _relocated(self, *, far: bool = True) -> list[Tensor]:
         return [relocate(each, self._random, far=far) for each in self._tensors]

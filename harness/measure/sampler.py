@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -72,7 +72,7 @@ class Sampler:
         self._readings: list[Reading] = []
         self._epochs: list[int] = []
 
-    def bind(self, places: Sequence[Sequence[Tensor]]) -> None:
+    def bind(self, places: Iterable[Sequence[Tensor]]) -> None:
         """Call on inputs at these places from now on, one after the other."""
         calls = [self.contender.prepare(each) for each in places]
         self._call, self._turn = calls[0], 1
@@ -86,7 +86,8 @@ class Sampler:
     def warm_up(self, limit_s: float) -> int:
         """Call until calls no longer get faster, or a share of ``limit_s`` is gone; say how often.
 
-        X
+        Then a sample takes as many calls as fill it, by the fastest: a preempted one is no measure,
+        and neither is one in which the clock did not move forward.
         """
         made = settled = 0
         spent_s = 0.0
@@ -94,16 +95,18 @@ class Sampler:
             settled < _SETTLED_CALLS and spent_s < _WARM_UP_SHARE * limit_s
         ):
             took_s = self._device.time(self._call, 1).wall_s
-            settled = settled + 1 if took_s >= _FASTER * self.best_s else 0
-            self.best_s = min(self.best_s, max(took_s, 1e-9))
-            spent_s += took_s
+            settled = 0 if 0 < took_s < _FASTER * self.best_s else settled + 1
+            if took_s > 0:
+                self.best_s = min(self.best_s, took_s)
+                spent_s += took_s
             made += 1
         if self._flushes:
             return made
         if self.best_s < SAMPLE_S / 5:  # one call is short beside the clock's own cost
             several = max(1, round(SAMPLE_S / 5 / self.best_s))
-            took_s = min(self._device.time(self._call, several).wall_s for _ in range(5))
-            self.best_s = max(took_s / several, 1e-9)
+            tries = [self._device.time(self._call, several).wall_s for _ in range(5)]
+            took_s = min((each for each in tries if each > 0), default=several * self.best_s)
+            self.best_s = took_s / several
             made += 5 * several
         self.calls = max(1, round(SAMPLE_S / self.best_s))
         return made

@@ -35,6 +35,7 @@ from harness.records import (
 )
 from harness.run.contenders import refusal, result_bytes
 from harness.run.timing import time_case
+from harness.run.turning import is_turned, turned
 from harness.verify.bounds import guarantee_of
 from harness.verify.errors import Outputs, measure_errors
 from harness.verify.guest import (
@@ -93,10 +94,11 @@ class CaseRunner:
         """
         began = perf_counter()
         watch = _Stopwatch()
-        record = Record(case=case, environment=self.environment, status=Status.OK)
+        record = begun = Record(case=case, environment=self.environment, status=Status.OK)
         try:
             with torch.set_grad_enabled(case.direction is not Direction.FORWARD):
-                record = self._measured(record, measurements, budget, watch)
+                for known in self._measured(begun, measurements, budget, watch):
+                    record = known  # kept, should what comes next fail
         except UnrepresentableError as why:
             record = replace(record, status=Status.UNSUPPORTED, reason=str(why))
         except implementations.TargetError as why:
@@ -121,14 +123,15 @@ class CaseRunner:
         measurements: Collection[Measurement],
         budget: Budget,
         watch: _Stopwatch,
-    ) -> Record:
+    ) -> Iterator[Record]:
+        """Yield the record again and again, with all that is known so far."""
         case = record.case
         device = self._ready_device(case)
         inputs, _ = self._inputs(case)
         implementation = implementations.find(case.implementation)
         function, outputs, compile_s = _first_run(implementation, case, inputs, watch)
         record = self._judged(record, implementation, outputs, watch)
-        del outputs
+        yield record
         for measurement in (Measurement.LATENCY, Measurement.COLD):
             if measurement not in measurements:
                 continue
@@ -152,14 +155,17 @@ class CaseRunner:
                 record = replace(record, latency=sampled.latency, warnings=warnings)
             else:
                 record = replace(record, cold=sampled.latency, warnings=warnings)
-            record = self._checked_again(record, implementation, function, sampled, watch)
+            yield record
+            record = self._checked_again(record, implementation, function, outputs, sampled, watch)
+            yield record
         if Measurement.MEMORY in measurements:
             if why := uncountable(case.device):
                 doubt = Doubt(kind=DoubtKind.NOT_COUNTED, advice=why)
-                return replace(record, warnings=(*record.warnings, doubt))
+                yield replace(record, warnings=(*record.warnings, doubt))
+                return
             with watch.guest():
-                record = replace(record, memory=_memory(function, case, inputs))
-        return record
+                memory = _memory(function, case, inputs)
+            yield replace(record, memory=memory)
 
     def _judged(
         self, record: Record, implementation: Implementation, outputs: Outputs, watch: _Stopwatch
@@ -178,32 +184,41 @@ class CaseRunner:
         record: Record,
         implementation: Implementation,
         function: LayerNorm,
+        first: Outputs,
         sampled: Sampled,
         watch: _Stopwatch,
     ) -> Record:
-        """Ask once more after the timing, for new numbers where the timed inputs lay.
+        """Ask once more after the timing, for other numbers where the timed inputs lay.
 
         What was remembered of the timed calls, by address, by shape or by count, is found out.
         """
-        if not sampled.tensors:
+        if not sampled.tensors or record.status is Status.WRONG:
             return record
-        other = replace(record.case, seed=record.case.seed + 1)
-        inputs, _ = self._inputs(other)
-        for placed, new in zip(sampled.tensors, inputs.tensors, strict=True):
-            overwrite(placed, new)
+        inputs, _ = self._inputs(record.case)
+        other = turned(inputs, record.case)
+        if other is not None:
+            with watch.guest():
+                again = _asked_at(function, record.case, other, sampled)
+            if is_turned(again, first, record.case):
+                return record
+        # other numbers altogether: not every right result turns bit by bit
+        fresh = replace(record.case, seed=record.case.seed + 1)
+        inputs, _ = self._inputs(fresh)
         with watch.guest():
-            outputs = run_once(function, other, inputs.at(sampled.tensors))
-        again = self._judged(replace(record, case=other), implementation, outputs, watch)
-        if again.status is not Status.WRONG or record.status is Status.WRONG:
+            again = _asked_at(function, fresh, inputs, sampled)
+        judged = self._judged(replace(record, case=fresh), implementation, again, watch)
+        if judged.status is not Status.WRONG:
             return record
-        reason = f"right at first, and after the timing: {again.reason}"
         doubt = Doubt(
             kind=DoubtKind.CACHED_RESULT,
             advice="its results after the timing are not those of the inputs it was given: look "
             "for what it remembers, by address, by shape or by the number of calls",
         )
         return replace(
-            record, status=Status.WRONG, reason=reason, warnings=(*record.warnings, doubt)
+            record,
+            status=Status.WRONG,
+            reason=f"right at first, and after the timing: {judged.reason}",
+            warnings=(*record.warnings, doubt),
         )
 
     def _ready_device(self, case: Case) -> Device:
@@ -235,11 +250,20 @@ class CaseRunner:
         asked = replace(case, implementation="", mode=Mode.EAGER, direction=direction, threads=1)
         if asked not in self._shared:
             # of a case only those for the time and for the check after it are kept
-            for old in [each for each in self._shared if replace(each, seed=asked.seed) != asked]:
-                del self._shared[old]
+            for old in list(self._shared):
+                near = abs(old.seed - asked.seed) <= 1
+                if not near or replace(old, seed=asked.seed) != asked:
+                    del self._shared[old]
             inputs = make_inputs(case)
             self._shared[asked] = inputs, Reference(inputs, case)
         return self._shared[asked]
+
+
+def _asked_at(function: LayerNorm, case: Case, inputs: Inputs, sampled: Sampled) -> Outputs:
+    """Run once on the numbers of ``inputs``, where the timed ones lay."""
+    for placed, new in zip(sampled.tensors, inputs.tensors, strict=True):
+        overwrite(placed, new)
+    return run_once(function, case, inputs.at(sampled.tensors))
 
 
 def _first_run(
