@@ -4,30 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import product
 
 import torch
 from torch import Tensor
 
 from harness.inputs import Inputs, make_inputs
 from harness.records import Affine, Case, Direction, Status
+from harness.verify.double_double import Pair
+from harness.verify.errors import Outputs
 from harness.verify.guest import GuestError, Unmet, refuses, run_once
+from harness.verify.limits import limits_of, wide_outputs
 from implementations.contract import Implementation
 
-__all__ = ["CHECKS", "broken_promises"]
+__all__ = ["CHECKS", "broken_promises", "differing_outputs", "is_same_answer"]
 
 CALLS = 100  # ours: a cache of the first few results is found out
+WORSE = 2.0  # ours: how much worse the other of two answers may be, where both are wrong
+_LARGE = 1 << 21  # elements; allocators keep small and large memory apart, from 1 MiB at most
 
 Check = Callable[[Implementation, Case], str | None]
 """Returns what is broken, or None."""
 
 
 def broken_promises(implementation: Implementation, case: Case) -> Iterator[str]:
-    """Yield each promise that ``implementation`` breaks, in words.
+    """Yield each promise that ``implementation`` breaks, in words, once.
 
     Args:
         implementation: what is checked; where it declines a call, no promise is broken.
         case: gives dtype, device and direction; shapes are chosen here.
     """
+    told: set[str] = set()
     for check in CHECKS:
         try:
             found = check(implementation, case)
@@ -37,7 +44,8 @@ def broken_promises(implementation: Implementation, case: Case) -> Iterator[str]
             found = f"raises in a call like others that it answers: {ended.reason}"
         except Unmet as broken:
             found = str(broken)
-        if found:
+        if found and found not in told:
+            told.add(found)
             yield found
 
 
@@ -49,6 +57,30 @@ def shares_no_memory(implementation: Implementation, case: Case) -> str | None:
     for name, tensor in owners.items():
         if tensor is not None and _address(tensor) == _address(second):
             return f"y shares the memory of {name}"
+    return None
+
+
+def has_memory_for_each_element(implementation: Implementation, case: Case) -> str | None:
+    """No two elements of y or of a gradient are one place in memory, where writing one writes both.
+
+    Otherwise strides are free; whether they are those of x is a property. An x that is itself
+    expanded is where a result becomes so by taking over its strides.
+    """
+    directions = [Direction.FORWARD]
+    if not implementation.forward_only:
+        directions.append(Direction.BACKWARD)
+    for layout, direction in product(("contiguous", "expanded"), directions):
+        asked = replace(case, shape=(4, 32), layout=layout, direction=direction)
+        try:
+            outputs = _outputs(implementation, asked, make_inputs(asked))
+        except GuestError:
+            if layout == "contiguous":
+                raise
+            continue  # which layouts are taken is for the catalogue to find
+        for name in ("y", "dx", "dweight", "dbias"):
+            tensor = getattr(outputs, name)
+            if tensor is not None and _overlaps(tensor):
+                return f"{name}'s elements overlap in memory, for an x that is {layout}"
     return None
 
 
@@ -78,17 +110,19 @@ def answers_alike_every_time(implementation: Implementation, case: Case) -> str 
     """The hundredth call gives what the first gave, with other calls between them."""
     case = replace(case, shape=(6, 32), direction=Direction.FORWARD)
     inputs = make_inputs(case)
-    first = _y(implementation, case, inputs).clone()
+    first = Outputs(y=_y(implementation, case, inputs).clone())
     other = replace(case, seed=case.seed + 1, eps=0.25)
     others = make_inputs(other)
-    expected = _y(implementation, other, others).clone()
+    expected = Outputs(y=_y(implementation, other, others).clone())
     for call in range(2, CALLS + 1):
-        again = _y(implementation, case, inputs)
-        if call in (2, CALLS) and not _close(again, first):
+        again = Outputs(y=_y(implementation, case, inputs))
+        if call in (2, CALLS) and differing_outputs(implementation, case, inputs, first, again):
             return f"call {call} gives another answer than the first, for the same arguments"
-    if not _close(_y(implementation, other, others), expected):
+    again = Outputs(y=_y(implementation, other, others))
+    if differing_outputs(implementation, other, others, expected, again):
         return "an answer changes when other calls have come between"
-    if _close(first, expected):
+    # bit by bit: no two random inputs have the same LayerNorm
+    if torch.equal(first.y, expected.y):
         return "gives the same answer for other arguments of the same shape"
     return None
 
@@ -103,8 +137,10 @@ def sees_new_data(implementation: Implementation, case: Case) -> str | None:
     for name in ("x", "weight", "bias"):
         tensor, new = getattr(held, name), getattr(later, name)
         tensor.copy_(new)
-        fresh = replace(held, **{name: new.clone()})
-        if not _close(_y(implementation, case, held), _y(implementation, case, fresh)):
+        fresh = replace(held, **{name: _elsewhere(new)})
+        of_held = Outputs(y=_y(implementation, case, held).clone())
+        of_fresh = Outputs(y=_y(implementation, case, fresh))
+        if differing_outputs(implementation, case, fresh, of_fresh, of_held):
             return f"takes new numbers in {name} at an old address for the old ones"
     longer = replace(case, shape=(4, 48))
     _y(implementation, longer, make_inputs(longer))  # another shape must not stop it
@@ -118,17 +154,15 @@ def gives_each_gradient(implementation: Implementation, case: Case) -> str | Non
     for affine in Affine:
         asked = replace(case, shape=(5, 16), affine=affine, direction=Direction.BACKWARD)
         inputs = make_inputs(asked)
-        with torch.enable_grad():
-            first, again = (run_once(implementation.function, asked, inputs) for _ in range(2))
-        for name in ("dx", "dweight", "dbias"):
-            one, two = getattr(first, name), getattr(again, name)
-            if one is not None and not _close(one, two):
-                return f"{name} of a second backward differs from that of the first"
+        first, again = (_copies(_outputs(implementation, asked, inputs)) for _ in range(2))
+        for name in differing_outputs(implementation, asked, inputs, first, again):
+            return f"{name} of a second backward differs from that of the first"
     return None
 
 
 CHECKS: tuple[Check, ...] = (
     shares_no_memory,
+    has_memory_for_each_element,
     refuses_wrong_parameters,
     refuses_a_wrong_shape,
     answers_alike_every_time,
@@ -137,15 +171,85 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
+# --- whether two answers are the same ------------------------------------------------------------
+
+
+def differing_outputs(
+    implementation: Implementation, case: Case, inputs: Inputs, first: Outputs, again: Outputs
+) -> list[str]:
+    """Return in which outputs two answers to one question are two answers.
+
+    Right ones are each within the a-priori bound B of the exact value, and so within 2 B of each
+    other, whatever the order of their sums. If one is right, the other may be no further away. If
+    neither is, the error check has failed both, and what is left to ask is whether the target is
+    steady: B grows to what holds the better of the two, and :data:`WORSE` times that, since another
+    order of summation changes a result by about as much as summation makes it wrong.
+    """
+    limits = limits_of(implementation, case, inputs)
+    one, two = (wide_outputs(each, case) for each in (first, again))
+    return [
+        name
+        for name, bound in limits.bounds.items()
+        if name in one
+        and name in two
+        and not _agree(one[name], two[name], limits.exact[name], bound)
+    ]
+
+
+def is_same_answer(
+    implementation: Implementation, case: Case, first: Outputs | None, again: Outputs | None
+) -> bool:
+    """Whether two answers to ``case`` are one; no answer, None, is the same as none only."""
+    if first is None or again is None:
+        return first is again
+    return not differing_outputs(implementation, case, make_inputs(case), first, again)
+
+
+def _agree(one: Tensor, two: Tensor, exact: Pair, bound: Tensor) -> bool:
+    better = min(_worst(one, exact, bound), _worst(two, exact, bound))
+    allowed = 2 * bound if better <= 1 else 2 * WORSE * better * bound
+    same = (one == two) | (torch.isnan(one) & torch.isnan(two)) | ~torch.isfinite(bound)
+    return bool((same | ((one - two).abs() <= allowed)).all())  # False for NaN
+
+
+def _worst(computed: Tensor, exact: Pair, bound: Tensor) -> float:
+    """The largest error over its bound among the finite ones."""
+    high, low = exact
+    ratio = ((computed - high) - low).abs() / bound
+    return float(torch.where(torch.isfinite(ratio), ratio, torch.zeros_like(ratio)).amax())
+
+
 def _y(implementation: Implementation, case: Case, inputs: Inputs) -> Tensor:
     forward = replace(case, shape=tuple(inputs.x.shape), direction=Direction.FORWARD)
     with torch.no_grad():
         return run_once(implementation.function, forward, replace(inputs, dy=None)).y
 
 
-def _close(a: Tensor, b: Tensor) -> bool:
-    """Equal up to what another order of summation may change."""
-    return a.shape == b.shape and bool(torch.allclose(a.double(), b.double(), rtol=1e-2, atol=1e-2))
+def _elsewhere(tensor: Tensor) -> Tensor:
+    """A copy at an address that no other tensor had: in memory of a size that none asks for."""
+    return tensor.new_empty(_LARGE)[: tensor.numel()].view(tensor.shape).copy_(tensor)
+
+
+def _outputs(implementation: Implementation, case: Case, inputs: Inputs) -> Outputs:
+    with torch.set_grad_enabled(case.direction is not Direction.FORWARD):
+        return run_once(implementation.function, case, inputs)
+
+
+def _copies(outputs: Outputs) -> Outputs:
+    return Outputs(
+        y=outputs.y.clone(),
+        dx=_copy(outputs.dx),
+        dweight=_copy(outputs.dweight),
+        dbias=_copy(outputs.dbias),
+    )
+
+
+def _overlaps(tensor: Tensor) -> bool:
+    """Whether two elements have one address."""
+    steps: tuple[int, ...] = tensor.stride()
+    last = sum((size - 1) * step for size, step in zip(tensor.shape, steps, strict=True))
+    places = torch.arange(last + 1).as_strided(tensor.shape, steps)
+    return len(set(places.flatten().tolist())) < tensor.numel()
 
 
 def _copy(tensor: Tensor | None) -> Tensor | None:

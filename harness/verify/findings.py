@@ -35,12 +35,17 @@ class Declined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Property:
-    """Something kept bit by bit, in one dtype; reported, never failed."""
+    """Something kept bit by bit, or an identity kept within the bound, in one dtype.
+
+    Reported, never failed: nothing of it is promised, or its breach is a case that failed.
+    """
 
     name: str
     dtype: str
     holds: bool | None
-    """None where it could not be run."""
+    """None where it could not be run, or the bound says nothing."""
+    is_identity: bool = False
+    """Whether it is held to the bound rather than to bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

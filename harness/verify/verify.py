@@ -8,15 +8,16 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from torch import Tensor
 
 import implementations
 from harness.records import Case, Direction, Status
 from harness.verify.catalogue import FULL, QUICK, Group, cases_of
-from harness.verify.contract import broken_promises
+from harness.verify.contract import broken_promises, is_same_answer
 from harness.verify.diagnosis import diagnose
+from harness.verify.errors import Outputs
 from harness.verify.findings import Declined, Failure, Property, Verdict
 from harness.verify.grade import Grade, grade
+from harness.verify.identities import identities_of
 from harness.verify.properties import properties_of
 from harness.verify.trial import Trial, first_case, outputs_of, try_case
 from implementations.contract import Implementation
@@ -77,7 +78,9 @@ def verify(
         looks_further = not (fail_fast and tally.failed)
         for dtype in tally.answered if looks_further else ():
             tally.keep_promises(implementation, dtype, device)
-            if not _is_same(_first_answer(implementation, dtype, device), start[dtype]):
+            again = _first_answer(implementation, dtype, device)
+            case = first_case(implementation.name, dtype, device)
+            if not is_same_answer(implementation, case, start[dtype], again):
                 tally.promises.append(f"{dtype}: {_CHANGED}")
             if not fail_fast:
                 tally.inspect(implementation, dtype, device)
@@ -149,17 +152,10 @@ def as_implementation(target: str | Implementation | Callable[..., Any]) -> Impl
 _CHANGED = "what was asked first is answered differently at the end, after all the other calls"
 
 
-def _first_answer(implementation: Implementation, dtype: str, device: str) -> Tensor | None:
+def _first_answer(implementation: Implementation, dtype: str, device: str) -> Outputs | None:
     """y of the first case of all, which is asked again at the end."""
-    case = first_case(implementation.name, dtype, device)
-    outputs = outputs_of(implementation, case)
-    return None if outputs is None else outputs.y.clone()
-
-
-def _is_same(a: Tensor | None, b: Tensor | None) -> bool:
-    if a is None or b is None:
-        return a is b
-    return a.shape == b.shape and torch.allclose(a.double(), b.double(), rtol=1e-2, atol=1e-2)
+    outputs = outputs_of(implementation, first_case(implementation.name, dtype, device))
+    return None if outputs is None else Outputs(y=outputs.y.clone())
 
 
 @dataclass(slots=True)
@@ -207,6 +203,10 @@ class _Tally:
         self.properties += [
             Property(name=name, dtype=dtype, holds=holds)
             for name, holds in properties_of(implementation, case).items()
+        ]
+        self.properties += [
+            Property(name=name, dtype=dtype, holds=holds, is_identity=True)
+            for name, holds in identities_of(implementation, case).items()
         ]
 
     def time(self, trial: Trial) -> None:

@@ -84,14 +84,18 @@ def _failure_lines(verdict: Verdict) -> list[str]:
 
 
 def _property_lines(verdict: Verdict) -> list[str]:
-    by_name: dict[str, list[str]] = {}
-    for each in verdict.properties:
-        if each.holds is False:
-            by_name.setdefault(each.name, []).append(each.dtype)
-    lines = [
-        f"  not {name.replace('_', ' ')} in {', '.join(dtypes)}" for name, dtypes in by_name.items()
-    ]
-    if verdict.properties and not by_name:
-        names = dict.fromkeys(each.name.replace("_", " ") for each in verdict.properties)
-        lines.append(f"  bit by bit: {', '.join(names)}")
+    lines = []
+    for is_identity, kept, broken in (
+        (False, "bit by bit", "not"),
+        (True, "within the bound", "broken identity:"),
+    ):
+        looked_at = [each for each in verdict.properties if each.is_identity is is_identity]
+        by_name: dict[str, list[str]] = {}
+        for each in looked_at:
+            if each.holds is False:
+                by_name.setdefault(each.name.replace("_", " "), []).append(each.dtype)
+        lines += [f"  {broken} {name} in {', '.join(dtypes)}" for name, dtypes in by_name.items()]
+        if looked_at and not by_name:
+            names = dict.fromkeys(each.name.replace("_", " ") for each in looked_at)
+            lines.append(f"  {kept}: {', '.join(names)}")
     return lines

@@ -15,6 +15,7 @@ from harness.records import Case
 from harness.verify import contract
 from harness.verify.contract import CHECKS, Check, broken_promises
 from harness.verify.guest import Unmet
+from harness.verify.mutants import RIGHT, WRONG
 from harness.verify.trial import first_case
 from implementations import ALL, Implementation, UnsupportedError, adopt, native
 
@@ -46,6 +47,12 @@ def test_our_own_break_none(implementation: Implementation) -> None:
     assert list(broken_promises(implementation, CASE)) == []
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("implementation", RIGHT, ids=lambda each: each.name)
+def test_the_right_ones_break_none(implementation: Implementation, dtype: str) -> None:
+    assert list(broken_promises(implementation, first_case("right", dtype, "cpu"))) == []
+
+
 # --- memory --------------------------------------------------------------------------------------
 
 
@@ -72,6 +79,78 @@ def test_a_result_in_the_memory_of_the_one_before_is_found() -> None:
 
     found = contract.shares_no_memory(guest(reusing), CASE)
     assert found == "y shares the memory of the y before"
+
+
+class _WithGradients(torch.autograd.Function):
+    """A right y; as gradients whatever ``change`` makes of zeros."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, change: Any
+    ) -> Tensor:
+        ctx.save_for_backward(x, weight, bias)
+        ctx.change = change
+        return right(x, x.shape[-1:], weight, bias, eps)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        names = ("dx", "dweight", "dbias")
+        return (
+            *(
+                None if each is None else ctx.change(name, each.new_zeros(each.shape))
+                for name, each in zip(names, ctx.saved_tensors, strict=True)
+            ),
+            None,
+            None,
+        )
+
+
+@pytest.mark.parametrize("name", ["dx", "dweight", "dbias"])
+def test_a_gradient_whose_elements_overlap_is_found(name: str) -> None:
+    def overlapping(x: Tensor, shape: Sequence[int], *others: Any) -> Tensor:
+        def change(of: str, zeros: Tensor) -> Tensor:
+            return zeros.flatten()[:1].expand(zeros.shape) if of == name else zeros
+
+        y: Tensor = _WithGradients.apply(x, *others, change)
+        return y
+
+    found = contract.has_memory_for_each_element(guest(overlapping), CASE)
+    assert found == f"{name}'s elements overlap in memory, for an x that is contiguous"
+
+
+def overlapping_like_x(x: Tensor, *others: Any) -> Tensor:
+    """Computes the rows that x has memory for, and gives y the strides of x."""
+    return right(x[:1], *others).expand(x.shape) if x.stride(0) == 0 else right(x, *others)
+
+
+def test_a_result_whose_elements_overlap_is_found() -> None:
+    found = contract.has_memory_for_each_element(guest(overlapping_like_x), CASE)
+    assert found == "y's elements overlap in memory, for an x that is expanded"
+
+
+def test_overlap_is_looked_for_where_no_gradient_is_claimed() -> None:
+    detached = guest(lambda *each: overlapping_like_x(*each).detach(), forward_only=True)
+    found = contract.has_memory_for_each_element(detached, CASE)
+    assert found == "y's elements overlap in memory, for an x that is expanded"
+
+
+@pytest.mark.parametrize(
+    "strides",
+    [lambda y: y.mT.contiguous().mT, lambda y: y.repeat(1, 2)[:, : y.shape[1]]],
+    ids=["transposed", "padded"],
+)
+def test_other_strides_than_those_of_x_are_no_overlap(strides: Callable[[Tensor], Tensor]) -> None:
+    other = guest(lambda *arguments: strides(right(*arguments)))
+    assert contract.has_memory_for_each_element(other, CASE) is None
+
+
+def test_a_layout_that_is_declined_is_no_overlap() -> None:
+    def dense_only(x: Tensor, *others: Any) -> Tensor:
+        if not x.is_contiguous():
+            raise RuntimeError("x must be contiguous")
+        return right(x, *others)
+
+    assert contract.has_memory_for_each_element(guest(dense_only), CASE) is None
 
 
 # --- refusals ------------------------------------------------------------------------------------
@@ -152,6 +231,11 @@ def test_one_answer_for_all_arguments_is_found() -> None:
     assert found == "gives the same answer for other arguments of the same shape"
 
 
+def test_small_answers_are_not_taken_for_one() -> None:
+    small = guest(lambda *arguments: right(*arguments) * 1e-6)
+    assert contract.answers_alike_every_time(small, CASE) is None
+
+
 @pytest.mark.parametrize("place", [0, 2, 3], ids=["x", "weight", "bias"])
 def test_old_numbers_of_an_address_are_found(place: int) -> None:
     known: dict[int, Tensor] = {}
@@ -183,6 +267,34 @@ def test_a_second_shape_that_raises_is_found() -> None:
     assert found == [
         "raises in a call like others that it answers: RuntimeError: made for one shape"
     ]
+
+
+@pytest.mark.parametrize("name", ["unbiased_variance", "root_mean_square", "eps_squared"])
+def test_what_is_wrong_but_steady_breaks_no_promise(name: str) -> None:
+    mutant = next(each for each in WRONG if each.name == name)
+    assert list(broken_promises(adopt(mutant.fresh(), name), CASE)) == []
+
+
+def test_what_is_wrong_by_another_amount_each_time_breaks_no_promise() -> None:
+    generator = torch.Generator().manual_seed(0)
+
+    def noisy(*arguments: Any) -> Tensor:
+        y = right(*arguments)
+        return y + 1e-3 * (2 * torch.rand(y.shape, generator=generator) - 1)
+
+    assert list(broken_promises(guest(noisy), CASE)) == []
+
+
+def test_what_is_wrong_and_later_another_thing_is_found() -> None:
+    mutant = next(each for each in WRONG if each.name == "unbiased_variance")
+    wrong, count = mutant.fresh(), itertools.count()
+
+    def tiring(*arguments: Any) -> Tensor:
+        y = wrong(*arguments)
+        return y if next(count) < 40 else -y
+
+    found = contract.answers_alike_every_time(guest(tiring), CASE)
+    assert found == "call 100 gives another answer than the first, for the same arguments"
 
 
 # --- gradients -----------------------------------------------------------------------------------
@@ -247,9 +359,9 @@ def test_what_is_declined_is_no_broken_promise() -> None:
     assert list(broken_promises(guest(declining), CASE)) == []
 
 
-def test_what_broke_the_contract_is_said() -> None:
+def test_what_broke_the_contract_is_said_once() -> None:
     pair = adopt(lambda *arguments: (right(*arguments), None), "pair")
-    assert "y is a tuple, expected a torch.Tensor" in list(broken_promises(pair, CASE))
+    assert list(broken_promises(pair, CASE)) == ["y is a tuple, expected a torch.Tensor"]
 
 
 def test_the_case_that_is_given_stays_as_it_was() -> None:
