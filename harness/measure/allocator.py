@@ -10,9 +10,11 @@ from __future__ import annotations
 import ctypes
 import platform
 
+import torch
+
 from harness.records import Allocation
 
-__all__ = ["use_steady_allocation"]
+__all__ = ["fault_in", "use_steady_allocation"]
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # <malloc.h>
 _NEVER = 2**31 - 1
@@ -25,3 +27,8 @@ def use_steady_allocation() -> Allocation:
     mallopt = ctypes.CDLL(None).mallopt
     accepted = mallopt(_M_MMAP_MAX, 0) and mallopt(_M_TRIM_THRESHOLD, _NEVER)
     return Allocation.STEADY if accepted else Allocation.DEFAULT
+
+
+def fault_in(size_bytes: int) -> None:
+    """Write to memory once and give it back to the allocator, so that no sample has to."""
+    torch.empty(size_bytes, dtype=torch.uint8).zero_()

@@ -78,7 +78,7 @@ class CpuDevice:
 
     def condition(self) -> Condition:
         return Condition(
-            load_average=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+            load_average=_load_average(),
             steal_s=_steal_s(),
             governor=_text(_GOVERNOR),
             on_battery=_on_battery(),
@@ -125,6 +125,13 @@ def _bytes_of(size: str) -> int:
     return int(size.rstrip("KMG")) * factors.get(size[-1], 1)
 
 
+def _load_average() -> float | None:
+    try:
+        return os.getloadavg()[0]
+    except (AttributeError, OSError):  # there is none, or it must not be read
+        return None
+
+
 def _steal_s() -> float | None:
     """Eighth figure of the first line of /proc/stat, in clock ticks; see proc_stat(5)."""
     first = (_text(Path("/proc/stat")) or "").partition("\n")[0].split()
@@ -135,5 +142,5 @@ def _steal_s() -> float | None:
 
 def _on_battery() -> bool | None:
     mains = [each for each in _SUPPLIES.glob("*") if _text(each / "type") == "Mains"]
-    online = [_text(each / "online") for each in mains]
-    return None if not mains else "1" not in online
+    online = [text for each in mains if (text := _text(each / "online"))]
+    return "1" not in online if online else None

@@ -60,11 +60,17 @@ def doubts_of(
         stepped: samples that were dropped since the clock did not move forward in them.
     """
     if latency is None:
-        reason = f"no sample was usable; in {stepped} the clock did not move forward"
-        return (Doubt(kind=DoubtKind.TOO_FEW_SAMPLES, advice=f"{reason}; nothing was measured"),)
+        return (Doubt(kind=DoubtKind.TOO_FEW_SAMPLES, advice=_nothing(after, stepped)),)
     seen = _Seen(latency, budget, before, after, wall_s, stepped)
     found = ((kind, look(seen)) for kind, look in _LOOKS)
     return tuple(Doubt(kind=kind, advice=advice) for kind, advice in found if advice)
+
+
+def _nothing(after: Condition, stepped: int) -> str:
+    why = [f"in {stepped} samples the clock did not move forward"] if stepped else []
+    if after.throttled_by:
+        why.append(f"the device was throttled ({', '.join(after.throttled_by)})")
+    return f"no sample was usable: {' and '.join(why)}; nothing was measured"
 
 
 def _too_few(seen: _Seen) -> str | None:
@@ -115,9 +121,10 @@ def _changed(seen: _Seen) -> str | None:
     low, high = sorted((early, late), key=lambda each: each.value)
     if high.value < _CHANGED * low.value or not low.high < high.low:
         return None
+    beside = "beside the same reference" if reference else "with no reference to compare it with"
     return (
         f"it took {late.value / early.value:.2f} times as long in the later epochs as in the "
-        "earlier ones, beside the same reference; it warms up late or remembers: look at both"
+        f"earlier ones, {beside}; it warms up late or remembers: look at both"
     )
 
 

@@ -2,7 +2,7 @@
 
 Time is cut into epochs of 25 ms. In each, the inputs get a new random place in memory (which
 turns the luck of one placement into a spread that averages out), every arm is called untimed,
-and then samples of about 150 us are taken of the arms in random order. Estimates come from
+and then samples of about 200 us are taken of the arms in random order. Estimates come from
 :mod:`harness.statistics`; sampling stops when the interval of the ratio to the reference is
 narrow enough, or at a cap, and says which.
 
@@ -223,6 +223,9 @@ class _Duet:
 
     def _place(self) -> None:
         """Give every arm its inputs at new places; arms share them where all are warm anyway."""
+        self.placed = ()
+        for arm in self._arms:
+            arm.release()
         if self._cache is not Cache.ROTATE:
             self.placed = self._relocated()
             for arm in self._arms:

@@ -13,7 +13,7 @@ from harness.statistics import epoch_value
 
 __all__ = ["Contender", "Sampler", "Stepped"]
 
-SAMPLE_S = 150e-6  # far below a scheduler slice (4 ms), far above the clock's own cost (0.5 us)
+SAMPLE_S = 200e-6  # far below a scheduler slice (4 ms), far above the clock's own cost (0.5 us)
 _SETTLED_CALLS = 3  # ours: so many calls in a row that are no faster than the fastest before
 _FASTER = 0.95  # ours: below this share of the fastest call so far it is still getting warm
 _WARM_UP_SHARE = 0.1  # of the time limit
@@ -78,6 +78,10 @@ class Sampler:
         self._call, self._turn = calls[0], 1
         if len(calls) > 1:
             self._call, self._turn = _Rotating(calls), len(calls)
+
+    def release(self) -> None:
+        """Let go of the inputs, and of all that calls on them keep."""
+        self._call = lambda: None
 
     def call(self) -> object:
         """Make one untimed call."""

@@ -12,7 +12,7 @@ import torch
 
 import implementations
 from harness.inputs import Inputs, UnrepresentableError, make_inputs
-from harness.measure.allocator import use_steady_allocation
+from harness.measure.allocator import fault_in, use_steady_allocation
 from harness.measure.device import Device
 from harness.measure.devices import device_of
 from harness.measure.latency import Sampled
@@ -85,6 +85,8 @@ class CaseRunner:
     allocation: Allocation = field(default_factory=use_steady_allocation)
     _shared: dict[Case, tuple[Inputs, Reference]] = field(default_factory=dict)
     """Inputs and exact results that consecutive cases have in common."""
+    _faulted_in_bytes: int = 0
+    """Memory that the allocator has in hand."""
 
     def run(self, case: Case, measurements: Collection[Measurement], budget: Budget) -> Record:
         """Run ``case`` to its record. Errors are always measured; the rest as asked.
@@ -132,6 +134,7 @@ class CaseRunner:
         function, outputs, compile_s = _first_run(implementation, case, inputs, watch)
         record = self._judged(record, implementation, outputs, watch)
         yield record
+        self._fault_in(case)
         for measurement in (Measurement.LATENCY, Measurement.COLD):
             if measurement not in measurements:
                 continue
@@ -242,6 +245,14 @@ class CaseRunner:
             )
         torch.set_num_threads(case.threads)
         return device
+
+    def _fault_in(self, case: Case) -> None:
+        """Have the allocator hold what a case of this size needs at most."""
+        dtype: torch.dtype = getattr(torch, case.dtype)
+        needed = _HELD_COPIES * case.rows * case.hidden * dtype.itemsize
+        if case.device == "cpu" and needed > self._faulted_in_bytes:
+            fault_in(needed)
+            self._faulted_in_bytes = needed
 
     def _inputs(self, case: Case) -> tuple[Inputs, Reference]:
         """Draw the inputs, or take those of a case before if they are the same."""

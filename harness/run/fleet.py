@@ -168,8 +168,8 @@ class Fleet:
     def _seats_for(self, kind: str, jobs: int, processes: int) -> list[Seat]:
         """Return a seat for each device of a kind, no more than there are jobs."""
         if kind != "cuda":
-            more = [self._start() for _ in range(processes - 1)]
-            return [Seat([self._workers[0], *more])]
+            there = [each for each in self._workers if each.cuda_device is None][:processes]
+            return [Seat([*there, *(self._start() for _ in range(processes - len(there)))])]
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         names = (
             visible.split(",")

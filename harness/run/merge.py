@@ -7,7 +7,18 @@ from dataclasses import replace
 from itertools import accumulate
 from math import fsum
 
-from harness.records import Arm, ArmRole, Budget, Clock, Cost, Doubt, DoubtKind, Latency, Record
+from harness.records import (
+    Arm,
+    ArmRole,
+    Budget,
+    Clock,
+    Cost,
+    Doubt,
+    DoubtKind,
+    Latency,
+    Record,
+    Status,
+)
 from harness.statistics import epoch_values, estimate, ratio_estimate
 
 __all__ = ["ENOUGH_PROCESSES", "is_narrow", "merged"]
@@ -19,27 +30,30 @@ def merged(records: Sequence[Record], budget: Budget) -> Record:
     """Return the first record with the samples of all, and what they say together.
 
     Errors and memory are the first process's, since they are the same in each; a doubt is kept
-    once. A process in which the case did not end well decides: its record is returned.
+    once. A process in which the case did not end as well as in the others decides: its record is
+    returned.
     """
     if len(records) == 1:
         return records[0]
-    failed = next((each for each in records if each.status is not records[0].status), None)
-    if failed is not None:
-        return failed
+    worst = max(records, key=_gravity)
+    if _gravity(worst) > min(map(_gravity, records)):
+        return worst
     warm = _joined([each.latency for each in records], budget)
     doubts = {each.kind: each for record in records for each in record.warnings}
     doubts.pop(DoubtKind.NOT_CONVERGED, None)
-    if warm is not None and not warm.converged:
+    cold = _joined([each.cold for each in records], budget)
+    wide = next((each for each in (warm, cold) if each is not None and not each.converged), None)
+    if wide is not None:
         doubts[DoubtKind.NOT_CONVERGED] = Doubt(
             kind=DoubtKind.NOT_CONVERGED,
-            advice=f"the interval over {warm.processes} processes is wider than "
+            advice=f"the interval over {wide.processes} processes is wider than "
             f"±{budget.target_ratio:.1%}; give the case more processes",
         )
     costs = [each.cost for each in records if each.cost is not None]
     return replace(
         records[0],
         latency=warm,
-        cold=_joined([each.cold for each in records], budget),
+        cold=cold,
         warnings=tuple(doubts.values()),
         cost=Cost(
             total_s=fsum(each.total_s for each in costs),
@@ -50,11 +64,18 @@ def merged(records: Sequence[Record], budget: Budget) -> Record:
     )
 
 
+def _gravity(record: Record) -> tuple[bool, bool, bool]:
+    """How badly a case ended: not measured at all, wrong, or where nothing is promised."""
+    status = record.status
+    return not status.is_measured, status is Status.WRONG, status is not Status.OK
+
+
 def is_narrow(record: Record, budget: Budget) -> bool:
     """Whether the headline's interval is as narrow as asked; a case without one has nothing."""
-    if record.latency is None:
+    latency = record.latency or record.cold
+    if latency is None:
         return True
-    headline = record.latency.reference_ratio or record.latency.per_call_s
+    headline = latency.reference_ratio or latency.per_call_s
     return headline.high / headline.value - 1 < budget.target_ratio
 
 

@@ -115,13 +115,15 @@ class Seat:
 
     def begin(self, job: RunCase, timeout_s: float) -> None:
         self.job, self.records = job, []
+        for each in self.workers:
+            assert each.hello  # it is up: none imports torch while another is measuring
         self.worker.start(job, timeout_s)
 
     def goes_on(self, timeout_s: float) -> bool:
         """Let the next process run the case too, if there is something to gain from it."""
         assert self.job is not None  # it was begun
         last, count, budget = self.records[-1], len(self.records), self.job.budget
-        if count == len(self.workers) or last.latency is None:
+        if count == len(self.workers) or (last.latency is None and last.cold is None):
             return False
         if count >= ENOUGH_PROCESSES and is_narrow(merged(self.records, budget), budget):
             return False

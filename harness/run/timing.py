@@ -56,15 +56,18 @@ def time_case(
         return sampled
     recorded = [_replaying(each, device) for each in contenders if each.role is not ArmRole.CEILING]
     try:
-        replay = measure(recorded).latency
+        replayed = measure(recorded)
     except _NotReplayable:
         return sampled
-    if replay is None:
-        return sampled
-    latency = replace(
-        sampled.latency, replay_s=replay.per_call_s, replay_ratio=replay.reference_ratio
+    latency, replay = sampled.latency, replayed.latency
+    if replay is not None:
+        latency = replace(latency, replay_s=replay.per_call_s, replay_ratio=replay.reference_ratio)
+    return replace(
+        sampled,
+        latency=latency,
+        sampling_s=sampled.sampling_s + replayed.sampling_s,
+        warming_s=sampled.warming_s + replayed.warming_s,
     )
-    return replace(sampled, latency=latency)
 
 
 def _is_launch_bound(latency: Latency) -> bool:

@@ -1,0 +1,89 @@
+"""The raw results: a row for each ratio, kept line by line while measuring, as parquet at the end.
+
+Rows are never dropped or changed. What they mean is worked out in report_timers.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+__all__ = ["Row", "append", "read", "write"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One ratio, and what it was measured under."""
+
+    experiment: str
+    """"timers" compares ours with others; "processes" looks at ours alone, many times."""
+    condition: str
+    """"quiet", or "loaded" with busy neighbours."""
+    timer: str
+    """Name of the timer; after a dash the statistic, where a tool offers several."""
+    tool: str
+    """Whose timer it is."""
+    allocation: str
+    """How the process got memory for results: "default" or "steady"."""
+    case: str
+    """Name of the pair."""
+    subject: str
+    """Implementation and shape whose time is above the line."""
+    reference: str
+    """Implementation and shape whose time is below it."""
+    process: int
+    """Counts the fresh processes of this experiment and condition, in the order they ran."""
+    ratio: float
+    """Time of the subject over that of the reference."""
+    truth: float | None
+    """The ratio, where it is known by construction."""
+    seconds: float
+    """To time both, calibration included; without starting processes and importing."""
+    process_s: float
+    """The whole process, start and imports included; all the pairs that it measured."""
+    load_average: float | None
+    """Of the last minute, when the process started."""
+    idle_ratio: float | None
+    """Share of the cores' time that nobody used while the process ran; None where not known."""
+    started: str
+    """UTC time at which the process started."""
+    commit: str
+    """git commit of this project; "+" where there were changes."""
+    cpu: str
+    """Processor model, and the widest instructions that torch uses on it."""
+    cores: int
+    """How many could be used."""
+    torch: str
+    """Version of torch."""
+    platform: str
+    """System, C library and Python."""
+
+
+def append(rows: list[Row], path: Path) -> None:
+    """Add ``rows`` to a file of lines; they are on disk when this returns."""
+    with path.open("a") as file:
+        for row in rows:
+            file.write(json.dumps(asdict(row)) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def write(rows: list[Row], path: Path) -> None:
+    """Write ``rows`` as parquet; the file is whole or not there."""
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    pq.write_table(pa.Table.from_pylist([asdict(row) for row in rows]), unfinished)
+    unfinished.replace(path)
+
+
+def read(path: Path) -> list[Row]:
+    """Read either kind of file."""
+    if path.suffix == ".jsonl":
+        plain = [json.loads(line) for line in path.read_text().splitlines()]
+    else:
+        plain = pq.read_table(path).to_pylist()
+    return [Row(**each) for each in plain]
