@@ -76,6 +76,9 @@ def main() -> None:
     type=click.IntRange(1, 40),
     help="processes to time each case in; over several the interval holds",
 )
+@click.option(
+    "--instructions", is_flag=True, help="count the instructions of a call too, with valgrind"
+)
 @click.option("--json", "as_json", is_flag=True, help="print the outcome as JSON")
 def run(
     preset: str | None,
@@ -86,6 +89,7 @@ def run(
     shard: tuple[int, int] | None,
     time_budget: float | None,
     processes: int | None,
+    instructions: bool,
     as_json: bool,
     **axes: tuple[tuple[Any, ...], ...],
 ) -> None:
@@ -124,6 +128,7 @@ def run(
             out=out,
             command=shlex.join(["layernorm-bench", *sys.argv[1:]]),
             resume=resume,
+            instructions=instructions,
             began=_BEGAN,
             stop_at=_BEGAN + (time_budget or float("inf")),
         )

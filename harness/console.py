@@ -101,9 +101,13 @@ def print_records(records: Sequence[Record], stream: TextIO | None = None) -> No
         "memory",
         box=None,
     )
+    counts = any(each.instructions is not None for each in records)
+    if counts:
+        table.add_column("instructions", justify="right")
     for each in records:
         style = None if each.status is Status.OK else "yellow"
-        table.add_row(each.case.id, each.status, *_cells(each), style=style)
+        more = [_count(each.instructions)] if counts else []
+        table.add_row(each.case.id, each.status, *_cells(each), *more, style=style)
     console.print(table)
     for each in records:
         if each.reason:
@@ -150,6 +154,10 @@ def seconds(value: float) -> str:
         return f"{value:.3g} s"
     minutes, rest = divmod(round(value), 60)
     return f"{minutes} min {rest} s"
+
+
+def _count(number: int | None) -> str:
+    return "-" if number is None else f"{number:,}"
 
 
 def _cases(number: int) -> str:

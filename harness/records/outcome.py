@@ -88,7 +88,7 @@ class DoubtKind(StrEnum):
     CACHED_RESULT = "cached_result"
     """After the timing the implementation gave results for inputs it no longer had."""
     NOT_COUNTED = "not_counted"
-    """The device's memory cannot be counted."""
+    """Memory or instructions cannot be counted here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +135,8 @@ class Record:
     """Time on inputs that no cache holds; None where not measured."""
     memory: Memory | None = None
     """Memory; None where not measured."""
+    instructions: int | None = None
+    """Instructions of one call, in user space and with AVX2 kernels; None where not counted."""
     warnings: tuple[Doubt, ...] = ()
     """Doubts about these measurements."""
     cost: Cost | None = None

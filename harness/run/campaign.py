@@ -9,9 +9,10 @@ from importlib.metadata import version
 from pathlib import Path
 from time import monotonic
 
-from harness.records import Budget, Environment, Record, Run, Status
+from harness.records import Budget, Doubt, DoubtKind, Environment, Record, Run, Status
 from harness.refusal import Refusal
 from harness.run.fleet import Fleet
+from harness.run.instructions import count_instructions
 from harness.run.worker import RunCase
 from harness.store import Journal, Results, prepare, read, read_journal, write
 from harness.sweep import Planned, Sweep, SweepError, expand, in_shard
@@ -42,6 +43,8 @@ class Campaign:
     resume: bool = False
     began: float
     """When the program started, by the monotonic clock: what it has cost so far counts too."""
+    instructions: bool = False
+    """Whether instructions are counted, in the end and all in one process."""
     stop_at: float = float("inf")
     """No further case starts after this, by the same clock."""
 
@@ -151,6 +154,8 @@ def run_campaign(
             fresh.append(record)
             on_record(record)
     left = len(missing) - len(fresh)
+    if campaign.instructions and not left:
+        fresh = list(_counted(fresh, campaign.sweep.timeout_s))
     run = _finished(run, campaign, fresh)
     order = {each.case: place for place, each in enumerate(campaign.planned)}
     records = sorted((*earlier.records, *fresh), key=lambda each: order.get(each.case, -1))
@@ -191,6 +196,21 @@ def _measure(campaign: Campaign, fleet: Fleet, missing: Sequence[Planned]) -> It
     )
     jobs = [RunCase(each.case, each.measurements, budget) for each in missing]
     yield from fleet.run(jobs, sweep.timeout_s, campaign.stop_at)
+
+
+def _counted(records: Sequence[Record], timeout_s: float) -> Iterator[Record]:
+    """Add to each record the instructions of its call, or a doubt that says why there are none."""
+    measured = [each.case for each in records if each.status.is_measured]
+    found = dict(count_instructions(measured, timeout_s))
+    for record in records:
+        counted = found.get(record.case)
+        if isinstance(counted, int):
+            yield replace(record, instructions=counted)
+        elif counted is None:
+            yield record
+        else:
+            doubt = Doubt(kind=DoubtKind.NOT_COUNTED, advice=counted)
+            yield replace(record, warnings=(*record.warnings, doubt))
 
 
 def _finished(run: Run, campaign: Campaign, fresh: Sequence[Record]) -> Run:

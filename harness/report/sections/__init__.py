@@ -6,8 +6,9 @@ from harness.report.content import Section
 from harness.report.sections.account import all_cases, doubts, not_measured
 from harness.report.sections.accuracy import error_against_condition, error_of_the_gradients
 from harness.report.sections.choice import which_implementation_to_run
+from harness.report.sections.cost import instructions, memory, speed_against_a_copy
 from harness.report.sections.provenance import environment_and_method
-from harness.report.sections.speed import latency_against_size, memory, speed_against_a_copy
+from harness.report.sections.speed import latency_against_size
 
 __all__ = ["SECTIONS"]
 
@@ -18,6 +19,7 @@ SECTIONS: tuple[Section, ...] = (
     latency_against_size,
     speed_against_a_copy,
     memory,
+    instructions,
     all_cases,
     not_measured,
     doubts,

@@ -1,20 +1,17 @@
-"""How fast and how hungry: latency against size, memory."""
+"""How fast: latency against size."""
 
 from __future__ import annotations
-
-from math import isnan
-from typing import Any
 
 import pandas as pd
 
 from harness.records import Clock, Latency
-from harness.report.content import Block, Cell, Column, Figure, Key, Panel, Table, Text, number
+from harness.report.content import Block, Figure, Key, Panel, Text
 from harness.report.figures import latency_panel
 from harness.report.frame import Findings
-from harness.report.quantities import bytes_text, count, seconds, speed
+from harness.report.quantities import count
 from harness.report.slices import colours, groups, keys, leading
 
-__all__ = ["latency_against_size", "memory", "speed_against_a_copy"]
+__all__ = ["latency_against_size"]
 
 
 _CLOCKS = {
@@ -91,98 +88,3 @@ def _latency_caption(findings: Findings, group: pd.DataFrame, left_out: int) -> 
 def _listed(latencies: list[Latency], field: str) -> str:
     values = dict.fromkeys(str(getattr(each, field)) for each in latencies)
     return " or ".join(_CLOCKS.get(each, each) for each in values)
-
-
-def speed_against_a_copy(findings: Findings) -> tuple[Block, ...]:
-    """Show how near each call comes to the speed at which its bytes can be copied."""
-    cases = findings.cases
-    known = cases[cases["copy_ratio"].notna()]
-    if not len(known):
-        return (Text("No copy was timed beside the cases."),)
-    tables: list[Table] = []
-    for (place, direction), rows in groups(known, "place", "direction"):
-        shapes = list(rows.sort_values("elements", kind="stable")["shape"].unique())
-        slowest = rows.sort_values("latency_s", ascending=False, kind="stable")
-        slowest = slowest.drop_duplicates(["label", "dtype", "shape"])
-        cells = {(row.dtype, row.label, row.shape): _copy_cell(row) for row in slowest.itertuples()}
-        lines = [name for name, _ in groups(rows, "dtype", "label")]
-        has_cold = bool(rows["cold_s"].notna().any())
-        tables.append(
-            Table(
-                title=f"Share of a copy's speed: {place}, {direction}",
-                caption="Time that the bytes of the case take to copy, by the fastest copy there "
-                "is, timed in turn with it and in the same state of the caches, over the time "
-                "taken: at 100 % a call is as fast as its bytes can move."
-                + (" Below it the same from cold caches, and that time." if has_cold else ""),
-                columns=(
-                    Column("Implementation"),
-                    Column("dtype"),
-                    *(Column(shape, is_number=True) for shape in shapes),
-                ),
-                rows=tuple(
-                    (
-                        Cell(label),
-                        Cell(dtype),
-                        *(cells.get((dtype, label, shape), number("–")) for shape in shapes),
-                    )
-                    for dtype, label in lines
-                ),
-                is_folded=bool(tables),
-            )
-        )
-    return tuple(tables)
-
-
-def _copy_cell(row: Any) -> Cell:
-    cold = ""
-    if not isnan(row.cold_s):
-        share = "" if isnan(row.cold_copy_ratio) else f"{row.cold_copy_ratio:.0%}, "
-        cold = f"cold {share}{seconds(row.cold_s)}"
-    return number(f"{row.copy_ratio:.0%}", note=cold, title=seconds(row.latency_s))
-
-
-def memory(findings: Findings) -> tuple[Block, ...]:
-    """Show the most memory held during a call, and what is kept for the backward."""
-    cases = findings.cases
-    known = cases[cases["peak_bytes"].notna()]
-    if not len(known):
-        return (Text("No memory was measured."),)
-    tables: list[Table] = []
-    for (place, direction), rows in groups(known, "place", "direction"):
-        shapes = list(rows.sort_values("elements", kind="stable")["shape"].unique())
-        most = rows.sort_values("peak_bytes", ascending=False, kind="stable")
-        most = most.drop_duplicates(["label", "dtype", "shape"])
-        cells = {(row.dtype, row.label, row.shape): _memory_cell(row) for row in most.itertuples()}
-        lines = [name for name, _ in groups(rows, "dtype", "label")]
-        tables.append(
-            Table(
-                title=f"Peak memory of a call: {place}, {direction}",
-                caption="Most memory held at once beyond the inputs, as a multiple of the results, "
-                "which any implementation must hold; below it what is kept for the backward beyond "
-                "inputs and y.",
-                columns=(
-                    Column("Implementation"),
-                    Column("dtype"),
-                    *(Column(shape, is_number=True) for shape in shapes),
-                ),
-                rows=tuple(
-                    (
-                        Cell(label),
-                        Cell(dtype),
-                        *(cells.get((dtype, label, shape), number("–")) for shape in shapes),
-                    )
-                    for dtype, label in lines
-                ),
-                is_folded=bool(tables),
-            )
-        )
-    return tuple(tables)
-
-
-def _memory_cell(row: Any) -> Cell:
-    has_ratio = row.peak_ratio > 0  # no elements, no results: nothing to be a multiple of
-    return number(
-        speed(row.peak_ratio) if has_ratio else bytes_text(row.peak_bytes),
-        note="" if isnan(row.saved_bytes) else f"keeps {bytes_text(row.saved_bytes)}",
-        title=bytes_text(row.peak_bytes),
-    )

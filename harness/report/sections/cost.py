@@ -1,0 +1,110 @@
+"""What a call costs, shape by shape: beside a copy, in memory, in instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import isnan
+from typing import Any
+
+import pandas as pd
+
+from harness.report.content import Block, Cell, Column, Table, Text, number
+from harness.report.frame import Findings
+from harness.report.quantities import bytes_text, rounded, seconds, speed
+from harness.report.slices import groups
+
+__all__ = ["instructions", "memory", "speed_against_a_copy"]
+
+
+def speed_against_a_copy(findings: Findings) -> tuple[Block, ...]:
+    """Show how near each call comes to the speed at which its bytes can be copied."""
+    cases = findings.cases
+    known = cases[cases["copy_ratio"].notna()]
+    if not len(known):
+        return (Text("No copy was timed beside the cases."),)
+    caption = (
+        "Time that the bytes of the case take to copy, by the fastest copy there is, timed in turn "
+        "with it and in the same state of the caches, over the time taken: at 100 % a call is as "
+        "fast as its bytes can move."
+    )
+    if known["cold_s"].notna().any():
+        caption += " Below it the same from caches that hold none of the inputs, and that time."
+    return _by_shape(known, "latency_s", "Share of a copy's speed", caption, _copy_cell)
+
+
+def memory(findings: Findings) -> tuple[Block, ...]:
+    """Show the most memory held during a call, and what is kept for the backward."""
+    cases = findings.cases
+    known = cases[cases["peak_bytes"].notna()]
+    if not len(known):
+        return (Text("No memory was measured."),)
+    caption = (
+        "Most memory held at once beyond the inputs, as a multiple of the results, which any "
+        "implementation must hold; below it what is kept for the backward beyond inputs and y."
+    )
+    return _by_shape(known, "peak_bytes", "Peak memory of a call", caption, _memory_cell)
+
+
+def instructions(findings: Findings) -> tuple[Block, ...]:
+    """Show how many instructions a call executes."""
+    cases = findings.cases
+    known = cases[cases["instructions"].notna()]
+    if not len(known):
+        return (Text("No instructions were counted; run --instructions counts them by valgrind."),)
+    caption = (
+        "Instructions of one call in user space, with AVX2 kernels whatever the processor. Other "
+        "work on the machine does not change them; caches and memory do not show in them."
+    )
+    return _by_shape(known, "instructions", "Instructions of a call", caption, _count_cell)
+
+
+def _by_shape(
+    rows: pd.DataFrame, by: str, title: str, caption: str, cell: Callable[[Any], Cell]
+) -> tuple[Table, ...]:
+    """A table for each place and direction; of cases alike, the one with the most of ``by``."""
+    tables: list[Table] = []
+    for (place, direction), group in groups(rows, "place", "direction"):
+        shapes = list(group.sort_values("elements", kind="stable")["shape"].unique())
+        most = group.sort_values(by, ascending=False, kind="stable")
+        most = most.drop_duplicates(["label", "dtype", "shape"])
+        cells = {(row.dtype, row.label, row.shape): cell(row) for row in most.itertuples()}
+        lines = [name for name, _ in groups(group, "dtype", "label")]
+        columns = (Column(shape, is_number=True) for shape in shapes)
+        tables.append(
+            Table(
+                title=f"{title}: {place}, {direction}",
+                caption=caption,
+                columns=(Column("Implementation"), Column("dtype"), *columns),
+                rows=tuple(
+                    (
+                        Cell(label),
+                        Cell(dtype),
+                        *(cells.get((dtype, label, shape), number("–")) for shape in shapes),
+                    )
+                    for dtype, label in lines
+                ),
+                is_folded=bool(tables),
+            )
+        )
+    return tuple(tables)
+
+
+def _copy_cell(row: Any) -> Cell:
+    cold = ""
+    if not isnan(row.cold_s):
+        share = "" if isnan(row.cold_copy_ratio) else f"{row.cold_copy_ratio:.0%}, "
+        cold = f"cold {share}{seconds(row.cold_s)}"
+    return number(f"{row.copy_ratio:.0%}", note=cold, title=seconds(row.latency_s))
+
+
+def _memory_cell(row: Any) -> Cell:
+    has_ratio = row.peak_ratio > 0  # no elements, no results: nothing to be a multiple of
+    return number(
+        speed(row.peak_ratio) if has_ratio else bytes_text(row.peak_bytes),
+        note="" if isnan(row.saved_bytes) else f"keeps {bytes_text(row.saved_bytes)}",
+        title=bytes_text(row.peak_bytes),
+    )
+
+
+def _count_cell(row: Any) -> Cell:
+    return number(rounded(row.instructions), title=f"{row.instructions:,.0f}")

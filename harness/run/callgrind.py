@@ -1,0 +1,107 @@
+"""The process that counts instructions for its parent, and runs under callgrind to that end.
+
+Each count is a dump of callgrind's, taken and read here. Whatever happens before a count shifts
+the addresses of what comes after it, and addresses decide how long Python looks for a name: so
+nothing here may depend on time or chance.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import re
+import select
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import count
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import torch
+from torch._C import _valgrind_toggle, _valgrind_toggle_and_dump_stats
+
+import implementations
+from harness.inputs import UnrepresentableError, make_inputs
+from harness.measure.allocator import use_steady_allocation
+from harness.records import Case, Direction
+from harness.verify.guest import GuestError, bind
+
+__all__ = ["serve", "total_of"]
+
+_COUNTED = 20_000_000  # ours: instructions of one count, half a second under callgrind
+_MOST_CALLS, _FEWEST_CALLS = 100, 3  # after a hundred calls Python has specialised its bytecode
+_PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
+
+
+def serve(connection: Connection, dumps: Iterator[Path]) -> None:
+    """Answer cases with instructions per call, or why there are none, until the parent leaves.
+
+    Args:
+        connection: to the parent, which is told once when it can switch the counting on.
+        dumps: files that callgrind writes, in this order.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a parent that is killed ends us
+    use_steady_allocation()
+    torch.set_num_threads(1)
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    connection.send("ready")
+    # busy, since the command to count reaches no process that waits; and not by connection.poll,
+    # which leaves garbage at each turn
+    while not select.select([connection], [], [], 0)[0]:
+        pass
+    with suppress(EOFError):
+        while True:
+            connection.send(_count(connection.recv(), dumps))
+            gc.collect(1)  # graphs of the case may be cycles; the oldest generation is left alone
+
+
+def total_of(dump: str) -> int:
+    """Read how many instructions are in a dump of callgrind's.
+
+    Raises:
+        ValueError: it does not say, or there are none.
+    """
+    found = re.search(r"^totals: (\d+)$", dump, re.MULTILINE)
+    if found is None or int(found[1]) == 0:
+        raise ValueError("callgrind counted nothing")
+    return int(found[1])
+
+
+def _count(case: Case, dumps: Iterator[Path]) -> int | str:
+    try:
+        function = implementations.find(case.implementation).function
+        with torch.set_grad_enabled(case.direction is not Direction.FORWARD):
+            call = bind(function, case, make_inputs(case).tensors)
+            call()
+            once = _instructions(call, 1, dumps)
+            calls = min(max(_COUNTED // once, _FEWEST_CALLS), _MOST_CALLS)
+            for _ in range(calls):
+                call()
+            loop = _instructions(_nothing, calls, dumps)
+            return round((_instructions(call, calls, dumps) - loop) / calls)
+    except (GuestError, UnrepresentableError, implementations.TargetError) as why:
+        return str(why)
+
+
+def _nothing() -> None: ...
+
+
+def _instructions(call: Callable[[], object], calls: int, dumps: Iterator[Path]) -> int:
+    """Instructions of so many calls and of the loop around them."""
+    repeats = range(calls)
+    _valgrind_toggle()
+    try:
+        for _ in repeats:
+            call()
+    finally:  # what raises must not leave it on
+        _valgrind_toggle_and_dump_stats()
+        dump = next(dumps)
+    return total_of(dump.read_text())
+
+
+if __name__ == "__main__":
+    serve(Connection(int(sys.argv[1])), (Path(f"{sys.argv[2]}.{n}") for n in count(1)))

@@ -1,0 +1,199 @@
+"""Instruction counts: what is counted, and that whatever goes wrong is said in words."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import implementations
+from harness.records import Case, Mode
+from harness.run import callgrind
+from harness.run.instructions import count_instructions, unavailable
+from implementations import Implementation
+
+CASE = Case(implementation="native", shape=(32, 128))
+UNHURRIED_S = 60.0
+# as callgrind 3.19 writes it, most of its lines left out
+DUMP = """# callgrind format
+creator: callgrind-3.19.0
+events: Ir
+summary: 45996
+
+0 2702
+totals: 45996
+"""
+# runs what it is given; its dumps say in turn: one call, the loop, the loop and 100 calls
+VALGRIND = """#!/bin/sh
+for each in "$@"; do case "$each" in --callgrind-out-file=*) stem=${each#*=};; esac; done
+for case in 0 3; do
+    echo "totals: 200000" > "$stem.$((case + 1))"
+    echo "totals: 40" > "$stem.$((case + 2))"
+    echo "totals: 100040" > "$stem.$((case + 3))"
+done
+while case "$1" in --*) true;; *) false;; esac; do shift; done
+exec "$@"
+"""
+GUESTS = """
+import os, signal
+def raises(*arguments): raise RuntimeError("not today")
+def falls(*arguments): os.write(2, b"about to fall\\n"), os.kill(os.getpid(), signal.SIGSEGV)
+def hangs(*arguments):
+    while True: pass
+"""
+
+
+@pytest.fixture
+def path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Return a folder on the PATH, with guests.py and a valgrind that writes what tests expect."""
+    if sys.platform != "linux" or not torch._C._valgrind_supported_platform():
+        pytest.skip(f"no valgrind could count here: {unavailable()}")
+    for name, text in (("valgrind", VALGRIND), ("vgdb", "#!/bin/sh\n"), ("guests.py", GUESTS)):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    return tmp_path
+
+
+def answers(*targets: str, timeout_s: float = UNHURRIED_S) -> list[Any]:
+    cases = [replace(CASE, implementation=each) for each in targets]
+    found = list(count_instructions(cases, timeout_s))
+    assert [case for case, _ in found] == cases
+    return [answer for _, answer in found]
+
+
+class FakeCallgrind:
+    """Counts what it is told was spent, and 50 instructions of its own for each dump."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._folder, self._monkeypatch = folder, monkeypatch
+        monkeypatch.setattr(callgrind, "_valgrind_toggle", self._toggle)
+        monkeypatch.setattr(callgrind, "_valgrind_toggle_and_dump_stats", self._dump)
+        self.is_on = False
+        self.dumped: list[int] = []
+        self._spent = 0
+
+    def spend(self, executed: int) -> None:
+        self._spent += executed if self.is_on else 0
+
+    def _toggle(self) -> None:
+        self.is_on = not self.is_on
+
+    def _dump(self) -> None:
+        self._toggle()
+        self.dumped.append(self._spent)
+        (self._folder / str(len(self.dumped))).write_text(f"totals: {self._spent + 50}\n")
+        self._spent = 0
+
+    def _dumps(self) -> Iterator[Path]:
+        while True:
+            yield self._folder / str(len(self.dumped))
+
+    def count(self, function: Callable[..., Any]) -> int | str:
+        guest = Implementation(name="guest", function=function, source="")
+        self._monkeypatch.setattr(implementations, "ALL", (guest,))
+        return callgrind._count(replace(CASE, implementation="guest"), self._dumps())
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeCallgrind:
+    return FakeCallgrind(tmp_path, monkeypatch)
+
+
+def test_the_total_is_read_from_a_dump() -> None:
+    assert callgrind.total_of(DUMP) == 45996
+
+
+@pytest.mark.parametrize("dump", ["", DUMP.partition("totals")[0], "totals: 0\n"])
+def test_a_dump_in_which_nothing_was_counted_is_no_count(dump: str) -> None:
+    with pytest.raises(ValueError, match="callgrind counted nothing"):
+        callgrind.total_of(dump)
+
+
+@pytest.mark.parametrize(("executed", "calls"), [(1000, 100), (1_000_000, 19), (10**9, 3)])
+def test_a_call_is_counted_without_the_loop_around_it_and_a_long_one_less_often(
+    fake: FakeCallgrind, executed: int, calls: int
+) -> None:
+    assert fake.count(lambda *_: fake.spend(executed)) == executed
+    assert fake.dumped == [executed, 0, calls * executed]
+
+
+def test_a_guest_that_raises_in_a_count_spoils_none_after_it(fake: FakeCallgrind) -> None:
+    assert (
+        fake.count(lambda *_: 1 / 0 if fake.is_on else 1) == "ZeroDivisionError: division by zero"
+    )
+    assert not fake.is_on
+    assert fake.count(lambda *_: fake.spend(1000)) == 1000
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "value", "why"),
+    [
+        (sys, "platform", "darwin", "on Linux only, with valgrind; this is darwin"),
+        (os, "environ", {"PATH": ""}, "there is no valgrind on the PATH (install valgrind: apt"),
+        (torch._C, "_valgrind_supported_platform", bool, "is built without callgrind (install a"),
+    ],
+)
+@pytest.mark.usefixtures("path")
+def test_where_instructions_cannot_be_counted_every_case_says_why(
+    monkeypatch: pytest.MonkeyPatch, where: object, name: str, value: object, why: str
+) -> None:
+    assert unavailable() is None
+    monkeypatch.setattr(where, name, value)
+    found = unavailable()
+    assert why in (found or "")
+    assert answers("native", "two_pass") == [found, found]
+
+
+@pytest.mark.parametrize(
+    ("case", "why"),
+    [
+        (replace(CASE, mode=Mode.COMPILED), "count it eager"),
+        (replace(CASE, threads=2), "only the calling thread of 2"),
+        (replace(CASE, device="cuda"), "counted on the CPU, not on cuda"),
+    ],
+)
+@pytest.mark.usefixtures("path")
+def test_a_case_whose_count_would_be_that_of_another_is_refused(case: Case, why: str) -> None:
+    ((_, answer),) = count_instructions([case], UNHURRIED_S)
+    assert why in str(answer)
+
+
+def test_a_guest_that_raises_costs_its_own_case_only(path: Path) -> None:
+    raised, unknown, after = answers(f"{path}/guests.py:raises", "nativ", "two_pass")
+    assert (raised, after) == ("RuntimeError: not today", 1000)
+    assert "did you mean 'native'?" in unknown
+
+
+def test_a_process_that_falls_leaves_the_counts_before_it_and_a_reason_after(path: Path) -> None:
+    before, fallen, after = answers("native", f"{path}/guests.py:falls", "native")
+    assert before == 1000
+    assert fallen == "its process was ended by SIGSEGV; its last line was: about to fall"
+    assert after.startswith("not counted, since counting ended with ")
+    assert after.endswith(fallen)
+
+
+def test_a_case_that_hangs_is_ended_and_those_after_it_say_so(path: Path) -> None:
+    before, hung, after = answers("native", f"{path}/guests.py:hangs", "native", timeout_s=4)
+    assert (before, hung) == (1000, "not done after 4 s")
+    assert after.endswith(hung)
+
+
+def test_a_valgrind_that_cannot_be_told_to_count_is_said_to(path: Path) -> None:
+    (path / "vgdb").write_text("#!/bin/sh\nexit 1\n")
+    first, second = answers("native", "native")
+    assert first.startswith("valgrind did not begin to count: ")
+    assert second.endswith(first)
+
+
+@pytest.mark.skipif(unavailable() is not None, reason=unavailable() or "")
+def test_under_the_real_valgrind_ten_operators_take_more_instructions_than_one() -> None:
+    native, one_pass = answers("native", "one_pass", timeout_s=90)
+    assert {type(native), type(one_pass)} == {int}, (native, one_pass)
+    assert CASE.rows * CASE.hidden < native < one_pass
