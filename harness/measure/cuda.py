@@ -1,15 +1,79 @@
-"""The current CUDA device, timed by events on its stream."""
+"""The current CUDA device, timed by events on its stream.
+
+The host issues work, the device does it later and in order. Two events around some calls would
+show what the device did and, where it is faster than the host can issue, its waiting for the
+host. So the stream is blocked first, by a kernel that spins for longer than the issuing takes:
+what is issued meanwhile then runs without a gap.
+
+What is issued on other streams escapes both the block and the events. It is looked for by waiting
+for the whole device once the stream is done; a call that is still at work then is timed by the
+host's clock, up to the end of everything. Not seen is such work that is over before its call has
+been issued, some microseconds: that it ran too early, a check of results has to find.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from statistics import median
+from time import perf_counter
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 
 from harness.measure.device import Reading
+from harness.measure.nvml import keep_open, read_condition
 from harness.records import Clock, Condition
 
 __all__ = ["CudaDevice"]
+
+_BLOCK_RATIO = 1.5  # ours: of what issuing took the last time, which varies
+_MOST_BLOCK_S = 50e-3  # ours: longer is waste; a launch queue is full long before
+_MOST_DRY = 3  # ours: blocks in a row, each twice the last, after which none will do
+_LATE_RATIO = 3  # ours: waiting for an idle device varies, work that escaped takes longer
+_MOST_TRIES = 3  # ours: the host is interrupted now and then, not three times in a row
+_SPINS = 1_000_000  # cycles, some 0.5 ms: far above what launching a kernel takes
+_PAIRS = 101  # ours: event pairs that are compared
+_PAIR_SPINS = 64  # cycles, some 30 ns: so many more between the events of each pair
+_WARM_UPS = 3  # on a side stream before a capture, as torch.cuda.make_graphed_callables does
+
+
+@dataclass(slots=True)
+class _Pace:
+    """How a call is issued."""
+
+    block_s: float
+    """How long to block the stream, for each call."""
+    dry: int
+    """Blocks in a row that were over before the calls had been issued."""
+    escapes: bool
+    """Whether the device was at work after the stream was done."""
+
+    def block_for(self, calls: int) -> float:
+        # three doublings: the call waits for the device itself, so that a block only delays it
+        futile = self.escapes or self.dry >= _MOST_DRY
+        return 0.0 if futile else min(self.block_s * calls, _MOST_BLOCK_S)
+
+
+class _Run(NamedTuple):
+    """What the clocks showed around some calls."""
+
+    events_s: float
+    """Between the events on the stream."""
+    host_s: float
+    """From the first call until the whole device was done."""
+    launch_s: float
+    """Until the host had made the calls."""
+    issue_s: float
+    """The same, and to record the events."""
+    late_s: float
+    """From when the stream was done until the device was."""
+    is_dry: bool
+    """Whether the device had begun before everything was issued."""
 
 
 class CudaDevice:
@@ -17,6 +81,14 @@ class CudaDevice:
 
     kind = "cuda"
     clock = Clock.CUDA_EVENT
+
+    def __init__(self) -> None:
+        self._flood: torch.Tensor | None = None
+        self._is_flooded = False
+        self._is_watched = False
+        self._cycles_hz: float | None = None
+        # weak: a call keeps its inputs alive, and is forgotten with them
+        self._paces: WeakKeyDictionary[Callable[[], object], _Pace] = WeakKeyDictionary()
 
     def unavailable(self) -> str | None:
         if torch.version.cuda is None:
@@ -27,29 +99,166 @@ class CudaDevice:
         free, _ = torch.cuda.mem_get_info()
         return int(free)
 
-    def synchronize(self) -> None:
-        torch.cuda.synchronize()
-
-    def time(self, call: Callable[[], object], calls: int) -> Reading:
-        before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        before.record()
-        for _ in range(calls):
-            call()
-        after.record()
-        after.synchronize()
-        return Reading(before.elapsed_time(after) / 1e3, None)  # it gives milliseconds
-
     def cache_bytes(self) -> int:
+        """Size of the device's L2 cache."""
         return int(torch.cuda.get_device_properties().L2_cache_size)
 
     def resolution_s(self) -> float:
-        return 0.5e-6
+        """Smallest difference between two times of event pairs, to the nanosecond.
+
+        The pairs stand around spinning that is ever so little longer each time, so that their
+        times differ by less than a step of the clock.
+        """
+        return self._step_s
+
+    def synchronize(self) -> None:
+        torch.cuda.synchronize()
 
     def evict(self) -> None:
-        raise NotImplementedError
+        """Overwrite twice the size of the L2 cache; only issued, like a call."""
+        if self._flood is None:
+            size = 2 * self.cache_bytes()  # twice: replacement is not least-recently-used
+            self._flood = torch.empty(size, dtype=torch.uint8, device="cuda")
+        self._flood.zero_()
+        self._is_flooded = True
+
+    def time(self, call: Callable[[], object], calls: int) -> Reading:
+        """Time ``calls`` calls in a row; a call not timed before is made untimed first.
+
+        A launch queue holds some 1024 kernels. Calls that launch more are slowed down by the host
+        again, and take longer here than on the device alone, never less.
+        """
+        pace = self._paces.get(call)
+        if pace is None:
+            pace = self._paces[call] = self._pace_of(call)
+        block_s = pace.block_for(calls)
+        run = self._run(call, calls, block_s)
+        self._is_flooded = False
+        if run.is_dry and block_s:
+            pace.dry += 1
+            pace.block_s *= 2
+        elif block_s:
+            pace.dry = 0
+            pace.block_s = _BLOCK_RATIO * run.issue_s / calls
+        escaped = pace.escapes or run.late_s > self._late_s
+        return Reading(
+            max(run.events_s, run.host_s) if escaped else run.events_s, None, run.launch_s
+        )
 
     def replayed(self, call: Callable[[], object]) -> Callable[[], object] | None:
-        raise NotImplementedError
+        """Record ``call`` as a CUDA graph, in a memory pool of its own, and return its replay."""
+        side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+        side.wait_stream(torch.cuda.current_stream())
+        # a capture that cannot be ended stays on its stream: this leaves it all the same
+        with torch.cuda.stream(side), warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            for _ in range(_WARM_UPS):
+                call()
+            try:
+                with torch.cuda.graph(graph, stream=side):
+                    result = call()
+            except RuntimeError:  # what it does cannot be recorded, such as waiting for a result
+                return None
+        if any("CUDA Graph is empty" in str(each.message) for each in said):
+            return None  # it works on other streams, or not at all
+
+        def replay() -> object:
+            graph.replay()
+            return call, result  # what the graph reads and writes has to live as long as it
+
+        return replay
 
     def condition(self) -> Condition:
-        return Condition()
+        if not self._is_watched:
+            keep_open(self)
+            self._is_watched = True
+        uuid = getattr(torch.cuda.get_device_properties(), "uuid", None)  # not in every torch
+        return read_condition(None if uuid is None else str(uuid))
+
+    def _run(self, call: Callable[[], object], calls: int, block_s: float) -> _Run:
+        repeats = range(calls)
+        asleep, before, after = (torch.cuda.Event(enable_timing=True) for _ in range(3))
+        cycles = round(block_s * (self._cycles_hz or self._measured_hz())) if block_s else 0
+        asleep.record()
+        if cycles:
+            torch.cuda._sleep(cycles)
+        issuing = perf_counter()
+        before.record()
+        start = perf_counter()
+        for _ in repeats:
+            call()
+        launched = perf_counter()
+        after.record()
+        is_dry = before.query()
+        issued = perf_counter()
+        after.synchronize()
+        done = perf_counter()
+        torch.cuda.synchronize()
+        end = perf_counter()
+        if cycles:
+            self._learn_hz(cycles, _between_s(asleep, before))
+        return _Run(
+            events_s=_between_s(before, after),
+            host_s=end - start,
+            launch_s=launched - start,
+            issue_s=issued - issuing,
+            late_s=end - done,
+            is_dry=is_dry,
+        )
+
+    def _pace_of(self, call: Callable[[], object]) -> _Pace:
+        """Find out how a call is issued, by making it without a block on an idle device."""
+        flooded, late_s = self._is_flooded, self._late_s
+        torch.cuda.synchronize()
+        runs = [self._run(call, 1, 0.0)]
+        while runs[-1].late_s > late_s and len(runs) < _MOST_TRIES:
+            runs.append(self._run(call, 1, 0.0))
+        if flooded:  # that call has filled the cache
+            self.evict()
+        block_s = _BLOCK_RATIO * min(each.issue_s for each in runs)
+        return _Pace(block_s, dry=0, escapes=runs[-1].late_s > late_s)
+
+    def _measured_hz(self) -> float:
+        """Cycles a second, as a spin shows that waited for another, so without its launch."""
+        before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda._sleep(_SPINS)
+        before.record()
+        torch.cuda._sleep(_SPINS)
+        after.record()
+        after.synchronize()
+        self._learn_hz(_SPINS, _between_s(before, after))
+        assert self._cycles_hz is not None, "a spin of a million cycles took no time"
+        return self._cycles_hz
+
+    def _learn_hz(self, cycles: int, took_s: float) -> None:
+        """Keep the fastest: the clock of an idle GPU rises with work, and costs only slow it."""
+        if took_s > 0:
+            self._cycles_hz = max(self._cycles_hz or 0.0, cycles / took_s)
+
+    @cached_property
+    def _late_s(self) -> float:
+        """Longer than waiting for a device that is idle takes."""
+        torch.cuda.synchronize()
+        times = [perf_counter()]
+        for _ in range(_PAIRS):
+            torch.cuda.synchronize()
+            times.append(perf_counter())
+        return _LATE_RATIO * median(later - earlier for earlier, later in pairwise(times))
+
+    @cached_property
+    def _step_s(self) -> float:
+        shown = set()
+        for number in range(_PAIRS):
+            before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            before.record()
+            torch.cuda._sleep(number * _PAIR_SPINS)
+            after.record()
+            after.synchronize()
+            shown.add(round(_between_s(before, after) * 1e9))
+        times = sorted(shown)
+        steps = (later - earlier for earlier, later in pairwise(times))
+        return min(steps, default=times[0]) / 1e9
+
+
+def _between_s(before: torch.cuda.Event, after: torch.cuda.Event) -> float:
+    return float(before.elapsed_time(after)) / 1e3  # it gives milliseconds

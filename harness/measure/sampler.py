@@ -38,7 +38,7 @@ class _Rotating:
     What is freed is then the oldest result, so that results land on cold memory as well.
     """
 
-    __slots__ = ("_calls", "_held", "_next")
+    __slots__ = ("__weakref__", "_calls", "_held", "_next")  # devices remember calls weakly
 
     def __init__(self, calls: Sequence[Callable[[], object]]) -> None:
         self._calls = calls

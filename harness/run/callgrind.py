@@ -1,8 +1,8 @@
 """The process that counts instructions for its parent, and runs under callgrind to that end.
 
-Each count is a dump of callgrind's, taken and read here. Whatever happens before a count shifts
-the addresses of what comes after it, and addresses decide how long Python looks for a name: so
-nothing here may depend on time or chance.
+Each count is a dump of callgrind's, read here. What comes before a count moves the objects that
+come after it, and with them the count (see :mod:`harness.run.instructions`): so nothing here may
+depend on time or chance.
 """
 
 from __future__ import annotations

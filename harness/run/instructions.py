@@ -1,9 +1,13 @@
 """Instructions that a call executes, counted by valgrind's callgrind where that is installed.
 
-What else the machine does hardly shows in a count, so that it tells small changes apart; it is
-blind to caches, memory and page faults. It is that of the AVX2 kernels, whatever the processor:
-valgrind hides AVX-512 from torch. All cases are counted in one process, since torch takes long to
-start under valgrind: see :mod:`harness.run.callgrind`. What the calls return is not looked at.
+What else the machine does shows in no count, so that it tells small changes apart; it is blind to
+caches, memory and page faults. It is that of the AVX2 kernels, whatever the processor: valgrind
+hides AVX-512 from torch. All cases are counted in one process, since torch takes long to start
+under valgrind: see :mod:`harness.run.callgrind`. What the calls return is not looked at.
+
+Repeated with nothing changed, a count is the same to the instruction. Other cases before it,
+another environment or another file where Python looks for modules move objects to other addresses,
+which decide how long Python looks for a name: counts of small calls then differ by about a percent.
 """
 
 from __future__ import annotations

@@ -1,0 +1,281 @@
+"""A GPU that is not there: what torch.cuda and NVML would say of it, by a clock of its own.
+
+Only work moves that clock. The host issues, which takes it time; each stream does what it was
+given in order, beside the others. So it can be said of every moment what was under way, and what
+a clock would have shown. Of torch itself the context managers for streams and graphs are used as
+they are, since what they leave behind after a failure is part of what is tested.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, Self
+
+import pynvml
+import pytest
+import torch
+
+from harness.measure import cuda, nvml
+from harness.measure.cuda import CudaDevice
+
+UUID = "01234567-89ab-cdef-0123-456789abcdef"
+QUEUE = 1024  # launches that a stream takes before the host has to wait
+
+
+class Stream:
+    """Work in order."""
+
+    device = 0
+
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu = gpu
+        self.free_at = 0.0
+        self.ends: list[float] = []
+        self.captures: Graph | None = None
+
+    def wait_stream(self, other: Stream) -> None:
+        self.free_at = max(self.free_at, other.free_at)
+
+    def synchronize(self) -> None:
+        self.gpu.refuse_in_capture()
+        self.gpu.now_s = max(self.gpu.now_s, self.free_at)
+
+
+class Event:
+    """A moment on the stream that was current."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu, self.at = gpu, 0.0
+
+    def record(self) -> None:
+        self.at = max(self.gpu.now_s, self.gpu.current.free_at)
+
+    def query(self) -> bool:
+        return self.gpu.now_s >= self.at
+
+    def synchronize(self) -> None:
+        self.gpu.now_s = max(self.gpu.now_s, self.at)
+
+    def elapsed_time(self, other: Event) -> float:
+        step_s = self.gpu.step_s
+        return (other.at // step_s - self.at // step_s) * step_s * 1e3
+
+
+class Graph:
+    """What a capture saw, or that it went wrong."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu = gpu
+        self.times_s: list[float] = []
+        self.is_broken = False
+        self.pools: tuple[object, ...] = ()
+
+    def capture_begin(self, *pools: object, **_: object) -> None:
+        self.pools = pools
+        self.gpu.current.captures = self
+        self.gpu.graphs.append(self)
+
+    def capture_end(self) -> None:
+        self.gpu.current.captures = None
+        if self.is_broken:
+            raise RuntimeError("operation failed due to a previous error during capture")
+        if not self.times_s:
+            warnings.warn("The CUDA Graph is empty. This usually means ...", stacklevel=2)
+
+    def replay(self) -> None:
+        self.gpu.launch(sum(self.times_s), self.gpu.replay_s)
+
+
+class Buffer:
+    """Device memory."""
+
+    def __init__(self, gpu: Gpu, size: int) -> None:
+        self.gpu, self.size = gpu, size
+
+    def zero_(self) -> Self:
+        self.gpu.happened.append(f"zero {self.size}")
+        self.gpu.launch(30e-6, 5e-6)
+        return self
+
+
+class Gpu:
+    """One device and the host that issues to it."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.hz = 2e9
+        self.step_s = 32e-9
+        """What events can tell apart."""
+        self.cache = 50 << 20
+        self.sync_s = 4e-6
+        """Waiting for the device when it is idle."""
+        self.hiccup_s = 0.0
+        """By how much the next such wait is longer, since the host was interrupted."""
+        self.replay_s = 3e-6
+        """Issuing a graph."""
+        self.slept: list[int] = []
+        """Cycles that the stream was told to spin."""
+        self.happened: list[str] = []
+        self.graphs: list[Graph] = []
+        self.uuid: object = UUID
+        self.default = self.current = Stream(self)
+        self.streams = [self.default]
+
+    def launch(self, device_s: float, host_s: float, stream: Stream | None = None) -> None:
+        """Issue a kernel that takes ``device_s``, which takes the host ``host_s``."""
+        stream = stream or self.current
+        self.now_s += host_s
+        if stream.captures:
+            stream.captures.times_s.append(device_s)
+            return
+        stream.ends = [each for each in stream.ends if each > self.now_s]
+        if len(stream.ends) >= QUEUE:
+            self.now_s = stream.ends[-QUEUE]
+        stream.free_at = max(self.now_s, stream.free_at) + device_s
+        stream.ends.append(stream.free_at)
+
+    def kernel(
+        self, device_s: float, host_s: float, stream: Stream | None = None
+    ) -> Callable[[], object]:
+        """A call of one kernel."""
+
+        def call() -> object:
+            self.happened.append("call")
+            return self.launch(device_s, host_s, stream)
+
+        return call
+
+    def stream(self) -> Stream:
+        self.streams.append(Stream(self))
+        return self.streams[-1]
+
+    def synchronize(self) -> None:
+        self.refuse_in_capture()
+        self.now_s = max(self.now_s, *(each.free_at for each in self.streams), 0.0)
+        self.now_s += self.sync_s + self.hiccup_s
+        self.hiccup_s = 0.0
+
+    def sleep(self, cycles: int) -> None:
+        self.slept.append(cycles)
+        self.launch(cycles / self.hz, 3e-6)
+
+    def refuse_in_capture(self) -> None:
+        if self.current.captures:
+            self.current.captures.is_broken = True
+            raise RuntimeError("operation not permitted when stream is capturing")
+
+    def blocks_s(self) -> list[float]:
+        """How long the stream was told to spin before the latest readings."""
+        return [each / self.hz for each in self.slept]
+
+    def installed(self, patch: pytest.MonkeyPatch) -> Self:
+        """Put it in the place of torch's."""
+
+        def properties() -> SimpleNamespace:
+            known: dict[str, object] = {"L2_cache_size": self.cache}
+            return SimpleNamespace(**known | ({"uuid": self.uuid} if self.uuid else {}))
+
+        def empty(size: int, *, dtype: torch.dtype, device: str) -> Buffer:
+            assert (dtype, device) == (torch.uint8, "cuda")
+            self.happened.append("allocate")
+            return Buffer(self, size)
+
+        def event(*, enable_timing: bool) -> Event:
+            assert enable_timing
+            return Event(self)
+
+        stand_ins: dict[str, object] = {
+            "Event": event,
+            "Stream": self.stream,
+            "CUDAGraph": lambda: Graph(self),
+            "current_stream": lambda _=None: self.current,
+            "set_stream": lambda stream: setattr(self, "current", stream),
+            "synchronize": self.synchronize,
+            "empty_cache": lambda: None,
+            "_sleep": self.sleep,
+            "_get_device_index": lambda *_: 0,  # torch.cuda.stream does nothing without a device
+            "get_device_properties": properties,
+            "mem_get_info": lambda: (1 << 30, 4 << 30),
+        }
+        for name, stand_in in stand_ins.items():
+            patch.setattr(torch.cuda, name, stand_in)
+        patch.setattr(torch._C, "_host_emptyCache", lambda: None, raising=False)
+        patch.setattr(torch, "empty", empty)
+        patch.setattr(cuda, "perf_counter", lambda: self.now_s)
+        return self
+
+    def ready_device(self) -> CudaDevice:
+        """A device that knows its own clocks already, so that one sees a reading's work alone."""
+        device = CudaDevice()
+        device.time(self.kernel(1e-6, 1e-6), 1)
+        self.slept.clear()
+        self.happened.clear()
+        return device
+
+
+class Nvml:
+    """NVML with one GPU; names in ``fails`` raise, names in ``lacks`` the binding has not got."""
+
+    def __init__(self, *processes: int, reasons: int = 0) -> None:
+        self.fails: set[str] = set()
+        self.lacks: set[str] = set()
+        self.open = self.opened = 0
+        self.asked: list[str] = []
+        """The device that was asked for, by UUID."""
+        clocks = {pynvml.NVML_CLOCK_SM: 1980, pynvml.NVML_CLOCK_MEM: 3201}
+        largest = {pynvml.NVML_CLOCK_SM: 1995}
+        running = [SimpleNamespace(pid=each) for each in processes]
+        degrees = {pynvml.NVML_TEMPERATURE_GPU: 41}
+        self.answers: dict[str, Callable[..., object]] = {
+            "nvmlDeviceGetClockInfo": clocks.__getitem__,
+            "nvmlDeviceGetMaxClockInfo": largest.__getitem__,
+            "nvmlDeviceGetPowerUsage": lambda: 350_500,
+            "nvmlDeviceGetEnforcedPowerLimit": lambda: 700_000,
+            "nvmlDeviceGetTemperatureV": degrees.__getitem__,
+            "nvmlDeviceGetTemperature": lambda sensor: degrees[sensor] + 1,
+            "nvmlDeviceGetCurrentClocksEventReasons": lambda: reasons,
+            "nvmlDeviceGetCurrentClocksThrottleReasons": lambda: reasons | 0x80,
+            "nvmlDeviceGetComputeRunningProcesses_v3": lambda: running,
+            "nvmlDeviceGetComputeRunningProcesses_v2": lambda: running[:1],
+        }
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self.lacks:
+            raise AttributeError(name)
+        if name in self.answers:
+            return lambda handle, *what: self._answer(name, handle, *what)
+        assert name.startswith("NVML"), f"{name} is none of the questions"
+        return getattr(pynvml, name)
+
+    def _answer(self, name: str, handle: str, *what: object) -> object:
+        assert self.open, "asked while it was shut"
+        assert handle == "handle"
+        self._fail(name)
+        return self.answers[name](*what)
+
+    def _fail(self, name: str) -> None:
+        if name in self.fails:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+    def nvmlInit(self) -> None:  # noqa: N802 - NVML's names
+        self._fail("nvmlInit")
+        self.open += 1
+        self.opened += 1
+
+    def nvmlShutdown(self) -> None:  # noqa: N802
+        assert self.open > 0, "shut more often than opened"
+        self.open -= 1
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:  # noqa: N802
+        self.asked.append(uuid)
+        self._fail("nvmlDeviceGetHandleByUUID")
+        if uuid != f"GPU-{UUID}":
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+        return "handle"
+
+    def installed(self, patch: pytest.MonkeyPatch) -> Self:
+        """Put it in the place of pynvml."""
+        patch.setattr(nvml, "pynvml", self)
+        return self

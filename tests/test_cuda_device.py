@@ -1,0 +1,227 @@
+"""The CUDA device beside its readings: cache, clock, replays, condition."""
+
+from __future__ import annotations
+
+import gc
+import os
+import weakref
+
+import pytest
+import torch
+from fake_cuda import UUID, Gpu, Nvml
+
+from harness.measure.cuda import CudaDevice
+from harness.records import Condition
+
+US = 1e-6
+NEAR = 0.1 * US  # beyond what the fake's events can tell apart
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
+    return Gpu().installed(monkeypatch)
+
+
+@pytest.fixture
+def device(gpu: Gpu) -> CudaDevice:
+    return gpu.ready_device()
+
+
+# --- the cache -----------------------------------------------------------------------------------
+
+
+def test_twice_the_devices_own_cache_is_overwritten_and_allocated_once(
+    gpu: Gpu, device: CudaDevice
+) -> None:
+    assert device.cache_bytes() == 50 << 20
+    issued = gpu.now_s
+    device.evict()
+    device.evict()
+    assert gpu.happened == ["allocate"] + [f"zero {100 << 20}"] * 2
+    assert gpu.now_s - issued < 30 * US  # not waited for
+    assert gpu.current.free_at > gpu.now_s
+
+
+def test_overwriting_the_cache_is_not_in_the_time(gpu: Gpu, device: CudaDevice) -> None:
+    call = gpu.kernel(2 * US, 10 * US)
+    device.time(call, 1)
+    device.evict()
+    assert device.time(call, 1).wall_s == pytest.approx(2 * US, abs=NEAR)
+
+
+def test_nothing_is_called_between_the_eviction_and_the_timed_call(
+    gpu: Gpu, device: CudaDevice
+) -> None:
+    call, flood = gpu.kernel(2 * US, 10 * US), f"zero {100 << 20}"
+    device.evict()
+    gpu.happened.clear()
+    device.time(call, 1)
+    assert gpu.happened == ["call", flood, "call"]  # once to get to know it
+    device.evict()
+    gpu.happened.clear()
+    device.time(call, 1)
+    assert gpu.happened == ["call"]
+
+
+def test_what_was_not_evicted_stays_in_the_cache(gpu: Gpu, device: CudaDevice) -> None:
+    device.evict()
+    device.time(gpu.kernel(2 * US, 10 * US), 1)
+    gpu.happened.clear()
+    device.time(gpu.kernel(2 * US, 10 * US), 1)
+    assert gpu.happened == ["call"] * 2
+
+
+# --- the clock -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step_s", [32e-9, 0.5e-6, 1e-6])
+def test_the_step_of_the_events_is_the_resolution(gpu: Gpu, step_s: float) -> None:
+    gpu.step_s = step_s
+    assert CudaDevice().resolution_s() == pytest.approx(step_s, rel=1e-3)
+
+
+def test_the_resolution_is_measured_once(gpu: Gpu, device: CudaDevice) -> None:
+    found = device.resolution_s()
+    gpu.step_s, gpu.slept = 1e-6, []
+    assert device.resolution_s() == found
+    assert gpu.slept == []
+
+
+# --- replays -------------------------------------------------------------------------------------
+
+
+def test_a_replay_is_the_work_without_the_hosts_part(gpu: Gpu, device: CudaDevice) -> None:
+    call = gpu.kernel(2 * US, 10 * US)
+    replay = device.replayed(lambda: (call(), call()))
+    assert replay is not None
+    assert len(gpu.happened) == 8  # three times before it was recorded
+    reading = device.time(replay, 10)
+    assert reading.wall_s == pytest.approx(10 * 2 * 2 * US, abs=NEAR)
+    assert reading.launch_s == pytest.approx(10 * gpu.replay_s)
+
+
+def test_it_is_recorded_on_a_stream_and_in_a_pool_of_its_own(gpu: Gpu, device: CudaDevice) -> None:
+    used = []
+    device.replayed(lambda: (used.append(gpu.current), gpu.launch(US, US)))
+    assert len(set(used)) == 1
+    assert gpu.default not in used
+    assert gpu.current is gpu.default
+    assert [each.pools for each in gpu.graphs] == [()]  # torch makes one for each that names none
+
+
+def test_it_is_recorded_after_what_was_issued_before(gpu: Gpu, device: CudaDevice) -> None:
+    gpu.launch(1e-3, 1 * US)  # such as what fills its inputs
+    ready_at, began_at = gpu.default.free_at, []
+    device.replayed(lambda: (began_at.append(gpu.current.free_at), gpu.launch(US, US)))
+    assert min(began_at) >= ready_at
+
+
+def test_a_call_that_cannot_be_recorded_has_no_replay_and_the_stream_works_on(
+    gpu: Gpu, device: CudaDevice
+) -> None:
+    call = gpu.kernel(2 * US, 10 * US)
+    assert device.replayed(lambda: (call(), gpu.current.synchronize())) is None
+    assert gpu.current is gpu.default
+    assert device.time(call, 10).wall_s == pytest.approx(20 * US, abs=NEAR)
+    assert device.replayed(call) is not None
+
+
+def test_a_call_that_words_the_failure_its_own_way_has_no_replay_either(
+    gpu: Gpu, device: CudaDevice
+) -> None:
+    def call() -> None:
+        try:
+            gpu.current.synchronize()
+        except RuntimeError as error:
+            raise LookupError from error  # ending the capture fails all the same
+
+    assert device.replayed(call) is None
+    assert gpu.current is gpu.default
+
+
+def test_torch_alone_would_have_stayed_on_the_failed_captures_stream(gpu: Gpu) -> None:
+    with pytest.raises(RuntimeError), torch.cuda.graph(torch.cuda.CUDAGraph(), stream=gpu.stream()):
+        gpu.current.synchronize()
+    assert gpu.current is not gpu.default
+
+
+def test_a_recording_of_nothing_is_no_replay(gpu: Gpu, device: CudaDevice) -> None:
+    assert device.replayed(gpu.kernel(2 * US, 10 * US, gpu.stream())) is None
+
+
+@pytest.mark.parametrize("made", [0, 3])
+def test_what_else_a_recorded_call_raises_is_not_hidden(
+    gpu: Gpu, device: CudaDevice, made: int
+) -> None:
+    calls = iter(range(made))
+
+    def call() -> None:
+        if next(calls, None) is None:
+            raise KeyError(made)
+
+    with pytest.raises(KeyError):
+        device.replayed(call)
+    assert gpu.current is gpu.default
+
+
+def test_a_replay_keeps_alive_what_it_reads_and_writes(gpu: Gpu, device: CudaDevice) -> None:
+    call = gpu.kernel(2 * US, 10 * US)
+    results = []
+
+    def calling() -> object:
+        call()
+        results.append(result := torch.zeros(1))
+        return result
+
+    kept, replay = weakref.ref(calling), device.replayed(calling)
+    written = weakref.ref(results[-1])
+    results.clear()
+    del calling
+    gc.collect()
+    assert (kept() is None, written() is None) == (False, False)
+    del replay
+    gc.collect()
+    assert (kept(), written()) == (None, None)
+
+
+# --- its condition -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> Nvml:
+    return Nvml(os.getpid(), reasons=0x04).installed(monkeypatch)
+
+
+def test_the_condition_is_that_of_the_gpu_with_the_current_devices_uuid(
+    gpu: Gpu, device: CudaDevice, nvml: Nvml
+) -> None:
+    class Uuid:  # torch gives an object of its own
+        def __str__(self) -> str:
+            return UUID
+
+    gpu.uuid = Uuid()
+    assert device.condition().throttled_by == ("power cap",)
+    assert nvml.asked == [f"GPU-{UUID}"]
+
+
+def test_a_torch_that_gives_no_uuid_leaves_the_condition_unknown(
+    gpu: Gpu, device: CudaDevice, nvml: Nvml
+) -> None:
+    gpu.uuid = None
+    assert device.condition() == Condition()
+
+
+def test_nvml_is_opened_once_and_shut_when_the_device_is_given_up(
+    gpu: Gpu, device: CudaDevice, nvml: Nvml
+) -> None:
+    device = CudaDevice()
+    device.condition()
+    device.condition()
+    assert nvml.open == 1
+    del device
+    gc.collect()
+    assert nvml.open == 0
+
+
+def test_free_memory_is_what_the_device_says(gpu: Gpu, device: CudaDevice) -> None:
+    assert device.free_bytes() == 1 << 30
