@@ -19,19 +19,24 @@ import torch
 from implementations.contract import (
     Algorithm,
     Implementation,
-    LayerNorm,
     Reduction,
     UnsupportedError,
 )
+from implementations.dispatch import Dispatch
 from implementations.from_module import function_of_module
+from implementations.module import LayerNorm
 from implementations.native import native
 from implementations.one_pass import one_pass, one_pass_input_dtype
+from implementations.renaming import OTHER_NAMES, rename_layer_norm_keys
+from implementations.replacement import replace_layer_norms
 from implementations.two_pass import two_pass, two_pass_input_dtype
 from implementations.welford import welford, welford_chunked
 
 __all__ = [
     "ALL",
+    "OTHER_NAMES",
     "Algorithm",
+    "Dispatch",
     "Implementation",
     "LayerNorm",
     "Reduction",
@@ -39,6 +44,8 @@ __all__ = [
     "UnsupportedError",
     "adopt",
     "find",
+    "rename_layer_norm_keys",
+    "replace_layer_norms",
 ]
 
 ENTRY_POINT_GROUP = "layernorm_bench.implementations"

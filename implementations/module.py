@@ -1,0 +1,189 @@
+"""A drop-in for ``torch.nn.LayerNorm`` that runs the implementation it is told to run.
+
+It never runs another one: what an implementation cannot do is refused. One thing it cannot see:
+``torch.nn.TransformerEncoderLayer`` has a fused path for inference that reads the parameters of
+its norms and never calls them. :func:`implementations.replace_layer_norms` switches that path off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from implementations.contract import Implementation, UnsupportedError
+from implementations.dispatch import Choice, Dispatch, name_of, reference_to, resolve
+from implementations.renaming import rename
+
+__all__ = ["FLOAT32_UNDER_AUTOCAST", "LayerNorm"]
+
+FLOAT32_UNDER_AUTOCAST = frozenset({"cuda", "xpu", "mps", "mtia", "maia"})
+"""Device kinds on whose autocast list layer_norm is, to run in float32 (torch, AT_FORALL_FP32 in
+aten/src/ATen/autocast_mode.h). On the CPU it is on no list and sees its inputs as they are."""
+
+_DECLARED_DEVICES = frozenset({"cpu", "cuda"})
+"""The kinds that ``Implementation.devices`` speaks of; of another (mps, meta) it says nothing."""
+
+
+class LayerNorm(nn.LayerNorm):
+    """``torch.nn.LayerNorm``, run by the implementation of your choice.
+
+    Constructor, parameters, ``state_dict`` and errors are those of ``torch.nn.LayerNorm``, and so
+    are dtype and device of y, under autocast too. The ``state_dict`` does not hold which
+    implementation is run; ``pickle`` and ``copy.deepcopy`` keep it.
+
+    Args:
+        implementation: a name or target as :func:`implementations.find` takes it, an
+            :class:`Implementation`, a :class:`Dispatch`, or a mapping that becomes one.
+
+    Raises:
+        TargetError: the implementation is not found.
+        UnsupportedError: when called, with what the implementation does not do.
+    """
+
+    _implementation: Implementation | Dispatch
+
+    def __init__(
+        self,
+        normalized_shape: int | list[int] | tuple[int, ...] | torch.Size,
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        implementation: Choice = "native",
+    ) -> None:
+        super().__init__(normalized_shape, eps, elementwise_affine, bias, device, dtype)
+        self.implementation = implementation
+
+    @property
+    def implementation(self) -> Implementation | Dispatch:
+        """What is run; can be set to anything the constructor takes."""
+        return self._implementation
+
+    @implementation.setter
+    def implementation(self, choice: Choice) -> None:
+        self._implementation = resolve(choice)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalise ``input`` over its trailing axes.
+
+        Raises:
+            NotImplementedError: ``input`` is not of a floating dtype.
+            RuntimeError: ``input`` does not end in ``normalized_shape``.
+            TypeError: ``input`` is no tensor.
+            UnsupportedError: the implementation does not do this; the message says why.
+        """
+        self._check(input)
+        weight: Tensor | None = self.weight
+        bias: Tensor | None = self.bias
+        kind = input.device.type
+        if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
+            return self._run(input, weight, bias)
+        if kind in FLOAT32_UNDER_AUTOCAST:
+            input = _to_float32(input)
+            weight = None if weight is None else _to_float32(weight)
+            bias = None if bias is None else _to_float32(bias)
+        # an implementation's own sums and products must not be cast one by one
+        with torch.autocast(kind, enabled=False):
+            return self._run(input, weight, bias)
+
+    def _run(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+        gradient = torch.is_grad_enabled() and any(
+            each is not None and each.requires_grad for each in (x, weight, bias)
+        )
+        chosen = self._implementation
+        if isinstance(chosen, Dispatch):
+            chosen = chosen.choose(x, self.normalized_shape, gradient=gradient)
+        _refuse_undeclared(chosen, x, gradient=gradient)
+        return chosen.function(x, self.normalized_shape, weight, bias, self.eps)
+
+    def _check(self, x: Tensor) -> None:
+        """Raise what ``torch.nn.LayerNorm`` raises; each implementation has its own exceptions."""
+        if not isinstance(x, Tensor):
+            raise TypeError(f"layer_norm(): input must be Tensor, not {type(x).__name__}")
+        if x.is_nested:  # has no shape to compare
+            return
+        wanted = self.normalized_shape
+        if not wanted:
+            raise RuntimeError("Expected normalized_shape to be at least 1-dimensional, got []")
+        if tuple(x.shape[-len(wanted) :]) != wanted:
+            raise RuntimeError(
+                f"Given normalized_shape={list(wanted)}, expected input with shape "
+                f"[*, {', '.join(map(str, wanted))}], but got input of size{list(x.shape)}"
+            )
+        if not x.is_floating_point():
+            raise NotImplementedError(f"layer_norm of {x.dtype}: expected a floating dtype")
+
+    def extra_repr(self) -> str:
+        """Return what ``torch.nn.LayerNorm`` shows, and the implementation unless it is native."""
+        name = name_of(self._implementation)
+        return super().extra_repr() + ("" if name == "native" else f", implementation={name}")
+
+    def load_state_dict(
+        self,
+        state_dict: Mapping[str, Any],
+        strict: bool = True,
+        assign: bool = False,
+        *,
+        renamed: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Load as ``torch.nn.Module`` does, after renaming keys where asked to.
+
+        For a whole model: :func:`implementations.rename_layer_norm_keys`.
+
+        Args:
+            renamed: from a key as saved to ``weight`` or ``bias``, such as
+                ``{"gamma": "weight", "beta": "bias"}`` or :data:`implementations.OTHER_NAMES`.
+
+        Raises:
+            RuntimeError: keys or shapes do not fit.
+            ValueError: two keys would be loaded as one.
+        """
+        if renamed is not None:
+            state_dict = rename(state_dict, renamed)
+        return super().load_state_dict(state_dict, strict, assign)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Keep names instead of functions: a decorated function cannot be pickled."""
+        state = dict(super().__getstate__())  # type: ignore[no-untyped-call]
+        if isinstance(self._implementation, Implementation):
+            state["_implementation"] = reference_to(self._implementation)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        found = resolve(state["_implementation"])
+        super().__setstate__(state | {"_implementation": found})  # type: ignore[no-untyped-call]
+
+
+def _refuse_undeclared(chosen: Implementation, x: Tensor, *, gradient: bool) -> None:
+    """Refuse what the implementation declares that it does not do.
+
+    Raises:
+        UnsupportedError: x's device or dtype is not declared, or it has no gradient.
+    """
+    kind, dtype = x.device.type, str(x.dtype).removeprefix("torch.")
+    if kind in _DECLARED_DEVICES and kind not in chosen.devices:
+        raise UnsupportedError(
+            f"{chosen.name} does not run on {kind}; it runs on {_listed(chosen.devices)}"
+        )
+    if dtype not in chosen.dtypes:
+        raise UnsupportedError(
+            f"{chosen.name} does not take {dtype}; it takes {_listed(chosen.dtypes)}"
+        )
+    if gradient and chosen.forward_only:
+        raise UnsupportedError(
+            f"{chosen.name} has no gradient; call it under torch.no_grad(), or choose another"
+        )
+
+
+def _listed(names: frozenset[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+def _to_float32(tensor: Tensor) -> Tensor:
+    """Return what autocast makes of an argument of an operator on its float32 list."""
+    return tensor if tensor.dtype == torch.float64 else tensor.float()

@@ -1,0 +1,204 @@
+"""A dispatch table chooses by what the call is, the same on every call, and never by trying."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from implementations import Dispatch, LayerNorm, TargetError, UnsupportedError, native
+from implementations.contract import Implementation
+
+TABLE = Dispatch(
+    {
+        (64, "float32", "cpu"): "two_pass",
+        (64, "float32", "cpu", 10): "welford",
+        (64, "float32", "cpu", 100): "one_pass",
+        (64, "float32", "cpu", 100, "forward"): "welford_chunked",
+        (64, "bfloat16", "cpu", 1): "two_pass_input_dtype",
+        (64, "bfloat16", "cuda", 1): "one_pass_input_dtype",
+    },
+    default="native",
+)
+
+
+def chosen(table: Dispatch, x: Tensor, *axes: int, gradient: bool = True) -> str:
+    return table.choose(x, axes or (64,), gradient=gradient).name
+
+
+@pytest.mark.parametrize(
+    ("rows", "name"),
+    [
+        (1, "two_pass"),
+        (9, "two_pass"),
+        (10, "welford"),
+        (99, "welford"),
+        (100, "one_pass"),
+        (9999, "one_pass"),
+        (0, "two_pass"),
+    ],
+)
+def test_of_the_entries_that_fit_the_one_with_the_most_rows_is_taken(rows: int, name: str) -> None:
+    assert chosen(TABLE, torch.empty(rows, 64)) == name
+
+
+def test_at_equal_rows_the_entry_that_names_the_direction_is_taken() -> None:
+    assert chosen(TABLE, torch.empty(100, 64), gradient=False) == "welford_chunked"
+
+
+def test_dtype_and_device_are_told_apart() -> None:
+    assert chosen(TABLE, torch.empty(5, 64, dtype=torch.bfloat16)) == "two_pass_input_dtype"
+    assert chosen(TABLE, torch.empty(5, 64, device="meta", dtype=torch.bfloat16)) == "native"
+
+
+def test_rows_are_all_axes_before_the_normalized_ones() -> None:
+    assert chosen(TABLE, torch.empty(5, 20, 64)) == "one_pass"
+    assert chosen(TABLE, torch.empty(64)) == "two_pass"
+
+
+def test_hidden_is_the_product_of_the_normalized_axes() -> None:
+    assert chosen(TABLE, torch.empty(10, 4, 16), 4, 16) == "welford"
+
+
+def test_the_default_is_for_what_no_entry_is_for() -> None:
+    assert chosen(TABLE, torch.empty(5, 65), 65) == "native"
+
+
+def test_without_a_default_what_no_entry_is_for_is_refused() -> None:
+    table = Dispatch({(64, "float32", "cpu", 10): "native"})
+    words = "no entry for 64 elements in float32 on cpu, 9 rows, forward; add one"
+    with pytest.raises(UnsupportedError, match=words):
+        chosen(table, torch.empty(9, 64), gradient=False)
+
+
+def test_the_order_of_the_entries_does_not_matter() -> None:
+    turned = Dispatch(dict(reversed(TABLE.entries)), default="native")
+    assert turned == TABLE
+    assert hash(turned) == hash(TABLE)
+    assert chosen(turned, torch.empty(99, 64)) == "welford"
+
+
+def test_tables_that_choose_differently_are_not_equal() -> None:
+    entries = dict(TABLE.entries)
+    assert Dispatch(entries) != TABLE
+    entries[TABLE.entries[0][0]] = native
+    assert Dispatch(entries, default="native") != TABLE
+    assert TABLE != "native"
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))])
+def test_a_copy_is_equal_and_chooses_the_same(copied: Any) -> None:
+    found = copied(TABLE)
+    assert found == TABLE
+    assert chosen(found, torch.empty(99, 64)) == "welford"
+
+
+def test_what_is_shown_makes_the_table_again() -> None:
+    assert eval(repr(TABLE)) == TABLE
+
+
+def test_a_name_that_is_not_found_is_refused_when_the_table_is_made() -> None:
+    with pytest.raises(TargetError, match="did you mean 'welford'"):
+        Dispatch({(64, "float32", "cpu"): "welfrod"})
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ((64, "float32"), "expected a tuple of hidden, dtype, device, rows, direction"),
+        ((64, "float32", "cpu", 1, "forward", 2), "expected a tuple"),
+        (64, "expected a tuple"),
+        (("64", "float32", "cpu"), "whole numbers"),
+        ((64, "float32", "cpu", -1), "whole numbers"),
+        ((True, "float32", "cpu"), "whole numbers"),
+        ((64, "float31", "cpu"), "no dtype 'float31'"),
+        ((64, torch.float32, "cpu"), "no dtype torch.float32; write it as 'bfloat16'"),
+        ((64, "float32", "cuda:0"), "'cuda:0' is no kind of device; write it as 'cuda'"),
+        ((64, "float32", "cpu", 1, "backward"), r"no direction 'backward'; known: forward, "),
+    ],
+    ids=str,
+)
+def test_a_malformed_key_is_refused_in_words(key: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Dispatch({key: "native"})
+
+
+def test_a_key_twice_is_refused() -> None:
+    with pytest.raises(ValueError, match="same key"):
+        Dispatch({(64, "float32", "cpu"): "native", (64, "float32", "cpu", 0): "two_pass"})
+
+
+# --- in a module ---------------------------------------------------------------------------------
+
+
+def constant(name: str, value: float) -> Implementation:
+    """An implementation that can be told by what it returns."""
+
+    def layer_norm(x: Tensor, *others: object) -> Tensor:
+        return x * 0 + value
+
+    return Implementation(name=name, function=layer_norm, source="this test")
+
+
+def test_a_module_asks_the_table_at_every_call() -> None:
+    table = {(8, "float32", "cpu"): constant("few", 1.0), (8, "float32", "cpu", 3): native}
+    made = LayerNorm(8, implementation=table)
+    assert made(torch.zeros(2, 8)).unique().tolist() == [1.0]
+    assert made(torch.zeros(3, 8)).unique().tolist() == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("x_records", "parameters_record", "enabled", "value"),
+    [
+        (False, True, True, 2.0),
+        (True, False, True, 2.0),
+        (False, False, True, 1.0),
+        (True, True, False, 1.0),
+    ],
+)
+def test_the_direction_is_whether_the_call_is_recorded(
+    x_records: bool, parameters_record: bool, enabled: bool, value: float
+) -> None:
+    table = {
+        (8, "float32", "cpu", 0, "forward"): constant("inference", 1.0),
+        (8, "float32", "cpu", 0, "forward+backward"): constant("training", 2.0),
+    }
+    made = LayerNorm(8, implementation=table).requires_grad_(parameters_record)
+    with torch.set_grad_enabled(enabled):
+        y = made(torch.zeros(2, 8, requires_grad=x_records))
+    assert y.unique().tolist() == [value]
+
+
+def test_under_autocast_the_table_is_asked_about_the_dtype_that_is_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("implementations.module.FLOAT32_UNDER_AUTOCAST", {"cpu"})
+    made = LayerNorm(8, implementation={(8, "float32", "cpu"): "two_pass"})
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert made(torch.zeros(2, 8, dtype=torch.bfloat16)).dtype == torch.float32
+
+
+def test_compiled_for_static_shapes_each_shape_has_its_choice() -> None:
+    table = {(8, "float32", "cpu"): constant("few", 1.0), (8, "float32", "cpu", 3): native}
+    made = LayerNorm(8, implementation=table)
+    torch.compiler.reset()
+    compiled = torch.compile(made, fullgraph=True, dynamic=False, backend="eager")
+    found = [compiled(torch.zeros(rows, 8)).unique().tolist() for rows in (2, 3, 2)]
+    assert found == [[1.0], [0.0], [1.0]]
+
+
+def test_exported_for_any_number_of_rows_the_table_must_choose_the_same_for_all() -> None:
+    rows = torch.export.Dim("rows", min=2)
+    x = torch.randn(5, 8)
+    one = LayerNorm(8, implementation={(8, "float32", "cpu"): "two_pass"})
+    program = torch.export.export(one, (x,), dynamic_shapes=({0: rows},))
+    assert program.module()(torch.zeros(9, 8)).shape == (9, 8)
+    two = LayerNorm(
+        8, implementation={(8, "float32", "cpu"): "two_pass", (8, "float32", "cpu", 99): native}
+    )
+    with pytest.raises(Exception, match="Constraints violated"):
+        torch.export.export(two, (x,), dynamic_shapes=({0: rows},))

@@ -1,0 +1,469 @@
+"""The module is a drop-in for torch.nn.LayerNorm, whatever implementation it runs."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import io
+import pickle
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from implementations import (
+    ALL,
+    OTHER_NAMES,
+    Dispatch,
+    Implementation,
+    LayerNorm,
+    TargetError,
+    UnsupportedError,
+    module,
+    native,
+    rename_layer_norm_keys,
+)
+
+every_implementation = pytest.mark.parametrize("norm", ALL, ids=lambda each: each.name)
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+ARGUMENTS: list[dict[str, Any]] = [
+    {"normalized_shape": 8},
+    {"normalized_shape": (8,)},
+    {"normalized_shape": [3, 8]},
+    {"normalized_shape": torch.Size([2, 3, 8])},
+    {"normalized_shape": 8, "eps": 1e-3},
+    {"normalized_shape": 8, "eps": 0.0},
+    {"normalized_shape": 8, "bias": False},
+    {"normalized_shape": (3, 8), "elementwise_affine": False},
+    {"normalized_shape": 8, "elementwise_affine": False, "bias": False},
+    {"normalized_shape": 8, "dtype": torch.float64},
+    {"normalized_shape": 8, "device": "cpu", "dtype": torch.bfloat16},
+    {"normalized_shape": 0},
+]
+all_arguments = pytest.mark.parametrize("arguments", ARGUMENTS, ids=str)
+
+
+def normal(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(6)).to(dtype)
+
+
+def trained(made: nn.LayerNorm) -> nn.LayerNorm:
+    """Give the parameters values that are neither one nor zero."""
+    with torch.no_grad():
+        for seed, each in enumerate(made.parameters()):
+            each.copy_(torch.randn(each.shape, generator=torch.Generator().manual_seed(seed)))
+    return made
+
+
+def pair(norm: Implementation, **arguments: Any) -> tuple[LayerNorm, nn.LayerNorm]:
+    """Ours and torch's, with the same parameters."""
+    ours, theirs = LayerNorm(**arguments, implementation=norm), nn.LayerNorm(**arguments)
+    trained(theirs)
+    ours.load_state_dict(theirs.state_dict())
+    return ours, theirs
+
+
+def only(**declared: Any) -> Implementation:
+    """An implementation that declares something of itself."""
+    return replace(native, name="declared", **declared)
+
+
+# --- like torch.nn.LayerNorm ---------------------------------------------------------------------
+
+
+def test_the_constructor_takes_what_torch_takes_in_the_same_order() -> None:
+    ours = inspect.signature(LayerNorm.__init__).parameters
+    theirs = inspect.signature(nn.LayerNorm.__init__).parameters
+    assert list(ours) == [*theirs, "implementation"]
+    assert [ours[name].default for name in theirs] == [each.default for each in theirs.values()]
+
+
+@all_arguments
+def test_it_is_shown_as_torch_shows_it(arguments: dict[str, Any]) -> None:
+    assert repr(LayerNorm(**arguments)) == repr(nn.LayerNorm(**arguments))
+
+
+def test_an_implementation_other_than_native_is_shown() -> None:
+    shown = repr(LayerNorm(8, implementation="two_pass"))
+    assert shown == (
+        "LayerNorm((8,), eps=1e-05, elementwise_affine=True, bias=True, implementation=two_pass)"
+    )
+
+
+@all_arguments
+def test_its_parameters_begin_as_those_of_torch(arguments: dict[str, Any]) -> None:
+    ours, theirs = LayerNorm(**arguments).state_dict(), nn.LayerNorm(**arguments).state_dict()
+    assert list(ours) == list(theirs)
+    for name in ours:
+        assert ours[name].dtype == theirs[name].dtype
+        assert torch.equal(ours[name], theirs[name])
+
+
+@all_arguments
+def test_states_are_loaded_strictly_from_torch_and_back(arguments: dict[str, Any]) -> None:
+    theirs = trained(nn.LayerNorm(**arguments))
+    ours = LayerNorm(**arguments, implementation="two_pass")
+    ours.load_state_dict(theirs.state_dict())
+    back = nn.LayerNorm(**arguments)
+    back.load_state_dict(ours.state_dict())
+    for name, each in theirs.state_dict().items():
+        assert torch.equal(back.state_dict()[name], each)
+
+
+def test_reset_parameters_makes_the_scale_one_and_the_shift_zero() -> None:
+    made = trained(LayerNorm(8))
+    made.reset_parameters()
+    assert made.weight.tolist() == [1.0] * 8
+    assert made.bias.tolist() == [0.0] * 8
+
+
+def test_it_counts_as_a_torch_layer_norm() -> None:
+    # libraries leave weight decay and quantisation out by this
+    assert isinstance(LayerNorm(8), nn.LayerNorm)
+
+
+@pytest.mark.parametrize("wrong", [-1, [2, -3], 2.5, "ab", None])
+def test_a_wrong_normalized_shape_raises_as_in_torch(wrong: Any) -> None:
+    with pytest.raises((RuntimeError, TypeError)) as theirs:
+        nn.LayerNorm(wrong)
+    with pytest.raises(theirs.type):
+        LayerNorm(wrong)
+
+
+@pytest.mark.parametrize(
+    ("normalized", "x"),
+    [
+        (4, torch.zeros(2, 3)),
+        (4, torch.zeros(())),
+        (4, torch.zeros(4, 1)),
+        ((2, 4), torch.zeros(4)),
+        ((2, 4), torch.zeros(2, 4, 3)),
+        ((), torch.zeros(2, 4)),
+        (4, [1.0, 2.0, 3.0, 4.0]),
+        (4, None),
+        (4, torch.zeros(2, 4, dtype=torch.int64)),
+        (4, torch.zeros(2, 4, dtype=torch.bool)),
+        (4, torch.zeros(2, 4, dtype=torch.complex64)),
+    ],
+    ids=str,
+)
+@every_implementation
+def test_a_wrong_input_raises_as_in_torch(norm: Implementation, normalized: Any, x: Any) -> None:
+    with pytest.raises((RuntimeError, TypeError)) as theirs:
+        nn.LayerNorm(normalized, elementwise_affine=False)(x)
+    with pytest.raises(theirs.type):
+        LayerNorm(normalized, elementwise_affine=False, implementation=norm)(x)
+
+
+def test_a_wrong_input_shape_is_refused_in_the_words_of_torch() -> None:
+    messages = []
+    for made in (nn.LayerNorm((2, 4)), LayerNorm((2, 4), implementation="welford")):
+        with pytest.raises(RuntimeError) as raised:
+            made(torch.zeros(5, 4))
+        messages.append(str(raised.value))
+    assert messages[0] == messages[1]
+
+
+@every_implementation
+@pytest.mark.parametrize("arguments", ARGUMENTS[:-3], ids=str)
+def test_y_and_gradients_are_those_of_torch(
+    norm: Implementation, arguments: dict[str, Any]
+) -> None:
+    ours, theirs = pair(norm, **arguments | {"dtype": torch.float64})
+    results = []
+    for made in (ours, theirs):
+        x = normal(5, *theirs.normalized_shape, dtype=torch.float64).requires_grad_()
+        y = made(x)
+        results.append([y, *torch.autograd.grad(y.square().sum(), [x, *made.parameters()])])
+    for found, expected in zip(*results, strict=True):  # benign float64: rounding only
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+
+
+@every_implementation
+def test_without_gradient_recording_y_has_none(norm: Implementation) -> None:
+    with torch.no_grad():
+        assert not LayerNorm(8, implementation=norm)(normal(5, 8)).requires_grad
+
+
+@every_implementation
+def test_on_the_meta_device_it_has_shapes_and_no_values(norm: Implementation) -> None:
+    made = LayerNorm(8, device="meta", dtype=torch.bfloat16, implementation=norm)
+    assert made.weight.is_meta
+    y = made(torch.empty(5, 8, device="meta", dtype=torch.bfloat16))
+    assert (y.shape, y.dtype, y.is_meta) == ((5, 8), torch.bfloat16, True)
+
+
+# --- which implementation ------------------------------------------------------------------------
+
+
+@every_implementation
+def test_the_implementation_is_given_by_name_or_itself(norm: Implementation) -> None:
+    assert LayerNorm(8, implementation=norm).implementation is norm
+    assert LayerNorm(8, implementation=norm.name).implementation is norm
+
+
+def test_the_implementation_is_given_as_a_target() -> None:
+    made = LayerNorm(8, implementation="torch.nn.functional:layer_norm")
+    assert torch.equal(made(normal(5, 8)), nn.LayerNorm(8)(normal(5, 8)))
+
+
+def test_native_is_run_unless_another_is_asked_for() -> None:
+    assert LayerNorm(8).implementation is native
+
+
+def test_another_implementation_can_be_set_later() -> None:
+    made = LayerNorm(8)
+    made.implementation = "two_pass"
+    assert made(normal(5, 8)).grad_fn.name() != nn.LayerNorm(8)(normal(5, 8)).grad_fn.name()
+
+
+def test_an_unknown_name_is_refused_when_the_module_is_made() -> None:
+    with pytest.raises(TargetError, match="did you mean 'two_pass'"):
+        LayerNorm(8, implementation="two_pas")
+
+
+def test_a_bare_function_is_refused_and_told_how_to_be_one() -> None:
+    with pytest.raises(TypeError, match=r"builtin_function|function.*adopt"):
+        LayerNorm(8, implementation=torch.nn.functional.layer_norm)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("norm", "words"),
+    [
+        (only(devices=frozenset({"cuda"})), "does not run on cpu; it runs on cuda"),
+        (only(dtypes=frozenset({"float16"})), "does not take float32; it takes float16"),
+        (only(forward_only=True), "has no gradient"),
+    ],
+    ids=["device", "dtype", "gradient"],
+)
+def test_what_an_implementation_does_not_declare_is_refused(
+    norm: Implementation, words: str
+) -> None:
+    with pytest.raises(UnsupportedError, match=f"^declared {words}"):
+        LayerNorm(8, implementation=norm)(normal(5, 8))
+
+
+def test_a_forward_only_implementation_runs_without_gradient_recording() -> None:
+    made = LayerNorm(8, implementation=only(forward_only=True))
+    with torch.no_grad():
+        assert torch.equal(made(normal(5, 8)), nn.LayerNorm(8)(normal(5, 8)))
+
+
+def test_a_refusal_of_the_implementation_comes_out_as_it_is() -> None:
+    def refuses(*arguments: object) -> Tensor:
+        raise UnsupportedError("rows over 64 KB")
+
+    with pytest.raises(UnsupportedError, match="rows over 64 KB"):
+        LayerNorm(8, implementation=only(function=refuses))(normal(5, 8))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@every_implementation
+def test_half_precision_takes_float32_parameters(norm: Implementation, dtype: torch.dtype) -> None:
+    assert LayerNorm(8, implementation=norm)(normal(5, 8, dtype=dtype)).dtype == dtype
+
+
+# --- renamed parameters --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("weight", "bias"), [("gamma", "beta"), ("gain", "bias")])
+def test_other_names_are_loaded_on_request(weight: str, bias: str) -> None:
+    saved = {weight: torch.full((8,), 2.0), bias: torch.full((8,), 3.0)}
+    for renamed in ({weight: "weight", bias: "bias"}, OTHER_NAMES):
+        made = LayerNorm(8)
+        made.load_state_dict(saved, renamed=renamed)
+        assert made.weight.tolist() == [2.0] * 8
+        assert made.bias.tolist() == [3.0] * 8
+
+
+def test_other_names_are_refused_without_request() -> None:
+    with pytest.raises(RuntimeError, match=r'Missing key.*"weight", "bias"'):
+        LayerNorm(8).load_state_dict({"gamma": torch.ones(8), "beta": torch.ones(8)})
+
+
+def test_two_names_for_one_parameter_are_refused() -> None:
+    saved = {"gamma": torch.ones(8), "weight": torch.ones(8), "bias": torch.ones(8)}
+    with pytest.raises(ValueError, match="'gamma' and 'weight' would both be loaded as 'weight'"):
+        LayerNorm(8).load_state_dict(saved, renamed=OTHER_NAMES)
+
+
+def test_in_a_model_only_the_parameters_of_layer_norms_are_renamed() -> None:
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gamma = nn.Parameter(torch.zeros(8))  # a layer scale
+            self.norm = LayerNorm(8)
+
+    saved = {"gamma": torch.ones(8), "norm.gamma": torch.ones(8), "norm.beta": torch.ones(8)}
+    model = Block()
+    found = rename_layer_norm_keys(model, saved)
+    assert list(found) == ["gamma", "norm.weight", "norm.bias"]
+    model.load_state_dict(found)
+    assert list(saved) == ["gamma", "norm.gamma", "norm.beta"]
+
+
+# --- copies --------------------------------------------------------------------------------------
+
+
+def through_pickle(made: nn.Module) -> Any:
+    return pickle.loads(pickle.dumps(made))
+
+
+def through_save(made: nn.Module) -> Any:
+    file = io.BytesIO()
+    torch.save(made, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, copy.copy, through_pickle, through_save])
+@every_implementation
+def test_a_copy_runs_the_same_implementation(
+    norm: Implementation, copied: Callable[[nn.Module], Any]
+) -> None:
+    made = trained(LayerNorm(8, implementation=norm))
+    other = copied(made)
+    assert other.implementation is norm
+    assert torch.equal(other(normal(5, 8)), made(normal(5, 8)))
+
+
+def test_a_copy_of_a_module_with_a_table_has_an_equal_table() -> None:
+    table = Dispatch({(8, "float32", "cpu"): "two_pass"}, default="native")
+    made = LayerNorm(8, implementation=table)
+    assert through_pickle(made).implementation == copy.deepcopy(made).implementation == table
+
+
+def test_an_implementation_that_no_name_finds_is_copied_too() -> None:
+    norm = only(function=lambda x, *others: x + 1)
+    other = copy.deepcopy(LayerNorm(8, implementation=norm))
+    assert other.implementation == norm
+
+
+def test_a_state_is_loaded_from_a_file_of_weights_only() -> None:
+    made = trained(LayerNorm(8, implementation="two_pass"))
+    file = io.BytesIO()
+    torch.save(made.state_dict(), file)
+    file.seek(0)
+    other = LayerNorm(8)
+    other.load_state_dict(torch.load(file, weights_only=True))
+    assert torch.equal(other.weight, made.weight)
+
+
+# --- compiled and exported -----------------------------------------------------------------------
+
+CHOICES = [*ALL, Dispatch({(8, "float32", "cpu"): "two_pass"})]
+every_choice = pytest.mark.parametrize("choice", CHOICES, ids=lambda e: getattr(e, "name", "table"))
+# a few roundings of values up to 8
+close = {"rtol": 1e-5, "atol": 1e-5}
+
+
+@every_choice
+def test_it_is_traced_whole_by_torch_compile(choice: Any) -> None:
+    made = trained(LayerNorm(8, implementation=choice))
+    torch.compiler.reset()
+    compiled = torch.compile(made, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(normal(5, 8)), made(normal(5, 8)), **close)
+
+
+# torch's own inductor uses what torch itself has deprecated
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++ on the CPU")
+def test_it_is_compiled_to_machine_code() -> None:
+    made = trained(LayerNorm(8, implementation="two_pass"))
+    torch.compiler.reset()
+    compiled = torch.compile(made, fullgraph=True)
+    torch.testing.assert_close(compiled(normal(5, 8)), made(normal(5, 8)), **close)
+
+
+def test_compiled_code_follows_a_change_of_implementation() -> None:
+    calls: list[str] = []
+
+    def noted(name: str) -> Implementation:
+        def layer_norm(x: Tensor, *others: Any) -> Tensor:
+            calls.append(name)
+            return x + len(name)
+
+        return only(function=layer_norm)
+
+    made = LayerNorm(8, implementation=noted("a"))
+    torch.compiler.reset()
+    compiled = torch.compile(made, backend="eager")
+    before = compiled(torch.zeros(5, 8))
+    made.implementation = noted("abc")
+    assert (before.unique().tolist(), compiled(torch.zeros(5, 8)).unique().tolist()) == ([1], [3])
+
+
+@every_choice
+def test_it_is_exported(choice: Any) -> None:
+    made = trained(LayerNorm(8, implementation=choice))
+    program = torch.export.export(made, (normal(5, 8),))
+    torch.testing.assert_close(program.module()(normal(5, 8)), made(normal(5, 8)), **close)
+
+
+# --- autocast ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("x_dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("autocast_dtype", [torch.bfloat16, torch.float16], ids=str)
+@every_implementation
+def test_under_autocast_it_does_what_torch_does(
+    norm: Implementation, autocast_dtype: torch.dtype, x_dtype: torch.dtype
+) -> None:
+    ours, theirs = pair(norm, normalized_shape=8)
+    with torch.no_grad(), torch.autocast("cpu", dtype=autocast_dtype):
+        found, expected = ours(normal(5, 8, dtype=x_dtype)), theirs(normal(5, 8, dtype=x_dtype))
+    assert found.dtype == expected.dtype
+    # a few roundings of values up to 8, some of them in x's dtype where the algorithm says so
+    allowed = 64 * torch.finfo(x_dtype).eps
+    assert float((found - expected).abs().max()) <= allowed
+
+
+def test_an_implementation_is_not_cast_operator_by_operator_under_autocast() -> None:
+    def with_matmul(x: Tensor, *others: Any) -> Tensor:
+        return x @ torch.eye(8)
+
+    made = LayerNorm(8, implementation=only(function=with_matmul))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(made(normal(5, 8)), normal(5, 8))
+
+
+def test_the_devices_that_run_it_in_float32_under_autocast_are_those_of_torch() -> None:
+    kinds = ["CPU", "CUDA", "XPU", "MPS", "HPU", "IPU", "XLA", "MTIA", "MAIA"]
+    registered = {
+        kind.lower()
+        for kind in kinds
+        if torch._C._dispatch_has_kernel_for_dispatch_key("aten::layer_norm", f"Autocast{kind}")
+    }
+    assert registered == module.FLOAT32_UNDER_AUTOCAST
+
+
+@every_implementation
+def test_where_autocast_asks_for_float32_all_arguments_become_it(
+    norm: Implementation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FLOAT32_UNDER_AUTOCAST", {"cpu"})  # as if on such a device
+    ours, theirs = pair(norm, normalized_shape=8, dtype=torch.bfloat16)
+    x = normal(5, 8, dtype=torch.bfloat16)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = ours(x)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, theirs.float()(x.float()), **close)
+
+
+@needs_cuda
+@pytest.mark.parametrize("x_dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@every_implementation
+def test_under_autocast_on_a_gpu_it_does_what_torch_does(
+    norm: Implementation, x_dtype: torch.dtype
+) -> None:
+    ours, theirs = pair(norm, normalized_shape=8, device="cuda")
+    x = normal(5, 8, dtype=x_dtype).cuda()
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        found, expected = ours(x), theirs(x)
+    assert found.dtype == expected.dtype
+    torch.testing.assert_close(found, expected, **close)
