@@ -1,7 +1,7 @@
 """The command line: parse, call, print, exit. It computes nothing, and imports torch for nothing.
 
-Exit codes: 0 pass; 1 a verification failed; 2 used wrongly, or an input cannot be read; 3 nothing
-was measured, or a case ended that should not; 4 not comparable; 130 interrupted.
+Exit codes: 0 pass; 1 a verification or a gate failed; 2 used wrongly, or an input cannot be read;
+3 nothing was measured, or a case ended that should not; 4 not comparable; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 import click
 
 from harness.arguments import Duration, Shard, axis_options
+from harness.decide_cli import check, compare
 from harness.refusal import Refusal
 from harness.verify_cli import explain, verify
 
@@ -251,3 +252,5 @@ def _fail(message: str, code: int) -> NoReturn:
 
 main.add_command(verify)
 main.add_command(explain)
+main.add_command(check)
+main.add_command(compare)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -44,7 +45,8 @@ def time_case(
         tensors=inputs.tensors,
         device=device,
         budget=budget,
-        random=Random(case.id),
+        # places and orders of its own in each process: one's luck is not the next one's
+        random=Random(f"{case.id}/{os.getpid()}"),
         allocation=allocation,
         model_bytes=model_bytes(case, inputs),
         copied_bytes=2 * inputs.x.numel() * inputs.x.element_size(),

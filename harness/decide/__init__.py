@@ -1,0 +1,1 @@
+"""What two runs say about a change, and which implementation to run."""

@@ -1,0 +1,87 @@
+"""What became of each case between two runs, as plain values."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+
+from harness.records import Case, Estimate
+
+__all__ = ["Change", "ChangeKind", "Comparison", "Metric"]
+
+
+class ChangeKind(StrEnum):
+    """What became of a case."""
+
+    BROKE = "broke"
+    """Right and measured before, and not now; or worse in something that is compared exactly."""
+    SLOWER = "slower"
+    """Takes longer, confirmed."""
+    UNSURE = "unsure"
+    """Cannot be told: too noisy, or suspected and not confirmed."""
+    INCOMPARABLE = "incomparable"
+    """Something measured in both may not be compared, for a reason of this case."""
+    GONE = "gone"
+    """In the baseline only."""
+    NEW = "new"
+    """In the run only."""
+    FASTER = "faster"
+    """Takes less time, confirmed; or better in something that is compared exactly."""
+    SAME = "same"
+    """No difference beyond what is compared."""
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether a gate stops at it."""
+        return self in {ChangeKind.BROKE, ChangeKind.SLOWER}
+
+
+class Metric(StrEnum):
+    """What a change is about."""
+
+    STATUS = "status"
+    ERROR = "error"
+    LATENCY = "latency"
+    PEAK_MEMORY = "peak memory"
+    ALLOCATED_MEMORY = "allocated memory"
+    SAVED_MEMORY = "memory saved for the backward"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What became of one case."""
+
+    case: Case
+    kind: ChangeKind
+    reason: str
+    """Why this kind, with the figures, in one line."""
+    metric: Metric | None = None
+    """What changed most; None where nothing did, or nothing can be compared."""
+    ratio: Estimate | None = None
+    """Latency now over latency before, each as the ratio to the reference where there is one;
+    above 1 is slower. None where it was not compared."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What became of all cases."""
+
+    changes: tuple[Change, ...]
+    """Worst first."""
+    baseline: str
+    """What was compared with: a file, or a revision."""
+    head: str
+    """What was compared."""
+    notes: tuple[str, ...] = ()
+    """What holds for all: another machine, one that changed, what was not compared."""
+
+    @property
+    def failed(self) -> bool:
+        return any(each.kind.is_failure for each in self.changes)
+
+    @property
+    def counts(self) -> dict[ChangeKind, int]:
+        """How many of each kind that occurs, worst first."""
+        found = Counter(each.kind for each in self.changes)
+        return {kind: found[kind] for kind in ChangeKind if found[kind]}

@@ -1,0 +1,58 @@
+"""What was found about one metric of a case, and how findings become the one change of a case."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.decide.changes import Change, ChangeKind, Metric
+from harness.records import Case, Estimate
+
+__all__ = ["Finding", "change_of", "worst_first"]
+
+_WORST_FIRST = tuple(ChangeKind)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What became of one metric of a case."""
+
+    kind: ChangeKind
+    metric: Metric
+    reason: str
+    """In words, with the figures."""
+    severity: float = 1.0
+    """Orders findings of one kind: now over before, infinite where no number says it."""
+    ratio: Estimate | None = None
+    """Latency now over latency before; None for every other metric."""
+
+
+def change_of(case: Case, findings: Sequence[Finding], aside: str = "") -> Change:
+    """Return the change of a case: its worst finding, with whatever else is not the same.
+
+    Args:
+        case: which.
+        findings: one or more.
+        aside: what is worth knowing and decides nothing.
+    """
+    ordered = sorted(findings, key=_gravity)
+    worst = ordered[0]
+    told = [each for each in ordered if each.kind is not ChangeKind.SAME] or ordered
+    reasons = [each.reason for each in told] + ([aside] if aside else [])
+    return Change(
+        case=case,
+        kind=worst.kind,
+        reason="; ".join(reasons),
+        metric=None if worst.kind is ChangeKind.SAME else worst.metric,
+        ratio=next((each.ratio for each in findings if each.ratio is not None), None),
+    )
+
+
+def worst_first(changes: Sequence[tuple[Change, float]]) -> tuple[Change, ...]:
+    """Order changes by kind and, within one, by severity."""
+    ordered = sorted(changes, key=lambda each: (_WORST_FIRST.index(each[0].kind), -each[1]))
+    return tuple(change for change, _ in ordered)
+
+
+def _gravity(finding: Finding) -> tuple[int, float]:
+    return _WORST_FIRST.index(finding.kind), -finding.severity

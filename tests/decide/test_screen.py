@@ -1,0 +1,345 @@
+"""Latency against a baseline: who is suspected, what confirms it, and what is never judged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import exp, inf, log, nan
+from statistics import median, stdev
+from typing import Any
+
+import pytest
+from compared_runs import (
+    ELSEWHERE,
+    STEADY,
+    change,
+    compared,
+    confirming,
+    make_case,
+    make_cases,
+    make_latency,
+    make_record,
+    results_of,
+)
+
+from harness.decide.changes import ChangeKind, Metric
+from harness.decide.screen import process_ratios
+from harness.records import Allocation, Cache, Clock, Doubt, DoubtKind, Status
+
+BEFORE = make_record(ratios=STEADY)
+SPREAD_BY_2 = tuple(exp(0.02 * each) for each in (-1, -1, -1, -1, -1, 1, 1, 1, 1, 1))
+SPREAD_BY_4 = tuple(exp(0.04 * each) for each in (-1, -1, -1, -1, -1, 1, 1, 1, 1, 1))
+
+
+def now(*ratios: float, **changes: Any) -> Any:
+    return make_record(latency=make_latency(ratios, **changes))
+
+
+def slower(ratio: float, *confirmed: float) -> Any:
+    return change(BEFORE, now(ratio), confirm=confirming(*confirmed))
+
+
+# --- ratios of processes -------------------------------------------------------------------------
+
+
+def test_the_ratio_of_each_process_is_told_from_the_samples() -> None:
+    assert process_ratios(make_latency((1.5, 2.0, 0.5))) == pytest.approx((1.5, 2.0, 0.5))
+
+
+def test_a_process_counts_by_the_median_of_its_epochs() -> None:
+    latency = make_latency((1.0, 3.0))  # two epochs each
+    assert process_ratios(replace(latency, process_of_epoch=(0, 1, 1, 1))) == pytest.approx((1, 3))
+
+
+def test_on_a_gpu_the_wall_clock_is_that_of_the_events() -> None:
+    latency = make_latency((2.0,), clock=Clock.CUDA_EVENT)
+    arms = tuple(replace(each, cpu_s=None) for each in latency.arms)
+    assert process_ratios(replace(latency, arms=arms)) == pytest.approx((2.0,))
+
+
+def test_without_samples_there_is_the_one_figure() -> None:
+    assert process_ratios(make_latency((2.0, 2.0), arms=())) == pytest.approx((2.0,))
+
+
+@pytest.mark.parametrize("bad", [nan, inf, 0.0, -1.0])
+def test_a_sample_that_is_no_time_spoils_the_figures(bad: float) -> None:
+    assert process_ratios(make_latency((1.0, bad))) == ()
+
+
+def test_samples_that_do_not_fit_their_epochs_give_no_figures() -> None:
+    assert process_ratios(make_latency((1.0, 1.0), process_of_epoch=(0, 0, 1))) == ()
+
+
+def test_a_missing_arm_gives_no_figures() -> None:
+    latency = make_latency((1.0,))
+    assert process_ratios(replace(latency, arms=latency.arms[:1])) == ()
+
+
+# --- the first look ------------------------------------------------------------------------------
+
+
+def test_a_case_within_what_processes_differ_by_is_the_same() -> None:
+    found = change(BEFORE, now(1.029), confirm=lambda cases: pytest.fail("it is no suspect"))
+    assert found.kind is ChangeKind.SAME
+    assert "latency: 2.9% slower, 1.000 of the time of native before and 1.029 now" in found.reason
+
+
+def test_a_case_beyond_3_percent_is_suspect() -> None:
+    assert change(BEFORE, now(1.031)).kind is ChangeKind.UNSURE
+
+
+def test_a_case_that_spreads_is_suspect_beyond_two_of_its_spreads() -> None:
+    before = make_record(ratios=SPREAD_BY_2)
+    two = exp(2 * stdev(map(log, SPREAD_BY_2))) * median(SPREAD_BY_2)
+    assert change(before, now(two * 0.999)).kind is ChangeKind.SAME
+    assert change(before, now(two * 1.001)).kind is ChangeKind.UNSURE
+
+
+def test_the_ratio_of_a_change_has_an_interval_around_it() -> None:
+    ratio = change(BEFORE, now(1.02)).ratio
+    assert ratio is not None
+    assert ratio.value == pytest.approx(1.02, rel=1e-3)
+    assert 1.01 < ratio.low < ratio.value < ratio.high < 1.03
+
+
+def test_without_a_confirmation_a_suspect_stays_unsure() -> None:
+    found = change(BEFORE, now(1.5))
+    assert found.kind is ChangeKind.UNSURE
+    assert found.metric is Metric.LATENCY
+    assert found.reason.endswith("suspected, and not confirmed")
+
+
+def test_only_the_suspects_are_timed_again() -> None:
+    slow, steady = make_case(rows=1), make_case(rows=2)
+    asked = []
+
+    def confirm(cases: Any) -> str:
+        asked.append(list(cases))
+        return "no"
+
+    before = results_of(make_record(slow, STEADY), make_record(steady, STEADY))
+    compared(
+        before, results_of(make_record(slow, (2.0,)), make_record(steady, (1.0,))), confirm=confirm
+    )
+    assert asked == [[slow]]
+
+
+# --- the confirmation ----------------------------------------------------------------------------
+
+
+def test_a_suspect_that_all_fresh_processes_confirm_is_slower() -> None:
+    found = slower(1.10, 1.09, 1.10, 1.10, 1.11, 1.12)
+    assert found.kind is ChangeKind.SLOWER
+    assert found.kind.is_failure
+    assert found.ratio is not None
+    assert found.ratio.value == pytest.approx(1.10, rel=1e-3)
+    assert "10.0% slower, 1.000 of the time of native before and 1.100 now" in found.reason
+    assert "(1.090 to 1.120 in 5 fresh processes, beyond all 10 of the baseline" in found.reason
+
+
+def test_one_fresh_process_within_the_baseline_confirms_nothing() -> None:
+    found = slower(1.10, 1.002, 1.10, 1.10, 1.11, 1.12)
+    assert found.kind is ChangeKind.UNSURE
+    assert "not confirmed: 10.0% slower, 1.002 to 1.120 in 5 fresh processes" in found.reason
+
+
+def test_an_effect_below_4_percent_confirms_nothing() -> None:
+    assert slower(1.10, *[1.039] * 5).kind is ChangeKind.UNSURE
+    assert slower(1.10, *[1.041] * 5).kind is ChangeKind.SLOWER
+
+
+def test_a_fresh_process_that_is_faster_does_not_confirm_that_it_is_slower() -> None:
+    assert slower(1.10, *[0.8] * 5).kind is ChangeKind.UNSURE
+
+
+def test_four_fresh_processes_confirm_nothing() -> None:
+    found = slower(1.10, *[1.5] * 4)
+    assert found.kind is ChangeKind.UNSURE
+    assert found.reason.endswith("4 processes of 5 could time it to confirm it")
+
+
+@pytest.mark.parametrize("bad", [nan, inf, 0.0])
+def test_a_confirmation_that_is_no_number_confirms_nothing(bad: float) -> None:
+    assert slower(1.10, 1.5, 1.5, 1.5, 1.5, bad).kind is ChangeKind.UNSURE
+
+
+def test_a_suspect_that_cannot_be_timed_again_says_why() -> None:
+    found = change(BEFORE, now(1.5), confirm=lambda cases: "it cannot be confirmed here: rain")
+    assert found.kind is ChangeKind.UNSURE
+    assert found.reason.endswith("it cannot be confirmed here: rain")
+
+
+def test_what_is_faster_is_confirmed_likewise_and_fails_nothing() -> None:
+    found = slower(0.80, 0.80, 0.80, 0.81, 0.79, 0.80)
+    assert found.kind is ChangeKind.FASTER
+    assert not found.kind.is_failure
+    assert "20.0% faster" in found.reason
+
+
+def test_what_is_faster_in_four_of_five_is_unsure() -> None:
+    assert slower(0.80, 0.80, 0.80, 0.81, 0.79, 0.998).kind is ChangeKind.UNSURE
+
+
+# --- what is never judged ------------------------------------------------------------------------
+
+
+def never_judged(before: Any, after: Any) -> str:
+    """Return why a case that is twice as slow, in every process, is not called slower."""
+    found = change(before, after, confirm=confirming(*[2.0] * 5))
+    assert found.kind is ChangeKind.UNSURE, found
+    return found.reason
+
+
+def test_a_baseline_of_fewer_than_ten_processes_judges_no_latency() -> None:
+    reason = never_judged(make_record(ratios=STEADY[:9]), now(2.0))
+    assert "the baseline timed it in 9 processes, and 10 are needed" in reason
+
+
+def test_a_case_whose_processes_spread_is_reported_only() -> None:
+    reason = never_judged(make_record(ratios=SPREAD_BY_4), now(2.0))
+    assert "noisy: the baseline's processes spread by 4.2%" in reason
+    assert "2.000 now" in reason
+
+
+def test_a_case_that_shared_its_processor_in_the_baseline_is_reported_only() -> None:
+    doubt = Doubt(kind=DoubtKind.NOISY, advice="wall time is 1.3 times CPU time")
+    reason = never_judged(replace(BEFORE, warnings=(doubt,)), now(2.0))
+    assert reason.endswith("noisy in the baseline: wall time is 1.3 times CPU time")
+
+
+@pytest.mark.parametrize("faults", [1.0, 7.0, nan])
+def test_a_case_whose_time_is_the_systems_is_reported_only(faults: float) -> None:
+    before = make_record(latency=make_latency(STEADY, minor_faults_ratio=faults))
+    assert "page faults a call in the baseline" in never_judged(before, now(2.0))
+
+
+def test_a_case_that_did_not_converge_in_the_baseline_is_reported_only() -> None:
+    before = make_record(latency=make_latency(STEADY, converged=False))
+    assert "wider than was asked" in never_judged(before, now(2.0))
+
+
+@pytest.mark.parametrize("whose", ["baseline", "run"])
+def test_a_time_taken_while_the_clock_jumped_is_reported_only(whose: str) -> None:
+    doubt = (Doubt(kind=DoubtKind.CLOCK_STEPPED, advice="set by hand"),)
+    before = replace(BEFORE, warnings=doubt if whose == "baseline" else ())
+    after = replace(now(2.0), warnings=doubt if whose == "run" else ())
+    assert never_judged(before, after).endswith(f"the clock jumped while the {whose} was timed")
+
+
+@pytest.mark.parametrize("bad", [nan, 0.0, -1.0])
+def test_times_that_are_no_numbers_are_not_judged(bad: float) -> None:
+    assert "the run has samples that are not positive" in never_judged(BEFORE, now(bad))
+    before = make_record(latency=make_latency((*STEADY[:9], bad)))
+    assert "the baseline has samples that are not positive" in never_judged(before, now(2.0))
+
+
+def test_a_case_that_is_not_timed_any_more_does_not_pass_unnoticed() -> None:
+    assert "it was timed before, and not now" in never_judged(BEFORE, make_record())
+
+
+def test_a_case_that_was_not_timed_before_has_nothing_to_be_compared_with() -> None:
+    assert change(make_record(), BEFORE).kind is ChangeKind.SAME
+
+
+@pytest.mark.parametrize("when", ["before", "now"])
+def test_a_time_that_is_not_to_be_believed_is_incomparable(when: str) -> None:
+    invalid = make_latency(STEADY, is_valid=False)
+    before = replace(BEFORE, latency=invalid) if when == "before" else BEFORE
+    after = now(2.0) if when == "before" else replace(BEFORE, latency=invalid)
+    found = change(before, after, confirm=confirming(*[2.0] * 5))
+    assert found.kind is ChangeKind.INCOMPARABLE
+    assert f"faster {when} than its bytes can be copied" in found.reason
+
+
+def test_without_a_reference_beside_it_a_time_is_incomparable() -> None:
+    alone = make_latency((2.0,), reference=None, reference_ratio=None)
+    found = change(BEFORE, replace(BEFORE, latency=alone))
+    assert found.kind is ChangeKind.INCOMPARABLE
+    assert "no reference was timed beside it now" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("reference", "two_pass"),
+        ("clock", Clock.WALL),
+        ("cache", Cache.ROTATE),
+        ("allocation", Allocation.DEFAULT),
+    ],
+)
+def test_times_measured_in_two_ways_are_incomparable(field: str, value: Any) -> None:
+    found = change(BEFORE, now(2.0, **{field: value}))
+    assert found.kind is ChangeKind.INCOMPARABLE
+    assert f"its {field} was {getattr(BEFORE.latency, field)} before and is {value} now" in (
+        found.reason
+    )
+
+
+def test_the_time_of_what_was_wrong_is_no_measure_for_what_is_right() -> None:
+    found = change(replace(BEFORE, status=Status.WRONG), now(2.0), confirm=confirming(*[2.0] * 5))
+    assert found.kind is ChangeKind.FASTER
+    assert found.metric is Metric.STATUS
+
+
+def test_the_latency_of_another_machine_is_told_and_not_compared() -> None:
+    after = replace(now(2.0), environment=ELSEWHERE.fingerprint)
+    found = change(BEFORE, after, confirm=confirming(*[2.0] * 5))
+    assert found.kind is ChangeKind.SAME
+    assert found.ratio is None
+    assert found.reason.endswith(
+        "latency is of another machine: 1.000 of the time of native there, 2.000 here"
+    )
+
+
+# --- a machine that changed ----------------------------------------------------------------------
+
+MANY = make_cases(36)
+
+
+def many(*slow: int, ratios: Any = (1.0,)) -> Any:
+    """Return a run of 36 cases, of which some take half as long again."""
+    return results_of(
+        *(
+            make_record(case, [1.5 * each for each in ratios] if place in slow else ratios)
+            for place, case in enumerate(MANY)
+        )
+    )
+
+
+def of(implementation: str) -> list[int]:
+    return [place for place, case in enumerate(MANY) if case.implementation == implementation]
+
+
+def test_suspects_everywhere_mean_that_the_machine_changed() -> None:
+    found = compared(many(ratios=STEADY), many(*range(0, 36, 5)), confirm=confirming(*[1.5] * 5))
+    assert not found.failed
+    assert {each.kind for each in found.changes} == {ChangeKind.UNSURE}
+    assert any("8 of 36 cases are suspect" in each for each in found.notes)
+    assert any("the machine changed" in each for each in found.notes)
+
+
+def test_nothing_is_timed_again_on_a_machine_that_changed() -> None:
+    after = many(*range(36))
+    compared(many(ratios=STEADY), after, confirm=lambda cases: pytest.fail("it was timed again"))
+
+
+def test_three_suspects_in_thirty_six_are_timed_again() -> None:
+    found = compared(many(ratios=STEADY), many(0, 1, 2), confirm=confirming(*[1.5] * 5))
+    assert found.counts == {ChangeKind.SLOWER: 3, ChangeKind.SAME: 33}
+
+
+def test_one_implementation_that_is_slower_everywhere_is_no_change_of_the_machine() -> None:
+    slow = of("two_pass")
+    found = compared(many(ratios=STEADY), many(*slow), confirm=confirming(*[1.5] * 5))
+    assert found.counts == {ChangeKind.SLOWER: len(slow), ChangeKind.SAME: 36 - len(slow)}
+
+
+def test_one_chance_suspect_beside_it_is_none_either() -> None:
+    slow = [*of("two_pass"), of("one_pass")[0]]
+    assert compared(many(ratios=STEADY), many(*slow), confirm=confirming(*[1.5] * 5)).failed
+
+
+def test_a_changed_machine_hides_no_larger_error() -> None:
+    after = many(*range(36))
+    wrong = replace(after.records[0], status=Status.WRONG)
+    found = compared(many(ratios=STEADY), replace(after, records=(wrong, *after.records[1:])))
+    assert found.failed
