@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 import click
 
 from harness.arguments import Duration, Shard, axis_options
+from harness.choose_cli import choose
 from harness.decide_cli import check, compare
 from harness.refusal import Refusal
 from harness.verify_cli import explain, verify
@@ -252,5 +253,6 @@ def _fail(message: str, code: int) -> NoReturn:
 
 main.add_command(verify)
 main.add_command(explain)
+main.add_command(choose)
 main.add_command(check)
 main.add_command(compare)

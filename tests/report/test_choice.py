@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from results_factory import make_environment, make_latency, make_record
+from results_factory import make_environment, make_errors, make_latency, make_memory, make_record
 
-from harness.records import Case, Estimate, Record, Status
+from harness.records import Case, Errors, Estimate, Memory, Record, Status
 from harness.report.content import Table, Text
 from harness.report.frame import gather
 from harness.report.sections.accuracy import _order, error_against_condition
@@ -16,13 +16,33 @@ from harness.store import Results
 SHAPES = ((4, 8), (64, 128), (512, 1024))
 
 
-def timed(name: str, ratio: float, *, spread: float = 0.01, shapes: tuple = SHAPES) -> list[Record]:
+ALIKE = make_errors(Case(implementation="alike", shape=(4, 8)))
+
+
+def timed(
+    name: str,
+    ratio: float,
+    *,
+    spread: float = 0.01,
+    shapes: tuple = SHAPES,
+    errors: Errors | None = ALIKE,
+    memory: Memory | None = None,
+) -> list[Record]:
     records = []
     for shape in shapes:
         case = Case(implementation=name, shape=shape)
         interval = Estimate(value=ratio, low=ratio * (1 - spread), high=ratio * (1 + spread))
         latency = replace(make_latency(case), reference_ratio=interval)
-        records.append(Record(case=case, environment="here", status=Status.OK, latency=latency))
+        records.append(
+            Record(
+                case=case,
+                environment="here",
+                status=Status.OK,
+                errors=errors,
+                latency=latency,
+                memory=memory,
+            )
+        )
     return records
 
 
@@ -112,6 +132,25 @@ def test_overlapping_intervals_everywhere_are_a_tie_and_others_are_not() -> None
     assert near["Run"] == "one tie with two"
     apart = choose(*timed("one", 0.50, spread=0.01), *timed("two", 0.52, spread=0.01))
     assert apart["Run"] == "one"
+
+
+def test_a_tie_is_broken_by_accuracy_and_then_by_memory() -> None:
+    (output,) = ALIKE.outputs
+    worse = replace(ALIKE, outputs=(replace(output, scaled_max_ulp=9.0),))
+    quick = timed("quick", 0.50, spread=0.1, errors=worse)
+    assert choose(*quick, *timed("exact", 0.52, spread=0.1))["Run"] == "exact tie with quick"
+    lean = make_memory(Case(implementation="native", shape=(4, 8)))
+    fat = replace(lean, peak_extra_bytes=lean.peak_extra_bytes + 1)
+    quick = timed("quick", 0.50, spread=0.1, memory=fat)
+    row = choose(*quick, *timed("lean", 0.52, spread=0.1, memory=lean))
+    assert row["Run"] == "lean tie with quick"
+    assert row["Faster, but passed over"] == "none"
+
+
+def test_who_was_never_verified_is_passed_over() -> None:
+    row = choose(*timed("quick", 0.5, errors=None), *timed("native", 1.0))
+    assert row["Run"] == "native"
+    assert row["Faster, but passed over"] == "quick 2.00×: its errors were not measured"
 
 
 def test_fewer_timed_cases_than_others_are_not_enough() -> None:

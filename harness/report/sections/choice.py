@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from math import exp, isinf, isnan
+from collections.abc import Iterator, Sequence
+from math import inf, isinf
 
 import numpy as np
 import pandas as pd
 
-from harness.records import Status
+from harness.decide.faults import Fault, FaultKind, fault_of, field_of
+from harness.decide.ranking import Candidate, geometric_mean, rank
+from harness.records import Estimate, Record, Status
 from harness.report.content import Block, Cell, Column, Figure, Panel, Table, Text, number
 from harness.report.figures import speed_map
 from harness.report.frame import REFERENCE, Findings
@@ -34,13 +35,16 @@ def which_implementation_to_run(findings: Findings) -> tuple[Block, ...]:
     rows = []
     for (place, dtype, direction), group in groups(cases, "place", "dtype", "direction"):
         if group["ratio"].notna().any():
-            rows.append(_choice_row(str(place), str(dtype), str(direction), group))
+            rows.append(
+                _choice_row(str(place), str(dtype), str(direction), group, findings.records)
+            )
     table = Table(
         title="The fastest that is to be relied on, for each device, dtype and direction",
         caption=f"Speed is relative to {REFERENCE}, run eagerly and timed in turn with it: 2.00× "
-        "takes half the time. It is the geometric mean over all timed cases. Passed over is who "
-        "was wrong anywhere, or gave no promise or no result where another was right. A case that "
-        "none of them could do speaks against none: it is counted under the name.",
+        "takes half the time. It is the geometric mean over all timed cases. Where intervals "
+        "overlap accuracy decides, then memory. Passed over is who was wrong anywhere, or gave no "
+        "promise or no result where another was right. A case that none of them could do speaks "
+        "against none: it is counted under the name.",
         columns=(
             Column("Device"),
             Column("dtype"),
@@ -56,39 +60,21 @@ def which_implementation_to_run(findings: Findings) -> tuple[Block, ...]:
     return (table, *_speed_figures(cases))
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    label: str
-    timed: pd.DataFrame
-    """Its timed cases, by question."""
-    fault: str
-    """Why it is not to be relied on; empty where it is."""
-    without_promise: int
-    """Cases out of guarantee that no other did better."""
-
-    @property
-    def speed_ratio(self) -> float:
-        """Geometric mean; above 1 is faster than the reference."""
-        return exp(-float(np.log(self.timed["ratio"].to_numpy(float)).mean()))
-
-    def ties_with(self, other: _Candidate) -> bool:
-        """Whether the intervals of the two overlap in every case that both were timed in."""
-        both = self.timed.index.intersection(other.timed.index)
-        mine, theirs = self.timed.loc[both], other.timed.loc[both]
-        overlap = (mine["ratio_low"] <= theirs["ratio_high"]) & (
-            theirs["ratio_low"] <= mine["ratio_high"]
-        )
-        return bool(len(both)) and bool(overlap.all())
-
-
-def _choice_row(place: str, dtype: str, direction: str, group: pd.DataFrame) -> tuple[Cell, ...]:
+def _choice_row(
+    place: str, dtype: str, direction: str, group: pd.DataFrame, records: Sequence[Record]
+) -> tuple[Cell, ...]:
     where = (Cell(place), Cell(dtype), Cell(direction))
-    candidates = sorted(_candidates(group), key=lambda each: -each.speed_ratio)
-    sound = [each for each in candidates if not each.fault]
-    best = sound[0] if sound else None
-    faster = candidates[: candidates.index(best)] if best else candidates
-    faster.sort(key=lambda each: each.fault.startswith("timed"))  # faults first, then gaps
-    words = [f"{each.label} {speed(each.speed_ratio)}: {each.fault}" for each in faster]
+    candidates = sorted(_candidates(group, records), key=_relative_time)
+    ranking = rank(candidates)
+    best = ranking.best
+    faster = [
+        each
+        for each in candidates
+        if each.fault and (best is None or _relative_time(each) < _relative_time(best))
+    ]
+    # faults first, then gaps
+    faster.sort(key=lambda each: each.fault is not None and each.fault.kind is FaultKind.UNTIMED)
+    words = [f"{each.label} {_speed(each)}: {_fault_words(each, group)}" for each in faster]
     if len(words) > _MOST_EXCLUDED:
         words[_MOST_EXCLUDED:] = [f"and {len(words) - _MOST_EXCLUDED:,} more"]
     excluded = Cell("\n".join(words) or "none", is_long=True)
@@ -101,78 +87,94 @@ def _choice_row(place: str, dtype: str, direction: str, group: pd.DataFrame) -> 
             Cell(),
             excluded,
         )
-    ties = [each.label for each in sound[1:] if best.ties_with(each)]
-    runner_up = sound[1] if len(sound) > 1 else None
+    ties = [each.label for each, _ in ranking.tied]
+    others = [each for each in ranking.sound if each is not best]
     return (
         *where,
         Cell(best.label, is_strong=True, note="\n".join(_qualifications(best, ties))),
-        number(speed(best.speed_ratio)),
-        number(_wins(best, sound)),
-        Cell(runner_up.label, note=speed(runner_up.speed_ratio)) if runner_up else Cell("none"),
+        number(_speed(best)),
+        number(_wins(best, ranking.sound, group)),
+        Cell(others[0].label, note=_speed(others[0])) if others else Cell("none"),
         excluded,
     )
 
 
-def _qualifications(best: _Candidate, ties: list[str]) -> Iterator[str]:
+def _qualifications(best: Candidate, ties: list[str]) -> Iterator[str]:
     if ties:
         yield f"tie with {', '.join(ties)}"
-    if best.without_promise:
-        yield f"out of guarantee, as all are, in {count(best.without_promise, 'case')}"
+    vacuous = sum(each.status is Status.OUT_OF_GUARANTEE for each in best.evidence)
+    if vacuous:
+        yield f"out of guarantee, as all are, in {count(vacuous, 'case')}"
 
 
-def _candidates(group: pd.DataFrame) -> Iterator[_Candidate]:
-    """Yield everything that was timed."""
-    answered = group["status"].isin([each.value for each in Status if each.is_measured])
-    possible = set(group["question"][answered])
-    promised = set(group["question"][group["status"] == Status.OK])
+def _candidates(group: pd.DataFrame, records: Sequence[Record]) -> Iterator[Candidate]:
+    """Yield everything that was timed; ``records`` are those of the whole frame."""
+    field = field_of([records[index] for index in group.index])
     most = int(group["ratio"].notna().groupby(group["label"]).sum().max())
-    for (label,), own in groups(group, "label"):
-        timed = own[own["ratio"].notna()].set_index("question")
-        if len(timed):
-            fault = _fault(own, possible, promised)
-            if not fault and len(timed) < most:
-                fault = f"timed in {len(timed)} of {most} cases only"
-            vacuous = int((own["status"] == Status.OUT_OF_GUARANTEE).sum())
-            yield _Candidate(str(label), timed, fault, vacuous)
+    for _, own in groups(group, "label"):
+        timed = own[own["ratio"].notna()]
+        if not len(timed):
+            continue
+        evidence = tuple(records[index] for index in own.index)
+        fault = fault_of(evidence, field)
+        if fault is None and len(timed) < most:
+            fault = Fault(kind=FaultKind.UNTIMED)
+        held = timed["peak_bytes"]
+        yield Candidate(
+            implementation=evidence[0].case.implementation,
+            mode=evidence[0].case.mode,
+            cost=geometric_mean([
+                Estimate(value=value, low=low, high=high)
+                for value, low, high in zip(
+                    timed["ratio"], timed["ratio_low"], timed["ratio_high"], strict=True
+                )
+            ]),
+            fault=fault,
+            evidence=evidence,
+            peak_bytes=int(held.max()) if held.notna().all() else None,
+        )
 
 
-def _fault(own: pd.DataFrame, possible: set[int], promised: set[int]) -> str:
-    """Say what speaks against an implementation, the worst first; empty if nothing does.
-
-    Being wrong always does. A case that nobody could run, such as values that the dtype cannot
-    hold, or that nobody promises anything for, speaks against no one.
-
-    Args:
-        own: its cases.
-        possible: questions that somebody could run.
-        promised: questions that somebody got right.
-    """
-    wrong = own[own["status"] == Status.WRONG]
-    if len(wrong):
-        return f"wrong {_from_condition(wrong['condition'])}"
-    worse = own[(own["status"] == Status.OUT_OF_GUARANTEE) & own["question"].isin(promised)]
-    if len(worse):
-        return f"out of guarantee {_from_condition(worse['condition'])}"
-    statuses = own["status"].to_numpy()[own["question"].isin(possible).to_numpy()]
-    for status in (Status.CRASHED, Status.TIMEOUT, Status.ERROR, Status.OUT_OF_MEMORY):
-        failed = int((statuses == status).sum())
-        if failed:
-            return f"{status.replace('_', ' ')} in {count(failed, 'case')}"
-    refused = int((statuses == Status.UNSUPPORTED).sum())
-    return f"declines {count(refused, 'case')} that others run" if refused else ""
+def _relative_time(candidate: Candidate) -> float:
+    """Geometric mean; below 1 is faster than the reference."""
+    return inf if candidate.cost is None else candidate.cost.value
 
 
-def _from_condition(conditions: pd.Series) -> str:
-    least = conditions.min()
-    if isnan(least):
+def _speed(candidate: Candidate) -> str:
+    return speed(1 / _relative_time(candidate))
+
+
+def _fault_words(candidate: Candidate, group: pd.DataFrame) -> str:
+    """Say in a few words what speaks against an implementation."""
+    fault = candidate.fault
+    assert fault is not None  # who has none is not passed over
+    if fault.kind in {FaultKind.WRONG, FaultKind.OUT_OF_GUARANTEE}:
+        return f"{fault.kind.replace('_', ' ')} {_from_condition(fault.records)}"
+    if fault.kind is FaultKind.UNTIMED:
+        timed = group["ratio"].notna()
+        most = int(timed.groupby(group["label"]).sum().max())
+        own = int(timed[group["label"] == candidate.label].sum())
+        return f"timed in {own} of {most} cases only"
+    if fault.kind is FaultKind.UNSUPPORTED:
+        return f"declines {count(len(fault.records), 'case')} that others run"
+    if fault.kind is FaultKind.UNVERIFIED:
+        return "its errors were not measured"
+    return f"{fault.kind.replace('_', ' ')} in {count(len(fault.records), 'case')}"
+
+
+def _from_condition(records: Sequence[Record]) -> str:
+    conditions = [each.errors.condition_max_ratio for each in records if each.errors is not None]
+    if not conditions:
         return "somewhere"
+    least = min(conditions)
     return "on constant rows" if isinf(least) else f"from condition {rounded(least)} on"
 
 
-def _wins(best: _Candidate, sound: list[_Candidate]) -> str:
+def _wins(best: Candidate, sound: Sequence[Candidate], group: pd.DataFrame) -> str:
     """Count the cases in which no other sound implementation is faster."""
-    least = pd.concat([each.timed["ratio"] for each in sound]).groupby(level=0).min()
-    own = best.timed["ratio"]
+    timed = group[group["ratio"].notna() & group["label"].isin([each.label for each in sound])]
+    least = timed.groupby("question")["ratio"].min()
+    own = timed[timed["label"] == best.label].set_index("question")["ratio"]
     return f"{int((own <= least.loc[own.index]).sum())} of {len(own)}"
 
 

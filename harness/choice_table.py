@@ -1,0 +1,132 @@
+"""What a person sees of a choice: a table of answers, under it the price of each alternative."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TextIO
+
+from rich.console import Console
+from rich.table import Column, Table
+
+from harness.console import seconds
+from harness.decide.choose import Choice, Choices
+from harness.decide.faults import error_ulp
+from harness.decide.ranking import Candidate
+from harness.decide.whole import Whole
+from harness.decide.words_of_choice import answer_words, caveats, price, ulp
+from harness.decide.words_of_whole import (
+    gain_words,
+    missing_lines,
+    price_in_whole,
+    whole_reason,
+)
+from harness.records import Estimate
+
+__all__ = ["print_choices", "print_wholes"]
+
+_MOST_PRICED = 30  # ours: two screenfuls; --format json has all
+
+
+def print_choices(choices: Choices, stream: TextIO) -> None:
+    """Print the answer to each question, then what the alternatives cost."""
+    console = _console(stream)
+    places = {each.question.environment for each in choices.choices}
+    table = Table(
+        *(["environment"] if len(places) > 1 else []),
+        Column("for", overflow="fold"),
+        Column("run", overflow="fold"),
+        "time",
+        "error",
+        "memory",
+        Column("because", overflow="fold"),
+        box=None,
+    )
+    for each in choices.choices:
+        place = [each.question.environment] if len(places) > 1 else []
+        best = each.best
+        table.add_row(
+            *place,
+            each.question.words,
+            "none" if best is None else best.label,
+            *_figures(best),
+            answer_words(each),
+            style="yellow" if best is None else None,
+        )
+    console.print(table)
+    for each in choices.choices[:_MOST_PRICED]:
+        _print_prices(console, each)
+    if len(choices.choices) > _MOST_PRICED:
+        left = len(choices.choices) - _MOST_PRICED
+        console.print(f"prices of {left} more: narrow it down, or --format json", soft_wrap=True)
+    if choices.untimed:
+        names = ", ".join(each.words for each in choices.untimed[:3])
+        rest = f" and {len(choices.untimed) - 3} more" if len(choices.untimed) > 3 else ""
+        console.print(f"measured for errors alone: {names}{rest}", soft_wrap=True)
+
+
+def print_wholes(wholes: Sequence[Whole], stream: TextIO) -> None:
+    """Print the choice for a workload on each device, and what one for each shape would add."""
+    console = _console(stream)
+    for whole in wholes:
+        best = whole.best
+        name = "none" if best is None else best.label
+        where = f"{whole.device}, environment {whole.environment}"
+        console.print(f"for all on {where}: {name}: {whole_reason(whole)}", soft_wrap=True)
+        if best is not None:
+            console.print(f"  takes {_interval(best.cost)} in all", soft_wrap=True)
+        for each in whole.candidates:
+            if each is not best:
+                console.print(f"  {each.label} {price_in_whole(each, whole)}", soft_wrap=True)
+        console.print(f"a choice for each shape {gain_words(whole)}{_saved(whole)}", soft_wrap=True)
+        for load in whole.loads:
+            own = load.choice.best
+            chosen = "none" if own is None else own.label
+            console.print(f"  {load.call.count} x {load.call.words}: {chosen}", soft_wrap=True)
+        for line in missing_lines(whole):
+            console.print(line, soft_wrap=True)
+
+
+def _console(stream: TextIO) -> Console:
+    # a pipe has no width: as wide as the longest row, so that nothing is cut
+    width = None if stream.isatty() else 220
+    return Console(file=stream, highlight=False, markup=False, emoji=False, width=width)
+
+
+def _print_prices(console: Console, choice: Choice) -> None:
+    others = [each for each in choice.candidates if each is not choice.best]
+    told = list(caveats(choice))
+    if not others and not told:
+        return
+    console.print(f"{choice.question.words}:", soft_wrap=True)
+    if choice.best is not None:
+        for line in told:
+            console.print(f"  {choice.best.label}: {line}", soft_wrap=True)
+    for each in others:
+        console.print(f"  {each.label} {price(each, choice)}", soft_wrap=True)
+
+
+def _figures(best: Candidate | None) -> tuple[str, str, str]:
+    """Time, error and memory of the chosen one, on the inputs that were timed."""
+    dash = "-"
+    if best is None or not best.timed:
+        return dash, dash, dash
+    record = best.timed[0]
+    time = dash if record.latency is None else _interval(record.latency.per_call_s)
+    memory = dash if best.peak_bytes is None else f"{best.peak_bytes / 1024:.4g} KiB"
+    return time, ulp(error_ulp(record)), memory
+
+
+def _interval(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return "-"
+    return f"{seconds(estimate.value)} [{seconds(estimate.low)}, {seconds(estimate.high)}]"
+
+
+def _saved(whole: Whole) -> str:
+    """The time of a choice for each shape, and what it saves."""
+    if whole.dispatch_s is None:
+        return ""
+    total = f"; {_interval(whole.dispatch_s)} in all"
+    if whole.gain is None or not whole.gain.is_certain:
+        return total
+    return f", {seconds(whole.gain.saved_s.value)}{total}"

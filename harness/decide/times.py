@@ -1,0 +1,94 @@
+"""Times of one question on one scale: the ratio to the reference, which was timed in turn.
+
+The seconds of two cases may be minutes of a machine's life apart; their ratios to the same
+reference are not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from harness.decide.questions import Name, name_of
+from harness.records import Estimate, Latency, Mode, Record
+
+__all__ = ["Times", "counts", "times_of"]
+
+_REFERENCE = "native"  # what a ratio is taken to where a record does not say
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """The times of one question, by candidate."""
+
+    records: dict[Name, Record]
+    """That the times are of."""
+    costs: dict[Name, Estimate]
+    """Seconds, on a scale that the candidates have in common."""
+    not_believed: dict[Name, Record]
+    """Timed, and not to be believed."""
+
+
+def counts(record: Record) -> bool:
+    """Whether a record has a time that is believed."""
+    return record.latency is not None and record.latency.is_valid
+
+
+def times_of(records: Sequence[Record]) -> Times:
+    """Return the times to compare.
+
+    Candidates meet on the same inputs, by the same clock: where most of them do.
+    """
+    believed = [each for each in records if counts(each)]
+    points = Counter(map(_meeting, believed))
+    most = max(points, key=lambda point: points[point], default=None)
+    met = {name_of(each): each for each in believed if _meeting(each) == most}
+    return Times(
+        records=met,
+        costs=_costs({name: each.latency for name, each in met.items() if each.latency}),
+        not_believed={
+            name_of(each): each
+            for each in records
+            if each.latency is not None and not each.latency.is_valid
+        },
+    )
+
+
+def _meeting(record: Record) -> tuple[object, ...]:
+    case, latency = record.case, record.latency
+    assert latency is not None  # only timed records are asked
+    inputs = (case.distribution, case.upstream, case.parameters, case.seed)
+    return (*inputs, latency.clock, latency.cache, latency.allocation)
+
+
+def _costs(latencies: Mapping[Name, Latency]) -> dict[Name, Estimate]:
+    """Return seconds on one scale: ratios to the reference, timed in turn, where all have one."""
+    ratios = {name: _ratio(name, each) for name, each in latencies.items()}
+    references = {each.reference or _REFERENCE for each in latencies.values()}
+    if len(references) != 1 or None in ratios.values():
+        return {name: each.per_call_s for name, each in latencies.items()}
+    known = {name: ratio for name, ratio in ratios.items() if ratio is not None}
+    unit_s = _reference_s(latencies, known)
+    return {name: _scaled(ratio, unit_s) for name, ratio in known.items()}
+
+
+def _ratio(name: Name, latency: Latency) -> Estimate | None:
+    if latency.reference_ratio is None and name == (_REFERENCE, Mode.EAGER):
+        return Estimate(value=1.0, low=1.0, high=1.0)
+    return latency.reference_ratio
+
+
+def _reference_s(latencies: Mapping[Name, Latency], ratios: Mapping[Name, Estimate]) -> float:
+    """Seconds that the reference takes: as timed itself, or as the others' ratios imply."""
+    own = latencies.get((_REFERENCE, Mode.EAGER))
+    if own is not None:
+        return own.per_call_s.value / ratios[_REFERENCE, Mode.EAGER].value
+    return median(each.per_call_s.value / ratios[name].value for name, each in latencies.items())
+
+
+def _scaled(ratio: Estimate, unit_s: float) -> Estimate:
+    return replace(
+        ratio, value=ratio.value * unit_s, low=ratio.low * unit_s, high=ratio.high * unit_s
+    )
