@@ -2,8 +2,8 @@
 
 A bound that is too tight calls right code wrong; one that is too loose catches nothing. This
 counts the first (the mutants of ``verify --self-test`` count the second) and shows how much of
-its bound each implementation uses at most. Run with ``python tests/benchmarks/calibrate_bounds.py``;
-exits with 1 if right code was called wrong.
+its bound each implementation uses at most. ``python tests/benchmarks/calibrate_bounds.py`` exits
+with 1 if right code was called wrong.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from itertools import product
 from time import perf_counter
 
+import click
 import torch
 
 import implementations
@@ -33,7 +34,7 @@ def main() -> int:
     torch.set_num_threads(1)
     began, checks, wrong = perf_counter(), 0, 0
     subjects = [*implementations.ALL, *RIGHT]
-    print(f"{'':<28}{'checks':>8}{'wrong':>8}   most of its bound used, y and gradients")
+    click.echo(f"{'':<28}{'checks':>8}{'wrong':>8}   most of its bound used, y and gradients")
     for subject in subjects:
         used = {"y": 0.0, "gradients": 0.0}
         tried = failed = 0
@@ -44,15 +45,15 @@ def main() -> int:
             tried += 1
             failed += trial.status is Status.WRONG
             if trial.status is Status.WRONG:
-                print(f"  wrong: {case.id}: {trial.reason}")
+                click.echo(f"  wrong: {case.id}: {trial.reason}")
             for each in trial.errors.outputs:
                 kind = "y" if each.output == "y" else "gradients"
                 if case.dtype in {"float32", "float64"}:  # others are all rounding of the result
                     used[kind] = max(used[kind], each.bound_ratio or 0.0)
         checks, wrong = checks + tried, wrong + failed
         figures = f"{used['y']:.2f} {used['gradients']:.2f}"
-        print(f"{subject.name:<28}{tried:>8}{failed:>8}   {figures}", flush=True)
-    print(f"{checks} checks, {wrong} of right code called wrong, {perf_counter() - began:.0f} s")
+        click.echo(f"{subject.name:<28}{tried:>8}{failed:>8}   {figures}")
+    click.echo(f"{checks} checks, {wrong} of right code called wrong, {perf_counter() - began:.0f} s")
     return 1 if wrong or not checks else 0
 
 
