@@ -9,37 +9,85 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from random import Random
+from typing import Any, Self
+from unittest.mock import patch
 
 from results_factory import make_environment
 from torch import Tensor
 
 import implementations
 from harness.inputs import DISTRIBUTIONS, LAYOUTS, PARAMETERS, UPSTREAMS
+from harness.measure import latency as module
 from harness.measure.device import Reading
-from harness.measure.latency import Contender
-from harness.records import Allocation, ArmRole, Case, Clock, Record
+from harness.measure.latency import Contender, Sampled, measure_latency
+from harness.records import (
+    Allocation,
+    ArmRole,
+    Budget,
+    Cache,
+    Case,
+    Clock,
+    Condition,
+    DoubtKind,
+    Latency,
+    Record,
+)
 from harness.run.case import CaseRunner
 from harness.run.worker import Hello, RunCase
 
-ROLES = {"subject": ArmRole.SUBJECT, "reference": ArmRole.REFERENCE, "copy": ArmRole.CEILING}
+ROLES = {
+    "subject": ArmRole.SUBJECT,
+    "reference": ArmRole.REFERENCE,
+    "copy": ArmRole.CEILING,
+    "other copy": ArmRole.CEILING,
+}
+TIMES_S = {"subject": 3e-6, "reference": 2e-6, "copy": 1e-6}
+ROOMY = Budget(target_ratio=0.01, min_epochs=4, max_epochs=12, limit_s=1e9)
+
+
+def steady(name: str, _: int) -> float:
+    """Every call of a name takes the same."""
+    return TIMES_S[name]
 
 
 @dataclass
 class FakeDevice:
     """A device on which call number n of a name takes as long as ``script(name, n)`` says."""
 
-    script: Callable[[str, int], float]
+    script: Callable[[str, int], float] = steady
     """Seconds of CPU time of one call."""
     waiting_ratio: float = 1.0
     """Wall time over CPU time."""
     kind: str = "cpu"
     clock: Clock = Clock.THREAD_CPU
+    cache: int = 1 << 20
+    """Bytes of its last-level cache."""
+    free: int | None = None
+    """Bytes of memory that can be taken."""
+    step_s: float = 1e-9
+    """What its clock can tell apart."""
+    launch_s: float | None = None
+    """Until the host has issued a call; None where calling and working are one."""
+    set_by_s: Callable[[int], float] = lambda _: 0.0
+    """By how much its clock is set during reading number n."""
+    state: Callable[[float], Condition] = lambda _: Condition()
+    """What it is going through at a time by its clock."""
+    replays: bool = True
+    """Whether calls can be recorded as a graph; replayed ones are "replayed subject" and so on."""
+    makes_each: bool = False
+    """Whether all calls of a reading are made, rather than one for all of them."""
     sampled: list[tuple[str, int]] = field(default_factory=list)
-    """What was timed, in order: name, and calls at once."""
+    """What was timed, in order: name, and calls at once; "evict" and 0 for each eviction."""
+    prepared: list[tuple[str, Sequence[Tensor]]] = field(default_factory=list)
+    """Inputs that were bound, in order, and for which name."""
+    called: list[tuple[str, int]] = field(default_factory=list)
+    """Calls in order, with the place in ``prepared`` of what they were bound to."""
     placements: int = 0
     """How often the inputs were given a place, counted by the subject."""
     _now_s: float = 0.0
+    _readings: int = 0
+    _prefix: str = ""
     _calls: dict[str, int] = field(default_factory=dict)
 
     def now(self) -> float:
@@ -47,39 +95,109 @@ class FakeDevice:
         return self._now_s
 
     def contenders(self, *names: str) -> list[Contender]:
-        """Something to time for each name: "subject", "reference", "copy"."""
+        """Something to time for each name in ROLES."""
         return [Contender(ROLES[name], name, self._prepare(name)) for name in names]
 
     def unavailable(self) -> str | None:
         return None
 
     def free_bytes(self) -> int | None:
-        return None
+        return self.free
+
+    def cache_bytes(self) -> int:
+        return self.cache
+
+    def resolution_s(self) -> float:
+        return self.step_s
 
     def synchronize(self) -> None:
         return
 
+    def evict(self) -> None:
+        self.sampled.append(("evict", 0))
+
     def time(self, call: Callable[[], object], calls: int) -> Reading:
-        name = str(call())
-        cpu_s = self._last_s * calls
-        # the first call has moved the clock already
-        self._now_s += (cpu_s - self._last_s) * self.waiting_ratio
+        began = self._now_s
+        for _ in range(calls if self.makes_each else 1):
+            name = str(call())
+        if not self.makes_each:  # the one that was made has moved the clock already
+            self._now_s += self._last_s * (calls - 1) * self.waiting_ratio
+        self._now_s += self.set_by_s(self._readings)
+        self._readings += 1
         self.sampled.append((name, calls))
-        wall_s = cpu_s * self.waiting_ratio
-        return Reading(wall_s, cpu_s if self.clock is Clock.THREAD_CPU else None)
+        wall_s = self._now_s - began
+        cpu_s = wall_s / self.waiting_ratio if self.clock is Clock.THREAD_CPU else None
+        return Reading(wall_s, cpu_s, None if self.launch_s is None else self.launch_s * calls)
+
+    def replayed(self, call: Callable[[], object]) -> Callable[[], object] | None:
+        def replay() -> object:
+            self._prefix = "replayed "
+            try:
+                return call()
+            finally:
+                self._prefix = ""
+
+        return replay if self.replays else None
+
+    def condition(self) -> Condition:
+        return self.state(self._now_s)
 
     def _prepare(self, name: str) -> Callable[[Sequence[Tensor]], Callable[[], object]]:
-        def call() -> str:
-            number = self._calls[name] = self._calls.get(name, -1) + 1
-            self._last_s = self.script(name, number)
-            self._now_s += self._last_s * self.waiting_ratio
-            return name
-
-        def prepare(_: Sequence[Tensor]) -> Callable[[], object]:
+        def prepare(tensors: Sequence[Tensor]) -> Callable[[], object]:
             self.placements += name == "subject"
+            place = len(self.prepared)
+            self.prepared.append((name, tensors))
+
+            def call() -> str:
+                self.called.append((name, place))
+                number = self._calls[name] = self._calls.get(name, -1) + 1
+                self._last_s = self.script(self._prefix + name, number)
+                self._now_s += self._last_s * self.waiting_ratio
+                return self._prefix + name
+
             return call
 
         return prepare
+
+
+def measure(
+    device: FakeDevice,
+    names: Sequence[str] = ("subject", "reference", "copy"),
+    budget: Budget = ROOMY,
+    *,
+    tensors: Sequence[Tensor] = (),
+    faults: Callable[[], int] = lambda: 0,
+    seed: int = 1,
+    model_bytes: int = 1000,
+    copied_bytes: int = 1000,
+    **more: Any,
+) -> Sampled:
+    """Measure by the device's own clock, without page faults unless told otherwise."""
+    with (
+        patch.object(module, "perf_counter", device.now),
+        patch.object(module, "_minor_faults", faults),
+    ):
+        return measure_latency(
+            device.contenders(*names),
+            tensors,
+            device,
+            budget,
+            Random(seed),
+            allocation=Allocation.STEADY,
+            model_bytes=model_bytes,
+            copied_bytes=copied_bytes,
+            **{"cache": Cache.WARM, **more},
+        )
+
+
+def latency_of(sampled: Sampled) -> Latency:
+    """Return the latency, which there must be."""
+    assert sampled.latency is not None
+    return sampled.latency
+
+
+def kinds(sampled: Sampled) -> set[DoubtKind]:
+    return {each.kind for each in sampled.doubts}
 
 
 class LocalFleet:

@@ -11,7 +11,7 @@ import pytest
 
 from harness.records import Budget, Case, Measurement, Record, Status
 from harness.refusal import Refusal
-from harness.run import fleet as module
+from harness.run import process as module
 from harness.run.fleet import Fleet, HarnessError
 from harness.run.worker import RunCase
 
@@ -180,7 +180,7 @@ def test_a_bug_in_the_harness_stops_the_run_and_shows_where() -> None:
 
 
 def test_a_worker_that_does_not_come_up_is_said_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_START_S", 0)
+    monkeypatch.setattr(module, "START_S", 0)
     with Fleet() as fleet, pytest.raises(HarnessError, match="did not answer within 0 s"):
         _ = fleet.hello
 

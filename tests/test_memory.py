@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,13 +12,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.measure import memory as module
-from harness.measure.allocator import use_steady_allocation
 from harness.measure.environment import compiler
 from harness.measure.memory import Allocations, count_allocations
-from harness.records import Allocation
 
 KIB = 1024
+needs_compiler = pytest.mark.skipif(compiler() is None, reason="torch.compile needs a C++ compiler")
 
 
 def block(size: int) -> Tensor:
@@ -116,17 +115,17 @@ def test_a_call_that_fails_is_not_hidden() -> None:
         count(lambda: 1 / 0)
 
 
-COUNT_THREE = """
+COUNT = """
 import json, sys
-from harness.measure.allocator import use_steady_allocation
-from harness.records import Allocation, Budget, Case, Direction, Measurement
+from harness.records import Allocation, Budget, Case, Direction, Measurement, Mode
 from harness.run.case import CaseRunner
 
 runner = CaseRunner("", Allocation.DEFAULT)
 found = {}
+mode, names = Mode(sys.argv[1]), sys.argv[2:]
 for direction in (Direction.FORWARD, Direction.BACKWARD):
-    for name in ("native", "one_pass", "two_pass"):
-        case = Case(implementation=name, shape=(64, 256), direction=direction)
+    for name in names:
+        case = Case(implementation=name, shape=(64, 256), direction=direction, mode=mode)
         memory = runner.run(case, [Measurement.MEMORY], Budget()).memory
         found[case.id] = [
             memory.peak_extra_bytes, memory.allocated_bytes, memory.allocations,
@@ -136,11 +135,12 @@ json.dump(found, sys.stdout)
 """
 
 
-def test_two_fresh_processes_count_the_same_to_the_byte() -> None:
+def counted_twice(*arguments: str) -> dict[str, list[int | None]]:
+    """Count in two fresh processes, which have to agree to the byte and say nothing else."""
     # side by side: the starting of torch is what takes the time
     started = [
         subprocess.Popen(
-            [sys.executable, "-c", COUNT_THREE],
+            [sys.executable, "-c", COUNT, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -148,18 +148,35 @@ def test_two_fresh_processes_count_the_same_to_the_byte() -> None:
         for _ in range(2)
     ]
     answers = [each.communicate() for each in started]
+    assert [said for _, said in answers] == ["", ""]  # the profiler keeps quiet
     one, other = (json.loads(out) for out, _ in answers)
     assert one == other
-    assert len(one) == 6
-    assert [said for _, said in answers] == ["", ""]  # the profiler keeps quiet
-    y, rows, width = 64 * 256 * 4, 64 * 4, 256 * 4
-    assert one["native/forward/64x256/float32/normal"] == [y + 2 * rows, y + 2 * rows, 3, None, y]
-    *_, saved, minimum = one["native/backward/64x256/float32/normal"]
-    assert saved == 2 * rows  # mean and rstd
-    assert minimum == y + 2 * width  # dx, dweight, dbias
+    return dict(one)
 
 
-@pytest.mark.skipif(compiler() is None, reason="torch.compile needs a C++ compiler")
+Y, ROWS, WIDTH = 64 * 256 * 4, 64 * 4, 256 * 4
+
+
+def test_two_fresh_processes_count_the_same_to_the_byte() -> None:
+    found = counted_twice("eager", "native", "one_pass", "two_pass")
+    assert len(found) == 6
+    assert found["native/forward/64x256/float32/normal"] == [Y + 2 * ROWS, Y + 2 * ROWS, 3, None, Y]
+    *_, saved, minimum = found["native/backward/64x256/float32/normal"]
+    assert saved == 2 * ROWS  # mean and rstd
+    assert minimum == Y + 2 * WIDTH  # dx, dweight, dbias
+
+
+@needs_compiler
+def test_two_fresh_processes_count_compiled_code_the_same_to_the_byte() -> None:
+    found = counted_twice("compiled", "two_pass")
+    assert len(found) == 2
+    peak, *_, minimum = found["two_pass/forward/64x256/float32/normal/compiled"]
+    assert minimum == Y
+    assert peak is not None
+    assert Y <= peak < 2 * Y  # fused: no second array of x's size
+
+
+@needs_compiler
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, while it compiles
 def test_memory_inside_compiled_code_is_seen() -> None:
     def product(x: Tensor) -> Tensor:
@@ -173,6 +190,35 @@ def test_memory_inside_compiled_code_is_seen() -> None:
         peak_bytes=65536, total_bytes=65536, count=1, held_bytes=65536
     )
     assert count(lambda: product(x)).count == 3  # one by one
+
+
+@needs_compiler
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, while it compiles
+def test_counting_leaves_compiled_code_as_it_was() -> None:
+    def product(x: Tensor) -> Tensor:
+        return x.exp() * x.sin()
+
+    runs: list[None] = []
+    graphs: list[None] = []
+
+    def backend(graph: torch.fx.GraphModule, _: object) -> Callable[..., object]:
+        graphs.append(None)
+
+        def run(*arguments: object) -> object:
+            runs.append(None)
+            return graph(*arguments)
+
+        return run
+
+    x = torch.randn(64, 256)
+    torch.compiler.reset()
+    compiled = torch.compile(product, dynamic=False, backend=backend)
+    compiled(x)
+    first = count(lambda: compiled(x))
+    compiled(x)
+    assert count(lambda: compiled(x)) == first
+    # each call ran what was compiled once: none fell back to Python, none was compiled again
+    assert (len(graphs), len(runs)) == (1, 4)
 
 
 def test_on_a_gpu_bytes_are_counted_as_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,10 +243,5 @@ def test_on_a_gpu_bytes_are_counted_as_asked_for(monkeypatch: pytest.MonkeyPatch
     )
 
 
-def test_another_libc_keeps_its_own_habits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("platform.libc_ver", lambda: ("", ""))
-    assert use_steady_allocation() is Allocation.DEFAULT
-
-
 def test_the_profiler_is_told_to_keep_quiet_before_its_first_use() -> None:
-    assert module.os.environ["KINETO_LOG_LEVEL"]
+    assert os.environ["KINETO_LOG_LEVEL"]

@@ -15,8 +15,10 @@ from harness.statistics import (
     EPOCH_QUANTILE,
     epoch_value,
     epoch_values,
+    estimate,
     median_estimate,
     ratio_estimate,
+    ratios,
     t_quantile,
 )
 
@@ -47,7 +49,7 @@ def test_the_figure_of_an_epoch_is_numpys_quantile(values: list[float]) -> None:
 
 def test_the_quantile_is_the_tenth_percent() -> None:
     assert EPOCH_QUANTILE == 0.10
-    assert epoch_value(range(11)) == 1.0  # type: ignore[arg-type]
+    assert epoch_value(range(11)) == 1.0
 
 
 def test_one_sample_is_its_own_figure() -> None:
@@ -183,3 +185,62 @@ def test_the_ratio_the_other_way_round_is_the_reciprocal(pairs: list[tuple[float
 def test_arms_of_different_epochs_have_no_ratio() -> None:
     with pytest.raises(ValueError, match="zip"):
         ratio_estimate([1.0, 2.0], [1.0])
+
+
+def test_ratios_are_in_order_of_epoch() -> None:
+    assert ratios([2.0, 9.0], [1.0, 3.0]) == [2.0, 3.0]
+
+
+# --- several processes ---------------------------------------------------------------------------
+
+
+def test_of_one_process_the_epochs_make_the_interval() -> None:
+    values = [1.0, 2.0, 4.0]
+    assert estimate(values) == median_estimate(values)
+    assert estimate(values, (0, 0, 0)) == median_estimate(values)
+
+
+def test_each_of_several_processes_is_one_value_the_median_of_its_epochs() -> None:
+    values = [1.0, 3.0, 9.0, 20.0, 40.0, 5.0]
+    assert estimate(values, (0, 0, 0, 1, 1, 2)) == median_estimate([
+        3.0,
+        math.exp((math.log(20) + math.log(40)) / 2),
+        5.0,
+    ])
+
+
+def test_epochs_that_agree_within_a_process_do_not_narrow_what_processes_disagree_on() -> None:
+    values = [1.0] * 100 + [1.2] * 100 + [1.1] * 100
+    processes = [0] * 100 + [1] * 100 + [2] * 100
+    alone, together = estimate(values), estimate(values, processes)
+    assert together.high / together.low > 1.4
+    assert alone.high / alone.low < 1.05
+
+
+def test_two_processes_say_little_of_the_spread() -> None:
+    found = estimate([1.0, 1.1], (0, 1))
+    assert found.value == pytest.approx(math.sqrt(1.1))
+    assert found.high / found.value == pytest.approx(math.exp(12.706 * math.log(1.1) / 2))
+
+
+def test_a_process_with_more_epochs_counts_no_more_than_the_others() -> None:
+    assert estimate([1.0] * 9 + [4.0, 2.0], (*[0] * 9, 1, 2)).value == pytest.approx(2.0)
+
+
+@given(st.lists(st.tuples(durations, st.integers(0, 4)), min_size=1, max_size=30))
+def test_the_order_of_epochs_does_not_matter(pairs: list[tuple[float, int]]) -> None:
+    one = estimate([value for value, _ in pairs], [process for _, process in pairs])
+    turned = sorted(pairs, key=lambda pair: pair[1])
+    other = estimate([value for value, _ in turned], [process for _, process in turned])
+    assert other.value == pytest.approx(one.value, rel=1e-9)
+    assert other.low == pytest.approx(one.low, rel=1e-9)
+
+
+def test_epochs_without_their_process_are_refused() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        estimate([1.0, 2.0], (0,))
+
+
+def test_a_ratio_over_processes_is_an_estimate_over_processes() -> None:
+    above, below, processes = [2.0, 4.0, 9.0], [1.0, 2.0, 3.0], (0, 0, 1)
+    assert ratio_estimate(above, below, processes) == estimate([2.0, 2.0, 3.0], processes)

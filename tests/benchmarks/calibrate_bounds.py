@@ -53,7 +53,8 @@ def main() -> int:
         checks, wrong = checks + tried, wrong + failed
         figures = f"{used['y']:.2f} {used['gradients']:.2f}"
         click.echo(f"{subject.name:<28}{tried:>8}{failed:>8}   {figures}")
-    click.echo(f"{checks} checks, {wrong} of right code called wrong, {perf_counter() - began:.0f} s")
+    spent_s = perf_counter() - began
+    click.echo(f"{checks} checks, {wrong} of right code called wrong, {spent_s:.0f} s")
     return 1 if wrong or not checks else 0
 
 

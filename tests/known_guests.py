@@ -1,0 +1,45 @@
+"""Guests for tests: functions made known to the catalogue for as long as a test runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from torch import Tensor
+from torch.nn import functional
+
+import implementations
+from harness.records import Budget, Case, Direction, Measurement, Record
+from implementations import Implementation
+
+__all__ = ["BACKWARD", "CASE", "ERRORS", "ONE_EPOCH", "Guest", "good", "known", "measured"]
+
+CASE = Case(implementation="native", shape=(16, 32))
+BACKWARD = replace(CASE, direction=Direction.BACKWARD)
+ONE_EPOCH = Budget(limit_s=0.0, min_epochs=1, max_epochs=1)
+ERRORS = (Measurement.ERRORS,)
+
+Guest = Callable[..., Case]
+
+
+def good(x: Tensor, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
+    return functional.layer_norm(x, tuple(shape), weight, bias, eps)
+
+
+def known(monkeypatch: pytest.MonkeyPatch) -> Guest:
+    """Return what makes an implementation known under the name "guest", and a case of it."""
+
+    def make(function: Callable[..., Any] = good, case: Case = CASE, **declared: Any) -> Case:
+        made = Implementation(name="guest", function=function, source="", **declared)
+        monkeypatch.setattr(implementations, "ALL", (*implementations.ALL, made))
+        return replace(case, implementation="guest")
+
+    return make
+
+
+def measured(record: Record) -> set[str]:
+    """Names of what was measured."""
+    names = ("errors", "latency", "cold", "memory")
+    return {name for name in names if getattr(record, name) is not None}

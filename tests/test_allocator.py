@@ -1,0 +1,133 @@
+"""The system's memory management is kept out of the timings."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+
+from harness.measure.allocator import fault_in, use_steady_allocation
+from harness.measure.cpu import CpuDevice
+from harness.records import Allocation, Budget, Case, Measurement, Record, Status
+from harness.run import case as module
+
+# a float32 tensor of 134 MB, far above what glibc maps afresh by default; verifying it would take
+# most of the time, and is not what is tested
+TIME_A_LARGE_CASE = """
+import json, sys
+from harness.measure.allocator import use_steady_allocation
+from harness.records import Allocation, Budget, Case, Measurement, Status
+from harness.run import case as module
+
+module.measure_errors = lambda *_: None
+module.judge = lambda *_: (Status.OK, "")
+steady = sys.argv[1] == "steady"
+runner = module.CaseRunner("", use_steady_allocation() if steady else Allocation.DEFAULT)
+case = Case(implementation="native", shape=(8192, 4096))
+budget = Budget(limit_s=1.0, min_epochs=1, max_epochs=1)
+record = runner.run(case, [Measurement.LATENCY], budget)
+json.dump([record.status, runner.allocation, record.latency.minor_faults_ratio], sys.stdout)
+"""
+
+
+def faults_ratio(allocation: Allocation) -> float:
+    """Page faults for each call of a large case, in a fresh process with that allocation."""
+    done = subprocess.run(
+        [sys.executable, "-c", TIME_A_LARGE_CASE, allocation],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    status, found, ratio = json.loads(done.stdout)
+    assert (status, found) == ("ok", allocation)
+    return float(ratio)
+
+
+glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
+
+
+@glibc
+def test_with_steady_allocation_a_large_case_has_less_than_a_page_fault_a_call() -> None:
+    assert faults_ratio(Allocation.STEADY) < 1
+
+
+@glibc
+def test_with_the_default_allocation_it_has_many() -> None:
+    assert faults_ratio(Allocation.DEFAULT) > 1000
+
+
+CASE = Case(implementation="native", shape=(16, 32))
+HELD_BYTES = 16 * 16 * 32 * 4  # copies of x, as many as a case needs at most
+
+
+@pytest.fixture
+def faulted_in(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Bytes that were faulted in, in order, and were not."""
+    asked: list[int] = []
+    monkeypatch.setattr(module, "fault_in", asked.append)
+    return asked
+
+
+def run(runner: module.CaseRunner, case: Case, *asked: Measurement) -> Record:
+    return runner.run(case, asked, Budget(limit_s=0.0, min_epochs=1, max_epochs=1))
+
+
+def test_what_a_case_needs_is_faulted_in_before_it_is_timed_and_once(faulted_in: list[int]) -> None:
+    runner = module.CaseRunner("", Allocation.STEADY)
+    for measurement in (Measurement.LATENCY, Measurement.COLD):
+        run(runner, CASE, measurement)
+    run(runner, replace(CASE, shape=(8, 32)), Measurement.LATENCY)
+    assert faulted_in == [HELD_BYTES]
+    run(runner, replace(CASE, shape=(32, 32)), Measurement.LATENCY)
+    assert faulted_in == [HELD_BYTES, 2 * HELD_BYTES]
+
+
+@pytest.mark.parametrize(
+    ("allocation", "asked"),
+    [
+        (Allocation.DEFAULT, Measurement.LATENCY),
+        (Allocation.STEADY, Measurement.ERRORS),
+        (Allocation.STEADY, Measurement.MEMORY),
+    ],
+)
+def test_nothing_is_faulted_in_that_is_not_kept_or_not_timed(
+    faulted_in: list[int], allocation: Allocation, asked: Measurement
+) -> None:
+    run(module.CaseRunner("", allocation), CASE, asked)
+    assert faulted_in == []
+
+
+@pytest.mark.usefixtures("faulted_in")
+def test_what_the_allocator_holds_can_be_had_for_the_next_case(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runner = module.CaseRunner("", Allocation.STEADY)
+    monkeypatch.setattr(CpuDevice, "free_bytes", lambda _: 1 << 30)
+    run(runner, CASE, Measurement.LATENCY)
+    monkeypatch.setattr(CpuDevice, "free_bytes", lambda _: 4 * 1024)  # the rest of what it needs
+    assert run(runner, CASE).status is Status.OK
+    bigger = run(runner, replace(CASE, shape=(32, 32)))
+    assert bigger.status is Status.OUT_OF_MEMORY
+
+
+def test_another_libc_keeps_its_own_habits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.libc_ver", lambda: ("", ""))
+    assert use_steady_allocation() is Allocation.DEFAULT
+
+
+def test_faulting_in_writes_to_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[torch.Tensor] = []
+
+    def full(size: int, *, dtype: torch.dtype) -> torch.Tensor:
+        made.append(torch.full((size,), 7, dtype=dtype))
+        return made[-1]
+
+    monkeypatch.setattr(torch, "empty", full)
+    fault_in(1000)
+    (written,) = made
+    assert written.tolist() == [0] * 1000

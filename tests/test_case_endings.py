@@ -1,0 +1,230 @@
+"""Every way in which a case can end, and what its record keeps then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from known_guests import BACKWARD, CASE, ERRORS, ONE_EPOCH, Guest, good, known, measured
+from torch import Tensor
+
+import implementations
+from harness.measure.cpu import CpuDevice
+from harness.records import (
+    Allocation,
+    Case,
+    Direction,
+    Measurement,
+    Mode,
+    Status,
+)
+from harness.run import case as module
+from harness.run.case import CaseRunner
+from harness.run.timing import time_case
+
+ALL_OF_IT = {"errors", "latency", "cold", "memory"}
+
+
+@pytest.fixture
+def runner() -> CaseRunner:
+    # the allocator of the process that runs the tests stays as it is
+    return CaseRunner("here", Allocation.DEFAULT)
+
+
+@pytest.fixture
+def guest(monkeypatch: pytest.MonkeyPatch) -> Guest:
+    return known(monkeypatch)
+
+
+# --- how a case can end --------------------------------------------------------------------------
+
+
+def test_a_result_beyond_its_bound_is_wrong(runner: CaseRunner, guest: Guest) -> None:
+    record = runner.run(guest(lambda *a: good(*a) * 1.01), ERRORS, ONE_EPOCH)
+    assert record.status is Status.WRONG
+    assert "y is" in record.reason
+    assert "ulp off" in record.reason
+    assert record.errors is not None
+
+
+def test_a_wrong_result_is_timed_all_the_same(runner: CaseRunner, guest: Guest) -> None:
+    record = runner.run(guest(lambda *a: good(*a) * 1.01), tuple(Measurement), ONE_EPOCH)
+    assert record.status is Status.WRONG
+    assert measured(record) == ALL_OF_IT
+
+
+def test_nan_is_wrong_and_not_right(runner: CaseRunner, guest: Guest) -> None:
+    record = runner.run(guest(lambda *a: good(*a) * float("nan")), ERRORS, ONE_EPOCH)
+    assert record.status is Status.WRONG
+    assert "NaN or infinite" in record.reason
+
+
+def test_a_broken_contract_is_wrong_and_nothing_is_measured(
+    runner: CaseRunner, guest: Guest
+) -> None:
+    record = runner.run(guest(lambda *a: good(*a)[:3]), tuple(Measurement), ONE_EPOCH)
+    assert record.status is Status.WRONG
+    assert record.reason == "y has shape [3, 32], expected [16, 32]"
+    assert measured(record) == set()
+
+
+def test_what_the_algorithm_does_not_promise_is_no_pass(runner: CaseRunner) -> None:
+    case = Case(implementation="one_pass", shape=(8, 64), distribution="offset_1e4")
+    record = runner.run(case, ERRORS, ONE_EPOCH)
+    assert record.status is Status.OUT_OF_GUARANTEE
+    assert "one_pass with float32 statistics promises nothing beyond condition" in record.reason
+
+
+def test_a_dtype_that_is_not_taken_is_unsupported(runner: CaseRunner, guest: Guest) -> None:
+    case = guest(dtypes=frozenset({"float64"}))
+    record = runner.run(case, tuple(Measurement), ONE_EPOCH)
+    assert (record.status, record.reason) == (Status.UNSUPPORTED, "guest does not take float32")
+    assert measured(record) == set()
+
+
+def test_a_device_that_it_is_not_written_for_is_unsupported(
+    runner: CaseRunner, guest: Guest
+) -> None:
+    record = runner.run(guest(devices=frozenset({"cuda"})), ERRORS, ONE_EPOCH)
+    assert (record.status, record.reason) == (Status.UNSUPPORTED, "guest is not written for cpu")
+
+
+def test_a_gradient_that_it_does_not_have_is_unsupported(runner: CaseRunner, guest: Guest) -> None:
+    case = guest(case=BACKWARD, forward_only=True)
+    record = runner.run(case, ERRORS, ONE_EPOCH)
+    assert (record.status, record.reason) == (Status.UNSUPPORTED, "guest has no gradient")
+    assert runner.run(replace(case, direction=Direction.FORWARD), ERRORS, ONE_EPOCH).status is (
+        Status.OK
+    )
+
+
+@pytest.mark.parametrize("missing", ["CXX", "PATH"])
+def test_compiling_without_a_compiler_is_unsupported(
+    runner: CaseRunner, monkeypatch: pytest.MonkeyPatch, missing: str, tmp_path: Any
+) -> None:
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv(missing, str(tmp_path / "nothing-here"))
+    record = runner.run(replace(CASE, mode=Mode.COMPILED), ERRORS, ONE_EPOCH)
+    assert record.status is Status.UNSUPPORTED
+    assert record.reason == (
+        "torch.compile needs a C++ compiler, and there is none (install g++, or set CXX)"
+    )
+
+
+def test_values_that_the_dtype_cannot_hold_are_unsupported(runner: CaseRunner) -> None:
+    case = replace(CASE, dtype="float16", param_dtype="float16", distribution="offset_1e6")
+    record = runner.run(case, tuple(Measurement), ONE_EPOCH)
+    assert record.status is Status.UNSUPPORTED
+    assert "beyond the largest float16, 65504" in record.reason
+    assert measured(record) == set()
+
+
+def test_a_device_that_is_not_there_is_unsupported(
+    runner: CaseRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CpuDevice, "unavailable", lambda _: "it went up in smoke")
+    record = runner.run(CASE, ERRORS, ONE_EPOCH)
+    assert (record.status, record.reason) == (Status.UNSUPPORTED, "it went up in smoke")
+
+
+def test_a_case_that_does_not_fit_is_not_begun(
+    runner: CaseRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CpuDevice, "free_bytes", lambda _: 3 << 30)
+    case = replace(CASE, shape=(1 << 15, 1 << 15))  # would take gigabytes, and long
+    record = runner.run(case, ERRORS, ONE_EPOCH)
+    assert record.status is Status.OUT_OF_MEMORY
+    assert record.reason == "needs about 72 GiB, 3 GiB are free"
+
+
+def test_a_device_that_does_not_say_what_is_free_is_tried(
+    runner: CaseRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CpuDevice, "free_bytes", lambda _: None)
+    assert runner.run(CASE, ERRORS, ONE_EPOCH).status is Status.OK
+
+
+def raises(error: BaseException) -> Callable[..., Any]:
+    def function(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return function
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "reason"),
+    [
+        (implementations.UnsupportedError("odd rows"), Status.UNSUPPORTED, "odd rows"),
+        (MemoryError(), Status.OUT_OF_MEMORY, "out of memory"),
+        (torch.OutOfMemoryError("CUDA out of memory"), Status.OUT_OF_MEMORY, "CUDA out of memory"),
+        (RuntimeError("first\nsecond"), Status.ERROR, "RuntimeError: first"),
+    ],
+    ids=repr,
+)
+def test_what_the_implementation_raises_is_how_the_case_ends(
+    runner: CaseRunner, guest: Guest, error: Exception, status: Status, reason: str
+) -> None:
+    record = runner.run(guest(raises(error)), tuple(Measurement), ONE_EPOCH)
+    assert (record.status, record.reason) == (status, reason)
+    assert measured(record) == set()
+
+
+def test_a_guest_that_fails_only_when_timed_keeps_what_was_measured_before(
+    runner: CaseRunner, guest: Guest
+) -> None:
+    calls: list[None] = []
+
+    def tires(*arguments: Any) -> Tensor:
+        calls.append(None)
+        if len(calls) > 1:
+            raise RuntimeError("tired")
+        return good(*arguments)
+
+    record = runner.run(guest(tires), tuple(Measurement), ONE_EPOCH)
+    assert (record.status, record.reason) == (Status.ERROR, "RuntimeError: tired")
+    assert measured(record) == {"errors"}
+
+
+def test_a_guest_that_fails_only_after_the_timing_keeps_its_time(
+    runner: CaseRunner, guest: Guest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[None] = []
+
+    def tires(*arguments: Any) -> Tensor:
+        if calls:
+            raise RuntimeError("tired")
+        return good(*arguments)
+
+    def then_tired(*arguments: Any, **more: Any) -> Any:
+        sampled = time_case(*arguments, **more)
+        calls.append(None)
+        return sampled
+
+    monkeypatch.setattr(module, "time_case", then_tired)
+    record = runner.run(guest(tires), tuple(Measurement), ONE_EPOCH)
+    assert (record.status, record.reason) == (Status.ERROR, "RuntimeError: tired")
+    assert measured(record) == {"errors", "latency"}
+
+
+def test_ctrl_c_in_the_guest_ends_the_run_and_not_the_case(
+    runner: CaseRunner, guest: Guest
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(guest(raises(KeyboardInterrupt())), ERRORS, ONE_EPOCH)
+
+
+@pytest.mark.parametrize("part", ["measure_errors", "make_inputs", "judge", "time_case"])
+def test_an_exception_in_the_harness_is_not_the_cases(
+    runner: CaseRunner, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    monkeypatch.setattr(module, part, raises(RuntimeError("a bug in the harness")))
+    with pytest.raises(RuntimeError, match="a bug in the harness"):
+        runner.run(CASE, tuple(Measurement), ONE_EPOCH)
+
+
+def test_after_a_failed_case_the_next_one_is_measured(runner: CaseRunner, guest: Guest) -> None:
+    runner.run(guest(raises(RuntimeError("no"))), ERRORS, ONE_EPOCH)
+    assert runner.run(CASE, ERRORS, ONE_EPOCH).status is Status.OK

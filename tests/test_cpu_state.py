@@ -1,0 +1,178 @@
+"""What is read of the CPU and its machine, and what is said where it cannot be read."""
+
+from __future__ import annotations
+
+import builtins
+import os
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.measure import cpu
+from harness.measure.cpu import CpuDevice
+from harness.records import Allocation, Budget, Case, Condition, Measurement, Status
+from harness.run.case import CaseRunner
+
+Write = Callable[[str, str], None]
+
+
+@pytest.fixture
+def write(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Write:
+    """Put a file where the CPU's caches, its governor and the power supplies are looked for."""
+    places = {"caches": "_CACHES", "governor": "_GOVERNOR", "supplies": "_SUPPLIES"}
+    for name, constant in places.items():
+        monkeypatch.setattr(cpu, constant, tmp_path / name)
+
+    def make(path: str, content: str) -> None:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(content)
+
+    return make
+
+
+# --- memory and caches ---------------------------------------------------------------------------
+
+
+def meminfo(monkeypatch: pytest.MonkeyPatch, content: str | None) -> None:
+    def fake_open(path: str) -> StringIO:
+        assert path == "/proc/meminfo"
+        if content is None:
+            raise FileNotFoundError(path)
+        return StringIO(content)
+
+    monkeypatch.setattr(cpu, "open", fake_open, raising=False)
+
+
+def test_free_memory_is_what_the_system_says_is_available(monkeypatch: pytest.MonkeyPatch) -> None:
+    meminfo(monkeypatch, "MemTotal: 999 kB\nMemFree: 1 kB\nMemAvailable:   2048 kB\n")
+    assert CpuDevice().free_bytes() == 2048 * 1024
+
+
+@pytest.mark.parametrize("content", [None, "", "MemTotal: 999 kB\n"])
+def test_free_memory_is_unknown_where_the_system_does_not_say(
+    monkeypatch: pytest.MonkeyPatch, content: str | None
+) -> None:
+    meminfo(monkeypatch, content)
+    assert CpuDevice().free_bytes() is None
+
+
+def test_the_largest_cache_is_the_last_level(write: Write) -> None:
+    for number, size in enumerate(["48K", "32K", "2048K", "36M"]):
+        write(f"caches/index{number}/size", f"{size}\n")
+    assert CpuDevice().cache_bytes() == 36 << 20
+
+
+def test_where_no_cache_is_described_it_is_taken_to_be_large(write: Write) -> None:
+    assert CpuDevice().cache_bytes() == 64 << 20
+
+
+def test_evicting_writes_more_than_the_cache_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CpuDevice, "cache_bytes", lambda _: 1000)
+    device = CpuDevice()
+    for times in (1, 2):
+        device.evict()
+        assert device._flood is not None
+        assert device._flood.tolist() == [times] * 2500
+
+
+# --- its condition -------------------------------------------------------------------------------
+
+
+def test_the_governor_is_read(write: Write) -> None:
+    write("governor", "powersave\n")
+    assert CpuDevice().condition().governor == "powersave"
+
+
+@pytest.mark.parametrize(
+    ("online", "on_battery"), [(["1"], False), (["0"], True), (["0", "1"], False), ([], None)]
+)
+def test_a_machine_without_mains_that_are_on_runs_on_its_battery(
+    write: Write, online: list[str], on_battery: bool | None
+) -> None:
+    write("supplies/BAT0/type", "Battery\n")
+    for number, state in enumerate(online):
+        write(f"supplies/AC{number}/type", "Mains\n")
+        write(f"supplies/AC{number}/online", f"{state}\n")
+    assert CpuDevice().condition().on_battery is on_battery
+
+
+def test_mains_that_do_not_say_whether_they_are_on_say_nothing(write: Write) -> None:
+    write("supplies/AC/type", "Mains\n")
+    assert CpuDevice().condition().on_battery is None
+
+
+def test_stolen_time_is_that_of_all_cpus_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    stat = "cpu  1 2 3 4 5 6 7 250 9 10\ncpu0 1 2 3 4 5 6 7 8 9 10\n"
+    monkeypatch.setattr(cpu, "_text", lambda path: stat if path == Path("/proc/stat") else None)
+    monkeypatch.setattr(os, "sysconf", {"SC_CLK_TCK": 100}.__getitem__)
+    assert CpuDevice().condition().steal_s == 2.5
+
+
+@pytest.mark.parametrize("stat", ["", "cpu  1 2 3", "intr 1 2 3 4 5 6 7 8 9 10"])
+def test_stolen_time_that_is_not_given_is_unknown(
+    monkeypatch: pytest.MonkeyPatch, stat: str
+) -> None:
+    monkeypatch.setattr(cpu, "_text", lambda _: stat)
+    assert CpuDevice().condition().steal_s is None
+
+
+# --- where little may be read --------------------------------------------------------------------
+
+
+@pytest.fixture
+def _locked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forbid to read or list anything under /proc and /sys."""
+    real_open, real_scandir, real_io_open = builtins.open, os.scandir, Path.open
+
+    def guarded(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(path: Any = ".", *arguments: Any, **named: Any) -> Any:
+            if str(path).startswith(("/proc", "/sys")):
+                raise PermissionError(13, "Permission denied", str(path))
+            return real(path, *arguments, **named)
+
+        return call
+
+    def no_load() -> tuple[float, float, float]:
+        raise OSError("Load averages are unobtainable")  # what it says without /proc/loadavg
+
+    monkeypatch.setattr(builtins, "open", guarded(real_open))
+    monkeypatch.setattr(os, "scandir", guarded(real_scandir))
+    monkeypatch.setattr(Path, "open", guarded(real_io_open))
+    monkeypatch.setattr(os, "getloadavg", no_load)
+
+
+@pytest.mark.usefixtures("_locked")
+def test_without_permission_to_read_nothing_is_known_and_nothing_raised() -> None:
+    device = CpuDevice()
+    assert device.condition() == Condition()
+    assert device.free_bytes() is None
+    assert device.cache_bytes() == 64 << 20
+
+
+def test_a_system_without_load_averages_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "getloadavg")
+    assert CpuDevice().condition().load_average is None
+
+
+TINY = Case(implementation="native", shape=(4, 8))
+ONE_EPOCH = Budget(limit_s=0.0, min_epochs=1, max_epochs=1)
+
+
+@pytest.mark.usefixtures("_locked")
+def test_without_permission_to_read_a_case_is_measured_all_the_same() -> None:
+    runner = CaseRunner("here", Allocation.DEFAULT)
+    record = runner.run(TINY, (Measurement.LATENCY, Measurement.COLD), ONE_EPOCH)
+    assert record.status is Status.OK
+    assert record.latency is not None
+    assert record.cold is not None
+
+
+def test_with_one_core_a_case_is_measured_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    record = CaseRunner("here", Allocation.DEFAULT).run(TINY, tuple(Measurement), ONE_EPOCH)
+    assert record.status is Status.OK
+    assert None not in (record.latency, record.cold, record.memory)

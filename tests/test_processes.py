@@ -1,0 +1,207 @@
+"""One case in several processes: whose turn it is, when it is enough, and what a crash costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+from fake_device import FakeDevice, latency_of, measure
+
+from harness.records import Budget, Case, Latency, Measurement, Record, Status
+from harness.run.fleet import Fleet
+from harness.run.process import Seat, WorkerProcess
+from harness.run.worker import RunCase
+
+CASE = Case(implementation="native", shape=(4, 8))
+QUICK = Budget(limit_s=0.0, min_epochs=1, max_epochs=1, target_ratio=0.0)
+UNHURRIED_S = 120.0
+
+
+# --- whose turn it is ----------------------------------------------------------------------------
+
+
+@dataclass
+class Worker:
+    """Stands for a process: it notes what it is asked."""
+
+    name: str
+    noted: list[str]
+    asked: list[RunCase] = field(default_factory=list)
+
+    @property
+    def hello(self) -> str:
+        self.noted.append(f"{self.name} is up")
+        return "hello"
+
+    def start(self, job: RunCase, timeout_s: float) -> None:
+        self.noted.append(f"{self.name} starts")
+        self.asked.append(job)
+
+
+def seat_of(count: int) -> tuple[Seat, list[Worker], list[str]]:
+    noted: list[str] = []
+    workers = [Worker("ABCDE"[place], noted) for place in range(count)]
+    return Seat(cast("list[WorkerProcess]", workers)), workers, noted
+
+
+def latency(factor: float) -> Latency:
+    device = FakeDevice(lambda name, _: 2e-6 * (factor if name == "subject" else 1.0))
+    return latency_of(measure(device))
+
+
+def record(*, warm: float | None = None, cold: float | None = None) -> Record:
+    return Record(
+        case=CASE,
+        environment="here",
+        status=Status.OK,
+        latency=None if warm is None else latency(warm),
+        cold=None if cold is None else latency(cold),
+    )
+
+
+def turns(seat: Seat, records: list[Record], budget: Budget) -> int:
+    """Let a seat run a case whose records are known; return in how many processes."""
+    seat.begin(RunCase(CASE, tuple(Measurement), budget), UNHURRIED_S)
+    for each in records:
+        seat.records.append(each)
+        if not seat.goes_on(UNHURRIED_S):
+            break
+    return len(seat.records)
+
+
+def test_no_process_starts_on_a_case_before_all_are_up() -> None:
+    seat, _, noted = seat_of(3)
+    seat.begin(RunCase(CASE, (), Budget()), UNHURRIED_S)
+    assert noted == ["A is up", "B is up", "C is up", "A starts"]
+
+
+def test_processes_take_turns_until_each_has_run_the_case() -> None:
+    seat, _, noted = seat_of(4)
+    assert turns(seat, [record(warm=each) for each in (1.0, 1.1, 1.3, 1.2)], Budget()) == 4
+    assert [each for each in noted if "starts" in each] == [f"{each} starts" for each in "ABCD"]
+    assert seat.record().latency is not None
+
+
+def test_three_processes_that_agree_are_enough() -> None:
+    seat, _, _ = seat_of(5)
+    assert turns(seat, [record(warm=1.2)] * 5, Budget()) == 3
+
+
+def test_processes_that_disagree_go_on() -> None:
+    seat, _, _ = seat_of(5)
+    assert turns(seat, [record(warm=each) for each in (1.0, 1.1, 1.3, 1.1, 1.1)], Budget()) == 5
+
+
+def test_cold_times_alone_are_taken_in_several_processes_too() -> None:
+    seat, _, _ = seat_of(4)
+    assert turns(seat, [record(cold=each) for each in (1.0, 1.1, 1.3, 1.2)], Budget()) == 4
+
+
+def test_a_case_without_a_time_is_run_once() -> None:
+    seat, _, _ = seat_of(4)
+    assert turns(seat, [record()] * 4, Budget()) == 1
+
+
+def test_later_processes_are_asked_for_times_only() -> None:
+    seat, workers, _ = seat_of(2)
+    turns(seat, [record(warm=1.0)], Budget())
+    assert set(workers[0].asked[0].measurements) == set(Measurement)
+    assert workers[1].asked == [
+        RunCase(CASE, [Measurement.LATENCY, Measurement.COLD], Budget()),
+    ]
+
+
+def test_the_next_case_begins_with_the_first_process_again() -> None:
+    seat, _, noted = seat_of(2)
+    for _ in range(2):
+        turns(seat, [record(warm=1.0), record(warm=1.5)], Budget())
+    assert [each[0] for each in noted if "starts" in each] == ["A", "B", "A", "B"]
+
+
+# --- in processes of their own -------------------------------------------------------------------
+
+GUESTS = """
+import os, signal
+from pathlib import Path
+from torch.nn.functional import layer_norm
+
+FOLDER = Path(__file__).parent
+
+def good(x, shape, weight=None, bias=None, eps=1e-5):
+    (FOLDER / f"seen-by-{os.getpid()}").touch()
+    return layer_norm(x, tuple(shape), weight, bias, eps)
+
+def falls_in_the_second(x, *arguments):
+    try:
+        (FOLDER / "first").symlink_to(str(os.getpid()))
+    except FileExistsError:
+        if os.readlink(FOLDER / "first") != str(os.getpid()):
+            os.kill(os.getpid(), signal.SIGSEGV)
+    return layer_norm(x, *arguments)
+"""
+
+
+@pytest.fixture
+def guests(tmp_path: Path) -> Path:
+    path = tmp_path / "guests.py"
+    path.write_text(GUESTS)
+    return path
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Iterator[Fleet]:
+    with Fleet() as fleet:
+        yield fleet
+
+
+def run(fleet: Fleet, budget: Budget, *implementations: str) -> list[Record]:
+    jobs = [
+        RunCase(replace(CASE, implementation=each), (Measurement.LATENCY,), budget)
+        for each in implementations
+    ]
+    return list(fleet.run(jobs, UNHURRIED_S))
+
+
+def test_a_case_is_timed_in_as_many_processes_as_asked(fleet: Fleet, guests: Path) -> None:
+    (found,) = run(fleet, replace(QUICK, processes=3), f"{guests}:good")
+    assert found.status is Status.OK
+    assert found.latency is not None
+    assert (found.latency.processes, found.latency.process_of_epoch) == (3, (0, 1, 2))
+    seen_by = {int(each.name[8:]) for each in guests.parent.glob("seen-by-*")}
+    assert len(seen_by) == 3
+    assert seen_by <= {each.process.pid for each in fleet._workers}
+
+
+def test_a_case_that_is_narrow_in_three_is_not_timed_in_the_fourth(
+    fleet: Fleet, guests: Path
+) -> None:
+    (found,) = run(fleet, replace(QUICK, processes=4, target_ratio=1e300), f"{guests}:good")
+    assert found.latency is not None
+    assert found.latency.processes == 3
+    assert found.latency.converged
+    assert len(list(guests.parent.glob("seen-by-*"))) == 3
+
+
+def test_a_crash_in_the_second_process_is_how_the_case_ends_and_the_next_one_is_timed(
+    fleet: Fleet, guests: Path
+) -> None:
+    fallen, after = run(
+        fleet, replace(QUICK, processes=2), f"{guests}:falls_in_the_second", "native"
+    )
+    assert fallen.status is Status.CRASHED
+    assert fallen.reason.startswith("its process was ended by SIGSEGV")
+    assert fallen.latency is None
+    assert after.status is Status.OK
+    assert after.latency is not None
+    assert after.latency.processes == 2
+
+
+def test_a_second_run_uses_the_processes_that_are_there(fleet: Fleet) -> None:
+    run(fleet, replace(QUICK, processes=2), "native")
+    before = [each.process.pid for each in fleet._workers]
+    run(fleet, replace(QUICK, processes=2), "native")
+    run(fleet, QUICK, "native")
+    assert [each.process.pid for each in fleet._workers] == before

@@ -1,0 +1,160 @@
+"""The warm-up, which is found and not assumed; and clocks that do not move forward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from fake_device import ROOMY, TIMES_S, FakeDevice, kinds, latency_of, measure
+
+from harness.measure.sampler import SAMPLE_S, Sampler
+from harness.records import Budget, Cache, Clock, DoubtKind
+
+LIMIT_S = 2.0
+
+
+def warmed_up(
+    script: Callable[[str, int], float], cache: Cache = Cache.WARM, copies: int = 1
+) -> tuple[Sampler, FakeDevice, int]:
+    """Warm up the subject; return what samples it, its device and how many calls that took."""
+    device = FakeDevice(script, makes_each=True)
+    (subject,) = device.contenders("subject")
+    sampler = Sampler(subject, device, cache)
+    sampler.bind([()] * copies)
+    return sampler, device, sampler.warm_up(LIMIT_S)
+
+
+# --- when it is warm -----------------------------------------------------------------------------
+
+
+def test_a_guest_that_gets_faster_over_twenty_calls_is_warmed_until_it_settles() -> None:
+    _, device, _ = warmed_up(lambda _, n: 1e-3 * 0.9 ** min(n, 20))
+    alone = [calls for _, calls in device.sampled if calls == 1]
+    assert len(alone) == 21 + 3
+
+
+def test_a_steady_guest_is_warm_after_a_few_calls() -> None:
+    _, _, made = warmed_up(lambda _, __: 1e-3)
+    assert made == 1 + 3
+
+
+def test_a_call_that_is_slower_than_the_ones_before_is_no_sign_of_warming_up() -> None:
+    _, _, made = warmed_up(lambda _, n: 9e-3 if n % 2 else 1e-3)
+    assert made == 1 + 3
+
+
+def test_a_slow_guest_is_warmed_for_a_share_of_the_limit() -> None:
+    _, device, made = warmed_up(lambda _, n: 0.09 * 0.9**n)  # it never settles
+    assert device.now() < 0.1 * LIMIT_S + 0.09
+    assert 2 <= made < 10
+
+
+def test_a_guest_slower_than_the_limit_is_called_once() -> None:
+    _, _, made = warmed_up(lambda _, __: 3.0)
+    assert made == 1
+
+
+def test_with_many_copies_each_is_called_once_before_it_is_warm() -> None:
+    _, device, made = warmed_up(lambda _, __: 1e-3, Cache.ROTATE, copies=50)
+    assert made == 50
+    assert len(set(device.called)) == 50
+
+
+def test_a_turn_of_slow_calls_ends_at_the_limit() -> None:
+    _, device, made = warmed_up(lambda _, __: 0.1, Cache.ROTATE, copies=4000)
+    assert made == 20
+    assert device.now() == pytest.approx(LIMIT_S)
+
+
+def test_how_many_calls_it_took_is_recorded_for_all_arms_together() -> None:
+    device = FakeDevice(lambda _, n: 1e-3 * 0.9 ** min(n, 20))
+    assert latency_of(measure(device)).warm_up_calls == 3 * (21 + 3)
+
+
+def test_what_was_slow_while_it_warmed_up_is_in_no_sample() -> None:
+    device = FakeDevice(lambda name, n: TIMES_S[name] * (1000 if n < 2 else 1))
+    sampled = measure(device)
+    assert latency_of(sampled).per_call_s.value == pytest.approx(3e-6)
+    assert sampled.doubts == ()
+
+
+# --- how many calls fill a sample ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("calls", [1, 3, 150, 2000])
+def test_as_many_calls_as_fill_a_sample_are_timed_at_once(calls: int) -> None:
+    assert warmed_up(lambda _, __: SAMPLE_S / calls)[0].calls == calls
+
+
+@pytest.mark.parametrize("samples", [2, 5000])
+def test_a_call_longer_than_a_sample_is_one(samples: int) -> None:
+    assert warmed_up(lambda _, __: SAMPLE_S * samples)[0].calls == 1
+
+
+def test_a_preempted_try_does_not_make_the_samples_short() -> None:
+    # four calls find it warm, then come five tries of a fifth of a sample
+    sampler, _, _ = warmed_up(lambda _, n: 1e-3 if n in range(4, 100) else SAMPLE_S / 150)
+    assert sampler.calls == 150
+
+
+def test_where_the_caches_are_overwritten_a_sample_is_one_call() -> None:
+    assert warmed_up(lambda _, __: 1e-6, Cache.FLUSHED)[0].calls == 1
+
+
+# --- clocks that do not move forward -------------------------------------------------------------
+
+
+def setting_back(*readings: int) -> Callable[[int], float]:
+    """Set the clock back by an hour during these readings."""
+    return lambda number: -3600.0 if number in readings else 0.0
+
+
+def test_samples_in_which_the_clock_was_set_back_are_dropped_and_doubted() -> None:
+    clean = latency_of(measure(FakeDevice()))
+    sampled = measure(FakeDevice(set_by_s=setting_back(100, 140)))
+    assert latency_of(sampled).per_call_s.value == pytest.approx(clean.per_call_s.value)
+    assert min(min(each.wall_s) for each in latency_of(sampled).arms) > 0
+    (doubt,) = sampled.doubts
+    assert doubt.kind is DoubtKind.CLOCK_STEPPED
+    assert "in 2 samples the clock did not move forward" in doubt.advice
+
+
+@pytest.mark.parametrize("reading", range(27))
+def test_a_clock_that_is_set_back_in_the_warm_up_leaves_the_samples_as_they_were(
+    reading: int,
+) -> None:
+    sampled = measure(FakeDevice(set_by_s=setting_back(reading)))
+    calls = {each.name: each.calls_per_sample for each in latency_of(sampled).arms}
+    assert calls == {name: round(SAMPLE_S / call_s) for name, call_s in TIMES_S.items()}
+
+
+def test_a_long_call_is_still_sampled_alone_when_its_first_time_was_negative() -> None:
+    device = FakeDevice(lambda _, __: 0.01, set_by_s=setting_back(0))
+    assert {each.calls_per_sample for each in latency_of(measure(device)).arms} == {1}
+
+
+@pytest.mark.parametrize("clock", Clock)
+def test_a_clock_that_only_goes_back_gives_no_latency_and_ends(clock: Clock) -> None:
+    sampled = measure(FakeDevice(clock=clock, set_by_s=lambda _: -1.0))
+    assert sampled.latency is None
+    (doubt,) = sampled.doubts
+    assert doubt.kind is DoubtKind.TOO_FEW_SAMPLES
+    assert "samples the clock did not move forward; nothing was measured" in doubt.advice
+
+
+def test_a_clock_that_stands_still_gives_no_latency_and_ends() -> None:
+    sampled = measure(FakeDevice(lambda _, __: 0.0))
+    assert sampled.latency is None
+    assert kinds(sampled) == {DoubtKind.TOO_FEW_SAMPLES}
+
+
+def test_a_clock_that_goes_back_for_one_arm_alone_leaves_nothing_to_compare_and_ends() -> None:
+    device = FakeDevice()
+    device.set_by_s = lambda _: -1.0 if device.called[-1][0] == "reference" else 0.0
+    assert measure(device, budget=Budget(limit_s=1e9, max_epochs=4)).latency is None
+
+
+def test_a_clock_that_was_set_forward_ends_the_sampling_early_and_breaks_nothing() -> None:
+    device = FakeDevice(set_by_s=lambda number: 7200.0 if number == 100 else 0.0)
+    latency = latency_of(measure(device, budget=Budget(limit_s=ROOMY.limit_s / 1e6)))
+    assert latency.per_call_s.value == pytest.approx(3e-6)
