@@ -90,7 +90,10 @@ ONE = ("-i", "native", "--shape", "2x8", "--measure", "errors", "--out", "mine.p
         ("--direction sideways", "'forward', 'backward' or 'forward+backward' (found 'sideways')"),
         ("--mode jit", "Input should be 'eager' or 'compiled' (found 'jit')"),
         ("--affine all", "(found 'all')"),
-        ("--measure speed", "Input should be 'errors', 'latency' or 'memory' (found 'speed')"),
+        (
+            "--measure speed",
+            "Input should be 'errors', 'latency', 'cold' or 'memory' (found 'speed')",
+        ),
         ("--eps=-1", "greater than or equal to 0 (found -1.0)"),
         ("--eps nan", "finite number (found nan)"),
         ("--eps small", "'small' is not float numbers joined by commas"),

@@ -9,7 +9,14 @@ import pytest
 from results_factory import make_errors, make_latency, make_memory, make_record, make_results
 
 from harness import console as module
-from harness.console import RunProgress, outcome_line, print_records, seconds, status_counts
+from harness.console import (
+    RunProgress,
+    doubt_lines,
+    outcome_line,
+    print_records,
+    seconds,
+    status_counts,
+)
 from harness.records import Case, Doubt, DoubtKind, Record, Status
 
 CASE = Case(implementation="one_pass", shape=(64, 768))
@@ -80,12 +87,18 @@ def test_no_cases_have_no_counts() -> None:
     assert status_counts([]) == ""
 
 
+def test_a_doubt_is_printed_with_its_advice_once_a_kind() -> None:
+    doubtful = replace(OK, warnings=(DOUBT,))
+    (line,) = doubt_lines([OK, doubtful, doubtful])
+    assert DOUBT.kind.replace("_", " ") in line
+    assert "(2 cases)" in line
+    assert line.endswith(DOUBT.advice)
+    assert doubt_lines([OK]) == []
+
+
 def test_the_outcome_says_how_long_and_for_what() -> None:
     line = outcome_line(12.3, 0.0614, [OK, replace(OK, warnings=(DOUBT,))])
-    assert line == (
-        "2 cases in 12.3 s; 6.1% of it the harness's own; "
-        "1 measurements with a doubt, named on the page"
-    )
+    assert line == ("2 cases in 12.3 s; 6.1% of it the harness's own; 1 case with a doubt")
 
 
 def test_one_case_is_one_case() -> None:

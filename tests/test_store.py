@@ -114,7 +114,11 @@ def without_samples(found: Results) -> Results:
     return replace(
         found,
         records=tuple(
-            replace(each, latency=each.latency and replace(each.latency, arms=()))
+            replace(
+                each,
+                latency=each.latency and replace(each.latency, arms=()),
+                cold=each.cold and replace(each.cold, arms=()),
+            )
             for each in found.records
         ),
     )
