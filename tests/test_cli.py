@@ -164,11 +164,13 @@ def test_a_file_that_is_no_results_file_is_named(command: str) -> None:
     assert Path("mine.parquet").read_text() == "junk"
 
 
-def test_a_results_file_with_a_flipped_bit_is_named() -> None:
+def test_a_results_file_with_damaged_bytes_is_named() -> None:
     assert call("run", *ONE, "--json").exit_code == 0
     path = Path("mine.parquet")
     content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
+    middle = len(content) // 2
+    # more than the header of a page, in some bytes of which a change means nothing
+    content[middle : middle + 256] = bytes(256)
     path.write_bytes(content)
     assert complaint("report", "mine.parquet").startswith("mine.parquet: ")
 
