@@ -123,7 +123,8 @@ def doubt_lines(records: Sequence[Record]) -> list[str]:
         for doubt in record.warnings:
             found.setdefault(doubt.kind, []).append((record.case.id, doubt.advice))
     return [
-        f"doubt: {kind.replace('_', ' ')} ({_cases(len(rows))}), such as {rows[0][0]}: {rows[0][1]}"
+        f"doubt: {kind.replace('_', ' ')} ({_cases(len(dict(rows)))}), "
+        f"such as {rows[0][0]}: {rows[0][1]}"
         for kind, rows in found.items()
     ]
 

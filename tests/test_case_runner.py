@@ -129,7 +129,7 @@ def test_memory_that_cannot_be_counted_is_none_with_the_reason_and_not_zero(
     )
 
 
-def test_doubts_about_warm_and_cold_times_are_kept_both(
+def test_doubts_about_warm_and_cold_times_are_kept_both_and_told_apart(
     runner: CaseRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def doubting(*arguments: Any, cache: Cache, **more: Any) -> Any:
@@ -138,7 +138,7 @@ def test_doubts_about_warm_and_cold_times_are_kept_both(
 
     monkeypatch.setattr(module, "time_case", doubting)
     record = runner.run(CASE, (Measurement.LATENCY, Measurement.COLD), ONE_EPOCH)
-    assert [each.advice for each in record.warnings] == ["warm", "rotate"]
+    assert [each.advice for each in record.warnings] == ["warm", "cold: rotate"]
 
 
 def test_a_clock_that_gives_nothing_leaves_no_latency_and_a_doubt(

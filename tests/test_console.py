@@ -88,8 +88,9 @@ def test_no_cases_have_no_counts() -> None:
 
 
 def test_a_doubt_is_printed_with_its_advice_once_a_kind() -> None:
-    doubtful = replace(OK, warnings=(DOUBT,))
-    (line,) = doubt_lines([OK, doubtful, doubtful])
+    doubtful = replace(OK, warnings=(DOUBT, DOUBT))
+    other = replace(doubtful, case=replace(CASE, seed=1))
+    (line,) = doubt_lines([OK, doubtful, other])
     assert DOUBT.kind.replace("_", " ") in line
     assert "(2 cases)" in line
     assert line.endswith(DOUBT.advice)

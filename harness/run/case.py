@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from random import Random
 from time import perf_counter
 
 import torch
@@ -16,8 +15,8 @@ from harness.measure.allocator import fault_in, use_steady_allocation
 from harness.measure.device import Device
 from harness.measure.devices import device_of
 from harness.measure.latency import Sampled
-from harness.measure.memory import count_allocations, uncountable
-from harness.measure.placement import overwrite, relocate
+from harness.measure.memory import uncountable
+from harness.measure.placement import overwrite
 from harness.records import (
     Allocation,
     Budget,
@@ -28,21 +27,19 @@ from harness.records import (
     Doubt,
     DoubtKind,
     Measurement,
-    Memory,
     Mode,
     Record,
     Status,
 )
-from harness.run.contenders import refusal, result_bytes
+from harness.run.contenders import refusal
 from harness.run.timing import time_case
 from harness.run.turning import is_turned, turned
+from harness.run.weighing import memory_of
 from harness.verify.bounds import guarantee_of
 from harness.verify.errors import Outputs, measure_errors
 from harness.verify.guest import (
     GuestError,
     Unmet,
-    bind,
-    bind_recording_forward,
     function_of,
     run_once,
 )
@@ -153,7 +150,10 @@ class CaseRunner:
             )
             watch.sampling_s += sampled.sampling_s
             watch.guest_s += sampled.warming_s
-            warnings = record.warnings + sampled.doubts
+            doubts = sampled.doubts
+            if measurement is Measurement.COLD:
+                doubts = tuple(replace(each, advice=f"cold: {each.advice}") for each in doubts)
+            warnings = record.warnings + doubts
             if measurement is Measurement.LATENCY:
                 record = replace(record, latency=sampled.latency, warnings=warnings)
             else:
@@ -167,7 +167,7 @@ class CaseRunner:
                 yield replace(record, warnings=(*record.warnings, doubt))
                 return
             with watch.guest():
-                memory = _memory(function, case, inputs)
+                memory = memory_of(function, case, inputs)
             yield replace(record, memory=memory)
 
     def _judged(
@@ -295,24 +295,3 @@ def _first_run(
         began = perf_counter()
         outputs = run_once(function, case, inputs)
         return function, outputs, max(first_s - (perf_counter() - began), 0.0)
-
-
-def _memory(function: LayerNorm, case: Case, inputs: Inputs) -> Memory:
-    """Count what one call of the case allocates, and what its forward keeps for the backward."""
-    # copies: what the function might write to is nobody else's
-    tensors = [relocate(each, Random(case.id)) for each in inputs.tensors]
-    call = bind(function, case, tensors)
-    call()  # caches and workspaces are made once, and are not the call's
-    counted = count_allocations(call, case.device)
-    saved = None
-    if case.direction is not Direction.FORWARD:
-        forward = bind_recording_forward(function, case, tensors)
-        y_bytes = inputs.x.numel() * inputs.x.element_size()
-        saved = count_allocations(forward, case.device).held_bytes - y_bytes
-    return Memory(
-        peak_extra_bytes=counted.peak_bytes,
-        allocated_bytes=counted.total_bytes,
-        allocations=counted.count,
-        saved_bytes=saved,
-        minimum_bytes=result_bytes(case, inputs),
-    )

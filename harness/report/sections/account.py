@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 
 from harness.records import Status
@@ -77,7 +78,10 @@ def _names(labels: Iterable[str]) -> str:
 def doubts(findings: Findings) -> tuple[Block, ...]:
     """List the measurements that should be taken with care."""
     found: dict[str, list[tuple[str, str]]] = {}
+    cases: Counter[str] = Counter()
     for label, record in zip(findings.cases["label"], findings.records, strict=True):
+        # a case may have one of a kind warm, and another cold
+        cases.update({doubt.kind for doubt in record.warnings})
         for doubt in record.warnings:
             found.setdefault(doubt.kind, []).append((label, doubt.advice))
     if not found:
@@ -87,7 +91,7 @@ def doubts(findings: Findings) -> tuple[Block, ...]:
             Cell(kind.replace("_", " ")),
             Cell(rows[0][1], note=_alike(rows), is_long=True),
             Cell(_names(label for label, _ in rows), is_long=True),
-            number(f"{len(rows):,}"),
+            number(f"{cases[kind]:,}"),
         )
         for kind, rows in found.items()
     ]

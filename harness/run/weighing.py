@@ -1,0 +1,36 @@
+"""The memory of a case: what a call allocates, and what its forward keeps for the backward."""
+
+from __future__ import annotations
+
+from random import Random
+
+from harness.inputs import Inputs
+from harness.measure.memory import count_allocations
+from harness.measure.placement import relocate
+from harness.records import Case, Direction, Memory
+from harness.run.contenders import result_bytes
+from harness.verify.guest import bind, bind_recording_forward
+from implementations.contract import LayerNorm
+
+__all__ = ["memory_of"]
+
+
+def memory_of(function: LayerNorm, case: Case, inputs: Inputs) -> Memory:
+    """Count what one call of the case allocates, and what its forward keeps for the backward."""
+    # copies: what the function might write to is nobody else's
+    tensors = [relocate(each, Random(case.id)) for each in inputs.tensors]
+    call = bind(function, case, tensors)
+    call()  # caches and workspaces are made once, and are not the call's
+    counted = count_allocations(call, case.device)
+    saved = None
+    if case.direction is not Direction.FORWARD:
+        forward = bind_recording_forward(function, case, tensors)
+        y_bytes = inputs.x.numel() * inputs.x.element_size()
+        saved = count_allocations(forward, case.device).held_bytes - y_bytes
+    return Memory(
+        peak_extra_bytes=counted.peak_bytes,
+        allocated_bytes=counted.total_bytes,
+        allocations=counted.count,
+        saved_bytes=saved,
+        minimum_bytes=result_bytes(case, inputs),
+    )
