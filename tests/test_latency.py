@@ -10,7 +10,16 @@ from fake_device import ROOMY, TIMES_S, FakeDevice, kinds, latency_of, measure
 
 from harness.measure.latency import Sampled
 from harness.measure.sampler import SAMPLE_S
-from harness.records import Allocation, Arm, ArmRole, Budget, Cache, Clock, DoubtKind
+from harness.records import (
+    Allocation,
+    Arm,
+    ArmRole,
+    Budget,
+    Cache,
+    Clock,
+    Condition,
+    DoubtKind,
+)
 from harness.statistics import epoch_values, median_estimate, ratio_estimate
 
 
@@ -98,6 +107,13 @@ def test_what_it_is_told_is_recorded_with_the_result() -> None:
     assert latency.cache is Cache.WARM
     assert (latency.processes, latency.reference) == (1, "reference")
     assert {each.name for each in latency.arms} == {"subject", "reference", "copy"}
+
+
+def test_what_the_device_went_through_is_recorded_before_and_after() -> None:
+    device = FakeDevice(state=lambda now_s: Condition(clock_hz=1e9 - now_s))
+    latency = latency_of(measure(device))
+    assert latency.before == Condition(clock_hz=1e9)
+    assert latency.after == Condition(clock_hz=1e9 - device.now())
 
 
 def test_what_the_host_takes_to_issue_a_call_is_the_median_of_its_samples() -> None:

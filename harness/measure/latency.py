@@ -104,6 +104,8 @@ def measure_latency(
     throttled_by = tuple(sorted({*duet.throttled_by, *(after.throttled_by or ())}))
     after = replace(after, throttled_by=throttled_by or after.throttled_by)
     doubts = doubts_of(latency, budget, before, after, wall_s, duet.stepped)
+    if latency is not None:
+        latency = replace(latency, before=before, after=after)
     return Sampled(latency, doubts, duet.sampling_s, duet.warming_s, duet.placed)
 
 

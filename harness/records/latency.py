@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from harness.records.condition import Condition
+
 __all__ = ["Allocation", "Arm", "ArmRole", "Cache", "Clock", "Estimate", "Latency"]
 
 
@@ -121,6 +123,10 @@ class Latency:
     """Time over that of the reference, both replayed from graphs."""
     throttled_epochs: int = 0
     """Epochs that were dropped, and measured again, because the device was throttled."""
+    before: Condition | None = None
+    """What the device was going through before the first sample."""
+    after: Condition | None = None
+    """What it was going through after the last one."""
     is_valid: bool = True
     """Whether the time is believable: no call is faster than its bytes can be copied."""
     arms: tuple[Arm, ...] = ()
