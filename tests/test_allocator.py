@@ -13,7 +13,7 @@ import torch
 
 from harness.measure.allocator import fault_in, use_steady_allocation
 from harness.measure.cpu import CpuDevice
-from harness.records import Allocation, Budget, Case, Measurement, Record, Status
+from harness.records import Allocation, Budget, Case, Direction, Measurement, Record, Status
 from harness.run import case as module
 
 # a float32 tensor of 134 MB, far above what glibc maps afresh by default; verifying it would take
@@ -21,7 +21,7 @@ from harness.run import case as module
 TIME_A_LARGE_CASE = """
 import json, sys
 from harness.measure.allocator import use_steady_allocation
-from harness.records import Allocation, Budget, Case, Measurement, Status
+from harness.records import Allocation, Budget, Case, Direction, Measurement, Status
 from harness.run import case as module
 
 module.measure_errors = lambda *_: None
@@ -62,7 +62,7 @@ def test_with_the_default_allocation_it_has_many() -> None:
 
 
 CASE = Case(implementation="native", shape=(16, 32))
-HELD_BYTES = 16 * 16 * 32 * 4  # copies of x, as many as a case needs at most
+HELD_BYTES = 8 * 16 * 32 * 4  # copies of x, as many as a forward needs at most
 
 
 @pytest.fixture
@@ -85,6 +85,9 @@ def test_what_a_case_needs_is_faulted_in_before_it_is_timed_and_once(faulted_in:
     assert faulted_in == [HELD_BYTES]
     run(runner, replace(CASE, shape=(32, 32)), Measurement.LATENCY)
     assert faulted_in == [HELD_BYTES, 2 * HELD_BYTES]
+    run(runner, replace(CASE, direction=Direction.BACKWARD), Measurement.LATENCY)
+    run(runner, replace(CASE, shape=(32, 32), direction=Direction.BACKWARD), Measurement.LATENCY)
+    assert faulted_in == [HELD_BYTES, 2 * HELD_BYTES, 4 * HELD_BYTES]
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,6 @@ class Budget:
     max_epochs: int = 12
     """Epochs sampled at most; more of them in one process narrow nothing."""
     limit_s: float = 2.0
-    """Seconds after which no further epoch starts."""
+    """Seconds of sampling: no epoch starts that would last beyond them, the first one aside."""
     processes: int = 1
     """Processes that a case is timed in at most."""

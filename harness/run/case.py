@@ -49,10 +49,10 @@ from implementations.contract import Implementation, LayerNorm
 
 __all__ = ["CaseRunner"]
 
-# float64 copies, exact values, bounds and errors of a block of rows aside, a case holds x, y, dx,
-# dy, their relocated copies, the inputs of the check after the timing, and what the implementation
-# saves: sixteen of x at most
-_HELD_COPIES = 16
+# float64 copies, exact values, bounds and errors of a block of rows aside, a forward holds x and y,
+# their relocated copies, the inputs of the check after the timing and what the implementation
+# computes with: eight of x at most; a backward the same of dy and dx, and what is saved for it
+_HELD_COPIES = {Direction.FORWARD: 8, Direction.BACKWARD: 16, Direction.FORWARD_BACKWARD: 16}
 _DRAWN_BYTES = 8  # inputs are drawn in float64
 
 
@@ -235,8 +235,7 @@ class CaseRunner:
             raise GuestError(Status.UNSUPPORTED, why)
         if why := refusal(implementations.find(case.implementation), case):
             raise GuestError(Status.UNSUPPORTED, why)
-        dtype: torch.dtype = getattr(torch, case.dtype)
-        needed = case.rows * case.hidden * (_DRAWN_BYTES + _HELD_COPIES * dtype.itemsize)
+        needed = case.rows * case.hidden * _DRAWN_BYTES + _held_bytes(case)
         free = device.free_bytes()
         if free is not None and case.device == "cpu":
             free += self._faulted_in_bytes  # it is not free, and at hand
@@ -252,8 +251,7 @@ class CaseRunner:
         """Have the allocator hold what a case of this size needs at most, if it holds anything."""
         if self.allocation is not Allocation.STEADY:
             return
-        dtype: torch.dtype = getattr(torch, case.dtype)
-        needed = _HELD_COPIES * case.rows * case.hidden * dtype.itemsize
+        needed = _held_bytes(case)
         if case.device == "cpu" and needed > self._faulted_in_bytes:
             fault_in(needed)
             self._faulted_in_bytes = needed
@@ -272,6 +270,11 @@ class CaseRunner:
             inputs = make_inputs(case)
             self._shared[asked] = inputs, Reference(inputs, case)
         return self._shared[asked]
+
+
+def _held_bytes(case: Case) -> int:
+    dtype: torch.dtype = getattr(torch, case.dtype)
+    return _HELD_COPIES[case.direction] * case.rows * case.hidden * dtype.itemsize
 
 
 def _asked_at(function: LayerNorm, case: Case, inputs: Inputs, sampled: Sampled) -> Outputs:
