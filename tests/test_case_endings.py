@@ -137,7 +137,7 @@ def test_a_case_that_does_not_fit_is_not_begun(
     case = replace(CASE, shape=(1 << 15, 1 << 15))  # would take gigabytes, and long
     record = runner.run(case, ERRORS, ONE_EPOCH)
     assert record.status is Status.OUT_OF_MEMORY
-    assert record.reason == "needs about 72 GiB, 3 GiB are free"
+    assert record.reason == "needs about 40 GiB, 3 GiB are free"
 
 
 def test_a_device_that_does_not_say_what_is_free_is_tried(

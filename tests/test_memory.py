@@ -14,6 +14,7 @@ from torch import Tensor
 
 from harness.measure.environment import compiler
 from harness.measure.memory import Allocations, count_allocations
+from implementations.welford import welford
 
 KIB = 1024
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="torch.compile needs a C++ compiler")
@@ -30,7 +31,7 @@ def count(call: Callable[[], object]) -> Allocations:
 @pytest.mark.parametrize("size", [1, 64, 1000, 64 * KIB, 10_000_000])
 def test_one_tensor_is_counted_to_the_byte(size: int) -> None:
     assert count(lambda: block(size)) == Allocations(
-        peak_bytes=size, total_bytes=size, count=1, held_bytes=size
+        peak_bytes=size, total_bytes=size, count=1, held_bytes=size, operators=1
     )
 
 
@@ -43,7 +44,9 @@ def test_two_that_live_at_once_make_the_peak_together() -> None:
     def both() -> tuple[Tensor, Tensor]:
         return block(1000), block(300)
 
-    assert count(both) == Allocations(peak_bytes=1300, total_bytes=1300, count=2, held_bytes=1300)
+    assert count(both) == Allocations(
+        peak_bytes=1300, total_bytes=1300, count=2, held_bytes=1300, operators=2
+    )
 
 
 def test_two_that_live_one_after_the_other_do_not() -> None:
@@ -52,14 +55,18 @@ def test_two_that_live_one_after_the_other_do_not() -> None:
         del first
         return block(300)
 
-    assert count(in_turn) == Allocations(peak_bytes=1000, total_bytes=1300, count=2, held_bytes=300)
+    assert count(in_turn) == Allocations(
+        peak_bytes=1000, total_bytes=1300, count=2, held_bytes=300, operators=2
+    )
 
 
 def test_what_is_freed_inside_the_call_is_not_held() -> None:
     def none() -> None:
         block(1000)
 
-    assert count(none) == Allocations(peak_bytes=1000, total_bytes=1000, count=1, held_bytes=0)
+    assert count(none) == Allocations(
+        peak_bytes=1000, total_bytes=1000, count=1, held_bytes=0, operators=1
+    )
 
 
 def test_what_the_result_keeps_alive_is_held() -> None:
@@ -71,8 +78,34 @@ def test_what_the_result_keeps_alive_is_held() -> None:
 def test_work_in_place_takes_nothing() -> None:
     x = torch.ones(1000)
     assert count(lambda: x.relu_().neg_()) == Allocations(
-        peak_bytes=0, total_bytes=0, count=0, held_bytes=0
+        peak_bytes=0, total_bytes=0, count=0, held_bytes=0, operators=2
     )
+
+
+@pytest.mark.parametrize(
+    ("call", "operators"),
+    [
+        (lambda x: torch.nn.functional.layer_norm(x, (8,)), 1),  # it calls others, its own affair
+        (lambda x: (x - x.mean(-1, keepdim=True)).square(), 3),
+        (lambda x: None, 0),
+    ],
+)
+def test_operators_are_those_that_the_call_runs(
+    call: Callable[[Tensor], object], operators: int
+) -> None:
+    x = torch.ones(4, 8)
+    assert count(lambda: call(x)).operators == operators
+
+
+def test_operators_inside_an_implementations_own_are_counted() -> None:
+    x = torch.ones(4, 8)
+    assert count(lambda: welford(x, (8,))).operators > 8  # a running mean: one step a column
+
+
+def test_operators_of_a_backward_are_counted_and_its_nodes_are_not() -> None:
+    x = torch.ones(8, requires_grad=True)
+    y = 2 * x
+    assert count(lambda: torch.autograd.grad(y, x, torch.ones(8))).operators == 2  # ones, mul
 
 
 def test_a_view_takes_nothing() -> None:
@@ -126,8 +159,10 @@ mode, names = Mode(sys.argv[1]), sys.argv[2:]
 for direction in (Direction.FORWARD, Direction.BACKWARD):
     for name in names:
         case = Case(implementation=name, shape=(64, 256), direction=direction, mode=mode)
-        memory = runner.run(case, [Measurement.MEMORY], Budget()).memory
+        record = runner.run(case, [Measurement.MEMORY], Budget())
+        memory = record.memory
         found[case.id] = [
+            record.operators,
             memory.peak_extra_bytes, memory.allocated_bytes, memory.allocations,
             memory.saved_bytes, memory.minimum_bytes,
         ]
@@ -160,7 +195,8 @@ Y, ROWS, WIDTH = 64 * 256 * 4, 64 * 4, 256 * 4
 def test_two_fresh_processes_count_the_same_to_the_byte() -> None:
     found = counted_twice("eager", "native", "one_pass", "two_pass")
     assert len(found) == 6
-    assert found["native/forward/64x256/float32/normal"] == [Y + 2 * ROWS, Y + 2 * ROWS, 3, None, Y]
+    forward = found["native/forward/64x256/float32/normal"]
+    assert forward == [1, Y + 2 * ROWS, Y + 2 * ROWS, 3, None, Y]
     *_, saved, minimum = found["native/backward/64x256/float32/normal"]
     assert saved == 2 * ROWS  # mean and rstd
     assert minimum == Y + 2 * WIDTH  # dx, dweight, dbias
@@ -170,7 +206,7 @@ def test_two_fresh_processes_count_the_same_to_the_byte() -> None:
 def test_two_fresh_processes_count_compiled_code_the_same_to_the_byte() -> None:
     found = counted_twice("compiled", "two_pass")
     assert len(found) == 2
-    peak, *_, minimum = found["two_pass/forward/64x256/float32/normal/compiled"]
+    _, peak, *_, minimum = found["two_pass/forward/64x256/float32/normal/compiled"]
     assert minimum == Y
     assert peak is not None
     assert Y <= peak < 2 * Y  # fused: no second array of x's size
@@ -186,10 +222,10 @@ def test_memory_inside_compiled_code_is_seen() -> None:
     torch.compiler.reset()
     compiled = torch.compile(product, dynamic=False)
     compiled(x)
-    assert count(lambda: compiled(x)) == Allocations(
-        peak_bytes=65536, total_bytes=65536, count=1, held_bytes=65536
-    )
-    assert count(lambda: product(x)).count == 3  # one by one
+    fused, one_by_one = count(lambda: compiled(x)), count(lambda: product(x))
+    assert (fused.peak_bytes, fused.total_bytes, fused.count) == (65536, 65536, 1)
+    assert one_by_one.count == one_by_one.operators == 3
+    assert fused.operators < 3
 
 
 @needs_compiler
@@ -239,7 +275,7 @@ def test_on_a_gpu_bytes_are_counted_as_asked_for(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
     monkeypatch.setattr(torch.cuda, "memory_stats", lambda: next(stats))
     assert count_allocations(lambda: None, "cuda") == Allocations(
-        peak_bytes=800, total_bytes=900, count=3, held_bytes=300
+        peak_bytes=800, total_bytes=900, count=3, held_bytes=300, operators=0
     )
 
 

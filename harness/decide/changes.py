@@ -46,6 +46,7 @@ class Metric(StrEnum):
     PEAK_MEMORY = "peak memory"
     ALLOCATED_MEMORY = "allocated memory"
     SAVED_MEMORY = "memory saved for the backward"
+    OPERATORS = "operators"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

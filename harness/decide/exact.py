@@ -1,8 +1,8 @@
-"""What is deterministic, and compared without statistics: verdicts, errors, bytes.
+"""What is deterministic, and compared without statistics: verdicts, errors, bytes, operators.
 
 On one machine with the same software all of it comes out the same bit by bit, so that any
-difference is the code's. On another machine verdicts and bytes still do, and errors do not: another
-instruction set adds in another order.
+difference is the code's. On another machine all but the errors still do: another instruction set
+adds in another order.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from math import inf, isfinite
 
 from harness.decide.changes import ChangeKind, Metric
 from harness.decide.findings import Finding
-from harness.records import Errors, Memory, OutputErrors, Record, Status
+from harness.records import Errors, Memory, Mode, OutputErrors, Record, Status
 
 __all__ = ["exact_findings"]
 
@@ -81,6 +81,10 @@ def exact_findings(before: Record, after: Record) -> list[Finding]:
         # kernels may size their buffers by the GPU they find
         is_told = same_machine or before.case.device == "cpu"
         found += _memory_findings(before.memory, after.memory, is_told=is_told)
+    if before.operators is not None:
+        # a compiler may fuse differently on another machine
+        is_told = same_machine or before.case.mode is Mode.EAGER
+        found += _operator_findings(before.operators, after.operators, is_told=is_told)
     return found
 
 
@@ -181,6 +185,20 @@ def _memory_findings(before: Memory, after: Memory, *, is_told: bool) -> list[Fi
     if found:
         return found
     return [Finding(kind=ChangeKind.SAME, metric=Metric.PEAK_MEMORY, reason="memory is equal")]
+
+
+def _operator_findings(before: int, after: int | None, *, is_told: bool) -> list[Finding]:
+    """Compare how many operators a call runs: one more is another pass over the data."""
+    if after == before:
+        return []
+    if after is None:
+        return [_missing(Metric.OPERATORS, "operators were counted")]
+    kind = ChangeKind.FASTER if after < before else ChangeKind.BROKE
+    text = f"operators of a call: {_pair(before, after)}"
+    if not is_told:
+        kind, text = ChangeKind.UNSURE, f"{text}; another machine may compile differently"
+    severity = _factor(before, after)
+    return [Finding(kind=kind, metric=Metric.OPERATORS, reason=text, severity=severity)]
 
 
 def _missing(metric: Metric, what: str) -> Finding:

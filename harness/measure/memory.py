@@ -1,16 +1,17 @@
-"""Memory of one call, by the allocator's own count: exact, and the same in every process.
+"""What one call allocates and which operators it calls: exact, and the same in every process.
 
 On the CPU the profiler's memory events are added up. They see every tensor allocation, those
 inside operators and compiled code too; resident set size sees the allocator's habits instead,
-and a dispatch mode would undo the compilation it watches.
+and a dispatch mode would undo the compilation it watches. The profiler sees the operators, too.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 import torch
 
@@ -22,7 +23,7 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 @dataclass(frozen=True, slots=True)
 class Allocations:
-    """What was allocated during a call, the result still held at its end."""
+    """What a call allocated, the result still held at its end, and the operators it called."""
 
     peak_bytes: int
     """Most held at once, beyond what was held before."""
@@ -31,6 +32,8 @@ class Allocations:
     count: int
     held_bytes: int
     """Still held when the call had returned: its result and what that keeps alive."""
+    operators: int
+    """Registered operators called, those called by an operator of ATen aside."""
 
 
 def uncountable(device: str) -> str | None:
@@ -43,25 +46,50 @@ def uncountable(device: str) -> str | None:
 
 
 def count_allocations(call: Callable[[], object], device: str) -> Allocations:
-    """Run ``call`` once and count its allocations on a device kind."""
+    """Count what ``call`` allocates on a device kind, and its operators; runs it once or twice."""
     return _count_on_cuda(call) if device == "cuda" else _count_on_cpu(call)
 
 
 def _count_on_cpu(call: Callable[[], object]) -> Allocations:
     with torch.autograd.profiler.profile(profile_memory=True) as session:
         result = call()
-    events = sorted(
-        (each.start_ns(), each.nbytes())
-        for each in session.kineto_results.events()
-        if each.name() == "[memory]"
-    )
+    events = session.kineto_results.events()
     del result  # held until here, so that its memory counts as held
-    changes = [size for _, size in events]
+    sizes = sorted(
+        (each.start_ns(), each.nbytes()) for each in events if each.name() == "[memory]"
+    )
+    changes = [size for _, size in sizes]
     held = list(accumulate(changes, initial=0))
     allocated = [size for size in changes if size > 0]
     return Allocations(
-        peak_bytes=max(held), total_bytes=sum(allocated), count=len(allocated), held_bytes=held[-1]
+        peak_bytes=max(held),
+        total_bytes=sum(allocated),
+        count=len(allocated),
+        held_bytes=held[-1],
+        operators=_operators(events),
     )
+
+
+def _operators(events: Iterable[Any]) -> int:
+    """Count the profiler's events that are operators, but for those inside one of ATen.
+
+    What an operator of ATen calls is PyTorch's own affair; what one of an implementation's calls
+    is the implementation's. Names of nodes of the backward look alike and are left out.
+    """
+    spans = sorted(
+        (each.start_ns(), -each.duration_ns(), each.start_thread_id(), each.name())
+        for each in events
+        if "::" in each.name() and not each.name().startswith(("autograd::", "torch::"))
+    )
+    count = 0
+    ends: dict[int, int] = {}  # of the last outermost operator of ATen, by thread
+    for start, minus_duration, thread, name in spans:
+        if start < ends.get(thread, 0):
+            continue
+        count += 1
+        if name.startswith("aten::"):
+            ends[thread] = start - minus_duration
+    return count
 
 
 def _count_on_cuda(call: Callable[[], object]) -> Allocations:
@@ -72,6 +100,8 @@ def _count_on_cuda(call: Callable[[], object]) -> Allocations:
     torch.cuda.synchronize()
     after = torch.cuda.memory_stats()
     del result
+    with torch.autograd.profiler.profile() as session:  # apart: it may allocate for itself
+        call()
 
     def grown(key: str) -> int:
         return int(after.get(key, 0) - before.get(key, 0))
@@ -82,4 +112,5 @@ def _count_on_cuda(call: Callable[[], object]) -> Allocations:
         total_bytes=grown("requested_bytes.all.allocated"),
         count=grown("allocation.all.allocated"),
         held_bytes=grown(current),
+        operators=_operators(session.kineto_results.events()),
     )

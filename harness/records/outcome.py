@@ -83,6 +83,8 @@ class DoubtKind(StrEnum):
     """The machine saves power: its clock is not its best."""
     SHARED_GPU = "shared_gpu"
     """Other processes compute on the GPU."""
+    OTHER_THREADS = "other_threads"
+    """Threads other than the calling one worked, where one was asked for."""
     LAUNCH_BOUND = "launch_bound"
     """The host takes longer to issue the call than the device to do it."""
     CACHED_RESULT = "cached_result"
@@ -135,6 +137,8 @@ class Record:
     """Time on inputs that no cache holds; None where not measured."""
     memory: Memory | None = None
     """Memory; None where not measured."""
+    operators: int | None = None
+    """Operators that one call runs, those inside PyTorch's own aside; None where not counted."""
     instructions: int | None = None
     """Instructions of one call, in user space and with AVX2 kernels; None where not counted."""
     warnings: tuple[Doubt, ...] = ()

@@ -150,6 +150,7 @@ def _row(record: Record, letter: str) -> dict[str, Any]:
         **_latency_columns(record),
         **_cold_columns(record),
         **_memory_columns(record),
+        "operators": nan if record.operators is None else record.operators,
         "instructions": nan if record.instructions is None else record.instructions,
     }
 

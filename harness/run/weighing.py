@@ -1,4 +1,4 @@
-"""The memory of a case: what a call allocates, and what its forward keeps for the backward."""
+"""The weight of a case: what a call allocates, what its forward keeps, and its operators."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from harness.run.contenders import result_bytes
 from harness.verify.guest import bind, bind_recording_forward
 from implementations.contract import LayerNorm
 
-__all__ = ["memory_of"]
+__all__ = ["weigh"]
 
 
-def memory_of(function: LayerNorm, case: Case, inputs: Inputs) -> Memory:
-    """Count what one call of the case allocates, and what its forward keeps for the backward."""
+def weigh(function: LayerNorm, case: Case, inputs: Inputs) -> tuple[Memory, int]:
+    """Count what one call of the case allocates and its forward keeps, and its operators."""
     # copies: what the function might write to is nobody else's
     tensors = [relocate(each, Random(case.id)) for each in inputs.tensors]
     call = bind(function, case, tensors)
@@ -27,10 +27,11 @@ def memory_of(function: LayerNorm, case: Case, inputs: Inputs) -> Memory:
         forward = bind_recording_forward(function, case, tensors)
         y_bytes = inputs.x.numel() * inputs.x.element_size()
         saved = count_allocations(forward, case.device).held_bytes - y_bytes
-    return Memory(
+    memory = Memory(
         peak_extra_bytes=counted.peak_bytes,
         allocated_bytes=counted.total_bytes,
         allocations=counted.count,
         saved_bytes=saved,
         minimum_bytes=result_bytes(case, inputs),
     )
+    return memory, counted.operators

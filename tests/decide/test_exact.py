@@ -11,7 +11,7 @@ from compared_runs import ELSEWHERE, change, failed, make_case, make_record
 
 from harness.decide.changes import ChangeKind, Metric
 from harness.decide.exact import _ERROR_FIGURES, _MEMORY_FIGURES
-from harness.records import Direction, Memory, OutputErrors, Record, Status
+from harness.records import Direction, Memory, Mode, OutputErrors, Record, Status
 
 
 def with_error(record: Record, output: int = 0, **figures: Any) -> Record:
@@ -263,3 +263,35 @@ def test_all_that_changed_is_told_the_worst_first() -> None:
     assert found.metric is Metric.PEAK_MEMORY
     assert found.reason.startswith("bytes at the peak: ")
     assert "; y: largest scaled ulp " in found.reason
+
+
+# --- operators -----------------------------------------------------------------------------------
+
+
+def with_operators(count: int | None, mode: Mode = Mode.EAGER) -> Record:
+    return replace(make_record(make_case(mode=mode)), operators=count)
+
+
+@pytest.mark.parametrize("where", [lambda each: each, elsewhere], ids=["here", "elsewhere"])
+def test_one_operator_more_broke_the_case_on_any_machine(where: Any) -> None:
+    found = change(with_operators(9), where(with_operators(10)))
+    assert found.kind is ChangeKind.BROKE
+    assert found.metric is Metric.OPERATORS
+    assert "operators of a call: 9 before, 10 now" in found.reason
+
+
+def test_fewer_operators_are_better() -> None:
+    assert change(with_operators(9), with_operators(8)).kind is ChangeKind.FASTER
+
+
+def test_operators_that_are_not_counted_any_more_do_not_pass_unnoticed() -> None:
+    assert change(with_operators(9), with_operators(None)).kind is ChangeKind.UNSURE
+
+
+def test_operators_that_were_not_counted_before_are_not_compared() -> None:
+    assert change(with_operators(None), with_operators(9)).kind is ChangeKind.SAME
+
+
+def test_a_compiler_elsewhere_may_fuse_otherwise() -> None:
+    after = elsewhere(with_operators(10, Mode.COMPILED))
+    assert change(with_operators(9, Mode.COMPILED), after).kind is ChangeKind.UNSURE

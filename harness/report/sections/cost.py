@@ -33,14 +33,15 @@ def speed_against_a_copy(findings: Findings) -> tuple[Block, ...]:
 
 
 def memory(findings: Findings) -> tuple[Block, ...]:
-    """Show the most memory held during a call, and what is kept for the backward."""
+    """Show the most memory held during a call, what is kept for the backward, and operators."""
     cases = findings.cases
     known = cases[cases["peak_bytes"].notna()]
     if not len(known):
         return (Text("No memory was measured."),)
     caption = (
         "Most memory held at once beyond the inputs, as a multiple of the results, which any "
-        "implementation must hold; below it what is kept for the backward beyond inputs and y."
+        "implementation must hold; below it what is kept for the backward beyond inputs and y, "
+        "and how many operators the call runs, those inside PyTorch's own aside."
     )
     return _by_shape(known, "peak_bytes", "Peak memory of a call", caption, _memory_cell)
 
@@ -99,9 +100,11 @@ def _copy_cell(row: Any) -> Cell:
 
 def _memory_cell(row: Any) -> Cell:
     has_ratio = row.peak_ratio > 0  # no elements, no results: nothing to be a multiple of
+    kept = [] if isnan(row.saved_bytes) else [f"keeps {bytes_text(row.saved_bytes)}"]
+    counted = [] if isnan(row.operators) else [f"{row.operators:.0f} operators"]
     return number(
         speed(row.peak_ratio) if has_ratio else bytes_text(row.peak_bytes),
-        note="" if isnan(row.saved_bytes) else f"keeps {bytes_text(row.saved_bytes)}",
+        note=", ".join(kept + counted),
         title=bytes_text(row.peak_bytes),
     )
 

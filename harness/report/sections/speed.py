@@ -16,6 +16,7 @@ __all__ = ["latency_against_size"]
 
 _CLOCKS = {
     Clock.THREAD_CPU.value: "the calling thread's CPU time",
+    Clock.PROCESS_CPU.value: "the CPU time of all threads",
     Clock.WALL.value: "the wall clock",
     Clock.CUDA_EVENT.value: "CUDA events",
 }
