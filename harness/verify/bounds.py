@@ -112,15 +112,13 @@ class Guarantee:
         size, rho = _sizes(exact, eps)
         rstd_error = self._rstd_error(exact, size, rho)
         mean_error = (f + 2) * self._mean_size(exact, size, rho)
-        part = weight.abs() * exact.normalised[0].abs()
-        per_operation = (
-            weight.abs() * mean_error * (1 + rstd_error)
-            + 4 * part * (1 + rstd_error)
-            + 2 * exact.y[0].abs()
-            + 2 * bias.abs()
-        )
-        bound = _rounding(dtype, exact.y[0]) + u * per_operation + part * rstd_error
-        bound = bound + weight.abs() * self._underflow(exact, rstd_error)
+        # what is of a row is put together first: each pass over the elements costs as much as all
+        of_weight = u * mean_error * (1 + rstd_error) + self._underflow(exact, rstd_error)
+        of_part = 4 * u * (1 + rstd_error) + rstd_error
+        part = exact.normalised[0].abs().mul_(of_part)
+        bound = part.add_(of_weight).mul_(weight.abs())
+        bound.add_(exact.y[0].abs(), alpha=2 * u).add_(bias.abs(), alpha=2 * u)
+        bound += _rounding(dtype, exact.y[0])
         return _vacuous_where_unbounded(bound, rstd_error)
 
     def dx(
@@ -131,27 +129,24 @@ class Guarantee:
             raise ValueError("a forward case has no dx")
         u = unit_roundoff(self.accumulate_dtype)
         f = self.chain(dy.shape[1], self.backward_reduction)
-        rstd_error, normalised_error = self._backward_errors(exact, eps)
+        rstd_error, fixed, slope = self._backward_errors(exact, eps)
+        # e = fixed + slope n bounds the error of n = abs(normalised). All but the first term of
+        #   4 u (scaled + plain + n across) + (f+2) u mean(scaled) + across e
+        #   + (n + e) ((f+3) u mean(scaled n) + mean(scaled e))
+        # is then a constant of the row and a multiple of n: fewer passes over the elements.
         normalised = exact.normalised[0].abs()
         signed = dy * weight
-        scaled = signed.abs()
         plain = signed.mean(-1, keepdim=True).abs()
-        across = (signed * exact.normalised[0]).mean(-1, keepdim=True).abs()
-        inner = (
-            4 * u * (scaled + plain + normalised * across)
-            + (f + 2) * u * scaled.mean(-1, keepdim=True)
-            + (normalised + normalised_error)
-            * (
-                (f + 3) * u * (scaled * normalised).mean(-1, keepdim=True)
-                + (scaled * normalised_error).mean(-1, keepdim=True)
-            )
-            + across * normalised_error
-        )
-        bound = (
-            exact.rstd * (1 + rstd_error) * inner
-            + rstd_error * exact.dx[0].abs()
-            + _rounding(dtype, exact.dx[0])
-        )
+        across = _row_mean(signed, exact.normalised[0]).abs()
+        scaled = signed.abs_()
+        mean, mean_product = scaled.mean(-1, keepdim=True), _row_mean(scaled, normalised)
+        of_sum = (f + 3) * u * mean_product + fixed * mean + slope * mean_product
+        constant = 4 * u * plain + (f + 2) * u * mean + fixed * (of_sum + across)
+        of_normalised = 4 * u * across + (1 + slope) * of_sum + slope * across
+        inner = normalised.mul_(of_normalised).add_(scaled, alpha=4 * u).add_(constant)
+        bound = inner.mul_(exact.rstd * (1 + rstd_error))
+        bound.addcmul_(exact.dx[0].abs(), rstd_error)
+        bound += _rounding(dtype, exact.dx[0])
         # differentiating 1/sqrt gives its cube, which leaves the range sooner than anything else
         limits, cube = torch.finfo(self.accumulate_dtype), exact.rstd**3
         usable = (cube > limits.tiny) & (cube < limits.max / 4)
@@ -162,11 +157,11 @@ class Guarantee:
         """Share of one block in the bounds of dweight and dbias, summed over ``rows`` rows."""
         u = unit_roundoff(self.accumulate_dtype)
         f = self.chain(rows, self.column_reduction)
-        rstd_error, normalised_error = self._backward_errors(exact, eps)
+        rstd_error, fixed, slope = self._backward_errors(exact, eps)
         size = dy.abs()
-        terms = (f + 2) * u * size * (
-            exact.normalised[0].abs() + normalised_error
-        ) + size * normalised_error
+        of_normalised = (f + 2) * u * (1 + slope) + slope
+        constant = ((f + 2) * u + 1) * fixed
+        terms = exact.normalised[0].abs().mul_(of_normalised).add_(constant).mul_(size)
         terms = _vacuous_where_unbounded(terms, rstd_error)
         return ColumnBound(
             dweight=terms.sum(0, keepdim=True), dbias=(f + 1) * u * size.sum(0, keepdim=True)
@@ -186,15 +181,18 @@ class Guarantee:
             return rho * sqrt(1 + exact.y[0].shape[1])
         return size
 
-    def _backward_errors(self, exact: ExactRows, eps: float) -> tuple[Tensor, Tensor]:
-        """Bounds of the relative error of rstd and of the error of the normalised value."""
+    def _backward_errors(self, exact: ExactRows, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+        """Bounds of the relative error of rstd, and of the error of the normalised value.
+
+        Of the second there are two parts, each (rows, 1) like the first: a constant, and what is
+        a multiple of the normalised value's size.
+        """
         u = unit_roundoff(self.accumulate_dtype)
         f = self.chain(exact.y[0].shape[1], self.reduction)
         size, rho = _sizes(exact, eps)
         rstd_error = self._rstd_error(exact, size, rho) + 5 * u  # 4 operations and storing it
         mean_error = (f + 6) * u * self._mean_size(exact, size, rho) * (1 + rstd_error)
-        mean_error = mean_error + self._underflow(exact, rstd_error)
-        return rstd_error, mean_error + exact.normalised[0].abs() * (4 * u + rstd_error)
+        return rstd_error, mean_error + self._underflow(exact, rstd_error), 4 * u + rstd_error
 
     def _underflow(self, exact: ExactRows, rstd_error: Tensor) -> Tensor:
         """Error of the normalised value where x - mean is subnormal, (rows, 1).
@@ -275,6 +273,11 @@ def _sizes(exact: ExactRows, eps: float) -> tuple[Tensor, Tensor]:
     size = torch.sqrt((exact.mean.square() + exact.variance) / (exact.variance + eps))
     rho = torch.sqrt(exact.variance / (exact.variance + eps))
     return size, rho
+
+
+def _row_mean(a: Tensor, b: Tensor) -> Tensor:
+    """Mean of a product over each row, (rows, 1)."""
+    return torch.linalg.vecdot(a, b)[:, None] / a.shape[1]
 
 
 def _rounding(dtype: torch.dtype, exact: Tensor) -> Tensor:

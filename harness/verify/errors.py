@@ -68,7 +68,7 @@ def measure_errors(
         columns.add(exact, dy)
         if dx is not None and outputs.dx is not None and exact.dx is not None:
             computed = wide_rows(outputs.dx, case, exact.start, exact.stop)
-            rms = (dy * weight).square().mean(-1, keepdim=True).sqrt()
+            rms = torch.linalg.vector_norm(dy * weight, dim=-1, keepdim=True) / case.hidden**0.5
             scale = torch.maximum(exact.dx[0].abs(), exact.rstd * rms)
             dx_bound = guarantee.dx(exact, weight, dy, case.eps, outputs.dx.dtype)
             dx.add(computed, exact.dx, scale, dx_bound)
@@ -110,12 +110,14 @@ class _Tally:
             return computed
         dtype = self.computed_tensor.dtype
         high, low = exact
-        error = ((computed - high) - low).abs()
-        if not isfinite(float(error.amax())):  # amax of NaN is NaN
+        error = (computed - high).sub_(low).abs_()
+        largest = float(error.amax())
+        if not isfinite(largest):  # amax of NaN is NaN
             error = self._settle_nonfinite(error, computed, high)
+            largest = float(error.amax())
         scaled = error / spacing(dtype, scale)
         self.elements += error.numel()
-        self.abs_max = _larger(self.abs_max, float(error.amax()))
+        self.abs_max = _larger(self.abs_max, largest)
         self.raw_max = _larger(self.raw_max, float((error / spacing(dtype, high)).amax()))
         self.scaled_max = _larger(self.scaled_max, float(scaled.amax()))
         self.scaled_sum += float(scaled.sum())
@@ -205,8 +207,8 @@ class _Statistics:
         self.condition_max = max(self.condition_max, float(condition.amax()))
         self.rho_min = min(self.rho_min, float(rho.amin()))
         slope = weight * exact.normalised[0]
-        aa, ab, bb = slope.square().sum(-1), slope @ weight, weight @ weight
-        ea, eb = (difference * slope).sum(-1), difference @ weight
+        aa, ab, bb = torch.linalg.vecdot(slope, slope), slope @ weight, weight @ weight
+        ea, eb = torch.linalg.vecdot(difference, slope), difference @ weight
         determinant = aa * bb - ab.square()
         # rows of one element, or constant ones, determine neither
         usable = (determinant > 1e-6 * aa * bb) & torch.isfinite(error).all(-1)

@@ -28,7 +28,14 @@ STRICTEST_FIRST = (
     Algorithm.ONE_PASS,
 )
 SWEEP = ("normal", *(f"offset_1e{exponent}" for exponent in range(1, 8)))
-STRUCTURED = ("ramp_offset", "ulp_comb", "one_ulp_spike", "onnxruntime_28463", "outlier_first")
+STRUCTURED = (
+    "ramp_offset",
+    "ulp_comb",
+    "one_ulp_spike",
+    "last_digit",
+    "onnxruntime_28463",
+    "outlier_first",
+)
 SHAPE = (16, 1000)
 LOST = 1e-2  # of the norm of a row: no use is made of a LayerNorm with less than two digits
 _SIGNIFICAND = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}

@@ -38,12 +38,16 @@ class Unmet(Exception):  # noqa: N818 - a finding, not a failure of this program
     """The implementation ran and broke its contract; says how."""
 
 
-def function_of(implementation: Implementation, mode: Mode) -> LayerNorm:
-    """Return the function to call: the implementation's own, or a compiled one."""
+def function_of(implementation: Implementation, mode: Mode, *, keep: bool = False) -> LayerNorm:
+    """Return the function to call: the implementation's own, or a compiled one.
+
+    What was compiled before is forgotten, unless it is to be kept.
+    """
     if mode is Mode.EAGER:
         return implementation.function
     # torch.compile keeps few versions of one function; a case needs only its own
-    torch.compiler.reset()
+    if not keep:
+        torch.compiler.reset()
     # a backward that gives its buffers away cannot be timed again and again
     torch._functorch.config.donated_buffer = False
     compiled: LayerNorm = torch.compile(implementation.function, dynamic=False)
@@ -175,11 +179,19 @@ def _guarded(function: Callable[..., object], *arguments: object) -> Callable[[]
 def _as_guest_error(error: Exception) -> GuestError:
     """Say in one line how a case ended that raised."""
     words = str(error).strip().partition("\n")[0]
-    if isinstance(error, UnsupportedError):
+    if isinstance(error, UnsupportedError) or _is_of_another_revision(error):
         return GuestError(Status.UNSUPPORTED, words)
     if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in words:
         return GuestError(Status.OUT_OF_MEMORY, words or "out of memory")
     return GuestError(Status.ERROR, f"{type(error).__name__}: {words}")
+
+
+def _is_of_another_revision(error: Exception) -> bool:
+    """Whether this is what another revision of the package raises for what it declines."""
+    kinds = ((each.__name__, each.__module__.split(".")) for each in type(error).__mro__)
+    return any(
+        name == UnsupportedError.__name__ and "implementations" in where for name, where in kinds
+    )
 
 
 def _bits(tensor: Tensor) -> Tensor:

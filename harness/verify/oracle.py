@@ -31,7 +31,7 @@ __all__ = ["DOUBLE_DOUBLE", "TWICE_CENTRED", "ExactRows", "Reference", "oracle_n
 TWICE_CENTRED = "float64_twice_centred"
 DOUBLE_DOUBLE = "double_double"
 
-_BLOCK_ELEMENTS = 1 << 17  # a block's temporaries, some 20 of 1 MiB, stay near the cache
+_BLOCK_ELEMENTS = 1 << 16  # a block's temporaries, some 20 of 512 KiB, stay near the cache
 _KEPT_ELEMENTS = 1 << 22  # blocks of cases up to here are kept: 9 float64 tensors of 32 MiB
 _SMALLEST_EXPONENT = -400  # below it a row's squares vanish beside any eps > 0 that is not denormal
 

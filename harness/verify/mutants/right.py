@@ -88,8 +88,9 @@ def float64_inside(of: Rows) -> Tensor:
 
 @_right("ours", Algorithm.RECENTRED)
 def recentred(of: Rows) -> Tensor:
-    """Removes the mean of the deviations from them before squaring."""
+    """Removes the mean of the deviations from them twice before squaring."""
     deviation = of.deviation - of.deviation.mean(-1, keepdim=True)
+    deviation = deviation - deviation.mean(-1, keepdim=True)
     rstd = torch.rsqrt(deviation.square().mean(-1, keepdim=True) + of.eps)
     return of.affine(deviation * rstd)
 
