@@ -407,6 +407,25 @@ def test_a_newer_schema_is_refused_in_words(path: Path) -> None:
     assert "update layernorm-bench" in str(caught.value)
 
 
+def without_timer(table: pa.Table) -> pa.Table:
+    """What version 2 wrote: a latency that names no timer."""
+    place = table.schema.get_field_index("latency")
+    column = table.column(place).combine_chunks()
+    kept = [each for each in column.type if each.name != "timer"]
+    parts = [column.field(each.name) for each in kept]
+    bare = pa.StructArray.from_arrays(parts, fields=kept, mask=column.is_null())
+    return table.set_column(place, pa.field("latency", bare.type), bare)
+
+
+@pytest.mark.parametrize("samples", [True, False])
+def test_a_latency_of_before_there_were_timers_is_ours(path: Path, samples: bool) -> None:
+    write(RESULTS, path)
+    rewrite(path, without_timer)
+    rewrite(path, with_metadata(schema="2"))
+    found = [each.latency for each in read(path, samples=samples).records]
+    assert [each and each.timer for each in found] == ["layernorm-bench", None]
+
+
 @pytest.mark.parametrize(
     ("field", "default"), [("warnings", ()), ("cost", None), ("reason", ""), ("memory", None)]
 )

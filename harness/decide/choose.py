@@ -24,7 +24,7 @@ from harness.decide.questions import (
 )
 from harness.decide.ranking import Candidate, Ranking, rank
 from harness.decide.times import counts, times_of
-from harness.records import Case, Environment, Record, Run, Status
+from harness.records import OUR_TIMER, Case, Environment, Record, Run, Status
 from harness.refusal import Refusal
 from harness.store import Results
 from harness.sweep import suggest
@@ -280,3 +280,9 @@ def _notes(results: Sequence[Results], timed: Sequence[Sequence[Record]]) -> Ite
     unsure = len({record.environment for records in timed for record in records})
     if unsure > 1:
         yield f"{unsure} environments: times of one say nothing of another, so each has its choice"
+    timers = Counter(
+        record.latency.timer for records in timed for record in records if record.latency
+    )
+    if timers.keys() - {OUR_TIMER}:
+        cases = ", ".join(f"{timer} {number}" for timer, number in timers.most_common())
+        yield f"cases by timer: {cases}; times of two timers are never compared"

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import log
 
-from harness.records import Case, Direction, Mode, Record
+from harness.records import OUR_TIMER, Case, Direction, Mode, Record
 from harness.store import Results
 
 __all__ = [
@@ -79,11 +79,21 @@ class Evidence:
 
 
 def merged_records(results: Sequence[Results]) -> tuple[Record, ...]:
-    """Lay files side by side: a case measured twice in one environment counts once, the later."""
-    kept: dict[tuple[str, str], Record] = {}
+    """Lay files side by side: a case measured twice in one environment counts once, the later.
+
+    What another timer measured stands beside it, and takes no place of ours.
+    """
+    kept: dict[tuple[str, str, str], Record] = {}
     for each in results:
-        kept.update({(record.case.id, record.environment): record for record in each.records})
+        kept.update({
+            (record.case.id, record.environment, _timer_of(record)): record
+            for record in each.records
+        })
     return tuple(kept.values())
+
+
+def _timer_of(record: Record) -> str:
+    return OUR_TIMER if record.latency is None else record.latency.timer
 
 
 def questions_of(records: Iterable[Record]) -> dict[Question, list[Record]]:

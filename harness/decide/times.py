@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from harness.decide.questions import Name, name_of
-from harness.records import Estimate, Latency, Mode, Record
+from harness.records import OUR_TIMER, Estimate, Latency, Mode, Record
 
 __all__ = ["Times", "counts", "times_of"]
 
@@ -39,11 +39,12 @@ def counts(record: Record) -> bool:
 def times_of(records: Sequence[Record]) -> Times:
     """Return the times to compare.
 
-    Candidates meet on the same inputs, by the same clock: where most of them do.
+    Candidates meet on the same inputs, by the same timer and clock: where most of them do, and of
+    two timers with as many by ours.
     """
     believed = [each for each in records if counts(each)]
     points = Counter(map(_meeting, believed))
-    most = max(points, key=lambda point: points[point], default=None)
+    most = max(points, key=lambda point: (points[point], OUR_TIMER in point), default=None)
     met = {name_of(each): each for each in believed if _meeting(each) == most}
     return Times(
         records=met,
@@ -60,7 +61,7 @@ def _meeting(record: Record) -> tuple[object, ...]:
     case, latency = record.case, record.latency
     assert latency is not None  # only timed records are asked
     inputs = (case.distribution, case.upstream, case.parameters, case.seed)
-    return (*inputs, latency.clock, latency.cache, latency.allocation)
+    return (*inputs, latency.timer, latency.clock, latency.cache, latency.allocation)
 
 
 def _costs(latencies: Mapping[Name, Latency]) -> dict[Name, Estimate]:

@@ -119,7 +119,7 @@ def fault_words(candidate: Candidate, fault: Fault, question: Question) -> str:
     if fault.kind is FaultKind.NOT_BELIEVED:
         advice = [each.advice for record in fault.records for each in record.warnings]
         return f"has no time to be believed{': ' if advice else ''}{'; '.join(advice)}"
-    return "was not timed on the inputs that the others were"
+    return "was not timed as the others were, on their inputs and by their timer"
 
 
 def _gap_words(fault: Fault) -> str:

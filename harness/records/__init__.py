@@ -11,10 +11,20 @@ from harness.records.case import Affine, Budget, Case, Direction, Measurement, M
 from harness.records.condition import Condition
 from harness.records.environment import Environment, Gpu, Run
 from harness.records.errors import Errors, OutputErrors
-from harness.records.latency import Allocation, Arm, ArmRole, Cache, Clock, Estimate, Latency
+from harness.records.latency import (
+    OUR_TIMER,
+    Allocation,
+    Arm,
+    ArmRole,
+    Cache,
+    Clock,
+    Estimate,
+    Latency,
+)
 from harness.records.outcome import Cost, Doubt, DoubtKind, Memory, Record, Status
 
 __all__ = [
+    "OUR_TIMER",
     "Affine",
     "Allocation",
     "Arm",

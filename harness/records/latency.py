@@ -7,7 +7,9 @@ from enum import StrEnum
 
 from harness.records.condition import Condition
 
-__all__ = ["Allocation", "Arm", "ArmRole", "Cache", "Clock", "Estimate", "Latency"]
+__all__ = ["OUR_TIMER", "Allocation", "Arm", "ArmRole", "Cache", "Clock", "Estimate", "Latency"]
+
+OUR_TIMER = "layernorm-bench"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +50,16 @@ class Clock(StrEnum):
     """What the estimates are made from."""
 
     THREAD_CPU = "thread_cpu"
+    """CPU time of the calling thread."""
+    PROCESS_CPU = "process_cpu"
+    """CPU time of all threads, where others do a part of the work that one was to do."""
     WALL = "wall"
     CUDA_EVENT = "cuda_event"
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether it counts CPU time."""
+        return self in {Clock.THREAD_CPU, Clock.PROCESS_CPU}
 
 
 class ArmRole(StrEnum):
@@ -76,9 +86,9 @@ class Arm:
     wall_s: tuple[float, ...]
     """Seconds per call by the wall clock."""
     cpu_s: tuple[float, ...] | None
-    """Seconds per call of CPU time of the calling thread; None where others do the work."""
+    """Seconds per call of CPU time: of the calling thread, or of all by that clock; else None."""
     epochs: tuple[int, ...]
-    """For each sample the epoch it is from; inputs have a new place in memory in each."""
+    """For each sample the epoch it is from; with our timer inputs have a new place in each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +97,8 @@ class Latency:
 
     clock: Clock
     """What the estimates are made from."""
+    timer: str = OUR_TIMER
+    """Who timed it, as in "pytest-benchmark:perf_counter"; times of two timers never meet."""
     cache: Cache
     """What the caches held when a call began."""
     allocation: Allocation
@@ -121,6 +133,8 @@ class Latency:
     """Seconds per call replayed from a graph, without the host's part; None where not done."""
     replay_ratio: Estimate | None = None
     """Time over that of the reference, both replayed from graphs."""
+    others_ratio: float | None = None
+    """Share of a call's CPU time that other threads than the calling one spent; None: not seen."""
     throttled_epochs: int = 0
     """Epochs that were dropped, and measured again, because the device was throttled."""
     before: Condition | None = None
@@ -128,6 +142,6 @@ class Latency:
     after: Condition | None = None
     """What it was going through after the last one."""
     is_valid: bool = True
-    """Whether the time is believable: no call is faster than its bytes can be copied."""
+    """Whether the time is believable: no call is faster than its bytes, or works on after it."""
     arms: tuple[Arm, ...] = ()
     """What was timed in turn; empty when read without the samples."""

@@ -1,0 +1,25 @@
+"""The formats that a run can be exported in. To add one: a function, and its name in AS_TEXT."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from harness.exports.bencher import bencher_metrics
+from harness.exports.csv_table import csv_table
+from harness.exports.job_summary import summary_of_run
+from harness.exports.junit import junit_of_run
+from harness.exports.pytest_benchmark import pytest_benchmark_json
+from harness.exports.smaller_is_better import smaller_is_better
+from harness.store import Results
+
+__all__ = ["AS_TEXT"]
+
+AS_TEXT: Mapping[str, Callable[[Results, str], str | None]] = {
+    "csv": lambda results, _: csv_table(results),
+    "junit": junit_of_run,
+    "summary": summary_of_run,
+    "pytest-benchmark": lambda results, _: pytest_benchmark_json(results),
+    "smaller-is-better": lambda results, _: smaller_is_better(results),
+    "bencher": lambda results, _: bencher_metrics(results),
+}
+"""What makes the text of a run, given what to call it; None where it has nothing to tell."""

@@ -1,0 +1,223 @@
+"""A file of pytest-benchmark's becomes records whose timer is named; any other is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from compared_runs import ELSEWHERE, HERE, STEADY, failed, make_case, make_record, results_of
+from exported import benchmark_file, benchmark_of
+
+from harness.cli import Commands
+from harness.decide.compare import why_unfinished
+from harness.export_cli import import_
+from harness.exports.benchmark_import import import_benchmarks
+from harness.exports.benchmark_json import KEY
+from harness.exports.pytest_benchmark import pytest_benchmark_json
+from harness.records import Arm, ArmRole, Clock, Latency, Record
+from harness.store import read
+
+PROGRAM = Commands(commands={"import": import_})
+RECORD = make_record()
+SAMPLES = [2e-5 + each * 1e-7 for each in range(30)]
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(PROGRAM, ["import", *arguments])
+
+
+def imported(*benchmarks: dict[str, Any], **changes: Any) -> tuple[Record, ...]:
+    """Write a file, and return the records of it."""
+    path = Path("benchmark.json")
+    path.write_text(json.dumps(benchmark_file(*benchmarks, **changes)))
+    return import_benchmarks(path, "import benchmark.json").records
+
+
+def latency_of(**changes: Any) -> Latency:
+    (record,) = imported(benchmark_of(RECORD, SAMPLES, **changes))
+    assert record.latency is not None
+    return record.latency
+
+
+def refused(content: str | bytes, code: int = 2) -> str:
+    """Try to import a file of this content; return the line that says why not."""
+    raw = content if isinstance(content, bytes) else content.encode()
+    Path("benchmark.json").write_bytes(raw)
+    found = call("benchmark.json", "--out", "run.parquet")
+    assert found.exit_code == code, found.output
+    assert not Path("run.parquet").exists()
+    assert found.stdout == ""
+    (line,) = found.stderr.splitlines()
+    return line.removeprefix("layernorm-bench: benchmark.json: ")
+
+
+def with_changed(change: Callable[[dict[str, Any]], object]) -> str:
+    """A file with something changed in its one benchmark."""
+    benchmark = benchmark_of(RECORD, SAMPLES)
+    change(benchmark)
+    return json.dumps(benchmark_file(benchmark))
+
+
+def test_a_file_becomes_a_results_file_with_all_but_the_times_as_they_were() -> None:
+    second = failed(make_case(rows=1))
+    benchmarks = [benchmark_of(each, SAMPLES) for each in (RECORD, second)]
+    Path("benchmark.json").write_text(json.dumps(benchmark_file(*benchmarks)))
+    found = call("benchmark.json", "--out", "made/run.parquet")
+    assert found.exit_code == 0, found.output
+    assert found.stdout == "results: made/run.parquet, 2 cases\n"
+    results = read(Path("made/run.parquet"))
+    assert [replace(each, latency=None) for each in results.records] == [RECORD, second]
+    assert results.environments == {HERE.fingerprint: HERE}
+    assert why_unfinished(results) is None
+    (run,) = results.runs
+    assert run.started_utc == "2001-02-03T04:05:06+00:00"
+    assert run.wall_s == pytest.approx(2 * 3 * sum(SAMPLES))
+
+
+def test_the_timer_is_named_and_nothing_is_made_up() -> None:
+    latency = latency_of()
+    assert latency.timer == "pytest-benchmark:perf_counter"
+    assert latency.clock is Clock.WALL
+    assert latency.model_bytes == 4096
+    assert latency.reference is None
+    assert latency.reference_ratio is None
+    assert latency.ceiling_ratio is None
+    assert latency.minor_faults_ratio is None
+
+
+def test_rounds_are_kept_and_epochs_are_rounds_in_a_row() -> None:
+    (arm,) = latency_of().arms
+    epochs = tuple(place * 12 // 30 for place in range(30))
+    assert arm == Arm(
+        role=ArmRole.SUBJECT,
+        name="two_pass",
+        calls_per_sample=3,
+        wall_s=tuple(SAMPLES),
+        cpu_s=None,
+        epochs=epochs,
+    )
+    assert len(set(epochs)) == 12
+
+
+def test_the_estimate_is_of_the_rounds_and_has_an_interval() -> None:
+    time = latency_of().per_call_s
+    assert SAMPLES[0] < time.low < time.value < time.high < SAMPLES[-1]
+    assert time.value == pytest.approx(sorted(SAMPLES)[14], rel=0.02)
+
+
+def test_one_round_says_nothing_of_its_spread() -> None:
+    (record,) = imported(benchmark_of(RECORD, [2e-5]))
+    assert record.latency is not None
+    assert (record.latency.per_call_s.low, record.latency.per_call_s.high) == (0.0, inf)
+    assert not record.latency.converged
+
+
+@pytest.mark.parametrize(
+    ("timer", "clock"),
+    [("thread_time", Clock.THREAD_CPU), ("process_time", Clock.PROCESS_CPU)],
+)
+def test_cpu_time_is_cpu_time(timer: str, clock: Clock) -> None:
+    latency = latency_of(options={"timer": timer})
+    assert (latency.timer, latency.clock) == (f"pytest-benchmark:{timer}", clock)
+    assert latency.arms[0].cpu_s == tuple(SAMPLES)
+
+
+# --- bad input -----------------------------------------------------------------------------------
+
+
+def test_a_missing_file_is_refused_with_how_to_make_one() -> None:
+    found = call("gone.json", "--out", "run.parquet")
+    assert found.exit_code == 2
+    assert found.stderr == (
+        "layernorm-bench: gone.json: no such file; make one with `pytest --layernorm-sweep ci "
+        "--benchmark-json gone.json`\n"
+    )
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"\xff\xfe", b'{"benchmarks": [', b"[" * 99999])
+def test_a_file_that_is_no_json_is_refused(content: bytes) -> None:
+    assert refused(content).startswith("is not JSON, or was cut off: ")
+
+
+@pytest.mark.parametrize("content", ["[]", "3", "{}", '{"benchmarks": 3, "machine_info": {}}'])
+def test_json_of_something_else_is_refused(content: str) -> None:
+    assert refused(content) == "is JSON, but not a file of pytest-benchmark's"
+
+
+def test_a_file_without_a_benchmark_was_not_measured() -> None:
+    text = json.dumps(benchmark_file())
+    assert refused(text, 3) == "holds no benchmark: no case was right and timed"
+
+
+def test_a_benchmark_of_somebody_else_is_refused() -> None:
+    text = with_changed(lambda each: each.update(extra_info={}))
+    assert "is not one of ours: nothing says which case it timed" in refused(text)
+
+
+def test_a_file_that_we_exported_is_refused() -> None:
+    text = pytest_benchmark_json(results_of(make_record(ratios=STEADY)))
+    assert refused(text or "") == (
+        "was exported from a results file, which holds all of it: use that one"
+    )
+
+
+def test_a_file_without_raw_times_is_refused_with_the_option_that_keeps_them() -> None:
+    assert "--benchmark-save-data" in refused(with_changed(lambda each: each["stats"].pop("data")))
+
+
+def test_a_timer_that_none_of_our_clocks_is_is_refused() -> None:
+    text = with_changed(lambda each: each["options"].update(timer="sundial"))
+    assert refused(text).startswith("timed by sundial, which none of our clocks is")
+
+
+@pytest.mark.parametrize("sample", [0.0, -1.0, inf, float("nan")])
+def test_times_that_are_no_times_are_refused(sample: float) -> None:
+    text = with_changed(lambda each: each["stats"].update(data=[1.0, sample]))
+    assert "times that are not positive numbers" in refused(text)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda each: each["extra_info"][KEY].pop("status"),
+        lambda each: each["extra_info"][KEY].pop("model_bytes"),
+        lambda each: each["extra_info"][KEY].update(status="splendid"),
+        lambda each: each["extra_info"][KEY].update(case="native"),
+        lambda each: each.update(extra_info=None),
+        lambda each: each.pop("options"),
+        lambda each: each["stats"].update(data=["fast"]),
+    ],
+)
+def test_a_damaged_benchmark_is_refused(change: Callable[[dict[str, Any]], object]) -> None:
+    found = refused(with_changed(change))
+    assert found.startswith("a benchmark in it is damaged, or of another version: ")
+
+
+def test_a_file_that_does_not_say_its_machine_is_refused() -> None:
+    text = json.dumps(benchmark_file(benchmark_of(RECORD, SAMPLES), machine_info={"node": "here"}))
+    assert refused(text).startswith("does not say on which machine")
+
+
+def test_parts_of_two_files_are_refused() -> None:
+    other = make_record(make_case(rows=1), environment=ELSEWHERE)
+    benchmarks = [benchmark_of(each, SAMPLES) for each in (RECORD, other)]
+    assert refused(json.dumps(benchmark_file(*benchmarks))).endswith("parts of two files")
+
+
+def test_a_results_file_ends_in_parquet() -> None:
+    found = call("benchmark.json", "--out", "run.json")
+    assert found.exit_code == 2
+    assert "--out run.json: a results file ends in .parquet" in found.stderr

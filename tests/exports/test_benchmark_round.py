@@ -1,0 +1,69 @@
+"""From our plugin through pytest-benchmark's file to records: the whole way, once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import entry_points
+
+import pytest
+
+from harness.decide.changes import ChangeKind
+from harness.decide.compare import compare
+from harness.exports.benchmark_import import import_benchmarks
+from harness.records import Budget, Measurement, Status
+from harness.run.case import CaseRunner
+from harness.store import Results
+
+SWEEP = """
+[[grids]]
+implementations = ["native", "one_pass"]
+shapes = ["4x8"]
+"""
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """What a pytest of its own timed, as records."""
+    folder = tmp_path_factory.mktemp("round")
+    (folder / "tiny.toml").write_text(SWEEP)
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    installed = "layernorm_bench" in {each.name for each in entry_points(group="pytest11")}
+    arguments = [
+        *([] if installed else ["-p", "harness.pytest_plugin"]),
+        "--layernorm-sweep=tiny.toml",
+        "--benchmark-json=found.json",
+        "--benchmark-max-time=0.01",
+        "--benchmark-min-rounds=2",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return import_benchmarks(folder / "found.json", "import found.json")
+
+
+def test_every_case_is_there_with_its_verdict_and_its_timer(imported: Results) -> None:
+    assert {each.case.implementation for each in imported.records} == {"native", "one_pass"}
+    for each in imported.records:
+        assert each.status is Status.OK
+        assert each.errors is not None
+        assert each.latency is not None
+        assert each.latency.timer == "pytest-benchmark:perf_counter"
+        assert each.latency.model_bytes == 4 * (2 * 4 * 8 + 2 * 8)
+
+
+def test_errors_meet_those_of_a_run_and_times_do_not(imported: Results) -> None:
+    (fingerprint,) = imported.environments
+    runner = CaseRunner(fingerprint)
+    measured = (Measurement.LATENCY,)
+    ours = tuple(runner.run(each.case, measured, Budget()) for each in imported.records)
+    run = Results(records=ours, runs=(), environments=imported.environments)
+    found = compare(run, imported, baseline_name="ours", head_name="theirs", least_processes=1)
+    for each in found.changes:
+        assert each.kind is ChangeKind.INCOMPARABLE
+        assert "timers are not mixed" in each.reason

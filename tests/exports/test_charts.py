@@ -1,0 +1,111 @@
+"""Charts over commits: each figure with its unit, and no figure that means nothing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from math import inf, nan
+from typing import Any
+
+import pytest
+from compared_runs import failed, make_case, make_latency, make_record, results_of
+
+from harness.exports.bencher import bencher_metrics
+from harness.exports.smaller_is_better import smaller_is_better
+from harness.records import Doubt, DoubtKind, Estimate, Record, Status
+
+RATIO = Estimate(value=1.5, low=1.4, high=1.7)
+TIMED = make_record(make_case(), latency=make_latency((1.5,), reference_ratio=RATIO))
+
+
+def entries(*records: Record) -> dict[str, dict[str, Any]]:
+    """What github-action-benchmark gets, by what follows the id."""
+    text = smaller_is_better(results_of(*records))
+    assert text is not None
+    found: list[dict[str, Any]] = json.loads(text)
+    return {each["name"].rpartition(": ")[2]: each for each in found}
+
+
+def measures(*records: Record) -> dict[str, dict[str, float]]:
+    """What Bencher gets of the first record."""
+    text = bencher_metrics(results_of(*records))
+    assert text is not None
+    found: dict[str, dict[str, dict[str, float]]] = json.loads(text)
+    return found[records[0].case.id]
+
+
+def with_error(record: Record, error: float) -> Record:
+    assert record.errors is not None
+    output = replace(record.errors.outputs[0], scaled_max_ulp=error)
+    return replace(record, errors=replace(record.errors, outputs=(output,)))
+
+
+def test_time_is_charted_as_the_ratio_that_holds_on_every_machine() -> None:
+    time = entries(TIMED)["time"]
+    assert time["name"] == f"{TIMED.case.id}: time"
+    assert (time["unit"], time["value"], time["range"]) == ("x native", 1.5, "± 0.2")
+    assert time["extra"].startswith("100 us a call (100 to 100)")
+    assert "timed by layernorm-bench in 1 process" in time["extra"]
+
+
+def test_without_a_reference_time_is_seconds() -> None:
+    alone = make_latency((1.5,), reference=None, reference_ratio=None)
+    time = entries(replace(TIMED, latency=alone))["time"]
+    assert (time["unit"], time["value"]) == ("s", 1e-4)
+
+
+def test_error_and_memory_have_charts_of_their_own() -> None:
+    found = entries(with_error(TIMED, 4.5))
+    assert (found["error"]["unit"], found["error"]["value"]) == ("ulp", 4.5)
+    assert TIMED.memory is not None
+    assert found["memory"]["value"] == TIMED.memory.peak_extra_bytes
+    assert found["memory"]["unit"] == "bytes"
+
+
+def test_a_doubt_is_beside_the_time() -> None:
+    doubt = Doubt(kind=DoubtKind.CHANGED_SPEED, advice="wait")
+    assert "doubt: changed speed" in entries(replace(TIMED, warnings=(doubt,)))["time"]["extra"]
+
+
+def test_bencher_has_nanoseconds_and_the_ends_of_the_interval() -> None:
+    time_s = Estimate(value=2e-6, low=1e-6, high=4e-6)
+    found = measures(replace(TIMED, latency=make_latency(per_call_s=time_s, reference_ratio=RATIO)))
+    assert found["latency"] == {
+        "value": pytest.approx(2000),
+        "lower_value": pytest.approx(1000),
+        "upper_value": pytest.approx(4000),
+    }
+    assert found["latency-ratio"] == {"value": 1.5, "lower_value": 1.4, "upper_value": 1.7}
+
+
+def test_an_end_that_is_not_known_is_left_out() -> None:
+    open_end = Estimate(value=1.5, low=0.0, high=inf)
+    record = replace(TIMED, latency=make_latency(reference_ratio=open_end))
+    assert measures(record)["latency-ratio"] == {"value": 1.5, "lower_value": 0.0}
+    assert "range" not in entries(record)["time"]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        replace(TIMED, status=Status.WRONG),
+        replace(TIMED, latency=make_latency(is_valid=False)),
+        replace(TIMED, latency=make_latency(per_call_s=Estimate(value=nan, low=nan, high=nan))),
+        replace(TIMED, latency=None),
+    ],
+    ids=["wrong", "faster than its bytes", "no number", "not timed"],
+)
+def test_a_time_that_is_worth_nothing_is_in_no_chart(record: Record) -> None:
+    assert "time" not in entries(record)
+    assert not {"latency", "latency-ratio"} & set(measures(record))
+
+
+@pytest.mark.parametrize("error", [inf, nan])
+def test_an_error_that_is_no_number_is_in_no_chart(error: float) -> None:
+    assert "error" not in entries(with_error(TIMED, error))
+    assert "error" not in measures(with_error(TIMED, error))
+
+
+def test_a_run_without_a_figure_makes_no_chart() -> None:
+    assert smaller_is_better(results_of(failed())) is None
+    assert bencher_metrics(results_of(failed())) is None

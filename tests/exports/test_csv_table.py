@@ -1,0 +1,72 @@
+"""CSV: a row a case, the names of the results file, empty where nothing was measured."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import fields, is_dataclass, replace
+from io import StringIO
+from typing import Any, get_type_hints
+
+import pytest
+from compared_runs import STEADY, failed, make_case, make_record, results_of
+
+from harness.exports.csv_table import COLUMNS, csv_table
+from harness.records import Direction, Doubt, DoubtKind, Errors, OutputErrors, Record
+from harness.store.plain import without_none
+
+SPECIAL = {"id", "warnings"}
+
+
+def table(*records: Record) -> list[dict[str, str]]:
+    return list(csv.DictReader(StringIO(csv_table(results_of(*records)), newline="")))
+
+
+@pytest.mark.parametrize("column", sorted(set(COLUMNS) - SPECIAL))
+def test_a_column_is_a_field_of_the_results_file(column: str) -> None:
+    owner: Any = Record
+    for name in column.split("."):
+        if (owner, name) == (Errors, "worst"):  # the one of the outputs that is furthest off
+            owner = OutputErrors
+            continue
+        assert is_dataclass(owner)
+        assert name in {each.name for each in fields(owner)}
+        owner = without_none(get_type_hints(owner)[name])
+    assert not is_dataclass(owner)
+
+
+def test_a_row_holds_the_case_and_its_figures() -> None:
+    record = make_record(make_case(direction=Direction.BACKWARD), STEADY)
+    assert record.errors is not None
+    assert record.memory is not None
+    (row,) = table(record)
+    assert row["id"] == record.case.id
+    assert row["case.shape"] == "64x768"
+    assert row["case.direction"] == "backward"
+    assert float(row["case.eps"]) == 1e-5
+    assert float(row["errors.worst.scaled_max_ulp"]) == record.errors.worst.scaled_max_ulp
+    assert float(row["latency.per_call_s.value"]) == 1e-4
+    assert row["latency.reference_ratio.value"] == "1.0"
+    assert row["latency.converged"] == "true"
+    assert row["latency.timer"] == "layernorm-bench"
+    assert row["memory.peak_extra_bytes"] == str(record.memory.peak_extra_bytes)
+
+
+def test_what_was_not_measured_is_empty() -> None:
+    (row,) = table(failed(reason='said "no", twice\nand left'))
+    assert row["status"] == "error"
+    assert row["reason"] == 'said "no", twice\nand left'
+    empty = {name for name, value in row.items() if value == ""}
+    assert {each for each in COLUMNS if each.startswith(("errors", "latency", "cold"))} <= empty
+    assert not {each for each in COLUMNS if each.startswith("case.")} & empty
+
+
+def test_doubts_are_named() -> None:
+    doubts = tuple(
+        Doubt(kind=kind, advice="wait") for kind in (DoubtKind.NOISY, DoubtKind.THROTTLED)
+    )
+    (row,) = table(replace(make_record(), warnings=doubts))
+    assert row["warnings"] == "noisy throttled"
+
+
+def test_a_run_is_as_many_rows_as_cases() -> None:
+    assert len(table(*(make_record(make_case(rows=each)) for each in range(5)))) == 5
