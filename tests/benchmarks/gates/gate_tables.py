@@ -1,0 +1,71 @@
+"""What the rows of the gate experiment say: false failures, and what was found of the planted."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+__all__ = ["report"]
+
+FAILING = {"slower", "broke"}
+
+
+def report(rows: pd.DataFrame) -> str:
+    """Return all tables as markdown."""
+    first, last = rows.iloc[0], rows.iloc[-1]
+    parts = [
+        f"{rows['run'].nunique()} runs of gates, {first.started[:16]} to {last.started[:16]} UTC; "
+        f"{first.cpu}, {first.cores} cores; commit {first.commit[:12]}"
+        f"{' with changes' if first.commit.endswith('+') else ''}.",
+        "**Nothing planted: every failure is a false one**",
+        _table(_unchanged(rows[rows["planted"] == "nothing"])),
+    ]
+    planted = rows[rows["planted"] != "nothing"]
+    if len(planted):
+        parts += ["**Planted in one guest of three**", _table(_found(planted))]
+    return "\n\n".join(parts) + "\n"
+
+
+def _unchanged(rows: pd.DataFrame) -> list[dict[str, str]]:
+    return [
+        {
+            "gate": gate,
+            "machine": condition,
+            "runs": str(some["run"].nunique()),
+            "runs that failed": str(some[some["failed"]]["run"].nunique()),
+            "checks of a case": str(len(some)),
+            "that failed": str(some["kind"].isin(FAILING).sum()),
+            "not judged": str(some["kind"].eq("unsure").sum()),
+            "median seconds": f"{some.groupby('run')['run_s'].first().median():.0f}",
+            "load": f"{some['load_average'].median():.1f}",
+        }
+        for (gate, condition), some in rows.groupby(["gate", "condition"], sort=False)
+    ]
+
+
+def _found(rows: pd.DataFrame) -> list[dict[str, str]]:
+    lines = []
+    for (gate, planted, condition), some in rows.groupby(
+        ["gate", "planted", "condition"], sort=False
+    ):
+        is_planted = some["case"].str.contains("two_pass", regex=False)
+        inside, outside = some[is_planted], some[~is_planted]
+        found = inside["kind"].isin(FAILING)
+        ratios = inside["ratio"].dropna()
+        lines.append({
+            "gate": gate,
+            "planted": planted,
+            "machine": condition,
+            "found": f"{found.sum()} of {len(inside)}",
+            "runs that failed": f"{inside[inside['failed']]['run'].nunique()} of "
+            f"{inside['run'].nunique()}",
+            "false failures of the others": f"{outside['kind'].isin(FAILING).sum()} of "
+            f"{len(outside)}",
+            "median ratio": f"{ratios.median():.3f}" if len(ratios) else "",
+        })
+    return lines
+
+
+def _table(lines: list[dict[str, str]]) -> str:
+    heads = list(lines[0]) if lines else ["none"]
+    rows = [heads, ["---"] * len(heads), *(list(line.values()) for line in lines)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
