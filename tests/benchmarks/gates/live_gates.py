@@ -104,10 +104,11 @@ class Row:
 class Repository:
     """A repository with the guests, in which gates are run."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, sweep: Path = SWEEP) -> None:
         self.folder = folder
+        self._sweep = sweep.name
         self._guests = (HERE / "guests.py").read_text()
-        shutil.copy(SWEEP, folder / SWEEP.name)
+        shutil.copy(sweep, folder / sweep.name)
         self.plant(NOTHING)
         who = ["-c", "user.name=gates", "-c", "user.email=gates@localhost"]
         for arguments in (["init", "-q"], ["add", "."], [*who, "commit", "-qm", "guests"]):
@@ -128,13 +129,13 @@ class Repository:
     def run(self, gate: str) -> dict[str, Any]:
         """Run a gate; return what it says."""
         if gate == "ab":
-            return self._ask(["ab", "--base", "HEAD", "--sweep", SWEEP.name, "--json"])
+            return self._ask(["ab", "--base", "HEAD", "--sweep", self._sweep, "--json"])
         self._measure("run.parquet")
         return self._ask(["check", "run.parquet", "--baseline", "base.parquet", "--json"])
 
     def _measure(self, out: str) -> None:
         (self.folder / out).unlink(missing_ok=True)
-        self._ask(["run", "--sweep", SWEEP.name, "--out", out])
+        self._ask(["run", "--sweep", self._sweep, "--out", out])
 
     def _ask(self, arguments: list[str]) -> dict[str, Any]:
         done = subprocess.run(
