@@ -1,7 +1,8 @@
 """Baselines: the cases of a run measured in ten processes, and what may take a baseline's place.
 
 A recording is ten passes over all cases, each a new process with an order of its own. A pass is a
-run with its journal, so that an interrupted recording can be continued.
+run with its journal, so that an interrupted recording can be continued. Of the samples of an epoch
+the baseline keeps the figure that they come to, which is all that is compared: it is for committing.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from time import monotonic
 from harness.decide.compare import NotMeasuredError, why_unfinished
 from harness.decide.confirm import EPOCHS, LIMIT_S
 from harness.decide.screen import BASELINE_PROCESSES, NOISY_SPREAD
-from harness.records import Budget, DoubtKind, Measurement, Record
+from harness.records import Arm, Budget, DoubtKind, Measurement, Record
 from harness.refusal import Refusal
 from harness.run.campaign import Campaign, run_campaign
 from harness.run.fleet import Fleet
 from harness.run.merge import merged
-from harness.statistics import t_quantile
+from harness.statistics import epoch_values, t_quantile
 from harness.store import Results, read, write
 from harness.sweep import Grid, Planned, Sweep
 
@@ -189,7 +190,7 @@ def _joined(passes: Sequence[Results], wanted: Results, out: Path, folder: Path)
         overhead_ratio=None,
     )
     return Results(
-        records=tuple(_without_rare_noise(each) for each in parts.values()),
+        records=tuple(_condensed(_without_rare_noise(each)) for each in parts.values()),
         runs=(run,),
         environments=passes[0].environments,
     )
@@ -203,6 +204,22 @@ def _without_rare_noise(parts: Sequence[Record]) -> Record:
         return joined
     kept = tuple(each for each in joined.warnings if each.kind is not DoubtKind.NOISY)
     return replace(joined, warnings=kept)
+
+
+def _condensed(record: Record) -> Record:
+    """Return a record with one sample an epoch, its figure."""
+    latencies = {
+        name: replace(latency, arms=tuple(_one_an_epoch(each) for each in latency.arms))
+        for name, latency in (("latency", record.latency), ("cold", record.cold))
+        if latency is not None
+    }
+    return replace(record, **latencies)
+
+
+def _one_an_epoch(arm: Arm) -> Arm:
+    cpu_s = None if arm.cpu_s is None else tuple(epoch_values(arm, cpu=True))
+    epochs = tuple(sorted(set(arm.epochs)))
+    return replace(arm, wall_s=tuple(epoch_values(arm, cpu=False)), cpu_s=cpu_s, epochs=epochs)
 
 
 def _well_timed(results: Results) -> set[str]:

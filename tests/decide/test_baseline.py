@@ -24,7 +24,7 @@ from compared_runs import (
 from harness.decide.baseline import RecordingError, accept, passes_left, record_baseline
 from harness.decide.compare import NotMeasuredError
 from harness.decide.screen import process_ratios
-from harness.records import Doubt, DoubtKind, Measurement, Record, Status
+from harness.records import Arm, Doubt, DoubtKind, Measurement, Record, Status
 from harness.run.campaign import ForeignRunError
 from harness.run.worker import RunCase
 from harness.store import Results, StoreError, read
@@ -95,6 +95,33 @@ def test_what_is_returned_is_what_is_on_disk_and_nothing_else_is_left() -> None:
     found = record(fleet())
     assert read(OUT) == found
     assert [each.name for each in Path().iterdir()] == ["ci.parquet"]
+
+
+class Sampling(Drifting):
+    """A machine that takes three samples an epoch, of which one was disturbed."""
+
+    def run(
+        self, jobs: Sequence[RunCase], timeout_s: float, stop_at: float = float("inf")
+    ) -> Iterator[Record]:
+        for each in super().run(jobs, timeout_s, stop_at):
+            assert each.latency is not None
+            arms = tuple(map(self._thrice, each.latency.arms))
+            yield replace(each, latency=replace(each.latency, arms=arms))
+
+    @staticmethod
+    def _thrice(arm: Arm) -> Arm:
+        times = tuple(factor * each for each in arm.wall_s for factor in (1.0, 1.0, 7.0))
+        epochs = tuple(each for each in arm.epochs for _ in range(3))
+        return replace(arm, wall_s=times, cpu_s=times, epochs=epochs)
+
+
+def test_a_baseline_keeps_one_figure_an_epoch_and_finds_what_all_samples_say() -> None:
+    found = record(Sampling(ratio_of={each.id: 1.0 for each in CASES}))
+    for each in found.records:
+        assert each.latency is not None
+        epochs = len(each.latency.process_of_epoch)
+        assert {len(arm.wall_s) for arm in each.latency.arms} == {epochs}
+        assert process_ratios(each.latency) == pytest.approx([1 + 0.001 * n for n in range(10)])
 
 
 def test_every_process_takes_the_cases_in_an_order_of_its_own() -> None:
