@@ -208,12 +208,11 @@ def _without_rare_noise(parts: Sequence[Record]) -> Record:
 
 def _condensed(record: Record) -> Record:
     """Return a record with one sample an epoch, its figure."""
-    latencies = {
-        name: replace(latency, arms=tuple(_one_an_epoch(each) for each in latency.arms))
-        for name, latency in (("latency", record.latency), ("cold", record.cold))
-        if latency is not None
-    }
-    return replace(record, **latencies)
+    latency, cold = (
+        None if each is None else replace(each, arms=tuple(map(_one_an_epoch, each.arms)))
+        for each in (record.latency, record.cold)
+    )
+    return replace(record, latency=latency, cold=cold)
 
 
 def _one_an_epoch(arm: Arm) -> Arm:
