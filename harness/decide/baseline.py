@@ -2,7 +2,8 @@
 
 A recording is ten passes over all cases, each a new process with an order of its own. A pass is a
 run with its journal, so that an interrupted recording can be continued. Of the samples of an epoch
-the baseline keeps the figure that they come to, which is all that is compared: it is for committing.
+the baseline keeps the figure that they come to, which is all that is compared: it is to be
+committed.
 """
 
 from __future__ import annotations

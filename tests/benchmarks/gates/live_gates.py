@@ -167,11 +167,11 @@ def tasks_of(condition: str, gates: Sequence[str], unchanged: int, planted: int)
     return found
 
 
-def run_tasks(tasks: Sequence[Task], first: int) -> Iterator[list[Row]]:
+def run_tasks(tasks: Sequence[Task], first: int, *, with_neighbours: bool) -> Iterator[list[Row]]:
     """Run the tasks of one condition, a baseline recorded first where one is needed."""
     found = read_environment()
     commit = f"{found.git_commit or 'unknown'}{'+' if found.git_dirty else ''}"
-    loaded = tasks[0].condition == "loaded"
+    loaded = tasks[0].condition == "loaded" and with_neighbours
     with tempfile.TemporaryDirectory() as folder:
         repository = Repository(Path(folder))
         if any(each.gate == "check" for each in tasks):
@@ -210,6 +210,7 @@ def run_tasks(tasks: Sequence[Task], first: int) -> Iterator[list[Row]]:
 @click.option("--unchanged", type=click.IntRange(0), default=UNCHANGED, show_default=True)
 @click.option("--planted", type=click.IntRange(0), default=PLANTED, show_default=True)
 @click.option("--only", type=click.Choice(["quiet", "loaded"]), help="One condition.")
+@click.option("--as-is", is_flag=True, help="Loaded without neighbours: by what runs anyway.")
 @click.option("--gate", type=click.Choice(["ab", "check"]), help="One gate.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="The parquet.")
 @click.option("--append", is_flag=True, help="Add to --out rather than replace it.")
@@ -219,6 +220,7 @@ def main(
     unchanged: int,
     planted: int,
     only: str | None,
+    as_is: bool,
     gate: str | None,
     out: Path | None,
     append: bool,
@@ -231,19 +233,22 @@ def main(
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # end the neighbours then, too
         conditions = ("quiet", "loaded") if only is None else (only,)
         gates = ("ab", "check") if gate is None else (gate,)
-        _measure([tasks_of(each, gates, unchanged, planted) for each in conditions], out, append)
+        tasks = [tasks_of(each, gates, unchanged, planted) for each in conditions]
+        _measure(tasks, out, append, with_neighbours=not as_is)
     if not out.exists():
         raise click.ClickException(f"there is no {out}; measure first")
     click.echo(report(pq.read_table(out).to_pandas()))
 
 
-def _measure(tasks: Sequence[Sequence[Task]], out: Path, append: bool) -> None:
+def _measure(
+    tasks: Sequence[Sequence[Task]], out: Path, append: bool, *, with_neighbours: bool
+) -> None:
     """Run everything; what was measured is in ``out`` after each run of a gate."""
     out.parent.mkdir(parents=True, exist_ok=True)
     rows = pq.read_table(out).to_pylist() if append and out.exists() else []
     runs = 1 + max((row["run"] for row in rows), default=-1)
     for some in tasks:
-        for found in run_tasks(some, runs):
+        for found in run_tasks(some, runs, with_neighbours=with_neighbours):
             runs += 1
             rows += [asdict(each) for each in found]
             pq.write_table(pa.Table.from_pylist(rows), out)
