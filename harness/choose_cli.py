@@ -62,8 +62,8 @@ NONE_CHOSEN = 1
 )
 @click.option(
     "--workload",
-    type=click.Path(path_type=Path),
-    help="calls and how often each occurs, in TOML: one choice for all of them",
+    metavar="NAME|FILE",
+    help="calls and how often each occurs, by name or in TOML: one choice for all of them",
 )
 @click.option(
     "--format",
@@ -81,7 +81,7 @@ def choose(
     direction: tuple[tuple[str, ...], ...],
     max_error_ulp: float | None,
     max_condition: float | None,
-    workload: Path | None,
+    workload: str | None,
     form: str,
 ) -> None:
     """Which implementation to run for each shape, dtype, device and direction of RUN.
@@ -96,10 +96,10 @@ def choose(
     from harness.decide.choose import choose as choose_among
     from harness.decide.whole import choose_for_whole
     from harness.decide.words_of_evidence import evidence_lines
-    from harness.decide.workload import load_workload
+    from harness.decide.workload import find_workload
     from harness.store import read, read_journal
 
-    asked = None if workload is None else load_workload(workload)
+    asked = None if workload is None else find_workload(workload)
     results = [
         read_journal(each) if each.suffix == ".jsonl" else read(each, samples=False)
         for each in runs

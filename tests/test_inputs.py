@@ -414,6 +414,21 @@ def test_ulp_comb_is_held_exactly_and_its_teeth_are_neighbours(dtype: str) -> No
     assert bool((above.double() - x == 1).all())
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
+def test_last_digit_has_neighbours_alone_and_no_constant_row(dtype: str) -> None:
+    for shape in ((50, 3), (50, 1024)):
+        x = drawn("last_digit", dtype=dtype, shape=shape)
+        stored = x.amin(-1).to(getattr(torch, dtype))
+        above = torch.nextafter(stored, torch.full_like(stored, float("inf"))).double()
+        assert torch.equal(x.amax(-1), above)
+        assert bool((above - stored.double() == 1).all())
+
+
+def test_last_digit_has_a_condition_of_1e8_in_float32() -> None:
+    found = conditions(drawn("last_digit", dtype="float32"))
+    assert 1e8 < float(found.median()) < 3e8
+
+
 @pytest.mark.parametrize("distribution", ["offset_1e5", "offset_1e6"])
 def test_what_float16_cannot_hold_is_refused_in_words(distribution: str) -> None:
     case = Case(implementation="native", shape=(2, 8), dtype="float16", distribution=distribution)

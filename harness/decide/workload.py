@@ -1,5 +1,7 @@
 """A workload as it is written: a TOML file of calls, each so many times.
 
+Some come with the package, in ``harness/presets/workloads/``; their names are those of the files.
+
     [[calls]]
     shape = "4096x1024"
     dtype = "bfloat16"
@@ -14,6 +16,8 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
+from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,7 +29,14 @@ from harness.refusal import Refusal
 from harness.sweep import suggest
 from harness.sweep.grid import Dtype, Eps, Positive, Shape, Threads
 
-__all__ = ["Call", "Workload", "WorkloadError", "load_workload"]
+__all__ = [
+    "Call",
+    "Workload",
+    "WorkloadError",
+    "find_workload",
+    "load_workload",
+    "workload_names",
+]
 
 Count = Annotated[int, Field(strict=True, ge=1, le=1 << 53)]  # what a float counts exactly
 
@@ -80,6 +91,28 @@ class Workload(_Strict):
     calls: tuple[Call, ...]
 
 
+def workload_names() -> tuple[str, ...]:
+    """Names of the workloads that come with the package, in alphabetical order."""
+    return tuple(sorted(each.name[:-5] for each in _ours().iterdir()))
+
+
+def find_workload(named: str) -> Workload:
+    """Load the workload file at a path, or the workload of that name that comes with the package.
+
+    Raises:
+        WorkloadError: there is none; or as :func:`load_workload`.
+    """
+    path = Path(named)
+    if path.is_file() or path.suffix or len(path.parts) > 1:
+        return load_workload(path)
+    if named not in workload_names():
+        raise WorkloadError(
+            f"no workload named {named!r}; workloads: {', '.join(workload_names())}"
+            f"{suggest(named, workload_names())} (or give a file, such as mine.toml)"
+        )
+    return _parse(_ours().joinpath(f"{named}.toml").read_text(encoding="utf-8"), named)
+
+
 def load_workload(path: Path) -> Workload:
     """Load a workload file.
 
@@ -91,24 +124,32 @@ def load_workload(path: Path) -> Workload:
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise WorkloadError(f"{path}: cannot be read: {why}") from error
+    return _parse(text, str(path))
+
+
+def _ours() -> Traversable:
+    return resources.files("harness.presets").joinpath("workloads")
+
+
+def _parse(text: str, source: str) -> Workload:
     try:
         plain = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise WorkloadError(f"{path}: not TOML: {error}") from error
+        raise WorkloadError(f"{source}: not TOML: {error}") from error
     if not plain.get("calls"):
         raise WorkloadError(
-            f"{path}: holds no calls; write, for each kind of them, a table [[calls]] with shape, "
-            "dtype, direction and count"
+            f"{source}: holds no calls; write, for each kind of them, a table [[calls]] with "
+            "shape, dtype, direction and count"
         )
-    return _validated(plain, text, path)
+    return _validated(plain, text, source)
 
 
-def _validated(plain: Mapping[str, Any], text: str, path: Path) -> Workload:
+def _validated(plain: Mapping[str, Any], text: str, source: str) -> Workload:
     try:
         return Workload.model_validate(plain)
     except ValidationError as error:
         lines = _Lines(text, plain)
-        mistakes = [f"{path}:{lines.of(each)} {_mistake(each)}" for each in error.errors()]
+        mistakes = [f"{source}:{lines.of(each)} {_mistake(each)}" for each in error.errors()]
         raise WorkloadError("\n".join(mistakes)) from error
 
 

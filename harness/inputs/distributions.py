@@ -134,6 +134,20 @@ def one_ulp_spike(rows: int, hidden: int, limits: torch.finfo, generator: Genera
     return x
 
 
+def last_digit(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
+    """All c but one in 300, the next number above: what centring a second time leaves shows.
+
+    c is where the dtype's numbers are 1 apart. In float32 the condition is 2e8: the mean is off by
+    many standard deviations, and the mean of the deviations from it by more than u of one.
+    """
+    c = torch.floor((1 + 0.99 * _unit(rows, 1, generator)) / limits.eps)
+    raised = _unit(rows, hidden, generator) < 1 / 300
+    if hidden:  # else short rows would be constant
+        row = torch.arange(rows)
+        raised[row, (row * 37) % hidden] = True
+    return c + raised
+
+
 def alternating(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
     """Normal plus 1000, minus 1000, ...: the mean cancels, the squares do not."""
     sign = 1.0 - 2.0 * (torch.arange(hidden) % 2)
@@ -284,6 +298,7 @@ DISTRIBUTIONS: dict[str, Distribution] = {
         cauchy,
         ulp_comb,
         one_ulp_spike,
+        last_digit,
         subnormal,
         square_overflow,
         near_max,

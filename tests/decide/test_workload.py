@@ -1,5 +1,6 @@
 """One choice for a workload, and the file that it is written in."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,16 @@ from harness.decide.words_of_whole import (
     price_in_whole,
     whole_reason,
 )
-from harness.decide.workload import Call, Workload, WorkloadError, load_workload
+from harness.decide.workload import (
+    Call,
+    Workload,
+    WorkloadError,
+    find_workload,
+    load_workload,
+    workload_names,
+)
 from harness.records import Direction, Record, Status
+from harness.sweep import Planned, expand, load_preset
 
 SMALL, LARGE = (8, 768), (64, 768)
 GOOD = """
@@ -234,3 +243,69 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "work.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(WorkloadError, match="not UTF-8"):
         load_workload(tmp_path / "work.toml")
+
+
+# --- those that come with the package -------------------------------------------------------------
+
+
+def models() -> tuple[Planned, ...]:
+    """Cases of the preset, as they are where native alone exists."""
+    sweep = load_preset("models").with_axes({"implementations": ("native",)})
+    return expand(
+        sweep,
+        implementations={},
+        distributions=("normal",),
+        layouts=("contiguous", "transposed"),
+        upstreams=("shifted_normal",),
+        parameters=("normal",),
+        devices={"cpu": None},
+    )
+
+
+@pytest.mark.parametrize("name", workload_names())
+def test_a_run_of_the_preset_models_answers_every_call(name: str) -> None:
+    workload = find_workload(name)
+    asked = {each.shape for each in workload.calls}
+    cases = [each.case for each in models() if each.case.shape in asked]
+    records = [replace(ran("native", 1.0), case=each) for each in cases]
+    (whole,) = choose_for_whole(workload, choices_among(*records))
+    assert whole.missing == ()
+    assert len(whole.loads) == len(workload.calls)
+
+
+def test_a_transformer_calls_it_twice_a_layer_and_once_more() -> None:
+    counts = {name: [each.count for each in find_workload(name).calls] for name in workload_names()}
+    assert counts["bert_base"] == [2 * 12 + 1]
+    assert counts["gpt2_xl"] == [2 * 48 + 1]
+    assert counts["gpt2_xl_generation"] == [97, 97 * 255]
+
+
+@pytest.mark.parametrize("name", workload_names())
+def test_a_workload_says_what_it_is(name: str) -> None:
+    assert len(find_workload(name).description) > 20
+
+
+def test_a_file_is_found_by_its_path(tmp_path: Path) -> None:
+    (tmp_path / "work.toml").write_text(GOOD)
+    assert find_workload(str(tmp_path / "work.toml")) == load_workload(tmp_path / "work.toml")
+
+
+def test_a_file_is_meant_before_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("gpt2_xl").write_text(GOOD)
+    assert find_workload("gpt2_xl").calls[0].count == 24
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones_and_the_nearest() -> None:
+    with pytest.raises(WorkloadError) as caught:
+        find_workload("gpt2xl")
+    assert str(caught.value) == (
+        f"no workload named 'gpt2xl'; workloads: {', '.join(workload_names())}; "
+        "did you mean 'gpt2_xl'? (or give a file, such as mine.toml)"
+    )
+
+
+@pytest.mark.parametrize("path", ["gone.toml", "work/gone"])
+def test_what_looks_like_a_path_is_one(path: str) -> None:
+    with pytest.raises(WorkloadError, match=f"{path}: cannot be read: No such file"):
+        find_workload(path)
