@@ -1,0 +1,213 @@
+/* LayerNorm of rows, forward and backward, with an error free of the condition of a row.
+ *
+ * The mean is formed, then the mean of the deviations from it, which is what the first one was off by,
+ * with the mean of their squares; both means are taken off. -ffast-math folds the second into the
+ * first, and must not be used. Built by build.py, called by c_recentred.py.
+ */
+
+#include <float.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "elements.h"
+
+#define LINE_BYTES 64 /* of a cache, on all but a few machines, where it costs some speed */
+#if defined(__AVX512F__) /* 32 registers of a vector */
+#define ROWS_AT_ONCE 2
+#else
+#define ROWS_AT_ONCE 1
+#endif
+#define UNROLL 4           /* vectors whose sums do not wait for each other */
+#define ROWS_OF_GRADIENT 4 /* share one reading and writing of the sums over rows */
+#define PARTS_OF_ROWS 128  /* rows whose share in the sums over rows is added up by itself */
+#define GRAIN 32768        /* elements a thread must have to be worth waking, as in PyTorch */
+
+#define OUTLINE __attribute__((noinline))
+#if defined(__clang__)
+#define UNROLLED _Pragma("clang loop unroll(full)")
+#else
+#define UNROLLED _Pragma("GCC unroll 16")
+#endif
+#define JOIN_(name, real) name##_##real
+#define JOIN(name, real) JOIN_(name, real)
+
+/* GOMP_parallel of the OpenMP runtime that PyTorch has loaded: its threads are used, not more. */
+typedef void (*parallel)(void (*work)(void *), void *data, unsigned threads, unsigned flags);
+
+/* Strides are elements from row to row; the elements of a row lie side by side. */
+struct forward {
+    const char *x, *weight, *bias; /* weight and bias may be null */
+    char *y;
+    void *statistics; /* null, or three numbers a row: the mean in two parts, and rstd */
+    parallel parallel;
+    ptrdiff_t rows, hidden, x_stride;
+    double eps;
+    int type, weight_type, bias_type, threads;
+};
+
+/* dx may be null, and dweight and dbias together; one of those alone is computed and left. */
+struct backward {
+    const char *x, *dy, *weight;
+    const void *statistics;
+    char *dx, *dweight, *dbias;
+    parallel parallel;
+    ptrdiff_t rows, hidden, x_stride, dy_stride;
+    int type, weight_type, bias_type, threads;
+};
+
+/* Elements of a row in whole vectors. */
+static ptrdiff_t padded(ptrdiff_t hidden, ptrdiff_t lanes)
+{
+    return (hidden + lanes - 1) / lanes * lanes;
+}
+
+#define root_float sqrtf
+#define root_double sqrt
+#define largest_float FLT_MAX
+#define largest_double DBL_MAX
+#define smallest_float (FLT_MIN / (FLT_EPSILON * FLT_EPSILON)) /* digits to spare for squares */
+#define smallest_double (DBL_MIN / (DBL_EPSILON * DBL_EPSILON))
+#define exponent_float FLT_MAX_EXP
+#define exponent_double DBL_MAX_EXP
+
+#define REAL float
+#define MASK int32_t
+#include "rows.h"
+#undef REAL
+#undef MASK
+#define REAL double
+#define MASK int64_t
+#include "rows.h"
+
+/* --- a call ------------------------------------------------------------------------------------- */
+
+/* What the threads of a call share. */
+struct work {
+    const struct forward *forward;
+    const struct backward *backward;
+    const void *weight, *bias; /* in the type in which sums are formed */
+    void *sums;                /* over the rows of each part, and then of a block for each thread */
+    ptrdiff_t rows, parts, next_part, next_thread;
+};
+
+static void forward_work(void *data)
+{
+    struct work *work = data;
+    const struct forward *call = work->forward;
+    ptrdiff_t part;
+    while ((part = __atomic_fetch_add(&work->next_part, 1, __ATOMIC_RELAXED)) < work->parts) {
+        ptrdiff_t first = part * work->rows, last = first + work->rows;
+        if (last > call->rows)
+            last = call->rows;
+        if (call->type == FLOAT64)
+            forward_part_double(call, work->weight, work->bias, first, last, FLOAT64);
+        else if (call->type == FLOAT32)
+            forward_part_float(call, work->weight, work->bias, first, last, FLOAT32);
+        else if (call->type == BFLOAT16)
+            forward_part_float(call, work->weight, work->bias, first, last, BFLOAT16);
+        else
+            forward_part_float(call, work->weight, work->bias, first, last, FLOAT16);
+    }
+}
+
+static void backward_work(void *data)
+{
+    struct work *work = data;
+    const struct backward *call = work->backward;
+    ptrdiff_t thread = __atomic_fetch_add(&work->next_thread, 1, __ATOMIC_RELAXED), part;
+    while ((part = __atomic_fetch_add(&work->next_part, 1, __ATOMIC_RELAXED)) < work->parts) {
+        ptrdiff_t first = part * work->rows, last = first + work->rows;
+        if (last > call->rows)
+            last = call->rows;
+        if (call->type == FLOAT64) {
+            ptrdiff_t width = 2 * padded(call->hidden, VECTOR_BYTES / sizeof(double));
+            double *sums = work->sums;
+            backward_part_double(call, work->weight, sums ? sums + part * width : 0,
+                                 sums ? sums + (work->parts + thread) * width : 0, first, last,
+                                 FLOAT64);
+            continue;
+        }
+        ptrdiff_t width = 2 * padded(call->hidden, VECTOR_BYTES / sizeof(float));
+        float *sums = work->sums;
+        float *total = sums ? sums + part * width : 0;
+        float *block = sums ? sums + (work->parts + thread) * width : 0;
+        if (call->type == FLOAT32)
+            backward_part_float(call, work->weight, total, block, first, last, FLOAT32);
+        else if (call->type == BFLOAT16)
+            backward_part_float(call, work->weight, total, block, first, last, BFLOAT16);
+        else
+            backward_part_float(call, work->weight, total, block, first, last, FLOAT16);
+    }
+}
+
+/* Threads worth having for so many elements, at most `threads`. */
+static int threads_for(double elements, int threads, parallel parallel)
+{
+    int worth = elements / GRAIN < threads ? (int)(elements / GRAIN) : threads;
+    return parallel && worth > 1 ? worth : 1;
+}
+
+static void share(struct work *work, void (*function)(void *), int threads, parallel parallel)
+{
+    if (threads > 1)
+        parallel(function, work, (unsigned)threads, 0);
+    else
+        function(work);
+}
+
+/* Both return 0, or 1 where there is no memory for what they need beside the results. */
+
+int recentred_forward(const struct forward *call)
+{
+    const ptrdiff_t width = padded(call->hidden, VECTOR_BYTES / sizeof(float));
+    const size_t size = call->type == FLOAT64 ? sizeof(double) : sizeof(float);
+    char *room = malloc(2 * width * size);
+    if (!room)
+        return 1;
+    struct work work = {.forward = call};
+    if (call->type == FLOAT64) {
+        work.weight = parameter_double(call->weight, call->weight_type, call->hidden, 1, (double *)room);
+        work.bias = parameter_double(call->bias, call->bias_type, call->hidden, 0, (double *)room + width);
+    } else {
+        work.weight = parameter_float(call->weight, call->weight_type, call->hidden, 1, (float *)room);
+        work.bias = parameter_float(call->bias, call->bias_type, call->hidden, 0, (float *)room + width);
+    }
+    int threads = threads_for((double)call->rows * call->hidden, call->threads, call->parallel);
+    /* several parts a thread: one may be held up by other programs */
+    work.rows = threads == 1 ? call->rows : padded(call->rows / (4 * threads) + 1, ROWS_AT_ONCE);
+    work.parts = (call->rows + work.rows - 1) / work.rows;
+    share(&work, forward_work, threads, call->parallel);
+    free(room);
+    return 0;
+}
+
+int recentred_backward(const struct backward *call)
+{
+    const ptrdiff_t width = padded(call->hidden, VECTOR_BYTES / sizeof(float));
+    const size_t size = call->type == FLOAT64 ? sizeof(double) : sizeof(float);
+    const int has_sums = call->dweight || call->dbias;
+    const ptrdiff_t parts = (call->rows + PARTS_OF_ROWS - 1) / PARTS_OF_ROWS;
+    int threads = threads_for((double)call->rows * call->hidden, call->threads, call->parallel);
+    if (threads > parts)
+        threads = (int)parts;
+    char *room = malloc(width * size * (has_sums ? 1 + 2 * (parts + threads) : 1));
+    if (!room)
+        return 1;
+    struct work work = {.backward = call, .rows = PARTS_OF_ROWS, .parts = parts};
+    if (has_sums)
+        work.sums = room + width * size;
+    if (call->type == FLOAT64)
+        work.weight = parameter_double(call->weight, call->weight_type, call->hidden, 1, (double *)room);
+    else
+        work.weight = parameter_float(call->weight, call->weight_type, call->hidden, 1, (float *)room);
+    share(&work, backward_work, threads, call->parallel);
+    if (has_sums && call->type == FLOAT64)
+        finish_double(call, work.sums, parts);
+    else if (has_sums)
+        finish_float(call, work.sums, parts);
+    free(room);
+    return 0;
+}
