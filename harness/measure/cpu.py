@@ -1,4 +1,7 @@
-"""The CPU, timed by the calling thread's own time as long as it works alone."""
+"""The CPU, timed by the calling thread's own time as long as it works alone.
+
+Whether it does is read off the clock of the whole process, beside that of the thread.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from time import perf_counter_ns, thread_time_ns
+from time import perf_counter_ns, process_time_ns, thread_time_ns
 
 import torch
 
@@ -30,7 +33,7 @@ class CpuDevice:
     def __init__(self, threads: int = 1) -> None:
         self.threads = threads
         self.clock = Clock.THREAD_CPU if threads == 1 else Clock.WALL
-        self._clock_cost_ns = _thread_clock_cost_ns()
+        self._thread_cost_ns, self._process_cost_ns = _clock_costs_ns()
         self._flood: torch.Tensor | None = None
 
     def unavailable(self) -> str | None:
@@ -63,15 +66,21 @@ class CpuDevice:
 
     def time(self, call: Callable[[], object], calls: int) -> Reading:
         repeats = range(calls)
+        process_start = process_time_ns()
         cpu_start = thread_time_ns()
         start = perf_counter_ns()
         for _ in repeats:
             call()
         end = perf_counter_ns()
         cpu_end = thread_time_ns()
+        process_end = process_time_ns()
         if self.threads > 1:
             return Reading((end - start) / 1e9, None)
-        return Reading((end - start) / 1e9, (cpu_end - cpu_start - self._clock_cost_ns) / 1e9)
+        return Reading(
+            (end - start) / 1e9,
+            (cpu_end - cpu_start - self._thread_cost_ns) / 1e9,
+            process_s=(process_end - process_start - self._process_cost_ns) / 1e9,
+        )
 
     def replayed(self, call: Callable[[], object]) -> Callable[[], object] | None:
         return None
@@ -85,15 +94,17 @@ class CpuDevice:
         )
 
 
-def _thread_clock_cost_ns() -> int:
-    """Measure what reading the clocks themselves adds to a CPU time."""
-    costs = []
+def _clock_costs_ns() -> tuple[int, int]:
+    """Measure what reading the clocks themselves adds to a thread's and the process's CPU time."""
+    of_thread, of_process = [], []
     for _ in range(101):
+        process_start = process_time_ns()
         start = thread_time_ns()
         perf_counter_ns()
         perf_counter_ns()
-        costs.append(thread_time_ns() - start)
-    return int(median(costs))
+        of_thread.append(thread_time_ns() - start)
+        of_process.append(process_time_ns() - process_start)
+    return int(median(of_thread)), int(median(of_process))
 
 
 def _step_ns(clock: Callable[[], int]) -> int:

@@ -19,6 +19,8 @@ class Reading(NamedTuple):
     """CPU time of the calling thread; None where others do the work."""
     launch_s: float | None = None
     """Until the host had issued the calls; None where calling and working are one."""
+    process_s: float | None = None
+    """CPU time of all threads of this process; None where that is not looked at."""
 
 
 class Device(Protocol):

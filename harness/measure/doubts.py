@@ -29,6 +29,7 @@ class _Seen:
     after: Condition
     wall_s: float
     stepped: int
+    left_over: float
 
     @property
     def epochs(self) -> int:
@@ -36,7 +37,10 @@ class _Seen:
 
     def times(self, role: ArmRole) -> list[float] | None:
         """Figure of each epoch of an arm, by the clock that counts."""
-        cpu = self.latency.clock is Clock.THREAD_CPU
+        return self.values(role, cpu=self.latency.clock.is_cpu)
+
+    def values(self, role: ArmRole, *, cpu: bool) -> list[float] | None:
+        """Figure of each epoch of an arm, by CPU or wall clock."""
         arms = (each for each in self.latency.arms if each.role is role)
         return next((epoch_values(each, cpu=cpu) for each in arms), None)
 
@@ -48,6 +52,7 @@ def doubts_of(
     after: Condition,
     wall_s: float,
     stepped: int,
+    left_over: float = 0.0,
 ) -> tuple[Doubt, ...]:
     """Return what should be known before a latency is believed.
 
@@ -58,10 +63,11 @@ def doubts_of(
         after: of the device, after them.
         wall_s: between the two.
         stepped: samples that were dropped since the clock did not move forward in them.
+        left_over: CPU time of other threads after some calls, over that of the calls.
     """
     if latency is None:
         return (Doubt(kind=DoubtKind.TOO_FEW_SAMPLES, advice=_nothing(after, stepped)),)
-    seen = _Seen(latency, budget, before, after, wall_s, stepped)
+    seen = _Seen(latency, budget, before, after, wall_s, stepped, left_over)
     found = ((kind, look(seen)) for kind, look in _LOOKS)
     return tuple(Doubt(kind=kind, advice=advice) for kind, advice in found if advice)
 
@@ -166,7 +172,7 @@ def _faults(seen: _Seen) -> str | None:
 
 
 def _too_fast(seen: _Seen) -> str | None:
-    if seen.latency.is_valid:
+    if seen.latency.is_valid or seen.left_over:
         return None
     return (
         f"{seen.latency.ceiling_ratio:.2f} times as fast as a copy of the bytes it must move: "
@@ -194,6 +200,27 @@ def _saving(seen: _Seen) -> str | None:
         f"the CPU's frequency governor is {seen.after.governor!r}; times are comparable among "
         "themselves only, unless it is set to performance"
     )
+
+
+def _other_threads(seen: _Seen) -> str | None:
+    if seen.left_over:
+        return (
+            f"after it had returned, threads worked for another {seen.left_over:.0%} of its time: "
+            "invalid, since no call's time holds it all; have it wait for them"
+        )
+    if not seen.latency.others_ratio:
+        return None
+    said = (
+        f"{seen.latency.others_ratio:.0%} of its CPU time is that of other threads; the time of "
+        "all is given, without what a thread waits for another"
+    )
+    subject, reference = (
+        seen.values(role, cpu=False) for role in (ArmRole.SUBJECT, ArmRole.REFERENCE)
+    )
+    if not (subject and reference):
+        return said
+    by_wall = estimate(ratios(subject, reference)).value
+    return f"{said}: by the wall clock it takes {by_wall:.2f} times as long as the reference"
 
 
 def _shared(seen: _Seen) -> str | None:
@@ -225,6 +252,7 @@ _LOOKS: tuple[tuple[DoubtKind, Callable[[_Seen], str | None]], ...] = (
     (DoubtKind.PAGE_FAULTS, _faults),
     (DoubtKind.THROTTLED, _throttled),
     (DoubtKind.POWER_SAVING, _saving),
+    (DoubtKind.OTHER_THREADS, _other_threads),
     (DoubtKind.SHARED_GPU, _shared),
     (DoubtKind.LAUNCH_BOUND, _launch_bound),
 )

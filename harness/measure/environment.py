@@ -14,10 +14,12 @@ import pynvml
 import torch
 
 from harness.records import Environment, Gpu
+from implementations.peers import PACKAGES
 
 __all__ = ["compiler", "read_environment"]
 
-_PACKAGES = ("torch", "numpy", "triton")  # what the timed code runs on
+_OTHERS = tuple(name for each in PACKAGES for name in each.distributions)
+_PACKAGES = tuple(dict.fromkeys(("torch", "numpy", "triton", *_OTHERS)))  # what is timed runs on
 
 
 def read_environment() -> Environment:

@@ -27,7 +27,7 @@ from harness.measure.device import Device
 from harness.measure.doubts import doubts_of
 from harness.measure.placement import copies_beyond, relocate
 from harness.measure.sampler import Contender, Sampler, Stepped
-from harness.records import Allocation, ArmRole, Budget, Cache, Doubt, Estimate, Latency
+from harness.records import Allocation, ArmRole, Budget, Cache, Clock, Doubt, Estimate, Latency
 from harness.statistics import estimate, ratios
 
 __all__ = ["Contender", "Sampled", "measure_latency"]
@@ -88,7 +88,8 @@ def measure_latency(
     copies = 1
     if cache is Cache.ROTATE:
         copies = copies_beyond(device.cache_bytes(), model_bytes, device.free_bytes())
-    duet = _Duet(contenders, tensors, device, budget, random, cache, copies)
+    can_throttle = before.throttled_by is not None
+    duet = _Duet(contenders, tensors, device, budget, random, cache, copies, can_throttle)
     duet.warm_up()
     if cache is Cache.ROTATE:
         began = perf_counter()  # hundreds of copies are made and warmed up once, for all epochs
@@ -106,7 +107,7 @@ def measure_latency(
     wall_s, after = perf_counter() - began, device.condition()
     throttled_by = tuple(sorted({*duet.throttled_by, *(after.throttled_by or ())}))
     after = replace(after, throttled_by=throttled_by or after.throttled_by)
-    doubts = doubts_of(latency, budget, before, after, wall_s, duet.stepped)
+    doubts = doubts_of(latency, budget, before, after, wall_s, duet.stepped, duet.left_over)
     if latency is not None:
         latency = replace(latency, before=before, after=after)
     return Sampled(latency, doubts, duet.sampling_s, duet.warming_s, duet.placed)
@@ -124,6 +125,7 @@ class _Duet:
         random: Random,
         cache: Cache,
         copies: int,
+        can_throttle: bool,
     ) -> None:
         self.sampling_s = self.warming_s = 0.0
         self.epochs = self.throttled = self.stepped = 0
@@ -134,7 +136,9 @@ class _Duet:
         self._random, self._cache, self._copies = random, cache, copies
         self._faults = self._calls = self._warm_up_calls = 0
         self._orders: list[tuple[Sampler, ...]] = []
-        self._can_throttle = device.condition().throttled_by is not None
+        self._can_throttle = can_throttle
+        self._clock = device.clock
+        self.left_over = 0.0
 
     def warm_up(self) -> None:
         """Find out what is warm and how many calls fill a sample, and which copy is fastest."""
@@ -186,6 +190,11 @@ class _Duet:
         for each in self._arms:
             each.close_epoch(self.epochs)
         self.epochs += 1
+        if self._clock is Clock.THREAD_CPU and any(each.others_ratio() for each in self._arms):
+            self._clock = Clock.PROCESS_CPU
+            for each in self._arms:
+                each.count_all_threads()
+            self.left_over = self._arms[0].left_over_ratio()
 
     def is_narrow(self) -> bool:
         """Whether the headline's interval is as narrow as asked."""
@@ -205,7 +214,7 @@ class _Duet:
             copy_ratio = estimate([scale * each for each in ratios(ceiling, subject)])
         reference, launches = self._arm(ArmRole.REFERENCE), self._arms[0].launches_s
         return Latency(
-            clock=self._device.clock,
+            clock=self._clock,
             cache=self._cache,
             allocation=allocation,
             per_call_s=estimate(subject),
@@ -221,8 +230,9 @@ class _Duet:
             resolution_s=self._device.resolution_s(),
             warm_up_calls=self._warm_up_calls,
             launch_s=median(launches) if launches else None,
+            others_ratio=self._arms[0].others_ratio(),
             throttled_epochs=self.throttled,
-            is_valid=not _is_faster(copy_ratio),
+            is_valid=not _is_faster(copy_ratio) and not self.left_over,
             arms=tuple(each.arm() for each in self._arms),
         )
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from statistics import fmean
+from time import sleep
 
 from torch import Tensor
 
@@ -17,6 +20,9 @@ SAMPLE_S = 200e-6  # far below a scheduler slice (4 ms), far above the clock's o
 _SETTLED_CALLS = 3  # ours: so many calls in a row that are no faster than the fastest before
 _FASTER = 0.95  # ours: below this share of the fastest call so far it is still getting warm
 _WARM_UP_SHARE = 0.1  # of the time limit
+_OTHERS = 0.1  # ours: share of the CPU time that other threads may spend unnoticed
+_OTHERS_S = 5e-6  # ours: and so much of each sample, far above what reading a clock varies by
+_IDLE_S = 20e-3  # ours: in which a thread that was left work gets a core, if others have it now
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,7 @@ class Sampler:
         self._flushes = cache is Cache.FLUSHED
         self._call: Callable[[], object] = lambda: None
         self._turn = 1  # calls until one is on the same inputs again
+        self._counts_all_threads = False
         self._pending: list[Reading] = []
         self._readings: list[Reading] = []
         self._epochs: list[int] = []
@@ -136,8 +143,7 @@ class Sampler:
     def close_epoch(self, epoch: int) -> None:
         """Count the samples since the last epoch as those of ``epoch``."""
         readings, self._pending = self._pending, []
-        times = [each.wall_s if each.cpu_s is None else each.cpu_s for each in readings]
-        self.epoch_values.append(epoch_value(times) / self.calls)
+        self.epoch_values.append(self._value(readings))
         self.launches_s += [
             each.launch_s / self.calls for each in readings if each.launch_s is not None
         ]
@@ -148,8 +154,52 @@ class Sampler:
         """Forget the samples since the last epoch."""
         self._pending = []
 
+    def others_ratio(self) -> float | None:
+        """Share of the CPU time that other threads spent; 0 if hardly any, None if not seen."""
+        spent = [
+            (each.process_s, each.process_s - each.cpu_s)
+            for each in self._readings
+            if each.process_s is not None and each.cpu_s is not None
+        ]
+        if not spent:
+            return None
+        whole_s, others_s = (fmean(each) for each in zip(*spent, strict=True))
+        return others_s / whole_s if others_s > max(_OTHERS_S, _OTHERS * whole_s) else 0.0
+
+    def left_over_ratio(self) -> float:
+        """CPU time that other threads spend after some calls, over that of the calls; or 0."""
+        idle = (partial(sleep, _IDLE_S), 1)
+        turns = (idle, (self._call, self.calls), idle)  # what was left before is not these calls'
+        _, calls, after = (self._device.time(call, count) for call, count in turns)
+        if not calls.process_s or after.process_s is None or after.cpu_s is None:
+            return 0.0
+        left_s = after.process_s - after.cpu_s
+        is_much = left_s > max(_OTHERS_S, _OTHERS * calls.process_s)
+        return left_s / calls.process_s if is_much else 0.0
+
+    def count_all_threads(self) -> None:
+        """Take the CPU time of all threads from now on, and of the samples there are."""
+        self._counts_all_threads = True
+        by_epoch: dict[int, list[Reading]] = {}
+        for epoch, reading in zip(self._epochs, self._readings, strict=True):
+            by_epoch.setdefault(epoch, []).append(reading)
+        self.epoch_values = [self._value(each) for each in by_epoch.values()]
+
+    def _value(self, readings: Sequence[Reading]) -> float:
+        """Figure of an epoch, per call."""
+        cpu_s = [self._cpu_s(each) for each in readings]
+        times = [
+            reading.wall_s if of_cpu is None else of_cpu
+            for reading, of_cpu in zip(readings, cpu_s, strict=True)
+        ]
+        return epoch_value(times) / self.calls
+
+    def _cpu_s(self, reading: Reading) -> float | None:
+        return reading.process_s if self._counts_all_threads else reading.cpu_s
+
     def arm(self) -> Arm:
-        cpu_s = [each.cpu_s / self.calls for each in self._readings if each.cpu_s is not None]
+        found = [self._cpu_s(each) for each in self._readings]
+        cpu_s = [each / self.calls for each in found if each is not None]
         return Arm(
             role=self.contender.role,
             name=self.contender.name,

@@ -1,0 +1,88 @@
+"""Flax's LayerNorm, jitted; memory and threads as :mod:`implementations.peers.xla` says.
+
+Its variance is E[x^2] - E[x]^2 unless it is told otherwise, clamped at zero: where that has no
+digits left it returns finite garbage, of up to ``1/sqrt(eps)``, rather than NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from implementations.contract import Algorithm, Reduction
+from implementations.peers import xla
+from implementations.peers.package import Package
+from implementations.peers.terms import Terms, peer
+
+__all__ = ["PACKAGE", "flax", "flax_slow_variance"]
+
+PACKAGE = Package("flax", ("flax", *xla.JAX.distributions), "pip install 'layernorm-bench[flax]'")
+TERMS = Terms(
+    package=PACKAGE,
+    dtypes=frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64}),
+    allocates_elsewhere=True,
+)
+_SOURCE = "https://flax.readthedocs.io/en/latest/api_reference/flax.linen/layers.html"
+
+
+def _formula(fast: bool, jax: Any, x: Any, weight: Any, bias: Any, dims: int, eps: float) -> Any:
+    axes = tuple(range(-dims, 0))
+    module = PACKAGE.load("flax.linen").LayerNorm(
+        epsilon=eps,
+        dtype=x.dtype,
+        use_scale=weight is not None,
+        use_bias=bias is not None,
+        reduction_axes=axes,
+        feature_axes=axes,
+        use_fast_variance=fast,
+    )
+    parameters = {"scale": weight, "bias": bias}
+    given = {name: value for name, value in parameters.items() if value is not None}
+    return module.apply({"params": given}, x)
+
+
+_FAST, _SLOW = partial(_formula, True), partial(_formula, False)
+
+
+@peer(
+    TERMS,
+    source=_SOURCE,
+    algorithm=Algorithm.ONE_PASS,
+    reduction=Reduction.SEQUENTIAL,  # XLA may vectorise, and does not promise to
+    column_reduction=Reduction.SEQUENTIAL,
+)
+def flax(
+    x: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Flax: flax.linen.LayerNorm as it is by default, jitted; variance E[x^2] - E[x]^2."""
+    dims = TERMS.check(x, normalized_shape, weight, bias)
+    PACKAGE.load("flax.linen", "LayerNorm")
+    return xla.layer_norm(_FAST, x, weight, bias, dims, eps)
+
+
+@peer(
+    TERMS,
+    source=_SOURCE,
+    algorithm=Algorithm.TWO_PASS,
+    reduction=Reduction.SEQUENTIAL,
+    column_reduction=Reduction.SEQUENTIAL,
+)
+def flax_slow_variance(
+    x: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Flax: flax.linen.LayerNorm with use_fast_variance=False, jitted; two passes."""
+    dims = TERMS.check(x, normalized_shape, weight, bias)
+    PACKAGE.load("flax.linen", "LayerNorm")
+    return xla.layer_norm(_SLOW, x, weight, bias, dims, eps)

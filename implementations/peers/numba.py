@@ -1,0 +1,97 @@
+"""Numba: plain loops, compiled; they read and write torch's own memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from math import sqrt
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from implementations.contract import Algorithm, Reduction, UnsupportedError
+from implementations.peers.package import Package
+from implementations.peers.terms import Terms, peer
+
+__all__ = ["PACKAGE", "numba"]
+
+PACKAGE = Package("numba", ("numba",), "pip install 'layernorm-bench[numba]'")
+TERMS = Terms(
+    package=PACKAGE,
+    dtypes=frozenset({torch.float32, torch.float64}),  # float16 is for its CUDA target alone
+    forward_only=True,
+)
+
+
+@peer(
+    TERMS,
+    source="https://numba.readthedocs.io/en/stable/user/jit.html",
+    algorithm=Algorithm.TWO_PASS,
+    reduction=Reduction.SEQUENTIAL,  # in float64, which a literal 0.0 makes of a sum
+)
+def numba(
+    x: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Numba: three plain loops over each row, under njit."""
+    dims = TERMS.check(x, normalized_shape, weight, bias)
+    threads = torch.get_num_threads()
+    loops = _compiled(threads > 1)
+    if threads > 1:
+        _use(threads)
+    y = torch.empty_like(x, memory_format=torch.contiguous_format)
+    hidden = x.shape[x.dim() - dims :].numel()
+    if x.numel():
+        loops(_matrix(x, hidden), _vector(weight), _vector(bias), eps, _matrix(y, hidden))
+    return y
+
+
+def _use(threads: int) -> None:
+    try:
+        PACKAGE.load().set_num_threads(threads)
+    except ValueError as error:
+        raise UnsupportedError(f"numba was started with fewer threads: {error}") from error
+
+
+@cache
+def _compiled(parallel: bool) -> Callable[..., None]:
+    """Return the loops, compiled at the first call for each kind of argument.
+
+    Rows are shared out only if several threads may work: threads of Numba's own would do it.
+    """
+    package = PACKAGE.load()
+    rows_of = package.prange
+
+    def loops(x: Any, weight: Any, bias: Any, eps: float, y: Any) -> None:
+        rows, hidden = x.shape
+        for row in rows_of(rows):
+            total = 0.0
+            for column in range(hidden):
+                total += x[row, column]
+            mean = total / hidden
+            squares = 0.0
+            for column in range(hidden):
+                squares += (x[row, column] - mean) ** 2
+            rstd = 1.0 / sqrt(squares / hidden + eps)
+            for column in range(hidden):
+                value = (x[row, column] - mean) * rstd
+                if weight is not None:
+                    value *= weight[column]
+                if bias is not None:
+                    value += bias[column]
+                y[row, column] = value
+
+    compiled: Callable[..., None] = package.njit(parallel=parallel)(loops)
+    return compiled
+
+
+def _matrix(tensor: Tensor, hidden: int) -> Any:
+    return tensor.detach().reshape(-1, hidden).numpy()
+
+
+def _vector(parameter: Tensor | None) -> Any:
+    return None if parameter is None else parameter.detach().reshape(-1).numpy()

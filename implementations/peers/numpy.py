@@ -1,0 +1,55 @@
+"""NumPy, as its users write a LayerNorm; shares the memory of x, weight and bias."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from implementations.contract import Algorithm
+from implementations.peers.package import Package
+from implementations.peers.terms import Terms, peer
+
+__all__ = ["PACKAGE", "numpy"]
+
+PACKAGE = Package("numpy", ("numpy",), "pip install numpy")
+# there is no bfloat16 in numpy itself
+TERMS = Terms(
+    package=PACKAGE,
+    dtypes=frozenset({torch.float16, torch.float32, torch.float64}),
+    forward_only=True,
+    allocates_elsewhere=True,
+)
+
+
+@peer(
+    TERMS,
+    source="https://numpy.org/doc/stable/reference/generated/numpy.var.html",
+    algorithm=Algorithm.TWO_PASS,
+)
+def numpy(
+    x: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """NumPy: mean, var and the formula, in float32 or wider."""
+    dims = TERMS.check(x, normalized_shape, weight, bias)
+    np = PACKAGE.load()
+    if not x.numel():  # numpy warns of the mean of nothing
+        return torch.empty_like(x)
+    # as a matrix: numpy adds up an axis pairwise only if it is the last one
+    matrix = x.detach().numpy().reshape(-1, x.shape[x.dim() - dims :].numel())
+    with np.errstate(all="ignore"):  # NaN and infinity are as welcome as in torch
+        wide = matrix.astype(np.promote_types(matrix.dtype, np.float32), copy=False)
+        mean = wide.mean(axis=-1, keepdims=True)
+        variance = wide.var(axis=-1, keepdims=True)
+        y = (wide - mean) / np.sqrt(variance + eps)
+        if weight is not None:
+            y = y * weight.detach().numpy().reshape(-1)
+        if bias is not None:
+            y = y + bias.detach().numpy().reshape(-1)
+        y = y.astype(matrix.dtype, copy=False)
+    return torch.from_numpy(y).view(x.shape)

@@ -1,0 +1,104 @@
+"""ONNX Runtime's LayerNormalization on the CPU; it reads and writes torch's own memory.
+
+The operator takes eps as a float32, whatever x is. An x with gaps is copied first, in the time.
+With several threads its pool is told not to spin while it waits: it would take the cores of what
+is timed in turn with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from implementations.contract import Algorithm, Reduction
+from implementations.peers.package import Package
+from implementations.peers.terms import Terms, peer
+
+__all__ = ["PACKAGE", "onnxruntime"]
+
+PACKAGE = Package(
+    "onnxruntime", ("onnxruntime", "onnx"), "pip install 'layernorm-bench[onnxruntime]'"
+)
+# numbers of onnx.TensorProto.DataType, as the format fixes them
+_ELEMENT_TYPES = {torch.float32: 1, torch.float16: 10, torch.float64: 11, torch.bfloat16: 16}
+TERMS = Terms(
+    package=PACKAGE,
+    dtypes=frozenset(_ELEMENT_TYPES),
+    needs=("weight",),
+    params_like_x=True,
+    forward_only=True,
+    allocates_elsewhere=True,
+)
+_OPSET = 17  # the first with LayerNormalization
+_IR_VERSION = 8  # of the time of that opset: what every runtime that has it reads
+_ERRORS_ALONE = 3  # severity from which on it writes to standard error
+_KEPT = 128  # ours: sessions, one for each kind of case
+
+
+@peer(
+    TERMS,
+    source="https://onnx.ai/onnx/operators/onnx__LayerNormalization.html",
+    algorithm=Algorithm.WELFORD,
+    reduction=Reduction.SEQUENTIAL,
+)
+def onnxruntime(
+    x: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """ONNX Runtime: its LayerNormalization on the CPU, inputs and result bound in place."""
+    dims = TERMS.check(x, normalized_shape, weight, bias)
+    session = _session(x.dtype, x.dim(), dims, bias is not None, eps, torch.get_num_threads())
+    y = torch.empty_like(x, memory_format=torch.contiguous_format)
+    given = {"x": x, "weight": weight, "bias": bias}
+    inputs = {name: each.contiguous() for name, each in given.items() if each is not None}
+    binding = session.io_binding()
+    for name, each in inputs.items():
+        binding.bind_input(name, *_where(each))
+    binding.bind_output("y", *_where(y))
+    session.run_with_iobinding(binding)
+    return y
+
+
+def _where(tensor: Tensor) -> tuple[str, int, int, list[int], int]:
+    """Device, its number, element type, shape and address."""
+    return "cpu", 0, _ELEMENT_TYPES[tensor.dtype], list(tensor.shape), tensor.data_ptr()
+
+
+@lru_cache(maxsize=_KEPT)
+def _session(
+    dtype: torch.dtype, ndim: int, dims: int, has_bias: bool, eps: float, threads: int
+) -> Any:
+    """Return a session of one LayerNormalization, for x of any sizes."""
+    runtime = PACKAGE.load()
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = _ERRORS_ALONE
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    model = _model(_ELEMENT_TYPES[dtype], ndim, dims, has_bias, eps)
+    return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def _model(element_type: int, ndim: int, dims: int, has_bias: bool, eps: float) -> bytes:
+    PACKAGE.load("onnx")
+    helper = PACKAGE.load("onnx.helper")
+
+    def tensor(name: str, axes: int) -> Any:
+        sizes = [f"{name}{axis}" for axis in range(axes)]  # known at run time
+        return helper.make_tensor_value_info(name, element_type, sizes)
+
+    inputs = [tensor("x", ndim), tensor("weight", dims), *([tensor("bias", dims)] * has_bias)]
+    names = [each.name for each in inputs]
+    node = helper.make_node("LayerNormalization", names, ["y"], axis=-dims, epsilon=eps)
+    graph = helper.make_graph([node], "layer_norm", inputs, [tensor("y", ndim)])
+    opset = helper.make_opsetid("", _OPSET)
+    model = helper.make_model(graph, opset_imports=[opset], ir_version=_IR_VERSION)
+    serialized: bytes = model.SerializeToString()
+    return serialized

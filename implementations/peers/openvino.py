@@ -1,0 +1,117 @@
+"""OpenVINO's MVN on the CPU, then weight and bias; it reads and writes torch's own memory.
+
+It computes in the precision that it is given a hint of: x's own dtype, but float32 for float64,
+which it has no kernels for. An x with gaps is copied first, in the time. With one thread it has
+no stream of its own, and works on the calling thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from implementations.contract import Algorithm, Reduction
+from implementations.peers.package import Package, environment
+from implementations.peers.terms import Terms, peer
+
+__all__ = ["PACKAGE", "openvino"]
+
+PACKAGE = Package("openvino", ("openvino",), "pip install 'layernorm-bench[openvino]'")
+_TYPES = {
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.float32: "f32",
+    torch.float64: "f64",
+}
+TERMS = Terms(
+    package=PACKAGE,
+    dtypes=frozenset(_TYPES),
+    params_like_x=True,
+    forward_only=True,
+    allocates_elsewhere=True,
+)
+_KEPT = 128  # ours: compiled models, one for each kind of case
+
+
+@peer(
+    TERMS,
+    source="https://docs.openvino.ai/2025/documentation/openvino-ir-format/operation-sets/"
+    "operation-specs/normalization/mvn-6.html",
+    algorithm=Algorithm.TWO_PASS,
+    reduction=Reduction.BLOCKS,
+    lanes=4,  # of float32 in SSE4.1, the narrowest that its kernels are made for
+)
+def openvino(
+    x: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """OpenVINO: MVN, Multiply and Add on the CPU, compiled for the shape, in x's precision."""
+    dims = TERMS.check(x, normalized_shape, weight, bias)
+    given = (x, weight, bias)
+    request = _request(
+        x.dtype,
+        tuple(x.shape),
+        dims,
+        (weight is not None, bias is not None),
+        eps,
+        torch.get_num_threads(),
+    )
+    y = torch.empty_like(x, memory_format=torch.contiguous_format)
+    inputs = [each.detach().contiguous() for each in given if each is not None]
+    for place, each in enumerate(inputs):
+        request.set_input_tensor(place, _shared(each))
+    request.set_output_tensor(_shared(y))
+    request.infer()
+    return y
+
+
+@cache
+def _runtime() -> Any:
+    # in what looks like continuous integration it sends no message home, from a forked process
+    with environment("CI", "true"):
+        return PACKAGE.load()
+
+
+def _shared(tensor: Tensor) -> Any:
+    """Return OpenVINO's view of a contiguous tensor."""
+    package = _runtime()
+    if tensor.dtype == torch.bfloat16:  # which numpy does not know
+        kind = getattr(package.Type, _TYPES[tensor.dtype])
+        return package.Tensor(tensor.view(torch.uint16).numpy(), list(tensor.shape), kind)
+    return package.Tensor(tensor.numpy(), shared_memory=True)
+
+
+@lru_cache(maxsize=_KEPT)
+def _request(
+    dtype: torch.dtype,
+    shape: tuple[int, ...],
+    dims: int,
+    has: tuple[bool, bool],
+    eps: float,
+    threads: int,
+) -> Any:
+    """Return what runs MVN, and Multiply and Add if there is a weight and a bias."""
+    package = _runtime()
+    operations = PACKAGE.load("openvino.opset13")
+    kind = getattr(package.Type, _TYPES[dtype])
+    inputs = [operations.parameter(list(shape), kind, name="x")]
+    axes = operations.constant(list(range(-dims, 0)), package.Type.i64)
+    y = operations.mvn(inputs[0], axes, True, eps, "INSIDE_SQRT")
+    for is_there, operation in zip(has, (operations.multiply, operations.add), strict=True):
+        if is_there:
+            inputs.append(operations.parameter(list(shape[len(shape) - dims :]), kind))
+            y = operation(y, inputs[-1])
+    settings = {
+        "INFERENCE_PRECISION_HINT": _TYPES[torch.float32 if dtype == torch.float64 else dtype],
+        "NUM_STREAMS": 0 if threads == 1 else 1,
+        "INFERENCE_NUM_THREADS": threads,
+    }
+    model = package.Model([y], inputs)
+    return package.Core().compile_model(model, "CPU", settings).create_infer_request()
