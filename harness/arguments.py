@@ -114,7 +114,7 @@ _AXES: tuple[tuple[tuple[str, ...], str, click.ParamType[Any], str], ...] = (
         ("-i", "--implementation"),
         "implementations",
         Words(),
-        "names, module:function or file.py:function",
+        "names, all, peers, module:function or file.py:function",
     ),
     (("--shape",), "shapes", ShapeText(), "shapes of x; the last axis is normalised"),
     (("--normalized-dims",), "normalized_dims", Numbers(int), "trailing axes to normalise over"),

@@ -16,9 +16,11 @@ from typing import Any, NoReturn
 
 import click
 
+from harness.ab_cli import ab
 from harness.arguments import Duration, Shard, axis_options
 from harness.choose_cli import choose
 from harness.decide_cli import check, compare
+from harness.export_cli import export, import_
 from harness.refusal import Refusal
 from harness.verify_cli import explain, verify
 
@@ -30,6 +32,7 @@ NOT_MEASURED, INTERRUPTED = 3, 130
 KINDS = (
     "implementations",
     "presets",
+    "workloads",
     "distributions",
     "layouts",
     "upstreams",
@@ -189,7 +192,7 @@ def report(runs: tuple[Path, ...], out: Path | None) -> None:
 @click.option("--json", "as_json", is_flag=True, help="print as JSON")
 def list_(what: str, as_json: bool) -> None:
     """Show what exists: implementations, presets, devices, and what inputs are made of."""
-    from harness.run.catalogue import CATALOGUE
+    from harness.catalogue import CATALOGUE
 
     wanted = CATALOGUE if what == "all" else {what: CATALOGUE[what]}
     found = {kind: entries() for kind, entries in wanted.items()}
@@ -256,3 +259,6 @@ main.add_command(explain)
 main.add_command(choose)
 main.add_command(check)
 main.add_command(compare)
+main.add_command(ab)
+main.add_command(export)
+main.add_command(import_)

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from harness.outlets import GateOutlets, gate_options
 from harness.refusal import Refusal
 
 __all__ = ["check", "compare"]
@@ -44,6 +45,7 @@ class InterruptedRecordingError(Refusal):
     help="measure the cases of RUN in ten processes each, and write FILE; compare nothing",
 )
 @click.option("--resume", is_flag=True, help="continue a recording that was interrupted")
+@gate_options
 @click.option("--json", "as_json", is_flag=True, help="print the comparison as JSON")
 def check(
     run: Path,
@@ -52,6 +54,9 @@ def check(
     accept: bool,
     record: bool,
     resume: bool,
+    junit: Path | None,
+    summary: Path | None,
+    annotations: bool | None,
     as_json: bool,
 ) -> None:
     """Did RUN get worse than the baseline? The gate of a CI job.
@@ -63,35 +68,35 @@ def check(
     Exit code 0: no. 1: yes. 2: a file cannot be read. 3: nothing was measured, or RUN was cut
     short. 4: nothing can be compared.
     """
-    if record and (accept or no_confirm or as_json):
+    if record and (accept or no_confirm or as_json or junit or summary):
         raise click.UsageError("--record-baseline compares nothing: give it alone or with --resume")
     if resume and not record:
         raise click.UsageError("--resume continues a --record-baseline")
     if (record or accept) and baseline.suffix != ".parquet":
         raise click.UsageError(f"--baseline {baseline}: a results file ends in .parquet")
-    head = _read(run)
     if record:
-        _record(head, baseline, resume)
+        _record(_read(run), baseline, resume)
         return
-    if why := _unfinished(head):
-        whole = run.with_suffix(".parquet")
-        raise UnfinishedError(f"{run}: was cut short, {why}; go on with --resume --out {whole}")
     if accept and not baseline.exists():
-        _accept(head, None, baseline)
+        _accept(_read_finished(run), None, baseline)
         return
-    before = _read_baseline(baseline, run)
-    from harness.decide.compare import compare as compare_results
-    from harness.decide.confirm import ConfirmHere
-    from harness.run.fleet import Fleet
+    outlets = GateOutlets(junit=junit, summary=summary, annotations=annotations, to_stderr=as_json)
+    with outlets.open():
+        head = _read_finished(run)
+        before = _read_baseline(baseline, run)
+        from harness.decide.compare import compare as compare_results
+        from harness.decide.confirm import ConfirmHere
+        from harness.run.fleet import Fleet
 
-    comparison = compare_results(
-        before,
-        head,
-        baseline_name=str(baseline),
-        head_name=str(run),
-        confirm=None if no_confirm else ConfirmHere(head, Fleet, _say),
-    )
+        comparison = compare_results(
+            before,
+            head,
+            baseline_name=str(baseline),
+            head_name=str(run),
+            confirm=None if no_confirm else ConfirmHere(head, Fleet, _say),
+        )
     _show(comparison, as_json)
+    outlets.tell(comparison)
     if accept:
         _accept(head, before, baseline)
     elif comparison.failed:
@@ -135,6 +140,14 @@ def _read(path: Path) -> Any:
     if not path.exists() and journal.exists():
         return read_journal(journal)
     return read(path)
+
+
+def _read_finished(run: Path) -> Any:
+    head = _read(run)
+    if why := _unfinished(head):
+        whole = run.with_suffix(".parquet")
+        raise UnfinishedError(f"{run}: was cut short, {why}; go on with --resume --out {whole}")
+    return head
 
 
 def _read_baseline(path: Path, run: Path) -> Any:

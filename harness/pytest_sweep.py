@@ -30,7 +30,16 @@ from harness.measure.placement import relocate
 from harness.records import Allocation, Budget, Case, Environment, Measurement, Record, Status
 from harness.run.case import CaseRunner
 from harness.run.contenders import model_bytes
-from harness.sweep import Planned, Sweep, SweepError, expand, load_preset, load_sweep
+from harness.sweep import (
+    EVERY,
+    PEERS,
+    Planned,
+    Sweep,
+    SweepError,
+    expand,
+    load_preset,
+    load_sweep,
+)
 from harness.verify.guest import bind
 from implementations.contract import LayerNorm
 
@@ -104,7 +113,8 @@ class SweepTests:
 def _planned(sweep: Sweep) -> tuple[Planned, ...]:
     """The cases of a sweep, given what exists in this process."""
     mistakes = []
-    for name in sorted({name for grid in sweep.grids for name in grid.implementations} - {"all"}):
+    asked = {name for grid in sweep.grids for name in grid.implementations} - {EVERY, PEERS}
+    for name in sorted(asked):
         try:
             implementations.find(name)
         except implementations.TargetError as error:
@@ -119,6 +129,7 @@ def _planned(sweep: Sweep) -> tuple[Planned, ...]:
         upstreams=UPSTREAMS,
         parameters=PARAMETERS,
         devices={kind: make().unavailable() for kind, make in DEVICES.items()},
+        peers={each.name: each.devices for each in implementations.PEERS},
     )
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 
+from implementations.c_recentred import c_recentred
 from implementations.contract import (
     Algorithm,
     Implementation,
@@ -27,14 +28,22 @@ from implementations.from_module import function_of_module
 from implementations.module import LayerNorm
 from implementations.native import native
 from implementations.one_pass import one_pass, one_pass_input_dtype
+from implementations.peers import PEERS
+from implementations.recentred import recentred
 from implementations.renaming import OTHER_NAMES, rename_layer_norm_keys
 from implementations.replacement import replace_layer_norms
+from implementations.shifted import shifted
+from implementations.triton_one_pass import triton_one_pass
+from implementations.triton_recentred import triton_recentred
+from implementations.triton_two_pass import triton_two_pass
+from implementations.triton_welford import triton_welford
 from implementations.two_pass import two_pass, two_pass_input_dtype
 from implementations.welford import welford, welford_chunked
 
 __all__ = [
     "ALL",
     "OTHER_NAMES",
+    "PEERS",
     "Algorithm",
     "Dispatch",
     "Implementation",
@@ -58,6 +67,13 @@ ALL: tuple[Implementation, ...] = (
     two_pass_input_dtype,
     welford,
     welford_chunked,
+    recentred,
+    shifted,
+    c_recentred,
+    triton_one_pass,
+    triton_two_pass,
+    triton_welford,
+    triton_recentred,
 )
 
 
@@ -69,7 +85,7 @@ def find(target: str) -> Implementation:
     """Return the implementation that ``target`` names.
 
     Args:
-        target: a name in :data:`ALL` or in the entry-point group
+        target: a name in :data:`ALL`, in :data:`PEERS` or in the entry-point group
             ``layernorm_bench.implementations``, ``package.module:function``, or
             ``path/to/file.py:function``. A function that is not an :class:`Implementation`
             declares nothing; see :func:`adopt` for what it is held to.
@@ -77,7 +93,7 @@ def find(target: str) -> Implementation:
     Raises:
         TargetError: nothing of that name, or what it names cannot be imported or called.
     """
-    for each in ALL:
+    for each in (*ALL, *PEERS):
         if each.name == target:
             return each
     plugins = {each.name: each for each in entry_points(group=ENTRY_POINT_GROUP)}
@@ -85,7 +101,7 @@ def find(target: str) -> Implementation:
         return adopt(_load(target, plugins[target].value), target)
     if ":" in target:
         return adopt(_load(target, target), target)
-    known = [each.name for each in ALL] + sorted(plugins)
+    known = [each.name for each in (*ALL, *PEERS)] + sorted(plugins)
     near = get_close_matches(target, known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)};"
     raise TargetError(

@@ -69,7 +69,7 @@ class Algorithm(StrEnum):
     WELFORD = "welford"
     """Running mean and sum of squared deviations (Welford), or such pairs combined (Chan)."""
     RECENTRED = "recentred"
-    """Two-pass with the mean of the deviations removed as well: error free of the condition."""
+    """Two-pass, the deviations centred until no mean is left: error free of the condition."""
     SHIFTED = "shifted"
     """One-pass over x - pivot."""
 
@@ -113,6 +113,8 @@ class Implementation:
     """Whether it has no gradient."""
     requires: tuple[str, ...] = ()
     """Optional packages, imported only when it runs."""
+    allocates_elsewhere: bool = False
+    """Whether it takes memory that torch's allocators do not know of."""
 
     @property
     def summary(self) -> str:
@@ -140,6 +142,8 @@ def implementation(
     column_reduction: Reduction = Reduction.TREE,
     lanes: int = 1,
     statistics_in_input_dtype: bool = False,
+    devices: frozenset[str] = frozenset({"cpu", "cuda"}),
+    requires: tuple[str, ...] = (),
 ) -> Callable[[LayerNorm], Implementation]:
     """Wrap a function as an :class:`Implementation` named after it."""
 
@@ -154,6 +158,8 @@ def implementation(
             column_reduction=column_reduction,
             lanes=lanes,
             statistics_in_input_dtype=statistics_in_input_dtype,
+            devices=devices,
+            requires=requires,
         )
 
     return wrap

@@ -148,7 +148,7 @@ class ScriptedFleet(AbstractContextManager["ScriptedFleet"]):
     def hello(self) -> Hello:
         return Hello(
             environment=self.environment,
-            implementations=(),
+            implementations={},
             distributions=(),
             layouts=(),
             upstreams=(),

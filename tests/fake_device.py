@@ -7,7 +7,7 @@ one, so that no test depends on how fast, or how busy, a machine is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Self
@@ -69,6 +69,8 @@ class FakeDevice:
     """What its clock can tell apart."""
     launch_s: float | None = None
     """Until the host has issued a call; None where calling and working are one."""
+    others_s: Mapping[str, float] | None = None
+    """CPU time of other threads during a call, by name; None where that is not read."""
     set_by_s: Callable[[int], float] = lambda _: 0.0
     """By how much its clock is set during reading number n."""
     state: Callable[[float], Condition] = lambda _: Condition()
@@ -127,7 +129,11 @@ class FakeDevice:
         self.sampled.append((name, calls))
         wall_s = self._now_s - began
         cpu_s = wall_s / self.waiting_ratio if self.clock is Clock.THREAD_CPU else None
-        return Reading(wall_s, cpu_s, None if self.launch_s is None else self.launch_s * calls)
+        process_s = None
+        if self.others_s is not None and cpu_s is not None:
+            process_s = cpu_s + self.others_s.get(name, 0.0) * calls
+        launch_s = None if self.launch_s is None else self.launch_s * calls
+        return Reading(wall_s, cpu_s, launch_s, process_s)
 
     def replayed(self, call: Callable[[], object]) -> Callable[[], object] | None:
         def replay() -> object:
@@ -208,7 +214,7 @@ class LocalFleet:
         """Cases that were begun."""
         self.hello = Hello(
             environment=make_environment(),
-            implementations=tuple(each.name for each in implementations.ALL),
+            implementations={each.name: each.devices for each in implementations.ALL},
             distributions=tuple(DISTRIBUTIONS),
             layouts=tuple(LAYOUTS),
             upstreams=tuple(UPSTREAMS),

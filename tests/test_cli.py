@@ -105,7 +105,7 @@ ONE = ("-i", "native", "--shape", "2x8", "--measure", "errors", "--out", "mine.p
         ("-i gone.py:f", "gone.py:f: cannot import: FileNotFoundError: no file gone.py"),
         ("-i json:nope", "json:nope: json has no 'nope'"),
         ("-i json:decoder", "json:decoder: is of type module, not a function"),
-        ("--preset quik", "no preset named 'quik'; presets: ci, conditioning, full, quick; did"),
+        ("--preset quik", "no preset named 'quik'; presets: ci, conditioning, full, models, "),
         ("--sweep gone.toml", "gone.toml: cannot be read: No such file or directory"),
         ("--preset ci --sweep mine.toml", "give --preset or --sweep, not both"),
         ("--out mine.csv", "--out mine.csv: a results file ends in .parquet"),
@@ -365,6 +365,7 @@ def test_json_says_how_the_run_went() -> None:
     [
         ("implementations", {each.name for each in implementations.ALL}),
         ("presets", set(preset_names())),
+        ("workloads", {"bert_base", "gpt2_xl"}),
         ("distributions", set(DISTRIBUTIONS)),
         ("layouts", {"contiguous", "transposed"}),
         ("upstreams", {"shifted_normal", "ones"}),
@@ -384,6 +385,7 @@ def test_without_a_kind_everything_is_listed_under_its_kind() -> None:
     kinds = [
         "implementations:",
         "presets:",
+        "workloads:",
         "distributions:",
         "layouts:",
         "upstreams:",

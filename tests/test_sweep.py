@@ -32,13 +32,18 @@ from harness.sweep import (
 )
 
 NAMES = ("native", "one_pass", "two_pass")
+ANYWHERE = dict.fromkeys(NAMES, frozenset({"cpu", "cuda"}))
 
 
-def expanded(sweep: Sweep, devices: dict[str, str | None] | None = None) -> tuple[Planned, ...]:
+def expanded(
+    sweep: Sweep,
+    devices: dict[str, str | None] | None = None,
+    written_for: dict[str, frozenset[str]] = ANYWHERE,
+) -> tuple[Planned, ...]:
     """Expand where three implementations and a CPU exist, and a GPU without driver."""
     return expand(
         sweep,
-        implementations=NAMES,
+        implementations=written_for,
         distributions=DISTRIBUTIONS,
         layouts=LAYOUTS,
         upstreams=UPSTREAMS,
@@ -398,6 +403,25 @@ def test_all_stands_for_every_implementation_there_is() -> None:
     assert found == [*NAMES, "mine.py:norm"]
 
 
+GPU_ALONE = {**ANYWHERE, "fused": frozenset({"cuda"})}
+TWO_DEVICES = {"cpu": None, "cuda": None}
+
+
+def test_all_leaves_out_what_is_not_written_for_the_device() -> None:
+    grid = Grid(shapes=((2, 3),), devices=("cpu", "cuda"))
+    found = expanded(Sweep(grids=(grid,)), TWO_DEVICES, GPU_ALONE)
+    assert [each.case.implementation for each in found if each.case.device == "cpu"] == [*NAMES]
+    on_gpu = [each.case.implementation for each in found if each.case.device == "cuda"]
+    assert on_gpu == [*NAMES, "fused"]
+
+
+@pytest.mark.parametrize("names", [("fused",), ("all", "fused"), ("fused", "all")])
+def test_who_is_named_is_asked_wherever_it_is_written_for(names: tuple[str, ...]) -> None:
+    grid = Grid(implementations=names, shapes=((2, 3),))
+    found = [each.case.implementation for each in expanded(Sweep(grids=(grid,)), None, GPU_ALONE)]
+    assert found.count("fused") == 1
+
+
 def test_parameters_are_of_the_dtype_of_x_unless_one_is_named() -> None:
     grid = Grid(
         implementations=("native",),
@@ -501,14 +525,15 @@ def test_an_empty_tensor_is_a_case_like_any_other() -> None:
 
 
 def test_the_presets_are_those_that_the_help_names() -> None:
-    assert preset_names() == ("ci", "conditioning", "full", "quick")
+    assert preset_names() == ("ci", "conditioning", "full", "models", "models_gpu", "quick")
 
 
 def test_an_unknown_preset_is_answered_with_the_known_ones() -> None:
     with pytest.raises(SweepError) as refused:
         load_preset("quik")
     assert str(refused.value) == (
-        "no preset named 'quik'; presets: ci, conditioning, full, quick; did you mean 'quick'?"
+        "no preset named 'quik'; presets: ci, conditioning, full, models, models_gpu, quick; "
+        "did you mean 'quick'?"
     )
 
 
@@ -517,7 +542,7 @@ def test_a_preset_names_only_what_exists(name: str) -> None:
     sweep = load_preset(name)
     planned = expand(
         sweep,
-        implementations=[each.name for each in implementations.ALL],
+        implementations={each.name: each.devices for each in implementations.ALL},
         distributions=DISTRIBUTIONS,
         layouts=LAYOUTS,
         upstreams=UPSTREAMS,
@@ -531,9 +556,24 @@ def test_a_preset_names_only_what_exists(name: str) -> None:
     assert len({each.case.id for each in planned}) == len(planned)
 
 
-@pytest.mark.parametrize("name", preset_names())
+FOR_GPUS = {"models_gpu"}
+
+
+@pytest.mark.parametrize("name", sorted({*preset_names()} - FOR_GPUS))
 def test_a_preset_runs_on_a_machine_without_a_gpu(name: str) -> None:
     assert {each.case.device for each in expanded(load_preset(name))} == {"cpu"}
+
+
+@pytest.mark.parametrize("name", FOR_GPUS)
+def test_a_preset_for_gpus_says_so_where_there_is_none(name: str) -> None:
+    with pytest.raises(SweepError, match="device 'cuda' cannot be used: torch sees no CUDA"):
+        expanded(load_preset(name))
+    written_for = {**ANYWHERE, "recentred": frozenset({"cuda"})}
+    planned = expanded(load_preset(name), TWO_DEVICES, written_for)
+    assert {each.case.device for each in planned} == {"cuda"}
+    # 64 MiB in bfloat16, beyond any L2; and with what a case holds within half of 80 GB
+    sizes = {prod(each.case.shape) for each in planned}
+    assert 1 << 25 <= min(sizes) <= max(sizes) <= 1 << 27
 
 
 # --- shards --------------------------------------------------------------------------------------
@@ -572,6 +612,7 @@ def test_shards_are_of_similar_size() -> None:
 
 
 def test_shapes_of_presets_fit_in_memory() -> None:
-    planned = [each for name in preset_names() for each in expanded(load_preset(name))]
+    names = {*preset_names()} - FOR_GPUS
+    planned = [each for name in names for each in expanded(load_preset(name))]
     # a dozen float64 copies of the largest within 1 GiB
     assert max(prod(each.case.shape) for each in planned) <= 1 << 23

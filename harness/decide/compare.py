@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
-from harness.decide.changes import Change, ChangeKind, Comparison, Metric
-from harness.decide.exact import exact_findings
-from harness.decide.findings import Finding, change_of, worst_first
+from harness.decide.changes import ChangeKind, Comparison
+from harness.decide.findings import Finding, worst_first
 from harness.decide.notes import notes_on
+from harness.decide.one_case import change_between, findings_of, only_in
 from harness.decide.screen import (
     BASELINE_PROCESSES,
     Shift,
@@ -90,17 +90,18 @@ def compare(
             "runs of one sweep on one kind of device"
         )
     latencies, notes = _latencies(both, confirm, least_processes)
-    findings = [_findings(*each, latencies.get(each[0].case.id)) for each in both]
+    findings = [findings_of(*each, latencies.get(each[0].case.id)) for each in both]
     if all(each.kind is ChangeKind.INCOMPARABLE for found in findings for each in found):
         raise NotComparableError(
             f"nothing that {baseline_name} and {head_name} have in common may be compared: "
             f"{both[0][0].case.id}: {findings[0][0].reason}"
         )
     changes = [
-        _change(first, second, found) for (first, second), found in zip(both, findings, strict=True)
+        change_between(first.case, found, _aside(first, second))
+        for (first, second), found in zip(both, findings, strict=True)
     ]
-    changes += [_only(old[each], ChangeKind.GONE) for each in old if each not in new]
-    changes += [_only(new[each], ChangeKind.NEW) for each in new if each not in old]
+    changes += [only_in(old[each], ChangeKind.GONE, "baseline") for each in old if each not in new]
+    changes += [only_in(new[each], ChangeKind.NEW, "run") for each in new if each not in old]
     return Comparison(
         changes=worst_first(changes),
         baseline=baseline_name,
@@ -183,21 +184,6 @@ def _latencies(
     return found, notes
 
 
-def _findings(before: Record, after: Record, latency: Finding | None) -> list[Finding]:
-    """Return what there is to say of a case that is in both; one finding at least."""
-    found = [*exact_findings(before, after), *([latency] if latency else [])]
-    if found:
-        return found
-    why = f"{before.status.replace('_', ' ')} in both, and nothing else of it may be compared"
-    return [Finding(kind=ChangeKind.INCOMPARABLE, metric=Metric.STATUS, reason=why)]
-
-
-def _change(before: Record, after: Record, found: Sequence[Finding]) -> tuple[Change, float]:
-    """Return the change of a case that is in both, and how bad it is among those of its kind."""
-    change = change_of(before.case, found, _aside(before, after))
-    return change, max(each.severity for each in found if each.kind is change.kind)
-
-
 def _aside(before: Record, after: Record) -> str:
     """What is known of a latency that is not compared, since it is of another machine."""
     old, new = before.latency, after.latency
@@ -211,15 +197,6 @@ def _aside(before: Record, after: Record) -> str:
         f"latency is of another machine: {first:.3f} of the time of {old.reference} there, "
         f"{second:.3f} here"
     )
-
-
-def _only(record: Record, kind: ChangeKind) -> tuple[Change, float]:
-    """Return the change of a case that is in one of the two."""
-    where = "baseline" if kind is ChangeKind.GONE else "run"
-    text = f"in the {where} only, {record.status.replace('_', ' ')} there"
-    if record.reason:
-        text += f": {record.reason}"
-    return Change(case=record.case, kind=kind, reason=text), 0.0
 
 
 def _cases(number: int) -> str:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from math import inf
 from random import Random
+from time import monotonic
 
 from harness.decide.compare import Confirm
 from harness.decide.screen import CONFIRMING_PROCESSES, process_ratios
@@ -14,11 +17,11 @@ from harness.run.worker import RunCase
 from harness.store import Results
 from harness.sweep import Sweep
 
-__all__ = ["EPOCHS", "LIMIT_S", "ConfirmHere", "confirm_from"]
+__all__ = ["CONFIRMING", "EPOCHS", "LIMIT_S", "ConfirmHere", "confirm_from", "time_again"]
 
 EPOCHS = 12  # ours: as many placements of the inputs; more of them in one process narrow nothing
 LIMIT_S = 10.0  # ours: for calls of 50 ms; one of microseconds is done in a third of a second
-_BUDGET = Budget(min_epochs=EPOCHS, max_epochs=EPOCHS, limit_s=LIMIT_S)
+CONFIRMING = Budget(min_epochs=EPOCHS, max_epochs=EPOCHS, limit_s=LIMIT_S)
 _TIMEOUT_S = Sweep().timeout_s
 
 
@@ -39,18 +42,9 @@ class ConfirmHere:
         One process after the other, each with the cases in an order of its own: what differs from
         process to process, and from minute to minute, is in the figures.
         """
-        jobs = [RunCase(case, (Measurement.LATENCY,), _BUDGET) for case in cases]
-        found: dict[str, list[float]] = {case.id: [] for case in cases}
-        for number in range(CONFIRMING_PROCESSES):
-            with self.make_fleet() as fleet:
-                if why := self._why_not(cases, fleet.hello.environment):
-                    return f"it cannot be confirmed here: {why}"
-                count = "1 suspect" if len(cases) == 1 else f"{len(cases)} suspects"
-                self.say(f"timing {count} again, process {number + 1} of {CONFIRMING_PROCESSES}")
-                Random(number).shuffle(jobs)
-                for record in fleet.run(jobs, _TIMEOUT_S):
-                    found[record.case.id] += _ratios(record.latency)
-        return found
+        jobs = [RunCase(case, (Measurement.LATENCY,), CONFIRMING) for case in cases]
+        why_not = partial(self._why_not, cases)
+        return time_again(jobs, self.make_fleet, self.say, _TIMEOUT_S, why_not=why_not)
 
     def _why_not(self, cases: Sequence[Case], here: Environment) -> str | None:
         wanted = set(cases)
@@ -61,6 +55,41 @@ class ConfirmHere:
         if commit is not None and here.git_commit is not None and commit != here.git_commit:
             return f"the run was of commit {commit[:12]}, and {here.git_commit[:12]} is here"
         return None
+
+
+def time_again(
+    jobs: Sequence[RunCase],
+    make_fleet: Callable[[], Fleet],
+    say: Callable[[str], None],
+    timeout_s: float,
+    *,
+    why_not: Callable[[Environment], str | None] = lambda here: None,
+    stop_at: float = inf,
+) -> dict[str, list[float]] | str:
+    """Return for each case its ratios in so many fresh processes, or why they cannot be had.
+
+    Args:
+        jobs: suspects, to be timed.
+        make_fleet: starts a process.
+        say: hears of progress.
+        timeout_s: for a case in one process.
+        why_not: asked of the machine, as each process finds it.
+        stop_at: when time is up, by the monotonic clock; what is missing then confirms nothing.
+    """
+    jobs = list(jobs)
+    found: dict[str, list[float]] = {job.case.id: [] for job in jobs}
+    count = "1 suspect" if len(jobs) == 1 else f"{len(jobs)} suspects"
+    for number in range(CONFIRMING_PROCESSES):
+        if monotonic() >= stop_at:
+            return "the time was up before it was confirmed"
+        with make_fleet() as fleet:
+            if why := why_not(fleet.hello.environment):
+                return f"it cannot be confirmed here: {why}"
+            say(f"timing {count} again, process {number + 1} of {CONFIRMING_PROCESSES}")
+            Random(number).shuffle(jobs)
+            for record in fleet.run(jobs, timeout_s, stop_at):
+                found[record.case.id] += _ratios(record.latency)
+    return found
 
 
 def confirm_from(baseline: Results, head: Results) -> Confirm:

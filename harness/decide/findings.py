@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import expm1
 
 from harness.decide.changes import Change, ChangeKind, Metric
 from harness.records import Case, Estimate
 
-__all__ = ["Finding", "change_of", "worst_first"]
+__all__ = [
+    "Finding",
+    "change_of",
+    "count_of",
+    "latency_finding",
+    "percent",
+    "unsure_latency",
+    "worst_first",
+]
 
 _WORST_FIRST = tuple(ChangeKind)
 
@@ -25,6 +34,33 @@ class Finding:
     """Orders findings of one kind: now over before, infinite where no number says it."""
     ratio: Estimate | None = None
     """Latency now over latency before; None for every other metric."""
+
+
+def latency_finding(kind: ChangeKind, reason: str, ratio: Estimate | None) -> Finding:
+    """What became of a latency, as serious as it takes longer."""
+    severity = ratio.value if ratio else 1.0
+    return Finding(
+        kind=kind,
+        metric=Metric.LATENCY,
+        reason=f"latency: {reason}",
+        severity=severity,
+        ratio=ratio,
+    )
+
+
+def unsure_latency(why: str, ratio: Estimate | None = None) -> Finding:
+    """A latency of which it cannot be told what became of it."""
+    return latency_finding(ChangeKind.UNSURE, why, ratio)
+
+
+def percent(moved: float) -> str:
+    """The logarithm of a ratio of times, in words."""
+    return f"{abs(expm1(moved)):.1%} {'slower' if moved > 0 else 'faster'}"
+
+
+def count_of(processes: int) -> str:
+    """So many processes, in words."""
+    return "1 process" if processes == 1 else f"{processes} processes"
 
 
 def change_of(case: Case, findings: Sequence[Finding], aside: str = "") -> Change:

@@ -39,6 +39,7 @@ def notes_on(
         first.latency is not None
         and first.latency.processes < least_processes
         and second.latency is not None
+        and first.latency.timer == second.latency.timer
         for first, second in both
         if first.environment == second.environment
     )

@@ -14,12 +14,18 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import exp, expm1, inf, log, log1p, sqrt
+from math import exp, inf, log, log1p, sqrt
 from statistics import median, stdev
 
-from harness.decide.changes import ChangeKind, Metric
-from harness.decide.findings import Finding
-from harness.records import ArmRole, Case, Clock, DoubtKind, Estimate, Latency, Record
+from harness.decide.changes import ChangeKind
+from harness.decide.findings import (
+    Finding,
+    count_of,
+    latency_finding,
+    percent,
+    unsure_latency,
+)
+from harness.records import ArmRole, Case, DoubtKind, Estimate, Latency, Record
 from harness.statistics import epoch_values, ratios, t_quantile
 
 __all__ = [
@@ -29,6 +35,7 @@ __all__ = [
     "Shift",
     "examine",
     "has_machine_changed",
+    "is_everywhere",
     "judge",
     "process_ratios",
     "why_unsteady",
@@ -93,7 +100,7 @@ def process_ratios(latency: Latency) -> tuple[float, ...]:
         value = latency.reference_ratio.value
         return (value,) if 0 < value < inf else ()
     arms = {each.role: each for each in latency.arms}
-    cpu = latency.clock is Clock.THREAD_CPU
+    cpu = latency.clock.is_cpu
     by_process: dict[int, list[float]] = {}
     try:
         subject = epoch_values(arms[ArmRole.SUBJECT], cpu=cpu)
@@ -117,18 +124,16 @@ def examine(before: Record, after: Record, least_processes: int) -> Shift | Find
     if old is None:
         return None
     if new is None:
-        return _unsure("it was timed before, and not now")
+        return unsure_latency("it was timed before, and not now")
     if why := _why_incomparable(old, new):
-        return Finding(
-            kind=ChangeKind.INCOMPARABLE, metric=Metric.LATENCY, reason=f"latency: {why}"
-        )
+        return latency_finding(ChangeKind.INCOMPARABLE, why, None)
     first, second = process_ratios(old), process_ratios(new)
     for whose, figures in (("baseline", first), ("run", second)):
         if not figures:
-            return _unsure(f"the {whose} has samples that are not positive numbers")
+            return unsure_latency(f"the {whose} has samples that are not positive numbers")
     if len(first) < least_processes:
-        return _unsure(
-            f"the baseline timed it in {_count(len(first))}, and {least_processes} are needed to "
+        return unsure_latency(
+            f"the baseline timed it in {count_of(len(first))}, and {least_processes} are needed to "
             "know how processes differ"
         )
     unsteady = why_unsteady(before)
@@ -159,15 +164,23 @@ def why_unsteady(baseline: Record) -> str | None:
 def has_machine_changed(shifts: Sequence[Shift]) -> bool:
     """Whether more cases moved than a change of code explains.
 
-    A change of code moves the cases of one implementation, a change of the machine those of all:
-    the implementation that moved most is left out, and more than a tenth of the other cases must
-    have moved, and clearly, since two spreads are often chance. One alone may be chance too.
+    A change of code moves the cases of one implementation, a change of the machine those of all;
+    and clearly, since two spreads are often chance.
     """
-    moved = [each.case.implementation for each in shifts if each.is_beyond(_CLEAR_SPREADS)]
+    moved = [each.case for each in shifts if each.is_beyond(_CLEAR_SPREADS)]
+    return is_everywhere(moved, [each.case for each in shifts])
+
+
+def is_everywhere(moved: Sequence[Case], cases: Sequence[Case]) -> bool:
+    """Whether more of some cases moved than those of one implementation.
+
+    The implementation that moved most is left out, and more than a tenth of the other cases must
+    have moved. One alone may be chance.
+    """
     if not moved:
         return False
-    ((most, count),) = Counter(moved).most_common(1)
-    others = sum(each.case.implementation != most for each in shifts)
+    ((most, count),) = Counter(each.implementation for each in moved).most_common(1)
+    others = sum(each.implementation != most for each in cases)
     return len(moved) - count > max(1.0, _CHANGED_SHARE * others)
 
 
@@ -181,30 +194,33 @@ def judge(shift: Shift, confirmed: Sequence[float] | str | None) -> Finding:
     """
     first_sight = _words(shift, shift.after)
     if confirmed is None:
-        text = f"latency: {first_sight}, within what processes differ by"
-        return _latency(ChangeKind.SAME, text, shift.estimate(shift.after))
+        text = f"{first_sight}, within what processes differ by"
+        return latency_finding(ChangeKind.SAME, text, shift.estimate(shift.after))
     if isinstance(confirmed, str):
-        return _unsure(f"{first_sight}; {confirmed}", shift)
+        return unsure_latency(f"{first_sight}; {confirmed}", shift.estimate(shift.after))
     if len(confirmed) < CONFIRMING_PROCESSES or not all(0 < each < inf for each in confirmed):
-        why = f"{_count(len(confirmed))} of {CONFIRMING_PROCESSES} could time it to confirm it"
-        return _unsure(f"{first_sight}; {why}", shift)
+        why = f"{count_of(len(confirmed))} of {CONFIRMING_PROCESSES} could time it to confirm it"
+        return unsure_latency(f"{first_sight}; {why}", shift.estimate(shift.after))
     slower = _moved(shift.before, shift.after) > 0
     extreme = max(shift.before) if slower else min(shift.before)
     beyond = min(confirmed) > extreme if slower else max(confirmed) < extreme
     moved = _moved(shift.before, confirmed)
     among = f"{min(confirmed):.3f} to {max(confirmed):.3f} in {len(confirmed)} fresh processes"
     if not (beyond and (moved if slower else -moved) > _LEAST_EFFECT):
-        return _unsure(f"{first_sight}; not confirmed: {_percent(moved)}, {among}", shift)
+        text = f"{first_sight}; not confirmed: {percent(moved)}, {among}"
+        return unsure_latency(text, shift.estimate(shift.after))
     kind = ChangeKind.SLOWER if slower else ChangeKind.FASTER
     text = (
-        f"latency: {_words(shift, confirmed)} ({among}, beyond all {len(shift.before)} of the "
+        f"{_words(shift, confirmed)} ({among}, beyond all {len(shift.before)} of the "
         f"baseline, of which the {'slowest' if slower else 'fastest'} took {extreme:.3f})"
     )
-    return _latency(kind, text, shift.estimate(confirmed))
+    return latency_finding(kind, text, shift.estimate(confirmed))
 
 
 def _why_incomparable(old: Latency, new: Latency) -> str | None:
     """Why two latencies of one machine do not measure the same thing."""
+    if old.timer != new.timer:
+        return f"timed by {old.timer} before and by {new.timer} now, and timers are not mixed"
     for when, latency in (("before", old), ("now", new)):
         if not latency.is_valid:
             return f"faster {when} than its bytes can be copied, which is not to be believed"
@@ -215,16 +231,6 @@ def _why_incomparable(old: Latency, new: Latency) -> str | None:
         if first != second:
             return f"its {name} was {first} before and is {second} now"
     return None
-
-
-def _unsure(why: str, shift: Shift | None = None) -> Finding:
-    ratio = shift.estimate(shift.after) if shift else None
-    return _latency(ChangeKind.UNSURE, f"latency: {why}", ratio)
-
-
-def _latency(kind: ChangeKind, reason: str, ratio: Estimate | None) -> Finding:
-    severity = ratio.value if ratio else 1.0
-    return Finding(kind=kind, metric=Metric.LATENCY, reason=reason, severity=severity, ratio=ratio)
 
 
 def _spread(ratios: Sequence[float]) -> float:
@@ -239,14 +245,6 @@ def _moved(before: Sequence[float], after: Sequence[float]) -> float:
 
 def _words(shift: Shift, after: Sequence[float]) -> str:
     return (
-        f"{_percent(_moved(shift.before, after))}, {median(shift.before):.3f} of the time of "
+        f"{percent(_moved(shift.before, after))}, {median(shift.before):.3f} of the time of "
         f"{shift.reference} before and {median(after):.3f} now"
     )
-
-
-def _percent(moved: float) -> str:
-    return f"{abs(expm1(moved)):.1%} {'slower' if moved > 0 else 'faster'}"
-
-
-def _count(processes: int) -> str:
-    return "1 process" if processes == 1 else f"{processes} processes"

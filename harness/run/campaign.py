@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -13,11 +13,19 @@ from harness.records import Budget, Doubt, DoubtKind, Environment, Record, Run, 
 from harness.refusal import Refusal
 from harness.run.fleet import Fleet
 from harness.run.instructions import count_instructions
-from harness.run.worker import RunCase
+from harness.run.worker import Hello, RunCase
 from harness.store import Journal, Results, prepare, read, read_journal, write
-from harness.sweep import Planned, Sweep, SweepError, expand, in_shard
+from harness.sweep import EVERY, PEERS, Planned, Sweep, SweepError, expand, in_shard
 
-__all__ = ["Campaign", "ForeignRunError", "Outcome", "OutputExistsError", "plan", "run_campaign"]
+__all__ = [
+    "Campaign",
+    "ForeignRunError",
+    "Outcome",
+    "OutputExistsError",
+    "cases_of",
+    "plan",
+    "run_campaign",
+]
 
 
 class OutputExistsError(Refusal):
@@ -82,25 +90,46 @@ def plan(sweep: Sweep, fleet: Fleet, shard: tuple[int, int] | None = None) -> tu
     """
     prepare()  # while the worker still imports torch
     hello = fleet.hello
-    names = {name for grid in sweep.grids for name in grid.implementations} - {"all"}
+    names = {name for grid in sweep.grids for name in grid.implementations} - {EVERY, PEERS}
     unresolved = fleet.unresolved(sorted(names))
     if unresolved:
         raise SweepError("\n".join(unresolved))
+    planned = cases_of(sweep, hello, hello.implementations, hello.peers)
+    if shard is None:
+        return planned
+    return tuple(each for each in planned if in_shard(each.case, *shard))
+
+
+def cases_of(
+    sweep: Sweep,
+    hello: Hello,
+    everything: Mapping[str, Collection[str]],
+    peers: Mapping[str, Collection[str]],
+) -> tuple[Planned, ...]:
+    """Return the cases of a sweep on the machine that said hello.
+
+    Args:
+        sweep: its implementations are looked up by whoever asks.
+        hello: what exists there.
+        everything: what "all" stands for, each with the kinds of device it is written for.
+        peers: what "peers" stands for, likewise.
+
+    Raises:
+        SweepError: a name of another kind does not exist there.
+    """
     devices = {
         kind: hello.unavailable.get(kind) for kind in (*hello.device_counts, *hello.unavailable)
     }
-    planned = expand(
+    return expand(
         sweep,
-        implementations=hello.implementations,
+        implementations=everything,
         distributions=hello.distributions,
         layouts=hello.layouts,
         upstreams=hello.upstreams,
         parameters=hello.parameters,
         devices=devices,
+        peers=peers,
     )
-    if shard is None:
-        return planned
-    return tuple(each for each in planned if in_shard(each.case, *shard))
 
 
 def run_campaign(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from time import perf_counter
@@ -34,7 +34,7 @@ from harness.records import (
 from harness.run.contenders import refusal
 from harness.run.timing import time_case
 from harness.run.turning import is_turned, turned
-from harness.run.weighing import memory_of
+from harness.run.weighing import weigh
 from harness.verify.bounds import guarantee_of
 from harness.verify.errors import Outputs, measure_errors
 from harness.verify.guest import (
@@ -80,23 +80,32 @@ class CaseRunner:
     environment: str
     """Fingerprint, for the records."""
     allocation: Allocation = field(default_factory=use_steady_allocation)
+    find: Callable[[str], Implementation] = implementations.find
+    """Which implementation a case names."""
     _shared: dict[Case, tuple[Inputs, Reference]] = field(default_factory=dict)
     """Inputs and exact results that consecutive cases have in common."""
     _faulted_in_bytes: int = 0
     """Memory that the allocator has in hand."""
 
-    def run(self, case: Case, measurements: Collection[Measurement], budget: Budget) -> Record:
+    def run(
+        self,
+        case: Case,
+        measurements: Collection[Measurement],
+        budget: Budget,
+        timer: Callable[..., Sampled] | None = None,
+    ) -> Record:
         """Run ``case`` to its record. Errors are always measured; the rest as asked.
 
         What the implementation raises becomes the record's status; an exception in the harness
-        is a bug and propagates.
+        is a bug and propagates. A ``timer`` is called in the place of :func:`time_case`, with what
+        that is called with, and only for a case that is ok.
         """
         began = perf_counter()
         watch = _Stopwatch()
         record = begun = Record(case=case, environment=self.environment, status=Status.OK)
         try:
             with torch.set_grad_enabled(case.direction is not Direction.FORWARD):
-                for known in self._measured(begun, measurements, budget, watch):
+                for known in self._measured(begun, measurements, budget, watch, timer):
                     record = known  # kept, should what comes next fail
         except UnrepresentableError as why:
             record = replace(record, status=Status.UNSUPPORTED, reason=str(why))
@@ -122,15 +131,18 @@ class CaseRunner:
         measurements: Collection[Measurement],
         budget: Budget,
         watch: _Stopwatch,
+        timer: Callable[..., Sampled] | None,
     ) -> Iterator[Record]:
         """Yield the record again and again, with all that is known so far."""
         case = record.case
         device = self._ready_device(case)
         inputs, _ = self._inputs(case)
-        implementation = implementations.find(case.implementation)
+        implementation = self.find(case.implementation)
         function, outputs, compile_s = _first_run(implementation, case, inputs, watch)
         record = self._judged(record, implementation, outputs, watch)
         yield record
+        if timer and record.status is not Status.OK:
+            return
         for measurement in (Measurement.LATENCY, Measurement.COLD):
             if measurement not in measurements:
                 continue
@@ -138,7 +150,7 @@ class CaseRunner:
             cache = Cache.WARM
             if measurement is Measurement.COLD:
                 cache = Cache.ROTATE if case.device == "cpu" else Cache.FLUSHED
-            sampled = time_case(
+            sampled = (timer or time_case)(
                 function,
                 case,
                 inputs,
@@ -162,13 +174,13 @@ class CaseRunner:
             record = self._checked_again(record, implementation, function, outputs, sampled, watch)
             yield record
         if Measurement.MEMORY in measurements:
-            if why := uncountable(case.device):
+            if why := uncountable(case.device) or _unseen(implementation):
                 doubt = Doubt(kind=DoubtKind.NOT_COUNTED, advice=why)
                 yield replace(record, warnings=(*record.warnings, doubt))
                 return
             with watch.guest():
-                memory = memory_of(function, case, inputs)
-            yield replace(record, memory=memory)
+                memory, operators = weigh(function, case, inputs)
+            yield replace(record, memory=memory, operators=operators)
 
     def _judged(
         self, record: Record, implementation: Implementation, outputs: Outputs, watch: _Stopwatch
@@ -233,7 +245,7 @@ class CaseRunner:
         device = device_of(case.device, case.threads)
         if why := device.unavailable():
             raise GuestError(Status.UNSUPPORTED, why)
-        if why := refusal(implementations.find(case.implementation), case):
+        if why := refusal(self.find(case.implementation), case):
             raise GuestError(Status.UNSUPPORTED, why)
         needed = case.rows * case.hidden * _DRAWN_BYTES + _held_bytes(case)
         free = device.free_bytes()
@@ -270,6 +282,13 @@ class CaseRunner:
             inputs = make_inputs(case)
             self._shared[asked] = inputs, Reference(inputs, case)
         return self._shared[asked]
+
+
+def _unseen(implementation: Implementation) -> str | None:
+    """Why what an implementation allocates cannot be counted, as far as it declares it."""
+    if not implementation.allocates_elsewhere:
+        return None
+    return f"{implementation.name} takes memory that torch does not see"
 
 
 def _held_bytes(case: Case) -> int:

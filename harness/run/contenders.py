@@ -23,9 +23,17 @@ REFERENCE = implementations.find("native")
 _AS_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def contenders_of(function: LayerNorm, case: Case) -> list[Contender]:
-    """The implementation, the reference where it takes the case, and the copies there are."""
+def contenders_of(
+    function: LayerNorm, case: Case, rival: Implementation | None = None
+) -> list[Contender]:
+    """The implementation, the reference where it takes the case, and the copies there are.
+
+    A rival takes the place of them all.
+    """
     found = [Contender(ArmRole.SUBJECT, case.implementation, partial(bind, function, case))]
+    if rival is not None:
+        found.append(Contender(ArmRole.REFERENCE, rival.name, partial(bind, rival.function, case)))
+        return found
     # where the reference itself refuses the dtypes there is no ratio
     if not refusal(REFERENCE, case):
         reference = partial(bind, REFERENCE.function, case)

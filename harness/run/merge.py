@@ -89,8 +89,9 @@ def _joined(latencies: Sequence[Latency | None], budget: Budget) -> Latency | No
     processes = tuple(place for place, count in enumerate(epochs) for _ in range(count))
     roles = [each.role for each in found[0].arms]
     arms = {role: _arm([_of(each, role) for each in found], starts) for role in roles}
-    cpu = found[0].clock is Clock.THREAD_CPU
-    values = {role: epoch_values(arm, cpu=cpu) for role, arm in arms.items()}
+    clocks = [each.clock for each in found]
+    clock = Clock.PROCESS_CPU if Clock.PROCESS_CPU in clocks else clocks[0]
+    values = {role: epoch_values(arm, cpu=clock.is_cpu) for role, arm in arms.items()}
     subject = values[ArmRole.SUBJECT]
     ratio = None
     if ArmRole.REFERENCE in values:
@@ -101,6 +102,7 @@ def _joined(latencies: Sequence[Latency | None], budget: Budget) -> Latency | No
     faults = [each.minor_faults_ratio for each in found if each.minor_faults_ratio is not None]
     return replace(
         found[0],
+        clock=clock,
         per_call_s=per_call,
         reference_ratio=ratio,
         ceiling_ratio=estimate(ceilings).value if ceilings else None,
@@ -108,6 +110,7 @@ def _joined(latencies: Sequence[Latency | None], budget: Budget) -> Latency | No
         processes=len(found),
         process_of_epoch=processes,
         minor_faults_ratio=max(faults, default=None),
+        others_ratio=max((each.others_ratio for each in found), key=lambda each: each or 0.0),
         throttled_epochs=sum(each.throttled_epochs for each in found),
         is_valid=all(each.is_valid for each in found),
         arms=tuple(arms.values()),

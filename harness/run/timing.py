@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from random import Random
+from typing import Any
 
 from torch import Tensor
 
@@ -16,10 +17,10 @@ from harness.measure.latency import Sampled, measure_latency
 from harness.measure.sampler import Contender
 from harness.records import Allocation, ArmRole, Budget, Cache, Case, Latency
 from harness.run.contenders import contenders_of, model_bytes
-from harness.verify.guest import GuestError
-from implementations.contract import LayerNorm
+from harness.verify.guest import GuestError, function_of, run_once
+from implementations.contract import Implementation, LayerNorm
 
-__all__ = ["time_case"]
+__all__ = ["time_beside", "time_case"]
 
 _LAUNCH_SHARE = 0.5  # ours: from here on the time of a call on a GPU depends on the host's
 
@@ -38,8 +39,9 @@ def time_case(
     allocation: Allocation,
     compile_s: float | None,
     cache: Cache,
+    rival: Implementation | None = None,
 ) -> Sampled:
-    """Time ``function`` on ``inputs``, beside the reference and a copy."""
+    """Time ``function`` on ``inputs``, beside the reference and a copy, or a rival alone."""
     measure = partial(
         measure_latency,
         tensors=inputs.tensors,
@@ -53,7 +55,7 @@ def time_case(
         compile_s=compile_s,
         cache=cache,
     )
-    contenders = contenders_of(function, case)
+    contenders = contenders_of(function, case, rival)
     sampled = measure(contenders)
     if sampled.latency is None or not _is_launch_bound(sampled.latency):
         return sampled
@@ -71,6 +73,15 @@ def time_case(
         sampling_s=sampled.sampling_s + replayed.sampling_s,
         warming_s=sampled.warming_s + replayed.warming_s,
     )
+
+
+def time_beside(
+    rival: Implementation, function: LayerNorm, case: Case, inputs: Inputs, *more: Any, **named: Any
+) -> Sampled:
+    """Time ``function`` as :func:`time_case` does, beside ``rival``, run as the case is."""
+    again = replace(rival, function=function_of(rival, case.mode, keep=True))
+    run_once(again.function, case, inputs)  # what is compiled is compiled now
+    return time_case(function, case, inputs, *more, rival=again, **named)
 
 
 def _is_launch_bound(latency: Latency) -> bool:

@@ -12,13 +12,26 @@ import os
 import signal
 import sys
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 from multiprocessing.connection import Connection
 from traceback import format_exc
 
 from harness.records import Budget, Case, Direction, Environment, Measurement
+from harness.run.revision import Checkout
 
-__all__ = ["Bug", "ExplainCase", "Hello", "Resolve", "RunCase", "VerifyTarget", "serve"]
+__all__ = [
+    "Bug",
+    "ExplainCase",
+    "Found",
+    "Hello",
+    "LookUp",
+    "Resolve",
+    "RunCase",
+    "Standing",
+    "VerifyTarget",
+    "serve",
+]
 
 
 _PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
@@ -29,7 +42,8 @@ class Hello:
     """What a worker finds when it starts."""
 
     environment: Environment
-    implementations: tuple[str, ...]
+    implementations: dict[str, frozenset[str]]
+    """Names, each with the kinds of device it is written for."""
     distributions: tuple[str, ...]
     layouts: tuple[str, ...]
     upstreams: tuple[str, ...]
@@ -38,6 +52,8 @@ class Hello:
     """Device kinds that cannot be used here, and why."""
     device_counts: dict[str, int]
     """Devices of each kind that can."""
+    peers: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Names of everybody else's implementations, likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +70,47 @@ class RunCase:
     case: Case
     measurements: Collection[Measurement]
     budget: Budget
+    rival: str | None = None
+    """Target that it is timed beside, alone; None is the usual reference, and copies."""
+    checkout: Checkout | None = None
+    """Of the revision that targets of a base are found in; without one, in this."""
+
+
+class Standing(Enum):
+    """Whether a revision has a target."""
+
+    PRESENT = "present"
+    ABSENT = "absent"
+    """There is no such thing."""
+    INCOMPARABLE = "incomparable"
+    """It is there, and declares what is not known now."""
+    BROKEN = "broken"
+    """It cannot be imported."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """Ask what a revision has of some targets; answered by a :class:`Found` for each."""
+
+    checkout: Checkout | None
+    """None for the revision that is run."""
+    targets: tuple[str, ...]
+    listings: tuple[str, ...] = ()
+    """Tuples of its package, such as ALL, of whose members it is to tell too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a revision has of a target."""
+
+    target: str
+    standing: Standing
+    reason: str = ""
+    """Why it is not there, or cannot be compared."""
+    devices: frozenset[str] = frozenset()
+    """Kinds of device that it is written for, if it is there."""
+    listing: str | None = None
+    """The tuple that it was found in; None if it was asked for by its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +172,7 @@ def _answer(connection: Connection) -> None:
     from harness.inputs import DISTRIBUTIONS, LAYOUTS, PARAMETERS, UPSTREAMS
     from harness.measure.devices import DEVICES
     from harness.measure.environment import read_environment
+    from harness.run.both import look_up, run_job
     from harness.run.case import CaseRunner
 
     torch.set_num_threads(1)
@@ -124,7 +182,7 @@ def _answer(connection: Connection) -> None:
     connection.send(
         Hello(
             environment=environment,
-            implementations=tuple(each.name for each in implementations.ALL),
+            implementations={each.name: each.devices for each in implementations.ALL},
             distributions=tuple(DISTRIBUTIONS),
             layouts=tuple(LAYOUTS),
             upstreams=tuple(UPSTREAMS),
@@ -134,6 +192,7 @@ def _answer(connection: Connection) -> None:
                 kind: torch.cuda.device_count() if kind == "cuda" else 1
                 for kind in devices.keys() - unavailable.keys()
             },
+            peers={each.name: each.devices for each in implementations.PEERS},
         )
     )
     runner = CaseRunner(environment.fingerprint)
@@ -149,8 +208,10 @@ def _answer(connection: Connection) -> None:
             connection.send(_verdict(request))
         elif isinstance(request, ExplainCase):
             connection.send(_explanation(request))
+        elif isinstance(request, LookUp):
+            connection.send(look_up(request))
         else:
-            connection.send(runner.run(request.case, request.measurements, request.budget))
+            connection.send(run_job(runner, request))
             gc.collect(1)  # graphs of the case may be cycles; the oldest generation is left alone
 
 

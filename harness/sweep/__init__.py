@@ -3,6 +3,8 @@
 from harness.sweep.expand import Planned, expand, in_shard
 from harness.sweep.grid import (
     DTYPES,
+    EVERY,
+    PEERS,
     Grid,
     Sweep,
     SweepError,
@@ -15,6 +17,8 @@ from harness.sweep.grid import (
 
 __all__ = [
     "DTYPES",
+    "EVERY",
+    "PEERS",
     "Grid",
     "Planned",
     "Sweep",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import product
 from typing import Any
 
 from harness.records import Case, Measurement
-from harness.sweep.grid import SAME, Grid, Sweep, SweepError, suggest
+from harness.sweep.grid import EVERY, PEERS, SAME, Grid, Sweep, SweepError, suggest
 
 __all__ = ["Planned", "expand", "in_shard"]
 
@@ -25,23 +25,26 @@ class Planned:
 def expand(
     sweep: Sweep,
     *,
-    implementations: Iterable[str],
+    implementations: Mapping[str, Collection[str]],
     distributions: Iterable[str],
     layouts: Iterable[str],
     upstreams: Iterable[str],
     parameters: Iterable[str],
     devices: Mapping[str, str | None],
+    peers: Mapping[str, Collection[str]] | None = None,
 ) -> tuple[Planned, ...]:
     """Return the cases of a sweep in order, each once, given what exists where it will run.
 
     Args:
         sweep: what is asked for.
-        implementations: what "all" stands for.
+        implementations: what "all" stands for, each with the kinds of device it is written for;
+            it stands for those written for the device of the case.
         distributions: names that exist.
         layouts: names that exist.
         upstreams: names that exist.
         parameters: names that exist.
         devices: kinds that exist, each with why it cannot be used, or None.
+        peers: what "peers" stands for, likewise.
 
     Raises:
         SweepError: a name does not exist, or a shape has too few axes to normalise over.
@@ -67,7 +70,7 @@ def expand(
         raise SweepError("\n".join(dict.fromkeys(mistakes)))
     planned: dict[Case, dict[Measurement, None]] = {}
     for grid in sweep.grids:
-        for case in _cases(grid, tuple(implementations)):
+        for case in _cases(grid, {EVERY: implementations, PEERS: peers or {}}):
             # dicts keep the order of first mention and drop repeats
             planned.setdefault(case, {}).update(dict.fromkeys(grid.measure))
     return tuple(Planned(case, tuple(measure)) for case, measure in planned.items())
@@ -101,13 +104,18 @@ _AXES = {
 }
 
 
-def _cases(grid: Grid, everything: tuple[str, ...]) -> Iterable[Case]:
+def _cases(grid: Grid, groups: Mapping[str, Mapping[str, Collection[str]]]) -> Iterable[Case]:
     axes = {field: getattr(grid, axis) for field, axis in _AXES.items()}
     axes["implementation"] = tuple(
-        name for each in grid.implementations for name in (everything if each == "all" else (each,))
+        name for each in grid.implementations for name in groups.get(each, (each,))
     )
+    written_for = {name: kinds for group in groups.values() for name, kinds in group.items()}
+    named = set(grid.implementations)
     for values in product(*axes.values()):
         point: dict[str, Any] = dict(zip(axes, values, strict=True))
+        name = point["implementation"]
+        if name not in named and point["device"] not in written_for[name]:
+            continue
         if point["param_dtype"] == SAME:
             point["param_dtype"] = point["dtype"]
         yield Case(**point)

@@ -23,6 +23,8 @@ from harness.refusal import Refusal
 
 __all__ = [
     "DTYPES",
+    "EVERY",
+    "PEERS",
     "SAME",
     "Grid",
     "Sweep",
@@ -37,6 +39,8 @@ __all__ = [
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 COMMAND_LINE = "command line"
 SAME = "same"  # param_dtypes: that of x
+EVERY = "all"  # implementations: those written for the device
+PEERS = "peers"  # implementations: other people's, written for the device
 
 _SHAPE = re.compile(r"\d+(x\d+)*")
 _MOST_ELEMENTS = 1 << 40  # ours: 4 TiB in float32, beyond any device there is
@@ -100,8 +104,9 @@ class _Strict(BaseModel):
 class Grid(_Strict):
     """A product of axes, and what to measure at each of its points."""
 
-    implementations: Annotated[tuple[str, ...], Axis] = ("all",)
-    """Names or targets; "all" is every implementation of the package."""
+    implementations: Annotated[tuple[str, ...], Axis] = (EVERY,)
+    """Names or targets; "all" is every implementation of the package written for the device, and
+    "peers" is everybody else's."""
     modes: Annotated[tuple[Mode, ...], Axis] = (Mode.EAGER,)
     shapes: Annotated[tuple[Shape, ...], Axis] = ((64, 768), (512, 768), (2048, 1024))
     normalized_dims: Annotated[tuple[Positive, ...], Axis] = (1,)

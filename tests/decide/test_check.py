@@ -43,6 +43,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files go to a folder of their own, and need not outlast a power cut."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)  # it would annotate
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,94 @@
+"""Small git repositories with a LayerNorm in them, and a fleet that compares two revisions."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fake_device import LocalFleet
+
+from harness.records import Allocation, Record
+from harness.run.both import look_up, run_job
+from harness.run.case import CaseRunner
+from harness.run.worker import LookUp, RunCase
+
+GUEST = """
+import torch
+
+
+def layer_norm(x, normalized_shape, weight=None, bias=None, eps=1e-5):
+    axes = tuple(range(-len(normalized_shape), 0))
+    wide = x.float()
+    mean = wide.mean(axes, keepdim=True)
+    variance = (wide - mean).square().mean(axes, keepdim=True)
+    y = (wide - mean) * torch.rsqrt(variance + eps)
+    if weight is not None:
+        y = y * weight
+    if bias is not None:
+        y = y + bias
+    return y.to(x.dtype)
+"""
+
+AUTHOR = ("-c", "user.name=test", "-c", "user.email=test@example.org", "-c", "commit.gpgsign=false")
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A repository, and what is written and committed in it."""
+
+    path: Path
+
+    @classmethod
+    def at(cls, path: Path, files: dict[str, str]) -> Repository:
+        """Make a repository whose first commit holds ``files``."""
+        path.mkdir(parents=True, exist_ok=True)
+        made = cls(path)
+        made.git("init", "--quiet", "--initial-branch=main")
+        made.write(files)
+        made.commit()
+        return made
+
+    def git(self, *arguments: str) -> str:
+        done = subprocess.run(
+            ("git", *AUTHOR, *arguments), cwd=self.path, capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip()
+
+    def write(self, files: dict[str, str]) -> None:
+        for name, text in files.items():
+            (self.path / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.path / name).write_text(text)
+
+    def change(self, name: str, old: str, new: str) -> None:
+        """Replace a piece of a file, which must be there."""
+        text = (self.path / name).read_text()
+        assert old in text
+        (self.path / name).write_text(text.replace(old, new))
+
+    def commit(self) -> str:
+        """Commit everything; return the commit."""
+        self.git("add", "--all")
+        self.git("commit", "--quiet", "--allow-empty", "--message", "a change")
+        return self.git("rev-parse", "HEAD")
+
+
+class BothHere(LocalFleet):
+    """A fleet that looks up and runs both revisions in this very process."""
+
+    def ask(self, request: object, timeout_s: float) -> object:
+        assert isinstance(request, LookUp)
+        return look_up(request)
+
+    def run(
+        self, jobs: Iterable[RunCase], timeout_s: float, stop_at: float = float("inf")
+    ) -> Iterator[Record]:
+        runner = CaseRunner(self.hello.environment.fingerprint, Allocation.DEFAULT)
+        for job in jobs:
+            self.started.append(job.case)
+            yield run_job(runner, job)
+
+    def __enter__(self) -> Any:
+        return self
