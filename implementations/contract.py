@@ -113,8 +113,8 @@ class Implementation:
     """Whether it has no gradient."""
     requires: tuple[str, ...] = ()
     """Optional packages, imported only when it runs."""
-    allocates_elsewhere: bool = False
-    """Whether it takes memory that torch's allocators do not know of."""
+    outside_torch: bool = False
+    """Whether it computes outside torch, which can then neither count its memory nor compile it."""
 
     @property
     def summary(self) -> str:

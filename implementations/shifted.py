@@ -26,11 +26,17 @@ __all__ = ["shifted"]
 
 def _pivot(x: Tensor, axes: tuple[int, ...]) -> Tensor:
     """Median of the first, middle and last element of each row; ``axes`` stay, of size 1."""
-    first = x[(..., *(slice(None, 1) for _ in axes))]
-    middle = x[(..., *(slice(x.shape[each] // 2, x.shape[each] // 2 + 1) for each in axes))]
-    last = x[(..., *(slice(-1, None) for _ in axes))]
+    first, middle, last = (_element(x, axes, halves) for halves in (0, 1, 2))
     smaller, larger = torch.minimum(first, last), torch.maximum(first, last)
     return torch.maximum(smaller, torch.minimum(larger, middle))
+
+
+def _element(x: Tensor, axes: tuple[int, ...], halves: int) -> Tensor:
+    """The element ``halves`` halves of the way along each of ``axes``; none where there is none."""
+    for axis in axes:
+        size = x.shape[axis]
+        x = x.narrow(axis, halves * max(size - 1, 0) // 2, min(size, 1))
+    return x
 
 
 def _normalise(x: Tensor, axes: tuple[int, ...], eps: float) -> Tensor:

@@ -39,9 +39,13 @@ from implementations.contract import scale_and_shift, wide_dtype
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 
-every_implementation = pytest.mark.parametrize("norm", ALL, ids=lambda each: each.name)
+# what needs a GPU is run in tests/fused
+ON_CPU = [each for each in ALL if "cpu" in each.devices]
+
+every_listed = pytest.mark.parametrize("norm", ALL, ids=lambda each: each.name)
+every_implementation = pytest.mark.parametrize("norm", ON_CPU, ids=lambda each: each.name)
 ours = pytest.mark.parametrize(
-    "norm", [each for each in ALL if each.name != "native"], ids=lambda each: each.name
+    "norm", [each for each in ON_CPU if each.name != "native"], ids=lambda each: each.name
 )
 
 # (shape of x, normalized_shape): one to three axes, no batch axis, nothing at all, one element,
@@ -90,14 +94,14 @@ def test_names_are_unique() -> None:
     assert len(set(names)) == len(names)
 
 
-@every_implementation
+@every_listed
 def test_an_implementation_says_what_it_is_and_where_from(norm: Implementation) -> None:
     assert norm.summary.endswith(".") or norm.summary.endswith("installed.")
     assert norm.source
     assert norm.name == norm.function.__name__
 
 
-@every_implementation
+@every_listed
 def test_an_implementation_has_the_signature_of_the_contract(norm: Implementation) -> None:
     names = ["x", "normalized_shape", "weight", "bias", "eps"]
     parameters = inspect.signature(norm.function).parameters
@@ -310,7 +314,7 @@ def test_scale_and_shift_leaves_out_what_is_not_given() -> None:
 # torch's own inductor uses what torch itself has deprecated
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++ on the CPU")
-@pytest.mark.parametrize("norm", ALL, ids=lambda each: each.name)
+@pytest.mark.parametrize("norm", ON_CPU, ids=lambda each: each.name)
 def test_compiled_it_keeps_the_bound_of_compiled_code(norm: Implementation) -> None:
     case = Case(
         implementation=norm.name,
@@ -359,7 +363,7 @@ def guest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
             del sys.modules[name]
 
 
-@every_implementation
+@every_listed
 def test_a_name_finds_its_implementation(norm: Implementation) -> None:
     assert find(norm.name) is norm
 

@@ -286,7 +286,7 @@ class CaseRunner:
 
 def _unseen(implementation: Implementation) -> str | None:
     """Why what an implementation allocates cannot be counted, as far as it declares it."""
-    if not implementation.allocates_elsewhere:
+    if not implementation.outside_torch:
         return None
     return f"{implementation.name} takes memory that torch does not see"
 

@@ -52,6 +52,8 @@ def refusal(implementation: Implementation, case: Case) -> str | None:
         return f"{implementation.name} does not take {case.dtype}"
     if implementation.forward_only and case.direction is not Direction.FORWARD:
         return f"{implementation.name} has no gradient"
+    if case.mode is Mode.COMPILED and implementation.outside_torch:
+        return f"{implementation.name} computes outside torch, which cannot compile it"
     if case.mode is Mode.COMPILED and case.device == "cpu" and compiler() is None:
         return "torch.compile needs a C++ compiler, and there is none (install g++, or set CXX)"
     return None

@@ -277,7 +277,8 @@ def _sizes(exact: ExactRows, eps: float) -> tuple[Tensor, Tensor]:
 
 def _row_mean(a: Tensor, b: Tensor) -> Tensor:
     """Mean of a product over each row, (rows, 1)."""
-    return torch.linalg.vecdot(a, b)[:, None] / a.shape[1]
+    products: Tensor = torch.linalg.vecdot(a, b)
+    return products[:, None] / a.shape[1]
 
 
 def _rounding(dtype: torch.dtype, exact: Tensor) -> Tensor:

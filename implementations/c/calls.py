@@ -20,7 +20,7 @@ STATISTICS = 3
 
 _TYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
 """As elements.h numbers them."""
-# struct forward and struct backward of recentred.c; one packed argument is passed in a third of the
+# struct forward and struct backward of recentred.c: to pass one packed argument takes a third of the
 # time that fourteen take
 _pack_forward = struct.Struct("@6P3nd4i").pack
 _pack_backward = struct.Struct("@8P4n4i").pack
@@ -29,7 +29,7 @@ _Call = Callable[[bytes], int]
 
 
 def forward(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, hidden: int, eps: float, *, saves: bool
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, hidden: int, eps: float, saves: bool
 ) -> tuple[Tensor, Tensor | None]:
     """Normalise the rows of ``x``, its last ``hidden`` elements being one.
 
@@ -45,12 +45,15 @@ def forward(
         MemoryError: there is none for weight and bias in the dtype of the sums.
     """
     call, _, parallel = _functions()
-    dtype = x.dtype
-    x_type, weight_type, bias_type = _types(dtype, weight, bias)
-    y = torch.empty_like(x, memory_format=torch.contiguous_format)
+    types = _types(
+        x.dtype, None if weight is None else weight.dtype, None if bias is None else bias.dtype
+    )
+    y = _like(x)
     count = x.numel()
     rows = count // hidden if count else 0
-    statistics = x.new_empty((rows, STATISTICS), dtype=wide_dtype(dtype)) if saves else None
+    statistics = None
+    if saves:
+        statistics = torch.empty((rows, STATISTICS), dtype=wide_dtype(x.dtype))
     if not count:
         return y, statistics
     x, stride = _dense_rows(x, hidden)
@@ -66,13 +69,11 @@ def forward(
         hidden,
         stride,
         eps,
-        x_type,
-        weight_type,
-        bias_type,
+        *types,
         torch.get_num_threads(),
     )
     if call(packed):
-        raise MemoryError(f"c_recentred: no memory for {2 * hidden} parameters")
+        raise MemoryError(f"c_recentred: no memory for 2 x {hidden} parameters")
     return y, statistics
 
 
@@ -80,24 +81,30 @@ def backward(
     dy: Tensor,
     x: Tensor,
     weight: Tensor | None,
+    bias: Tensor | None,
     statistics: Tensor,
     hidden: int,
     wants_dx: bool,
-    dweight_dtype: torch.dtype | None,
-    dbias_dtype: torch.dtype | None,
+    wants_dweight: bool,
+    wants_dbias: bool,
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Return dx, contiguous, and dweight and dbias, (hidden,); None for what is not wanted.
+    """Return dx, dweight and dbias, contiguous; None for what is not wanted.
 
     Raises:
         MemoryError: there is none for the sums over rows.
     """
     _, call, parallel = _functions()
-    dx = torch.empty_like(x, memory_format=torch.contiguous_format) if wants_dx else None
+    types = _types(
+        x.dtype, None if weight is None else weight.dtype, None if bias is None else bias.dtype
+    )
+    dx = _like(x) if wants_dx else None
+    dweight = _like(weight) if wants_dweight and weight is not None else None
+    dbias = _like(bias) if wants_dbias and bias is not None else None
     count = x.numel()
-    make = torch.empty if count else torch.zeros
-    dweight = None if dweight_dtype is None else make(hidden, dtype=dweight_dtype)
-    dbias = None if dbias_dtype is None else make(hidden, dtype=dbias_dtype)
     if not count:
+        for each in (dweight, dbias):
+            if each is not None:
+                each.zero_()
         return dx, dweight, dbias
     x, x_stride = _dense_rows(x, hidden)
     dy, dy_stride = _dense_rows(dy, hidden)
@@ -115,9 +122,7 @@ def backward(
         hidden,
         x_stride,
         dy_stride,
-        _TYPES[x.dtype],
-        0 if weight is None else _TYPES[weight.dtype],
-        0 if dbias_dtype is None else _TYPES[dbias_dtype],
+        *types,
         torch.get_num_threads(),
     )
     if call(packed):
@@ -144,26 +149,32 @@ def _functions() -> tuple[_Call, _Call, int]:
     return found.recentred_forward, found.recentred_backward, address
 
 
+@cache
 def _types(
-    dtype: torch.dtype, weight: Tensor | None, bias: Tensor | None
+    dtype: torch.dtype, weight: torch.dtype | None, bias: torch.dtype | None
 ) -> tuple[int, int, int]:
-    """Numbers of the types of x, weight and bias."""
+    """Numbers of the types of x, weight and bias; 0 for one that is not there.
+
+    Raises:
+        UnsupportedError: these are not taken.
+    """
     if dtype not in _TYPES:
-        raise UnsupportedError(
-            f"c_recentred does not take {dtype}; it takes {', '.join(map(str, _TYPES))}"
-        )
-    found = [_TYPES[dtype], 0, 0]
-    for place, parameter in enumerate((weight, bias), start=1):
-        if parameter is None:
-            continue
-        if parameter.dtype is not dtype and parameter.dtype is not torch.float32:
-            name = ("weight", "bias")[place - 1]
+        taken = ", ".join(str(each).removeprefix("torch.") for each in _TYPES)
+        raise UnsupportedError(f"c_recentred does not take {dtype}; it takes {taken}")
+    for name, other in (("weight", weight), ("bias", bias)):
+        if other not in {None, dtype, torch.float32}:
             raise UnsupportedError(
-                f"c_recentred takes {name} in the dtype of x or in float32; "
-                f"x is {dtype}, {name} is {parameter.dtype}"
+                f"c_recentred takes {name} in x's dtype or in float32; x is {dtype}, "
+                f"{name} is {other}"
             )
-        found[place] = _TYPES[parameter.dtype]
-    return found[0], found[1], found[2]
+    return tuple(0 if each is None else _TYPES[each] for each in (dtype, weight, bias))
+
+
+def _like(tensor: Tensor) -> Tensor:
+    """A contiguous tensor of the same shape and dtype, of any content."""
+    if tensor.is_contiguous():
+        return torch.empty_like(tensor)
+    return torch.empty_like(tensor, memory_format=torch.contiguous_format)
 
 
 def _dense_rows(x: Tensor, hidden: int) -> tuple[Tensor, int]:
@@ -171,10 +182,12 @@ def _dense_rows(x: Tensor, hidden: int) -> tuple[Tensor, int]:
     if x.is_contiguous():
         return x, hidden
     rows = x.reshape(-1, hidden)  # a copy only where the rows are not evenly spaced
-    if rows.stride(1) != 1 and hidden > 1:
+    if hidden > 1 and rows.stride(1) != 1:
         rows = rows.contiguous()
     return rows, rows.stride(0)
 
 
 def _dense(parameter: Tensor | None) -> Tensor | None:
-    return None if parameter is None else parameter.contiguous()
+    if parameter is None or parameter.is_contiguous():
+        return parameter
+    return parameter.contiguous()

@@ -1,6 +1,6 @@
 /* Elements in memory and the vectors they are computed with: float for all types but float64. */
 
-#if defined(__F16C__) || defined(__AVX512F__)
+#if defined(__SSE2__)
 #include <immintrin.h>
 #endif
 
@@ -20,6 +20,7 @@ enum { FLOAT32, FLOAT64, BFLOAT16, FLOAT16 };
 typedef float vector_float __attribute__((vector_size(VECTOR_BYTES)));
 typedef double vector_double __attribute__((vector_size(VECTOR_BYTES)));
 typedef uint32_t bits_float __attribute__((vector_size(VECTOR_BYTES)));
+typedef uint64_t bits_double __attribute__((vector_size(VECTOR_BYTES)));
 typedef uint16_t halves __attribute__((vector_size(VECTOR_BYTES / 2)));
 typedef float floats __attribute__((vector_size(VECTOR_BYTES / 2)));
 
@@ -34,7 +35,8 @@ INLINE bits_float chosen(bits_float mask, bits_float yes, bits_float no)
     return (mask & yes) | (~mask & no);
 }
 
-#if VECTOR_BYTES == 64 /* written out: gcc 12 makes several instructions of each of the two */
+/* What gcc 12 makes more instructions of than it takes is written out. */
+#if VECTOR_BYTES == 64
 INLINE bits_float widened(halves h)
 {
     return (bits_float)_mm512_cvtepu16_epi32((__m256i)h);
@@ -43,6 +45,16 @@ INLINE halves narrowed(bits_float bits)
 {
     return (halves)_mm512_cvtepi32_epi16((__m512i)bits);
 }
+INLINE bits_float with_nan(bits_float bits, vector_float v)
+{
+    __mmask16 is_nan = _mm512_cmp_ps_mask((__m512)v, (__m512)v, _CMP_UNORD_Q);
+    return (bits_float)_mm512_mask_mov_epi32((__m512i)bits, is_nan, _mm512_set1_epi32(0x7fc00000));
+}
+INLINE bits_float with_one_where_odd(bits_float to, bits_float bits)
+{
+    __mmask16 is_odd = _mm512_test_epi32_mask((__m512i)bits, _mm512_set1_epi32(0x10000));
+    return (bits_float)_mm512_mask_add_epi32((__m512i)to, is_odd, (__m512i)to, _mm512_set1_epi32(1));
+}
 #else
 INLINE bits_float widened(halves h)
 {
@@ -50,17 +62,29 @@ INLINE bits_float widened(halves h)
 }
 INLINE halves narrowed(bits_float bits)
 {
+#if defined(__AVX2__)
+    __m256i all = (__m256i)bits;
+    return (halves)_mm_packus_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
+#else
     return __builtin_convertvector(bits, halves);
+#endif
+}
+INLINE bits_float with_nan(bits_float bits, vector_float v)
+{
+    return chosen((bits_float)(v != v), 0 * bits + 0x7fc00000, bits);
+}
+INLINE bits_float with_one_where_odd(bits_float to, bits_float bits)
+{
+    return to + (bits >> 16 & 1);
 }
 #endif
 
-INLINE halves rounded_to_bfloat16(vector_float v)
+/* To nearest, ties to even: half a unit less one, and one more where the last digit is odd. */
+INLINE halves rounded_to_bfloat16(vector_float v, int may_be_nan)
 {
     bits_float bits = (bits_float)v;
-    /* to nearest, ties to even: half a unit less one, and one more where the last digit is odd */
-    bits_float rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-    bits_float is_nan = (bits_float)(v != v);
-    return narrowed(chosen(is_nan, bits >> 16 | 0x40, rounded));
+    bits_float rounded = with_one_where_odd(bits + 0x7fff, bits);
+    return narrowed((may_be_nan ? with_nan(rounded, v) : rounded) >> 16);
 }
 
 #if defined(__F16C__) && VECTOR_BYTES == 64
@@ -151,22 +175,130 @@ INLINE vector_double load_double(const char *from, ptrdiff_t i, int type)
     return __builtin_convertvector(f, vector_double);
 }
 
-INLINE void store_float(char *to, ptrdiff_t i, vector_float v, int type)
+/* Writes past the caches, to an aligned address, or as usual on other processors than x86. */
+INLINE void stream(char *to, const void *v, const size_t size)
 {
-    if (type == FLOAT32) {
-        put_float((float *)to + i, v);
+#if defined(__AVX512F__)
+    if (size == 64) {
+        __m512i all;
+        memcpy(&all, v, size);
+        _mm512_stream_si512((void *)to, all);
         return;
     }
-    halves h = type == FLOAT16 ? rounded_to_float16(v) : rounded_to_bfloat16(v);
-    memcpy(to + 2 * i, &h, sizeof h);
+#endif
+#if defined(__AVX__)
+    if (size == 32) {
+        __m256i all;
+        memcpy(&all, v, size);
+        _mm256_stream_si256((void *)to, all);
+        return;
+    }
+#endif
+#if defined(__SSE2__)
+    if (size == 16) {
+        __m128i all;
+        memcpy(&all, v, size);
+        _mm_stream_si128((void *)to, all);
+        return;
+    }
+#endif
+    memcpy(to, v, size);
 }
 
-INLINE void store_double(char *to, ptrdiff_t i, vector_double v, int type)
+/* Makes what was streamed visible to other threads. */
+INLINE void end_of_stream(void)
 {
+#if defined(__SSE2__)
+    _mm_sfence();
+#endif
+}
+
+/* How elements are stored. */
+enum {
+    USUAL,
+    NO_NAN = 1,  /* bfloat16 is rounded quicker where nothing can be NaN */
+    STREAM = 2, /* past the caches */
+};
+
+/* Rounds to nearest, ties to even. */
+INLINE void store_float(char *to, ptrdiff_t i, vector_float v, int type, int how)
+{
+    to += i * size_of(type);
+    if (type == FLOAT32) {
+        if (how & STREAM)
+            stream(to, &v, sizeof v);
+        else
+            memcpy(to, &v, sizeof v);
+        return;
+    }
+    halves h = type == FLOAT16 ? rounded_to_float16(v) : rounded_to_bfloat16(v, !(how & NO_NAN));
+    if (how & STREAM)
+        stream(to, &h, sizeof h);
+    else
+        memcpy(to, &h, sizeof h);
+}
+
+INLINE void store_double(char *to, ptrdiff_t i, vector_double v, int type, int how)
+{
+    to += i * size_of(type);
     if (type == FLOAT64) {
-        put_double((double *)to + i, v);
+        if (how & STREAM)
+            stream(to, &v, sizeof v);
+        else
+            memcpy(to, &v, sizeof v);
         return;
     }
     floats f = __builtin_convertvector(v, floats);
-    memcpy((float *)to + i, &f, sizeof f);
+    memcpy(to, &f, sizeof f);
+}
+
+/* Each lane beside the one `n` further on, in a vector of 2, 4, 8 or 16. */
+#define FROM_2(n) (n) & 1, ((n) + 1) & 1
+#define FROM_4(n) (n) & 3, ((n) + 1) & 3, ((n) + 2) & 3, ((n) + 3) & 3
+#define FROM_8(n) \
+    (n) & 7, ((n) + 1) & 7, ((n) + 2) & 7, ((n) + 3) & 7, \
+    ((n) + 4) & 7, ((n) + 5) & 7, ((n) + 6) & 7, ((n) + 7) & 7
+#define FROM_16(n) \
+    (n) & 15, ((n) + 1) & 15, ((n) + 2) & 15, ((n) + 3) & 15, \
+    ((n) + 4) & 15, ((n) + 5) & 15, ((n) + 6) & 15, ((n) + 7) & 15, \
+    ((n) + 8) & 15, ((n) + 9) & 15, ((n) + 10) & 15, ((n) + 11) & 15, \
+    ((n) + 12) & 15, ((n) + 13) & 15, ((n) + 14) & 15, ((n) + 15) & 15
+#if defined(__clang__)
+#define TURNED(v, bits, ...) __builtin_shufflevector(v, v, __VA_ARGS__)
+#else
+#define TURNED(v, bits, ...) __builtin_shuffle(v, (bits){__VA_ARGS__})
+#endif
+
+/* The sum of all lanes, as a tree. */
+INLINE float lanes_sum_float(vector_float v)
+{
+#if VECTOR_BYTES == 64
+    v += TURNED(v, bits_float, FROM_16(8));
+    v += TURNED(v, bits_float, FROM_16(4));
+    v += TURNED(v, bits_float, FROM_16(2));
+    v += TURNED(v, bits_float, FROM_16(1));
+#elif VECTOR_BYTES == 32
+    v += TURNED(v, bits_float, FROM_8(4));
+    v += TURNED(v, bits_float, FROM_8(2));
+    v += TURNED(v, bits_float, FROM_8(1));
+#else
+    v += TURNED(v, bits_float, FROM_4(2));
+    v += TURNED(v, bits_float, FROM_4(1));
+#endif
+    return v[0];
+}
+
+INLINE double lanes_sum_double(vector_double v)
+{
+#if VECTOR_BYTES == 64
+    v += TURNED(v, bits_double, FROM_8(4));
+    v += TURNED(v, bits_double, FROM_8(2));
+    v += TURNED(v, bits_double, FROM_8(1));
+#elif VECTOR_BYTES == 32
+    v += TURNED(v, bits_double, FROM_4(2));
+    v += TURNED(v, bits_double, FROM_4(1));
+#else
+    v += TURNED(v, bits_double, FROM_2(1));
+#endif
+    return v[0];
 }

@@ -15,17 +15,22 @@
 #include "elements.h"
 
 #define LINE_BYTES 64 /* of a cache, on all but a few machines, where it costs some speed */
-#if defined(__AVX512F__) /* 32 registers of a vector */
-#define ROWS_AT_ONCE 2
+#define FEW_ROWS 16 /* ours: fewer are not worth the two turns that a pipeline of rows wastes */
+#define NEAR_BYTES 8192 /* ours: of a row in the type of the sums: a few of them fit in L1 */
+#if defined(__AVX512F__)
+#define UNROLL 4 /* vectors whose sums do not wait for each other */
 #else
-#define ROWS_AT_ONCE 1
+#define UNROLL 2 /* registers are half as many */
 #endif
-#define UNROLL 4           /* vectors whose sums do not wait for each other */
+/* ours: from about here on a call took less time, and so did one together with a reader of its result
+ * (2 MiB of L2) */
+#define STREAM_BYTES (8 << 20)
 #define ROWS_OF_GRADIENT 4 /* share one reading and writing of the sums over rows */
 #define PARTS_OF_ROWS 128  /* rows whose share in the sums over rows is added up by itself */
 #define GRAIN 32768        /* elements a thread must have to be worth waking, as in PyTorch */
 
 #define OUTLINE __attribute__((noinline))
+#define ALIGNED __attribute__((aligned(LINE_BYTES)))
 #if defined(__clang__)
 #define UNROLLED _Pragma("clang loop unroll(full)")
 #else
@@ -64,6 +69,13 @@ static ptrdiff_t padded(ptrdiff_t hidden, ptrdiff_t lanes)
     return (hidden + lanes - 1) / lanes * lanes;
 }
 
+/* Whether rows are written past the caches: where they would not stay in them anyway, and start at
+ * a line each. */
+static int streams(const void *to, ptrdiff_t rows, ptrdiff_t bytes)
+{
+    return rows * bytes >= STREAM_BYTES && (uintptr_t)to % LINE_BYTES == 0 && bytes % LINE_BYTES == 0;
+}
+
 #define root_float sqrtf
 #define root_double sqrt
 #define largest_float FLT_MAX
@@ -89,6 +101,7 @@ struct work {
     const struct forward *forward;
     const struct backward *backward;
     const void *weight, *bias; /* in the type in which sums are formed */
+    int is_finite;             /* whether both are, in each element */
     void *sums;                /* over the rows of each part, and then of a block for each thread */
     ptrdiff_t rows, parts, next_part, next_thread;
 };
@@ -103,14 +116,15 @@ static void forward_work(void *data)
         if (last > call->rows)
             last = call->rows;
         if (call->type == FLOAT64)
-            forward_part_double(call, work->weight, work->bias, first, last, FLOAT64);
+            forward_part_double(call, work->weight, work->bias, work->is_finite, first, last, FLOAT64);
         else if (call->type == FLOAT32)
-            forward_part_float(call, work->weight, work->bias, first, last, FLOAT32);
+            forward_part_float(call, work->weight, work->bias, work->is_finite, first, last, FLOAT32);
         else if (call->type == BFLOAT16)
-            forward_part_float(call, work->weight, work->bias, first, last, BFLOAT16);
+            forward_part_float(call, work->weight, work->bias, work->is_finite, first, last, BFLOAT16);
         else
-            forward_part_float(call, work->weight, work->bias, first, last, FLOAT16);
+            forward_part_float(call, work->weight, work->bias, work->is_finite, first, last, FLOAT16);
     }
+    end_of_stream();
 }
 
 static void backward_work(void *data)
@@ -141,6 +155,7 @@ static void backward_work(void *data)
         else
             backward_part_float(call, work->weight, total, block, first, last, FLOAT16);
     }
+    end_of_stream();
 }
 
 /* Threads worth having for so many elements, at most `threads`. */
@@ -158,13 +173,19 @@ static void share(struct work *work, void (*function)(void *), int threads, para
         function(work);
 }
 
+/* Memory at the start of a line: vectors that lie across two take twice as long. */
+static void *aligned(size_t size)
+{
+    return aligned_alloc(LINE_BYTES, (size + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES);
+}
+
 /* Both return 0, or 1 where there is no memory for what they need beside the results. */
 
 int recentred_forward(const struct forward *call)
 {
     const ptrdiff_t width = padded(call->hidden, VECTOR_BYTES / sizeof(float));
     const size_t size = call->type == FLOAT64 ? sizeof(double) : sizeof(float);
-    char *room = malloc(2 * width * size);
+    char *room = aligned(2 * width * size);
     if (!room)
         return 1;
     struct work work = {.forward = call};
@@ -175,9 +196,11 @@ int recentred_forward(const struct forward *call)
         work.weight = parameter_float(call->weight, call->weight_type, call->hidden, 1, (float *)room);
         work.bias = parameter_float(call->bias, call->bias_type, call->hidden, 0, (float *)room + width);
     }
+    work.is_finite = call->type != BFLOAT16 || (is_finite_float(work.weight, call->hidden) &&
+                                                is_finite_float(work.bias, call->hidden));
     int threads = threads_for((double)call->rows * call->hidden, call->threads, call->parallel);
     /* several parts a thread: one may be held up by other programs */
-    work.rows = threads == 1 ? call->rows : padded(call->rows / (4 * threads) + 1, ROWS_AT_ONCE);
+    work.rows = threads == 1 ? call->rows : call->rows / (4 * threads) + 1;
     work.parts = (call->rows + work.rows - 1) / work.rows;
     share(&work, forward_work, threads, call->parallel);
     free(room);
@@ -193,7 +216,7 @@ int recentred_backward(const struct backward *call)
     int threads = threads_for((double)call->rows * call->hidden, call->threads, call->parallel);
     if (threads > parts)
         threads = (int)parts;
-    char *room = malloc(width * size * (has_sums ? 1 + 2 * (parts + threads) : 1));
+    char *room = aligned(width * size * (has_sums ? 1 + 2 * (parts + threads) : 1));
     if (!room)
         return 1;
     struct work work = {.backward = call, .rows = PARTS_OF_ROWS, .parts = parts};

@@ -51,16 +51,6 @@ INLINE NAME(vector) NAME(only)(NAME(vector) v, const NAME(mask) *mask)
     return mask ? (NAME(vector))((NAME(mask))v & *mask) : v;
 }
 
-INLINE REAL NAME(lanes_sum)(NAME(vector) v)
-{
-    REAL lane[LANES];
-    memcpy(lane, &v, sizeof v);
-    UNROLLED for (ptrdiff_t half = LANES / 2; half; half /= 2)
-        UNROLLED for (ptrdiff_t i = 0; i < half; i++)
-            lane[i] += lane[i + half];
-    return lane[0];
-}
-
 /* Adds a vector to those that stand for as many as it does: a binary counter. */
 INLINE void NAME(grow)(NAME(tree) *tree, size_t grown, NAME(vector) sum)
 {
@@ -81,131 +71,115 @@ INLINE REAL NAME(felled)(const NAME(tree) *tree, size_t grown, NAME(vector) sum)
 
 /* --- forward ------------------------------------------------------------------------------------ */
 
-/* What a pass over rows adds up. */
-enum NAME(pass) {
-    NAME(ELEMENTS),
-    NAME(DEVIATIONS), /* from the higher part of the mean, and their squares */
-    NAME(CAREFUL),    /* of scaled elements from both parts of the mean, and their squares */
-};
-
-/* Rows that are read, what is known of them, and where they are written. */
+/* A row that is read, what is known of it, and where it is written. */
 typedef struct {
-    const char *x[ROWS_AT_ONCE];
-    char *y[ROWS_AT_ONCE];
-    const REAL *weight, *bias;
-    NAME(statistics) at[ROWS_AT_ONCE];
+    const char *x;
+    char *y;
+    REAL *kept; /* its elements in REAL, in a pass that keeps them */
+    NAME(statistics) at;
     REAL scale; /* of the elements, in a careful pass */
-} NAME(rows);
+    int streams;
+} NAME(row);
 
-INLINE void NAME(add)(const NAME(rows) *rows, int row, ptrdiff_t j, const NAME(mask) *mask,
-                      NAME(vector) *sum, NAME(vector) *squares, const int type, const int pass)
+/* What a pass adds up: the elements of one row, the deviations of another from the higher part of
+ * its mean, from both in a careful pass, and their squares. */
+typedef struct {
+    NAME(vector) elements, deviations, squares;
+} NAME(sums);
+
+/* How a pass goes about it: plainly; where elements are narrower than REAL, keeping them for the next
+ * pass, and heeding no NaN; or scaling them, and taking both parts of the mean off. */
+enum NAME(way) { NAME(PLAIN), NAME(KEEPING), NAME(CAREFUL) };
+
+INLINE NAME(vector) NAME(deviations)(const NAME(row) *row, ptrdiff_t i, int type, int way)
 {
-    NAME(vector) v = NAME(load)(rows->x[row], j, type);
-    if (pass == NAME(CAREFUL))
-        v *= rows->scale;
-    if (pass != NAME(ELEMENTS))
-        v -= rows->at[row].high;
-    if (pass == NAME(CAREFUL))
-        v -= rows->at[row].low;
-    v = NAME(only)(v, mask);
-    *sum += v;
-    if (pass != NAME(ELEMENTS))
-        *squares += v * v;
+    if (way == NAME(KEEPING))
+        return NAME(get)(row->kept + i) - row->at.high;
+    NAME(vector) v = NAME(load)(row->x, i, type);
+    return way == NAME(CAREFUL) ? v * row->scale - row->at.high - row->at.low : v - row->at.high;
 }
 
-INLINE void NAME(write)(const NAME(rows) *rows, ptrdiff_t j, const int type, const int count,
-                        const int pass)
+/* What a pass does at element i: adds up to two rows, and writes a third; each may be missing. */
+INLINE void NAME(step)(const NAME(row) *summed, const NAME(row) *centred, const NAME(row) *written,
+                       const REAL *weight, const REAL *bias, ptrdiff_t i, const NAME(mask) *mask,
+                       NAME(sums) *sums, const int type, const int way)
 {
-    NAME(vector) w = NAME(get)(rows->weight + j), b = NAME(get)(rows->bias + j);
-    UNROLLED for (int row = 0; row < count; row++) {
-        NAME(statistics) at = rows->at[row];
-        NAME(vector) v = NAME(load)(rows->x[row], j, type);
-        if (pass == NAME(CAREFUL))
-            v *= rows->scale;
-        v = (v - at.high) * at.rstd - at.low * at.rstd;
-        NAME(store)(rows->y[row], j, v * w + b, type);
+    if (summed) {
+        NAME(vector) v = NAME(load)(summed->x, i, type);
+        if (way == NAME(KEEPING))
+            NAME(put)(summed->kept + i, v);
+        sums->elements += NAME(only)(v, mask);
+    }
+    if (centred) {
+        NAME(vector) v = NAME(only)(NAME(deviations)(centred, i, type, way), mask);
+        sums->deviations += v;
+        sums->squares += v * v;
+    }
+    if (written) {
+        NAME(statistics) at = written->at;
+        NAME(vector) v = NAME(deviations)(written, i, type, way) * at.rstd;
+        if (way != NAME(CAREFUL))
+            v -= at.low * at.rstd;
+        v = v * NAME(get)(weight + i) + NAME(get)(bias + i);
+        NAME(store)(written->y, i, v, type,
+                    (way == NAME(KEEPING) ? NO_NAN : USUAL) | (written->streams ? STREAM : USUAL));
     }
 }
 
-/* Sums over elements `first` to `last` of `count` rows, one or more turns of UNROLL vectors. Where there is
- * `written`, those of other rows are written meanwhile: neither waits for memory that the other does
- * not use. */
-INLINE void NAME(turns)(const NAME(rows) *rows, const NAME(rows) *written, ptrdiff_t first,
-                        ptrdiff_t last, NAME(vector) *sum, NAME(vector) *squares, const int type,
-                        const int count, const int pass)
+INLINE void NAME(add_sums)(NAME(sums) *to, const NAME(sums) *more)
 {
-    NAME(vector) s[ROWS_AT_ONCE][UNROLL], q[ROWS_AT_ONCE][UNROLL];
-    UNROLLED for (int k = 0; k < UNROLL; k++)
-        UNROLLED for (int row = 0; row < count; row++)
-            s[row][k] = q[row][k] = (NAME(vector)){0};
-    do {
-        UNROLLED for (int k = 0; k < UNROLL; k++) {
-            UNROLLED for (int row = 0; row < count; row++)
-                NAME(add)(rows, row, first + k * LANES, 0, &s[row][k], &q[row][k], type, pass);
-            if (written)
-                NAME(write)(written, first + k * LANES, type, count, NAME(DEVIATIONS));
-        }
-        first += UNROLL * LANES;
-    } while (first < last);
-    UNROLLED for (int half = UNROLL / 2; half; half /= 2)
-        UNROLLED for (int k = 0; k < half; k++)
-            UNROLLED for (int row = 0; row < count; row++) {
-                s[row][k] += s[row][k + half];
-                q[row][k] += q[row][k + half];
-            }
-    UNROLLED for (int row = 0; row < count; row++) {
-        sum[row] = s[row][0];
-        squares[row] = q[row][0];
-    }
+    to->elements += more->elements;
+    to->deviations += more->deviations;
+    to->squares += more->squares;
 }
 
-/* Sums over `count` rows, while others are written. */
-INLINE void NAME(sums)(const NAME(rows) *rows, const NAME(rows) *written, const NAME(cut) *cut,
-                       REAL *sum, REAL *squares, const int type, const int count, const int pass)
+/* A pass over up to three rows at once, so that none waits for the end of another's sums. */
+INLINE void NAME(pass)(const NAME(row) *summed, const NAME(row) *centred, const NAME(row) *written,
+                       const REAL *weight, const REAL *bias, const NAME(cut) *cut, REAL *sum,
+                       REAL *residual, REAL *squares, const int type, const int way)
 {
     const ptrdiff_t turn = UNROLL * LANES, turned = cut->whole - cut->whole % turn;
-    NAME(tree) sum_tree[ROWS_AT_ONCE], squares_tree[ROWS_AT_ONCE];
-    NAME(vector) s[ROWS_AT_ONCE], q[ROWS_AT_ONCE], rest[ROWS_AT_ONCE], rest_squares[ROWS_AT_ONCE];
+    NAME(tree) elements_tree, deviations_tree, squares_tree;
+    NAME(sums) all = {0}, rest = {0};
     size_t grown = 0;
     ptrdiff_t i = 0;
-    for (; turned - i > STEPS * turn; i += STEPS * turn, grown++) {
-        NAME(turns)(rows, written, i, i + STEPS * turn, s, q, type, count, pass);
-        UNROLLED for (int row = 0; row < count; row++) {
-            NAME(grow)(&sum_tree[row], grown, s[row]);
-            if (pass != NAME(ELEMENTS))
-                NAME(grow)(&squares_tree[row], grown, q[row]);
+    while (i < turned) {
+        NAME(sums) part[UNROLL];
+        ptrdiff_t end = turned - i > STEPS * turn ? i + STEPS * turn : turned;
+        UNROLLED for (int k = 0; k < UNROLL; k++)
+            part[k] = (NAME(sums)){0};
+        do {
+            UNROLLED for (int k = 0; k < UNROLL; k++)
+                NAME(step)(summed, centred, written, weight, bias, i + k * LANES, 0, &part[k],
+                           type, way);
+            i += turn;
+        } while (i < end);
+        UNROLLED for (int half = UNROLL / 2; half; half /= 2)
+            UNROLLED for (int k = 0; k < half; k++)
+                NAME(add_sums)(&part[k], &part[k + half]);
+        all = part[0];
+        if (i == turned)
+            break;
+        if (summed)
+            NAME(grow)(&elements_tree, grown, all.elements);
+        if (centred) {
+            NAME(grow)(&deviations_tree, grown, all.deviations);
+            NAME(grow)(&squares_tree, grown, all.squares);
         }
+        grown++;
     }
-    UNROLLED for (int row = 0; row < count; row++)
-        s[row] = q[row] = rest[row] = rest_squares[row] = (NAME(vector)){0};
-    if (i < turned)
-        NAME(turns)(rows, written, i, turned, s, q, type, count, pass);
-    for (i = turned; i < cut->whole; i += LANES) {
-        UNROLLED for (int row = 0; row < count; row++)
-            NAME(add)(rows, row, i, 0, &rest[row], &rest_squares[row], type, pass);
-        if (written)
-            NAME(write)(written, i, type, count, NAME(DEVIATIONS));
+    for (; i < cut->whole; i += LANES)
+        NAME(step)(summed, centred, written, weight, bias, i, 0, &rest, type, way);
+    if (cut->tail >= 0) /* writes some elements a second time */
+        NAME(step)(summed, centred, written, weight, bias, cut->tail, &cut->left, &rest, type,
+                   way);
+    NAME(add_sums)(&all, &rest);
+    if (summed)
+        *sum = NAME(felled)(&elements_tree, grown, all.elements);
+    if (centred) {
+        *residual = NAME(felled)(&deviations_tree, grown, all.deviations);
+        *squares = NAME(felled)(&squares_tree, grown, all.squares);
     }
-    if (cut->tail >= 0) {
-        UNROLLED for (int row = 0; row < count; row++)
-            NAME(add)(rows, row, cut->tail, &cut->left, &rest[row], &rest_squares[row], type, pass);
-        if (written)
-            NAME(write)(written, cut->tail, type, count, NAME(DEVIATIONS));
-    }
-    UNROLLED for (int row = 0; row < count; row++) {
-        sum[row] = NAME(felled)(&sum_tree[row], grown, s[row] + rest[row]);
-        if (pass != NAME(ELEMENTS))
-            squares[row] = NAME(felled)(&squares_tree[row], grown, q[row] + rest_squares[row]);
-    }
-}
-
-INLINE void NAME(write_all)(const NAME(rows) *rows, const NAME(cut) *cut, const int type,
-                            const int count, const int pass)
-{
-    for (ptrdiff_t i = 0; i < cut->whole; i += LANES)
-        NAME(write)(rows, i, type, count, pass);
-    if (cut->tail >= 0)
-        NAME(write)(rows, cut->tail, type, count, pass); /* some elements a second time */
 }
 
 /* A power of two that takes the elements, and their squares, into the range of REAL. */
@@ -232,106 +206,136 @@ static REAL NAME(scale_of)(const char *x, const NAME(cut) *cut, double eps, int 
 
 /* The row whose mean is so far above its deviations that the first two passes leave some of it in
  * them, or whose squares leave the range of REAL: a third pass, over scaled elements. */
-static OUTLINE NAME(statistics) NAME(careful_row)(const NAME(rows) *plain, int row,
-                                                  const NAME(cut) *cut, double eps, int type)
+static OUTLINE void NAME(careful)(NAME(row) *row, const REAL *weight, const REAL *bias,
+                                  const NAME(cut) *cut, double eps, int type)
 {
-    NAME(rows) rows = {.weight = plain->weight, .bias = plain->bias};
-    rows.x[0] = plain->x[row];
-    rows.y[0] = plain->y[row];
-    rows.scale = NAME(scale_of)(rows.x[0], cut, eps, type);
-    NAME(statistics) *at = &rows.at[0];
-    REAL inverse = 1 / (REAL)cut->hidden, residual, squares;
+    const REAL inverse = 1 / (REAL)cut->hidden, scale = NAME(scale_of)(row->x, cut, eps, type);
+    REAL residual, squares;
+    row->scale = scale;
+    row->at = (NAME(statistics)){0};
     for (int pass = 0; pass < 3; pass++) {
-        NAME(sums)(&rows, 0, cut, &residual, &squares, type, 1, NAME(CAREFUL));
+        NAME(pass)(0, row, 0, 0, 0, cut, 0, &residual, &squares, type, NAME(CAREFUL));
         residual *= inverse;
         /* exactly high + low (Knuth, TAOCP 2, section 4.2.2, theorem B), the larger part in high */
-        REAL high = at->high, more = at->low + residual;
-        at->high = high + more;
-        REAL of_more = at->high - high;
-        at->low = (high - (at->high - of_more)) + (more - of_more);
+        REAL high = row->at.high, more = row->at.low + residual;
+        row->at.high = high + more;
+        REAL of_more = row->at.high - high;
+        row->at.low = (high - (row->at.high - of_more)) + (more - of_more);
     }
     double variance = (double)squares * inverse - (double)residual * residual;
-    at->rstd = (REAL)(1 / sqrt(variance + eps * rows.scale * rows.scale));
-    NAME(write_all)(&rows, cut, type, 1, NAME(CAREFUL));
-    return (NAME(statistics)){at->high / rows.scale, at->low / rows.scale, at->rstd * rows.scale};
+    row->at.rstd = (REAL)(1 / sqrt(variance + eps * scale * scale));
+    NAME(pass)(0, 0, row, weight, bias, cut, 0, 0, 0, type, NAME(CAREFUL));
+    row->at = (NAME(statistics)){row->at.high / scale, row->at.low / scale, row->at.rstd * scale};
 }
 
-/* Rows of elements shorter than a vector lie here, so that a vector can be read and written. */
+/* A row shorter than a vector lies here, so that a vector can be read and written. */
 typedef struct {
-    char x[ROWS_AT_ONCE][VECTOR_BYTES], y[ROWS_AT_ONCE][VECTOR_BYTES];
+    char x[VECTOR_BYTES], y[VECTOR_BYTES];
 } NAME(buffer);
 
-INLINE void NAME(place)(NAME(rows) *rows, NAME(buffer) *buffer, const struct forward *call,
-                        ptrdiff_t first, const int type, const int count)
+INLINE NAME(row) NAME(row_of)(const struct forward *call, ptrdiff_t i, NAME(buffer) *buffer,
+                              const int type)
 {
     const ptrdiff_t size = size_of(type), bytes = call->hidden * size;
-    UNROLLED for (int row = 0; row < count; row++) {
-        rows->x[row] = call->x + (first + row) * call->x_stride * size;
-        rows->y[row] = call->y + (first + row) * bytes;
-        if (call->hidden < LANES) {
-            memset(buffer->x[row], 0, VECTOR_BYTES);
-            rows->x[row] = memcpy(buffer->x[row], rows->x[row], bytes);
-            rows->y[row] = buffer->y[row];
+    NAME(row) row = {
+        .x = call->x + i * call->x_stride * size,
+        .y = call->y + i * bytes,
+        .streams = streams(call->y, call->rows, bytes),
+    };
+    if (buffer && call->hidden < LANES) {
+        memset(buffer->x, 0, VECTOR_BYTES);
+        row.x = memcpy(buffer->x, row.x, bytes);
+        row.y = buffer->y;
+    }
+    return row;
+}
+
+/* Completes the statistics of a row; returns whether they are good enough. */
+INLINE int NAME(complete)(NAME(row) *row, REAL residual, REAL squares, REAL inverse, REAL eps)
+{
+    REAL low = residual * inverse, square = squares * inverse;
+    row->at.low = low;
+    row->at.rstd = 1 / NAME(root)(square - low * low + eps);
+    /* written so that NaN is not good enough */
+    return NEGLIGIBLE * low * low <= square && square <= NAME(largest) &&
+           square + eps >= NAME(smallest);
+}
+
+/* What is left to do for row i once it is written. */
+INLINE void NAME(leave)(const struct forward *call, NAME(row) *row, ptrdiff_t i, int is_good,
+                        const REAL *weight, const REAL *bias, const NAME(cut) *cut, const int type)
+{
+    const ptrdiff_t bytes = call->hidden * size_of(type);
+    if (!is_good)
+        NAME(careful)(row, weight, bias, cut, call->eps, type);
+    if (call->statistics)
+        ((NAME(statistics) *)call->statistics)[i] = row->at;
+    if (call->hidden < LANES)
+        memcpy(call->y + i * bytes, row->y, bytes);
+}
+
+/* Long rows, and few: one is written while the next is added up. */
+INLINE void NAME(forward_far)(const struct forward *call, const REAL *weight, const REAL *bias,
+                              const NAME(cut) *cut, ptrdiff_t first, ptrdiff_t last,
+                              const int type)
+{
+    const REAL inverse = 1 / (REAL)cut->hidden, eps = (REAL)call->eps;
+    REAL sum, residual, squares;
+    NAME(buffer) buffers[2];
+    NAME(row) row, next = NAME(row_of)(call, first, &buffers[0], type);
+    NAME(pass)(&next, 0, 0, weight, bias, cut, &sum, 0, 0, type, NAME(PLAIN));
+    for (ptrdiff_t i = first; i < last; i++) {
+        row = next;
+        row.at.high = sum * inverse;
+        NAME(pass)(0, &row, 0, weight, bias, cut, 0, &residual, &squares, type, NAME(PLAIN));
+        int is_good = NAME(complete)(&row, residual, squares, inverse, eps);
+        if (i + 1 == last) {
+            NAME(pass)(0, 0, &row, weight, bias, cut, 0, 0, 0, type, NAME(PLAIN));
+        } else {
+            next = NAME(row_of)(call, i + 1, &buffers[(i + 1 - first) % 2], type);
+            NAME(pass)(&next, 0, &row, weight, bias, cut, &sum, 0, 0, type, NAME(PLAIN));
         }
+        NAME(leave)(call, &row, i, is_good, weight, bias, cut, type);
     }
 }
 
-/* Forward of rows `first` to `last`, `count` at once; returns the first of those that are left. */
-INLINE ptrdiff_t NAME(forward_rows)(const struct forward *call, const REAL *weight,
-                                    const REAL *bias, ptrdiff_t first, ptrdiff_t last,
-                                    const int type, const int count)
+/* Rows of which the nearest cache holds several: one is written while the next one's deviations are
+ * added up and the elements of the one after that, so that none waits for the end of a sum. Each is a
+ * row behind the other; the first and the last turns do some for nothing. */
+INLINE void NAME(forward_near)(const struct forward *call, const REAL *weight, const REAL *bias,
+                               const NAME(cut) *cut, int is_finite, ptrdiff_t first,
+                               ptrdiff_t last, const int type)
 {
-    const NAME(cut) cut = NAME(cut_of)(call->hidden);
-    const REAL inverse = 1 / (REAL)cut.hidden, eps = (REAL)call->eps;
-    const ptrdiff_t bytes = cut.hidden * size_of(type);
-    REAL sum[ROWS_AT_ONCE], squares[ROWS_AT_ONCE];
-    NAME(buffer) buffers[2];
-    NAME(rows) rows, next = {.weight = weight, .bias = bias};
-    if (first + count > last)
-        return first;
-    NAME(place)(&next, &buffers[0], call, first, type, count);
-    NAME(sums)(&next, 0, &cut, sum, squares, type, count, NAME(ELEMENTS));
-    for (int turn = 1;; turn = !turn) {
-        rows = next;
-        UNROLLED for (int row = 0; row < count; row++)
-            rows.at[row].high = sum[row] * inverse;
-        NAME(sums)(&rows, 0, &cut, sum, squares, type, count, NAME(DEVIATIONS));
-        int is_plain[ROWS_AT_ONCE];
-        UNROLLED for (int row = 0; row < count; row++) {
-            REAL low = sum[row] * inverse, square = squares[row] * inverse;
-            rows.at[row].low = low;
-            rows.at[row].rstd = 1 / NAME(root)(square - low * low + eps);
-            /* written so that NaN is not plain */
-            is_plain[row] = NEGLIGIBLE * low * low <= square && square <= NAME(largest) &&
-                            square + eps >= NAME(smallest);
-        }
-        const int is_last = first + 2 * count > last;
-        if (is_last) {
-            NAME(write_all)(&rows, &cut, type, count, NAME(DEVIATIONS));
-        } else {
-            NAME(place)(&next, &buffers[turn], call, first + count, type, count);
-            NAME(sums)(&next, &rows, &cut, sum, squares, type, count, NAME(ELEMENTS));
-        }
-        UNROLLED for (int row = 0; row < count; row++) {
-            if (!is_plain[row])
-                rows.at[row] = NAME(careful_row)(&rows, row, &cut, call->eps, type);
-            if (call->statistics)
-                ((NAME(statistics) *)call->statistics)[first + row] = rows.at[row];
-            if (cut.hidden < LANES)
-                memcpy(call->y + (first + row) * bytes, rows.y[row], bytes);
-        }
-        first += count;
-        if (is_last)
-            return first;
+    const REAL inverse = 1 / (REAL)cut->hidden, eps = (REAL)call->eps;
+    const int way = size_of(type) < (ptrdiff_t)sizeof(REAL) ? NAME(KEEPING) : NAME(PLAIN);
+    ALIGNED REAL kept[3][way == NAME(KEEPING) ? NEAR_BYTES / sizeof(REAL) : 1];
+    REAL sum, residual, squares;
+    NAME(row) written = NAME(row_of)(call, first, 0, type), centred;
+    written.kept = kept[1];
+    centred = written;
+    int is_good = 1;
+    for (ptrdiff_t i = first; i < last + 2; i++) {
+        NAME(row) summed = NAME(row_of)(call, i < last ? i : last - 1, 0, type);
+        summed.kept = kept[(i - first) % 3];
+        NAME(pass)(&summed, &centred, &written, weight, bias, cut, &sum, &residual, &squares, type,
+                   way);
+        if (i >= first + 2)
+            NAME(leave)(call, &written, i - 2, is_good, weight, bias, cut, type);
+        is_good = NAME(complete)(&centred, residual, squares, inverse, eps) && is_finite;
+        summed.at.high = sum * inverse;
+        written = centred;
+        centred = summed;
     }
 }
 
 INLINE void NAME(forward_part)(const struct forward *call, const REAL *weight, const REAL *bias,
-                               ptrdiff_t first, ptrdiff_t last, const int type)
+                               int is_finite, ptrdiff_t first, ptrdiff_t last, const int type)
 {
-    if (ROWS_AT_ONCE > 1)
-        first = NAME(forward_rows)(call, weight, bias, first, last, type, ROWS_AT_ONCE);
-    NAME(forward_rows)(call, weight, bias, first, last, type, 1);
+    const NAME(cut) cut = NAME(cut_of)(call->hidden);
+    if (last - first < FEW_ROWS || cut.hidden < LANES || cut.hidden * sizeof(REAL) > NEAR_BYTES)
+        NAME(forward_far)(call, weight, bias, &cut, first, last, type);
+    else
+        NAME(forward_near)(call, weight, bias, &cut, is_finite, first, last, type);
 }
 
 /* --- backward ----------------------------------------------------------------------------------- */
@@ -349,6 +353,7 @@ INLINE void NAME(backward_some)(const struct backward *call, const NAME(cut) *cu
     char buffer[3][ROWS_OF_GRADIENT][VECTOR_BYTES];
     const int is_short = cut->hidden < LANES;
     const ptrdiff_t ahead = first + 2 * count <= last ? count : 0;
+    const int is_streamed = streams(call->dx, call->rows, row_bytes) ? STREAM : USUAL;
     NAME(statistics) at[ROWS_OF_GRADIENT];
     UNROLLED for (int row = 0; row < count; row++) {
         at[row] = ((const NAME(statistics) *)call->statistics)[first + row];
@@ -421,7 +426,7 @@ INLINE void NAME(backward_some)(const struct backward *call, const NAME(cut) *cu
             REAL rest = rstd * (mean[row] - at[row].low * rstd * along[row]);
             NAME(vector) g = NAME(load)(dy[row], j, type) * w;
             NAME(vector) v = NAME(load)(x[row], j, type) - at[row].high;
-            NAME(store)(dx[row], j, g * rstd - (v * slope + rest), type);
+            NAME(store)(dx[row], j, g * rstd - (v * slope + rest), type, is_streamed);
             __builtin_prefetch(x[row] + ahead * call->x_stride * size + j * size);
             __builtin_prefetch(dy[row] + ahead * call->dy_stride * size + j * size);
         }
@@ -470,7 +475,7 @@ INLINE NAME(vector) NAME(load_some)(const char *from, ptrdiff_t i, ptrdiff_t cou
 INLINE void NAME(store_some)(char *to, ptrdiff_t i, ptrdiff_t count, NAME(vector) v, int type)
 {
     char whole[VECTOR_BYTES];
-    NAME(store)(whole, 0, v, type);
+    NAME(store)(whole, 0, v, type, USUAL);
     memcpy(to + i * size_of(type), whole, (count < LANES ? count : LANES) * size_of(type));
 }
 
@@ -485,6 +490,18 @@ static const REAL *NAME(parameter)(const char *from, int type, ptrdiff_t hidden,
         NAME(put)(room + i, from ? NAME(load_some)(from, i, hidden - i, type)
                                  : (NAME(vector)){0} + missing);
     return room;
+}
+
+/* Whether no element of a parameter is infinite or NaN: the product with 0 is then 0. */
+static int NAME(is_finite)(const REAL *parameter, ptrdiff_t hidden)
+{
+    NAME(vector) sum = {0};
+    ptrdiff_t i = 0;
+    for (; i + LANES <= hidden; i += LANES)
+        sum += NAME(get)(parameter + i) * 0;
+    for (; i < hidden; i++)
+        sum[0] += parameter[i] * 0;
+    return NAME(lanes_sum)(sum) == 0;
 }
 
 /* Adds the sums of all parts to each other, as a tree, and rounds them to the parameters' types. */

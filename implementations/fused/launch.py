@@ -21,7 +21,8 @@ from implementations.fused.layout import Layout
 
 __all__ = ["backward", "forward", "moments_of"]
 
-_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_DTYPES = ("float16", "bfloat16", "float32", "float64")
+_OLDEST = (3, 3)  # of triton: the compiler of 3.2 breaks off at tiles that are fetched ahead
 _INTERPRETED = 4  # ours: multiprocessors that the interpreter is taken for, which has none
 
 
@@ -183,8 +184,8 @@ def _kernels(name: str, x: Tensor, rows: int, hidden: int) -> Any:
     Raises:
         UnsupportedError: triton is not installed, or there is no kernel for device, dtype or size.
     """
-    if x.dtype not in _DTYPES:
-        raise UnsupportedError(f"no Triton kernel for {x.dtype}; there are some for {_DTYPES}")
+    if (dtype := _name(x.dtype)) not in _DTYPES:
+        raise UnsupportedError(f"no kernel for {dtype}; there are for {', '.join(_DTYPES)}")
     if max(rows, hidden) > layouts.LONGEST:
         raise UnsupportedError(
             f"{rows} rows of {hidden} elements: the Triton kernels count up to {layouts.LONGEST}"
@@ -203,9 +204,14 @@ def _imported(name: str) -> tuple[Any, bool]:
     """Return a module of kernels, and whether Triton interprets them."""
     if find_spec("triton") is None:
         raise UnsupportedError("needs triton: pip install 'layernorm-bench[triton]'")
+    triton = import_module("triton")
+    if tuple(map(int, triton.__version__.split(".")[:2])) < _OLDEST:
+        raise UnsupportedError(
+            f"needs triton {_OLDEST[0]}.{_OLDEST[1]} or newer, which comes with torch 2.7; "
+            f"found {triton.__version__}"
+        )
     found = import_module(f"implementations.fused.{name}")
-    compiled = import_module("triton").JITFunction
-    return found, not isinstance(getattr(found, found.__all__[0]), compiled)
+    return found, not isinstance(getattr(found, found.__all__[0]), triton.JITFunction)
 
 
 def _as_matrix(x: Tensor, rows: int, hidden: int) -> Tensor:
@@ -237,11 +243,11 @@ def _leaves(
 ) -> dict[str, Any]:
     """Return how the columns of a tile are split, so that a thread's elements are its leaves.
 
-    Of a row that has many threads they are neighbours if Triton reads 16 bytes at once: where
-    pointers are multiples of 16 bytes, and sizes and strides of 16 elements. In a tile of several
-    rows a thread has few elements of each, and needs no leaves unless they are to be ``grouped``.
+    They are neighbours if Triton reads 16 bytes at once: where pointers are multiples of 16 bytes,
+    and sizes and strides of 16 elements. Of a short row a thread has few elements, which need no
+    leaves unless they are to be ``grouped``.
     """
-    if layout.rows > 1 and not grouped:
+    if layout.columns <= layouts.SHORT and not grouped:
         return {"LEAVES": layout.columns, "NEIGHBOURS": True}
     aligned = not any(
         each.data_ptr() % 16 or each.stride(0) % 16 or hidden % 16 for each in matrices
@@ -257,7 +263,11 @@ def _bits(eps: float) -> int:
 
 
 def _in_triton(dtype: torch.dtype) -> Any:
-    return getattr(import_module("triton.language"), str(dtype).removeprefix("torch."))
+    return getattr(import_module("triton.language"), _name(dtype))
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _current(device: torch.device) -> AbstractContextManager[object]:

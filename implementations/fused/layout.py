@@ -17,6 +17,7 @@ __all__ = [
     "LONGEST",
     "LONG_BLOCK",
     "PARTS_LANES",
+    "SHORT",
     "Layout",
     "adding",
     "backward",
@@ -25,12 +26,14 @@ __all__ = [
 ]
 
 LONGEST = (1 << 31) - (1 << 16)
-"""Elements of a row, and rows, that the kernels count in 32 bits; the rest is for the last block."""
+"""Elements of a row, and rows, that 32 bits count; the rest is for a block that reaches beyond."""
 LONG_BLOCK = 8192
 """Elements that a program holds of a row that is too long to be held whole."""
 PARTS_LANES = 64
-"""The fewest running sums over the rows, where there are as many rows: see :func:`columns`."""
+"""Running sums over the rows for dweight and dbias, at the least, where there are as many rows."""
 
+SHORT = 512
+"""Ours: so short a row has no more than 8 elements with one thread of 4 warps."""
 LEAVES_APART = 8
 """Ours: elements of a thread that it adds up first where its elements are no neighbours."""
 
@@ -50,7 +53,8 @@ class Layout:
     stages: int = 1
     """Tiles on their way from memory at once; 1 leaves that to the other programs."""
     programs: int = 0
-    """Programs for each multiprocessor, which take tiles in turn; 0 is a program for each tile."""
+    """Programs for each multiprocessor, which take tiles in turn, but enough of them for
+    :data:`PARTS_LANES`; 0 is a program for each tile."""
     holds_row: bool = True
     """Whether a tile is as wide as a row."""
     sums_apart: bool = False
@@ -59,7 +63,8 @@ class Layout:
     def grid(self, rows: int, multiprocessors: int) -> int:
         """Return how many programs to start for that many rows."""
         tiles = -(-rows // self.rows)
-        return min(tiles, self.programs * multiprocessors) if self.programs else tiles
+        staying = max(self.programs * multiprocessors, PARTS_LANES // self.rows)
+        return min(tiles, staying) if self.programs else tiles
 
 
 def _by_columns(*layouts: Layout) -> dict[int, Layout]:

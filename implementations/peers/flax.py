@@ -24,7 +24,7 @@ PACKAGE = Package("flax", ("flax", *xla.JAX.distributions), "pip install 'layern
 TERMS = Terms(
     package=PACKAGE,
     dtypes=frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64}),
-    allocates_elsewhere=True,
+    outside_torch=True,
 )
 _SOURCE = "https://flax.readthedocs.io/en/latest/api_reference/flax.linen/layers.html"
 

@@ -18,7 +18,7 @@ PACKAGE = xla.JAX
 TERMS = Terms(
     package=PACKAGE,
     dtypes=frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64}),
-    allocates_elsewhere=True,
+    outside_torch=True,
 )
 
 

@@ -21,6 +21,7 @@ TERMS = Terms(
     package=PACKAGE,
     dtypes=frozenset({torch.float32, torch.float64}),  # float16 is for its CUDA target alone
     forward_only=True,
+    outside_torch=True,
 )
 
 

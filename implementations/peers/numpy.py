@@ -19,7 +19,7 @@ TERMS = Terms(
     package=PACKAGE,
     dtypes=frozenset({torch.float16, torch.float32, torch.float64}),
     forward_only=True,
-    allocates_elsewhere=True,
+    outside_torch=True,
 )
 
 

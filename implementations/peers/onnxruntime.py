@@ -31,7 +31,7 @@ TERMS = Terms(
     needs=("weight",),
     params_like_x=True,
     forward_only=True,
-    allocates_elsewhere=True,
+    outside_torch=True,
 )
 _OPSET = 17  # the first with LayerNormalization
 _IR_VERSION = 8  # of the time of that opset: what every runtime that has it reads

@@ -32,7 +32,7 @@ TERMS = Terms(
     dtypes=frozenset(_TYPES),
     params_like_x=True,
     forward_only=True,
-    allocates_elsewhere=True,
+    outside_torch=True,
 )
 _KEPT = 128  # ours: compiled models, one for each kind of case
 

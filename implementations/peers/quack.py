@@ -44,7 +44,9 @@ def quack(
     kernels = PACKAGE.load("quack.rmsnorm", "layernorm_fwd", "layernorm_bwd")
     rows = x.reshape(-1, weight.numel()).contiguous()
     shift = None if bias is None else bias.reshape(-1).contiguous()
-    y: Tensor = _Bound.apply(rows, weight.reshape(-1).contiguous(), shift, eps, kernels)
+    y: Tensor = _Bound.apply(  # type: ignore[no-untyped-call]
+        rows, weight.reshape(-1).contiguous(), shift, eps, kernels
+    )
     return y.view(x.shape)
 
 
@@ -65,7 +67,7 @@ class _Bound(torch.autograd.Function):
         return y
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, rstd, mean = ctx.saved_tensors
         dx, dweight, dbias = ctx.kernels.layernorm_bwd(

@@ -40,8 +40,8 @@ class Terms:
     """Whether weight and bias must have x's dtype."""
     forward_only: bool = False
     """Whether it has no gradient."""
-    allocates_elsewhere: bool = False
-    """Whether it takes memory that torch does not see."""
+    outside_torch: bool = False
+    """Whether torch sees neither the memory that it takes nor what it computes."""
 
     def check(
         self,
@@ -90,7 +90,7 @@ def peer(terms: Terms, **declared: Any) -> Callable[[LayerNorm], Implementation]
             devices=terms.devices,
             dtypes=frozenset(map(_name, terms.dtypes)),
             forward_only=terms.forward_only,
-            allocates_elsewhere=terms.allocates_elsewhere,
+            outside_torch=terms.outside_torch,
             requires=(terms.package.module,),
         )
 

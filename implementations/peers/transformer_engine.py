@@ -57,7 +57,7 @@ def transformer_engine(
     assert bias is not None
     kernels, kinds = _loaded()
     rows = x.reshape(-1, weight.numel()).contiguous()
-    y: Tensor = _Bound.apply(
+    y: Tensor = _Bound.apply(  # type: ignore[no-untyped-call]
         rows, weight.reshape(-1), bias.reshape(-1), eps, kernels, kinds[x.dtype]
     )
     return y.view(x.shape)
@@ -94,7 +94,7 @@ class _Bound(torch.autograd.Function):
         return result
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         gradients = ctx.kernels.layernorm_bwd(
             dy.contiguous(), *ctx.saved_tensors, _SM_MARGIN, _ZERO_CENTRED

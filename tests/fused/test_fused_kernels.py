@@ -176,10 +176,11 @@ def test_so_are_long_rows_whatever_the_statistic(name: str) -> None:
     assert_right(trial(name, (1, 17000), "float32", distribution="offset_1e1"))
 
 
-@pytest.mark.parametrize("hidden", [300, 17000])
-def test_the_condition_does_not_matter_to_the_recentred_one(hidden: int) -> None:
-    for distribution in ("offset_1e7", "last_digit", "one_ulp_spike"):
-        found = trial("triton_recentred", (2, hidden), "float32", distribution=distribution)
+# 24 rows of 768: among so many are some that centring twice is not enough for
+@pytest.mark.parametrize("shape", [(24, 768), (2, 17000)])
+def test_the_condition_does_not_matter_to_the_recentred_one(shape: tuple[int, int]) -> None:
+    for distribution in ("offset_1e7", "last_digit"):
+        found = trial("triton_recentred", shape, "float32", distribution=distribution)
         assert (found.status, found.reason) == (Status.OK, "")
         assert found.errors is not None
         assert found.errors.condition_max_ratio > 5e6

@@ -121,10 +121,16 @@ class Repository:
         text = self._guests.replace(line, f'PLANTED = "{what}"')
         (self.folder / "guests.py").write_text(text)
 
-    def record_baseline(self) -> None:
-        """Record what ``check`` compares with: ten processes."""
+    def have_baseline(self, kept: Path | None) -> None:
+        """Have what ``check`` compares with, ten processes: as kept, or recorded now and kept."""
+        if kept is not None and kept.exists():
+            shutil.copy(kept, self.folder / "base.parquet")
+            return
+        click.echo("recording a baseline, on the machine as it is", err=True)
         self._measure("first.parquet")
         self._ask(["check", "first.parquet", "--baseline", "base.parquet", "--record-baseline"])
+        if kept is not None:
+            shutil.copy(self.folder / "base.parquet", kept)
 
     def run(self, gate: str) -> dict[str, Any]:
         """Run a gate; return what it says."""
@@ -175,8 +181,7 @@ def run_tasks(tasks: Sequence[Task], first: int, *, with_neighbours: bool) -> It
     with tempfile.TemporaryDirectory() as folder:
         repository = Repository(Path(folder))
         if any(each.gate == "check" for each in tasks):
-            click.echo("recording a baseline, on the machine as it is", err=True)
-            repository.record_baseline()
+            repository.have_baseline(kept)
         with busy_neighbours() if loaded else nullcontext():
             for number, task in enumerate(tasks, first):
                 repository.plant(task.planted)
@@ -213,6 +218,11 @@ def run_tasks(tasks: Sequence[Task], first: int, *, with_neighbours: bool) -> It
 @click.option("--as-is", is_flag=True, help="Loaded without neighbours: by what runs anyway.")
 @click.option("--gate", type=click.Choice(["ab", "check"]), help="One gate.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="The parquet.")
+@click.option(
+    "--baseline",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Use it, or record it there.",
+)
 @click.option("--append", is_flag=True, help="Add to --out rather than replace it.")
 @click.option("--report", "report_only", is_flag=True, help="Tables of --out; measure nothing.")
 def main(
@@ -223,6 +233,7 @@ def main(
     as_is: bool,
     gate: str | None,
     out: Path | None,
+    baseline: Path | None,
     append: bool,
     report_only: bool,
 ) -> None:
@@ -234,21 +245,19 @@ def main(
         conditions = ("quiet", "loaded") if only is None else (only,)
         gates = ("ab", "check") if gate is None else (gate,)
         tasks = [tasks_of(each, gates, unchanged, planted) for each in conditions]
-        _measure(tasks, out, append, with_neighbours=not as_is)
+        _measure(tasks, out, append, with_neighbours=not as_is, kept=baseline)
     if not out.exists():
         raise click.ClickException(f"there is no {out}; measure first")
     click.echo(report(pq.read_table(out).to_pandas()))
 
 
-def _measure(
-    tasks: Sequence[Sequence[Task]], out: Path, append: bool, *, with_neighbours: bool
-) -> None:
+def _measure(tasks: Sequence[Sequence[Task]], out: Path, append: bool, **more: Any) -> None:
     """Run everything; what was measured is in ``out`` after each run of a gate."""
     out.parent.mkdir(parents=True, exist_ok=True)
     rows = pq.read_table(out).to_pylist() if append and out.exists() else []
     runs = 1 + max((row["run"] for row in rows), default=-1)
     for some in tasks:
-        for found in run_tasks(some, runs, with_neighbours=with_neighbours):
+        for found in run_tasks(some, runs, **more):
             runs += 1
             rows += [asdict(each) for each in found]
             pq.write_table(pa.Table.from_pylist(rows), out)

@@ -1,0 +1,175 @@
+"""What the compiler makes of the fused kernels for a Hopper GPU, which it needs none for."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from implementations.fused import layout as layouts
+from implementations.fused.layout import Layout
+
+pytestmark = [
+    pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed"),
+    pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="interpreted, nothing is compiled"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+HOPPER = 90
+ELEMENT, WIDE = {2: "bf16", 4: "fp32", 8: "fp64"}, {2: "float32", 4: "float32", 8: "float64"}
+SIZES = ("hidden", "x_stride", "dy_stride")  # multiples of 16 elements, as are all pointers' bytes
+DX_ONLY = {"dweight_parts_ptr": None, "dbias_parts_ptr": None}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+
+
+class Compiled(NamedTuple):
+    ptx: str
+    machine: bytes
+
+
+def compiled(kernel: Any, itemsize: int, warps: int, **constants: Any) -> Compiled:
+    """Compile a kernel for aligned tensors of elements of ``itemsize`` bytes."""
+    from triton import compile as compile_for
+    from triton import language as tl
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    constants["WIDE"] = getattr(tl, WIDE[itemsize])
+    signature, constexprs, attributes = {}, {}, {}
+    for index, name in enumerate(kernel.arg_names):
+        if name in constants:
+            signature[name], constexprs[index,] = "constexpr", constants[name]
+            continue
+        wide = "parts_ptr" in name or name == "moments_ptr"
+        kind = "fp64" if wide and itemsize == 8 else "fp32" if wide else ELEMENT[itemsize]
+        signature[name] = f"*{kind}" if name.endswith("_ptr") else "i32"
+        if name.endswith("_ptr") or name in SIZES:
+            attributes[index,] = [["tt.divisibility", 16]]
+    source = ASTSource(fn=kernel, signature=signature, constexprs=constexprs, attrs=attributes)
+    options = {"num_warps": warps, "enable_fp_fusion": True}
+    made = compile_for(source, target=GPUTarget("cuda", HOPPER, 32), options=options).asm
+    return Compiled(made["ptx"], made["cubin"])
+
+
+def tile_of(layout: Layout, itemsize: int) -> dict[str, Any]:
+    leaves = layout.columns if layout.columns <= layouts.SHORT else 16 // itemsize
+    return {
+        **({"ROWS": layout.rows} if layout.holds_row else {}),
+        "COLUMNS": layout.columns,
+        "LEAVES": leaves,
+        "NEIGHBOURS": True,
+        "STAGES": layout.stages,
+    }
+
+
+def forward(hidden: int, itemsize: int, statistic: str = "recentred") -> tuple[Compiled, Layout]:
+    kernels = import_module("implementations.fused.forward_kernels")
+    layout = layouts.forward(hidden, itemsize)
+    kernel = kernels.forward_of_tiles if layout.holds_row else kernels.forward_of_long_rows
+    tile = tile_of(layout, itemsize)
+    return compiled(kernel, itemsize, layout.warps, STATISTIC=statistic, **tile), layout
+
+
+def backward(hidden: int, itemsize: int) -> tuple[Compiled, Layout]:
+    kernels = import_module("implementations.fused.backward_kernels")
+    layout = layouts.backward(hidden, itemsize)
+    kernel = kernels.backward_of_tiles if layout.holds_row else kernels.backward_of_long_rows
+    without = DX_ONLY if layout.holds_row and layout.sums_apart else {}
+    tile = tile_of(layout, itemsize)
+    return compiled(kernel, itemsize, layout.warps, RECENTRED=True, **without, **tile), layout
+
+
+def stack_bytes(code: Compiled, tmp_path: Path) -> int:
+    """What a thread has to put aside, for want of registers."""
+    triton = find_spec("triton")
+    assert triton is not None
+    assert triton.origin is not None
+    reader = Path(triton.origin).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    (tmp_path / "kernel.cubin").write_bytes(code.machine)
+    said = subprocess.run(
+        [reader, "--dump-resource-usage", "kernel.cubin"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    (found,) = re.findall(r"STACK:(\d+)", said)
+    return int(found)
+
+
+def accesses(ptx: str, what: str) -> list[str]:
+    return [line.split()[0] for line in re.findall(rf"{what}\S* ", ptx)]
+
+
+@pytest.mark.parametrize("hidden", [64, 512, 1024, 4096, 16384, 65536])
+@pytest.mark.parametrize("itemsize", [2, 4])
+def test_rows_are_read_and_written_16_bytes_at_once(hidden: int, itemsize: int) -> None:
+    (ptx, _), layout = forward(hidden, itemsize)
+    if layout.holds_row:
+        assert {each.split(".")[-2] for each in accesses(ptx, r"ld\.global")} == {"v4"}
+    else:
+        assert accesses(ptx, r"cp\.async\.c[ga]\.shared\.global")
+    threads = 32 * layout.warps
+    writes = layout.rows * layout.columns * itemsize // (16 * threads)
+    assert sum(".v4." in each for each in accesses(ptx, r"st\.global")) == max(writes, 1)
+
+
+@pytest.mark.parametrize("hidden", [512, 1024, 2048, 4096, 8192, 16384])
+@pytest.mark.parametrize("itemsize", [2, 4])
+def test_what_the_tables_let_a_thread_hold_fits_into_its_registers(
+    hidden: int, itemsize: int, tmp_path: Path
+) -> None:
+    assert stack_bytes(forward(hidden, itemsize)[0], tmp_path) == 0
+    # ours: two numbers of each 16 put aside are in no way of what memory takes
+    assert stack_bytes(backward(hidden, itemsize)[0], tmp_path) <= 128
+
+
+def test_the_next_tiles_are_fetched_while_the_backward_works() -> None:
+    (ptx, _), layout = backward(4096, 2)
+    assert layout.stages > 1
+    assert accesses(ptx, r"cp\.async\.c[ga]\.shared\.global")
+    assert "cp.async.wait_group" in ptx
+
+
+def test_the_second_and_third_centring_are_not_folded_away() -> None:
+    subtractions = {
+        name: len(re.findall(r"sub(?:\.rn)?\.f32", forward(4096, 2, name)[0].ptx))
+        for name in ("two_pass", "recentred")
+    }
+    elements = 4096 // (32 * layouts.forward(4096, 2).warps)
+    assert subtractions["two_pass"] >= elements
+    assert subtractions["recentred"] >= subtractions["two_pass"] + 2 * elements
+
+
+@pytest.mark.parametrize("statistic", ["one_pass", "two_pass", "welford", "recentred"])
+def test_no_approximate_division_or_root_but_to_combine_pairs(statistic: str) -> None:
+    for hidden in (4096, 65536):
+        approximate = re.findall(r"(?:div\.full|approx)", forward(hidden, 2, statistic)[0].ptx)
+        assert bool(approximate) == (statistic == "welford")
+
+
+@pytest.mark.parametrize("itemsize", [2, 4, 8])
+def test_the_kernels_that_add_up_parts_are_compiled(itemsize: int) -> None:
+    kernels = import_module("implementations.fused.backward_kernels")
+    layout, parts = layouts.columns(10_000, 65536, 132)
+    tile = {"ROWS": layout.rows, "COLUMNS": layout.columns, "STAGES": layout.stages}
+    assert compiled(kernels.backward_of_columns, itemsize, layout.warps, RECENTRED=True, **tile).ptx
+    adding = layouts.adding(parts)
+    tile = {"ROWS": adding.rows, "COLUMNS": adding.columns}
+    assert compiled(kernels.add_parts, itemsize, adding.warps, **tile).ptx
+
+
+def test_float64_is_compiled_too() -> None:
+    for hidden in (64, 1024, 4096, 8192):
+        assert re.search(r"add(\.rn)?\.f64", forward(hidden, 8)[0].ptx)
+    assert re.search(r"add(\.rn)?\.f64", backward(4096, 8)[0].ptx)
