@@ -173,7 +173,9 @@ def tasks_of(condition: str, gates: Sequence[str], unchanged: int, planted: int)
     return found
 
 
-def run_tasks(tasks: Sequence[Task], first: int, *, with_neighbours: bool) -> Iterator[list[Row]]:
+def run_tasks(
+    tasks: Sequence[Task], first: int, *, with_neighbours: bool, kept: Path | None
+) -> Iterator[list[Row]]:
     """Run the tasks of one condition, a baseline recorded first where one is needed."""
     found = read_environment()
     commit = f"{found.git_commit or 'unknown'}{'+' if found.git_dirty else ''}"
