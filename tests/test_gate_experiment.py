@@ -64,12 +64,13 @@ def test_all_that_is_planted_is_a_task_of_each_gate(gates: Any) -> None:
     planted = [(each.gate, each.planted) for each in tasks]
     assert planted.count(("ab", "nothing")) == planted.count(("check", "nothing")) == 2
     for gate in ("ab", "check"):
-        assert {(gate, what) for what in (*gates.SLOWER[gate], *gates.WRONG)} <= {*planted}
+        assert {(gate, what) for what, _ in (*gates.SLOWER[gate], *gates.WRONG)} <= {*planted}
 
 
 def test_the_tables_count_false_failures_and_what_was_found(gates: Any) -> None:
     row = {
         **dict.fromkeys(("metric", "ratio", "reason"), None),
+        "guest": "two_pass",
         **{"gate": "ab", "condition": "quiet", "run_s": 9.0, "load_average": 1.0},
         **{"started": "2026-01-01T00:00:00", "commit": "0" * 40, "cpu": "any", "cores": 2},
     }
@@ -82,9 +83,16 @@ def test_the_tables_count_false_failures_and_what_was_found(gates: Any) -> None:
             "case": "one_pass",
             "kind": "slower",
         },
-        {**row, "run": 1, "planted": "x", "failed": True, "case": "two_pass", "kind": "broke"},
+        {
+            **row,
+            "run": 1,
+            "planted": "x",
+            "failed": True,
+            "case": "guests.py:two_pass/forward",
+            "kind": "broke",
+        },
         {**row, "run": 1, "planted": "x", "failed": True, "case": "native", "kind": "same"},
     ]
     text = gates.report(pd.DataFrame(rows))
     assert "| ab | quiet | 1 | 1 | 1 | 1 | 0 | 9 | 1.0 |" in text
-    assert "| ab | x | quiet | 1 of 1 | 1 of 1 | 0 of 1 |  |" in text
+    assert "| ab | x | two_pass | quiet | 1 of 1 | 0 | 1 of 1 | 0 of 1 |  |" in text

@@ -25,13 +25,13 @@ from typing import Any
 
 import click
 
-from harness.records import Direction, Latency, Measurement, Record, Status
+from harness.records import Case, Clock, Direction, Latency, Measurement, Record, Status
 from harness.run.campaign import Campaign, plan, run_campaign
 from harness.run.fleet import EndedError, Fleet
 from harness.run.worker import VerifyTarget
 from harness.store import Results, read, write
 from harness.sweep import Grid, Sweep
-from harness.verify.findings import Verdict
+from harness.verify.findings import Failure, Verdict
 from implementations import PEERS, find
 from implementations.peers import PACKAGES
 
@@ -58,7 +58,7 @@ class Finding:
     outputs: tuple[str, ...] = ()
     """Which were wrong in a case at least."""
     why: str = ""
-    """The likely mistake, or the smallest failure; where nothing was tried, why it was not."""
+    """The likely mistake, or a failure; where nothing was tried, why it was not."""
     condition_limit: float | None = None
     """Largest condition at which two digits are kept; None if at every one tried."""
 
@@ -151,12 +151,31 @@ def _why(verdict: Verdict) -> str:
     if verdict.suspects:
         return f"it {verdict.suspects[0].mistake}"
     if verdict.failures:
-        smallest = verdict.failures[0]
-        shape = "x".join(map(str, smallest.case.shape))
-        return f"at {shape}: {smallest.reason}"
+        shown = _telling(verdict.failures)
+        shape = "×".join(map(str, shown.case.shape))
+        return f"at {shape}, for one: {shown.reason}"
     if verdict.broken_promises:
         return verdict.broken_promises[0]
     return "" if verdict.cases else next((each.reason for each in verdict.declined), "")
+
+
+def _telling(failures: Sequence[Failure]) -> Failure:
+    """The largest of those with nothing unusual about them, or else the smallest of all."""
+    plain = [
+        each
+        for each in failures
+        if each.status is Status.WRONG
+        and each.case
+        == Case(
+            implementation=each.case.implementation,
+            shape=each.case.shape,
+            dtype=each.case.dtype,
+            param_dtype=each.case.dtype,
+            device=each.case.device,
+            direction=each.case.direction,
+        )
+    ]
+    return plain[-1] if plain else failures[0]
 
 
 def _version(name: str) -> str:
@@ -209,7 +228,7 @@ def tables(findings: Sequence[Finding], timed: Results) -> str:
         "\n".join(_reasons(findings)),
         "Time over that of native, timed in turn with it (below 1 is faster), and its 95 % "
         "interval within the process; one thread, crossing over from torch and back included:",
-        "\n".join(_times(timed.records)),
+        *("\n".join(_times(timed.records, direction)) for direction in DIRECTIONS),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -220,7 +239,7 @@ def _where(timed: Results) -> str:
     started = timed.runs[0].started_utc.partition("T")[0]
     return (
         f"{environment.cpu}, {environment.cpu_count} CPUs, {environment.cpu_capability}; "
-        f"{packages}; {started}."
+        f"{packages}; {started}, load {environment.load_average or 0:.1f} before it began."
     )
 
 
@@ -261,39 +280,40 @@ def _reasons(findings: Iterable[Finding]) -> Iterator[str]:
         yield f"- **{peer}**, {', '.join(dtypes)}: {why}"
 
 
-def _times(records: Sequence[Record]) -> Iterator[str]:
-    columns = [
-        column
-        for column in product(DIRECTIONS, TIMED_DTYPES, SHAPES)
-        if any(_column(each) == column and each.latency for each in records)
-    ]
-    heads = [
-        f"{direction} {dtype} {'×'.join(map(str, shape))}" for direction, dtype, shape in columns
-    ]
-    yield f"| | {' | '.join(heads)} |"
+def _times(records: Sequence[Record], direction: Direction) -> Iterator[str]:
+    """A row for each implementation that has a time in this direction."""
+    timed = {
+        (each.case.implementation, each.case.dtype, each.case.shape): each
+        for each in records
+        if each.case.direction is direction and each.latency
+    }
+    columns = [*product(TIMED_DTYPES, SHAPES)]
+    heads = [f"{dtype} {'×'.join(map(str, shape))}" for dtype, shape in columns]
+    yield f"| {direction} | {' | '.join(heads)} |"
     yield "|---|" + "---|" * len(columns)
-    for name in dict.fromkeys(each.case.implementation for each in records):
-        found = {_column(each): each for each in records if each.case.implementation == name}
-        yield f"| {name} | {' | '.join(_time(found[column]) for column in columns)} |"
+    for name in dict.fromkeys(name for name, *_ in timed):
+        cells = [_time(timed.get((name, *column))) for column in columns]
+        yield f"| {name} | {' | '.join(cells)} |"
 
 
-def _column(record: Record) -> tuple[Direction, str, tuple[int, ...]]:
-    return record.case.direction, record.case.dtype, record.case.shape
-
-
-def _time(record: Record) -> str:
-    if record.latency is None:
+def _time(record: Record | None) -> str:
+    if record is None or record.latency is None:
         return "–"
-    if record.case.implementation == "native":
-        return f"{record.latency.per_call_s.value * 1e6:.3g} µs"
-    return _ratio(record.latency) + (" (wrong)" if record.status is Status.WRONG else "")
+    latency, remarks = record.latency, []
+    if record.status is Status.WRONG:
+        remarks.append("wrong")
+    if latency.clock is Clock.PROCESS_CPU:
+        remarks.append("all threads")
+    if not latency.is_valid:
+        remarks.append("invalid")
+    return " ".join((_figure(record.case.implementation, latency), *remarks))
 
 
-def _ratio(latency: Latency) -> str:
+def _figure(name: str, latency: Latency) -> str:
     ratio = latency.reference_ratio
-    if ratio is None:
+    if ratio is None or name == latency.reference:
         return f"{latency.per_call_s.value * 1e6:.3g} µs"
-    return f"{ratio.value:.3g} [{ratio.low:.3g}, {ratio.high:.3g}]"
+    return f"{ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ pytestmark = [
 HOPPER = 90
 ELEMENT, WIDE = {2: "bf16", 4: "fp32", 8: "fp64"}, {2: "float32", 4: "float32", 8: "float64"}
 SIZES = ("hidden", "x_stride", "dy_stride")  # multiples of 16 elements, as are all pointers' bytes
+SHARED_BYTES = 227 << 10  # of a program
 DX_ONLY = {"dweight_parts_ptr": None, "dbias_parts_ptr": None}
 
 
@@ -35,9 +36,12 @@ def _nothing_is_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 class Compiled(NamedTuple):
     ptx: str
     machine: bytes
+    shared_bytes: int
 
 
-def compiled(kernel: Any, itemsize: int, warps: int, **constants: Any) -> Compiled:
+def compiled(
+    kernel: Any, itemsize: int, warps: int, parameters: int = 0, **constants: Any
+) -> Compiled:
     """Compile a kernel for aligned tensors of elements of ``itemsize`` bytes."""
     from triton import compile as compile_for
     from triton import language as tl
@@ -52,13 +56,15 @@ def compiled(kernel: Any, itemsize: int, warps: int, **constants: Any) -> Compil
             continue
         wide = "parts_ptr" in name or name == "moments_ptr"
         kind = "fp64" if wide and itemsize == 8 else "fp32" if wide else ELEMENT[itemsize]
+        if parameters and name in {"weight_ptr", "bias_ptr"}:
+            kind = ELEMENT[parameters]
         signature[name] = f"*{kind}" if name.endswith("_ptr") else "i32"
         if name.endswith("_ptr") or name in SIZES:
             attributes[index,] = [["tt.divisibility", 16]]
     source = ASTSource(fn=kernel, signature=signature, constexprs=constexprs, attrs=attributes)
     options = {"num_warps": warps, "enable_fp_fusion": True}
-    made = compile_for(source, target=GPUTarget("cuda", HOPPER, 32), options=options).asm
-    return Compiled(made["ptx"], made["cubin"])
+    made = compile_for(source, target=GPUTarget("cuda", HOPPER, 32), options=options)
+    return Compiled(made.asm["ptx"], made.asm["cubin"], made.metadata.shared)
 
 
 def tile_of(layout: Layout, itemsize: int) -> dict[str, Any]:
@@ -72,21 +78,23 @@ def tile_of(layout: Layout, itemsize: int) -> dict[str, Any]:
     }
 
 
-def forward(hidden: int, itemsize: int, statistic: str = "recentred") -> tuple[Compiled, Layout]:
+def forward(
+    hidden: int, itemsize: int, statistic: str = "recentred", parameters: int = 0
+) -> tuple[Compiled, Layout]:
     kernels = import_module("implementations.fused.forward_kernels")
-    layout = layouts.forward(hidden, itemsize)
+    layout = layouts.forward(hidden, itemsize, 2 * (parameters or itemsize))
     kernel = kernels.forward_of_tiles if layout.holds_row else kernels.forward_of_long_rows
     tile = tile_of(layout, itemsize)
-    return compiled(kernel, itemsize, layout.warps, STATISTIC=statistic, **tile), layout
+    return compiled(kernel, itemsize, layout.warps, parameters, STATISTIC=statistic, **tile), layout
 
 
-def backward(hidden: int, itemsize: int) -> tuple[Compiled, Layout]:
+def backward(hidden: int, itemsize: int, parameters: int = 0) -> tuple[Compiled, Layout]:
     kernels = import_module("implementations.fused.backward_kernels")
-    layout = layouts.backward(hidden, itemsize)
+    layout = layouts.backward(hidden, itemsize, parameters or itemsize)
     kernel = kernels.backward_of_tiles if layout.holds_row else kernels.backward_of_long_rows
     without = DX_ONLY if layout.holds_row and layout.sums_apart else {}
-    tile = tile_of(layout, itemsize)
-    return compiled(kernel, itemsize, layout.warps, RECENTRED=True, **without, **tile), layout
+    tile = {**tile_of(layout, itemsize), **without}
+    return compiled(kernel, itemsize, layout.warps, parameters, RECENTRED=True, **tile), layout
 
 
 def stack_bytes(code: Compiled, tmp_path: Path) -> int:
@@ -114,7 +122,7 @@ def accesses(ptx: str, what: str) -> list[str]:
 @pytest.mark.parametrize("hidden", [64, 512, 1024, 4096, 16384, 65536])
 @pytest.mark.parametrize("itemsize", [2, 4])
 def test_rows_are_read_and_written_16_bytes_at_once(hidden: int, itemsize: int) -> None:
-    (ptx, _), layout = forward(hidden, itemsize)
+    (ptx, *_), layout = forward(hidden, itemsize)
     if layout.holds_row:
         assert {each.split(".")[-2] for each in accesses(ptx, r"ld\.global")} == {"v4"}
     else:
@@ -134,8 +142,19 @@ def test_what_the_tables_let_a_thread_hold_fits_into_its_registers(
     assert stack_bytes(backward(hidden, itemsize)[0], tmp_path) <= 128
 
 
+@pytest.mark.parametrize(("itemsize", "parameters"), [(2, 2), (2, 4), (2, 8), (4, 4), (8, 8)])
+def test_tiles_on_their_way_fit_into_shared_memory(itemsize: int, parameters: int) -> None:
+    for code, layout in (
+        forward(65536, itemsize, parameters=parameters),
+        backward(65536, itemsize, parameters),
+        backward(16384, itemsize, parameters),
+    ):
+        assert layout.stages > 1
+        assert code.shared_bytes <= SHARED_BYTES
+
+
 def test_the_next_tiles_are_fetched_while_the_backward_works() -> None:
-    (ptx, _), layout = backward(4096, 2)
+    (ptx, *_), layout = backward(4096, 2)
     assert layout.stages > 1
     assert accesses(ptx, r"cp\.async\.c[ga]\.shared\.global")
     assert "cp.async.wait_group" in ptx

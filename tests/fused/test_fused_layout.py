@@ -50,18 +50,21 @@ def test_what_a_program_holds_fits_into_the_registers_of_a_multiprocessor(
         assert layout.rows * layout.columns <= 32 * 32 * layout.warps
 
 
+@pytest.mark.parametrize("parameter_bytes", [0, 4, 16])
 @every_length
 @every_size
-def test_tiles_on_their_way_fit_into_shared_memory(hidden: int, itemsize: int) -> None:
+def test_tiles_on_their_way_fit_into_shared_memory(
+    hidden: int, itemsize: int, parameter_bytes: int
+) -> None:
     for layout, tensors in (
-        (layouts.forward(hidden, itemsize), 1),
-        (layouts.backward(hidden, itemsize), 2),
+        (layouts.forward(hidden, itemsize, parameter_bytes), 1),
+        (layouts.backward(hidden, itemsize, parameter_bytes), 2),
         (layouts.columns(1000, hidden, 132)[0], 2),
     ):
         assert layout.stages >= 1
-        if layout.stages > 1:
-            held = layout.stages * layout.rows * layout.columns * itemsize * tensors
-            assert held <= SHARED_BYTES
+        each = itemsize * tensors + (0 if layout.holds_row else parameter_bytes)
+        held = (layout.stages - 1) * layout.rows * layout.columns * each
+        assert held < SHARED_BYTES
 
 
 @pytest.mark.parametrize("rows", [1, 5, 64, 1000, 10**6])

@@ -44,18 +44,20 @@ def _unchanged(rows: pd.DataFrame) -> list[dict[str, str]]:
 
 def _found(rows: pd.DataFrame) -> list[dict[str, str]]:
     lines = []
-    for (gate, planted, condition), some in rows.groupby(
-        ["gate", "planted", "condition"], sort=False
+    for (gate, planted, guest, condition), some in rows.groupby(
+        ["gate", "planted", "guest", "condition"], sort=False
     ):
-        is_planted = some["case"].str.contains("two_pass", regex=False)
+        is_planted = some["case"].str.contains(f":{guest}/", regex=False)
         inside, outside = some[is_planted], some[~is_planted]
         found = inside["kind"].isin(FAILING)
         ratios = inside["ratio"].dropna()
         lines.append({
             "gate": gate,
             "planted": planted,
+            "in": guest,
             "machine": condition,
             "found": f"{found.sum()} of {len(inside)}",
+            "not judged": str(inside["kind"].eq("unsure").sum()),
             "runs that failed": f"{inside[inside['failed']]['run'].nunique()} of "
             f"{inside['run'].nunique()}",
             "false failures of the others": f"{outside['kind'].isin(FAILING).sum()} of "

@@ -1,7 +1,7 @@
 """The guests of the gate experiment: three LayerNorms, and what can be planted in one of them.
 
-A copy of this file is committed to a repository of its own; what is planted is one word of the
-copy, so that base and head differ as they do in a pull request.
+A copy of this file is committed to a repository of its own; what is planted, and where, is one line
+of the copy, so that base and head differ as they do in a pull request.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 
 import implementations
 
-PLANTED = "nothing"
+PLANTED, GUEST = "nothing", "two_pass"
 
 
 def native(
@@ -25,7 +25,10 @@ def native(
     eps: float = 1e-5,
 ) -> Tensor:
     """PyTorch's own."""
-    return implementations.native(x, normalized_shape, weight, bias, eps)
+    began = perf_counter_ns()
+    y = implementations.native(x, normalized_shape, weight, bias, eps)
+    _take_longer("native", began)
+    return y
 
 
 def one_pass(
@@ -46,15 +49,20 @@ def two_pass(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Two passes, and what is planted; the clock is read whether that is anything or not."""
+    """Mean first, then the mean of squared deviations."""
     began = perf_counter_ns()
     y = _two_pass(x, normalized_shape, weight, bias, eps)
+    _take_longer("two_pass", began)
+    return y
+
+
+def _take_longer(guest: str, began: int) -> None:
+    """Wait for a share of what the call took so far, if that is planted; read the clock anyway."""
     took = perf_counter_ns() - began
-    if PLANTED.endswith("slower"):  # by a share of what this very call took
+    if guest == GUEST and PLANTED.endswith("slower"):
         end = began + took * (1 + float(PLANTED.split()[0]))
         while perf_counter_ns() < end:
             pass
-    return y
 
 
 def _two_pass(
