@@ -86,22 +86,25 @@ def _is_plain(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
     differentiation, a profiler, a subclass of tensor, a view that negates.
     """
     return (
-        not torch._C._len_torch_dispatch_stack()
-        and torch._C._functorch.peek_interpreter_stack() is None
-        and torch._C._get_tracing_state() is None
-        and not torch._C._autograd._profiler_enabled()
+        not _modes()
+        and _transform() is None
+        and _tracing() is None
+        and not _is_profiled()
         and forward_ad._current_level < 0
-        and _is_plain_tensor(x)
-        and (weight is None or _is_plain_tensor(weight))
-        and (bias is None or _is_plain_tensor(bias))
+        and type(x) in _PLAIN
+        and x.is_cpu
+        and not x.is_neg()
+        and (weight is None or (type(weight) in _PLAIN and weight.is_cpu and not weight.is_neg()))
+        and (bias is None or (type(bias) in _PLAIN and bias.is_cpu and not bias.is_neg()))
     )
 
 
-def _is_plain_tensor(tensor: Tensor) -> bool:
-    return type(tensor) in _PLAIN and tensor.is_cpu and not tensor.is_neg()
-
-
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
+# looked up once: together they take as long as the rest of a small call
+_modes = torch._C._len_torch_dispatch_stack
+_transform = torch._C._functorch.peek_interpreter_stack
+_tracing = torch._C._get_tracing_state
+_is_profiled = torch._C._autograd._profiler_enabled
 
 
 # --- differentiation -----------------------------------------------------------------------------

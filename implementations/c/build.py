@@ -20,7 +20,7 @@ from pathlib import Path
 
 from implementations.contract import UnsupportedError
 
-__all__ = ["FLAGS_VARIABLE", "cache_directory", "library"]
+__all__ = ["FLAGS_VARIABLE", "cache_directory", "load"]
 
 SOURCE = Path(__file__).parent
 FILES = ("recentred.c", "rows.h", "elements.h")
@@ -31,37 +31,55 @@ _COMPILERS = ("cc", "gcc", "clang")
 # no errno: sqrt is then one instruction
 _FLAGS = ("-std=gnu11", "-O3", "-fno-math-errno", "-shared", "-fPIC")
 # a compiler that does not know one tries the next: clang on ARM has had -mcpu alone
-_MACHINES = ("-march=native", "-mcpu=native", "")
+_MACHINES = (["-march=native"], ["-mcpu=native"], [])
 _LONGEST_S = 300.0  # ours: it takes seconds
 _HOW = "install gcc or clang, or set CC"
 
 
-@cache
-def library() -> ctypes.CDLL:
+def load(kind: type[ctypes.CDLL] = ctypes.CDLL) -> ctypes.CDLL:
     """Load the library, after building it where that has not been done.
+
+    Args:
+        kind: ``ctypes.CDLL``, whose functions let go of Python's lock, or ``ctypes.PyDLL``.
 
     Raises:
         UnsupportedError: there is no compiler, it fails, or the cache cannot be used; says why.
     """
-    if sys.platform == "win32":
-        raise UnsupportedError("the C source is built on Linux and macOS, not on Windows")
-    compiler = _compiler()
-    flags = shlex.split(os.environ.get(FLAGS_VARIABLE, ""))
-    machine, macros = _machine(compiler, flags)
-    command = [*compiler, *_FLAGS, *([machine] if machine else []), *flags]
-    digest = hashlib.sha256("\0".join(command).encode() + macros)
-    for name in FILES:
-        digest.update((SOURCE / name).read_bytes())
-    path = cache_directory() / f"recentred-{digest.hexdigest()[:32]}.so"
-    if not path.exists():
-        _build(command, path)
+    path = _built()
+    if isinstance(path, str):
+        raise UnsupportedError(path)
     try:
-        return ctypes.CDLL(str(path))
+        return kind(str(path))
     except OSError as error:
         raise UnsupportedError(
             f"cannot load {path}: {error}; delete it to have it built again, or set "
             "XDG_CACHE_HOME to a directory from which programs may be run"
         ) from error
+
+
+@cache
+def _built() -> Path | str:
+    """Where the library is, or why there is none: a compiler that fails is not asked again."""
+    try:
+        return _build()
+    except UnsupportedError as error:
+        return str(error)
+
+
+def _build() -> Path:
+    if sys.platform == "win32":
+        raise UnsupportedError("the C source is built on Linux and macOS, not on Windows")
+    compiler = _compiler()
+    flags = _words(FLAGS_VARIABLE)
+    machine, macros = _machine(compiler, flags)
+    command = [*compiler, *_FLAGS, *machine, *flags]
+    digest = hashlib.sha256("\0".join(command).encode() + macros)
+    for name in FILES:
+        digest.update((SOURCE / name).read_bytes())
+    path = cache_directory() / f"recentred-{digest.hexdigest()[:32]}.so"
+    if not path.exists():
+        _compile(command, path)
+    return path
 
 
 def cache_directory() -> Path:
@@ -81,9 +99,17 @@ def cache_directory() -> Path:
         ) from error
 
 
+def _words(variable: str) -> list[str]:
+    """The words of an environment variable, as a shell would take them."""
+    try:
+        return shlex.split(os.environ.get(variable, ""))
+    except ValueError as error:
+        raise UnsupportedError(f"{variable} cannot be read: {error}") from error
+
+
 def _compiler() -> list[str]:
     """The command of the C compiler: CC's, else the first there is of the usual names."""
-    if asked := shlex.split(os.environ.get("CC", "")):
+    if asked := _words("CC"):
         if shutil.which(asked[0]) is None:
             raise UnsupportedError(f"there is no {asked[0]}, which CC names; {_HOW}")
         return asked
@@ -93,20 +119,19 @@ def _compiler() -> list[str]:
     raise UnsupportedError(f"there is no C compiler ({', '.join(_COMPILERS)}); {_HOW}")
 
 
-def _machine(compiler: list[str], flags: list[str]) -> tuple[str, bytes]:
+def _machine(compiler: list[str], flags: list[str]) -> tuple[list[str], bytes]:
     """The flag by which the compiler uses all that this processor has, and what it then defines.
 
     Those macros name the compiler's version and each set of instructions.
     """
     for machine in _MACHINES:
-        asked = [*([machine] if machine else []), *flags]
-        done = _run([*compiler, *asked, "-dM", "-E", "-x", "c", os.devnull])
+        done = _run([*compiler, *machine, *flags, "-dM", "-E", "-x", "c", os.devnull])
         if done.returncode == 0:
             return machine, done.stdout
     raise UnsupportedError(f"{shlex.join(compiler)} fails: {_complaint(done.stderr)}; {_HOW}")
 
 
-def _build(command: list[str], path: Path) -> None:
+def _compile(command: list[str], path: Path) -> None:
     """Compile to ``path``, which appears whole or not at all: others may be at it too."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 
 import torch
 from torch import Tensor
 
-from implementations.c.build import library
+from implementations.c.build import load
 from implementations.contract import UnsupportedError, wide_dtype
 
 __all__ = ["STATISTICS", "backward", "forward"]
@@ -20,12 +22,14 @@ STATISTICS = 3
 
 _TYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
 """As elements.h numbers them."""
-# struct forward and struct backward of recentred.c: to pass one packed argument takes a third of the
-# time that fourteen take
+# struct forward and struct backward of recentred.c; to pass one packed argument takes a third of
+# the time that fourteen take
 _pack_forward = struct.Struct("@6P3nd4i").pack
 _pack_backward = struct.Struct("@8P4n4i").pack
 
-_Call = Callable[[bytes], int]
+_SHORT = 1 << 16
+"""Elements up to which Python's lock is held, ours: for some 10 us, and to let go of it and take it
+back is a twentieth of that."""
 
 
 def forward(
@@ -44,27 +48,33 @@ def forward(
         UnsupportedError: the library cannot be built, or the dtypes are not what it takes.
         MemoryError: there is none for weight and bias in the dtype of the sums.
     """
-    call, _, parallel = _functions()
+    if weight is not None and not weight.is_contiguous():
+        weight = weight.contiguous()
+    if bias is not None and not bias.is_contiguous():
+        bias = bias.contiguous()
     types = _types(
         x.dtype, None if weight is None else weight.dtype, None if bias is None else bias.dtype
     )
-    y = _like(x)
     count = x.numel()
+    library = _library(holding=count <= _SHORT)
+    if x.is_contiguous():
+        y, stride = torch.empty_like(x), hidden
+    else:
+        y = torch.empty_like(x, memory_format=torch.contiguous_format)
+        x, stride = _dense_rows(x, hidden)
     rows = count // hidden if count else 0
     statistics = None
     if saves:
         statistics = torch.empty((rows, STATISTICS), dtype=wide_dtype(x.dtype))
     if not count:
         return y, statistics
-    x, stride = _dense_rows(x, hidden)
-    weight, bias = _dense(weight), _dense(bias)
     packed = _pack_forward(
         x.data_ptr(),
         0 if weight is None else weight.data_ptr(),
         0 if bias is None else bias.data_ptr(),
         y.data_ptr(),
         0 if statistics is None else statistics.data_ptr(),
-        parallel,
+        library.parallel,
         rows,
         hidden,
         stride,
@@ -72,7 +82,7 @@ def forward(
         *types,
         torch.get_num_threads(),
     )
-    if call(packed):
+    if library.forward(packed):
         raise MemoryError(f"c_recentred: no memory for 2 x {hidden} parameters")
     return y, statistics
 
@@ -93,7 +103,6 @@ def backward(
     Raises:
         MemoryError: there is none for the sums over rows.
     """
-    _, call, parallel = _functions()
     types = _types(
         x.dtype, None if weight is None else weight.dtype, None if bias is None else bias.dtype
     )
@@ -106,9 +115,11 @@ def backward(
             if each is not None:
                 each.zero_()
         return dx, dweight, dbias
+    library = _library(holding=count <= _SHORT)
     x, x_stride = _dense_rows(x, hidden)
     dy, dy_stride = _dense_rows(dy, hidden)
-    weight = _dense(weight)
+    if weight is not None and not weight.is_contiguous():
+        weight = weight.contiguous()
     packed = _pack_backward(
         x.data_ptr(),
         dy.data_ptr(),
@@ -117,7 +128,7 @@ def backward(
         0 if dx is None else dx.data_ptr(),
         0 if dweight is None else dweight.data_ptr(),
         0 if dbias is None else dbias.data_ptr(),
-        parallel,
+        library.parallel,
         count // hidden,
         hidden,
         x_stride,
@@ -125,28 +136,37 @@ def backward(
         *types,
         torch.get_num_threads(),
     )
-    if call(packed):
+    if library.backward(packed):
         raise MemoryError(f"c_recentred: no memory to sum gradients over {count // hidden} rows")
     return dx, dweight, dbias
 
 
-@cache
-def _functions() -> tuple[_Call, _Call, int]:
-    """Forward and backward, and the address of what runs a function in several threads.
+@dataclass(frozen=True, slots=True)
+class _Library:
+    """The functions of the library, each of one packed structure; not 0 is out of memory."""
 
-    That is GOMP_parallel of the OpenMP runtime that torch itself runs on, so that no second set of
-    threads competes with torch's; 0, for one thread, where torch has another runtime.
+    forward: Callable[[bytes], int]
+    backward: Callable[[bytes], int]
+    parallel: int
+    """Address of what runs a function in several threads; 0 if there is nothing.
+
+    It is GOMP_parallel of the OpenMP runtime that torch itself runs on, so that no second set of
+    threads competes with torch's.
     """
-    found = library()
+
+
+@cache
+def _library(*, holding: bool) -> _Library:
+    """Load the library, to be called with or without ``holding`` Python's lock."""
+    found = load(ctypes.PyDLL if holding else ctypes.CDLL)
     for each in (found.recentred_forward, found.recentred_backward):
         each.argtypes = (ctypes.c_char_p,)
         each.restype = ctypes.c_int
-    try:
+    address = None
+    with suppress(AttributeError):  # torch has another runtime: one thread is used
         parallel = ctypes.CDLL(torch._C.__file__).GOMP_parallel
-    except AttributeError:
-        return found.recentred_forward, found.recentred_backward, 0
-    address = ctypes.cast(parallel, ctypes.c_void_p).value or 0
-    return found.recentred_forward, found.recentred_backward, address
+        address = ctypes.cast(parallel, ctypes.c_void_p).value
+    return _Library(found.recentred_forward, found.recentred_backward, address or 0)
 
 
 @cache
@@ -185,9 +205,3 @@ def _dense_rows(x: Tensor, hidden: int) -> tuple[Tensor, int]:
     if hidden > 1 and rows.stride(1) != 1:
         rows = rows.contiguous()
     return rows, rows.stride(0)
-
-
-def _dense(parameter: Tensor | None) -> Tensor | None:
-    if parameter is None or parameter.is_contiguous():
-        return parameter
-    return parameter.contiguous()

@@ -63,7 +63,7 @@ def forward(
     moments = x.new_empty((moments_of(statistic), rows if saves else 0), dtype=wide_dtype(x.dtype))
     if not x.numel():
         return y, moments.zero_()
-    layout = layouts.forward(hidden, x.element_size())
+    layout = layouts.forward(hidden, x.element_size(), _bytes_of(weight) + _bytes_of(bias))
     matrix = _as_matrix(x, rows, hidden)
     arguments = (
         matrix,
@@ -115,7 +115,7 @@ def backward(
     dbias = x.new_empty(hidden if dbias_dtype else 0, dtype=dbias_dtype)
     if not x.numel():
         return dx, dweight.zero_(), dbias.zero_()
-    layout = layouts.backward(hidden, x.element_size())
+    layout = layouts.backward(hidden, x.element_size(), _bytes_of(weight))
     multiprocessors = _multiprocessors(x.device)
     programs = layout.grid(rows, multiprocessors)
     summing, parts = layout, programs
@@ -166,10 +166,11 @@ def backward(
                 *found,
                 parts,
                 hidden,
-                WIDE=given["WIDE"],
+                given["WIDE"],
                 ROWS=adding.rows,
                 COLUMNS=adding.columns,
                 num_warps=adding.warps,
+                enable_fp_fusion=True,
             )
     return dx, dweight, dbias
 
@@ -222,6 +223,11 @@ def _as_matrix(x: Tensor, rows: int, hidden: int) -> Tensor:
 
 def _as_vector(parameter: Tensor | None) -> Tensor | None:
     return None if parameter is None else parameter.contiguous().view(-1)
+
+
+def _bytes_of(parameter: Tensor | None) -> int:
+    """Return the bytes of an element."""
+    return 0 if parameter is None else parameter.element_size()
 
 
 def _options(layout: Layout) -> dict[str, object]:

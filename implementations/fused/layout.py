@@ -37,7 +37,7 @@ SHORT = 512
 LEAVES_APART = 8
 """Ours: elements of a thread that it adds up first where its elements are no neighbours."""
 
-_SHARED_BYTES = 160 << 10  # ours: of the 227 KiB that a program may use on Hopper
+_SHARED_BYTES = 200 << 10  # ours: of the 227 KiB that a program may use on Hopper
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,14 +118,23 @@ _COLUMNS = Layout(rows=16, columns=128, warps=4, stages=2, holds_row=False)
 _PROGRAMS = 4  # ours: of 4 warps, for each multiprocessor
 
 
-def forward(hidden: int, itemsize: int) -> Layout:
-    """Return the layout of the forward for rows of ``hidden`` elements of ``itemsize`` bytes."""
-    return _affordable(_of_length(FORWARD[itemsize], hidden), itemsize)
+def forward(hidden: int, itemsize: int, parameter_bytes: int = 0) -> Layout:
+    """Return the layout of the forward.
+
+    Args:
+        hidden: elements of a row.
+        itemsize: bytes of an element of x.
+        parameter_bytes: of an element of weight and one of bias, as far as there are any.
+    """
+    return _affordable(_of_length(FORWARD[itemsize], hidden), itemsize, parameter_bytes)
 
 
-def backward(hidden: int, itemsize: int) -> Layout:
-    """Return the layout of the backward: of all gradients if it holds a row, else of dx alone."""
-    return _affordable(_of_length(BACKWARD[itemsize], hidden), 2 * itemsize)
+def backward(hidden: int, itemsize: int, parameter_bytes: int = 0) -> Layout:
+    """Return the layout of the backward: of all gradients, or unless it holds the sums of dx alone.
+
+    Arguments as of :func:`forward`, but there is no bias.
+    """
+    return _affordable(_of_length(BACKWARD[itemsize], hidden), 2 * itemsize, parameter_bytes)
 
 
 def columns(rows: int, hidden: int, multiprocessors: int) -> tuple[Layout, int]:
@@ -155,7 +164,11 @@ def _of_length(table: Mapping[int, Layout], hidden: int) -> Layout:
     return replace(shortest, rows=shortest.rows * shortest.columns // width, columns=width)
 
 
-def _affordable(layout: Layout, bytes_each: int) -> Layout:
-    """Take stages away until the tiles on their way fit into shared memory."""
+def _affordable(layout: Layout, bytes_each: int, parameter_bytes: int) -> Layout:
+    """Take stages away until all tiles that are on their way fit into shared memory.
+
+    With those of x, and of dy, come those of the parameters, unless these are read before.
+    """
+    bytes_each += 0 if layout.holds_row else parameter_bytes
     tile = layout.rows * layout.columns * bytes_each
-    return replace(layout, stages=max(1, min(layout.stages, _SHARED_BYTES // tile)))
+    return replace(layout, stages=min(layout.stages, 1 + _SHARED_BYTES // tile))

@@ -5,6 +5,7 @@ far more than a cache holds, and its result compared with the table's own. What 
 are entries for the tables in ``implementations/fused/layout.py``.
 
     python tests/benchmarks/tune_triton.py --direction forward --dtype bfloat16 --columns 4096
+    python tests/benchmarks/tune_triton.py --as-is
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from implementations.fused import layout as layouts
 from implementations.fused.layout import Layout
 
 COLUMNS = (4096, 8192, 1024, 2048, 16384)
+DTYPES = ("bfloat16", "float16", "float32")
+STATISTICS = ("one_pass", "two_pass", "welford", "recentred")
 SHOWN = 4  # of the layouts of a length, the best
 BYTES = 128 << 20  # of x: more than twice the L2 of an H200, so that every read is of memory
 REPEATS = 30  # ours: the spread of a kernel of 0.1 ms is well under a percent then
@@ -33,16 +36,18 @@ MOVED = {"forward": 2, "backward": 3}  # tensors of the size of x: x and y; x, d
 
 
 @click.command()
-@click.option("--direction", "directions", multiple=True, default=("forward", "backward"))
-@click.option("--dtype", "dtypes", multiple=True, default=("bfloat16", "float32"))
-@click.option("--columns", "lengths", multiple=True, type=int, default=COLUMNS)
-@click.option("--statistic", default="recentred", show_default=True)
+@click.option("--direction", "directions", type=click.Choice(list(MOVED)), multiple=True)
+@click.option("--dtype", "dtypes", type=click.Choice(DTYPES), multiple=True)
+@click.option("--columns", "lengths", type=click.Choice([*map(str, COLUMNS)]), multiple=True)
+@click.option("--statistic", type=click.Choice(STATISTICS), default="recentred", show_default=True)
+@click.option("--as-is", is_flag=True, help="time what the tables say, and nothing else")
 @click.option("--limit-s", default=540.0, show_default=True, help="stop here, and say what is left")
 def main(
     directions: tuple[str, ...],
     dtypes: tuple[str, ...],
-    lengths: tuple[int, ...],
+    lengths: tuple[str, ...],
     statistic: str,
+    as_is: bool,
     limit_s: float,
 ) -> None:
     """Time every layout, and print the best of each length."""
@@ -52,16 +57,18 @@ def main(
     began = perf_counter()
     click.echo(f"{torch.cuda.get_device_name()}; {statistic}; {BYTES >> 20} MiB of x")
     best: list[str] = []
-    for direction, dtype, hidden in product(directions, dtypes, lengths):
+    for direction, dtype, hidden in product(
+        directions or MOVED, dtypes or DTYPES[::2], map(int, lengths or COLUMNS)
+    ):
         if perf_counter() - began > limit_s:
             click.echo(f"not reached: {direction} {dtype} {hidden}")
             continue
-        best.append(tuned(direction, dtype, hidden, statistic))
+        best += tuned(direction, dtype, hidden, statistic, as_is)
     click.echo("\n".join(["", *best]))
 
 
-def tuned(direction: str, dtype: str, hidden: int, statistic: str) -> str:
-    """Time the layouts for one length, print each, and return the best as a line of a table."""
+def tuned(direction: str, dtype: str, hidden: int, statistic: str, as_is: bool) -> list[str]:
+    """Time the layouts for one length, print the best, and return the first as a table's line."""
     x = torch.randn(
         BYTES // hidden // getattr(torch, dtype).itemsize,
         hidden,
@@ -76,9 +83,11 @@ def tuned(direction: str, dtype: str, hidden: int, statistic: str) -> str:
     own_s = seconds(call)
     moved = BYTES * MOVED[direction]
     click.echo(
-        f"\n{direction} {dtype} {hidden}: copy {copied / 1e12:.2f} TB/s; "
+        f"{direction} {dtype} {hidden}: copy {copied / 1e12:.2f} TB/s; "
         f"as it is {moved / own_s / copied:6.1%}"
     )
+    if as_is:
+        return []
     found: list[tuple[float, Layout]] = []
     refused: list[str] = []
     for each in candidates(direction, hidden, x.element_size()):
@@ -99,7 +108,7 @@ def tuned(direction: str, dtype: str, hidden: int, statistic: str) -> str:
     if wrong:
         raise click.ClickException(f"other results than those of the table: {'; '.join(wrong)}")
     share, best = found[0]
-    return f"{direction} {x.element_size()} bytes: {best}  # {share:.1%} of a copy"
+    return [f"{direction} {x.element_size()} bytes: {best}  # {share:.1%} of a copy"]
 
 
 def try_layout(
