@@ -17,9 +17,11 @@ def _implementations() -> dict[str, str]:
     import implementations
 
     plugins = entry_points(group=implementations.ENTRY_POINT_GROUP)
-    return {each.name: _summary(each) for each in implementations.ALL} | {
-        each.name: f"plug-in: {each.value}" for each in plugins
-    } | {each.name: _of_peer(each) for each in implementations.PEERS}
+    return (
+        {each.name: _summary(each) for each in implementations.ALL}
+        | {each.name: f"plug-in: {each.value}" for each in plugins}
+        | {each.name: _of_peer(each) for each in implementations.PEERS}
+    )
 
 
 def _summary(implementation: Implementation) -> str:

@@ -57,7 +57,7 @@ def c_recentred(
         or (weight is not None and weight.requires_grad)
         or (bias is not None and bias.requires_grad)
     ):
-        y = _Direct.apply(x, weight, bias, hidden, eps)
+        y = _Direct.apply(x, weight, bias, hidden, eps)  # type: ignore[no-untyped-call]
     else:
         y = calls.forward(x, weight, bias, hidden, eps, False)[0]
     return y
@@ -168,7 +168,7 @@ class _Direct(torch.autograd.Function):
         return y
 
     @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, dy: Tensor) -> Any:
         return _gradients(ctx, dy, calls.backward)
 
 

@@ -55,9 +55,7 @@ def _count_on_cpu(call: Callable[[], object]) -> Allocations:
         result = call()
     events = session.kineto_results.events()
     del result  # held until here, so that its memory counts as held
-    sizes = sorted(
-        (each.start_ns(), each.nbytes()) for each in events if each.name() == "[memory]"
-    )
+    sizes = sorted((each.start_ns(), each.nbytes()) for each in events if each.name() == "[memory]")
     changes = [size for _, size in sizes]
     held = list(accumulate(changes, initial=0))
     allocated = [size for size in changes if size > 0]

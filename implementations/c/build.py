@@ -31,7 +31,7 @@ _COMPILERS = ("cc", "gcc", "clang")
 # no errno: sqrt is then one instruction
 _FLAGS = ("-std=gnu11", "-O3", "-fno-math-errno", "-shared", "-fPIC")
 # a compiler that does not know one tries the next: clang on ARM has had -mcpu alone
-_MACHINES = (["-march=native"], ["-mcpu=native"], [])
+_MACHINES: tuple[list[str], ...] = (["-march=native"], ["-mcpu=native"], [])
 _LONGEST_S = 300.0  # ours: it takes seconds
 _HOW = "install gcc or clang, or set CC"
 

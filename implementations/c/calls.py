@@ -187,7 +187,8 @@ def _types(
                 f"c_recentred takes {name} in x's dtype or in float32; x is {dtype}, "
                 f"{name} is {other}"
             )
-    return tuple(0 if each is None else _TYPES[each] for each in (dtype, weight, bias))
+    of_weight, of_bias = (0 if each is None else _TYPES[each] for each in (weight, bias))
+    return _TYPES[dtype], of_weight, of_bias
 
 
 def _like(tensor: Tensor) -> Tensor:

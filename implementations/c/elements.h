@@ -215,7 +215,7 @@ INLINE void end_of_stream(void)
 
 /* How elements are stored. */
 enum {
-    USUAL,
+    USUAL = 0,
     NO_NAN = 1,  /* bfloat16 is rounded quicker where nothing can be NaN */
     STREAM = 2, /* past the caches */
 };

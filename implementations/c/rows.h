@@ -19,6 +19,7 @@ typedef MASK NAME(mask) __attribute__((vector_size(VECTOR_BYTES)));
 /* How a row is cut into vectors. */
 typedef struct {
     ptrdiff_t hidden; /* elements of a row */
+    ptrdiff_t padded; /* those in vectors, the last of which need not be full */
     ptrdiff_t whole;  /* those in whole vectors */
     ptrdiff_t tail;   /* where the last, overlapping vector starts; negative if there is none */
     NAME(mask) left;  /* the lanes of that vector which no other holds */
@@ -37,6 +38,7 @@ typedef struct {
 static NAME(cut) NAME(cut_of)(ptrdiff_t hidden)
 {
     NAME(cut) cut = {.hidden = hidden, .whole = hidden / LANES * LANES, .tail = -1};
+    cut.padded = padded(hidden, LANES);
     ptrdiff_t rest = hidden - cut.whole;
     int is_short = hidden < LANES; /* its own elements come first in the buffer */
     if (rest)
@@ -340,102 +342,149 @@ INLINE void NAME(forward_part)(const struct forward *call, const REAL *weight, c
 
 /* --- backward ----------------------------------------------------------------------------------- */
 
-/* With n the normalised x and g = dy weight, dx = rstd (g - mean g - n mean(g n)); dy n and dy of
- * all rows add up to dweight and dbias. */
-INLINE void NAME(backward_some)(const struct backward *call, const NAME(cut) *cut,
-                                const REAL *weight, REAL *dweight, REAL *dbias, ptrdiff_t first,
-                                ptrdiff_t last, const int type, const int count)
-{
-    const REAL inverse = 1 / (REAL)cut->hidden;
-    const ptrdiff_t size = size_of(type), row_bytes = cut->hidden * size;
+/* Rows of which gradients are taken together, so that sums over rows are read and written once for
+ * all of them. */
+typedef struct {
     const char *x[ROWS_OF_GRADIENT], *dy[ROWS_OF_GRADIENT];
     char *dx[ROWS_OF_GRADIENT];
-    char buffer[3][ROWS_OF_GRADIENT][VECTOR_BYTES];
-    const int is_short = cut->hidden < LANES;
-    const ptrdiff_t ahead = first + 2 * count <= last ? count : 0;
-    const int is_streamed = streams(call->dx, call->rows, row_bytes) ? STREAM : USUAL;
     NAME(statistics) at[ROWS_OF_GRADIENT];
+    REAL *dweight, *dbias; /* of all rows so far; null where not wanted */
+    REAL *kept;            /* room for the first pass to keep what the second needs again */
+    int streams;
+} NAME(gradients);
+
+/* The normalised x, and dy times weight. */
+typedef struct {
+    NAME(vector) normalised, scaled;
+} NAME(pair);
+
+INLINE NAME(pair) NAME(pair_of)(const NAME(gradients) *rows, int row, NAME(vector) dy,
+                                const REAL *weight, ptrdiff_t i, const int type)
+{
+    const NAME(statistics) at = rows->at[row];
+    NAME(vector) v = (NAME(load)(rows->x[row], i, type) - at.high) * at.rstd - at.low * at.rstd;
+    return (NAME(pair)){v, dy * NAME(get)(weight + i)};
+}
+
+/* At element i of `count` rows: adds up dy weight and its product with the normalised x in each, and
+ * dy and its product with that over all of them. */
+INLINE void NAME(gradient_sums)(const NAME(gradients) *rows, const REAL *weight,
+                                const NAME(cut) *cut, ptrdiff_t i, const NAME(mask) *mask,
+                                NAME(vector) *plain, NAME(vector) *along, const int type,
+                                const int count, const int keeps)
+{
+    NAME(vector) product[ROWS_OF_GRADIENT], dy[ROWS_OF_GRADIENT];
     UNROLLED for (int row = 0; row < count; row++) {
-        at[row] = ((const NAME(statistics) *)call->statistics)[first + row];
-        x[row] = call->x + (first + row) * call->x_stride * size;
-        dy[row] = call->dy + (first + row) * call->dy_stride * size;
-        dx[row] = call->dx + (first + row) * row_bytes;
-        if (is_short) {
+        dy[row] = NAME(load)(rows->dy[row], i, type);
+        NAME(pair) all = NAME(pair_of)(rows, row, dy[row], weight, i, type);
+        if (keeps) {
+            NAME(put)(rows->kept + 2 * row * cut->padded + i, all.normalised);
+            NAME(put)(rows->kept + (2 * row + 1) * cut->padded + i, all.scaled);
+        }
+        dy[row] = NAME(only)(dy[row], mask);
+        all.scaled = NAME(only)(all.scaled, mask);
+        plain[row] += all.scaled;
+        along[row] += all.scaled * all.normalised;
+        product[row] = dy[row] * all.normalised;
+    }
+    if (!rows->dweight)
+        return;
+    UNROLLED for (int half = count / 2; half; half /= 2)
+        UNROLLED for (int row = 0; row < half; row++) {
+            product[row] += product[row + half];
+            dy[row] += dy[row + half];
+        }
+    NAME(put)(rows->dweight + i, NAME(get)(rows->dweight + i) + product[0]);
+    NAME(put)(rows->dbias + i, NAME(get)(rows->dbias + i) + dy[0]);
+}
+
+/* With n the normalised x and g = dy weight: dx = rstd (g - mean g - n mean(g n)). */
+INLINE void NAME(gradient_write)(const NAME(gradients) *rows, const REAL *weight,
+                                 const NAME(cut) *cut, ptrdiff_t i, const REAL *mean,
+                                 const REAL *along, const int type, const int count,
+                                 const int keeps)
+{
+    UNROLLED for (int row = 0; row < count; row++) {
+        NAME(pair) all;
+        if (keeps) {
+            all.normalised = NAME(get)(rows->kept + 2 * row * cut->padded + i);
+            all.scaled = NAME(get)(rows->kept + (2 * row + 1) * cut->padded + i);
+        } else {
+            all = NAME(pair_of)(rows, row, NAME(load)(rows->dy[row], i, type), weight, i, type);
+        }
+        const REAL rstd = rows->at[row].rstd;
+        NAME(vector) v = all.scaled * rstd - (all.normalised * (rstd * along[row]) + rstd * mean[row]);
+        NAME(store)(rows->dx[row], i, v, type, rows->streams);
+    }
+}
+
+INLINE void NAME(backward_some)(const NAME(gradients) *rows, const REAL *weight,
+                                const NAME(cut) *cut, const int type, const int count,
+                                const int keeps)
+{
+    const REAL inverse = 1 / (REAL)cut->hidden;
+    NAME(tree) plain_tree[ROWS_OF_GRADIENT], along_tree[ROWS_OF_GRADIENT];
+    NAME(vector) plain[ROWS_OF_GRADIENT], along[ROWS_OF_GRADIENT];
+    REAL mean[ROWS_OF_GRADIENT], mean_along[ROWS_OF_GRADIENT];
+    size_t grown = 0;
+    for (ptrdiff_t i = 0;;) {
+        const ptrdiff_t end = cut->whole - i > STEPS * LANES ? i + STEPS * LANES : cut->whole;
+        UNROLLED for (int row = 0; row < count; row++)
+            plain[row] = along[row] = (NAME(vector)){0};
+        for (; i < end; i += LANES)
+            NAME(gradient_sums)(rows, weight, cut, i, 0, plain, along, type, count, keeps);
+        if (i == cut->whole)
+            break;
+        UNROLLED for (int row = 0; row < count; row++) {
+            NAME(grow)(&plain_tree[row], grown, plain[row]);
+            NAME(grow)(&along_tree[row], grown, along[row]);
+        }
+        grown++;
+    }
+    if (cut->tail >= 0)
+        NAME(gradient_sums)(rows, weight, cut, cut->tail, &cut->left, plain, along, type, count,
+                            keeps);
+    if (!rows->dx[0])
+        return;
+    UNROLLED for (int row = 0; row < count; row++) {
+        mean[row] = NAME(felled)(&plain_tree[row], grown, plain[row]) * inverse;
+        mean_along[row] = NAME(felled)(&along_tree[row], grown, along[row]) * inverse;
+    }
+    for (ptrdiff_t i = 0; i < cut->whole; i += LANES)
+        NAME(gradient_write)(rows, weight, cut, i, mean, mean_along, type, count, keeps);
+    if (cut->tail >= 0)
+        NAME(gradient_write)(rows, weight, cut, cut->tail, mean, mean_along, type, count, keeps);
+}
+
+/* Backward of `count` rows from `first` on. */
+INLINE void NAME(backward_rows)(const struct backward *call, const REAL *weight,
+                                const NAME(cut) *cut, REAL *sums, REAL *kept, ptrdiff_t first,
+                                const int type, const int count, const int keeps)
+{
+    const ptrdiff_t size = size_of(type), bytes = cut->hidden * size;
+    char buffer[3][ROWS_OF_GRADIENT][VECTOR_BYTES];
+    NAME(gradients) rows = {
+        .dweight = sums,
+        .dbias = sums ? sums + cut->padded : 0,
+        .kept = kept,
+        .streams = call->dx && streams(call->dx, call->rows, bytes) ? STREAM : USUAL,
+    };
+    UNROLLED for (int row = 0; row < count; row++) {
+        rows.at[row] = ((const NAME(statistics) *)call->statistics)[first + row];
+        rows.x[row] = call->x + (first + row) * call->x_stride * size;
+        rows.dy[row] = call->dy + (first + row) * call->dy_stride * size;
+        rows.dx[row] = call->dx ? call->dx + (first + row) * bytes : 0;
+        if (cut->hidden < LANES) {
             memset(buffer[0][row], 0, VECTOR_BYTES);
             memset(buffer[1][row], 0, VECTOR_BYTES);
-            x[row] = memcpy(buffer[0][row], x[row], row_bytes);
-            dy[row] = memcpy(buffer[1][row], dy[row], row_bytes);
-            dx[row] = buffer[2][row];
+            rows.x[row] = memcpy(buffer[0][row], rows.x[row], bytes);
+            rows.dy[row] = memcpy(buffer[1][row], rows.dy[row], bytes);
+            rows.dx[row] = call->dx ? buffer[2][row] : 0;
         }
     }
-    NAME(tree) plain_tree[ROWS_OF_GRADIENT], along_tree[ROWS_OF_GRADIENT];
-    REAL mean[ROWS_OF_GRADIENT], along[ROWS_OF_GRADIENT];
-    ptrdiff_t i = 0;
-    for (size_t grown = 0;; grown++) {
-        NAME(vector) p[ROWS_OF_GRADIENT] = {0}, a[ROWS_OF_GRADIENT] = {0};
-        ptrdiff_t end = i + STEPS * LANES;
-        int is_last = end >= cut->whole;
-        if (is_last)
-            end = cut->tail >= 0 ? cut->whole + 1 : cut->whole;
-        for (; i < end; i += LANES) {
-            int is_tail = i == cut->whole;
-            ptrdiff_t j = is_tail ? cut->tail : i;
-            NAME(vector) w = NAME(get)(weight + j), n[ROWS_OF_GRADIENT], d[ROWS_OF_GRADIENT];
-            UNROLLED for (int row = 0; row < count; row++) {
-                d[row] = NAME(load)(dy[row], j, type);
-                if (is_tail)
-                    d[row] = NAME(only)(d[row], &cut->left);
-                n[row] = NAME(load)(x[row], j, type) - at[row].high;
-                n[row] = n[row] * at[row].rstd - at[row].low * at[row].rstd;
-                NAME(vector) g = d[row] * w;
-                p[row] += g;
-                a[row] += g * n[row];
-                n[row] *= d[row];
-            }
-            if (!dweight)
-                continue;
-            UNROLLED for (int half = count / 2; half; half /= 2)
-                UNROLLED for (int row = 0; row < half; row++) {
-                    n[row] += n[row + half];
-                    d[row] += d[row + half];
-                }
-            NAME(put)(dweight + j, NAME(get)(dweight + j) + n[0]);
-            NAME(put)(dbias + j, NAME(get)(dbias + j) + d[0]);
-        }
-        UNROLLED for (int row = 0; row < count; row++) {
-            if (is_last) {
-                mean[row] = NAME(felled)(&plain_tree[row], grown, p[row]) * inverse;
-                along[row] = NAME(felled)(&along_tree[row], grown, a[row]) * inverse;
-            } else {
-                NAME(grow)(&plain_tree[row], grown, p[row]);
-                NAME(grow)(&along_tree[row], grown, a[row]);
-            }
-        }
-        if (is_last)
-            break;
-    }
-    if (!call->dx)
-        return;
-    for (i = 0; i < cut->whole || cut->tail >= 0; i += LANES) {
-        int is_tail = i >= cut->whole;
-        ptrdiff_t j = is_tail ? cut->tail : i;
-        NAME(vector) w = NAME(get)(weight + j);
-        UNROLLED for (int row = 0; row < count; row++) {
-            /* n is (x - high) rstd - low rstd: what is of the row is put together first */
-            REAL rstd = at[row].rstd, slope = rstd * along[row] * rstd;
-            REAL rest = rstd * (mean[row] - at[row].low * rstd * along[row]);
-            NAME(vector) g = NAME(load)(dy[row], j, type) * w;
-            NAME(vector) v = NAME(load)(x[row], j, type) - at[row].high;
-            NAME(store)(dx[row], j, g * rstd - (v * slope + rest), type, is_streamed);
-            __builtin_prefetch(x[row] + ahead * call->x_stride * size + j * size);
-            __builtin_prefetch(dy[row] + ahead * call->dy_stride * size + j * size);
-        }
-        if (is_tail)
-            break;
-    }
-    UNROLLED for (int row = 0; row < count; row++)
-        if (is_short)
-            memcpy(call->dx + (first + row) * row_bytes, dx[row], row_bytes);
+    NAME(backward_some)(&rows, weight, cut, type, count, keeps);
+    for (int row = 0; call->dx && cut->hidden < LANES && row < count; row++)
+        memcpy(call->dx + (first + row) * bytes, rows.dx[row], bytes);
 }
 
 /* Backward of the rows of a part, and what they add to dweight and dbias: `total` holds both, one
@@ -444,21 +493,21 @@ INLINE void NAME(backward_part)(const struct backward *call, const REAL *weight,
                                 REAL *block, ptrdiff_t first, ptrdiff_t last, const int type)
 {
     const NAME(cut) cut = NAME(cut_of)(call->hidden);
-    const ptrdiff_t columns = padded(call->hidden, LANES);
-    const ptrdiff_t rows_of_block = STEPS * ROWS_OF_GRADIENT;
-    for (ptrdiff_t start = first; start < last; start += rows_of_block) {
-        ptrdiff_t row = start, end = last - start > rows_of_block ? start + rows_of_block : last;
-        REAL *into = start == first ? total : block;
-        if (into)
-            memset(into, 0, 2 * columns * sizeof *into);
-        REAL *into_bias = into ? into + columns : 0;
-        for (; row + ROWS_OF_GRADIENT <= end; row += ROWS_OF_GRADIENT)
-            NAME(backward_some)(call, &cut, weight, into, into_bias, row, last, type,
-                                ROWS_OF_GRADIENT);
-        for (; row < end; row++)
-            NAME(backward_some)(call, &cut, weight, into, into_bias, row, last, type, 1);
-        for (ptrdiff_t i = 0; into != total && i < 2 * columns; i++)
-            total[i] += into[i];
+    ALIGNED REAL kept[2 * ROWS_OF_GRADIENT * NEAR_BYTES / sizeof(REAL)];
+    const int keeps = cut.padded <= (ptrdiff_t)(NEAR_BYTES / sizeof(REAL));
+    for (ptrdiff_t i = first; i < last;) {
+        const ptrdiff_t end = last - i > STEPS * ROWS_OF_GRADIENT ? i + STEPS * ROWS_OF_GRADIENT : last;
+        REAL *sums = i == first ? total : block;
+        if (sums)
+            memset(sums, 0, 2 * cut.padded * sizeof *sums);
+        for (; keeps && i + ROWS_OF_GRADIENT <= end; i += ROWS_OF_GRADIENT)
+            NAME(backward_rows)(call, weight, &cut, sums, kept, i, type, ROWS_OF_GRADIENT, 1);
+        for (; i + ROWS_OF_GRADIENT <= end; i += ROWS_OF_GRADIENT)
+            NAME(backward_rows)(call, weight, &cut, sums, 0, i, type, ROWS_OF_GRADIENT, 0);
+        for (; i < end; i++)
+            NAME(backward_rows)(call, weight, &cut, sums, 0, i, type, 1, 0);
+        for (ptrdiff_t j = 0; sums != total && j < 2 * cut.padded; j++)
+            total[j] += sums[j];
     }
 }
 

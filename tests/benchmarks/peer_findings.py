@@ -25,6 +25,7 @@ from typing import Any
 
 import click
 
+from harness.console import seconds
 from harness.records import Case, Clock, Direction, Latency, Measurement, Record, Status
 from harness.run.campaign import Campaign, plan, run_campaign
 from harness.run.fleet import EndedError, Fleet
@@ -312,7 +313,7 @@ def _time(record: Record | None) -> str:
 def _figure(name: str, latency: Latency) -> str:
     ratio = latency.reference_ratio
     if ratio is None or name == latency.reference:
-        return f"{latency.per_call_s.value * 1e6:.3g} µs"
+        return seconds(latency.per_call_s.value)
     return f"{ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"
 
 

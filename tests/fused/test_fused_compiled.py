@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,9 +29,13 @@ SHARED_BYTES = 227 << 10  # of a program
 DX_ONLY = {"dweight_parts_ptr": None, "dbias_parts_ptr": None}
 
 
-@pytest.fixture(autouse=True)
-def _nothing_is_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+@pytest.fixture(autouse=True, scope="module")
+def _what_was_compiled_before_does_not_count(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("triton")))
+        yield
 
 
 class Compiled(NamedTuple):
@@ -119,7 +124,7 @@ def accesses(ptx: str, what: str) -> list[str]:
     return [line.split()[0] for line in re.findall(rf"{what}\S* ", ptx)]
 
 
-@pytest.mark.parametrize("hidden", [64, 512, 1024, 4096, 16384, 65536])
+@pytest.mark.parametrize("hidden", [64, 512, 1024, 4096, 65536])
 @pytest.mark.parametrize("itemsize", [2, 4])
 def test_rows_are_read_and_written_16_bytes_at_once(hidden: int, itemsize: int) -> None:
     (ptx, *_), layout = forward(hidden, itemsize)
@@ -132,7 +137,7 @@ def test_rows_are_read_and_written_16_bytes_at_once(hidden: int, itemsize: int) 
     assert sum(".v4." in each for each in accesses(ptx, r"st\.global")) == max(writes, 1)
 
 
-@pytest.mark.parametrize("hidden", [512, 1024, 2048, 4096, 8192, 16384])
+@pytest.mark.parametrize("hidden", [512, 1024, 4096, 8192, 16384])
 @pytest.mark.parametrize("itemsize", [2, 4])
 def test_what_the_tables_let_a_thread_hold_fits_into_its_registers(
     hidden: int, itemsize: int, tmp_path: Path
@@ -189,6 +194,6 @@ def test_the_kernels_that_add_up_parts_are_compiled(itemsize: int) -> None:
 
 
 def test_float64_is_compiled_too() -> None:
-    for hidden in (64, 1024, 4096, 8192):
+    for hidden in (64, 8192):
         assert re.search(r"add(\.rn)?\.f64", forward(hidden, 8)[0].ptx)
     assert re.search(r"add(\.rn)?\.f64", backward(4096, 8)[0].ptx)
