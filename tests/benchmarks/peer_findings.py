@@ -254,10 +254,17 @@ def _verification(findings: Sequence[Finding]) -> Iterator[str]:
     for name, of_dtype in by_peer.items():
         cells = [_fared(of_dtype[dtype]) for dtype in DTYPES]
         first = of_dtype[DTYPES[0]]
-        limit = first.condition_limit
-        stands = "–" if not first.cases else "any tried" if limit is None else f"{limit:.2g}"
         alone = " (forward only)" if first.forward_only else ""
-        yield f"| {name}{alone} | {first.version} | {' | '.join(cells)} | {stands} |"
+        yield f"| {name}{alone} | {first.version} | {' | '.join(cells)} | {_stands(first)} |"
+
+
+def _stands(finding: Finding) -> str:
+    """The condition up to which two digits are kept, to two digits."""
+    if not finding.cases:
+        return "–"
+    if finding.condition_limit is None:
+        return "any tried"
+    return f"{float(f'{finding.condition_limit:.2g}'):,.0f}"
 
 
 def _fared(finding: Finding) -> str:
