@@ -349,7 +349,6 @@ typedef struct {
     char *dx[ROWS_OF_GRADIENT];
     NAME(statistics) at[ROWS_OF_GRADIENT];
     REAL *dweight, *dbias; /* of all rows so far; null where not wanted */
-    REAL *kept;            /* room for the first pass to keep what the second needs again */
     int streams;
 } NAME(gradients);
 
@@ -368,21 +367,14 @@ INLINE NAME(pair) NAME(pair_of)(const NAME(gradients) *rows, int row, NAME(vecto
 
 /* At element i of `count` rows: adds up dy weight and its product with the normalised x in each, and
  * dy and its product with that over all of them. */
-INLINE void NAME(gradient_sums)(const NAME(gradients) *rows, const REAL *weight,
-                                const NAME(cut) *cut, ptrdiff_t i, const NAME(mask) *mask,
-                                NAME(vector) *plain, NAME(vector) *along, const int type,
-                                const int count, const int keeps)
+INLINE void NAME(gradient_sums)(const NAME(gradients) *rows, const REAL *weight, ptrdiff_t i,
+                                const NAME(mask) *mask, NAME(vector) *plain, NAME(vector) *along,
+                                const int type, const int count)
 {
     NAME(vector) product[ROWS_OF_GRADIENT], dy[ROWS_OF_GRADIENT];
     UNROLLED for (int row = 0; row < count; row++) {
-        dy[row] = NAME(load)(rows->dy[row], i, type);
+        dy[row] = NAME(only)(NAME(load)(rows->dy[row], i, type), mask);
         NAME(pair) all = NAME(pair_of)(rows, row, dy[row], weight, i, type);
-        if (keeps) {
-            NAME(put)(rows->kept + 2 * row * cut->padded + i, all.normalised);
-            NAME(put)(rows->kept + (2 * row + 1) * cut->padded + i, all.scaled);
-        }
-        dy[row] = NAME(only)(dy[row], mask);
-        all.scaled = NAME(only)(all.scaled, mask);
         plain[row] += all.scaled;
         along[row] += all.scaled * all.normalised;
         product[row] = dy[row] * all.normalised;
@@ -399,28 +391,21 @@ INLINE void NAME(gradient_sums)(const NAME(gradients) *rows, const REAL *weight,
 }
 
 /* With n the normalised x and g = dy weight: dx = rstd (g - mean g - n mean(g n)). */
-INLINE void NAME(gradient_write)(const NAME(gradients) *rows, const REAL *weight,
-                                 const NAME(cut) *cut, ptrdiff_t i, const REAL *mean,
-                                 const REAL *along, const int type, const int count,
-                                 const int keeps)
+INLINE void NAME(gradient_write)(const NAME(gradients) *rows, const REAL *weight, ptrdiff_t i,
+                                 const REAL *mean, const REAL *along, const int type,
+                                 const int count)
 {
     UNROLLED for (int row = 0; row < count; row++) {
-        NAME(pair) all;
-        if (keeps) {
-            all.normalised = NAME(get)(rows->kept + 2 * row * cut->padded + i);
-            all.scaled = NAME(get)(rows->kept + (2 * row + 1) * cut->padded + i);
-        } else {
-            all = NAME(pair_of)(rows, row, NAME(load)(rows->dy[row], i, type), weight, i, type);
-        }
         const REAL rstd = rows->at[row].rstd;
-        NAME(vector) v = all.scaled * rstd - (all.normalised * (rstd * along[row]) + rstd * mean[row]);
-        NAME(store)(rows->dx[row], i, v, type, rows->streams);
+        NAME(vector) dy = NAME(load)(rows->dy[row], i, type);
+        NAME(pair) all = NAME(pair_of)(rows, row, dy, weight, i, type);
+        NAME(vector) v = all.normalised * (rstd * along[row]) + rstd * mean[row];
+        NAME(store)(rows->dx[row], i, all.scaled * rstd - v, type, rows->streams);
     }
 }
 
 INLINE void NAME(backward_some)(const NAME(gradients) *rows, const REAL *weight,
-                                const NAME(cut) *cut, const int type, const int count,
-                                const int keeps)
+                                const NAME(cut) *cut, const int type, const int count)
 {
     const REAL inverse = 1 / (REAL)cut->hidden;
     NAME(tree) plain_tree[ROWS_OF_GRADIENT], along_tree[ROWS_OF_GRADIENT];
@@ -432,7 +417,7 @@ INLINE void NAME(backward_some)(const NAME(gradients) *rows, const REAL *weight,
         UNROLLED for (int row = 0; row < count; row++)
             plain[row] = along[row] = (NAME(vector)){0};
         for (; i < end; i += LANES)
-            NAME(gradient_sums)(rows, weight, cut, i, 0, plain, along, type, count, keeps);
+            NAME(gradient_sums)(rows, weight, i, 0, plain, along, type, count);
         if (i == cut->whole)
             break;
         UNROLLED for (int row = 0; row < count; row++) {
@@ -442,8 +427,7 @@ INLINE void NAME(backward_some)(const NAME(gradients) *rows, const REAL *weight,
         grown++;
     }
     if (cut->tail >= 0)
-        NAME(gradient_sums)(rows, weight, cut, cut->tail, &cut->left, plain, along, type, count,
-                            keeps);
+        NAME(gradient_sums)(rows, weight, cut->tail, &cut->left, plain, along, type, count);
     if (!rows->dx[0])
         return;
     UNROLLED for (int row = 0; row < count; row++) {
@@ -451,22 +435,21 @@ INLINE void NAME(backward_some)(const NAME(gradients) *rows, const REAL *weight,
         mean_along[row] = NAME(felled)(&along_tree[row], grown, along[row]) * inverse;
     }
     for (ptrdiff_t i = 0; i < cut->whole; i += LANES)
-        NAME(gradient_write)(rows, weight, cut, i, mean, mean_along, type, count, keeps);
+        NAME(gradient_write)(rows, weight, i, mean, mean_along, type, count);
     if (cut->tail >= 0)
-        NAME(gradient_write)(rows, weight, cut, cut->tail, mean, mean_along, type, count, keeps);
+        NAME(gradient_write)(rows, weight, cut->tail, mean, mean_along, type, count);
 }
 
 /* Backward of `count` rows from `first` on. */
 INLINE void NAME(backward_rows)(const struct backward *call, const REAL *weight,
-                                const NAME(cut) *cut, REAL *sums, REAL *kept, ptrdiff_t first,
-                                const int type, const int count, const int keeps)
+                                const NAME(cut) *cut, REAL *sums, ptrdiff_t first, const int type,
+                                const int count)
 {
     const ptrdiff_t size = size_of(type), bytes = cut->hidden * size;
     char buffer[3][ROWS_OF_GRADIENT][VECTOR_BYTES];
     NAME(gradients) rows = {
         .dweight = sums,
         .dbias = sums ? sums + cut->padded : 0,
-        .kept = kept,
         .streams = call->dx && streams(call->dx, call->rows, bytes) ? STREAM : USUAL,
     };
     UNROLLED for (int row = 0; row < count; row++) {
@@ -482,7 +465,7 @@ INLINE void NAME(backward_rows)(const struct backward *call, const REAL *weight,
             rows.dx[row] = call->dx ? buffer[2][row] : 0;
         }
     }
-    NAME(backward_some)(&rows, weight, cut, type, count, keeps);
+    NAME(backward_some)(&rows, weight, cut, type, count);
     for (int row = 0; call->dx && cut->hidden < LANES && row < count; row++)
         memcpy(call->dx + (first + row) * bytes, rows.dx[row], bytes);
 }
@@ -493,19 +476,15 @@ INLINE void NAME(backward_part)(const struct backward *call, const REAL *weight,
                                 REAL *block, ptrdiff_t first, ptrdiff_t last, const int type)
 {
     const NAME(cut) cut = NAME(cut_of)(call->hidden);
-    ALIGNED REAL kept[2 * ROWS_OF_GRADIENT * NEAR_BYTES / sizeof(REAL)];
-    const int keeps = cut.padded <= (ptrdiff_t)(NEAR_BYTES / sizeof(REAL));
     for (ptrdiff_t i = first; i < last;) {
         const ptrdiff_t end = last - i > STEPS * ROWS_OF_GRADIENT ? i + STEPS * ROWS_OF_GRADIENT : last;
         REAL *sums = i == first ? total : block;
         if (sums)
             memset(sums, 0, 2 * cut.padded * sizeof *sums);
-        for (; keeps && i + ROWS_OF_GRADIENT <= end; i += ROWS_OF_GRADIENT)
-            NAME(backward_rows)(call, weight, &cut, sums, kept, i, type, ROWS_OF_GRADIENT, 1);
         for (; i + ROWS_OF_GRADIENT <= end; i += ROWS_OF_GRADIENT)
-            NAME(backward_rows)(call, weight, &cut, sums, 0, i, type, ROWS_OF_GRADIENT, 0);
+            NAME(backward_rows)(call, weight, &cut, sums, i, type, ROWS_OF_GRADIENT);
         for (; i < end; i++)
-            NAME(backward_rows)(call, weight, &cut, sums, 0, i, type, 1, 0);
+            NAME(backward_rows)(call, weight, &cut, sums, i, type, 1);
         for (ptrdiff_t j = 0; sums != total && j < 2 * cut.padded; j++)
             total[j] += sums[j];
     }
@@ -513,36 +492,42 @@ INLINE void NAME(backward_part)(const struct backward *call, const REAL *weight,
 
 /* --- parameters --------------------------------------------------------------------------------- */
 
-/* Copies a vector's worth of elements from memory that may end before, and back. */
-INLINE NAME(vector) NAME(load_some)(const char *from, ptrdiff_t i, ptrdiff_t count, int type)
-{
-    char whole[VECTOR_BYTES] = {0};
-    memcpy(whole, from + i * size_of(type), (count < LANES ? count : LANES) * size_of(type));
-    return NAME(load)(whole, 0, type);
-}
-
-INLINE void NAME(store_some)(char *to, ptrdiff_t i, ptrdiff_t count, NAME(vector) v, int type)
-{
-    char whole[VECTOR_BYTES];
-    NAME(store)(whole, 0, v, type, USUAL);
-    memcpy(to + i * size_of(type), whole, (count < LANES ? count : LANES) * size_of(type));
-}
-
 /* A parameter in REAL, `missing` for each element if there is none, in whole vectors: where it is,
  * or in `room`. */
 static const REAL *NAME(parameter)(const char *from, int type, ptrdiff_t hidden, REAL missing,
                                    REAL *room)
 {
-    if (from && size_of(type) == sizeof(REAL) && hidden >= LANES)
+    if (from && size_of(type) == (ptrdiff_t)sizeof(REAL) && hidden >= LANES)
         return (const REAL *)from;
-    for (ptrdiff_t i = 0; i < hidden; i += LANES)
-        NAME(put)(room + i, from ? NAME(load_some)(from, i, hidden - i, type)
-                                 : (NAME(vector)){0} + missing);
+    for (ptrdiff_t i = 0; i < hidden; i += LANES) {
+        char last[VECTOR_BYTES] = {0};
+        NAME(vector) v = (NAME(vector)){0} + missing;
+        if (from && i + LANES <= hidden)
+            v = NAME(load)(from, i, type);
+        else if (from)
+            v = NAME(load)(memcpy(last, from + i * size_of(type), (hidden - i) * size_of(type)), 0, type);
+        NAME(put)(room + i, v);
+    }
     return room;
 }
 
+/* Rounds sums to a parameter's type. */
+static void NAME(store_all)(char *to, const REAL *sums, ptrdiff_t hidden, int type)
+{
+    for (ptrdiff_t i = 0; i < hidden; i += LANES) {
+        char last[VECTOR_BYTES];
+        NAME(vector) v = NAME(get)(sums + i);
+        if (i + LANES <= hidden) {
+            NAME(store)(to, i, v, type, USUAL);
+        } else {
+            NAME(store)(last, 0, v, type, USUAL);
+            memcpy(to + i * size_of(type), last, (hidden - i) * size_of(type));
+        }
+    }
+}
+
 /* Whether no element of a parameter is infinite or NaN: the product with 0 is then 0. */
-static int NAME(is_finite)(const REAL *parameter, ptrdiff_t hidden)
+INLINE int NAME(is_finite)(const REAL *parameter, ptrdiff_t hidden)
 {
     NAME(vector) sum = {0};
     ptrdiff_t i = 0;
@@ -561,11 +546,8 @@ static void NAME(finish)(const struct backward *call, REAL *sums, ptrdiff_t part
         for (ptrdiff_t part = 0; part + step < parts; part += 2 * step)
             for (ptrdiff_t i = 0; i < width; i++)
                 sums[part * width + i] += sums[(part + step) * width + i];
-    for (ptrdiff_t i = 0; i < call->hidden; i += LANES) {
-        ptrdiff_t left = call->hidden - i;
-        if (call->dweight)
-            NAME(store_some)(call->dweight, i, left, NAME(get)(sums + i), call->weight_type);
-        if (call->dbias)
-            NAME(store_some)(call->dbias, i, left, NAME(get)(sums + columns + i), call->bias_type);
-    }
+    if (call->dweight)
+        NAME(store_all)(call->dweight, sums, call->hidden, call->weight_type);
+    if (call->dbias)
+        NAME(store_all)(call->dbias, sums + columns, call->hidden, call->bias_type);
 }
