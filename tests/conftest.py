@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 from hypothesis import settings
@@ -9,6 +11,12 @@ from hypothesis import settings
 # A failure must be the same on every machine, and a slow machine is not a failure.
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 settings.load_profile("repeatable")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _alone() -> None:
+    """A pytest that a test starts is no worker of ours."""
+    os.environ.pop("PYTEST_XDIST_WORKER", None)
 
 
 @pytest.fixture(autouse=True, scope="session")

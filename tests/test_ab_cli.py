@@ -256,6 +256,8 @@ def spawn(*arguments: str, **more: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, **more},
+        # whoever runs the tests in the background had the interrupt ignored for all they start
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 

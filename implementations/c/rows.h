@@ -375,6 +375,8 @@ INLINE void NAME(gradient_sums)(const NAME(gradients) *rows, const REAL *weight,
     UNROLLED for (int row = 0; row < count; row++) {
         dy[row] = NAME(only)(NAME(load)(rows->dy[row], i, type), mask);
         NAME(pair) all = NAME(pair_of)(rows, row, dy[row], weight, i, type);
+        /* beyond the row's end 0 - mean may be infinite once it is normalised, and 0 times that NaN */
+        all.normalised = NAME(only)(all.normalised, mask);
         plain[row] += all.scaled;
         along[row] += all.scaled * all.normalised;
         product[row] = dy[row] * all.normalised;
