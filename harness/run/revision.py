@@ -136,7 +136,8 @@ def is_unchanged(checkout: Checkout) -> bool:
     in_it = ("-C", str(checkout.repository))
     if _git(*in_it, "diff", "--quiet", checkout.commit, "--").returncode:
         return False
-    return not _asked(checkout.repository, "ls-files", "--others", "--exclude-standard")
+    unknown = ("ls-files", "--others", "--exclude-standard", "--exclude=__pycache__")
+    return not _asked(checkout.repository, *unknown)
 
 
 def _commit_of(repository: Path, revision: str) -> str:

@@ -28,8 +28,8 @@ _pack_forward = struct.Struct("@6P3nd4i").pack
 _pack_backward = struct.Struct("@8P4n4i").pack
 
 _SHORT = 1 << 16
-"""Elements up to which Python's lock is held, ours: for some 10 us, and to let go of it and take it
-back is a twentieth of that."""
+"""Elements up to which a call keeps to one thread and holds Python's lock, ours: for some 10 us; to
+wake another thread takes as long, and to let go of the lock and take it back a twentieth."""
 
 
 def forward(
@@ -56,7 +56,8 @@ def forward(
         x.dtype, None if weight is None else weight.dtype, None if bias is None else bias.dtype
     )
     count = x.numel()
-    library = _library(holding=count <= _SHORT)
+    is_short = count <= _SHORT
+    library = _library(holding=is_short)
     if x.is_contiguous():
         y, stride = torch.empty_like(x), hidden
     else:
@@ -80,7 +81,7 @@ def forward(
         stride,
         eps,
         *types,
-        torch.get_num_threads(),
+        1 if is_short else torch.get_num_threads(),
     )
     if library.forward(packed):
         raise MemoryError(f"c_recentred: no memory for 2 x {hidden} parameters")
@@ -115,7 +116,8 @@ def backward(
             if each is not None:
                 each.zero_()
         return dx, dweight, dbias
-    library = _library(holding=count <= _SHORT)
+    is_short = count <= _SHORT
+    library = _library(holding=is_short)
     x, x_stride = _dense_rows(x, hidden)
     dy, dy_stride = _dense_rows(dy, hidden)
     if weight is not None and not weight.is_contiguous():
@@ -134,7 +136,7 @@ def backward(
         x_stride,
         dy_stride,
         *types,
-        torch.get_num_threads(),
+        1 if is_short else torch.get_num_threads(),
     )
     if library.backward(packed):
         raise MemoryError(f"c_recentred: no memory to sum gradients over {count // hidden} rows")
