@@ -352,34 +352,22 @@ typedef struct {
     int streams;
 } NAME(gradients);
 
-/* The normalised x, and dy times weight. */
-typedef struct {
-    NAME(vector) normalised, scaled;
-} NAME(pair);
-
-INLINE NAME(pair) NAME(pair_of)(const NAME(gradients) *rows, int row, NAME(vector) dy,
-                                const REAL *weight, ptrdiff_t i, const int type)
-{
-    const NAME(statistics) at = rows->at[row];
-    NAME(vector) v = (NAME(load)(rows->x[row], i, type) - at.high) * at.rstd - at.low * at.rstd;
-    return (NAME(pair)){v, dy * NAME(get)(weight + i)};
-}
-
 /* At element i of `count` rows: adds up dy weight and its product with the normalised x in each, and
  * dy and its product with that over all of them. */
 INLINE void NAME(gradient_sums)(const NAME(gradients) *rows, const REAL *weight, ptrdiff_t i,
                                 const NAME(mask) *mask, NAME(vector) *plain, NAME(vector) *along,
                                 const int type, const int count)
 {
+    const NAME(vector) w = NAME(get)(weight + i);
     NAME(vector) product[ROWS_OF_GRADIENT], dy[ROWS_OF_GRADIENT];
     UNROLLED for (int row = 0; row < count; row++) {
+        const NAME(statistics) at = rows->at[row];
+        NAME(vector) v = NAME(load)(rows->x[row], i, type) - at.high;
         dy[row] = NAME(only)(NAME(load)(rows->dy[row], i, type), mask);
-        NAME(pair) all = NAME(pair_of)(rows, row, dy[row], weight, i, type);
         /* beyond the row's end 0 - mean may be infinite once it is normalised, and 0 times that NaN */
-        all.normalised = NAME(only)(all.normalised, mask);
-        plain[row] += all.scaled;
-        along[row] += all.scaled * all.normalised;
-        product[row] = dy[row] * all.normalised;
+        product[row] = NAME(only)(dy[row] * (v * at.rstd - at.low * at.rstd), mask);
+        plain[row] += dy[row] * w;
+        along[row] += product[row] * w;
     }
     if (!rows->dweight)
         return;
@@ -397,12 +385,15 @@ INLINE void NAME(gradient_write)(const NAME(gradients) *rows, const REAL *weight
                                  const REAL *mean, const REAL *along, const int type,
                                  const int count)
 {
+    const NAME(vector) w = NAME(get)(weight + i);
     UNROLLED for (int row = 0; row < count; row++) {
-        const REAL rstd = rows->at[row].rstd;
-        NAME(vector) dy = NAME(load)(rows->dy[row], i, type);
-        NAME(pair) all = NAME(pair_of)(rows, row, dy, weight, i, type);
-        NAME(vector) v = all.normalised * (rstd * along[row]) + rstd * mean[row];
-        NAME(store)(rows->dx[row], i, all.scaled * rstd - v, type, rows->streams);
+        /* n is (x - high) rstd - low rstd: what is of the row is put together first */
+        const NAME(statistics) at = rows->at[row];
+        const REAL slope = at.rstd * along[row] * at.rstd;
+        const REAL rest = at.rstd * (mean[row] - at.low * at.rstd * along[row]);
+        NAME(vector) v = NAME(load)(rows->x[row], i, type) - at.high;
+        NAME(vector) g = NAME(load)(rows->dy[row], i, type) * w;
+        NAME(store)(rows->dx[row], i, g * at.rstd - (v * slope + rest), type, rows->streams);
     }
 }
 
