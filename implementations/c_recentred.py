@@ -11,7 +11,7 @@ takes as long as a small LayerNorm.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -46,21 +46,49 @@ def c_recentred(
     eps: float = 1e-5,
 ) -> Tensor:
     """Two-pass without a residual mean in C, compiled on first use, in float32 or wider."""
+    if (
+        torch.compiler.is_dynamo_compiling()
+        or _modes()
+        or _transform() is not None
+        or _tracing() is not None
+        or _is_profiled()
+        or forward_ad._current_level >= 0
+        or not _is_plain(x)
+        or not (weight is None or _is_plain(weight))
+        or not (bias is None or _is_plain(bias))
+    ):
+        return _seen(x, normalized_shape, weight, bias, eps)
     hidden = _hidden(x, normalized_shape, weight, bias)
-    y: Tensor
-    if torch.compiler.is_compiling() or not _is_plain(x, weight, bias):
-        if x.device.type not in {"cpu", "meta"}:
-            raise UnsupportedError(f"c_recentred runs on the cpu; x is on {x.device}")
-        y = _forward(x, weight, bias, hidden, eps)[0]
-    elif torch.is_grad_enabled() and (
+    if torch.is_grad_enabled() and (
         x.requires_grad
         or (weight is not None and weight.requires_grad)
         or (bias is not None and bias.requires_grad)
     ):
-        y = _Direct.apply(x, weight, bias, hidden, eps)  # type: ignore[no-untyped-call]
-    else:
-        y = calls.forward(x, weight, bias, hidden, eps, False)[0]
+        y: Tensor = _Direct.apply(x, weight, bias, hidden, eps)  # type: ignore[no-untyped-call]
+        return y
+    return calls.forward(x, weight, bias, hidden, eps, False)[0]
+
+
+def _seen(
+    x: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+) -> Tensor:
+    """Call the operator: something other than a kernel is to see it.
+
+    That may be a mode (of fake tensors, of tracing), a transform of torch.func, a tracer, a
+    profiler, forward-mode differentiation, a subclass of tensor, or a view that negates.
+    """
+    if x.device.type not in {"cpu", "meta"}:
+        raise UnsupportedError(f"c_recentred runs on the cpu; x is on {x.device}")
+    y: Tensor = _forward(x, weight, bias, _hidden(x, normalized_shape, weight, bias), eps)[0]
     return y
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    return type(tensor) in _PLAIN and tensor.is_cpu and not tensor.is_neg()
 
 
 def _hidden(
@@ -70,37 +98,18 @@ def _hidden(
     if (  # the usual case, in a third of the time
         len(normalized_shape) == 1
         and x.dim()
-        and x.shape[-1] == (hidden := normalized_shape[0])
-        and (weight is None or (weight.dim() == 1 and weight.numel() == hidden))
-        and (bias is None or (bias.dim() == 1 and bias.numel() == hidden))
+        and (hidden := x.shape[-1]) == normalized_shape[0]
+        and (weight is None or weight.shape == normalized_shape)
+        and (bias is None or bias.shape == normalized_shape)
     ):
         return hidden
     axes = trailing_axes(x, normalized_shape, weight, bias)
     return x.shape[x.dim() - len(axes) :].numel()
 
 
-def _is_plain(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
-    """Whether nothing but a kernel would see a call on these.
-
-    What else may: a mode (of fake tensors, of tracing), a transform of torch.func, forward-mode
-    differentiation, a profiler, a subclass of tensor, a view that negates.
-    """
-    return (
-        not _modes()
-        and _transform() is None
-        and _tracing() is None
-        and not _is_profiled()
-        and forward_ad._current_level < 0
-        and type(x) in _PLAIN
-        and x.is_cpu
-        and not x.is_neg()
-        and (weight is None or (type(weight) in _PLAIN and weight.is_cpu and not weight.is_neg()))
-        and (bias is None or (type(bias) in _PLAIN and bias.is_cpu and not bias.is_neg()))
-    )
-
-
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
-# looked up once: together they take as long as the rest of a small call
+# looked up once. A call finds neither Python's code nor torch's in the nearest cache, which the one
+# before has filled with rows: each function more that it goes through takes as long as a row
 _modes = torch._C._len_torch_dispatch_stack
 _transform = torch._C._functorch.peek_interpreter_stack
 _tracing = torch._C._get_tracing_state
@@ -110,38 +119,16 @@ _is_profiled = torch._C._autograd._profiler_enabled
 # --- differentiation -----------------------------------------------------------------------------
 
 
-def _gradients(
-    ctx: Any, dy: Tensor, run: Callable[..., tuple[Tensor | None, ...]]
-) -> tuple[Tensor | None, ...]:
-    """dx, dweight and dbias, as far as they are wanted, by ``run``, a way to the backward.
-
-    Where they are to be differentiated themselves they are composed of what torch can.
-    """
-    x, weight, bias, statistics = ctx.saved_tensors
-    wants = ctx.needs_input_grad[:3]
-    if torch.is_grad_enabled():
-        found = _composed_gradients(dy, x, weight, bias, ctx.hidden, ctx.eps)
-    else:
-        found = run(dy, x, weight, bias, statistics, ctx.hidden, *wants)
-    dx, dweight, dbias = found
-    return (
-        dx if wants[0] else None,
-        dweight if wants[1] else None,
-        dbias if wants[2] else None,
-        None,
-        None,
-    )
-
-
-def _composed_gradients(
-    dy: Tensor, x: Tensor, weight: Tensor | None, bias: Tensor | None, hidden: int, eps: float
-) -> tuple[Tensor | None, ...]:
-    """The gradients as the C forms them."""
+def _composed_gradients(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+    """The gradients as the C forms them, composed of what torch differentiates in its turn."""
+    x, weight, bias, _ = ctx.saved_tensors
+    hidden, eps = ctx.hidden, ctx.eps
     wide = wide_dtype(x.dtype)
     rows, upstream = x.reshape(-1, hidden).to(wide), dy.reshape(-1, hidden).to(wide)
     deviation = rows - rows.mean(-1, keepdim=True)
-    # detached: but for rounding it is zero whatever x is, and so is its gradient
-    deviation = deviation - deviation.detach().mean(-1, keepdim=True)
+    for _ in range(2):  # twice: see recentred.py
+        # detached: but for rounding it is zero whatever x is, and so is its gradient
+        deviation = deviation - deviation.detach().mean(-1, keepdim=True)
     rstd = torch.rsqrt(deviation.square().mean(-1, keepdim=True) + eps)
     normalised = deviation * rstd
     scaled = upstream if weight is None else upstream * weight.reshape(hidden)
@@ -152,6 +139,8 @@ def _composed_gradients(
         dx.reshape(x.shape).to(x.dtype),
         None if weight is None else dweight.reshape(weight.shape).to(weight.dtype),
         None if bias is None else dbias.reshape(bias.shape).to(bias.dtype),
+        None,
+        None,
     )
 
 
@@ -168,8 +157,15 @@ class _Direct(torch.autograd.Function):
         return y
 
     @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> Any:
-        return _gradients(ctx, dy, calls.backward)
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            return _composed_gradients(ctx, dy)
+        x, weight, bias, statistics = ctx.saved_tensors
+        wants_dx, wants_dweight, wants_dbias, _, _ = ctx.needs_input_grad
+        found = calls.backward(
+            dy, x, weight, bias, statistics, ctx.hidden, wants_dx, wants_dweight, wants_dbias
+        )
+        return *found, None, None
 
 
 # --- the operator --------------------------------------------------------------------------------
@@ -243,7 +239,13 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 def _operator_gradients(ctx: Any, dy: Tensor | None, _: Tensor | None) -> tuple[Any, ...]:
     if dy is None:
         return None, None, None, None, None
-    return _gradients(ctx, dy, _backward)
+    if torch.is_grad_enabled():
+        return _composed_gradients(ctx, dy)
+    x, weight, bias, statistics = ctx.saved_tensors
+    wants = ctx.needs_input_grad[:3]
+    found = _backward(dy, x, weight, bias, statistics, ctx.hidden, *wants)
+    of_inputs = (each if is_wanted else None for each, is_wanted in zip(found, wants, strict=True))
+    return *of_inputs, None, None
 
 
 torch.library.register_autograd(FORWARD, _operator_gradients, setup_context=_save)

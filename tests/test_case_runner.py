@@ -62,7 +62,7 @@ def test_a_good_case_is_ok_and_has_all_that_was_asked(runner: CaseRunner) -> Non
         ((Measurement.LATENCY,), {"errors", "latency"}),
         ((Measurement.COLD,), {"errors", "cold"}),
     ],
-    ids=str,
+    ids=["nothing", "errors", "memory", "latency", "cold"],
 )
 def test_errors_are_always_measured_and_the_rest_as_asked(
     runner: CaseRunner, asked: tuple[Measurement, ...], found: set[str]

@@ -15,6 +15,7 @@ from harness.run import contenders as module
 from harness.run.contenders import contenders_of, model_bytes, refusal, result_bytes
 
 CASE = Case(implementation="native", shape=(16, 32))
+LARGE = replace(CASE, shape=(256, 1024))  # x of 1 MiB
 X, WIDTH = 16 * 32 * 4, 32 * 4
 NATIVE = implementations.find("native")
 TWO_PASS = implementations.find("two_pass")
@@ -36,8 +37,22 @@ def test_the_reference_and_two_copies_are_timed_beside_a_case() -> None:
     ]
 
 
-def test_numpy_copies_nothing_on_a_gpu() -> None:
-    assert "numpy copyto" not in {name for _, name in names(replace(CASE, device="cuda"))}
+def test_only_torch_copies_on_a_gpu() -> None:
+    copies = [
+        name for role, name in names(replace(LARGE, device="cuda")) if role is ArmRole.CEILING
+    ]
+    assert copies == ["torch copy_"]
+
+
+def test_of_a_megabyte_there_is_a_copy_past_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    streamed = (ArmRole.CEILING, "streamed copy")
+    monkeypatch.setattr(module, "can_stream", lambda: True)
+    assert streamed in names(LARGE)
+    assert streamed not in names(replace(LARGE, shape=(255, 1024)))
+    assert streamed not in names(replace(LARGE, dtype="bfloat16"))
+    assert streamed not in names(replace(LARGE, layout="transposed"))
+    monkeypatch.setattr(module, "can_stream", lambda: False)
+    assert streamed not in names(LARGE)
 
 
 def test_where_the_reference_declines_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import prod
 
 import numpy as np
 import torch
@@ -15,11 +16,13 @@ from harness.measure.environment import compiler
 from harness.measure.sampler import Contender
 from harness.records import ArmRole, Case, Direction, Mode
 from harness.verify.guest import bind
+from implementations.c.copies import can_stream, streamed_copy
 from implementations.contract import Implementation, LayerNorm
 
 __all__ = ["contenders_of", "model_bytes", "refusal", "result_bytes"]
 
 REFERENCE = implementations.find("native")
+_STREAMED_BYTES = 1 << 20  # ours: below, what is written stays in a cache, and is quicker there
 _AS_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -41,7 +44,15 @@ def contenders_of(
     found.append(Contender(ArmRole.CEILING, "torch copy_", _bind_torch_copy))
     if case.device == "cpu":  # below 1 MB it is up to twice as fast, having less to dispatch
         found.append(Contender(ArmRole.CEILING, "numpy copyto", _bind_numpy_copy))
+        if _may_stream(case):
+            found.append(Contender(ArmRole.CEILING, "streamed copy", _bind_streamed_copy))
     return found
+
+
+def _may_stream(case: Case) -> bool:
+    """Whether a copy past the caches may be the fastest, and can be made."""
+    size = prod(case.shape) * getattr(torch, case.dtype).itemsize
+    return size >= _STREAMED_BYTES and case.layout == "contiguous" and can_stream()
 
 
 def refusal(implementation: Implementation, case: Case) -> str | None:
@@ -103,3 +114,8 @@ def _bind_numpy_copy(tensors: Sequence[Tensor]) -> Callable[[], object]:
     """The same, by numpy, to which any dtype is integers of its size."""
     x = tensors[0].view(_AS_INTEGERS[tensors[0].element_size()])
     return partial(np.copyto, torch.empty_like(x).numpy(), x.numpy())
+
+
+def _bind_streamed_copy(tensors: Sequence[Tensor]) -> Callable[[], object]:
+    """The same past the caches, as an implementation may write what they would not hold."""
+    return streamed_copy(torch.empty_like(tensors[0]), tensors[0])

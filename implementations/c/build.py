@@ -1,6 +1,6 @@
-"""Build the C source once, with the system's own compiler, into the user's cache.
+"""Build C source once, with the system's own compiler, into the user's cache.
 
-The library's name holds a digest of all that it depends on: source, flags, and what the compiler
+A library's name holds a digest of all that it depends on: source, flags, and what the compiler
 makes of this machine. So a changed file, another compiler or another processor builds another one,
 and a home directory shared by different machines holds one for each.
 """
@@ -23,7 +23,6 @@ from implementations.contract import UnsupportedError
 __all__ = ["FLAGS_VARIABLE", "cache_directory", "load"]
 
 SOURCE = Path(__file__).parent
-FILES = ("recentred.c", "rows.h", "elements.h")
 FLAGS_VARIABLE = "LAYERNORM_BENCH_CFLAGS"
 """Environment variable with flags for the compiler, after ours; such as -march=x86-64-v3 or -g."""
 
@@ -36,16 +35,17 @@ _LONGEST_S = 300.0  # ours: it takes seconds
 _HOW = "install gcc or clang, or set CC"
 
 
-def load(kind: type[ctypes.CDLL] = ctypes.CDLL) -> ctypes.CDLL:
-    """Load the library, after building it where that has not been done.
+def load(files: tuple[str, ...], kind: type[ctypes.CDLL] = ctypes.CDLL) -> ctypes.CDLL:
+    """Load a library, after building it where that has not been done.
 
     Args:
+        files: names of the C files in this directory: the first is compiled, it includes the rest.
         kind: ``ctypes.CDLL``, whose functions let go of Python's lock, or ``ctypes.PyDLL``.
 
     Raises:
         UnsupportedError: there is no compiler, it fails, or the cache cannot be used; says why.
     """
-    path = _built()
+    path = _built(files)
     if isinstance(path, str):
         raise UnsupportedError(path)
     try:
@@ -58,15 +58,15 @@ def load(kind: type[ctypes.CDLL] = ctypes.CDLL) -> ctypes.CDLL:
 
 
 @cache
-def _built() -> Path | str:
+def _built(files: tuple[str, ...]) -> Path | str:
     """Where the library is, or why there is none: a compiler that fails is not asked again."""
     try:
-        return _build()
+        return _build(files)
     except UnsupportedError as error:
         return str(error)
 
 
-def _build() -> Path:
+def _build(files: tuple[str, ...]) -> Path:
     if sys.platform == "win32":
         raise UnsupportedError("the C source is built on Linux and macOS, not on Windows")
     compiler = _compiler()
@@ -74,11 +74,12 @@ def _build() -> Path:
     machine, macros = _machine(compiler, flags)
     command = [*compiler, *_FLAGS, *machine, *flags]
     digest = hashlib.sha256("\0".join(command).encode() + macros)
-    for name in FILES:
+    for name in files:
         digest.update((SOURCE / name).read_bytes())
-    path = cache_directory() / f"recentred-{digest.hexdigest()[:32]}.so"
+    source = SOURCE / files[0]
+    path = cache_directory() / f"{source.stem}-{digest.hexdigest()[:32]}.so"
     if not path.exists():
-        _compile(command, path)
+        _compile(command, source, path)
     return path
 
 
@@ -131,16 +132,16 @@ def _machine(compiler: list[str], flags: list[str]) -> tuple[list[str], bytes]:
     raise UnsupportedError(f"{shlex.join(compiler)} fails: {_complaint(done.stderr)}; {_HOW}")
 
 
-def _compile(command: list[str], path: Path) -> None:
+def _compile(command: list[str], source: Path, path: Path) -> None:
     """Compile to ``path``, which appears whole or not at all: others may be at it too."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             made = Path(folder) / path.name
-            done = _run([*command, "-o", str(made), str(SOURCE / FILES[0]), "-lm"])
+            done = _run([*command, "-o", str(made), str(source), "-lm"])
             if done.returncode:
                 raise UnsupportedError(
-                    f"{command[0]} cannot compile {FILES[0]}: {_complaint(done.stderr)}; {_HOW}"
+                    f"{command[0]} cannot compile {source.name}: {_complaint(done.stderr)}; {_HOW}"
                 )
             with made.open("rb") as file:
                 os.fsync(file.fileno())

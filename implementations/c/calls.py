@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor
 
 from implementations.c.build import load
+from implementations.c.threads import address_of_parallel
 from implementations.contract import UnsupportedError, wide_dtype
 
 __all__ = ["STATISTICS", "backward", "forward"]
@@ -20,6 +20,15 @@ __all__ = ["STATISTICS", "backward", "forward"]
 STATISTICS = 3
 """Numbers kept of a row: the mean as a sum of two, and 1/sqrt(variance + eps)."""
 
+_FILES = (
+    "recentred.c",
+    "elements.h",
+    "threads.h",
+    "rows.h",
+    "forward.h",
+    "backward.h",
+    "parameters.h",
+)
 _TYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
 """As elements.h numbers them."""
 # struct forward and struct backward of recentred.c; to pass one packed argument takes a third of
@@ -48,16 +57,13 @@ def forward(
         UnsupportedError: the library cannot be built, or the dtypes are not what it takes.
         MemoryError: there is none for weight and bias in the dtype of the sums.
     """
+    kind, of_weight, of_bias = _kinds(x.dtype, weight, bias)
     if weight is not None and not weight.is_contiguous():
         weight = weight.contiguous()
     if bias is not None and not bias.is_contiguous():
         bias = bias.contiguous()
-    types = _types(
-        x.dtype, None if weight is None else weight.dtype, None if bias is None else bias.dtype
-    )
     count = x.numel()
-    is_short = count <= _SHORT
-    library = _library(holding=is_short)
+    library = _library()
     if x.is_contiguous():
         y, stride = torch.empty_like(x), hidden
     else:
@@ -80,10 +86,12 @@ def forward(
         hidden,
         stride,
         eps,
-        *types,
-        1 if is_short else torch.get_num_threads(),
+        kind,
+        of_weight,
+        of_bias,
+        1 if count <= _SHORT else torch.get_num_threads(),
     )
-    if library.forward(packed):
+    if (library.forward_short if count <= _SHORT else library.forward)(packed):
         raise MemoryError(f"c_recentred: no memory for 2 x {hidden} parameters")
     return y, statistics
 
@@ -104,9 +112,7 @@ def backward(
     Raises:
         MemoryError: there is none for the sums over rows.
     """
-    types = _types(
-        x.dtype, None if weight is None else weight.dtype, None if bias is None else bias.dtype
-    )
+    kind, of_weight, of_bias = _kinds(x.dtype, weight, bias)
     dx = _like(x) if wants_dx else None
     dweight = _like(weight) if wants_dweight and weight is not None else None
     dbias = _like(bias) if wants_dbias and bias is not None else None
@@ -116,8 +122,7 @@ def backward(
             if each is not None:
                 each.zero_()
         return dx, dweight, dbias
-    is_short = count <= _SHORT
-    library = _library(holding=is_short)
+    library = _library()
     x, x_stride = _dense_rows(x, hidden)
     dy, dy_stride = _dense_rows(dy, hidden)
     if weight is not None and not weight.is_contiguous():
@@ -135,10 +140,12 @@ def backward(
         hidden,
         x_stride,
         dy_stride,
-        *types,
-        1 if is_short else torch.get_num_threads(),
+        kind,
+        of_weight,
+        of_bias,
+        1 if count <= _SHORT else torch.get_num_threads(),
     )
-    if library.backward(packed):
+    if (library.backward_short if count <= _SHORT else library.backward)(packed):
         raise MemoryError(f"c_recentred: no memory to sum gradients over {count // hidden} rows")
     return dx, dweight, dbias
 
@@ -149,48 +156,53 @@ class _Library:
 
     forward: Callable[[bytes], int]
     backward: Callable[[bytes], int]
+    forward_short: Callable[[bytes], int]
+    """The same, not letting go of Python's lock."""
+    backward_short: Callable[[bytes], int]
     parallel: int
-    """Address of what runs a function in several threads; 0 if there is nothing.
-
-    It is GOMP_parallel of the OpenMP runtime that torch itself runs on, so that no second set of
-    threads competes with torch's.
-    """
 
 
 @cache
-def _library(*, holding: bool) -> _Library:
-    """Load the library, to be called with or without ``holding`` Python's lock."""
-    found = load(ctypes.PyDLL if holding else ctypes.CDLL)
-    for each in (found.recentred_forward, found.recentred_backward):
-        each.argtypes = (ctypes.c_char_p,)
-        each.restype = ctypes.c_int
-    address = None
-    with suppress(AttributeError):  # torch has another runtime: one thread is used
-        parallel = ctypes.CDLL(torch._C.__file__).GOMP_parallel
-        address = ctypes.cast(parallel, ctypes.c_void_p).value
-    return _Library(found.recentred_forward, found.recentred_backward, address or 0)
+def _library() -> _Library:
+    found = [load(_FILES, kind) for kind in (ctypes.CDLL, ctypes.PyDLL)]
+    for each in found:
+        for function in (each.recentred_forward, each.recentred_backward):
+            function.argtypes = (ctypes.c_char_p,)
+            function.restype = ctypes.c_int
+    usual, short = found
+    return _Library(
+        forward=usual.recentred_forward,
+        backward=usual.recentred_backward,
+        forward_short=short.recentred_forward,
+        backward_short=short.recentred_backward,
+        parallel=address_of_parallel(),
+    )
 
 
-@cache
-def _types(
-    dtype: torch.dtype, weight: torch.dtype | None, bias: torch.dtype | None
-) -> tuple[int, int, int]:
-    """Numbers of the types of x, weight and bias; 0 for one that is not there.
+def _kinds(dtype: torch.dtype, weight: Tensor | None, bias: Tensor | None) -> tuple[int, int, int]:
+    """Numbers of the types of x, weight and bias; that of x for one that is not there.
 
     Raises:
         UnsupportedError: these are not taken.
     """
-    if dtype not in _TYPES:
+    kind = _TYPES.get(dtype)
+    if kind is None:
         taken = ", ".join(str(each).removeprefix("torch.") for each in _TYPES)
         raise UnsupportedError(f"c_recentred does not take {dtype}; it takes {taken}")
-    for name, other in (("weight", weight), ("bias", bias)):
-        if other not in {None, dtype, torch.float32}:
-            raise UnsupportedError(
-                f"c_recentred takes {name} in x's dtype or in float32; x is {dtype}, "
-                f"{name} is {other}"
-            )
-    of_weight, of_bias = (0 if each is None else _TYPES[each] for each in (weight, bias))
-    return _TYPES[dtype], of_weight, of_bias
+    return (
+        kind,
+        kind if weight is None or weight.dtype is dtype else _wider("weight", weight.dtype, dtype),
+        kind if bias is None or bias.dtype is dtype else _wider("bias", bias.dtype, dtype),
+    )
+
+
+def _wider(name: str, dtype: torch.dtype, of_x: torch.dtype) -> int:
+    """Number of the type of a parameter that does not have x's."""
+    if dtype != torch.float32:
+        raise UnsupportedError(
+            f"c_recentred takes {name} in x's dtype or in float32; x is {of_x}, {name} is {dtype}"
+        )
+    return _TYPES[dtype]
 
 
 def _like(tensor: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
 /* LayerNorm of rows, forward and backward, with an error free of the condition of a row.
  *
- * The mean is formed, then the mean of the deviations from it, which is what the first one was off by,
- * with the mean of their squares; both means are taken off. -ffast-math folds the second into the
- * first, and must not be used. Built by build.py, called by c_recentred.py.
+ * What is left of a row's mean once it has been taken off, the residual mean, is taken off as well:
+ * forward.h says when and how. -ffast-math folds the second into the first, and must not be used.
+ * Built by build.py, called by calls.py.
  */
 
 #include <float.h>
@@ -13,9 +13,9 @@
 #include <string.h>
 
 #include "elements.h"
+#include "threads.h"
 
 #define LINE_BYTES 64 /* of a cache, on all but a few machines, where it costs some speed */
-#define FEW_ROWS 16 /* ours: fewer are not worth the two turns that a pipeline of rows wastes */
 #define NEAR_BYTES 8192 /* ours: of a row in the type of the sums: a few of them fit in L1 */
 #if defined(__AVX512F__)
 #define UNROLL 4 /* vectors whose sums do not wait for each other */
@@ -25,7 +25,8 @@
 /* ours: from about here on a call took less time, and so did one together with a reader of its result
  * (2 MiB of L2) */
 #define STREAM_BYTES (8 << 20)
-#define ROWS_OF_GRADIENT 4 /* share one reading and writing of the sums over rows */
+#define ROWS_OF_GRADIENT 2 /* share one reading and writing of the sums over rows; more leave L1 */
+#define BLOCK_OF_ROWS 32   /* add to the same sums one after the other, so many at a time */
 #define PARTS_OF_ROWS 128  /* rows whose share in the sums over rows is added up by itself */
 #define GRAIN 32768        /* elements a thread must have to be worth waking, as in PyTorch */
 
@@ -38,9 +39,6 @@
 #endif
 #define JOIN_(name, real) name##_##real
 #define JOIN(name, real) JOIN_(name, real)
-
-/* GOMP_parallel of the OpenMP runtime that PyTorch has loaded: its threads are used, not more. */
-typedef void (*parallel)(void (*work)(void *), void *data, unsigned threads, unsigned flags);
 
 /* Strides are elements from row to row; the elements of a row lie side by side. */
 struct forward {
@@ -88,11 +86,17 @@ static int streams(const void *to, ptrdiff_t rows, ptrdiff_t bytes)
 #define REAL float
 #define MASK int32_t
 #include "rows.h"
+#include "forward.h"
+#include "backward.h"
+#include "parameters.h"
 #undef REAL
 #undef MASK
 #define REAL double
 #define MASK int64_t
 #include "rows.h"
+#include "forward.h"
+#include "backward.h"
+#include "parameters.h"
 
 /* --- a call ------------------------------------------------------------------------------------- */
 
@@ -165,14 +169,6 @@ static int threads_for(double elements, int threads, parallel parallel)
     return parallel && worth > 1 ? worth : 1;
 }
 
-static void share(struct work *work, void (*function)(void *), int threads, parallel parallel)
-{
-    if (threads > 1)
-        parallel(function, work, (unsigned)threads, 0);
-    else
-        function(work);
-}
-
 /* Memory at the start of a line: vectors that lie across two take twice as long. */
 static void *aligned(size_t size)
 {
@@ -202,7 +198,7 @@ int recentred_forward(const struct forward *call)
     /* several parts a thread: one may be held up by other programs */
     work.rows = threads == 1 ? call->rows : call->rows / (4 * threads) + 1;
     work.parts = (call->rows + work.rows - 1) / work.rows;
-    share(&work, forward_work, threads, call->parallel);
+    share(forward_work, &work, threads, call->parallel);
     free(room);
     return 0;
 }
@@ -226,7 +222,7 @@ int recentred_backward(const struct backward *call)
         work.weight = parameter_double(call->weight, call->weight_type, call->hidden, 1, (double *)room);
     else
         work.weight = parameter_float(call->weight, call->weight_type, call->hidden, 1, (float *)room);
-    share(&work, backward_work, threads, call->parallel);
+    share(backward_work, &work, threads, call->parallel);
     if (has_sums && call->type == FLOAT64)
         finish_double(call, work.sums, parts);
     else if (has_sums)
