@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from statistics import fmean
 from time import sleep
 
 from torch import Tensor
@@ -75,6 +74,8 @@ class Sampler:
         self._call: Callable[[], object] = lambda: None
         self._turn = 1  # calls until one is on the same inputs again
         self._counts_all_threads = False
+        self._whole_s = self._others_s = 0.0  # CPU time of all threads, and of all but this one
+        self._compared = 0  # readings that have both
         self._pending: list[Reading] = []
         self._readings: list[Reading] = []
         self._epochs: list[int] = []
@@ -149,6 +150,11 @@ class Sampler:
         ]
         self._readings += readings
         self._epochs += [epoch] * len(readings)
+        for each in readings:
+            if each.process_s is not None and each.cpu_s is not None:
+                self._compared += 1
+                self._whole_s += each.process_s
+                self._others_s += each.process_s - each.cpu_s
 
     def drop_epoch(self) -> None:
         """Forget the samples since the last epoch."""
@@ -156,14 +162,9 @@ class Sampler:
 
     def others_ratio(self) -> float | None:
         """Share of the CPU time that other threads spent; 0 if hardly any, None if not seen."""
-        spent = [
-            (each.process_s, each.process_s - each.cpu_s)
-            for each in self._readings
-            if each.process_s is not None and each.cpu_s is not None
-        ]
-        if not spent:
+        if not self._compared:
             return None
-        whole_s, others_s = (fmean(each) for each in zip(*spent, strict=True))
+        whole_s, others_s = self._whole_s / self._compared, self._others_s / self._compared
         return others_s / whole_s if others_s > max(_OTHERS_S, _OTHERS * whole_s) else 0.0
 
     def left_over_ratio(self) -> float:
