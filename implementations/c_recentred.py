@@ -1,8 +1,9 @@
 """Two passes and the residual mean removed as well, in C, for the CPU: accurate and fast at once.
 
 PyTorch's own kernel is limited by its arithmetic on one core, not by memory, which leaves room for
-a second centring. The C is compiled on first use by whatever compiler the system has
-(:mod:`implementations.c.build`); without one every call is refused with the reason.
+a second centring where a row needs one; where its mean is small beside its deviations, reading it
+once is as accurate (c/forward.h). The C is compiled on first use by whatever compiler the system
+has (:mod:`implementations.c.build`); without one every call is refused with the reason.
 
 It is one operator to torch.compile, torch.export, autocast and the transforms of torch.func. A call
 that none of them sees goes to the C directly, since the way through the dispatcher and Python

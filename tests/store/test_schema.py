@@ -1,0 +1,98 @@
+"""Every field of a results file is described, with its unit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from stored import (
+    RESULTS,
+)
+
+from harness import records as nouns
+from harness.records import (
+    Environment,
+    Gpu,
+    Run,
+)
+from harness.store import (
+    write,
+)
+from harness.store.schema import _descriptions, record_schema
+
+STORED = [
+    each
+    for each in vars(nouns).values()
+    if is_dataclass(each) and each not in {Environment, Gpu, Run}  # those are JSON in the metadata
+]
+
+
+def leaves(columns: pa.Schema | pa.StructType, prefix: str = "") -> Iterator[tuple[str, pa.Field]]:
+    """Every field of the schema, those inside structs and lists too."""
+    for field in columns:
+        name = f"{prefix}{field.name}"
+        yield name, field
+        inner = field.type
+        while pa.types.is_list(inner):
+            inner = inner.value_type
+        if pa.types.is_struct(inner):
+            yield from leaves(inner, f"{name}.")
+
+
+def test_every_field_of_the_schema_is_described() -> None:
+    for name, field in leaves(record_schema()):
+        assert field.metadata[b"description"], f"{name} has no text under it in harness/records.py"
+
+
+@pytest.mark.parametrize("owner", STORED, ids=lambda each: each.__name__)
+def test_every_field_of_a_stored_record_has_a_text_under_it(owner: type) -> None:
+    assert set(_descriptions(owner)) == {each.name for each in fields(owner)}
+
+
+def test_a_field_without_text_would_be_found_out() -> None:
+    assert set(_descriptions(Gpu)) < {each.name for each in fields(Gpu)}
+
+
+@pytest.mark.parametrize(
+    ("suffix", "unit"),
+    [
+        ("_s", b"second"),
+        ("_bytes", b"byte"),
+        ("_ulp", b"ulp"),
+        ("_ratio", b"1"),
+    ],
+)
+def test_a_quantity_has_the_unit_that_its_name_ends_in(suffix: str, unit: bytes) -> None:
+    found = [each for name, each in leaves(record_schema()) if name.endswith(suffix)]
+    assert found
+    assert all(each.metadata[b"unit"] == unit for each in found)
+
+
+def test_what_is_no_quantity_has_no_unit() -> None:
+    suffixes = ("_s", "_bytes", "_ulp", "_ratio", "_w", "_hz", "_c")
+    for name, field in leaves(record_schema()):
+        if not name.endswith(suffixes):
+            assert b"unit" not in field.metadata, name
+
+
+def test_only_what_may_be_none_may_be_null() -> None:
+    by_name = dict(leaves(record_schema()))
+    assert by_name["errors"].nullable
+    assert by_name["errors.mean_error_ratio"].nullable
+    assert not by_name["case"].nullable
+    assert not by_name["case.eps"].nullable
+    assert not by_name["warnings"].nullable
+
+
+def test_descriptions_are_in_the_file_for_whoever_reads_it_without_us(path: Path) -> None:
+    write(RESULTS, path)
+    schema = pq.read_schema(path)
+    assert (
+        schema.field("case").type.field("seed").metadata[b"description"] == b"Seed of the inputs."
+    )
+    latency = schema.field("latency").type
+    assert latency.field("compile_s").metadata[b"unit"] == b"second"

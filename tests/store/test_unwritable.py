@@ -1,0 +1,109 @@
+"""Where nothing can be written the old file stays, and words say what to do."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from stored import (
+    BARE,
+    FULL,
+    RESULTS,
+    same,
+)
+
+from harness.store import (
+    Journal,
+    StoreError,
+    parquet,
+    read,
+    read_journal,
+    write,
+)
+
+
+@pytest.fixture
+def not_a_folder(tmp_path: Path) -> Path:
+    """A path below a file: nobody can write there, not even root."""
+    (tmp_path / "file").write_text("a file, no folder", encoding="utf-8")
+    return tmp_path / "file" / "results"
+
+
+def test_parquet_where_nothing_can_be_written_is_refused_in_words(not_a_folder: Path) -> None:
+    with pytest.raises(StoreError) as caught:
+        write(RESULTS, not_a_folder)
+    assert str(caught.value).startswith(f"{not_a_folder}: cannot be written: ")
+
+
+def test_a_folder_that_is_not_there_is_refused_in_words(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="cannot be written"):
+        write(RESULTS, tmp_path / "missing" / "results.parquet")
+
+
+def test_a_journal_where_nothing_can_be_written_is_refused_in_words(not_a_folder: Path) -> None:
+    with pytest.raises(StoreError) as caught:
+        Journal(not_a_folder)
+    assert str(caught.value).startswith(f"{not_a_folder}: cannot be written: ")
+
+
+def full_disk(*_: object, **__: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_a_full_disk_under_a_journal_says_what_to_do(
+    journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Journal(journal) as file:
+        file.add(BARE)
+        monkeypatch.setattr(os, "fsync", full_disk)
+        with pytest.raises(StoreError, match=r"No space left.*kept.*--resume"):
+            file.add(FULL)
+        monkeypatch.undo()
+    assert BARE in read_journal(journal).records
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
+def test_a_device_that_is_always_full_is_refused_and_closed_quietly() -> None:
+    journal = Journal.__new__(Journal)  # opening would look for a torn line in it, without end
+    journal.path = Path("/dev/full")
+    journal._file = journal.path.open("ab")
+    with journal, pytest.raises(StoreError, match="/dev/full: cannot be written: No space left"):
+        journal.add(FULL)
+
+
+def test_a_full_disk_under_parquet_leaves_the_old_file(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(RESULTS, path)
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(StoreError, match="No space left"):
+        write(replace(RESULTS, records=()), path)
+    monkeypatch.undo()
+    assert same(read(path), RESULTS)
+
+
+def test_a_write_that_fails_half_way_leaves_the_old_file_and_nothing_else(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(RESULTS, path)
+
+    def half(table: pa.Table, where: Path, **_: object) -> None:
+        Path(where).write_bytes(b"PAR1 and then")
+        full_disk()
+
+    monkeypatch.setattr(parquet.pq, "write_table", half)
+    with pytest.raises(StoreError, match="No space left"):
+        write(replace(RESULTS, records=()), path)
+    monkeypatch.undo()
+    assert same(read(path), RESULTS)
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+def test_a_reason_that_is_no_valid_text_does_not_lose_the_run(path: Path) -> None:
+    # what a guest raises may hold the half characters Python makes of undecodable file names
+    wanted = replace(RESULTS, records=(replace(BARE, reason="no file \udcff.py"),))
+    write(wanted, path)
+    assert read(path).records[0].reason.startswith("no file ")
