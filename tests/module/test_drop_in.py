@@ -6,75 +6,32 @@ import copy
 import inspect
 import io
 import pickle
-import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from drop_ins import (
+    ARGUMENTS,
+    all_arguments,
+    every_implementation,
+    normal,
+    only,
+    pair,
+    trained,
+)
 from torch import Tensor, nn
 
 from implementations import (
-    ALL,
     OTHER_NAMES,
     Dispatch,
     Implementation,
     LayerNorm,
     TargetError,
     UnsupportedError,
-    module,
     native,
     rename_layer_norm_keys,
 )
-
-# what needs a GPU is run in tests/fused
-ON_CPU = [each for each in ALL if "cpu" in each.devices]
-
-every_implementation = pytest.mark.parametrize("norm", ON_CPU, ids=lambda each: each.name)
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-
-ARGUMENTS: list[dict[str, Any]] = [
-    {"normalized_shape": 8},
-    {"normalized_shape": (8,)},
-    {"normalized_shape": [3, 8]},
-    {"normalized_shape": torch.Size([2, 3, 8])},
-    {"normalized_shape": 8, "eps": 1e-3},
-    {"normalized_shape": 8, "eps": 0.0},
-    {"normalized_shape": 8, "bias": False},
-    {"normalized_shape": (3, 8), "elementwise_affine": False},
-    {"normalized_shape": 8, "elementwise_affine": False, "bias": False},
-    {"normalized_shape": 8, "dtype": torch.float64},
-    {"normalized_shape": 8, "device": "cpu", "dtype": torch.bfloat16},
-    {"normalized_shape": 0},
-]
-all_arguments = pytest.mark.parametrize("arguments", ARGUMENTS, ids=str)
-
-
-def normal(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(6)).to(dtype)
-
-
-def trained(made: nn.LayerNorm) -> nn.LayerNorm:
-    """Give the parameters values that are neither one nor zero."""
-    with torch.no_grad():
-        for seed, each in enumerate(made.parameters()):
-            each.copy_(torch.randn(each.shape, generator=torch.Generator().manual_seed(seed)))
-    return made
-
-
-def pair(norm: Implementation, **arguments: Any) -> tuple[LayerNorm, nn.LayerNorm]:
-    """Ours and torch's, with the same parameters."""
-    ours, theirs = LayerNorm(**arguments, implementation=norm), nn.LayerNorm(**arguments)
-    trained(theirs)
-    ours.load_state_dict(theirs.state_dict())
-    return ours, theirs
-
-
-def only(**declared: Any) -> Implementation:
-    """An implementation that declares something of itself."""
-    return replace(native, name="declared", **declared)
-
 
 # --- like torch.nn.LayerNorm ---------------------------------------------------------------------
 
@@ -355,118 +312,3 @@ def test_a_state_is_loaded_from_a_file_of_weights_only() -> None:
     other = LayerNorm(8)
     other.load_state_dict(torch.load(file, weights_only=True))
     assert torch.equal(other.weight, made.weight)
-
-
-# --- compiled and exported -----------------------------------------------------------------------
-
-CHOICES = [*ON_CPU, Dispatch({(8, "float32", "cpu"): "two_pass"})]
-every_choice = pytest.mark.parametrize("choice", CHOICES, ids=lambda e: getattr(e, "name", "table"))
-# a few roundings of values up to 8
-close = {"rtol": 1e-5, "atol": 1e-5}
-
-
-@every_choice
-def test_it_is_traced_whole_by_torch_compile(choice: Any) -> None:
-    made = trained(LayerNorm(8, implementation=choice))
-    torch.compiler.reset()
-    compiled = torch.compile(made, fullgraph=True, backend="aot_eager")
-    torch.testing.assert_close(compiled(normal(5, 8)), made(normal(5, 8)), **close)
-
-
-# torch's own inductor uses what torch itself has deprecated
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")
-@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++ on the CPU")
-def test_it_is_compiled_to_machine_code() -> None:
-    made = trained(LayerNorm(8, implementation="two_pass"))
-    torch.compiler.reset()
-    compiled = torch.compile(made, fullgraph=True)
-    torch.testing.assert_close(compiled(normal(5, 8)), made(normal(5, 8)), **close)
-
-
-def test_compiled_code_follows_a_change_of_implementation() -> None:
-    calls: list[str] = []
-
-    def noted(name: str) -> Implementation:
-        def layer_norm(x: Tensor, *others: Any) -> Tensor:
-            calls.append(name)
-            return x + len(name)
-
-        return only(function=layer_norm)
-
-    made = LayerNorm(8, implementation=noted("a"))
-    torch.compiler.reset()
-    compiled = torch.compile(made, backend="eager")
-    before = compiled(torch.zeros(5, 8))
-    made.implementation = noted("abc")
-    assert (before.unique().tolist(), compiled(torch.zeros(5, 8)).unique().tolist()) == ([1], [3])
-
-
-@every_choice
-def test_it_is_exported(choice: Any) -> None:
-    made = trained(LayerNorm(8, implementation=choice))
-    program = torch.export.export(made, (normal(5, 8),))
-    torch.testing.assert_close(program.module()(normal(5, 8)), made(normal(5, 8)), **close)
-
-
-# --- autocast ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("x_dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("autocast_dtype", [torch.bfloat16, torch.float16], ids=str)
-@every_implementation
-def test_under_autocast_it_does_what_torch_does(
-    norm: Implementation, autocast_dtype: torch.dtype, x_dtype: torch.dtype
-) -> None:
-    ours, theirs = pair(norm, normalized_shape=8)
-    with torch.no_grad(), torch.autocast("cpu", dtype=autocast_dtype):
-        found, expected = ours(normal(5, 8, dtype=x_dtype)), theirs(normal(5, 8, dtype=x_dtype))
-    assert found.dtype == expected.dtype
-    # a few roundings of values up to 8, some of them in x's dtype where the algorithm says so
-    allowed = 64 * torch.finfo(x_dtype).eps
-    assert float((found - expected).abs().max()) <= allowed
-
-
-def test_an_implementation_is_not_cast_operator_by_operator_under_autocast() -> None:
-    def with_matmul(x: Tensor, *others: Any) -> Tensor:
-        return x @ torch.eye(8)
-
-    made = LayerNorm(8, implementation=only(function=with_matmul))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(made(normal(5, 8)), normal(5, 8))
-
-
-def test_the_devices_that_run_it_in_float32_under_autocast_are_those_of_torch() -> None:
-    kinds = ["CPU", "CUDA", "XPU", "MPS", "HPU", "IPU", "XLA", "MTIA", "MAIA"]
-    registered = {
-        kind.lower()
-        for kind in kinds
-        if torch._C._dispatch_has_kernel_for_dispatch_key("aten::layer_norm", f"Autocast{kind}")
-    }
-    assert registered == module.FLOAT32_UNDER_AUTOCAST
-
-
-@every_implementation
-def test_where_autocast_asks_for_float32_all_arguments_become_it(
-    norm: Implementation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "FLOAT32_UNDER_AUTOCAST", {"cpu"})  # as if on such a device
-    ours, theirs = pair(norm, normalized_shape=8, dtype=torch.bfloat16)
-    x = normal(5, 8, dtype=torch.bfloat16)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = ours(x)
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found, theirs.float()(x.float()), **close)
-
-
-@needs_cuda
-@pytest.mark.parametrize("x_dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-@every_implementation
-def test_under_autocast_on_a_gpu_it_does_what_torch_does(
-    norm: Implementation, x_dtype: torch.dtype
-) -> None:
-    ours, theirs = pair(norm, normalized_shape=8, device="cuda")
-    x = normal(5, 8, dtype=x_dtype).cuda()
-    with torch.autocast("cuda", dtype=torch.bfloat16):
-        found, expected = ours(x), theirs(x)
-    assert found.dtype == expected.dtype
-    torch.testing.assert_close(found, expected, **close)

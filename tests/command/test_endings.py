@@ -1,0 +1,152 @@
+"""How a run ends, and by which exit code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from commanding import ONE, call
+from fake_device import LocalFleet
+
+import implementations
+from harness.records import Record
+from harness.run import fleet as fleet_module
+from harness.run.fleet import HarnessError
+from harness.store import read
+from harness.sweep import load_preset
+
+
+def test_an_empty_tensor_is_legal() -> None:
+    found = call("run", "-i", "two_pass", "--shape", "0x5", "--measure", "errors", "--json")
+    assert found.exit_code == 0
+    (case,) = json.loads(found.stdout)["cases"]
+    assert case == {"id": "two_pass/forward/0x5/float32/normal", "status": "ok", "reason": ""}
+
+
+def test_wrong_results_are_results_and_the_run_is_done() -> None:
+    Path("mine.py").write_text("def norm(x, *_):\n    return x * 2\n")
+    found = call("run", "-i", "mine.py:norm", *ONE[2:], "--json")
+    assert found.exit_code == 0
+    assert json.loads(found.stdout)["cases"][0]["status"] == "wrong"
+
+
+def test_where_nothing_was_measured_the_exit_code_says_so() -> None:
+    arguments = ("--dtype", "float16", "--distribution", "offset_1e6")
+    found = call("run", *ONE, *arguments, "--json")
+    assert found.exit_code == 3
+    assert found.stderr.splitlines()[-1] == (
+        "layernorm-bench: nothing was measured; the reasons are above"
+    )
+    assert json.loads(found.stdout)["cases"][0]["status"] == "unsupported"
+
+
+def test_where_one_of_several_cases_failed_the_exit_code_says_so() -> None:
+    Path("mine.py").write_text("def norm(*_):\n    raise ValueError('no')\n")
+    found = call("run", "-i", "native,mine.py:norm", *ONE[2:], "--json")
+    assert found.exit_code == 3
+    assert "1 cases ended that should not; the reasons are above" in found.stderr
+    outcome = json.loads(found.stdout)
+    assert [each["status"] for each in outcome["cases"]] == ["ok", "error"]
+    assert outcome["cases"][1]["reason"] == "ValueError: no"
+    assert len(read(Path("mine.parquet")).records) == 2
+
+
+def test_a_bug_in_the_harness_has_an_exit_code_of_its_own(
+    fleet: LocalFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> Iterator[Record]:
+        raise HarnessError("KeyError: 'x'\nthis is a bug in layernorm-bench")
+        yield
+
+    monkeypatch.setattr(fleet, "run", broken)
+    found = call("run", *ONE)
+    assert found.exit_code == 3
+    assert "layernorm-bench: this is a bug in layernorm-bench" in found.stderr
+
+
+def test_ctrl_c_before_the_first_case_ends_like_ctrl_c_within_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Interrupted(LocalFleet):
+        def unresolved(self, targets: object) -> tuple[str, ...]:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(fleet_module, "Fleet", Interrupted)
+    assert call("run", *ONE).exit_code == 130
+
+
+def test_a_run_without_any_case_says_so() -> None:
+    # one of two shards of a single case has nothing to do
+    codes = [
+        call("run", *ONE[:-1], f"part{index}.parquet", "--shard", f"{index}/2").exit_code
+        for index in (1, 2)
+    ]
+    assert sorted(codes) == [0, 3]
+
+
+def test_shards_measure_every_case_once() -> None:
+    arguments = ("--shape", "2x8", "--measure", "errors", "--seed", "0,1,2")
+    ids: list[str] = []
+    for index in (1, 2, 3):
+        out = ("--shard", f"{index}/3", "--out", f"part{index}.parquet", "--json")
+        ids += [each["id"] for each in json.loads(call("run", *arguments, *out).stdout)["cases"]]
+    on_cpu = [each for each in implementations.ALL if "cpu" in each.devices]
+    assert len(ids) == len(set(ids)) == 3 * len(on_cpu)
+
+
+def test_another_seed_gives_other_errors_and_the_same_seed_the_same() -> None:
+    errors = {}
+    for name, seeds in (("one", "0,1"), ("other", "1,0")):
+        out = ("--seed", seeds, "--out", f"{name}.parquet", "--json")
+        assert call("run", "-i", "native", "--shape", "8x100", *ONE[4:6], *out).exit_code == 0
+        errors[name] = {
+            each.case.seed: each.errors for each in read(Path(f"{name}.parquet")).records
+        }
+    assert errors["one"][0] != errors["one"][1]
+    assert errors["one"] == errors["other"]
+
+
+def test_axes_given_twice_or_with_commas_are_all_run() -> None:
+    found = call(
+        "run", "-i", "native", "-i", "two_pass,welford", "--shape", "2x8,3x8", "--shape", "4x8",
+        "--measure", "errors", "--json",
+    )  # fmt: skip
+    assert len(json.loads(found.stdout)["cases"]) == 9
+
+
+def test_an_axis_replaces_that_of_the_preset() -> None:
+    found = call("run", "--preset", "conditioning", *ONE, "--mode", "eager", "--json")
+    ids = [each["id"] for each in json.loads(found.stdout)["cases"]]
+    assert {each.split("/")[0] for each in ids} == {"native"}
+    assert {each.split("/")[2] for each in ids} == {"2x8"}
+    wanted = {name for grid in load_preset("conditioning").grids for name in grid.distributions}
+    assert {each.split("/")[4] for each in ids} == wanted
+
+
+def test_results_go_to_a_file_with_the_name_of_the_sweep() -> None:
+    Path("mine.toml").write_text(
+        '[[grids]]\nimplementations = ["native"]\nshapes = ["2x8"]\nmeasure = ["errors"]\n'
+    )
+    found = call("run", "--sweep", "mine.toml", "--json")
+    path = Path(json.loads(found.stdout)["results"])
+    assert path.parent == Path("results")
+    assert path.name.startswith("mine-")
+    assert path.exists()
+
+
+def test_json_says_how_the_run_went() -> None:
+    found = json.loads(call("run", *ONE, "--json").stdout)
+    assert found.pop("wall_s") > 0
+    assert 0 <= found.pop("overhead_ratio") <= 1
+    assert found == {
+        "results": "mine.parquet",
+        "page": None,
+        "measured": 1,
+        "failed": 0,
+        "left": 0,
+        "cases": [
+            {"id": "native/forward/2x8/float32/normal", "status": "ok", "reason": ""},
+        ],
+    }

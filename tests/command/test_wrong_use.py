@@ -1,0 +1,161 @@
+"""Wrong use is one line that says why, and exit code 2."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from commanding import ONE, call, complaint
+from fake_device import LocalFleet
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ("--shape 4xx", "'4xx' is not a shape: write sizes joined by x, such as 4096x1024"),
+        ("--shape=-1x3", "'-1x3' is not a shape: write sizes joined by x, such as 4096x1024"),
+        ("--shape 1e9x1e9", "'1e9x1e9' is not a shape"),
+        ("--shape 1000000000x1000000000", "1e+18 elements, more than any device holds"),
+        ("--shape 4x4,,5x5", "'4x4,,5x5' has an empty name"),
+        ("--shape 5 --normalized-dims 2", "shape 5 has fewer than 2 axes to normalise over"),
+        ("--dtype float23", "'float23' is not one of float16, bfloat16, float32, float64; did"),
+        ("--dtype float32,", "'float32,' has an empty name"),
+        ("--dtype same", "dtypes[0]"),
+        ("--param-dtype int8", "'int8' is not one of float16, bfloat16, float32, float64"),
+        ("--distribution nromal", "no distribution named 'nromal'; did you mean 'normal'?"),
+        ("--layout contigous", "no layout named 'contigous'; did you mean 'contiguous'?"),
+        ("--upstream oens", "no upstream named 'oens'; did you mean 'ones'?"),
+        ("--device cuda", "device 'cuda' cannot be used: torch sees no CUDA device"),
+        ("--device tpu", "no device named 'tpu'; did you mean 'cpu'?"),
+        ("--direction sideways", "'forward', 'backward' or 'forward+backward' (found 'sideways')"),
+        ("--mode jit", "Input should be 'eager' or 'compiled' (found 'jit')"),
+        ("--affine all", "(found 'all')"),
+        (
+            "--measure speed",
+            "Input should be 'errors', 'latency', 'cold' or 'memory' (found 'speed')",
+        ),
+        ("--eps=-1", "greater than or equal to 0 (found -1.0)"),
+        ("--eps nan", "finite number (found nan)"),
+        ("--eps small", "'small' is not float numbers joined by commas"),
+        ("--threads 0", "greater than or equal to 1 (found 0)"),
+        ("--threads 1.5", "'1.5' is not int numbers joined by commas"),
+        ("--seed one", "'one' is not int numbers joined by commas"),
+        ("--seed 99999999999999999999", "seeds[0]"),
+        ("-i nativ", "no implementation named 'nativ'; did you mean 'native'?"),
+        ("-i gone.py:f", "gone.py:f: cannot import: FileNotFoundError: no file gone.py"),
+        ("-i json:nope", "json:nope: json has no 'nope'"),
+        ("-i json:decoder", "json:decoder: is of type module, not a function"),
+        ("--preset quik", "no preset named 'quik'; presets: ci, conditioning, full, models, "),
+        ("--sweep gone.toml", "gone.toml: cannot be read: No such file or directory"),
+        ("--preset ci --sweep mine.toml", "give --preset or --sweep, not both"),
+        ("--out mine.csv", "--out mine.csv: a results file ends in .parquet"),
+        ("--resume", "--resume needs --out, the results file to continue"),
+        ("--shard 3/2", "'3/2' is not a shard: write i/n with i from 1 to n, such as 2/4"),
+        ("--shard 0/2", "'0/2' is not a shard"),
+        ("--shard ²/3", "'²/3' is not a shard"),
+        ("--shard 2", "'2' is not a shard"),
+        ("--time-budget 10", "'10' is not a time: write 90s, 10m or 2h"),
+        ("--time-budget 0s", "'0s' is not a time"),
+        ("--time-budget=-5m", "'-5m' is not a time"),
+        ("--time-budget infh", "'infh' is not a time"),
+        ("--dtyp float32", "No such option"),
+        ("stray", "unexpected extra argument"),
+    ],
+)
+def test_a_run_that_cannot_be_is_refused_in_one_line(
+    fleet: LocalFleet, arguments: str, line: str
+) -> None:
+    assert line in complaint("run", *arguments.split())
+    assert fleet.started == []
+    assert not Path("results").exists()
+
+
+def test_every_mistake_of_a_sweep_file_has_its_line() -> None:
+    Path("mine.toml").write_text('[[grids]]\nshapes = ["4xx"]\nseeds = []\nshape = ["4x4"]\n')
+    found = call("run", "--sweep", "mine.toml")
+    assert found.exit_code == 2
+    assert found.stderr.splitlines() == [
+        "layernorm-bench: mine.toml: grids[0].shapes[0]: '4xx' is not a shape: write sizes joined "
+        "by x, such as 4096x1024",
+        "layernorm-bench: mine.toml: grids[0].seeds: needs at least one value (found [])",
+        "layernorm-bench: mine.toml: grids[0].shape: unknown key; did you mean 'shapes'?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("bad",), "No such command 'bad'"),
+        (("list", "everything"), "'everything' is not one of 'all', 'implementations'"),
+        (("report",), "Missing argument 'RUN...'"),
+        (("--verbose",), "No such option"),
+    ],
+)
+def test_a_command_that_is_misspelt_is_refused(arguments: tuple[str, ...], line: str) -> None:
+    assert line in complaint(*arguments)
+
+
+@pytest.mark.parametrize("command", ["run", "report"])
+def test_a_file_that_is_no_results_file_is_named(command: str) -> None:
+    Path("mine.parquet").write_text("junk")
+    arguments = ("run", *ONE, "--resume") if command == "run" else ("report", "mine.parquet")
+    line = complaint(*arguments)
+    assert line.startswith("mine.parquet: not a readable results file, or damaged: ")
+    assert Path("mine.parquet").read_text() == "junk"
+
+
+def test_a_results_file_with_damaged_bytes_is_named() -> None:
+    assert call("run", *ONE, "--json").exit_code == 0
+    path = Path("mine.parquet")
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2
+    # more than the header of a page, in some bytes of which a change means nothing
+    content[middle : middle + 256] = bytes(256)
+    path.write_bytes(content)
+    assert complaint("report", "mine.parquet").startswith("mine.parquet: ")
+
+
+def test_a_parquet_file_of_something_else_is_named() -> None:
+    import pandas
+
+    pandas.DataFrame({"a": [1]}).to_parquet("mine.parquet")
+    assert complaint("report", "mine.parquet") == (
+        "mine.parquet: a parquet file, but not one that layernorm-bench wrote"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("gone.parquet", "gone.parquet: no such file; make one with `layernorm-bench run`"),
+        ("gone.jsonl", "gone.jsonl: cannot be read: No such file or directory"),
+    ],
+)
+def test_a_report_of_a_run_that_is_not_there_is_refused(name: str, line: str) -> None:
+    assert complaint("report", name) == line
+
+
+def test_a_report_of_a_damaged_journal_is_refused_with_its_line() -> None:
+    Path("mine.jsonl").write_text('{"Run": {}}\n{"Run": {}}\n')
+    assert complaint("report", "mine.jsonl").startswith("mine.jsonl: line 1 is damaged: ")
+
+
+def test_one_bad_run_among_good_ones_is_refused() -> None:
+    assert call("run", *ONE, "--json").exit_code == 0
+    assert "gone.parquet" in complaint("report", "mine.parquet", "gone.parquet")
+
+
+def test_results_that_are_there_are_not_overwritten() -> None:
+    assert call("run", *ONE, "--json").exit_code == 0
+    before = Path("mine.parquet").read_bytes()
+    assert complaint("run", *ONE) == (
+        "mine.parquet exists; continue it with --resume, or choose another --out"
+    )
+    assert Path("mine.parquet").read_bytes() == before
+
+
+def test_a_folder_that_cannot_be_written_is_named(fleet: LocalFleet) -> None:
+    Path("file").write_text("no folder")
+    line = complaint("run", "-i", "native", "--shape", "2x8", "--out", "file/mine.parquet")
+    assert line.startswith("file/mine.jsonl: cannot be written: ")
+    assert fleet.started == []

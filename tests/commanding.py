@@ -1,0 +1,40 @@
+"""The command, run in this process or as a person would."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from click.testing import CliRunner, Result
+
+from harness.cli import main
+
+PROGRAM = "import sys; from harness.cli import main; sys.exit(main())"
+
+
+def call(*arguments: str) -> Result:
+    """Run the command in this process."""
+    return CliRunner().invoke(main, arguments)
+
+
+def spawn(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command as a person would."""
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, check=False
+    )
+
+
+def complaint(*arguments: str) -> str:
+    """Run what is refused as wrong use; return the line that says why."""
+    found = call(*arguments)
+    assert found.exit_code == 2, found.output
+    assert found.stdout == ""
+    assert "Traceback" not in found.stderr
+    lines = found.stderr.splitlines()
+    if lines[0].startswith("Usage:"):  # where the mistake is in how an option is written
+        lines = [line for line in lines if line.startswith("Error: ")]
+    (line,) = lines
+    return line.removeprefix("layernorm-bench: ").removeprefix("Error: ")
+
+
+ONE = ("-i", "native", "--shape", "2x8", "--measure", "errors", "--out", "mine.parquet")

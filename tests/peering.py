@@ -1,0 +1,74 @@
+"""What the tests of peers share: which there are, and what is installed of them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import Tensor
+
+from implementations import PEERS, Implementation, find
+from implementations.peers import PACKAGES, numba, onnxruntime, openvino, transformer_engine, xla
+from implementations.peers.package import Package
+
+NAMES = [
+    "numpy",
+    "numba",
+    "jax",
+    "flax",
+    "flax_slow_variance",
+    "onnxruntime",
+    "openvino",
+    "liger",
+    "quack",
+    "transformer_engine",
+    "flash_attn",
+    "apex",
+]
+ON_CPU = [each for each in PEERS if "cpu" in each.devices]
+CACHES = (
+    xla._runtime,
+    xla._forward,
+    xla._backward,
+    numba._compiled,
+    onnxruntime._session,
+    openvino._runtime,
+    openvino._request,
+    transformer_engine._loaded,
+)
+
+every_peer = pytest.mark.parametrize("peer", PEERS, ids=lambda each: each.name)
+every_package = pytest.mark.parametrize("package", PACKAGES, ids=lambda each: each.module)
+
+
+def package_of(peer: Implementation) -> Package:
+    return next(each for each in PACKAGES if (each.module,) == peer.requires)
+
+
+def installed(name: str) -> Implementation:
+    """Return a peer, or skip the test where its package is not installed."""
+    peer = find(name)
+    if not package_of(peer).is_installed:
+        pytest.skip(f"{name} is not installed")
+    return peer
+
+
+def tensors(
+    shape: tuple[int, ...] = (6, 32), dims: int = 1, dtype: torch.dtype = torch.float32
+) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    x, weight, bias = (
+        torch.randn(each, generator=generator).to(dtype)
+        for each in (shape, shape[-dims:], shape[-dims:])
+    )
+    return x, weight, bias
+
+
+def python(program: str) -> None:
+    """Run a program in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,29 @@
+"""What peers keep is forgotten between tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from peering import (
+    CACHES,
+)
+
+
+@pytest.fixture
+def forgetful() -> Iterator[None]:
+    """What peers keep for the next call is forgotten, before the test and after it."""
+    for each in CACHES:
+        each.cache_clear()
+    yield
+    for each in CACHES:
+        each.cache_clear()
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -1,0 +1,234 @@
+"""Which cases come of a sweep."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from itertools import product
+from typing import Any
+
+import pytest
+from sweeping import ANYWHERE, NAMES, TWO_DEVICES, expanded
+
+from harness.records import Affine, Case, Direction, Measurement, Mode
+from harness.sweep import (
+    Grid,
+    Sweep,
+    SweepError,
+    load_preset,
+)
+
+# --- axes from the command line ------------------------------------------------------------------
+
+
+def test_axes_replace_those_of_every_grid() -> None:
+    sweep = Sweep(grids=(Grid(dtypes=("float16",)), Grid(shapes=((1, 2),))))
+    replaced = sweep.with_axes({"shapes": ((4, 5),), "seeds": (3,)})
+    assert [each.shapes for each in replaced.grids] == [((4, 5),)] * 2
+    assert [each.seeds for each in replaced.grids] == [(3,)] * 2
+    assert [each.dtypes for each in replaced.grids] == [("float16",), ("float32",)]
+
+
+def test_without_axes_a_sweep_stays_as_it_is() -> None:
+    sweep = Sweep(description="mine", timeout_s=3, grids=(Grid(eps=(0.0,)),))
+    assert sweep.with_axes({}) == sweep
+
+
+def test_a_mistake_on_the_command_line_is_named_once_however_many_grids_there_are() -> None:
+    sweep = Sweep(grids=(Grid(), Grid(), Grid()))
+    with pytest.raises(SweepError) as refused:
+        sweep.with_axes({"dtypes": ("float23",), "modes": ("jit",)})
+    lines = str(refused.value).splitlines()
+    assert lines == [
+        "command line: modes[0]: Input should be 'eager' or 'compiled' (found 'jit')",
+        "command line: dtypes[0]: 'float23' is not one of float16, bfloat16, float32, float64; "
+        "did you mean 'float32'?",
+    ]
+
+
+# --- from axes to cases --------------------------------------------------------------------------
+
+
+def test_a_grid_is_the_product_of_its_axes() -> None:
+    grid = Grid(
+        implementations=("native", "one_pass"),
+        shapes=((2, 3), (4, 5)),
+        dtypes=("float32", "float16"),
+        directions=(Direction.FORWARD, Direction.BACKWARD),
+        seeds=(0, 1, 2),
+    )
+    cases = {each.case for each in expanded(Sweep(grids=(grid,)))}
+    assert len(cases) == 2 * 2 * 2 * 2 * 3
+    points = {(c.implementation, c.shape, c.dtype, c.direction, c.seed) for c in cases}
+    expected = product(grid.implementations, grid.shapes, grid.dtypes, grid.directions, grid.seeds)
+    assert points == set(expected)
+
+
+def test_cases_come_in_an_order_in_which_neighbours_share_their_inputs() -> None:
+    grid = Grid(
+        implementations=("one_pass", "native"),
+        shapes=((2, 3), (4, 5)),
+        dtypes=("float32", "float16"),
+        distributions=("normal", "constant"),
+        modes=(Mode.EAGER, Mode.COMPILED),
+    )
+    ids = [each.case.id for each in expanded(Sweep(grids=(grid,)))]
+    assert ids[:6] == [
+        "one_pass/forward/2x3/float32/normal",
+        "native/forward/2x3/float32/normal",
+        "one_pass/forward/2x3/float32/normal/compiled",
+        "native/forward/2x3/float32/normal/compiled",
+        "one_pass/forward/2x3/float32/constant",
+        "native/forward/2x3/float32/constant",
+    ]
+    assert ids[8] == "one_pass/forward/2x3/float16/normal"
+    assert ids[16] == "one_pass/forward/4x5/float32/normal"
+
+
+def test_the_same_sweep_expands_to_the_same_cases_in_the_same_order() -> None:
+    assert expanded(load_preset("quick")) == expanded(load_preset("quick"))
+
+
+def test_a_case_of_two_grids_is_planned_once_and_measured_for_both() -> None:
+    both = Sweep(
+        grids=(
+            Grid(implementations=("native",), shapes=((2, 3),), measure=(Measurement.ERRORS,)),
+            Grid(
+                implementations=("native",),
+                shapes=((2, 3), (4, 5)),
+                measure=(Measurement.MEMORY, Measurement.ERRORS),
+            ),
+        )
+    )
+    assert [(each.case.shape, each.measurements) for each in expanded(both)] == [
+        ((2, 3), (Measurement.ERRORS, Measurement.MEMORY)),
+        ((4, 5), (Measurement.MEMORY, Measurement.ERRORS)),
+    ]
+
+
+def test_a_value_given_twice_counts_once() -> None:
+    grid = Grid(implementations=("native", "all", "native"), shapes=((2, 3), (2, 3)))
+    found = [each.case.implementation for each in expanded(Sweep(grids=(grid,)))]
+    assert found == ["native", "one_pass", "two_pass"]
+
+
+def test_all_stands_for_every_implementation_there_is() -> None:
+    grid = Grid(implementations=("all", "mine.py:norm"), shapes=((2, 3),))
+    found = [each.case.implementation for each in expanded(Sweep(grids=(grid,)))]
+    assert found == [*NAMES, "mine.py:norm"]
+
+
+GPU_ALONE = {**ANYWHERE, "fused": frozenset({"cuda"})}
+
+
+def test_all_leaves_out_what_is_not_written_for_the_device() -> None:
+    grid = Grid(shapes=((2, 3),), devices=("cpu", "cuda"))
+    found = expanded(Sweep(grids=(grid,)), TWO_DEVICES, GPU_ALONE)
+    assert [each.case.implementation for each in found if each.case.device == "cpu"] == [*NAMES]
+    on_gpu = [each.case.implementation for each in found if each.case.device == "cuda"]
+    assert on_gpu == [*NAMES, "fused"]
+
+
+@pytest.mark.parametrize("names", [("fused",), ("all", "fused"), ("fused", "all")])
+def test_who_is_named_is_asked_wherever_it_is_written_for(names: tuple[str, ...]) -> None:
+    grid = Grid(implementations=names, shapes=((2, 3),))
+    found = [each.case.implementation for each in expanded(Sweep(grids=(grid,)), None, GPU_ALONE)]
+    assert found.count("fused") == 1
+
+
+def test_parameters_are_of_the_dtype_of_x_unless_one_is_named() -> None:
+    grid = Grid(
+        implementations=("native",),
+        shapes=((2, 3),),
+        dtypes=("bfloat16", "float64"),
+        param_dtypes=("same", "float32"),
+    )
+    found = {(each.case.dtype, each.case.param_dtype) for each in expanded(Sweep(grids=(grid,)))}
+    assert found == {
+        ("bfloat16", "bfloat16"),
+        ("bfloat16", "float32"),
+        ("float64", "float64"),
+        ("float64", "float32"),
+    }
+
+
+def test_every_axis_reaches_its_case() -> None:
+    grid = Grid(
+        implementations=("native",),
+        modes=(Mode.COMPILED,),
+        shapes=((3, 4, 5),),
+        normalized_dims=(2,),
+        dtypes=("float16",),
+        param_dtypes=("float64",),
+        distributions=("constant",),
+        layouts=("transposed",),
+        directions=(Direction.BACKWARD,),
+        upstreams=("ones",),
+        affines=(Affine.BIAS,),
+        parameters=("nan_bias",),
+        eps=(1e-3,),
+        threads=(2,),
+        seeds=(7,),
+        devices=("cuda",),
+    )
+    (planned,) = expanded(Sweep(grids=(grid,)), devices={"cuda": None})
+    assert planned.case == Case(
+        implementation="native",
+        mode=Mode.COMPILED,
+        shape=(3, 4, 5),
+        normalized_dims=2,
+        dtype="float16",
+        param_dtype="float64",
+        device="cuda",
+        distribution="constant",
+        layout="transposed",
+        direction=Direction.BACKWARD,
+        upstream="ones",
+        affine=Affine.BIAS,
+        parameters="nan_bias",
+        eps=1e-3,
+        threads=2,
+        seed=7,
+    )
+    # an axis that is forgotten here would leave a field as it usually is
+    usual = Case(implementation="", shape=())
+    assert all(
+        getattr(planned.case, each.name) != getattr(usual, each.name) for each in fields(Case)
+    )
+
+
+@pytest.mark.parametrize(
+    ("axes", "line"),
+    [
+        ({"distributions": ("nromal",)}, "no distribution named 'nromal'; did you mean 'normal'?"),
+        ({"upstreams": ("oens",)}, "no upstream named 'oens'; did you mean 'ones'?"),
+        ({"layouts": ("contigous",)}, "no layout named 'contigous'; did you mean 'contiguous'?"),
+        ({"devices": ("cdua",)}, "no device named 'cdua'; did you mean 'cuda'?"),
+        ({"devices": ("quantum",)}, "no device named 'quantum'; known: cpu, cuda"),
+        ({"devices": ("cuda",)}, "device 'cuda' cannot be used: torch sees no CUDA device"),
+        ({"shapes": ((5,),), "normalized_dims": (2,)}, "shape 5 has fewer than 2 axes"),
+        ({"shapes": ((2, 3),), "normalized_dims": (3,)}, "shape 2x3 has fewer than 3 axes"),
+    ],
+)
+def test_a_name_that_does_not_exist_is_answered_with_one_that_does(
+    axes: dict[str, Any], line: str
+) -> None:
+    with pytest.raises(SweepError) as refused:
+        expanded(Sweep(grids=(Grid(**axes),)))
+    (found,) = str(refused.value).splitlines()
+    assert found.startswith(line)
+
+
+def test_what_does_not_exist_is_named_once_over_all_grids() -> None:
+    bad = Grid(distributions=("nromal",), layouts=("contigous",), shapes=((3,),))
+    with pytest.raises(SweepError) as refused:
+        expanded(Sweep(grids=(bad, bad.model_copy(update={"normalized_dims": (2,)}))))
+    assert [line.partition(";")[0] for line in str(refused.value).splitlines()] == [
+        "no distribution named 'nromal'",
+        "no layout named 'contigous'",
+        "shape 3 has fewer than 2 axes to normalise over",
+    ]
+
+
+def test_an_empty_tensor_is_a_case_like_any_other() -> None:
+    grid = Grid(implementations=("native",), shapes=((0, 5),))
+    assert [each.case.shape for each in expanded(Sweep(grids=(grid,)))] == [(0, 5)]

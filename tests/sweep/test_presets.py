@@ -1,0 +1,119 @@
+"""The presets there are, and the shards of a sweep."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import prod
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sweeping import NAMES, TWO_DEVICES, expanded
+
+import implementations
+from harness.inputs import DISTRIBUTIONS, LAYOUTS, PARAMETERS, UPSTREAMS
+from harness.measure.devices import DEVICES
+from harness.records import Case
+from harness.sweep import (
+    DTYPES,
+    SweepError,
+    expand,
+    in_shard,
+    load_preset,
+    preset_names,
+)
+
+# --- presets -------------------------------------------------------------------------------------
+
+
+def test_the_presets_are_those_that_the_help_names() -> None:
+    assert preset_names() == ("ci", "conditioning", "full", "models", "models_gpu", "quick")
+
+
+def test_an_unknown_preset_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(SweepError) as refused:
+        load_preset("quik")
+    assert str(refused.value) == (
+        "no preset named 'quik'; presets: ci, conditioning, full, models, models_gpu, quick; "
+        "did you mean 'quick'?"
+    )
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_a_preset_names_only_what_exists(name: str) -> None:
+    sweep = load_preset(name)
+    planned = expand(
+        sweep,
+        implementations={each.name: each.devices for each in implementations.ALL},
+        distributions=DISTRIBUTIONS,
+        layouts=LAYOUTS,
+        upstreams=UPSTREAMS,
+        parameters=PARAMETERS,
+        devices=dict.fromkeys(DEVICES),
+    )
+    assert planned
+    assert sweep.description
+    named = {each.case.implementation for each in planned}
+    assert named <= {each.name for each in implementations.ALL}
+    assert len({each.case.id for each in planned}) == len(planned)
+
+
+FOR_GPUS = {"models_gpu"}
+
+
+@pytest.mark.parametrize("name", sorted({*preset_names()} - FOR_GPUS))
+def test_a_preset_runs_on_a_machine_without_a_gpu(name: str) -> None:
+    assert {each.case.device for each in expanded(load_preset(name))} == {"cpu"}
+
+
+@pytest.mark.parametrize("name", FOR_GPUS)
+def test_a_preset_for_gpus_says_so_where_there_is_none(name: str) -> None:
+    with pytest.raises(SweepError, match="device 'cuda' cannot be used: torch sees no CUDA"):
+        expanded(load_preset(name))
+    planned = expanded(load_preset(name), TWO_DEVICES)
+    assert {each.case.device for each in planned} == {"cuda"}
+    # 64 MiB in bfloat16, beyond any L2; and with what a case holds within half of 80 GB
+    sizes = {prod(each.case.shape) for each in planned}
+    assert 1 << 25 <= min(sizes) <= max(sizes) <= 1 << 27
+
+
+# --- shards --------------------------------------------------------------------------------------
+
+cases = st.builds(
+    Case,
+    implementation=st.sampled_from(NAMES),
+    shape=st.tuples(st.integers(0, 99), st.integers(0, 99)),
+    dtype=st.sampled_from(DTYPES),
+    seed=st.integers(0, 9),
+)
+
+
+@given(cases, st.integers(1, 20))
+def test_every_case_is_in_exactly_one_shard(case: Case, count: int) -> None:
+    assert sum(in_shard(case, index, count) for index in range(1, count + 1)) == 1
+
+
+@given(cases)
+def test_the_only_shard_holds_every_case(case: Case) -> None:
+    assert in_shard(case, 1, 1)
+
+
+def test_the_shard_of_a_case_stays_what_it_was() -> None:
+    # machines with different releases share a sweep without a gap
+    case = Case(implementation="native", shape=(64, 768))
+    assert [in_shard(case, index, 4) for index in (1, 2, 3, 4)] == [True, False, False, False]
+
+
+def test_shards_are_of_similar_size() -> None:
+    planned = expanded(load_preset("conditioning"))
+    sizes = Counter(
+        index for each in planned for index in (1, 2, 3, 4) if in_shard(each.case, index, 4)
+    )
+    assert min(sizes.values()) > len(planned) / 8
+
+
+def test_shapes_of_presets_fit_in_memory() -> None:
+    names = {*preset_names()} - FOR_GPUS
+    planned = [each for name in names for each in expanded(load_preset(name))]
+    # a dozen float64 copies of the largest within 1 GiB
+    assert max(prod(each.case.shape) for each in planned) <= 1 << 23
