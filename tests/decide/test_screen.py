@@ -147,6 +147,11 @@ def test_an_effect_below_4_percent_confirms_nothing() -> None:
     assert slower(1.10, *[1.041] * 5).kind is ChangeKind.SLOWER
 
 
+def test_fresh_processes_that_differ_among_themselves_confirm_nothing() -> None:
+    assert slower(1.10, 1.06, 1.08, 1.10, 1.20, 1.30).kind is ChangeKind.UNSURE
+    assert slower(2.00, 1.80, 1.90, 2.00, 2.10, 2.20).kind is ChangeKind.SLOWER
+
+
 def test_a_fresh_process_that_is_faster_does_not_confirm_that_it_is_slower() -> None:
     assert slower(1.10, *[0.8] * 5).kind is ChangeKind.UNSURE
 
