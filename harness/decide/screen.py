@@ -47,9 +47,9 @@ NOISY_SPREAD = 0.03  # ours: of processes; beyond it 10 % are found in less than
 _SUSPECT = log1p(0.03)  # ours: suspects one unchanged case in 50 or fewer, each costs 5 processes
 _SPREADS = 2.0  # ours: with it, so does a case whose processes spread by 2 or 3 %
 _LEAST_EFFECT = log1p(0.04)  # ours: less is within what a new place of code and heap can do
-# ours, of the fresh processes: unchanged cases that all of these found beyond the baseline, on a
-# machine that was loaded since, had moved by 1 of their spreads, and cases 10 % slower by 4.5 or more
-_AGREEING_SPREADS = 3.0
+# ours, of the fresh processes: on a machine loaded since its baseline, unchanged cases of which all
+# five lay beyond it had moved by less than 1; cases 10 % slower move by 4.5 or more
+_AGREEING_SPREADS = 2.0
 _CLEAR_SPREADS = 3.0  # ours: as far as one in fifty unchanged cases that spread by 1 % or more
 _CHANGED_SHARE = 0.1  # ours: five times as many as chance makes
 
