@@ -24,7 +24,10 @@ __all__ = ["FLAGS_VARIABLE", "cache_directory", "load"]
 
 SOURCE = Path(__file__).parent
 FLAGS_VARIABLE = "LAYERNORM_BENCH_CFLAGS"
-"""Environment variable with flags for the compiler, after ours; such as -march=x86-64-v3 or -g."""
+"""Environment variable with flags for the compiler, after ours; such as -march=x86-64-v3 or -g.
+
+With -ffast-math results are wrong, and a process that loads it flushes subnormals to zero.
+"""
 
 _COMPILERS = ("cc", "gcc", "clang")
 # no errno: sqrt is then one instruction

@@ -137,7 +137,8 @@ def test_a_package_that_is_another_of_the_same_name_is_not_taken_for_it(
 ) -> None:
     (tmp_path / "apex.py").write_text("")  # as on PyPI: it has no normalization
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "apex", raising=False)
+    monkeypatch.setitem(sys.modules, "apex", None)  # none is left there afterwards, either
+    monkeypatch.delitem(sys.modules, "apex")
     package = package_of(find("apex"))
     with pytest.raises(UnsupportedError, match=r"apex cannot be imported .*apex\.normalization"):
         package.load("apex.normalization")
