@@ -23,6 +23,7 @@ from implementations.contract import (
     Reduction,
     UnsupportedError,
 )
+from implementations.cpp_recentred import cpp_recentred
 from implementations.dispatch import Dispatch
 from implementations.from_module import function_of_module
 from implementations.module import LayerNorm
@@ -70,6 +71,7 @@ ALL: tuple[Implementation, ...] = (
     recentred,
     shifted,
     c_recentred,
+    cpp_recentred,
     triton_one_pass,
     triton_two_pass,
     triton_welford,

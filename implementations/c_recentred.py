@@ -4,10 +4,6 @@ PyTorch's own kernel is limited by its arithmetic on one core, not by memory, wh
 a second centring where a row needs one; where its mean is small beside its deviations, reading it
 once is as accurate (c/forward.h). The C is compiled on first use by whatever compiler the system
 has (:mod:`implementations.c.build`); without one every call is refused with the reason.
-
-It is one operator to torch.compile, torch.export, autocast and the transforms of torch.func. A call
-that none of them sees goes to the C directly, since the way through the dispatcher and Python
-takes as long as a small LayerNorm.
 """
 
 from __future__ import annotations
@@ -17,20 +13,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
-from implementations.c import calls
-from implementations.contract import (
-    Algorithm,
-    UnsupportedError,
-    implementation,
-    trailing_axes,
-    wide_dtype,
-)
+from implementations.c import calls, operators
+from implementations.contract import Algorithm, implementation
 
 __all__ = ["c_recentred"]
-
-FORWARD, BACKWARD = "layernorm_bench::c_recentred", "layernorm_bench::c_recentred_backward"
 
 
 @implementation(
@@ -47,19 +34,9 @@ def c_recentred(
     eps: float = 1e-5,
 ) -> Tensor:
     """Two-pass without a residual mean in C, compiled on first use, in float32 or wider."""
-    if (
-        torch.compiler.is_dynamo_compiling()
-        or _modes()
-        or _transform() is not None
-        or _tracing() is not None
-        or _is_profiled()
-        or forward_ad._current_level >= 0
-        or not _is_plain(x)
-        or not (weight is None or _is_plain(weight))
-        or not (bias is None or _is_plain(bias))
-    ):
-        return _seen(x, normalized_shape, weight, bias, eps)
-    hidden = _hidden(x, normalized_shape, weight, bias)
+    if operators.is_seen(x, weight, bias):
+        return operators.layer_norm(x, normalized_shape, weight, bias, eps)
+    hidden = operators.elements_of_a_row(x, normalized_shape, weight, bias)
     if torch.is_grad_enabled() and (
         x.requires_grad
         or (weight is not None and weight.requires_grad)
@@ -68,81 +45,6 @@ def c_recentred(
         y: Tensor = _Direct.apply(x, weight, bias, hidden, eps)  # type: ignore[no-untyped-call]
         return y
     return calls.forward(x, weight, bias, hidden, eps, False)[0]
-
-
-def _seen(
-    x: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None,
-    bias: Tensor | None,
-    eps: float,
-) -> Tensor:
-    """Call the operator: something other than a kernel is to see it.
-
-    That may be a mode (of fake tensors, of tracing), a transform of torch.func, a tracer, a
-    profiler, forward-mode differentiation, a subclass of tensor, or a view that negates.
-    """
-    if x.device.type not in {"cpu", "meta"}:
-        raise UnsupportedError(f"c_recentred runs on the cpu; x is on {x.device}")
-    y: Tensor = _forward(x, weight, bias, _hidden(x, normalized_shape, weight, bias), eps)[0]
-    return y
-
-
-def _is_plain(tensor: Tensor) -> bool:
-    return type(tensor) in _PLAIN and tensor.is_cpu and not tensor.is_neg()
-
-
-def _hidden(
-    x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None
-) -> int:
-    """Elements of a row, after checking that the shapes agree."""
-    if (  # the usual case, in a third of the time
-        len(normalized_shape) == 1
-        and x.dim()
-        and (hidden := x.shape[-1]) == normalized_shape[0]
-        and (weight is None or weight.shape == normalized_shape)
-        and (bias is None or bias.shape == normalized_shape)
-    ):
-        return hidden
-    axes = trailing_axes(x, normalized_shape, weight, bias)
-    return x.shape[x.dim() - len(axes) :].numel()
-
-
-_PLAIN = frozenset({Tensor, torch.nn.Parameter})
-# looked up once. A call finds neither Python's code nor torch's in the nearest cache, which the one
-# before has filled with rows: each function more that it goes through takes as long as a row
-_modes = torch._C._len_torch_dispatch_stack
-_transform = torch._C._functorch.peek_interpreter_stack
-_tracing = torch._C._get_tracing_state
-_is_profiled = torch._C._autograd._profiler_enabled
-
-
-# --- differentiation -----------------------------------------------------------------------------
-
-
-def _composed_gradients(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-    """The gradients as the C forms them, composed of what torch differentiates in its turn."""
-    x, weight, bias, _ = ctx.saved_tensors
-    hidden, eps = ctx.hidden, ctx.eps
-    wide = wide_dtype(x.dtype)
-    rows, upstream = x.reshape(-1, hidden).to(wide), dy.reshape(-1, hidden).to(wide)
-    deviation = rows - rows.mean(-1, keepdim=True)
-    for _ in range(2):  # twice: see recentred.py
-        # detached: but for rounding it is zero whatever x is, and so is its gradient
-        deviation = deviation - deviation.detach().mean(-1, keepdim=True)
-    rstd = torch.rsqrt(deviation.square().mean(-1, keepdim=True) + eps)
-    normalised = deviation * rstd
-    scaled = upstream if weight is None else upstream * weight.reshape(hidden)
-    across = (scaled * normalised).mean(-1, keepdim=True)
-    dx = rstd * (scaled - scaled.mean(-1, keepdim=True) - normalised * across)
-    dweight, dbias = (upstream * normalised).sum(0), upstream.sum(0)
-    return (
-        dx.reshape(x.shape).to(x.dtype),
-        None if weight is None else dweight.reshape(weight.shape).to(weight.dtype),
-        None if bias is None else dbias.reshape(bias.shape).to(bias.dtype),
-        None,
-        None,
-    )
 
 
 class _Direct(torch.autograd.Function):
@@ -160,93 +62,11 @@ class _Direct(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
-            return _composed_gradients(ctx, dy)
+            return operators.composed_gradients(ctx, dy)
+        run = calls.backward if operators.is_plain(dy) else operators.backward
         x, weight, bias, statistics = ctx.saved_tensors
         wants_dx, wants_dweight, wants_dbias, _, _ = ctx.needs_input_grad
-        found = calls.backward(
+        found = run(
             dy, x, weight, bias, statistics, ctx.hidden, wants_dx, wants_dweight, wants_dbias
         )
         return *found, None, None
-
-
-# --- the operator --------------------------------------------------------------------------------
-
-
-@torch.library.custom_op(FORWARD, mutates_args=(), device_types="cpu")
-def _forward(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, hidden: int, eps: float
-) -> tuple[Tensor, Tensor]:
-    y, statistics = calls.forward(x, weight, bias, hidden, eps, True)
-    assert statistics is not None  # they were asked for
-    return y, statistics
-
-
-@_forward.register_fake
-def _(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, hidden: int, eps: float
-) -> tuple[Tensor, Tensor]:
-    rows = x.numel() // hidden if hidden else 0
-    statistics = x.new_empty((rows, calls.STATISTICS), dtype=wide_dtype(x.dtype))
-    return torch.empty_like(x, memory_format=torch.contiguous_format), statistics
-
-
-@torch.library.custom_op(BACKWARD, mutates_args=(), device_types="cpu")
-def _backward(
-    dy: Tensor,
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    statistics: Tensor,
-    hidden: int,
-    wants_dx: bool,
-    wants_dweight: bool,
-    wants_dbias: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    found = calls.backward(
-        dy, x, weight, bias, statistics, hidden, wants_dx, wants_dweight, wants_dbias
-    )
-    # an operator returns tensors: an empty one stands for what is not wanted
-    dx, dweight, dbias = (x.new_empty(0) if each is None else each for each in found)
-    return dx, dweight, dbias
-
-
-@_backward.register_fake
-def _(
-    dy: Tensor,
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    statistics: Tensor,
-    hidden: int,
-    wants_dx: bool,
-    wants_dweight: bool,
-    wants_dbias: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    dx, dweight, dbias = (
-        x.new_empty(0)
-        if each is None or not is_wanted
-        else torch.empty_like(each, memory_format=torch.contiguous_format)
-        for each, is_wanted in ((x, wants_dx), (weight, wants_dweight), (bias, wants_dbias))
-    )
-    return dx, dweight, dbias
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    x, weight, bias, ctx.hidden, ctx.eps = inputs
-    ctx.save_for_backward(x, weight, bias, output[1])
-    ctx.set_materialize_grads(False)  # the statistics have a gradient of None, not of zeros
-
-
-def _operator_gradients(ctx: Any, dy: Tensor | None, _: Tensor | None) -> tuple[Any, ...]:
-    if dy is None:
-        return None, None, None, None, None
-    if torch.is_grad_enabled():
-        return _composed_gradients(ctx, dy)
-    x, weight, bias, statistics = ctx.saved_tensors
-    wants = ctx.needs_input_grad[:3]
-    found = _backward(dy, x, weight, bias, statistics, ctx.hidden, *wants)
-    of_inputs = (each if is_wanted else None for each, is_wanted in zip(found, wants, strict=True))
-    return *of_inputs, None, None
-
-
-torch.library.register_autograd(FORWARD, _operator_gradients, setup_context=_save)

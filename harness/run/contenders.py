@@ -112,7 +112,8 @@ def _bind_torch_copy(tensors: Sequence[Tensor]) -> Callable[[], object]:
 
 def _bind_numpy_copy(tensors: Sequence[Tensor]) -> Callable[[], object]:
     """The same, by numpy, to which any dtype is integers of its size."""
-    x = tensors[0].view(_AS_INTEGERS[tensors[0].element_size()])
+    x = torch._neg_view(tensors[0]) if tensors[0].is_neg() else tensors[0]  # as it lies in memory
+    x = x.view(_AS_INTEGERS[x.element_size()])
     return partial(np.copyto, torch.empty_like(x).numpy(), x.numpy())
 
 

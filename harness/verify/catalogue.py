@@ -103,9 +103,9 @@ _EPS = Group(
     eps=(0.0, 1e-12, 1e-8, 1e-6, 1e-3, 0.5),
 )
 _LAYOUTS = Group(
-    catches="strides, offsets and padding ignored",
+    catches="strides, offsets, padding and the negative bit ignored",
     shapes=((7, 33), (3, 64)),
-    layouts=("storage_offset", "padded_rows", "transposed", "every_second", "expanded"),
+    layouts=("storage_offset", "padded_rows", "transposed", "every_second", "expanded", "negated"),
 )
 _IMAGES = Group(
     catches="strides of axes in the middle",

@@ -9,7 +9,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from harness.inputs import Inputs, make_inputs
+from harness.inputs import LAYOUTS, Inputs, make_inputs
 from harness.records import Affine, Case, Direction, Status
 from harness.verify.double_double import Pair
 from harness.verify.errors import Outputs
@@ -160,6 +160,34 @@ def gives_each_gradient(implementation: Implementation, case: Case) -> str | Non
     return None
 
 
+def reads_what_lies_anywhere(implementation: Implementation, case: Case) -> str | None:
+    """Weight, bias and dy count by their values, as x does, wherever in memory these are.
+
+    The gradient of y.sum() is one number expanded, and that behind a transposed y is transposed.
+    """
+    direction = Direction.FORWARD if implementation.forward_only else Direction.BACKWARD
+    asked = replace(case, shape=(6, 32), affine=Affine.BOTH, direction=direction)
+    inputs = make_inputs(asked)
+    moved = [("dy", ("dy",)), ("weight or bias", ("weight", "bias"))]
+    for (what, names), (layout, lay) in product(moved[inputs.dy is None :], _ANYWHERE.items()):
+        laid = replace(inputs, **{name: lay(getattr(inputs, name)) for name in names})
+        plain = replace(inputs, **{name: _elsewhere(getattr(laid, name)) for name in names})
+        try:
+            expected = _copies(_outputs(implementation, asked, plain))
+            found = _outputs(implementation, asked, laid)
+        except GuestError as ended:
+            if ended.status is Status.UNSUPPORTED:
+                continue
+            raise
+        if not _has_bits_of(found, expected):
+            for name in differing_outputs(implementation, asked, plain, expected, found):
+                return f"{name} changes with the layout of {what}: {layout}"
+    return None
+
+
+_ANYWHERE = LAYOUTS | {"one number expanded": lambda tensor: tensor.new_ones(()).expand_as(tensor)}
+
+
 CHECKS: tuple[Check, ...] = (
     shares_no_memory,
     has_memory_for_each_element,
@@ -168,6 +196,7 @@ CHECKS: tuple[Check, ...] = (
     answers_alike_every_time,
     sees_new_data,
     gives_each_gradient,
+    reads_what_lies_anywhere,
 )
 
 
@@ -242,6 +271,11 @@ def _copies(outputs: Outputs) -> Outputs:
         dweight=_copy(outputs.dweight),
         dbias=_copy(outputs.dbias),
     )
+
+
+def _has_bits_of(one: Outputs, two: Outputs) -> bool:
+    pairs = ((getattr(one, name), getattr(two, name)) for name in ("y", "dx", "dweight", "dbias"))
+    return all(a is b or torch.equal(a, b) for a, b in pairs)
 
 
 def _overlaps(tensor: Tensor) -> bool:

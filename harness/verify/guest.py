@@ -196,7 +196,7 @@ def _is_of_another_revision(error: Exception) -> bool:
 
 def _bits(tensor: Tensor) -> Tensor:
     """The bytes of a tensor, for a comparison that NaN passes."""
-    return tensor.contiguous().view(torch.uint8) if tensor.numel() else tensor
+    return tensor.contiguous().resolve_neg().view(torch.uint8) if tensor.numel() else tensor
 
 
 def _article(noun: str) -> str:

@@ -1,8 +1,9 @@
-"""Build C source once, with the system's own compiler, into the user's cache.
+"""Build C and C++ source once, with the system's own compiler, into the user's cache.
 
-A library's name holds a digest of all that it depends on: source, flags, and what the compiler
-makes of this machine. So a changed file, another compiler or another processor builds another one,
-and a home directory shared by different machines holds one for each.
+A library's name holds a digest of all that it depends on: source, flags, what the compiler makes of
+this machine, and for C++ PyTorch, whose headers it includes. So a changed file, another compiler or
+another processor builds another one, and a home directory shared by different machines holds one
+for each.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+import torch
 
 from implementations.contract import UnsupportedError
 
@@ -29,20 +33,76 @@ FLAGS_VARIABLE = "LAYERNORM_BENCH_CFLAGS"
 With -ffast-math results are wrong, and a process that loads it flushes subnormals to zero.
 """
 
-_COMPILERS = ("cc", "gcc", "clang")
-# no errno: sqrt is then one instruction
-_FLAGS = ("-std=gnu11", "-O3", "-fno-math-errno", "-shared", "-fPIC")
-# a compiler that does not know one tries the next: clang on ARM has had -mcpu alone
-_MACHINES: tuple[list[str], ...] = (["-march=native"], ["-mcpu=native"], [])
-_LONGEST_S = 300.0  # ours: it takes seconds
-_HOW = "install gcc or clang, or set CC"
+_LONGEST_S = 300.0  # ours: C takes seconds, C++ half a minute
+
+
+@dataclass(frozen=True, slots=True)
+class _Language:
+    """How source of a kind is compiled."""
+
+    name: str
+    compiler: str
+    """Environment variable that names it."""
+    compilers: tuple[str, ...]
+    """Looked for where that does not."""
+    how: str
+    """To get one."""
+    flags: tuple[str, ...]
+    libraries: tuple[str, ...]
+    more_flags: str | None
+    """Environment variable with the user's."""
+    machines: tuple[tuple[str, ...], ...]
+    """Flags by which all that this processor has is used: where a compiler does not know one, the
+    next is tried."""
+    version: str
+    """Of what it includes."""
+
+
+_C = _Language(
+    name="C",
+    compiler="CC",
+    compilers=("cc", "gcc", "clang"),
+    how="install gcc or clang, or set CC",
+    # no errno: sqrt is then one instruction
+    flags=("-std=gnu11", "-O3", "-fno-math-errno", "-shared", "-fPIC"),
+    libraries=("-lm",),
+    more_flags=FLAGS_VARIABLE,
+    machines=(("-march=native",), ("-mcpu=native",), ()),  # clang on ARM has had -mcpu alone
+    version="",
+)
+
+
+@cache
+def _cpp() -> _Language:
+    """C++ against the headers and libraries that PyTorch brings with it."""
+    package = Path(torch.__file__).parent
+    return _Language(
+        name="C++",
+        compiler="CXX",
+        compilers=("c++", "g++", "clang++"),
+        how="install g++ or clang++, or set CXX",
+        flags=(
+            "-std=gnu++20",
+            "-O2",
+            "-shared",
+            "-fPIC",
+            f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
+            f"-isystem{package / 'include'}",
+            f"-isystem{package / 'include' / 'torch' / 'csrc' / 'api' / 'include'}",
+        ),
+        # loaded already, from wherever they are: a library is known by its name
+        libraries=(f"-L{package / 'lib'}", "-ltorch_cpu", "-lc10"),
+        more_flags=None,
+        machines=((),),
+        version=torch.__version__,
+    )
 
 
 def load(files: tuple[str, ...], kind: type[ctypes.CDLL] = ctypes.CDLL) -> ctypes.CDLL:
     """Load a library, after building it where that has not been done.
 
     Args:
-        files: names of the C files in this directory: the first is compiled, it includes the rest.
+        files: names of files in this directory: the first is compiled, it includes the rest.
         kind: ``ctypes.CDLL``, whose functions let go of Python's lock, or ``ctypes.PyDLL``.
 
     Raises:
@@ -72,17 +132,19 @@ def _built(files: tuple[str, ...]) -> Path | str:
 def _build(files: tuple[str, ...]) -> Path:
     if sys.platform == "win32":
         raise UnsupportedError("the C source is built on Linux and macOS, not on Windows")
-    compiler = _compiler()
-    flags = _words(FLAGS_VARIABLE)
-    machine, macros = _machine(compiler, flags)
-    command = [*compiler, *_FLAGS, *machine, *flags]
-    digest = hashlib.sha256("\0".join(command).encode() + macros)
+    source = SOURCE / files[0]
+    language = _cpp() if source.suffix == ".cpp" else _C
+    compiler = _compiler(language)
+    flags = _words(language.more_flags) if language.more_flags else []
+    machine, macros = _machine(language, compiler, flags)
+    command = [*compiler, *language.flags, *machine, *flags]
+    digest = hashlib.sha256("\0".join([*command, language.version]).encode() + macros)
     for name in files:
         digest.update((SOURCE / name).read_bytes())
-    source = SOURCE / files[0]
-    path = cache_directory() / f"{source.stem}-{digest.hexdigest()[:32]}.so"
+    digits = digest.hexdigest()[:32]
+    path = cache_directory() / f"{source.stem}-{digits}.so"
     if not path.exists():
-        _compile(command, source, path)
+        _compile(language, [*command, f"-DDIGEST={digits}"], source, path)
     return path
 
 
@@ -111,40 +173,50 @@ def _words(variable: str) -> list[str]:
         raise UnsupportedError(f"{variable} cannot be read: {error}") from error
 
 
-def _compiler() -> list[str]:
-    """The command of the C compiler: CC's, else the first there is of the usual names."""
-    if asked := _words("CC"):
+def _compiler(language: _Language) -> list[str]:
+    """The command of the compiler: its variable's, else the first there is of the usual names."""
+    if asked := _words(language.compiler):
         if shutil.which(asked[0]) is None:
-            raise UnsupportedError(f"there is no {asked[0]}, which CC names; {_HOW}")
+            raise UnsupportedError(
+                f"there is no {asked[0]}, which {language.compiler} names; {language.how}"
+            )
         return asked
-    for name in _COMPILERS:
+    for name in language.compilers:
         if shutil.which(name) is not None:
             return [name]
-    raise UnsupportedError(f"there is no C compiler ({', '.join(_COMPILERS)}); {_HOW}")
+    raise UnsupportedError(
+        f"there is no {language.name} compiler ({', '.join(language.compilers)}); {language.how}"
+    )
 
 
-def _machine(compiler: list[str], flags: list[str]) -> tuple[list[str], bytes]:
+def _machine(
+    language: _Language, compiler: list[str], flags: list[str]
+) -> tuple[tuple[str, ...], bytes]:
     """The flag by which the compiler uses all that this processor has, and what it then defines.
 
     Those macros name the compiler's version and each set of instructions.
     """
-    for machine in _MACHINES:
-        done = _run([*compiler, *machine, *flags, "-dM", "-E", "-x", "c", os.devnull])
+    for machine in language.machines:
+        asks = ["-dM", "-E", "-x", language.name.lower(), os.devnull]
+        done = _run(language, [*compiler, *machine, *flags, *asks])
         if done.returncode == 0:
             return machine, done.stdout
-    raise UnsupportedError(f"{shlex.join(compiler)} fails: {_complaint(done.stderr)}; {_HOW}")
+    raise UnsupportedError(
+        f"{shlex.join(compiler)} fails: {_complaint(done.stderr)}; {language.how}"
+    )
 
 
-def _compile(command: list[str], source: Path, path: Path) -> None:
+def _compile(language: _Language, command: list[str], source: Path, path: Path) -> None:
     """Compile to ``path``, which appears whole or not at all: others may be at it too."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             made = Path(folder) / path.name
-            done = _run([*command, "-o", str(made), str(source), "-lm"])
+            done = _run(language, [*command, "-o", str(made), str(source), *language.libraries])
             if done.returncode:
                 raise UnsupportedError(
-                    f"{command[0]} cannot compile {source.name}: {_complaint(done.stderr)}; {_HOW}"
+                    f"{command[0]} cannot compile {source.name}: {_complaint(done.stderr)}; "
+                    f"{language.how}"
                 )
             with made.open("rb") as file:
                 os.fsync(file.fileno())
@@ -156,11 +228,11 @@ def _compile(command: list[str], source: Path, path: Path) -> None:
         ) from error
 
 
-def _run(command: list[str]) -> subprocess.CompletedProcess[bytes]:
+def _run(language: _Language, command: list[str]) -> subprocess.CompletedProcess[bytes]:
     try:
         return subprocess.run(command, capture_output=True, timeout=_LONGEST_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise UnsupportedError(f"{command[0]} cannot be run: {error}; {_HOW}") from error
+        raise UnsupportedError(f"{command[0]} cannot be run: {error}; {language.how}") from error
 
 
 def _complaint(output: bytes) -> str:

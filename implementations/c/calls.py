@@ -15,13 +15,15 @@ from implementations.c.build import load
 from implementations.c.threads import address_of_parallel
 from implementations.contract import UnsupportedError, wide_dtype
 
-__all__ = ["STATISTICS", "backward", "forward"]
+__all__ = ["FILES", "STATISTICS", "addresses", "backward", "forward", "kinds"]
 
 STATISTICS = 3
 """Numbers kept of a row: the mean as a sum of two, and 1/sqrt(variance + eps)."""
 
-_FILES = (
+FILES = (
     "recentred.c",
+    "recentred.h",
+    "types.h",
     "elements.h",
     "threads.h",
     "rows.h",
@@ -29,9 +31,10 @@ _FILES = (
     "backward.h",
     "parameters.h",
 )
+"""The library's source."""
 _TYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
-"""As elements.h numbers them."""
-# struct forward and struct backward of recentred.c; to pass one packed argument takes a third of
+"""As types.h numbers them."""
+# struct forward and struct backward of recentred.h; to pass one packed argument takes a third of
 # the time that fourteen take
 _pack_forward = struct.Struct("@6P3nd4i").pack
 _pack_backward = struct.Struct("@8P4n4i").pack
@@ -57,7 +60,7 @@ def forward(
         UnsupportedError: the library cannot be built, or the dtypes are not what it takes.
         MemoryError: there is none for weight and bias in the dtype of the sums.
     """
-    kind, of_weight, of_bias = _kinds(x.dtype, weight, bias)
+    kind, of_weight, of_bias = kinds(x.dtype, weight, bias)
     if weight is not None and not weight.is_contiguous():
         weight = weight.contiguous()
     if bias is not None and not bias.is_contiguous():
@@ -112,7 +115,7 @@ def backward(
     Raises:
         MemoryError: there is none for the sums over rows.
     """
-    kind, of_weight, of_bias = _kinds(x.dtype, weight, bias)
+    kind, of_weight, of_bias = kinds(x.dtype, weight, bias)
     dx = _like(x) if wants_dx else None
     dweight = _like(weight) if wants_dweight and weight is not None else None
     dbias = _like(bias) if wants_dbias and bias is not None else None
@@ -164,7 +167,7 @@ class _Library:
 
 @cache
 def _library() -> _Library:
-    found = [load(_FILES, kind) for kind in (ctypes.CDLL, ctypes.PyDLL)]
+    found = [load(FILES, kind) for kind in (ctypes.CDLL, ctypes.PyDLL)]
     for each in found:
         for function in (each.recentred_forward, each.recentred_backward):
             function.argtypes = (ctypes.c_char_p,)
@@ -179,7 +182,21 @@ def _library() -> _Library:
     )
 
 
-def _kinds(dtype: torch.dtype, weight: Tensor | None, bias: Tensor | None) -> tuple[int, int, int]:
+def addresses() -> tuple[int, int, int]:
+    """Return where forward and backward of the library are, and what runs them in threads.
+
+    Raises:
+        UnsupportedError: the library cannot be built.
+    """
+    library = _library()
+    forward, backward = (
+        ctypes.cast(each, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
+        for each in (library.forward, library.backward)
+    )
+    return forward, backward, library.parallel
+
+
+def kinds(dtype: torch.dtype, weight: Tensor | None, bias: Tensor | None) -> tuple[int, int, int]:
     """Numbers of the types of x, weight and bias; that of x for one that is not there.
 
     Raises:

@@ -16,7 +16,7 @@ from implementations.contract import UnsupportedError
 
 __all__ = ["can_stream", "streamed_copy"]
 
-_FILES = ("copy.c", "elements.h", "threads.h")
+_FILES = ("copy.c", "types.h", "elements.h", "threads.h")
 _pack_copy = struct.Struct("@3Pni").pack  # struct copy of copy.c
 
 

@@ -13,7 +13,7 @@
 struct copy {
     char *to;
     const char *from;
-    parallel parallel;
+    parallel_function parallel;
     ptrdiff_t bytes;
     int threads;
 };

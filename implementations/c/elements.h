@@ -4,6 +4,8 @@
 #include <immintrin.h>
 #endif
 
+#include "types.h"
+
 #if defined(__AVX512F__)
 #define VECTOR_BYTES 64
 #elif defined(__AVX__)
@@ -13,9 +15,6 @@
 #endif
 
 #define INLINE static inline __attribute__((always_inline))
-
-/* Types of elements, numbered as c_recentred.py numbers them. */
-enum { FLOAT32, FLOAT64, BFLOAT16, FLOAT16 };
 
 typedef float vector_float __attribute__((vector_size(VECTOR_BYTES)));
 typedef double vector_double __attribute__((vector_size(VECTOR_BYTES)));

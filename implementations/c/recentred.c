@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "elements.h"
+#include "recentred.h"
 #include "threads.h"
 
 #define LINE_BYTES 64 /* of a cache, on all but a few machines, where it costs some speed */
@@ -39,27 +40,6 @@
 #endif
 #define JOIN_(name, real) name##_##real
 #define JOIN(name, real) JOIN_(name, real)
-
-/* Strides are elements from row to row; the elements of a row lie side by side. */
-struct forward {
-    const char *x, *weight, *bias; /* weight and bias may be null */
-    char *y;
-    void *statistics; /* null, or three numbers a row: the mean in two parts, and rstd */
-    parallel parallel;
-    ptrdiff_t rows, hidden, x_stride;
-    double eps;
-    int type, weight_type, bias_type, threads;
-};
-
-/* dx may be null, and dweight and dbias together; one of those alone is computed and left. */
-struct backward {
-    const char *x, *dy, *weight;
-    const void *statistics;
-    char *dx, *dweight, *dbias;
-    parallel parallel;
-    ptrdiff_t rows, hidden, x_stride, dy_stride;
-    int type, weight_type, bias_type, threads;
-};
 
 /* Elements of a row in whole vectors. */
 static ptrdiff_t padded(ptrdiff_t hidden, ptrdiff_t lanes)
@@ -163,7 +143,7 @@ static void backward_work(void *data)
 }
 
 /* Threads worth having for so many elements, at most `threads`. */
-static int threads_for(double elements, int threads, parallel parallel)
+static int threads_for(double elements, int threads, parallel_function parallel)
 {
     int worth = elements / GRAIN < threads ? (int)(elements / GRAIN) : threads;
     return parallel && worth > 1 ? worth : 1;
@@ -174,8 +154,6 @@ static void *aligned(size_t size)
 {
     return aligned_alloc(LINE_BYTES, (size + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES);
 }
-
-/* Both return 0, or 1 where there is no memory for what they need beside the results. */
 
 int recentred_forward(const struct forward *call)
 {

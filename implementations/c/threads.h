@@ -1,9 +1,8 @@
 /* Work of a call, shared by threads of the runtime that PyTorch has loaded: its threads, not more. */
 
-/* GOMP_parallel of that OpenMP runtime. */
-typedef void (*parallel)(void (*work)(void *), void *data, unsigned threads, unsigned flags);
+#include "types.h"
 
-static void share(void (*function)(void *), void *work, int threads, parallel parallel)
+static void share(void (*function)(void *), void *work, int threads, parallel_function parallel)
 {
     if (parallel && threads > 1)
         parallel(function, work, (unsigned)threads, 0);

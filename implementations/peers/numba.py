@@ -91,8 +91,8 @@ def _compiled(parallel: bool) -> Callable[..., None]:
 
 
 def _matrix(tensor: Tensor, hidden: int) -> Any:
-    return tensor.detach().reshape(-1, hidden).numpy()
+    return tensor.detach().resolve_neg().reshape(-1, hidden).numpy()
 
 
 def _vector(parameter: Tensor | None) -> Any:
-    return None if parameter is None else parameter.detach().reshape(-1).numpy()
+    return None if parameter is None else parameter.detach().resolve_neg().reshape(-1).numpy()

@@ -41,15 +41,15 @@ def numpy(
     if not x.numel():  # numpy warns of the mean of nothing
         return torch.empty_like(x)
     # as a matrix: numpy adds up an axis pairwise only if it is the last one
-    matrix = x.detach().numpy().reshape(-1, x.shape[x.dim() - dims :].numel())
+    matrix = x.detach().resolve_neg().numpy().reshape(-1, x.shape[x.dim() - dims :].numel())
     with np.errstate(all="ignore"):  # NaN and infinity are as welcome as in torch
         wide = matrix.astype(np.promote_types(matrix.dtype, np.float32), copy=False)
         mean = wide.mean(axis=-1, keepdims=True)
         variance = wide.var(axis=-1, keepdims=True)
         y = (wide - mean) / np.sqrt(variance + eps)
         if weight is not None:
-            y = y * weight.detach().numpy().reshape(-1)
+            y = y * weight.detach().resolve_neg().numpy().reshape(-1)
         if bias is not None:
-            y = y + bias.detach().numpy().reshape(-1)
+            y = y + bias.detach().resolve_neg().numpy().reshape(-1)
         y = y.astype(matrix.dtype, copy=False)
     return torch.from_numpy(y).view(x.shape)

@@ -57,7 +57,9 @@ def onnxruntime(
     session = _session(x.dtype, x.dim(), dims, bias is not None, eps, torch.get_num_threads())
     y = torch.empty_like(x, memory_format=torch.contiguous_format)
     given = {"x": x, "weight": weight, "bias": bias}
-    inputs = {name: each.contiguous() for name, each in given.items() if each is not None}
+    inputs = {
+        name: each.resolve_neg().contiguous() for name, each in given.items() if each is not None
+    }
     binding = session.io_binding()
     for name, each in inputs.items():
         binding.bind_input(name, *_where(each))

@@ -64,7 +64,7 @@ def openvino(
         torch.get_num_threads(),
     )
     y = torch.empty_like(x, memory_format=torch.contiguous_format)
-    inputs = [each.detach().contiguous() for each in given if each is not None]
+    inputs = [each.detach().resolve_neg().contiguous() for each in given if each is not None]
     for place, each in enumerate(inputs):
         request.set_input_tensor(place, _shared(each))
     request.set_output_tensor(_shared(y))

@@ -109,7 +109,7 @@ class _Runtime:
     def _array(self, tensor: Tensor | None) -> Any:
         if tensor is None:
             return None
-        plain = tensor.detach().contiguous()
+        plain = tensor.detach().resolve_neg().contiguous()
         if plain.dtype == torch.bfloat16:
             return plain.view(torch.uint16).numpy().view(self.jax.dtypes.bfloat16)
         return plain.numpy()

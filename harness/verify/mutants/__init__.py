@@ -81,6 +81,8 @@ WRONG: tuple[Mutant, ...] = (
     kernel.strides_ignored,
     kernel.storage_offset_ignored,
     kernel.written_in_the_order_of_memory,
+    kernel.parameter_strides_ignored,
+    kernel.negative_bit_ignored,
     state.x_overwritten,
     state.y_is_x,
     state.weight_doubled_in_place,
@@ -127,6 +129,8 @@ WRONG: tuple[Mutant, ...] = (
     gradient.portions_added_in_parameter_dtype,
     gradient.dbias_missing,
     gradient.dx_adds_up,
+    gradient.dy_strides_ignored,
+    gradient.dy_negative_bit_ignored,
 )
 """Each wrong in one way; families together, in the order in which to read their modules."""
 

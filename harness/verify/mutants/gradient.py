@@ -7,8 +7,10 @@ dbias = sum dy (Ba, Kiros and Hinton, arXiv 1607.06450, differentiated).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import wraps
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,6 +24,7 @@ from harness.verify.mutants.mutant import (
     Mutant,
     Remembering,
     Rows,
+    as_if_contiguous,
     layer_norm_of,
     mutant,
 )
@@ -253,3 +256,49 @@ class _DxAddsUp(Remembering):
 
 
 dx_adds_up = mutant(Family.GRADIENT, directions=_RECORDING, caught_by=Check.REPETITION)(_DxAddsUp)
+
+
+# --- in memory -----------------------------------------------------------------------------------
+
+
+class _Reread(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, reread: Callable[[Tensor], Tensor]) -> Tensor:
+        ctx.reread = reread
+        return y.view_as(y)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None]:
+        return ctx.reread(dy), None
+
+
+def _reading(reread: Callable[[Tensor], Tensor]) -> Mutant:
+    """Wrap what is wrongly read for dy as a mutant named and described after it."""
+    right = layer_norm_of(lambda of: of.y)
+
+    @wraps(reread)
+    def layer_norm(
+        x: Tensor,
+        normalized_shape: Sequence[int],
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        eps: float = 1e-5,
+    ) -> Tensor:
+        y: Tensor = _Reread.apply(  # type: ignore[no-untyped-call]
+            right(x, normalized_shape, weight, bias, eps), reread
+        )
+        return y
+
+    return mutant(Family.GRADIENT, directions=_RECORDING, caught_by=Check.LAYOUT)(layer_norm)
+
+
+@_reading
+def dy_strides_ignored(dy: Tensor) -> Tensor:
+    """Reads dy from its first element on as if it were contiguous."""
+    return as_if_contiguous(dy)
+
+
+@_reading
+def dy_negative_bit_ignored(dy: Tensor) -> Tensor:
+    """Reads the memory of dy, where dy may be kept as -dy."""
+    return torch._neg_view(dy) if dy.is_neg() else dy

@@ -10,7 +10,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from harness.verify.mutants.mutant import Check, Family, Rows, layer_norm_of, mutant, on_rows
+from harness.verify.mutants.mutant import (
+    Check,
+    Family,
+    Rows,
+    as_if_contiguous,
+    layer_norm_of,
+    mutant,
+    on_rows,
+)
 
 _VECTOR = 4  # elements of a 16-byte load of float32
 _WARP = 32  # lanes of a warp, and rows of a block
@@ -202,3 +210,29 @@ def written_in_the_order_of_memory(
     y = _right(x, normalized_shape, weight, bias, eps).contiguous()
     strides = torch.empty_like(x, device="meta").stride()  # x's own only where it has no gaps
     return torch.as_strided(y, y.shape, strides)
+
+
+@mutant(Family.KERNEL, caught_by=Check.LAYOUT)
+def parameter_strides_ignored(
+    x: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Reads weight and bias from their first elements on as if they were contiguous."""
+    weight, bias = (None if each is None else as_if_contiguous(each) for each in (weight, bias))
+    return _right(x, normalized_shape, weight, bias, eps)
+
+
+@mutant(Family.KERNEL, caught_by=Check.LAYOUT)
+def negative_bit_ignored(
+    x: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Reads the memory of x, where x may be kept as -x."""
+    kept = torch._neg_view(x) if x.is_neg() else x
+    return _right(kept, normalized_shape, weight, bias, eps)

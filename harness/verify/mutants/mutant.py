@@ -28,6 +28,7 @@ __all__ = [
     "Mutant",
     "Remembering",
     "Rows",
+    "as_if_contiguous",
     "layer_norm_of",
     "mutant",
     "on_rows",
@@ -65,7 +66,7 @@ class Check(StrEnum):
     CONTRACT = "contract"
     """Type, shape and dtype of what came back, and whether the inputs are as before."""
     LAYOUT = "layout"
-    """One call's values where x is not contiguous."""
+    """One call's values where its tensors are not contiguous, or kept negated."""
     REPETITION = "repetition"
     """Several calls of one function, with other data, parameters, eps and shape."""
 
@@ -219,6 +220,17 @@ def on_rows(
         return mutant(family, dtypes=dtypes, caught_by=caught_by)(layer_norm_of(rows_to_y))
 
     return wrap
+
+
+def as_if_contiguous(tensor: Tensor) -> Tensor:
+    """What lies in memory from the first element of ``tensor`` on, and at its end from there again.
+
+    A kernel would go on reading beyond the end.
+    """
+    first = int(tensor.storage_offset())
+    size = int(tensor.untyped_storage().nbytes()) // tensor.element_size() - first
+    memory = torch.as_strided(tensor, (size,), (1,), first)
+    return memory[torch.arange(tensor.numel(), device=tensor.device) % size].view(tensor.shape)
 
 
 def with_value(differentiable: Tensor, value: Tensor) -> Tensor:

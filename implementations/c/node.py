@@ -1,0 +1,37 @@
+"""The library in C as an operator of PyTorch, whose node in autograd's graph is C++."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from implementations.c import calls
+from implementations.c.build import load
+
+__all__ = ["layer_norm"]
+
+# with those of the kernels, though it includes few of them: the operator is theirs, and in a process
+# with two revisions of them there are two
+_FILES = ("node.cpp", *calls.FILES)
+
+
+@cache
+def layer_norm() -> Callable[[Tensor, Tensor | None, Tensor | None, int, float], Tensor]:
+    """Return what takes x, weight, bias, the elements of a row and eps to y.
+
+    Its tensors are on the CPU and of the dtypes that :func:`implementations.c.calls.forward` takes.
+
+    Raises:
+        UnsupportedError: either library cannot be built.
+    """
+    kernels = calls.addresses()
+    library = load(_FILES)
+    library.use_library.argtypes = (ctypes.c_void_p,) * 3
+    library.use_library.restype = ctypes.c_char_p
+    name = library.use_library(*kernels).decode()
+    operator: Callable[..., Tensor] = getattr(torch.ops.layernorm_bench, name).default
+    return operator

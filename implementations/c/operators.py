@@ -1,0 +1,217 @@
+"""LayerNorm in C, on the CPU, as one operator to torch.compile, torch.export and torch.func.
+
+The way to a kernel through the dispatcher and Python takes as long as a small LayerNorm. So a call
+that none of them sees may go there directly: :func:`is_seen` says which may not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from implementations.c import calls
+from implementations.contract import UnsupportedError, trailing_axes, wide_dtype
+
+__all__ = [
+    "backward",
+    "composed_gradients",
+    "elements_of_a_row",
+    "is_plain",
+    "is_seen",
+    "layer_norm",
+]
+
+FORWARD, BACKWARD = "layernorm_bench::c_recentred", "layernorm_bench::c_recentred_backward"
+
+
+def is_seen(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
+    """Whether something other than a kernel is to see a call with these tensors.
+
+    That may be torch.compile, a mode (of fake tensors, of tracing), a transform of torch.func, a
+    tracer, a profiler, forward-mode differentiation, a subclass of tensor, or one without memory
+    of its own numbers.
+    """
+    return (
+        torch.compiler.is_dynamo_compiling()
+        or bool(_modes())
+        or _transform() is not None
+        or _tracing() is not None
+        or _is_profiled()
+        or forward_ad._current_level >= 0
+        or not is_plain(x)
+        or not (weight is None or is_plain(weight))
+        or not (bias is None or is_plain(bias))
+    )
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """Whether it is nothing but numbers at an address, as they are."""
+    return (
+        type(tensor) in _PLAIN
+        and tensor.is_cpu
+        and not tensor.is_neg()
+        and not tensor._is_zerotensor()
+    )
+
+
+_PLAIN = frozenset({Tensor, torch.nn.Parameter})
+# looked up once. A call finds neither Python's code nor torch's in the nearest cache, which the one
+# before has filled with rows: each function more that it goes through takes as long as a row
+_modes = torch._C._len_torch_dispatch_stack
+_transform = torch._C._functorch.peek_interpreter_stack
+_tracing = torch._C._get_tracing_state
+_is_profiled = torch._C._autograd._profiler_enabled
+
+
+def elements_of_a_row(
+    x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None
+) -> int:
+    """Return how many there are, after checking that the shapes agree.
+
+    Raises:
+        ValueError: they do not.
+    """
+    if (  # the usual case, in a third of the time
+        len(normalized_shape) == 1
+        and x.dim()
+        and (hidden := x.shape[-1]) == normalized_shape[0]
+        and (weight is None or weight.shape == normalized_shape)
+        and (bias is None or bias.shape == normalized_shape)
+    ):
+        return hidden
+    axes = trailing_axes(x, normalized_shape, weight, bias)
+    return x.shape[x.dim() - len(axes) :].numel()
+
+
+def layer_norm(
+    x: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+) -> Tensor:
+    """Call the operator."""
+    if x.device.type not in {"cpu", "meta"}:
+        raise UnsupportedError(f"this C runs on the cpu; x is on {x.device}")
+    hidden = elements_of_a_row(x, normalized_shape, weight, bias)
+    y: Tensor = _forward(x, weight, bias, hidden, eps)[0]
+    return y
+
+
+@torch.library.custom_op(FORWARD, mutates_args=(), device_types="cpu")
+def _forward(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, hidden: int, eps: float
+) -> tuple[Tensor, Tensor]:
+    y, statistics = calls.forward(x, weight, bias, hidden, eps, True)
+    assert statistics is not None  # they were asked for
+    return y, statistics
+
+
+@_forward.register_fake
+def _(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, hidden: int, eps: float
+) -> tuple[Tensor, Tensor]:
+    rows = x.numel() // hidden if hidden else 0
+    statistics = x.new_empty((rows, calls.STATISTICS), dtype=wide_dtype(x.dtype))
+    return torch.empty_like(x, memory_format=torch.contiguous_format), statistics
+
+
+@torch.library.custom_op(BACKWARD, mutates_args=(), device_types="cpu")
+def _backward(
+    dy: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    statistics: Tensor,
+    hidden: int,
+    wants_dx: bool,
+    wants_dweight: bool,
+    wants_dbias: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    found = calls.backward(
+        dy, x, weight, bias, statistics, hidden, wants_dx, wants_dweight, wants_dbias
+    )
+    # an operator returns tensors: an empty one stands for what is not wanted
+    dx, dweight, dbias = (x.new_empty(0) if each is None else each for each in found)
+    return dx, dweight, dbias
+
+
+@_backward.register_fake
+def _(
+    dy: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    statistics: Tensor,
+    hidden: int,
+    wants_dx: bool,
+    wants_dweight: bool,
+    wants_dbias: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    dx, dweight, dbias = (
+        x.new_empty(0)
+        if each is None or not is_wanted
+        else torch.empty_like(each, memory_format=torch.contiguous_format)
+        for each, is_wanted in ((x, wants_dx), (weight, wants_dweight), (bias, wants_dbias))
+    )
+    return dx, dweight, dbias
+
+
+def composed_gradients(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+    """The gradients as the C forms them, composed of what torch differentiates in its turn."""
+    x, weight, bias, _ = ctx.saved_tensors
+    hidden, eps = ctx.hidden, ctx.eps
+    wide = wide_dtype(x.dtype)
+    rows, upstream = x.reshape(-1, hidden).to(wide), dy.reshape(-1, hidden).to(wide)
+    deviation = rows - rows.mean(-1, keepdim=True)
+    for _ in range(2):  # twice: see recentred.py
+        # detached: but for rounding it is zero whatever x is, and so is its gradient
+        deviation = deviation - deviation.detach().mean(-1, keepdim=True)
+    rstd = torch.rsqrt(deviation.square().mean(-1, keepdim=True) + eps)
+    normalised = deviation * rstd
+    scaled = upstream if weight is None else upstream * weight.reshape(hidden)
+    across = (scaled * normalised).mean(-1, keepdim=True)
+    dx = rstd * (scaled - scaled.mean(-1, keepdim=True) - normalised * across)
+    dweight, dbias = (upstream * normalised).sum(0), upstream.sum(0)
+    return (
+        dx.reshape(x.shape).to(x.dtype),
+        None if weight is None else dweight.reshape(weight.shape).to(weight.dtype),
+        None if bias is None else dbias.reshape(bias.shape).to(bias.dtype),
+        None,
+        None,
+    )
+
+
+def backward(
+    dy: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    statistics: Tensor,
+    hidden: int,
+    *wants: bool,
+) -> tuple[Tensor | None, ...]:
+    """Call the operator for the gradients: dx, dweight and dbias, None for what is not wanted."""
+    found = _backward(dy, x, weight, bias, statistics, hidden, *wants)
+    return tuple(each if is_wanted else None for each, is_wanted in zip(found, wants, strict=True))
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    x, weight, bias, ctx.hidden, ctx.eps = inputs
+    ctx.save_for_backward(x, weight, bias, output[1])
+    ctx.set_materialize_grads(False)  # the statistics have a gradient of None, not of zeros
+
+
+def _operator_gradients(ctx: Any, dy: Tensor | None, _: Tensor | None) -> tuple[Any, ...]:
+    if dy is None:
+        return None, None, None, None, None
+    if torch.is_grad_enabled():
+        return composed_gradients(ctx, dy)
+    return *backward(dy, *ctx.saved_tensors, ctx.hidden, *ctx.needs_input_grad[:3]), None, None
+
+
+torch.library.register_autograd(FORWARD, _operator_gradients, setup_context=_save)
