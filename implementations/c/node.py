@@ -14,8 +14,8 @@ from implementations.c.build import load
 
 __all__ = ["layer_norm"]
 
-# with those of the kernels, though it includes few of them: the operator is theirs, and in a process
-# with two revisions of them there are two
+# the kernels too, few of which it includes: where a process has two revisions of them, each has an
+# operator of its own
 _FILES = ("node.cpp", *calls.FILES)
 
 
