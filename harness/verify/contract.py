@@ -1,4 +1,7 @@
-"""Promises that no single result shows: memory, refusals, and the same answer every time."""
+"""Promises that no single result shows: memory, refusals, and the same answer every time.
+
+Those of a backward alone are in :mod:`harness.verify.backward_contract`.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,30 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from harness.inputs import LAYOUTS, Inputs, make_inputs
+from harness.inputs import LAYOUTS, make_inputs
 from harness.records import Affine, Case, Direction, Status
-from harness.verify.double_double import Pair
+from harness.verify.answers import (
+    copies_of,
+    differing_outputs,
+    elsewhere,
+    has_bits_of,
+    outputs_of,
+    y_of,
+)
+from harness.verify.backward_contract import (
+    gives_each_gradient,
+    gives_the_gradients_asked_for,
+    gives_them_again,
+    leaves_given_gradients_alone,
+    notices_what_has_changed,
+)
 from harness.verify.errors import Outputs
-from harness.verify.guest import GuestError, Unmet, refuses, run_once
-from harness.verify.limits import limits_of, wide_outputs
+from harness.verify.guest import GuestError, Unmet, refuses
 from implementations.contract import Implementation
 
-__all__ = ["CHECKS", "broken_promises", "differing_outputs", "is_same_answer"]
+__all__ = ["BACKWARD_CHECKS", "CHECKS", "broken_promises"]
 
 CALLS = 100  # ours: a cache of the first few results is found out
-WORSE = 2.0  # ours: how much worse the other of two answers may be, where both are wrong
-_LARGE = 1 << 21  # elements; allocators keep small and large memory apart, from 1 MiB at most
 
 Check = Callable[[Implementation, Case], str | None]
 """Returns what is broken, or None."""
@@ -35,7 +49,7 @@ def broken_promises(implementation: Implementation, case: Case) -> Iterator[str]
         case: gives dtype, device and direction; shapes are chosen here.
     """
     told: set[str] = set()
-    for check in CHECKS:
+    for check in CHECKS if implementation.forward_only else CHECKS + BACKWARD_CHECKS:
         try:
             found = check(implementation, case)
         except GuestError as ended:
@@ -52,7 +66,7 @@ def broken_promises(implementation: Implementation, case: Case) -> Iterator[str]
 def shares_no_memory(implementation: Implementation, case: Case) -> str | None:
     """y is memory of its own: not that of x, weight or bias, and not that of the y before."""
     inputs = make_inputs(replace(case, shape=(4, 32), direction=Direction.FORWARD))
-    first, second = (_y(implementation, case, inputs) for _ in range(2))
+    first, second = (y_of(implementation, case, inputs) for _ in range(2))
     owners = {"x": inputs.x, "weight": inputs.weight, "bias": inputs.bias, "the y before": first}
     for name, tensor in owners.items():
         if tensor is not None and _address(tensor) == _address(second):
@@ -72,7 +86,7 @@ def has_memory_for_each_element(implementation: Implementation, case: Case) -> s
     for layout, direction in product(("contiguous", "expanded"), directions):
         asked = replace(case, shape=(4, 32), layout=layout, direction=direction)
         try:
-            outputs = _outputs(implementation, asked, make_inputs(asked))
+            outputs = outputs_of(implementation, asked, make_inputs(asked))
         except GuestError:
             if layout == "contiguous":
                 raise
@@ -110,15 +124,15 @@ def answers_alike_every_time(implementation: Implementation, case: Case) -> str 
     """The hundredth call gives what the first gave, with other calls between them."""
     case = replace(case, shape=(6, 32), direction=Direction.FORWARD)
     inputs = make_inputs(case)
-    first = Outputs(y=_y(implementation, case, inputs).clone())
+    first = Outputs(y=y_of(implementation, case, inputs).clone())
     other = replace(case, seed=case.seed + 1, eps=0.25)
     others = make_inputs(other)
-    expected = Outputs(y=_y(implementation, other, others).clone())
+    expected = Outputs(y=y_of(implementation, other, others).clone())
     for call in range(2, CALLS + 1):
-        again = Outputs(y=_y(implementation, case, inputs))
+        again = Outputs(y=y_of(implementation, case, inputs))
         if call in (2, CALLS) and differing_outputs(implementation, case, inputs, first, again):
             return f"call {call} gives another answer than the first, for the same arguments"
-    again = Outputs(y=_y(implementation, other, others))
+    again = Outputs(y=y_of(implementation, other, others))
     if differing_outputs(implementation, other, others, expected, again):
         return "an answer changes when other calls have come between"
     # bit by bit: no two random inputs have the same LayerNorm
@@ -131,32 +145,19 @@ def sees_new_data(implementation: Implementation, case: Case) -> str | None:
     """New numbers at the old address, and a new weight or shape, are not taken for the old ones."""
     case = replace(case, shape=(6, 32), direction=Direction.FORWARD)
     inputs = make_inputs(case)
-    held = replace(inputs, x=inputs.x.clone(), weight=_copy(inputs.weight), bias=_copy(inputs.bias))
-    _y(implementation, case, held)
+    held = inputs.at([each.clone() for each in inputs.tensors])
+    y_of(implementation, case, held)
     later = make_inputs(replace(case, seed=case.seed + 1))
     for name in ("x", "weight", "bias"):
         tensor, new = getattr(held, name), getattr(later, name)
         tensor.copy_(new)
-        fresh = replace(held, **{name: _elsewhere(new)})
-        of_held = Outputs(y=_y(implementation, case, held).clone())
-        of_fresh = Outputs(y=_y(implementation, case, fresh))
+        fresh = replace(held, **{name: elsewhere(new)})
+        of_held = Outputs(y=y_of(implementation, case, held).clone())
+        of_fresh = Outputs(y=y_of(implementation, case, fresh))
         if differing_outputs(implementation, case, fresh, of_fresh, of_held):
             return f"takes new numbers in {name} at an old address for the old ones"
     longer = replace(case, shape=(4, 48))
-    _y(implementation, longer, make_inputs(longer))  # another shape must not stop it
-    return None
-
-
-def gives_each_gradient(implementation: Implementation, case: Case) -> str | None:
-    """Each input that asks for a gradient gets one, and the same one every time."""
-    if implementation.forward_only:
-        return None
-    for affine in Affine:
-        asked = replace(case, shape=(5, 16), affine=affine, direction=Direction.BACKWARD)
-        inputs = make_inputs(asked)
-        first, again = (_copies(_outputs(implementation, asked, inputs)) for _ in range(2))
-        for name in differing_outputs(implementation, asked, inputs, first, again):
-            return f"{name} of a second backward differs from that of the first"
+    y_of(implementation, longer, make_inputs(longer))  # another shape must not stop it
     return None
 
 
@@ -171,15 +172,15 @@ def reads_what_lies_anywhere(implementation: Implementation, case: Case) -> str 
     moved = [("dy", ("dy",)), ("weight or bias", ("weight", "bias"))]
     for (what, names), (layout, lay) in product(moved[inputs.dy is None :], _ANYWHERE.items()):
         laid = replace(inputs, **{name: lay(getattr(inputs, name)) for name in names})
-        plain = replace(inputs, **{name: _elsewhere(getattr(laid, name)) for name in names})
+        plain = replace(inputs, **{name: elsewhere(getattr(laid, name)) for name in names})
         try:
-            expected = _copies(_outputs(implementation, asked, plain))
-            found = _outputs(implementation, asked, laid)
+            expected = copies_of(outputs_of(implementation, asked, plain))
+            found = outputs_of(implementation, asked, laid)
         except GuestError as ended:
             if ended.status is Status.UNSUPPORTED:
                 continue
             raise
-        if not _has_bits_of(found, expected):
+        if not has_bits_of(found, expected):
             for name in differing_outputs(implementation, asked, plain, expected, found):
                 return f"{name} changes with the layout of {what}: {layout}"
     return None
@@ -195,87 +196,18 @@ CHECKS: tuple[Check, ...] = (
     refuses_a_wrong_shape,
     answers_alike_every_time,
     sees_new_data,
-    gives_each_gradient,
     reads_what_lies_anywhere,
 )
+"""Of a forward, and of a backward where there is one."""
 
-
-# --- whether two answers are the same ------------------------------------------------------------
-
-
-def differing_outputs(
-    implementation: Implementation, case: Case, inputs: Inputs, first: Outputs, again: Outputs
-) -> list[str]:
-    """Return in which outputs two answers to one question are two answers.
-
-    Right ones are each within the a-priori bound B of the exact value, and so within 2 B of each
-    other, whatever the order of their sums. If one is right, the other may be no further away. If
-    neither is, the error check has failed both, and what is left to ask is whether the target is
-    steady: B grows to what holds the better of the two, and :data:`WORSE` times that, since another
-    order of summation changes a result by about as much as summation makes it wrong.
-    """
-    limits = limits_of(implementation, case, inputs)
-    one, two = (wide_outputs(each, case) for each in (first, again))
-    return [
-        name
-        for name, bound in limits.bounds.items()
-        if name in one
-        and name in two
-        and not _agree(one[name], two[name], limits.exact[name], bound)
-    ]
-
-
-def is_same_answer(
-    implementation: Implementation, case: Case, first: Outputs | None, again: Outputs | None
-) -> bool:
-    """Whether two answers to ``case`` are one; no answer, None, is the same as none only."""
-    if first is None or again is None:
-        return first is again
-    return not differing_outputs(implementation, case, make_inputs(case), first, again)
-
-
-def _agree(one: Tensor, two: Tensor, exact: Pair, bound: Tensor) -> bool:
-    better = min(_worst(one, exact, bound), _worst(two, exact, bound))
-    allowed = 2 * bound if better <= 1 else 2 * WORSE * better * bound
-    same = (one == two) | (torch.isnan(one) & torch.isnan(two)) | ~torch.isfinite(bound)
-    return bool((same | ((one - two).abs() <= allowed)).all())  # False for NaN
-
-
-def _worst(computed: Tensor, exact: Pair, bound: Tensor) -> float:
-    """The largest error over its bound among the finite ones."""
-    high, low = exact
-    ratio = ((computed - high) - low).abs() / bound
-    return float(torch.where(torch.isfinite(ratio), ratio, torch.zeros_like(ratio)).amax())
-
-
-def _y(implementation: Implementation, case: Case, inputs: Inputs) -> Tensor:
-    forward = replace(case, shape=tuple(inputs.x.shape), direction=Direction.FORWARD)
-    with torch.no_grad():
-        return run_once(implementation.function, forward, replace(inputs, dy=None)).y
-
-
-def _elsewhere(tensor: Tensor) -> Tensor:
-    """A copy at an address that no other tensor had: in memory of a size that none asks for."""
-    return tensor.new_empty(_LARGE)[: tensor.numel()].view(tensor.shape).copy_(tensor)
-
-
-def _outputs(implementation: Implementation, case: Case, inputs: Inputs) -> Outputs:
-    with torch.set_grad_enabled(case.direction is not Direction.FORWARD):
-        return run_once(implementation.function, case, inputs)
-
-
-def _copies(outputs: Outputs) -> Outputs:
-    return Outputs(
-        y=outputs.y.clone(),
-        dx=_copy(outputs.dx),
-        dweight=_copy(outputs.dweight),
-        dbias=_copy(outputs.dbias),
-    )
-
-
-def _has_bits_of(one: Outputs, two: Outputs) -> bool:
-    pairs = ((getattr(one, name), getattr(two, name)) for name in ("y", "dx", "dweight", "dbias"))
-    return all(a is b or torch.equal(a, b) for a, b in pairs)
+BACKWARD_CHECKS: tuple[Check, ...] = (
+    gives_each_gradient,
+    gives_the_gradients_asked_for,
+    gives_them_again,
+    leaves_given_gradients_alone,
+    notices_what_has_changed,
+)
+"""Of a backward, asked of those that have one."""
 
 
 def _overlaps(tensor: Tensor) -> bool:
@@ -284,10 +216,6 @@ def _overlaps(tensor: Tensor) -> bool:
     last = sum((size - 1) * step for size, step in zip(tensor.shape, steps, strict=True))
     places = torch.arange(last + 1).as_strided(tensor.shape, steps)
     return len(set(places.flatten().tolist())) < tensor.numel()
-
-
-def _copy(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else tensor.clone()
 
 
 def _address(tensor: Tensor) -> int:

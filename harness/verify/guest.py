@@ -19,7 +19,9 @@ __all__ = [
     "Unmet",
     "bind",
     "bind_recording_forward",
+    "checked",
     "function_of",
+    "guarded",
     "refuses",
     "run_once",
 ]
@@ -64,13 +66,13 @@ def bind(function: LayerNorm, case: Case, tensors: Sequence[Tensor]) -> Callable
     """
     if case.direction is Direction.FORWARD:
         x, weight, bias, _ = _by_name(case, tensors)
-        return _guarded(function, x, case.normalized_shape, weight, bias, case.eps)
+        return guarded(function, x, case.normalized_shape, weight, bias, case.eps)
     forward, leaves, dy = _recording_forward(function, case, tensors)
     if case.direction is Direction.FORWARD_BACKWARD:
-        return _guarded(_training_step, forward, leaves, dy)
+        return guarded(_training_step, forward, leaves, dy)
     # the graph is kept, so that the gradients alone can be taken again and again
-    y = _guarded(forward)()
-    return _guarded(partial(torch.autograd.grad, y, leaves, dy, retain_graph=True))
+    y = guarded(forward)()
+    return guarded(partial(torch.autograd.grad, y, leaves, dy, retain_graph=True))
 
 
 def bind_recording_forward(
@@ -78,7 +80,7 @@ def bind_recording_forward(
 ) -> Callable[[], object]:
     """Return a call of the forward of a backward case; its result holds what it saved."""
     forward, _, _ = _recording_forward(function, case, tensors)
-    return _guarded(forward)
+    return guarded(forward)
 
 
 def _recording_forward(
@@ -104,7 +106,7 @@ def run_once(function: LayerNorm, case: Case, inputs: Inputs) -> Outputs:
     """
     before = [each.clone() for each in inputs.tensors]
     if case.direction is Direction.FORWARD:
-        outputs = Outputs(y=_checked("y", bind(function, case, inputs.tensors)(), inputs.x))
+        outputs = Outputs(y=checked("y", bind(function, case, inputs.tensors)(), inputs.x))
     else:
         outputs = _with_gradients(function, case, inputs)
     for old, new in zip(before, inputs.tensors, strict=True):
@@ -116,7 +118,7 @@ def run_once(function: LayerNorm, case: Case, inputs: Inputs) -> Outputs:
 def refuses(function: Callable[..., object], *arguments: object) -> bool:
     """Whether a call raises, whatever it raises."""
     try:
-        _guarded(function, *arguments)()
+        guarded(function, *arguments)()
     except GuestError:
         return True
     return False
@@ -124,21 +126,20 @@ def refuses(function: Callable[..., object], *arguments: object) -> bool:
 
 def _with_gradients(function: LayerNorm, case: Case, inputs: Inputs) -> Outputs:
     forward, leaves, dy = _recording_forward(function, case, inputs.tensors)
-    found = _guarded(forward)()
-    y = _checked("y", found, inputs.x)
+    y = checked("y", guarded(forward)(), inputs.x)
     if not y.requires_grad:
         raise Unmet("returned a y without gradient for inputs that ask for one")
-    gradients = _guarded(partial(torch.autograd.grad, y, leaves, dy, allow_unused=True))()
+    gradients = guarded(partial(torch.autograd.grad, y, leaves, dy, allow_unused=True))()
     assert isinstance(gradients, tuple)  # what autograd.grad returns
     names = [name for name in ("x", "weight", "bias") if getattr(inputs, name) is not None]
-    checked = {
-        f"d{name}": _checked(f"d{name}", gradient, leaf)
+    found = {
+        f"d{name}": checked(f"d{name}", gradient, leaf)
         for name, gradient, leaf in zip(names, gradients, leaves, strict=True)
     }
-    return Outputs(y=y.detach(), **checked)
+    return Outputs(y=y.detach(), **found)
 
 
-def _checked(name: str, found: object, like: Tensor) -> Tensor:
+def checked(name: str, found: object, like: Tensor) -> Tensor:
     """Check type, shape, dtype and device of an output.
 
     Raises:
@@ -164,7 +165,7 @@ def _by_name(
     return tensors[0], weight, bias, rest.pop(0) if rest else None
 
 
-def _guarded(function: Callable[..., object], *arguments: object) -> Callable[[], object]:
+def guarded(function: Callable[..., object], *arguments: object) -> Callable[[], object]:
     """Bind arguments, and turn whatever the call raises into a GuestError."""
 
     def call() -> object:

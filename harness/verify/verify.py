@@ -11,8 +11,9 @@ import torch
 
 import implementations
 from harness.records import Case, Direction, Status
+from harness.verify.answers import is_same_answer
 from harness.verify.catalogue import FULL, QUICK, Group, cases_of
-from harness.verify.contract import broken_promises, is_same_answer
+from harness.verify.contract import broken_promises
 from harness.verify.diagnosis import diagnose
 from harness.verify.errors import Outputs
 from harness.verify.findings import Declined, Failure, Property, Verdict

@@ -13,8 +13,7 @@ from torch.nn import functional
 
 from harness.records import Case
 from harness.verify import contract
-from harness.verify.contract import CHECKS, Check, broken_promises
-from harness.verify.guest import Unmet
+from harness.verify.contract import BACKWARD_CHECKS, CHECKS, Check, broken_promises
 from harness.verify.mutants import RIGHT, WRONG
 from harness.verify.trial import first_case
 from implementations import ALL, Implementation, UnsupportedError, adopt, native
@@ -37,7 +36,7 @@ def guest(function: Callable[..., Any], **claims: Any) -> Implementation:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
-@pytest.mark.parametrize("check", CHECKS, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("check", CHECKS + BACKWARD_CHECKS, ids=lambda each: each.__name__)
 def test_the_kernel_keeps_each(check: Check, dtype: str) -> None:
     assert check(native, first_case("native", dtype, "cpu")) is None
 
@@ -297,58 +296,6 @@ def test_what_is_wrong_and_later_another_thing_is_found() -> None:
 
     found = contract.answers_alike_every_time(guest(tiring), CASE)
     assert found == "call 100 gives another answer than the first, for the same arguments"
-
-
-# --- gradients -----------------------------------------------------------------------------------
-
-
-class _Scaled(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, factor: Callable[[], float]) -> Tensor:
-        ctx.factor = factor
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return gradient * ctx.factor(), None
-
-
-@pytest.mark.parametrize(("place", "name"), [(0, "dx"), (2, "dweight"), (3, "dbias")])
-def test_a_gradient_that_grows_is_found(place: int, name: str) -> None:
-    count = itertools.count(1)
-
-    def growing(*arguments: Any) -> Tensor:
-        given = list(arguments)
-        if given[place] is not None:
-            given[place] = _Scaled.apply(given[place], lambda: float(next(count)))
-        return right(*given)
-
-    found = contract.gives_each_gradient(guest(growing), CASE)
-    assert found == f"{name} of a second backward differs from that of the first"
-
-
-def test_a_missing_gradient_is_found() -> None:
-    def without_dbias(
-        x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
-    ) -> Tensor:
-        return right(x, shape, weight, None if bias is None else bias.detach(), eps)
-
-    with pytest.raises(Unmet, match="dbias is a NoneType"):
-        contract.gives_each_gradient(guest(without_dbias), CASE)
-    assert "dbias is a NoneType, expected a torch.Tensor" in [
-        *broken_promises(guest(without_dbias), CASE)
-    ]
-
-
-def test_what_claims_no_gradient_owes_none() -> None:
-    detached = guest(lambda *arguments: right(*arguments).detach(), forward_only=True)
-    assert contract.gives_each_gradient(detached, CASE) is None
-    assert list(broken_promises(detached, CASE)) == []
-
-
-def test_gradients_are_asked_for_where_recording_is_off() -> None:
-    with torch.no_grad():
-        assert contract.gives_each_gradient(native, CASE) is None
 
 
 # --- in words ------------------------------------------------------------------------------------

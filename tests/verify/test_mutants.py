@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Iterator
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache
@@ -161,6 +162,48 @@ def is_given_away_by_repetition(function: LayerNorm, dtype: str) -> bool:
     return False
 
 
+def is_given_away_by_autograd(function: LayerNorm, dtype: str) -> bool:
+    """Whether gradients go wrong that are asked for singly, twice, or after inputs have changed."""
+    shape, wanted = (8, 65), ("x", "weight", "bias")
+    drawn = make_inputs(
+        Case(
+            implementation="mutant",
+            shape=shape,
+            dtype=dtype,
+            param_dtype=dtype,
+            direction=Direction.BACKWARD,
+        )
+    )
+
+    def recorded(*names: str) -> tuple[Tensor, list[Tensor]]:
+        given = [getattr(drawn, name).clone().requires_grad_(name in names) for name in wanted]
+        y = function(given[0], shape[1:], given[1], given[2], 1e-5)
+        return y, [each for each in given if each.requires_grad]
+
+    y, leaves = recorded(*wanted)
+    first = torch.autograd.grad(y, leaves, drawn.dy, retain_graph=True)
+    kept = [each.clone() for each in first]
+    again = [torch.autograd.grad(y, leaves, drawn.dy)]
+    for name, expected in zip(wanted, kept, strict=True):
+        y, leaves = recorded(name)
+        if not y.requires_grad or not torch.equal(
+            torch.autograd.grad(y, leaves, 2 * drawn.dy)[0], 2 * expected
+        ):
+            return True
+    y, leaves = recorded(*wanted)
+    with torch.no_grad():
+        leaves[0].zero_()
+    with suppress(RuntimeError):  # which is how autograd says it
+        again.append(torch.autograd.grad(y, leaves, drawn.dy))
+    y, leaves = recorded(*wanted)
+    torch.autograd.grad(y, leaves, 3 * drawn.dy)  # it must not write into what was given
+    return any(
+        not torch.equal(one, other)
+        for found in (first, *again)
+        for one, other in zip(found, kept, strict=True)
+    )
+
+
 def catching_check(mutant: Mutant, dtype: str) -> Check | None:
     """The weakest check that catches a mutant; Check names them from weak to strong."""
     order = list(Check)
@@ -174,6 +217,8 @@ def catching_check(mutant: Mutant, dtype: str) -> Check | None:
             return weakest
     if weakest is None and is_given_away_by_repetition(mutant.fresh(), dtype):
         return Check.REPETITION
+    if weakest is None and is_given_away_by_autograd(mutant.fresh(), dtype):
+        return Check.GRAPH
     return weakest
 
 
@@ -232,6 +277,7 @@ def test_a_right_one_is_never_called_wrong(right: Implementation, dtype: str) ->
     for case in (*contiguous_cases(dtype), *other_layouts(dtype)):
         assert finding(right.function, case, right) is None, case.id
     assert not is_given_away_by_repetition(right.function, dtype)
+    assert not is_given_away_by_autograd(right.function, dtype)
 
 
 @every_dtype

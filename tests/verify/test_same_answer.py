@@ -8,7 +8,7 @@ from torch import Tensor
 
 from harness.inputs import make_inputs
 from harness.records import Case, Direction
-from harness.verify.contract import differing_outputs, is_same_answer
+from harness.verify.answers import differing_outputs, is_same_answer
 from harness.verify.errors import Outputs
 from harness.verify.limits import limits_of
 from harness.verify.trial import first_case, outputs_of

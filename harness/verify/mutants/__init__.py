@@ -7,7 +7,16 @@ module of its family, and its name in :data:`WRONG`. Nothing here imports what r
 
 from __future__ import annotations
 
-from harness.verify.mutants import gradient, kernel, layout, precision, right, semantics, state
+from harness.verify.mutants import (
+    gradient,
+    graph,
+    kernel,
+    layout,
+    precision,
+    right,
+    semantics,
+    state,
+)
 from harness.verify.mutants.mutant import Check, Family, Mutant
 from implementations.contract import Implementation
 
@@ -131,6 +140,12 @@ WRONG: tuple[Mutant, ...] = (
     gradient.dx_adds_up,
     gradient.dy_strides_ignored,
     gradient.dy_negative_bit_ignored,
+    graph.frozen_weight_stops_dx,
+    graph.frozen_x_stops_dweight,
+    graph.recorded_for_x_alone,
+    graph.inputs_kept_unguarded,
+    graph.used_up_by_the_backward,
+    graph.gradient_buffer_reused,
 )
 """Each wrong in one way; families together, in the order in which to read their modules."""
 

@@ -54,6 +54,8 @@ class Family(StrEnum):
     """The result is not what the contract says, or the memory is not laid out as assumed."""
     GRADIENT = "gradient"
     """The forward is right and its gradient is not."""
+    GRAPH = "graph"
+    """The gradient is right in the usual call, and not in another that autograd allows."""
 
 
 class Check(StrEnum):
@@ -69,6 +71,8 @@ class Check(StrEnum):
     """One call's values where its tensors are not contiguous, or kept negated."""
     REPETITION = "repetition"
     """Several calls of one function, with other data, parameters, eps and shape."""
+    GRAPH = "graph"
+    """Some gradients only, a graph's a second time, and what is written over in between."""
 
 
 class Remembering:

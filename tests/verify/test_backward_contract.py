@@ -1,0 +1,193 @@
+"""What a backward promises is missed where it is broken, whatever breaks it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from harness.verify.backward_contract import (
+    gives_each_gradient,
+    gives_the_gradients_asked_for,
+    gives_them_again,
+    leaves_given_gradients_alone,
+    notices_what_has_changed,
+)
+from harness.verify.contract import broken_promises
+from harness.verify.guest import GuestError, Unmet
+from harness.verify.mutants import WRONG
+from harness.verify.trial import first_case
+from implementations import Implementation, native
+
+CASE = first_case("guest", "float32", "cpu")
+every_dtype = pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
+
+
+def right(
+    x: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    return functional.layer_norm(x, tuple(normalized_shape), weight, bias, eps)
+
+
+def guest(function: Callable[..., Any], **claims: Any) -> Implementation:
+    return Implementation(name="guest", function=function, source="", **claims)
+
+
+def mutant(name: str) -> Implementation:
+    return guest(next(each for each in WRONG if each.name == name).fresh())
+
+
+# --- each gradient -------------------------------------------------------------------------------
+
+
+class _Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, factor: Callable[[], float]) -> Tensor:
+        ctx.factor = factor
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient * ctx.factor(), None
+
+
+@pytest.mark.parametrize(("place", "name"), [(0, "dx"), (2, "dweight"), (3, "dbias")])
+def test_a_gradient_that_grows_is_found(place: int, name: str) -> None:
+    count = itertools.count(1)
+
+    def growing(*arguments: Any) -> Tensor:
+        given = list(arguments)
+        if given[place] is not None:
+            given[place] = _Scaled.apply(given[place], lambda: float(next(count)))
+        return right(*given)
+
+    found = gives_each_gradient(guest(growing), CASE)
+    assert found == f"{name} of a second backward differs from that of the first"
+
+
+def test_a_missing_gradient_is_found() -> None:
+    def without_dbias(
+        x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
+    ) -> Tensor:
+        return right(x, shape, weight, None if bias is None else bias.detach(), eps)
+
+    with pytest.raises(Unmet, match="dbias is a NoneType"):
+        gives_each_gradient(guest(without_dbias), CASE)
+    assert "dbias is a NoneType, expected a torch.Tensor" in [
+        *broken_promises(guest(without_dbias), CASE)
+    ]
+
+
+def test_what_claims_no_gradient_owes_none() -> None:
+    detached = guest(lambda *arguments: right(*arguments).detach(), forward_only=True)
+    assert list(broken_promises(detached, CASE)) == []
+
+
+def test_gradients_are_asked_for_where_recording_is_off() -> None:
+    with torch.no_grad():
+        assert gives_each_gradient(native, CASE) is None
+
+
+# --- as autograd asks ----------------------------------------------------------------------------
+
+
+@every_dtype
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("frozen_weight_stops_dx", "dx is another where only x asks for a gradient"),
+        ("frozen_x_stops_dweight", "dweight is another where only weight asks for a gradient"),
+    ],
+)
+def test_a_gradient_that_depends_on_others_being_asked_for_is_found(
+    name: str, said: str, dtype: str
+) -> None:
+    assert gives_the_gradients_asked_for(mutant(name), first_case("guest", dtype, "cpu")) == said
+
+
+def test_a_gradient_that_is_not_recorded_for_parameters_alone_is_found() -> None:
+    with pytest.raises(Unmet, match="without gradient where weight alone asked for one"):
+        gives_the_gradients_asked_for(mutant("recorded_for_x_alone"), CASE)
+
+
+def test_a_backward_that_fails_where_some_are_frozen_is_found() -> None:
+    def picky(x: Tensor, shape: Sequence[int], *parameters: Any) -> Tensor:
+        if x.requires_grad and not parameters[0].requires_grad:
+            raise TypeError("weight must require grad")
+        return right(x, shape, *parameters)
+
+    with pytest.raises(GuestError, match="weight must require grad"):
+        gives_the_gradients_asked_for(guest(picky), CASE)
+    (said,) = broken_promises(guest(picky), CASE)
+    assert said.startswith("raises in a call like others that it answers: TypeError")
+
+
+@every_dtype
+def test_a_graph_that_its_backward_uses_up_is_found(dtype: str) -> None:
+    found = gives_them_again(mutant("used_up_by_the_backward"), first_case("guest", dtype, "cpu"))
+    assert found == "dx is another when it is taken of the same graph a second time"
+
+
+@every_dtype
+def test_a_gradient_that_a_later_one_writes_over_is_found(dtype: str) -> None:
+    reusing = mutant("gradient_buffer_reused")
+    found = leaves_given_gradients_alone(reusing, first_case("guest", dtype, "cpu"))
+    assert found == "dweight changes after it was returned, when a later one is taken"
+
+
+# --- what is written over in between -------------------------------------------------------------
+
+
+def test_inputs_that_are_not_guarded_are_found() -> None:
+    found = notices_what_has_changed(mutant("inputs_kept_unguarded"), CASE)
+    assert found == "dx is wrong, without an error, where x is written over before it"
+
+
+def test_a_result_that_is_not_guarded_is_found() -> None:
+    """A backward that computes from y: an activation in place behind it changes y."""
+
+    def layer_norm(x: Tensor, shape: Sequence[int], weight: Any, bias: Any, eps: float) -> Tensor:
+        affine = right(x.detach() + 0 * x, shape, weight, bias, eps)  # dweight and dbias
+        y: Tensor = _DxOfY.apply(x, weight, affine)
+        return y
+
+    found = notices_what_has_changed(guest(layer_norm), CASE)
+    assert found == "dx is wrong, without an error, where y is written over before it"
+
+
+class _DxOfY(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, affine: Tensor) -> Tensor:
+        y = affine.clone()
+        ctx.kept = y, y.clone()
+        ctx.save_for_backward(x, weight)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None, Tensor]:
+        x, weight = ctx.saved_tensors
+        now, before = ctx.kept
+        with torch.enable_grad():
+            leaf = x.detach().requires_grad_()
+            y = functional.layer_norm(leaf, x.shape[-1:], weight)
+        (dx,) = torch.autograd.grad(y, leaf, dy)
+        return dx + (now - before), None, dy
+
+
+def test_an_error_of_autograd_is_notice_enough() -> None:
+    x = torch.randn(2, 4, requires_grad=True)
+    y = native(x, (4,))
+    with torch.no_grad():
+        x.add_(1)
+    with pytest.raises(RuntimeError, match="inplace"):
+        y.sum().backward()
+    assert notices_what_has_changed(native, CASE) is None
