@@ -121,7 +121,7 @@ def test_a_gradient_that_is_not_recorded_for_parameters_alone_is_found() -> None
 
 def test_a_backward_that_fails_where_some_are_frozen_is_found() -> None:
     def picky(x: Tensor, shape: Sequence[int], *parameters: Any) -> Tensor:
-        if x.requires_grad and not parameters[0].requires_grad:
+        if x.requires_grad and parameters[0] is not None and not parameters[0].requires_grad:
             raise TypeError("weight must require grad")
         return right(x, shape, *parameters)
 
