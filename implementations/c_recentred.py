@@ -63,10 +63,11 @@ class _Direct(torch.autograd.Function):
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
             return operators.composed_gradients(ctx, dy)
-        run = calls.backward if operators.is_plain(dy) else operators.backward
+        if dy.is_neg() or dy._is_zerotensor():  # its memory, if any, does not say so
+            dy = dy.clone()
         x, weight, bias, statistics = ctx.saved_tensors
         wants_dx, wants_dweight, wants_dbias, _, _ = ctx.needs_input_grad
-        found = run(
+        found = calls.backward(
             dy, x, weight, bias, statistics, ctx.hidden, wants_dx, wants_dweight, wants_dbias
         )
         return *found, None, None

@@ -16,51 +16,37 @@ from torch.autograd import forward_ad
 from implementations.c import calls
 from implementations.contract import UnsupportedError, trailing_axes, wide_dtype
 
-__all__ = [
-    "backward",
-    "composed_gradients",
-    "elements_of_a_row",
-    "is_plain",
-    "is_seen",
-    "layer_norm",
-]
+__all__ = ["composed_gradients", "elements_of_a_row", "is_seen", "layer_norm"]
 
 FORWARD, BACKWARD = "layernorm_bench::c_recentred", "layernorm_bench::c_recentred_backward"
 
 
-def is_seen(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
+def is_seen(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> int:
     """Whether something other than a kernel is to see a call with these tensors.
 
     That may be torch.compile, a mode (of fake tensors, of tracing), a transform of torch.func, a
-    tracer, a profiler, forward-mode differentiation, a subclass of tensor, or one without memory
-    of its own numbers.
+    tracer, a profiler, forward-mode differentiation, a subclass of tensor, or a view that negates.
     """
     return (
-        torch.compiler.is_dynamo_compiling()
-        or bool(_modes())
+        _is_compiling()
+        or _modes()
         or _transform() is not None
         or _tracing() is not None
         or _is_profiled()
         or forward_ad._current_level >= 0
-        or not is_plain(x)
-        or not (weight is None or is_plain(weight))
-        or not (bias is None or is_plain(bias))
-    )
-
-
-def is_plain(tensor: Tensor) -> bool:
-    """Whether it is nothing but numbers at an address, as they are."""
-    return (
-        type(tensor) in _PLAIN
-        and tensor.is_cpu
-        and not tensor.is_neg()
-        and not tensor._is_zerotensor()
+        # written out: three calls of a function would take as long as all of this
+        or not (type(x) in _PLAIN and x.is_cpu and not x.is_neg())
+        or not (
+            weight is None or (type(weight) in _PLAIN and weight.is_cpu and not weight.is_neg())
+        )
+        or not (bias is None or (type(bias) in _PLAIN and bias.is_cpu and not bias.is_neg()))
     )
 
 
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
 # looked up once. A call finds neither Python's code nor torch's in the nearest cache, which the one
 # before has filled with rows: each function more that it goes through takes as long as a row
+_is_compiling = torch.compiler.is_dynamo_compiling
 _modes = torch._C._len_torch_dispatch_stack
 _transform = torch._C._functorch.peek_interpreter_stack
 _tracing = torch._C._get_tracing_state
@@ -186,20 +172,6 @@ def composed_gradients(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     )
 
 
-def backward(
-    dy: Tensor,
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    statistics: Tensor,
-    hidden: int,
-    *wants: bool,
-) -> tuple[Tensor | None, ...]:
-    """Call the operator for the gradients: dx, dweight and dbias, None for what is not wanted."""
-    found = _backward(dy, x, weight, bias, statistics, hidden, *wants)
-    return tuple(each if is_wanted else None for each, is_wanted in zip(found, wants, strict=True))
-
-
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     x, weight, bias, ctx.hidden, ctx.eps = inputs
     ctx.save_for_backward(x, weight, bias, output[1])
@@ -211,7 +183,11 @@ def _operator_gradients(ctx: Any, dy: Tensor | None, _: Tensor | None) -> tuple[
         return None, None, None, None, None
     if torch.is_grad_enabled():
         return composed_gradients(ctx, dy)
-    return *backward(dy, *ctx.saved_tensors, ctx.hidden, *ctx.needs_input_grad[:3]), None, None
+    x, weight, bias, statistics = ctx.saved_tensors
+    wants = ctx.needs_input_grad[:3]
+    found = _backward(dy, x, weight, bias, statistics, ctx.hidden, *wants)
+    of_inputs = (each if is_wanted else None for each, is_wanted in zip(found, wants, strict=True))
+    return *of_inputs, None, None
 
 
 torch.library.register_autograd(FORWARD, _operator_gradients, setup_context=_save)
