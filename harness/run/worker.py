@@ -122,6 +122,8 @@ class VerifyTarget:
     dtypes: tuple[str, ...]
     directions: tuple[Direction, ...]
     device: str
+    huge: bool = False
+    """Whether to try more elements than 31 bits count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,14 +218,18 @@ def _answer(connection: Connection) -> None:
 
 
 def _verdict(request: VerifyTarget) -> object:
+    from harness.measure.devices import DEVICES
     from harness.verify import verify
 
+    free = DEVICES[request.device]().free_bytes() if request.huge else None
     return verify(
         request.target,
         quick=request.quick,
         dtypes=request.dtypes,
         directions=request.directions,
         device=request.device,
+        # where the system does not say, it is tried
+        huge_bytes=sys.maxsize if request.huge and free is None else free,
         # the last words, should this case be the last
         on_case=lambda case: _say(f"verifying {case.id}"),
     )

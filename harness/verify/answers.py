@@ -20,6 +20,7 @@ __all__ = [
     "differing_outputs",
     "elsewhere",
     "has_bits_of",
+    "is_right",
     "is_same_answer",
     "outputs_of",
     "y_of",
@@ -88,6 +89,15 @@ def differing_outputs(
         and name in two
         and not _agree(one[name], two[name], limits.exact[name], bound)
     ]
+
+
+def is_right(implementation: Implementation, case: Case, inputs: Inputs, found: Outputs) -> bool:
+    """Whether every output is within the a-priori bound of what ``implementation`` declares."""
+    limits = limits_of(implementation, case, inputs)
+    wide = wide_outputs(found, case)
+    return all(
+        _worst(wide[name], limits.exact[name], bound) <= 1 for name, bound in limits.bounds.items()
+    )
 
 
 def is_same_answer(

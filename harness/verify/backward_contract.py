@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
+from torch import Tensor
 
 from harness.inputs import Inputs, make_inputs
 from harness.records import Affine, Case, Direction
-from harness.verify.answers import copies_of, differing_outputs, has_bits_of, outputs_of
+from harness.verify.answers import copies_of, differing_outputs, has_bits_of, is_right, outputs_of
 from harness.verify.errors import Outputs
 from harness.verify.graph import INPUTS, Graph
-from harness.verify.guest import GuestError
+from harness.verify.guest import GuestError, guarded
 from implementations.contract import Implementation
 
 __all__ = [
+    "differentiates_again_or_refuses",
     "gives_each_gradient",
     "gives_the_gradients_asked_for",
     "gives_them_again",
@@ -23,6 +27,10 @@ __all__ = [
 ]
 
 _SOME = (("x",), ("weight",), ("bias",), ("weight", "bias"), ("x", "bias"), ("x", "weight"))
+_DIRECTIONS = 4  # ours: no term is at right angles to all of them
+_STEP = 1 / 128  # ours: of the spread of x; less is rounding in float32, more is curvature
+_OF_A_TERM = 0.05  # ours: of a right derivative float32 and the step leave 0.01 at most
+_NOTHING = 1e-6  # ours: of a change that float32 may make of none
 _GRADIENTS = tuple(f"d{name}" for name in INPUTS)
 
 
@@ -92,6 +100,72 @@ def notices_what_has_changed(implementation: Implementation, case: Case) -> str 
         if name := _first_difference(implementation, asked, inputs, expected, found):
             return f"{name} is wrong, without an error, where {changed} is written over before it"
     return None
+
+
+def differentiates_again_or_refuses(implementation: Implementation, case: Case) -> str | None:
+    """The derivative of the gradients is what they change by, or an error: no term is left out.
+
+    One is where a backward, itself recorded, computes from statistics that were saved as constants.
+    Asked in float32 and float64, whose rounding hides no term, where the gradients are right:
+    coarser ones change by more or less than their derivative.
+    """
+    if case.dtype not in {"float32", "float64"}:
+        return None
+    asked, inputs = _asked(case)
+    if not is_right(implementation, asked, inputs, outputs_of(implementation, asked, inputs)):
+        return None
+    function = partial(implementation.function, eps=asked.eps)
+    along, *directions = (
+        make_inputs(replace(asked, seed=asked.seed + 1 + place)).tensors
+        for place in range(1 + _DIRECTIONS)
+    )
+    try:
+        second = guarded(_second, function, inputs.tensors, along)()
+    except GuestError:
+        return None
+    assert isinstance(second, tuple)  # what that returns
+    for place, name in enumerate((*INPUTS, "dy")):
+        derived, changes = [], []
+        for direction in directions:
+            step = _STEP * direction[place]
+            ahead, behind = (
+                _total(function, _moved(inputs.tensors, place, by), along) for by in (step, -step)
+            )
+            changes.append(ahead - behind)
+            derived.append(2 * (second[place] * step).sum())
+        told, seen = torch.stack(derived).detach(), torch.stack(changes).detach()
+        if not (told - seen).norm() <= _OF_A_TERM * seen.norm() + _NOTHING * along[0].numel():
+            return f"the derivative of its gradients by {name} is wrong, without an error"
+    return None
+
+
+def _total(
+    function: Callable[..., Tensor], tensors: Sequence[Tensor], along: Sequence[Tensor]
+) -> Tensor:
+    """The gradients, each times what lies in its direction, as one number that can be derived."""
+    x, weight, bias, dy = tensors
+    leaves = tuple(
+        each if each.requires_grad else each.clone().requires_grad_() for each in (x, weight, bias)
+    )
+    with torch.enable_grad():
+        y = function(leaves[0], x.shape[-1:], *leaves[1:])
+        gradients = torch.autograd.grad(y, leaves, dy, create_graph=True)
+        parts = zip(gradients, along[:3], strict=True)
+        return torch.stack([(gradient * each).sum() for gradient, each in parts]).sum()
+
+
+def _second(
+    function: Callable[..., Tensor], tensors: Sequence[Tensor], along: Sequence[Tensor]
+) -> tuple[Tensor, ...]:
+    """The derivative of that number by x, weight, bias and dy."""
+    leaves = tuple(each.clone().requires_grad_() for each in tensors)
+    # not autograd.grad, which passes the error of once_differentiable by: no leaf lies behind it
+    _total(function, leaves, along).backward()
+    return tuple(torch.zeros_like(each) if each.grad is None else each.grad for each in leaves)
+
+
+def _moved(tensors: Sequence[Tensor], place: int, by: Tensor) -> list[Tensor]:
+    return [each + by if here == place else each for here, each in enumerate(tensors)]
 
 
 def _backward(case: Case) -> Case:

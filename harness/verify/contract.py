@@ -23,6 +23,7 @@ from harness.verify.answers import (
     y_of,
 )
 from harness.verify.backward_contract import (
+    differentiates_again_or_refuses,
     gives_each_gradient,
     gives_the_gradients_asked_for,
     gives_them_again,
@@ -206,6 +207,7 @@ BACKWARD_CHECKS: tuple[Check, ...] = (
     gives_them_again,
     leaves_given_gradients_alone,
     notices_what_has_changed,
+    differentiates_again_or_refuses,
 )
 """Of a backward, asked of those that have one."""
 

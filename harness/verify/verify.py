@@ -18,6 +18,7 @@ from harness.verify.diagnosis import diagnose
 from harness.verify.errors import Outputs
 from harness.verify.findings import Declined, Failure, Property, Verdict
 from harness.verify.grade import Grade, grade
+from harness.verify.huge import huge_findings
 from harness.verify.identities import identities_of
 from harness.verify.properties import properties_of
 from harness.verify.trial import Trial, first_case, outputs_of, try_case
@@ -39,6 +40,7 @@ def verify(
     directions: Sequence[Direction] = tuple(Direction),
     device: str = "cpu",
     fail_fast: bool = False,
+    huge_bytes: int | None = None,
     on_case: Callable[[Case], None] = lambda case: None,
 ) -> Verdict:
     """Verify one LayerNorm on the whole catalogue.
@@ -52,6 +54,8 @@ def verify(
         directions: passes to try; without a backward one, gradients are not looked at.
         device: device kind.
         fail_fast: stop at the first failure: it says whether, not which mistake or how good.
+        huge_bytes: also try more elements than 31 bits count, where there is so much memory: it
+            takes 10 GiB for a forward, 20 for a backward; None leaves them out.
         on_case: is told of each case before it is tried.
 
     Raises:
@@ -85,6 +89,8 @@ def verify(
                 tally.promises.append(f"{dtype}: {_CHANGED}")
             if not fail_fast:
                 tally.inspect(implementation, dtype, device)
+        if looks_further and huge_bytes is not None and tally.answered:
+            tally.ask_for_huge(implementation, device, huge_bytes)
         suspects = diagnose(implementation, tally.failed) if not fail_fast else ()
     finally:
         torch.set_num_threads(before)
@@ -196,6 +202,16 @@ class _Tally:
         """Look for what no single case shows."""
         case = first_case(implementation.name, dtype, device)
         self.promises += [f"{dtype}: {each}" for each in broken_promises(implementation, case)]
+
+    def ask_for_huge(self, implementation: Implementation, device: str, memory_bytes: int) -> None:
+        """Look at more elements than 31 bits count, in the narrowest dtype that was answered."""
+        dtype = min(self.answered, key=lambda each: getattr(torch, each).itemsize)
+        case = first_case(implementation.name, dtype, device)
+        for found in huge_findings(implementation, case, memory_bytes):
+            if isinstance(found, Declined):
+                self.declined.append(found)
+            else:
+                self.promises.append(f"{dtype}: {found}")
 
     def inspect(self, implementation: Implementation, dtype: str, device: str) -> None:
         """Add what is reported and never failed."""

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from harness.verify.backward_contract import (
+    differentiates_again_or_refuses,
     gives_each_gradient,
     gives_the_gradients_asked_for,
     gives_them_again,
@@ -142,6 +143,58 @@ def test_a_gradient_that_a_later_one_writes_over_is_found(dtype: str) -> None:
     reusing = mutant("gradient_buffer_reused")
     found = leaves_given_gradients_alone(reusing, first_case("guest", dtype, "cpu"))
     assert found == "dweight changes after it was returned, when a later one is taken"
+
+
+# --- differentiated again ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_second_derivative_without_a_term_is_found(dtype: str) -> None:
+    lacking = mutant("second_derivative_of_constant_statistics")
+    found = differentiates_again_or_refuses(lacking, first_case("guest", dtype, "cpu"))
+    assert found == "the derivative of its gradients by x is wrong, without an error"
+
+
+def test_a_second_derivative_that_is_missing_without_a_word_is_found() -> None:
+    """Its dx is recorded, by dy alone."""
+
+    class Once(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, y: Tensor, x: Tensor, dx_of: Any) -> Tensor:
+            ctx.dx_of = dx_of
+            return y.clone()
+
+        @staticmethod
+        def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor, None]:
+            return dy, ctx.dx_of(dy.detach()) + 0 * dy, None
+
+    def layer_norm(x: Tensor, shape: Sequence[int], weight: Any, bias: Any, eps: float) -> Tensor:
+        def dx_of(dy: Tensor) -> Tensor:
+            leaf = x.detach().requires_grad_()
+            with torch.enable_grad():
+                y = right(leaf, shape, weight, bias, eps)
+            return torch.autograd.grad(y, leaf, dy)[0]
+
+        y: Tensor = Once.apply(right(x.detach(), shape, weight, bias, eps), x, dx_of)
+        return y
+
+    found = differentiates_again_or_refuses(guest(layer_norm), CASE)
+    assert found == "the derivative of its gradients by x is wrong, without an error"
+
+
+def test_one_that_refuses_to_be_differentiated_again_breaks_no_promise() -> None:
+    class Once(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, y: Tensor) -> Tensor:
+            return y.clone()
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable
+        def backward(ctx: Any, dy: Tensor) -> Tensor:
+            return dy
+
+    once = guest(lambda *each, **more: Once.apply(right(*each, **more)))
+    assert differentiates_again_or_refuses(once, CASE) is None
 
 
 # --- what is written over in between -------------------------------------------------------------

@@ -146,6 +146,7 @@ WRONG: tuple[Mutant, ...] = (
     graph.inputs_kept_unguarded,
     graph.used_up_by_the_backward,
     graph.gradient_buffer_reused,
+    graph.second_derivative_of_constant_statistics,
 )
 """Each wrong in one way; families together, in the order in which to read their modules."""
 

@@ -9,10 +9,14 @@ import torch
 from torch import Tensor
 
 from harness.records import Direction
+from harness.verify.mutants.analytic import Terms
 from harness.verify.mutants.mutant import (
+    DTYPES,
+    HALVES,
     Check,
     Family,
     Remembering,
+    Rows,
     layer_norm_of,
     mutant,
 )
@@ -176,3 +180,39 @@ class _GradientBufferReused(Remembering):
 gradient_buffer_reused = mutant(Family.GRAPH, directions=_RECORDING, caught_by=Check.GRAPH)(
     _GradientBufferReused
 )
+
+
+# --- once more -----------------------------------------------------------------------------------
+
+
+class _OfSavedStatistics(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
+    ) -> Tensor:
+        of = Rows(x, weight, bias, eps)
+        ctx.save_for_backward(x, weight, bias, of.mean, of.rstd)
+        ctx.eps = eps
+        return of.y
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, bias, mean, rstd = ctx.saved_tensors
+        scale = x.new_ones(x.shape[1]) if weight is None else weight.to(x.dtype)
+        found = Terms(dy, x, mean, rstd, scale, ctx.eps).right
+        return (
+            found.dx,
+            None if weight is None else found.dweight.to(weight.dtype),
+            None if bias is None else found.dbias.to(bias.dtype),
+            None,
+        )
+
+
+@mutant(Family.GRAPH, dtypes=DTYPES - HALVES, directions=_RECORDING, caught_by=Check.GRAPH)
+@layer_norm_of
+def second_derivative_of_constant_statistics(of: Rows) -> Tensor:
+    """Takes mean and rstd for constants where its gradients are differentiated again."""
+    y: Tensor = _OfSavedStatistics.apply(  # type: ignore[no-untyped-call]
+        of.x, of.weight, of.bias, of.eps
+    )
+    return y

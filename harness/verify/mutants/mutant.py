@@ -72,7 +72,7 @@ class Check(StrEnum):
     REPETITION = "repetition"
     """Several calls of one function, with other data, parameters, eps and shape."""
     GRAPH = "graph"
-    """Some gradients only, a graph's a second time, and what is written over in between."""
+    """Some gradients only, a graph's a second time, theirs in turn, and what is written over."""
 
 
 class Remembering:
