@@ -9,10 +9,12 @@ from torch import Tensor
 
 from harness.inputs import Inputs, make_inputs
 from harness.records import Case, Direction
+from harness.verify.bounds import guarantee_of
 from harness.verify.double_double import Pair
-from harness.verify.errors import Outputs
+from harness.verify.errors import Outputs, measure_errors
 from harness.verify.guest import run_once
 from harness.verify.limits import limits_of, wide_outputs
+from harness.verify.oracle import Reference
 from implementations.contract import Implementation
 
 __all__ = [
@@ -20,8 +22,8 @@ __all__ = [
     "differing_outputs",
     "elsewhere",
     "has_bits_of",
-    "is_right",
     "is_same_answer",
+    "outputs_beyond",
     "outputs_of",
     "y_of",
 ]
@@ -91,13 +93,17 @@ def differing_outputs(
     ]
 
 
-def is_right(implementation: Implementation, case: Case, inputs: Inputs, found: Outputs) -> bool:
-    """Whether every output is within the a-priori bound of what ``implementation`` declares."""
-    limits = limits_of(implementation, case, inputs)
-    wide = wide_outputs(found, case)
-    return all(
-        _worst(wide[name], limits.exact[name], bound) <= 1 for name, bound in limits.bounds.items()
-    )
+def outputs_beyond(
+    implementation: Implementation, case: Case, inputs: Inputs, found: Outputs
+) -> set[str]:
+    """Return which outputs lie beyond the a-priori bound of what ``implementation`` declares."""
+    guarantee = guarantee_of(implementation, case)
+    errors = measure_errors(found, inputs, case, guarantee, Reference(inputs, case))
+    return {
+        each.output
+        for each in errors.outputs
+        if each.bound_ratio is not None and not each.bound_ratio <= 1
+    }
 
 
 def is_same_answer(

@@ -19,6 +19,7 @@ from harness.verify.answers import (
     differing_outputs,
     elsewhere,
     has_bits_of,
+    outputs_beyond,
     outputs_of,
     y_of,
 )
@@ -37,6 +38,11 @@ from implementations.contract import Implementation
 __all__ = ["BACKWARD_CHECKS", "CHECKS", "broken_promises"]
 
 CALLS = 100  # ours: a cache of the first few results is found out
+_THREADS, _RACES = 4, 3  # ours
+_SHARED = (
+    257,
+    256,
+)  # enough for two threads of PyTorch, which gives each 32768 elements; a row over
 
 Check = Callable[[Implementation, Case], str | None]
 """Returns what is broken, or None."""
@@ -187,6 +193,32 @@ def reads_what_lies_anywhere(implementation: Implementation, case: Case) -> str 
     return None
 
 
+def is_right_on_several_threads(implementation: Implementation, case: Case) -> str | None:
+    """Several threads of the CPU are as right as one, each time: none's rows or sums are lost."""
+    if case.device != "cpu":
+        return None
+    direction = Direction.FORWARD if implementation.forward_only else Direction.BACKWARD
+    asked = replace(case, shape=_SHARED, affine=Affine.BOTH, direction=direction)
+    inputs = make_inputs(asked)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        alone = outputs_of(implementation, asked, inputs)
+        torch.set_num_threads(_THREADS)
+        for _ in range(_RACES):
+            shared = outputs_of(implementation, asked, inputs)
+            if has_bits_of(shared, alone):
+                continue
+            right, wrong = (
+                outputs_beyond(implementation, asked, inputs, each) for each in (alone, shared)
+            )
+            for name in sorted(wrong - right):
+                return f"{name} is right on one thread and wrong on {_THREADS}"
+    finally:
+        torch.set_num_threads(before)
+    return None
+
+
 _ANYWHERE = LAYOUTS | {"one number expanded": lambda tensor: tensor.new_ones(()).expand_as(tensor)}
 
 
@@ -198,6 +230,7 @@ CHECKS: tuple[Check, ...] = (
     answers_alike_every_time,
     sees_new_data,
     reads_what_lies_anywhere,
+    is_right_on_several_threads,
 )
 """Of a forward, and of a backward where there is one."""
 

@@ -34,7 +34,7 @@ class Limits:
 
 
 def limits_of(implementation: Implementation, case: Case, inputs: Inputs) -> Limits:
-    """Return what ``implementation`` has to give for ``inputs``, at most 2^17 elements.
+    """Return what ``implementation`` has to give for ``inputs``, at most 2^16 elements.
 
     Args:
         implementation: declares what it may lose.

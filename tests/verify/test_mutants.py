@@ -163,6 +163,27 @@ def is_given_away_by_repetition(function: LayerNorm, dtype: str) -> bool:
     return False
 
 
+def is_given_away_by_threads(function: LayerNorm, dtype: str) -> bool:
+    """Whether two threads give something else than one."""
+    case = Case(
+        implementation="mutant",
+        shape=(301, 256),
+        dtype=dtype,
+        param_dtype=dtype,
+        direction=Direction.BACKWARD,
+    )
+    inputs = make_inputs(case)
+    limits = guarantee_of(Implementation(name="mutant", function=function, source=""), case)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        outputs = run_once(function, case, inputs)
+    finally:
+        torch.set_num_threads(before)
+    errors = measure_errors(outputs, inputs, case, limits, Reference(inputs, case))
+    return any(not (each.bound_ratio or 0) <= 1 for each in errors.outputs)
+
+
 def is_given_away_by_autograd(function: LayerNorm, dtype: str) -> bool:
     """Whether gradients go wrong that are asked for singly, twice, or after inputs have changed."""
     shape, wanted = (8, 65), ("x", "weight", "bias")
@@ -233,6 +254,8 @@ def catching_check(mutant: Mutant, dtype: str) -> Check | None:
             return weakest
     if weakest is None and is_given_away_by_repetition(mutant.fresh(), dtype):
         return Check.REPETITION
+    if weakest is None and is_given_away_by_threads(mutant.fresh(), dtype):
+        return Check.THREADS
     if weakest is None and is_given_away_by_autograd(mutant.fresh(), dtype):
         return Check.GRAPH
     return weakest
@@ -293,6 +316,7 @@ def test_a_right_one_is_never_called_wrong(right: Implementation, dtype: str) ->
     for case in (*contiguous_cases(dtype), *other_layouts(dtype)):
         assert finding(right.function, case, right) is None, case.id
     assert not is_given_away_by_repetition(right.function, dtype)
+    assert not is_given_away_by_threads(right.function, dtype)
     assert not is_given_away_by_autograd(right.function, dtype)
 
 

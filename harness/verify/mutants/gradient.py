@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import torch
@@ -193,6 +193,14 @@ def rows_beyond_32_left_out(of: Terms) -> Gradients:
     whole = of.dy.shape[0] - of.dy.shape[0] % _WARP
     terms = of.dy * of.normalised
     return replace(of.right, dweight=terms[:whole].sum(0), dbias=of.dy[:whole].sum(0))
+
+
+@partial(_in_backward, caught_by=Check.THREADS)
+def sums_of_other_threads_lost(of: Terms) -> Gradients:
+    """Leaves the rows of all threads but the first out of dweight and dbias."""
+    share = -(-of.dy.shape[0] // torch.get_num_threads())
+    terms = of.dy * of.normalised
+    return replace(of.right, dweight=terms[:share].sum(0), dbias=of.dy[:share].sum(0))
 
 
 @_in_backward

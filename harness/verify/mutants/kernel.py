@@ -167,6 +167,13 @@ def row_index_of_16_bits(of: Rows) -> Tensor:
     return torch.where(_rows_from(of, _INDEX_LIMIT), torch.zeros_like(of.y), of.y)
 
 
+@on_rows(Family.KERNEL, caught_by=Check.THREADS)
+def rows_of_other_threads_unwritten(of: Rows) -> Tensor:
+    """Does not write the rows of any thread but the first."""
+    share = -(-of.x.shape[0] // torch.get_num_threads())
+    return torch.where(_rows_from(of, share), torch.zeros_like(of.y), of.y)
+
+
 # --- in memory -----------------------------------------------------------------------------------
 
 _right = layer_norm_of(lambda of: of.y)

@@ -71,6 +71,8 @@ class Check(StrEnum):
     """One call's values where its tensors are not contiguous, or kept negated."""
     REPETITION = "repetition"
     """Several calls of one function, with other data, parameters, eps and shape."""
+    THREADS = "threads"
+    """One call on several threads."""
     GRAPH = "graph"
     """Some gradients only, a graph's a second time, theirs in turn, and what is written over."""
 
