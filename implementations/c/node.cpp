@@ -236,7 +236,7 @@ TORCH_LIBRARY_FRAGMENT(layernorm_bench, library)
 
 } // namespace
 
-/* Sets what the operator calls; returns its name. */
+/* Sets what the operator calls; returns its name, with the namespace. */
 extern "C" const char *use_library(decltype(&recentred_forward) forward,
                                    decltype(&recentred_backward) backward,
                                    parallel_function parallel)
@@ -244,5 +244,5 @@ extern "C" const char *use_library(decltype(&recentred_forward) forward,
     run_forward = forward;
     run_backward = backward;
     run_parallel = parallel;
-    return OPERATOR;
+    return "layernorm_bench::" OPERATOR;
 }

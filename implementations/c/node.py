@@ -32,6 +32,6 @@ def layer_norm() -> Callable[[Tensor, Tensor | None, Tensor | None, int, float],
     library = load(_FILES)
     library.use_library.argtypes = (ctypes.c_void_p,) * 3
     library.use_library.restype = ctypes.c_char_p
-    name = library.use_library(*kernels).decode()
-    operator: Callable[..., Tensor] = getattr(torch.ops.layernorm_bench, name).default
+    namespace, _, name = library.use_library(*kernels).decode().partition("::")
+    operator: Callable[..., Tensor] = getattr(getattr(torch.ops, namespace), name).default
     return operator
