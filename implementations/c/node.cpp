@@ -214,6 +214,8 @@ struct Recentred : torch::autograd::Function<Recentred> {
 Tensor layer_norm(const Tensor &x, const Parameter &weight, const Parameter &bias, int64_t hidden,
                   double eps)
 {
+    TORCH_CHECK(x.is_cpu() && (!weight || weight->is_cpu()) && (!bias || bias->is_cpu()),
+                "cpp_recentred runs on the cpu");
     const bool is_recorded =
         at::GradMode::is_enabled() && (x.requires_grad() || (weight && weight->requires_grad()) ||
                                        (bias && bias->requires_grad()));

@@ -21,7 +21,7 @@ __all__ = ["composed_gradients", "elements_of_a_row", "is_seen", "layer_norm"]
 FORWARD, BACKWARD = "layernorm_bench::c_recentred", "layernorm_bench::c_recentred_backward"
 
 
-def is_seen(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> int:
+def is_seen(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
     """Whether something other than a kernel is to see a call with these tensors.
 
     That may be torch.compile, a mode (of fake tensors, of tracing), a transform of torch.func, a
@@ -29,7 +29,7 @@ def is_seen(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> int:
     """
     return (
         _is_compiling()
-        or _modes()
+        or _modes() > 0
         or _transform() is not None
         or _tracing() is not None
         or _is_profiled()

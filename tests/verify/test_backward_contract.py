@@ -105,8 +105,8 @@ def test_gradients_are_asked_for_where_recording_is_off() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("frozen_weight_stops_dx", "dx is another where only x asks for a gradient"),
-        ("frozen_x_stops_dweight", "dweight is another where only weight asks for a gradient"),
+        ("frozen_weight_stops_dx", "dx is another where no more than dx is asked for"),
+        ("frozen_x_stops_dweight", "dweight is another where no more than dweight is asked for"),
     ],
 )
 def test_a_gradient_that_depends_on_others_being_asked_for_is_found(

@@ -20,7 +20,6 @@ from harness.verify.mutants.mutant import (
     layer_norm_of,
     mutant,
 )
-from implementations.contract import LayerNorm
 
 _RECORDING = frozenset({Direction.BACKWARD, Direction.FORWARD_BACKWARD})
 
@@ -79,39 +78,36 @@ def recorded_for_x_alone(
 
 
 class _Again(torch.autograd.Function):
-    """Runs a LayerNorm in the forward, and once more in the backward on what it has kept."""
+    """Runs the forward once more in the backward, on what it has kept, which it may use up."""
 
     @staticmethod
     def forward(
-        ctx: Any,
-        function: LayerNorm,
-        uses_up: bool,
-        shape: Sequence[int],
-        eps: float,
-        *inputs: Tensor | None,
+        ctx: Any, uses_up: bool, shape: Sequence[int], eps: float, *inputs: Tensor | None
     ) -> Tensor:
-        ctx.function, ctx.uses_up, ctx.shape, ctx.eps = function, uses_up, shape, eps
+        ctx.uses_up, ctx.shape, ctx.eps = uses_up, shape, eps
         ctx.kept = inputs
         if uses_up:
             ctx.kept = tuple(None if each is None else each.clone() for each in inputs)
         x, weight, bias = inputs
         assert x is not None
-        return function(x, shape, weight, bias, eps)
+        return _right(x, shape, weight, bias, eps)
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-        wanted = ctx.needs_input_grad[4:]
+        wanted = ctx.needs_input_grad[3:]
         inputs = [
             None if each is None else each.detach().requires_grad_(is_wanted)
             for each, is_wanted in zip(ctx.kept, wanted, strict=True)
         ]
         with torch.enable_grad():
-            y = ctx.function(inputs[0], ctx.shape, inputs[1], inputs[2], ctx.eps)
+            x, weight, bias = inputs
+            assert x is not None
+            y = _right(x, ctx.shape, weight, bias, ctx.eps)
         leaves = [each for each in inputs if each is not None and each.requires_grad]
         found = iter(torch.autograd.grad(y, leaves, dy))
         if ctx.uses_up:
             ctx.kept[0].zero_()
-        return None, None, None, None, *(next(found) if each else None for each in wanted)
+        return None, None, None, *(next(found) if each else None for each in wanted)
 
 
 @mutant(Family.GRAPH, directions=_RECORDING, caught_by=Check.GRAPH)
@@ -123,9 +119,8 @@ def inputs_kept_unguarded(
     eps: float = 1e-5,
 ) -> Tensor:
     """Keeps its inputs without save_for_backward: what is written there since is not noticed."""
-    inputs = (x, weight, bias)
     y: Tensor = _Again.apply(  # type: ignore[no-untyped-call]
-        _right, False, tuple(normalized_shape), eps, *inputs
+        False, normalized_shape, eps, x, weight, bias
     )
     return y
 
@@ -139,9 +134,8 @@ def used_up_by_the_backward(
     eps: float = 1e-5,
 ) -> Tensor:
     """Writes over what it has kept in its backward, as if that came only once."""
-    inputs = (x, weight, bias)
     y: Tensor = _Again.apply(  # type: ignore[no-untyped-call]
-        _right, True, tuple(normalized_shape), eps, *inputs
+        True, normalized_shape, eps, x, weight, bias
     )
     return y
 
