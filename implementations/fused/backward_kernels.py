@@ -1,4 +1,4 @@
-"""Kernels of the backward: dx row by row, dweight and dbias over all rows in two stages.
+"""Kernels of the backward for rows that a program holds, and what adds up parts of dweight.
 
 With g = dy * weight and n = (x - mean) * rstd, the normalised x,
 
@@ -18,9 +18,9 @@ import triton
 import triton.language as tl
 
 from implementations.fused.statistics import (
-    add_exactly,
     columns_of_tile,
     divide,
+    normalise,
     read_again,
     sums_of_rows,
 )
@@ -28,33 +28,8 @@ from implementations.fused.statistics import (
 __all__ = [
     "add_parts",
     "backward_of_columns",
-    "backward_of_long_rows",
     "backward_of_tiles",
 ]
-
-
-@triton.jit
-def _normalised(
-    x: tl.tensor,
-    moments_ptr: tl.tensor,
-    rows: tl.tensor,
-    row: tl.tensor,
-    in_rows: tl.tensor,
-    RECENTRED: tl.constexpr,
-) -> tl.tensor:
-    """(x - mean) * rstd of a tile, as the forward formed it, and rstd.
-
-    Args:
-        row: numbers of the rows, with as many axes as ``x``; as ``in_rows``, which is False
-            beyond the last one, where rstd is 0.
-    """
-    apart = tl.cast(rows, tl.int64)
-    centred = x - tl.load(moments_ptr + row, mask=in_rows, other=0.0)
-    if RECENTRED:
-        centred = centred - tl.load(moments_ptr + 2 * apart + row, mask=in_rows, other=0.0)
-        centred = centred - tl.load(moments_ptr + 3 * apart + row, mask=in_rows, other=0.0)
-    rstd = tl.load(moments_ptr + apart + row, mask=in_rows, other=0.0)
-    return centred * rstd, rstd
 
 
 @triton.jit
@@ -97,7 +72,7 @@ def backward_of_tiles(
         inside = in_rows & (columns < hidden)
         dy = tl.load(dy_ptr + row * dy_stride + columns, mask=inside, other=0.0).to(WIDE)
         x = tl.load(x_ptr + row * x_stride + columns, mask=inside, other=0.0).to(WIDE)
-        normalised, rstd = _normalised(x, moments_ptr, rows, row, in_rows, RECENTRED)
+        normalised, rstd = normalise(x, moments_ptr, rows, row, in_rows, RECENTRED)
         if dx_ptr is not None:
             count = tl.cast(hidden, WIDE)
             scaled = dy
@@ -118,63 +93,6 @@ def backward_of_tiles(
     if dbias_parts_ptr is not None:
         sums = tl.sum(dbias, 0)[None, :, :]
         tl.store(dbias_parts_ptr + part, sums, mask=columns < hidden)
-
-
-@triton.jit
-def backward_of_long_rows(
-    dy_ptr: tl.tensor,
-    x_ptr: tl.tensor,
-    weight_ptr: tl.tensor,
-    moments_ptr: tl.tensor,
-    dx_ptr: tl.tensor,
-    rows: tl.tensor,
-    hidden: tl.tensor,
-    dy_stride: tl.tensor,
-    x_stride: tl.tensor,
-    RECENTRED: tl.constexpr,
-    WIDE: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    LEAVES: tl.constexpr,
-    NEIGHBOURS: tl.constexpr,
-    STAGES: tl.constexpr,
-) -> None:
-    """Form dx alone, one row a program: its two sums in one read of the row, dx in another."""
-    row = tl.program_id(0).to(tl.int64)
-    dy_ptr += row * dy_stride
-    x_ptr += row * x_stride
-    dx_ptr += row * hidden
-    row = row + tl.arange(0, 1)[:, None, None]
-    own = columns_of_tile(COLUMNS, LEAVES, NEIGHBOURS)
-    plain = tl.zeros(own.shape, WIDE)
-    plain_lost = tl.zeros(own.shape, WIDE)
-    across = tl.zeros(own.shape, WIDE)
-    across_lost = tl.zeros(own.shape, WIDE)
-    for start in tl.range(0, hidden, COLUMNS, num_stages=STAGES):
-        scaled, inside = read_again(dy_ptr, start + own, hidden, WIDE)
-        x, _ = read_again(x_ptr, start + own, hidden, WIDE)
-        if weight_ptr is not None:
-            weight, _ = read_again(weight_ptr, start + own, hidden, WIDE)
-            scaled = scaled * weight
-        # beyond the row scaled is 0, and so are both terms
-        normalised, _ = _normalised(x, moments_ptr, rows, row, row < rows, RECENTRED)
-        plain, plain_lost = add_exactly(plain, plain_lost, scaled)
-        across, across_lost = add_exactly(across, across_lost, scaled * normalised)
-    count = tl.cast(hidden, WIDE)
-    plain_mean = divide(sums_of_rows(plain + plain_lost, NEIGHBOURS), count)
-    across_mean = divide(sums_of_rows(across + across_lost, NEIGHBOURS), count)
-    for start in tl.range(0, hidden, COLUMNS, num_stages=STAGES):
-        columns = start + own
-        inside = columns < hidden
-        # not the last read where dweight is wanted, but no cache holds that many rows
-        dy = tl.load(dy_ptr + columns, mask=inside, other=0.0, eviction_policy="evict_first")
-        x = tl.load(x_ptr + columns, mask=inside, other=0.0, eviction_policy="evict_first")
-        scaled = dy.to(WIDE)
-        if weight_ptr is not None:
-            weight, _ = read_again(weight_ptr, columns, hidden, WIDE)
-            scaled = scaled * weight
-        normalised, rstd = _normalised(x.to(WIDE), moments_ptr, rows, row, row < rows, RECENTRED)
-        dx = scaled - plain_mean[:, None, None] - normalised * across_mean[:, None, None]
-        tl.store(dx_ptr + columns, dx * rstd, mask=inside)
 
 
 @triton.jit
@@ -206,7 +124,7 @@ def backward_of_columns(
         dy = tl.load(dy_ptr + row * dy_stride + columns[None, :], mask=inside, other=0.0).to(WIDE)
         if dweight_parts_ptr is not None:
             x = tl.load(x_ptr + row * x_stride + columns[None, :], mask=inside, other=0.0)
-            normalised, _ = _normalised(x.to(WIDE), moments_ptr, rows, row, in_rows, RECENTRED)
+            normalised, _ = normalise(x.to(WIDE), moments_ptr, rows, row, in_rows, RECENTRED)
             dweight += dy * normalised
         if dbias_parts_ptr is not None:
             dbias += dy

@@ -1,8 +1,8 @@
-"""Kernels of the forward: y, and for a backward to come the moments of each row.
+"""Kernel of the forward for rows that a program holds: y, and the moments for a backward to come.
 
-Two of them, for rows that fit into the registers of a program and for those that do not. Rows are
-``stride`` elements apart and may be so any number of elements, 0 too; within a row, elements are
-neighbours. Offsets of rows are 64 bits wide: a tensor may have more elements than 32 bits count.
+Rows are ``stride`` elements apart and may be so any number of elements, 0 too; within a row,
+elements are neighbours. Offsets of rows are 64 bits wide: a tensor may have more elements than
+32 bits count.
 
 Pointers that are None leave out what they are for. Tiles and names in capitals are those of
 :mod:`implementations.fused.statistics`.
@@ -16,12 +16,11 @@ import triton.language as tl
 from implementations.fused.statistics import (
     columns_of_tile,
     moments,
-    moments_of_long_row,
     read_again,
     reciprocal_root,
 )
 
-__all__ = ["forward_of_long_rows", "forward_of_tiles"]
+__all__ = ["forward_of_tiles"]
 
 
 @triton.jit(do_not_specialize=["eps_bits"])
@@ -85,53 +84,3 @@ def forward_of_tiles(
             if STATISTIC == "recentred":
                 tl.store(moments_ptr + 2 * apart + row, left, mask=in_rows)
                 tl.store(moments_ptr + 3 * apart + row, left_again, mask=in_rows)
-
-
-@triton.jit(do_not_specialize=["eps_bits"])
-def forward_of_long_rows(
-    x_ptr: tl.tensor,
-    weight_ptr: tl.tensor,
-    bias_ptr: tl.tensor,
-    y_ptr: tl.tensor,
-    moments_ptr: tl.tensor,
-    rows: tl.tensor,
-    hidden: tl.tensor,
-    x_stride: tl.tensor,
-    eps_bits: tl.tensor,
-    STATISTIC: tl.constexpr,
-    WIDE: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    LEAVES: tl.constexpr,
-    NEIGHBOURS: tl.constexpr,
-    STAGES: tl.constexpr,
-) -> None:
-    """Normalise one row a program, in blocks; arguments as for :func:`forward_of_tiles`."""
-    row = tl.program_id(0).to(tl.int64)
-    x_ptr += row * x_stride
-    y_ptr += row * hidden
-    mean, left, left_again, variance = moments_of_long_row(
-        x_ptr, hidden, STATISTIC, WIDE, COLUMNS, LEAVES, NEIGHBOURS, STAGES
-    )
-    rstd = reciprocal_root(variance, eps_bits)
-    own = columns_of_tile(COLUMNS, LEAVES, NEIGHBOURS)
-    for start in tl.range(0, hidden, COLUMNS, num_stages=STAGES):
-        columns = start + own
-        inside = columns < hidden
-        x = tl.load(x_ptr + columns, mask=inside, other=0.0, eviction_policy="evict_first")
-        y = (x.to(WIDE) - mean[:, None, None]) - left[:, None, None] - left_again[:, None, None]
-        y = y * rstd[:, None, None]
-        if weight_ptr is not None:
-            weight, _ = read_again(weight_ptr, columns, hidden, WIDE)
-            y = y * weight
-        if bias_ptr is not None:
-            bias, _ = read_again(bias_ptr, columns, hidden, WIDE)
-            y = y + bias
-        tl.store(y_ptr + columns, y, mask=inside)
-    if moments_ptr is not None:
-        place = row + tl.arange(0, 1)
-        apart = tl.cast(rows, tl.int64)
-        tl.store(moments_ptr + place, mean)
-        tl.store(moments_ptr + apart + place, rstd)
-        if STATISTIC == "recentred":
-            tl.store(moments_ptr + 2 * apart + place, left)
-            tl.store(moments_ptr + 3 * apart + place, left_again)

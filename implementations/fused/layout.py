@@ -13,22 +13,27 @@ from dataclasses import dataclass, replace
 __all__ = [
     "BACKWARD",
     "FORWARD",
+    "GRADIENTS",
+    "JOINING",
     "LEAVES_APART",
     "LONGEST",
     "LONG_BLOCK",
     "PARTS_LANES",
     "SHORT",
+    "SUMMING",
+    "WRITING",
     "Layout",
     "adding",
     "backward",
     "columns",
     "forward",
+    "gradient_parts",
 ]
 
 LONGEST = (1 << 31) - (1 << 16)
 """Elements of a row, and rows, that 32 bits count; the rest is for a block that reaches beyond."""
 LONG_BLOCK = 8192
-"""Elements that a program holds of a row that is too long to be held whole."""
+"""Elements of a row too long for a program to hold that are summed by one program."""
 PARTS_LANES = 64
 """Running sums over the rows for dweight and dbias, at the least, where there are as many rows."""
 
@@ -55,8 +60,6 @@ class Layout:
     programs: int = 0
     """Programs for each multiprocessor, which take tiles in turn, but enough of them for
     :data:`PARTS_LANES`; 0 is a program for each tile."""
-    holds_row: bool = True
-    """Whether a tile is as wide as a row."""
     sums_apart: bool = False
     """Whether dweight and dbias are left to another kernel, which reads dy and x once more."""
 
@@ -113,28 +116,34 @@ BACKWARD: dict[int, dict[int, Layout]] = {
         Layout(columns=4096, warps=16, stages=2, programs=1),
     ),
 }
-_LONG = Layout(columns=LONG_BLOCK, warps=16, stages=3, holds_row=False, sums_apart=True)
-_COLUMNS = Layout(rows=16, columns=128, warps=4, stages=2, holds_row=False)
+_COLUMNS = Layout(rows=16, columns=128, warps=4, stages=2)
 _PROGRAMS = 4  # ours: of 4 warps, for each multiprocessor
 
+# Of rows too long for the tables: what reads a block for its sums, what adds up those of a row,
+# what reads a block again and writes y, and what forms all gradients in some columns. Ours: 16
+# elements a thread where a program holds one block, 8 where it also holds running sums.
+SUMMING = Layout(columns=LONG_BLOCK, warps=16)
+JOINING = Layout(columns=1024, warps=4)
+WRITING = Layout(columns=2048, warps=4)
+GRADIENTS = Layout(columns=1024, warps=4, stages=2, programs=8)
 
-def forward(hidden: int, itemsize: int, parameter_bytes: int = 0) -> Layout:
-    """Return the layout of the forward.
+
+def forward(hidden: int, itemsize: int) -> Layout | None:
+    """Return the layout of the forward; None if no program can hold such a row.
 
     Args:
         hidden: elements of a row.
         itemsize: bytes of an element of x.
-        parameter_bytes: of an element of weight and one of bias, as far as there are any.
     """
-    return _affordable(_of_length(FORWARD[itemsize], hidden), itemsize, parameter_bytes)
+    return _of_length(FORWARD[itemsize], hidden, itemsize)
 
 
-def backward(hidden: int, itemsize: int, parameter_bytes: int = 0) -> Layout:
-    """Return the layout of the backward: of all gradients, or unless it holds the sums of dx alone.
+def backward(hidden: int, itemsize: int) -> Layout | None:
+    """Return the layout of the backward, as :func:`forward` does for its own.
 
-    Arguments as of :func:`forward`, but there is no bias.
+    It is that of all gradients, or unless it holds the sums of dx alone.
     """
-    return _affordable(_of_length(BACKWARD[itemsize], hidden), 2 * itemsize, parameter_bytes)
+    return _of_length(BACKWARD[itemsize], hidden, 2 * itemsize)
 
 
 def columns(rows: int, hidden: int, multiprocessors: int) -> tuple[Layout, int]:
@@ -148,27 +157,29 @@ def columns(rows: int, hidden: int, multiprocessors: int) -> tuple[Layout, int]:
     return _COLUMNS, min(_COLUMNS.grid(rows, multiprocessors), wanted)
 
 
+def gradient_parts(rows: int, hidden: int, multiprocessors: int) -> int:
+    """Return how many parts of dweight the kernel of all gradients of long rows leaves.
+
+    A program takes some columns and every so many rows, and loses nothing of what it adds up: the
+    number of its rows does not matter to the error.
+    """
+    blocks = -(-hidden // GRADIENTS.columns)
+    return min(rows, max(1, GRADIENTS.programs * multiprocessors // blocks))
+
+
 def adding(parts: int) -> Layout:
     """Return the layout of the kernel that adds up that many parts."""
     rows = min(1 << (parts - 1).bit_length(), 128)  # ours: few steps, and many programs
     return Layout(rows=rows, columns=max(32, min(256, 4096 // rows)), warps=8)
 
 
-def _of_length(table: Mapping[int, Layout], hidden: int) -> Layout:
+def _of_length(table: Mapping[int, Layout], hidden: int, bytes_each: int) -> Layout | None:
     width = 1 << (hidden - 1).bit_length()
     if width > max(table):
-        return _LONG
-    if width in table:
-        return table[width]
-    shortest = table[min(table)]
-    return replace(shortest, rows=shortest.rows * shortest.columns // width, columns=width)
-
-
-def _affordable(layout: Layout, bytes_each: int, parameter_bytes: int) -> Layout:
-    """Take stages away until all tiles that are on their way fit into shared memory.
-
-    With those of x, and of dy, come those of the parameters, unless these are read before.
-    """
-    bytes_each += 0 if layout.holds_row else parameter_bytes
+        return None
+    layout = table[max(width, min(table))]
+    if width < layout.columns:
+        layout = replace(layout, rows=layout.rows * layout.columns // width, columns=width)
+    # as many tiles on their way as fit into shared memory
     tile = layout.rows * layout.columns * bytes_each
     return replace(layout, stages=min(layout.stages, 1 + _SHARED_BYTES // tile))

@@ -22,11 +22,15 @@ import triton.language as tl
 __all__ = [
     "add_exactly",
     "columns_of_tile",
+    "combine",
     "divide",
     "moments",
-    "moments_of_long_row",
+    "normalise",
+    "pairs_of_rows",
     "read_again",
     "reciprocal_root",
+    "settled",
+    "sum_of_blocks",
     "sums_of_rows",
 ]
 
@@ -83,7 +87,13 @@ def add_exactly(total: tl.tensor, lost: tl.tensor, x: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def _combine(
+def settled(total: tl.tensor, lost: tl.tensor) -> tl.tensor:
+    """Sum that :func:`add_exactly` ran: of an infinite one, what was lost is NaN."""
+    return tl.where(lost == lost, total + lost, total)
+
+
+@triton.jit
+def combine(
     n_a: tl.tensor,
     mean_a: tl.tensor,
     squares_a: tl.tensor,
@@ -99,7 +109,7 @@ def _combine(
 
 
 @triton.jit
-def _pairs_of_rows(x: tl.tensor, inside: tl.tensor, NEIGHBOURS: tl.constexpr) -> tl.tensor:
+def pairs_of_rows(x: tl.tensor, inside: tl.tensor, NEIGHBOURS: tl.constexpr) -> tl.tensor:
     """Count, mean and sum of squared deviations of each row of a tile, combined as a tree.
 
     Those of the leaves of a thread are formed at once, as in two passes.
@@ -109,7 +119,7 @@ def _pairs_of_rows(x: tl.tensor, inside: tl.tensor, NEIGHBOURS: tl.constexpr) ->
     n = tl.sum(member, AXIS)
     mean = divide(tl.sum(x, AXIS), tl.where(n == 0.0, 1.0, n))
     deviation = tl.where(inside, x - tl.expand_dims(mean, AXIS), 0.0)
-    return tl.reduce((n, mean, tl.sum(deviation * deviation, AXIS)), 1, _combine)
+    return tl.reduce((n, mean, tl.sum(deviation * deviation, AXIS)), 1, combine)
 
 
 @triton.jit
@@ -132,7 +142,7 @@ def moments(
             where a mean is off by several times the deviations.
     """
     if STATISTIC == "welford":
-        _, mean, squares = _pairs_of_rows(x, inside, NEIGHBOURS)
+        _, mean, squares = pairs_of_rows(x, inside, NEIGHBOURS)
         variance = divide(squares, count)
     else:
         mean = divide(sums_of_rows(x, NEIGHBOURS), count)
@@ -153,74 +163,27 @@ def moments(
 
 
 @triton.jit
-def moments_of_long_row(
-    x_ptr: tl.tensor,
-    hidden: tl.tensor,
-    STATISTIC: tl.constexpr,
-    WIDE: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    LEAVES: tl.constexpr,
-    NEIGHBOURS: tl.constexpr,
-    STAGES: tl.constexpr,
+def normalise(
+    x: tl.tensor,
+    moments_ptr: tl.tensor,
+    rows: tl.tensor,
+    row: tl.tensor,
+    in_rows: tl.tensor,
+    RECENTRED: tl.constexpr,
 ) -> tl.tensor:
-    """Return the last four of :func:`moments` for one row, read in blocks for each pass anew."""
-    mean = tl.zeros((1,), WIDE)
-    left = tl.zeros((1,), WIDE)
-    left_again = tl.zeros((1,), WIDE)
-    if STATISTIC == "welford":
-        columns = columns_of_tile(COLUMNS, LEAVES, NEIGHBOURS)
-        n = tl.zeros((1,), WIDE)
-        squares = tl.zeros((1,), WIDE)
-        for start in tl.range(0, hidden, COLUMNS, num_stages=STAGES):
-            x, inside = read_again(x_ptr, start + columns, hidden, WIDE)
-            n_b, mean_b, squares_b = _pairs_of_rows(x, inside, NEIGHBOURS)
-            n, mean, squares = _combine(n, mean, squares, n_b, mean_b, squares_b)
-        variance = divide(squares, tl.cast(hidden, WIDE))
-    else:
-        mean, squares = _means(x_ptr, hidden, mean, left, WIDE, COLUMNS, LEAVES, NEIGHBOURS, STAGES)
-        if STATISTIC == "one_pass":
-            variance = squares - mean * mean
-        else:
-            if STATISTIC == "recentred":
-                left, _ = _means(
-                    x_ptr, hidden, mean, left, WIDE, COLUMNS, LEAVES, NEIGHBOURS, STAGES
-                )
-            rest, variance = _means(
-                x_ptr, hidden, mean, left, WIDE, COLUMNS, LEAVES, NEIGHBOURS, STAGES
-            )
-            if STATISTIC == "recentred":
-                left_again = rest
-                variance = variance - rest * rest
-    return mean, left, left_again, variance
+    """(x - mean) * rstd of a tile, as the forward formed it, and rstd.
 
-
-@triton.jit
-def _means(
-    x_ptr: tl.tensor,
-    hidden: tl.tensor,
-    mean: tl.tensor,
-    left: tl.tensor,
-    WIDE: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    LEAVES: tl.constexpr,
-    NEIGHBOURS: tl.constexpr,
-    STAGES: tl.constexpr,
-) -> tl.tensor:
-    """Mean over a row of (x - mean) - left, and of its square; one not used is not compiled."""
-    columns = columns_of_tile(COLUMNS, LEAVES, NEIGHBOURS)
-    plain = tl.zeros(columns.shape, WIDE)
-    plain_lost = tl.zeros(columns.shape, WIDE)
-    squares = tl.zeros(columns.shape, WIDE)
-    squares_lost = tl.zeros(columns.shape, WIDE)
-    for start in tl.range(0, hidden, COLUMNS, num_stages=STAGES):
-        x, inside = read_again(x_ptr, start + columns, hidden, WIDE)
-        centred = tl.where(inside, (x - mean[:, None, None]) - left[:, None, None], 0.0)
-        plain, plain_lost = add_exactly(plain, plain_lost, centred)
-        squares, squares_lost = add_exactly(squares, squares_lost, centred * centred)
-    count = tl.cast(hidden, WIDE)
-    return divide(sums_of_rows(plain + plain_lost, NEIGHBOURS), count), divide(
-        sums_of_rows(squares + squares_lost, NEIGHBOURS), count
-    )
+    Args:
+        row: numbers of the rows, with as many axes as ``x``; as ``in_rows``, which is False
+            beyond the last one, where rstd is 0.
+    """
+    apart = tl.cast(rows, tl.int64)
+    centred = x - tl.load(moments_ptr + row, mask=in_rows, other=0.0)
+    if RECENTRED:
+        centred = centred - tl.load(moments_ptr + 2 * apart + row, mask=in_rows, other=0.0)
+        centred = centred - tl.load(moments_ptr + 3 * apart + row, mask=in_rows, other=0.0)
+    rstd = tl.load(moments_ptr + apart + row, mask=in_rows, other=0.0)
+    return centred * rstd, rstd
 
 
 @triton.jit
@@ -231,3 +194,16 @@ def read_again(
     inside = columns < hidden
     found = tl.load(pointer + columns, mask=inside, other=0.0, eviction_policy="evict_last")
     return found.to(WIDE), inside
+
+
+@triton.jit
+def sum_of_blocks(
+    sums_ptr: tl.tensor, blocks: tl.tensor, WIDE: tl.constexpr, COLUMNS: tl.constexpr
+) -> tl.tensor:
+    """Sum over the blocks of one row, (1,)."""
+    total = tl.zeros((1, COLUMNS), WIDE)
+    lost = tl.zeros((1, COLUMNS), WIDE)
+    for start in tl.range(0, blocks, COLUMNS):
+        found, _ = read_again(sums_ptr, start + tl.arange(0, COLUMNS)[None, :], blocks, WIDE)
+        total, lost = add_exactly(total, lost, found)
+    return tl.sum(settled(total, lost), 1)

@@ -26,6 +26,16 @@ HOPPER = 90
 ELEMENT, WIDE = {2: "bf16", 4: "fp32", 8: "fp64"}, {2: "float32", 4: "float32", 8: "float64"}
 SIZES = ("hidden", "x_stride", "dy_stride")  # multiples of 16 elements, as are all pointers' bytes
 SHARED_BYTES = 227 << 10  # of a program
+IN_WIDE = ("parts_ptr", "moments_ptr", "sums_ptr", "mean_ptr", "means_ptr")
+LONG = (
+    "sums_of_blocks",
+    "moments_of_rows",
+    "normalise_blocks",
+    "gradient_sums_of_blocks",
+    "gradient_means_of_rows",
+    "gradients_of_blocks",
+)
+STATISTICS = ("one_pass", "two_pass", "welford", "recentred")
 DX_ONLY = {"dweight_parts_ptr": None, "dbias_parts_ptr": None}
 
 
@@ -59,11 +69,13 @@ def compiled(
         if name in constants:
             signature[name], constexprs[index,] = "constexpr", constants[name]
             continue
-        wide = "parts_ptr" in name or name == "moments_ptr"
+        wide = name.endswith(IN_WIDE)
         kind = "fp64" if wide and itemsize == 8 else "fp32" if wide else ELEMENT[itemsize]
         if parameters and name in {"weight_ptr", "bias_ptr"}:
             kind = ELEMENT[parameters]
         signature[name] = f"*{kind}" if name.endswith("_ptr") else "i32"
+        if name == "eps_bits":
+            signature[name] = "i64"
         if name.endswith("_ptr") or name in SIZES:
             attributes[index,] = [["tt.divisibility", 16]]
     source = ASTSource(fn=kernel, signature=signature, constexprs=constexprs, attrs=attributes)
@@ -74,32 +86,59 @@ def compiled(
 
 def tile_of(layout: Layout, itemsize: int) -> dict[str, Any]:
     leaves = layout.columns if layout.columns <= layouts.SHORT else 16 // itemsize
-    return {
-        **({"ROWS": layout.rows} if layout.holds_row else {}),
-        "COLUMNS": layout.columns,
-        "LEAVES": leaves,
-        "NEIGHBOURS": True,
-        "STAGES": layout.stages,
-    }
+    return {"COLUMNS": layout.columns, "LEAVES": leaves, "NEIGHBOURS": True}
+
+
+def staged(layout: Layout) -> dict[str, Any]:
+    return {"ROWS": layout.rows, "STAGES": layout.stages}
 
 
 def forward(
     hidden: int, itemsize: int, statistic: str = "recentred", parameters: int = 0
 ) -> tuple[Compiled, Layout]:
     kernels = import_module("implementations.fused.forward_kernels")
-    layout = layouts.forward(hidden, itemsize, 2 * (parameters or itemsize))
-    kernel = kernels.forward_of_tiles if layout.holds_row else kernels.forward_of_long_rows
-    tile = tile_of(layout, itemsize)
-    return compiled(kernel, itemsize, layout.warps, parameters, STATISTIC=statistic, **tile), layout
+    layout = layouts.forward(hidden, itemsize)
+    assert layout is not None
+    tile = {**tile_of(layout, itemsize), **staged(layout), "STATISTIC": statistic}
+    return compiled(kernels.forward_of_tiles, itemsize, layout.warps, parameters, **tile), layout
 
 
 def backward(hidden: int, itemsize: int, parameters: int = 0) -> tuple[Compiled, Layout]:
     kernels = import_module("implementations.fused.backward_kernels")
-    layout = layouts.backward(hidden, itemsize, parameters or itemsize)
-    kernel = kernels.backward_of_tiles if layout.holds_row else kernels.backward_of_long_rows
-    without = DX_ONLY if layout.holds_row and layout.sums_apart else {}
-    tile = {**tile_of(layout, itemsize), **without}
-    return compiled(kernel, itemsize, layout.warps, parameters, RECENTRED=True, **tile), layout
+    layout = layouts.backward(hidden, itemsize)
+    assert layout is not None
+    without = DX_ONLY if layout.sums_apart else {}
+    tile = {**tile_of(layout, itemsize), **staged(layout), **without, "RECENTRED": True}
+    return compiled(kernels.backward_of_tiles, itemsize, layout.warps, parameters, **tile), layout
+
+
+def of_long_rows(name: str, itemsize: int, statistic: str = "recentred") -> tuple[Compiled, Layout]:
+    """Compile a kernel of those for rows too long for a program to hold."""
+    forwards, backwards = (
+        import_module(f"implementations.fused.long_{each}_kernels")
+        for each in ("forward", "backward")
+    )
+    kernel = getattr(forwards, name, None) or getattr(backwards, name)
+    layout = {
+        "sums_of_blocks": layouts.SUMMING,
+        "gradient_sums_of_blocks": layouts.SUMMING,
+        "moments_of_rows": layouts.JOINING,
+        "gradient_means_of_rows": layouts.JOINING,
+        "normalise_blocks": layouts.WRITING,
+        "gradients_of_blocks": layouts.GRADIENTS,
+    }[name]
+    constants = {
+        "STATISTIC": statistic,
+        "RECENTRED": statistic == "recentred",
+        "SECOND_OF_TWO": False,
+        "LONG_BLOCK": layouts.LONG_BLOCK,
+        **tile_of(layout, itemsize),
+        **staged(layout),
+    }
+    if statistic != "two_pass":
+        constants["mean_ptr"] = None
+    known = {key: value for key, value in constants.items() if key in kernel.arg_names}
+    return compiled(kernel, itemsize, layout.warps, **known), layout
 
 
 def stack_bytes(code: Compiled, tmp_path: Path) -> int:
@@ -124,17 +163,34 @@ def accesses(ptx: str, what: str) -> list[str]:
     return [line.split()[0] for line in re.findall(rf"{what}\S* ", ptx)]
 
 
-@pytest.mark.parametrize("hidden", [64, 512, 1024, 4096, 65536])
+@pytest.mark.parametrize("hidden", [64, 512, 1024, 4096])
 @pytest.mark.parametrize("itemsize", [2, 4])
 def test_rows_are_read_and_written_16_bytes_at_once(hidden: int, itemsize: int) -> None:
     (ptx, *_), layout = forward(hidden, itemsize)
-    if layout.holds_row:
-        assert {each.split(".")[-2] for each in accesses(ptx, r"ld\.global")} == {"v4"}
-    else:
-        assert accesses(ptx, r"cp\.async\.c[ga]\.shared\.global")
+    assert {each.split(".")[-2] for each in accesses(ptx, r"ld\.global")} == {"v4"}
     threads = 32 * layout.warps
     writes = layout.rows * layout.columns * itemsize // (16 * threads)
     assert sum(".v4." in each for each in accesses(ptx, r"st\.global")) == max(writes, 1)
+
+
+@pytest.mark.parametrize("itemsize", [2, 4])
+def test_so_are_the_blocks_of_long_rows(itemsize: int) -> None:
+    for name, tensors in (("sums_of_blocks", 1), ("gradient_sums_of_blocks", 3)):
+        (ptx, *_), layout = of_long_rows(name, itemsize)
+        reads = layout.columns * itemsize // (16 * 32 * layout.warps)
+        assert sum(".v4." in each for each in accesses(ptx, r"ld\.global")) == tensors * reads
+    for name, writes in (("normalise_blocks", itemsize), ("gradients_of_blocks", itemsize // 2)):
+        (ptx, *_), _ = of_long_rows(name, itemsize)
+        assert sum(".v4." in each for each in accesses(ptx, r"st\.global")) >= writes
+
+
+@pytest.mark.parametrize("name", LONG)
+@pytest.mark.parametrize("itemsize", [2, 4])
+def test_the_kernels_of_long_rows_are_compiled_and_put_nothing_aside(
+    name: str, itemsize: int, tmp_path: Path
+) -> None:
+    for statistic in STATISTICS:
+        assert stack_bytes(of_long_rows(name, itemsize, statistic)[0], tmp_path) == 0
 
 
 @pytest.mark.parametrize("hidden", [512, 1024, 4096, 8192, 16384])
@@ -147,12 +203,16 @@ def test_what_the_tables_let_a_thread_hold_fits_into_its_registers(
     assert stack_bytes(backward(hidden, itemsize)[0], tmp_path) <= 128
 
 
-@pytest.mark.parametrize(("itemsize", "parameters"), [(2, 2), (2, 4), (2, 8), (4, 4), (8, 8)])
-def test_tiles_on_their_way_fit_into_shared_memory(itemsize: int, parameters: int) -> None:
+@pytest.mark.parametrize(
+    ("hidden", "itemsize", "parameters"),
+    [(16384, 2, 2), (16384, 2, 4), (16384, 2, 8), (16384, 4, 4), (4096, 8, 8)],
+)
+def test_tiles_on_their_way_fit_into_shared_memory(
+    hidden: int, itemsize: int, parameters: int
+) -> None:
     for code, layout in (
-        forward(65536, itemsize, parameters=parameters),
-        backward(65536, itemsize, parameters),
-        backward(16384, itemsize, parameters),
+        backward(hidden, itemsize, parameters),
+        of_long_rows("gradients_of_blocks", itemsize),
     ):
         assert layout.stages > 1
         assert code.shared_bytes <= SHARED_BYTES
@@ -175,10 +235,14 @@ def test_the_second_and_third_centring_are_not_folded_away() -> None:
     assert subtractions["recentred"] >= subtractions["two_pass"] + 2 * elements
 
 
-@pytest.mark.parametrize("statistic", ["one_pass", "two_pass", "welford", "recentred"])
+@pytest.mark.parametrize("statistic", STATISTICS)
 def test_no_approximate_division_or_root_but_to_combine_pairs(statistic: str) -> None:
-    for hidden in (4096, 65536):
-        approximate = re.findall(r"(?:div\.full|approx)", forward(hidden, 2, statistic)[0].ptx)
+    for ptx in (
+        forward(4096, 2, statistic)[0].ptx,
+        of_long_rows("sums_of_blocks", 2, statistic)[0].ptx,
+        of_long_rows("moments_of_rows", 2, statistic)[0].ptx,
+    ):
+        approximate = re.findall(r"(?:div\.full|approx)", ptx)
         assert bool(approximate) == (statistic == "welford")
 
 
@@ -196,4 +260,5 @@ def test_the_kernels_that_add_up_parts_are_compiled(itemsize: int) -> None:
 def test_float64_is_compiled_too() -> None:
     for hidden in (64, 8192):
         assert re.search(r"add(\.rn)?\.f64", forward(hidden, 8)[0].ptx)
-    assert re.search(r"add(\.rn)?\.f64", backward(4096, 8)[0].ptx)
+    for code, _ in (backward(4096, 8), *(of_long_rows(each, 8) for each in LONG)):
+        assert re.search(r"(add|fma)(\.rn)?\.f64", code.ptx)

@@ -22,7 +22,7 @@ from harness.verify import verify
 from harness.verify.trial import Trial, try_case
 from harness.verify.words import verdict_lines
 from implementations import Implementation, find
-from implementations.fused import launch, operators
+from implementations.fused import arguments, launch, operators
 from implementations.fused import layout as layouts
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -146,7 +146,9 @@ def test_each_is_within_its_bound_whatever_the_arguments(name: str, dtype: str) 
     )
 
 
-@pytest.mark.parametrize("layout", ["storage_offset", "padded_rows", "every_second", "expanded"])
+@pytest.mark.parametrize(
+    "layout", ["storage_offset", "padded_rows", "every_second", "expanded", "negated"]
+)
 @every_name
 def test_each_reads_rows_wherever_they_are(name: str, layout: str) -> None:
     assert_right(
@@ -160,9 +162,9 @@ LENGTHS = [
     (1030, "float32"),  # one row a program
     (9000, "float32"),  # dweight by a kernel of its own
     (9008, "bfloat16"),
-    (17000, "float32"),  # everything in blocks
+    (17000, "float32"),  # y and all gradients in blocks
     (33008, "bfloat16"),
-    (5000, "float64"),  # dx in blocks, y not
+    (5000, "float64"),  # the gradients in blocks, y not
 ]
 
 
@@ -173,7 +175,31 @@ def test_rows_of_every_length_are_within_the_bound(hidden: int, dtype: str) -> N
 
 @every_name
 def test_so_are_long_rows_whatever_the_statistic(name: str) -> None:
-    assert_right(trial(name, (1, 17000), "float32", distribution="offset_1e1"))
+    assert_right(
+        *(
+            trial(name, (3, 17000), "float32", distribution=each)
+            for each in ("offset_1e1", "outlier_first", "nan_row")
+        ),
+        trial(name, (2, 17008), "float32", layout="padded_rows", affine=Affine.WEIGHT),
+    )
+
+
+@every_name
+def test_so_are_those_of_more_blocks_than_are_added_up_at_once(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layouts, "JOINING", replace(layouts.JOINING, columns=2))
+    monkeypatch.setattr(layouts, "GRADIENTS", replace(layouts.GRADIENTS, programs=64))
+    assert layouts.gradient_parts(6, 33000, 4) > 1
+    assert_right(trial(name, (6, 33000), "float32"))
+
+
+def test_an_infinite_dy_of_a_long_row_leaves_the_other_columns_of_dbias_alone() -> None:
+    x, weight, bias, dy = tensors((2, 17000), 17000)
+    expected = dy.double().sum(0).float()
+    dy[1, 16500] = expected[16500] = float("inf")
+    (dbias,) = gradients(find("triton_recentred"), (x, weight, bias), dy, (2,))
+    torch.testing.assert_close(dbias, expected)
 
 
 # 24 rows of 768: among so many are some that centring twice is not enough for
@@ -195,7 +221,7 @@ def test_without_centring_again_the_bound_is_not_met() -> None:
 # --- gradients -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("hidden", [33, 9000])
+@pytest.mark.parametrize("hidden", [33, 9000, 17000])
 def test_a_gradient_is_the_same_alone_and_with_the_others(hidden: int) -> None:
     x, weight, bias, dy = tensors((2, hidden), hidden)
     norm = find("triton_recentred")
@@ -269,7 +295,7 @@ def test_the_operators_say_of_themselves_what_they_do() -> None:
 
 
 def test_the_bits_of_a_row_do_not_depend_on_its_batch() -> None:
-    for hidden in (33, 1000):
+    for hidden in (33, 1000, 17000):
         x, weight, bias, dy = tensors((21, hidden), hidden)
         norm = find("triton_recentred")
         whole = gradients(norm, (x, weight, bias), dy, (0,))[0]
@@ -282,7 +308,7 @@ def test_rows_that_are_apart_are_read_where_they_are() -> None:
     x = torch.zeros(4, 6, 40, device=DEVICE)
     for apart in (x[:, :, :33], x[::2, 0], x[:, 1:2], x[0].expand(4, 6, 40)[:, 0]):
         hidden = apart.shape[-1]
-        matrix = launch._as_matrix(apart, apart.numel() // hidden, hidden)
+        matrix = arguments.as_matrix(apart, apart.numel() // hidden, hidden)
         assert matrix.data_ptr() == apart.data_ptr()
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from implementations import UnsupportedError, find
-from implementations.fused import launch
+from implementations.fused import arguments
 from implementations.fused import layout as layouts
 
 norm = find("triton_recentred")
@@ -20,9 +20,9 @@ norm = find("triton_recentred")
 
 @pytest.fixture(autouse=True)
 def _nothing_was_imported() -> Iterator[None]:
-    launch._imported.cache_clear()
+    arguments.imported.cache_clear()
     yield
-    launch._imported.cache_clear()
+    arguments.imported.cache_clear()
 
 
 def have(monkeypatch: pytest.MonkeyPatch, name: str, module: Any) -> None:
@@ -30,13 +30,13 @@ def have(monkeypatch: pytest.MonkeyPatch, name: str, module: Any) -> None:
 
 
 def test_without_triton_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "find_spec", lambda name: None)
+    monkeypatch.setattr(arguments, "find_spec", lambda name: None)
     with pytest.raises(UnsupportedError, match=r"pip install 'layernorm-bench\[triton\]'"):
         norm(torch.zeros(2, 8), (8,))
 
 
 def test_a_triton_that_cannot_compile_the_kernels_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "find_spec", lambda name: True)
+    monkeypatch.setattr(arguments, "find_spec", lambda name: True)
     have(monkeypatch, "triton", SimpleNamespace(__version__="3.2.0"))
     with pytest.raises(UnsupportedError, match=r"needs triton 3\.3 or newer.*found 3\.2\.0"):
         norm(torch.zeros(2, 8), (8,))
@@ -45,7 +45,7 @@ def test_a_triton_that_cannot_compile_the_kernels_is_named(monkeypatch: pytest.M
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels that are compiled, and so need a GPU."""
-    monkeypatch.setattr(launch, "_imported", lambda name: (None, False))
+    monkeypatch.setattr(arguments, "imported", lambda name: (None, False))
 
 
 @pytest.mark.usefixtures("compiled")
@@ -69,7 +69,7 @@ def test_more_than_32_bits_count_is_refused(shape: tuple[int, int]) -> None:
 
 
 def test_shapes_are_checked_before_anything_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "find_spec", lambda name: None)
+    monkeypatch.setattr(arguments, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match="weight has shape"):
         norm(torch.zeros(2, 8), (8,), torch.ones(7))
     with pytest.raises(ValueError, match="normalized_shape is"):
