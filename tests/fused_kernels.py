@@ -1,0 +1,78 @@
+"""What the tests of the fused kernels share: where they run, and what they are tried on.
+
+They run on a GPU, or interpreted by Triton on the CPU where TRITON_INTERPRET=1 was in the
+environment before Python started; test_fused_interpreted.py sees to it that they do in every test
+run.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from harness.records import Case, Direction, Status
+from harness.verify.trial import Trial, try_case
+from implementations import Implementation, find
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+DEVICE = "cpu" if INTERPRETED else "cuda"
+
+RUN_SOMEWHERE = [
+    pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed"),
+    pytest.mark.skipif(
+        not INTERPRETED and not torch.cuda.is_available(),
+        reason="needs a GPU, or TRITON_INTERPRET=1; test_fused_interpreted.py sees to the latter",
+    ),
+    # what numpy says of infinity and NaN while it plays the GPU
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*TRITON_DEFAULT_FP_FUSION:UserWarning"),
+]
+
+NAMES = ["triton_one_pass", "triton_two_pass", "triton_welford", "triton_recentred"]
+DTYPES = ["float32", "bfloat16", "float16", "float64"]
+
+every_name = pytest.mark.parametrize("name", NAMES)
+every_dtype = pytest.mark.parametrize("dtype", DTYPES)
+
+
+def trial(name: str, shape: tuple[int, ...], dtype: str, **axes: Any) -> Trial:
+    case = Case(
+        implementation=name,
+        shape=shape,
+        dtype=dtype,
+        param_dtype=axes.pop("param_dtype", dtype),
+        device=DEVICE,
+        direction=axes.pop("direction", Direction.BACKWARD),
+        **axes,
+    )
+    return try_case(find(name), case)
+
+
+def assert_right(*trials: Trial) -> None:
+    """None is wrong, and not all are beyond what the algorithm promises."""
+    wrong = {Status.WRONG, Status.ERROR, Status.UNSUPPORTED}
+    assert [(each.case.id, each.reason) for each in trials if each.status in wrong] == []
+    assert any(each.status is Status.OK for each in trials)
+
+
+def tensors(
+    shape: tuple[int, ...], hidden: int, dtype: torch.dtype = torch.float32
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """x, weight, bias and dy."""
+    generator = torch.Generator().manual_seed(5)
+    sizes = (shape, (hidden,), (hidden,), shape)
+    return tuple(torch.randn(each, generator=generator).to(DEVICE, dtype) for each in sizes)
+
+
+def gradients(
+    norm: Implementation, given: tuple[Tensor, ...], dy: Tensor, wanted: tuple[int, ...]
+) -> tuple[Tensor, ...]:
+    leaves = [each.clone().requires_grad_(index in wanted) for index, each in enumerate(given)]
+    y = norm(leaves[0], (leaves[0].shape[-1],), leaves[1], leaves[2])
+    return torch.autograd.grad(y, [leaves[index] for index in wanted], dy)
