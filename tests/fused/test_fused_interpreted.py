@@ -10,18 +10,15 @@ from pathlib import Path
 
 import pytest
 
-INTERPRETED = ("kernels", "operators")
-
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
 @pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="this is the interpreted run")
-def test_the_kernels_pass_their_tests_interpreted() -> None:
-    tests = [str(Path(__file__).with_name(f"test_fused_{each}.py")) for each in INTERPRETED]
+@pytest.mark.parametrize("name", ["kernels", "operators"])
+def test_the_kernels_pass_their_tests_interpreted(name: str) -> None:
+    tests = Path(__file__).with_name(f"test_fused_{name}.py")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests],
-        cwd=Path(
-            __file__
-        ).parent,  # not the root, whose packages would stand before the installed ones
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(tests)],
+        cwd=tests.parent,  # not the root, whose packages would stand before the installed ones
         env={**os.environ, "TRITON_INTERPRET": "1"},
         capture_output=True,
         text=True,
