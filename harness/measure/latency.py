@@ -84,6 +84,7 @@ def measure_latency(
         compile_s: recorded with the result.
         cache: what the caches are to hold when a call begins.
     """
+    device.wake()
     before, began = device.condition(), perf_counter()
     copies = 1
     if cache is Cache.ROTATE:
