@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -9,7 +11,7 @@ import torch
 from harness.records import Case, Status
 from harness.verify.catalogue import Group
 from harness.verify.contract import broken_promises
-from harness.verify.findings import Declined, Failure, Property
+from harness.verify.findings import Declined, Extent, Failure, Property
 from harness.verify.grade import Grade, grade
 from harness.verify.huge import huge_findings
 from harness.verify.identities import identities_of
@@ -19,6 +21,7 @@ from implementations.contract import Implementation
 
 __all__ = ["Tally"]
 
+_LEAST_TIMED = 1 << 12  # ours: elements; the time of fewer is that of a call
 _MOST_FAILURES = 200  # ours: enough to see a pattern, and a message that can be read
 
 
@@ -36,6 +39,12 @@ class Tally:
     failed: list[Trial] = field(default_factory=list)
     catches: dict[Case, str] = field(default_factory=dict)
     declined: list[Declined] = field(default_factory=list)
+    answers: Counter[str] = field(default_factory=Counter)
+    """By dtype."""
+    refusals: Counter[str] = field(default_factory=Counter)
+    """By dtype: cases that the target declined."""
+    mistakes: list[tuple[Group, list[Trial]]] = field(default_factory=list)
+    """Groups of the dtype at hand in which every case raised what a mistake raises."""
     promises: list[str] = field(default_factory=list)
     grades: list[Grade] = field(default_factory=list)
     properties: list[Property] = field(default_factory=list)
@@ -47,6 +56,7 @@ class Tally:
     def add(self, trial: Trial, group: Group) -> None:
         self.oracle_s += trial.oracle_s
         self.guest_s += trial.guest_s
+        self.answers[trial.case.dtype] += 1
         if trial.status is Status.OK:
             self.ok += 1
         elif trial.status is Status.OUT_OF_GUARANTEE:
@@ -56,6 +66,27 @@ class Tally:
             self.catches[trial.case] = group.catches
             return
         self.answered[trial.case.dtype] = None
+
+    def refuse(self, dtype: str, what: str, cases: int, reason: str) -> None:
+        """Add cases that the target declined."""
+        self.refusals[dtype] += cases
+        self.declined.append(Declined(what=what, cases=cases, reason=reason))
+
+    def judge_mistakes(self, dtype: str) -> None:
+        """Groups in which all raised as no refusal does fail, unless the whole dtype does so."""
+        for group, trials in self.mistakes:
+            if dtype in self.answered:
+                for each in trials:
+                    self.add(each, group)
+            else:
+                self.refuse(dtype, f"{dtype}: {group.catches}", len(trials), trials[0].reason)
+        self.mistakes.clear()
+
+    def extents(self, dtypes: Sequence[str]) -> tuple[Extent, ...]:
+        return tuple(
+            Extent(dtype=each, answered=self.answers[each], declined=self.refusals[each])
+            for each in dtypes
+        )
 
     def keep_promises(self, implementation: Implementation, dtype: str, device: str) -> None:
         """Look for what no single case shows."""
@@ -105,7 +136,9 @@ class Tally:
         """Seconds that the target will take for a case larger than any before; else 0."""
         if self._largest is None:
             return 0.0
-        larger = _size(case) / max(_size(self._largest.case), 1)
+        if _size(self._largest.case) < _LEAST_TIMED:
+            return 0.0
+        larger = _size(case) / _size(self._largest.case)
         return self._largest.guest_s * larger if larger > 1 else 0.0
 
     def failures(self) -> tuple[Failure, ...]:

@@ -25,6 +25,16 @@ __all__ = ["DTYPES", "assert_layer_norm", "verify", "verify_case"]
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 _MOST_S = 30.0  # ours: for one case, where the whole catalogue takes a slow target as long
 _REFUSED = {Status.ERROR, Status.UNSUPPORTED}
+_MISTAKES = {
+    "AttributeError",
+    "IndexError",
+    "KeyError",
+    "NameError",
+    "OverflowError",
+    "RecursionError",
+    "UnboundLocalError",
+    "ZeroDivisionError",
+}
 
 
 def verify(
@@ -75,6 +85,7 @@ def verify(
                 cases = [each for each in asked if each not in tally.tried]
                 tally.tried.update(cases)
                 _try_group(implementation, group, dtype, cases, tally, on_case)
+            tally.judge_mistakes(dtype)
         looks_further = not (fail_fast and tally.failed)
         for dtype in tally.answered if looks_further else ():
             tally.keep_promises(implementation, dtype, device)
@@ -99,6 +110,7 @@ def verify(
         failures=tally.failures(),
         broken_promises=tuple(tally.promises),
         declined=tuple(tally.declined),
+        extents=tally.extents(dtypes),
         suspects=suspects,
         grades=tuple(tally.grades),
         properties=tuple(tally.properties),
@@ -185,15 +197,21 @@ def _try_group(
             tally.time(trial)
     refused = [each for each in trials if each.status in _REFUSED]
     if trials and len(refused) == len(trials):
-        tally.declined.append(
-            Declined(what=f"{dtype}: {group.catches}", cases=len(trials), reason=refused[0].reason)
-        )
+        if any(map(_is_mistake, trials)):
+            tally.mistakes.append((group, trials))
+        else:
+            tally.refuse(dtype, f"{dtype}: {group.catches}", len(trials), refused[0].reason)
         return
     for each in trials:
         if each.status is Status.UNSUPPORTED:
-            tally.declined.append(Declined(what=each.case.id, cases=1, reason=each.reason))
+            tally.refuse(dtype, each.case.id, 1, each.reason)
         else:
             tally.add(each, group)
+
+
+def _is_mistake(trial: Trial) -> bool:
+    """Whether what was raised is no way to decline a call."""
+    return trial.status is Status.ERROR and trial.reason.partition(":")[0] in _MISTAKES
 
 
 def _unrepresentable(trial: Trial) -> bool:
