@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter, signature
 from threading import RLock
 from typing import Any
@@ -94,7 +94,7 @@ def _given(
 
 
 def _name_among(
-    own: dict[str, Tensor], names: Sequence[str], shape: tuple[int, ...], start: float
+    own: Mapping[str, Tensor], names: Sequence[str], shape: tuple[int, ...], start: float
 ) -> str | None:
     """Return which parameter is meant: by its name, in a module inside too, or by what it holds."""
     for name in names:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from company import is_given_away_in_company
 from torch import Tensor
 from torch.nn import functional
 
@@ -258,6 +259,8 @@ def catching_check(mutant: Mutant, dtype: str) -> Check | None:
         return Check.THREADS
     if weakest is None and is_given_away_by_autograd(mutant.fresh(), dtype):
         return Check.GRAPH
+    if weakest is None and is_given_away_in_company(mutant.fresh(), getattr(torch, dtype)):
+        return Check.COMPANY
     return weakest
 
 
@@ -318,6 +321,7 @@ def test_a_right_one_is_never_called_wrong(right: Implementation, dtype: str) ->
     assert not is_given_away_by_repetition(right.function, dtype)
     assert not is_given_away_by_threads(right.function, dtype)
     assert not is_given_away_by_autograd(right.function, dtype)
+    assert not is_given_away_in_company(right.function, getattr(torch, dtype))
 
 
 @every_dtype

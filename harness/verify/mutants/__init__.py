@@ -8,6 +8,7 @@ module of its family, and its name in :data:`WRONG`. Nothing here imports what r
 from __future__ import annotations
 
 from harness.verify.mutants import (
+    company,
     gradient,
     graph,
     kernel,
@@ -149,6 +150,15 @@ WRONG: tuple[Mutant, ...] = (
     graph.used_up_by_the_backward,
     graph.gradient_buffer_reused,
     graph.second_derivative_of_constant_statistics,
+    company.eps_of_1e_12_by_default,
+    company.recorded_under_no_grad,
+    company.random_numbers_seeded,
+    company.products_left_to_autocast,
+    company.one_of_two_buffers,
+    company.weight_once_trained,
+    company.statistics_of_the_latest_forward,
+    company.gradient_added_to_the_last,
+    company.another_gradient_when_recorded,
 )
 """Each wrong in one way; families together, in the order in which to read their modules."""
 

@@ -56,6 +56,8 @@ class Family(StrEnum):
     """The forward is right and its gradient is not."""
     GRAPH = "graph"
     """The gradient is right in the usual call, and not in another that autograd allows."""
+    COMPANY = "company"
+    """Each call is right by itself, and not beside others, or in another form or mode."""
 
 
 class Check(StrEnum):
@@ -75,6 +77,8 @@ class Check(StrEnum):
     """One call on several threads."""
     GRAPH = "graph"
     """Some gradients only, a graph's a second time, theirs in turn, and what is written over."""
+    COMPANY = "company"
+    """Graphs that overlap, results that are kept, training, other forms of a call, other modes."""
 
 
 class Remembering:

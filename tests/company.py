@@ -1,0 +1,97 @@
+"""What a LayerNorm has to be right beside: other calls, graphs and modes. Written on its own."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from implementations.contract import LayerNorm
+
+SHAPE = (8, 64)
+
+
+def given(seed: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return x, weight, bias and dy."""
+    generator = torch.Generator().manual_seed(seed)
+    sizes = (SHAPE, SHAPE[1:], SHAPE[1:], SHAPE)
+    x, weight, bias, dy = (torch.randn(each, generator=generator).to(dtype) for each in sizes)
+    return x, weight, bias, dy
+
+
+def recorded(
+    function: LayerNorm, seed: int, dtype: torch.dtype
+) -> tuple[Tensor, list[Tensor], Tensor]:
+    *inputs, dy = given(seed, dtype)
+    leaves = [each.requires_grad_() for each in inputs]
+    return function(leaves[0], SHAPE[1:], leaves[1], leaves[2], 1e-5), leaves, dy
+
+
+def is_near(one: Tensor, other: Tensor) -> bool:
+    """By less than any of the mistakes, and more than any rounding."""
+    return torch.allclose(one.double(), other.double(), rtol=0.05, atol=0.05)
+
+
+def is_given_away_in_company(function: LayerNorm, dtype: torch.dtype) -> bool:
+    """Whether something else comes of it beside other calls than alone."""
+    return (
+        _forms_differ(function, dtype)
+        or _modes_differ(function, dtype)
+        or _results_are_lost(function, dtype)
+        or _training_is_not_followed(function, dtype)
+        or _graphs_mix(function, dtype)
+    )
+
+
+def _forms_differ(function: LayerNorm, dtype: torch.dtype) -> bool:
+    x, weight, bias, _ = given(0, dtype)
+    small = x / 1024
+    return not is_near(
+        function(small, SHAPE[1:], weight, bias), function(small, SHAPE[1:], weight, bias, 1e-5)
+    )
+
+
+def _modes_differ(function: LayerNorm, dtype: torch.dtype) -> bool:
+    leaf = given(0, dtype)[0].requires_grad_()
+    torch.rand(1)
+    state = torch.get_rng_state()
+    with torch.no_grad():
+        y = function(leaf, SHAPE[1:])
+        if y.requires_grad or not torch.equal(torch.get_rng_state(), state):
+            return True
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            other = function(leaf, SHAPE[1:])
+    return dtype is torch.float32 and not torch.allclose(y, other, atol=1e-5)
+
+
+def _results_are_lost(function: LayerNorm, dtype: torch.dtype) -> bool:
+    results = [function(given(seed, dtype)[0], SHAPE[1:]) for seed in range(5)]
+    again = [function(given(seed, dtype)[0], SHAPE[1:]).clone() for seed in range(5)]
+    return not all(map(is_near, results, again))
+
+
+def _training_is_not_followed(function: LayerNorm, dtype: torch.dtype) -> bool:
+    x, weight, *_ = given(0, dtype)
+    weight.requires_grad_()
+    function(x, SHAPE[1:], weight).sum().backward()
+    with torch.no_grad():
+        weight.add_(1)
+    y = function(x, SHAPE[1:], weight)
+    if not is_near(y, function(x, SHAPE[1:], weight.detach().clone())):
+        return True
+    assert weight.grad is not None
+    once = weight.grad.clone()
+    y.sum().backward()
+    return not is_near(weight.grad, 2 * once)
+
+
+def _graphs_mix(function: LayerNorm, dtype: torch.dtype) -> bool:
+    alone = []
+    for seed in (0, 1):
+        y, leaves, dy = recorded(function, seed, dtype)
+        alone.append(torch.autograd.grad(y, leaves, dy))
+    graphs = [recorded(function, seed, dtype) for seed in (0, 1)]
+    for (y, leaves, dy), expected in zip(graphs, alone, strict=True):
+        found = torch.autograd.grad(y, leaves, dy, create_graph=True)
+        if not all(map(is_near, found, expected)):
+            return True
+    return False

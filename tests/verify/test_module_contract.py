@@ -1,0 +1,106 @@
+"""A module is looked at as one that lives on, is new, and is in evaluation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from harness.verify import verify
+from harness.verify.contract import broken_promises
+from harness.verify.trial import first_case
+from harness.verify.words import verdict_lines
+from implementations import adopt
+
+CASE = first_case("module", "float32", "cpu")
+
+
+class Right(nn.Module):
+    def __init__(self, size: Any, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(size)), nn.Parameter(torch.zeros(size))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
+
+
+class AnotherInEvaluation(Right):
+    def forward(self, x: Tensor) -> Tensor:
+        y = super().forward(x)
+        return y if self.training else y - self.bias
+
+
+class AnotherWhenNew(Right):
+    def __init__(self, size: Any, eps: float = 1e-5) -> None:
+        super().__init__(size, eps)
+        nn.init.zeros_(self.weight)
+
+
+class AnotherEps(Right):
+    def __init__(self, size: Any, eps: float = 1e-3) -> None:
+        super().__init__(size, eps)
+
+
+class OfItsFirstWeight(Right):
+    def forward(self, x: Tensor) -> Tensor:
+        if not torch.is_grad_enabled():
+            self.folded = getattr(self, "folded", self.weight.detach().clone())
+            return functional.layer_norm(x, self.weight.shape, self.folded, self.bias, self.eps)
+        return super().forward(x)
+
+
+class Wrapped(nn.Module):
+    def __init__(self, size: Any, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.norm = Right(size, eps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.norm(x)
+        return y
+
+
+class WronglyWrapped(Wrapped):
+    def forward(self, x: Tensor) -> Tensor:
+        norm = self.norm
+        return functional.layer_norm(
+            x, norm.weight.shape, norm.weight.square(), norm.bias, norm.eps
+        )
+
+
+class InShort(nn.Module):
+    def __init__(self, dim: int, bias: bool, variance_epsilon: float = 1e-5) -> None:
+        super().__init__()
+        self.w1, self.w0 = nn.Parameter(torch.ones(dim)), nn.Parameter(torch.zeros(dim))
+        self.variance_epsilon = variance_epsilon
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.layer_norm(x, self.w1.shape, self.w1, self.w0, self.variance_epsilon)
+
+
+@pytest.mark.parametrize("module", [Right, Wrapped, InShort])
+def test_a_right_one_is_verified_whatever_its_parameters_are_called(module: type) -> None:
+    verdict = verify(module, quick=True, dtypes=["float32"], fail_fast=True)
+    assert verdict.passed, verdict_lines(verdict)
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        (AnotherInEvaluation, "y is another after module.eval()"),
+        (AnotherWhenNew, "a new module is no LayerNorm with a weight of 1"),
+        (AnotherEps, "a new module is no LayerNorm with a weight of 1, a bias of 0 and an eps of"),
+        (OfItsFirstWeight, "y is that of the old parameters after they were changed in place"),
+    ],
+)
+def test_what_is_wrong_in_the_life_of_a_module_is_found(module: type, said: str) -> None:
+    found = list(broken_promises(adopt(module, "module"), CASE))
+    assert any(each.startswith(said) for each in found), found
+
+
+def test_a_wrong_use_of_a_module_inside_is_found() -> None:
+    verdict = verify(WronglyWrapped, quick=True, dtypes=["float32"], fail_fast=True)
+    assert verdict.is_wrong
