@@ -48,7 +48,7 @@ class Look:
     ratio: Estimate
     """Time now over time of the base."""
     error: float
-    """Standard error of its logarithm, from the epochs."""
+    """Standard error of its logarithm, from the epochs; infinite where there was but one."""
     is_long: bool
     """Whether a call of the base takes so long that little can be told."""
     unsteady: str | None = None
@@ -61,7 +61,9 @@ class Look:
 
     @property
     def is_suspect(self) -> bool:
-        return abs(self.moved) > max(_SUSPECT, _ERRORS * self.error)
+        # of so long a call that one epoch is all there was time for, only fresh processes can tell
+        blur = _ERRORS * self.error if isfinite(self.error) else self.least_effect
+        return abs(self.moved) > max(_SUSPECT, blur)
 
     @property
     def least_effect(self) -> float:
