@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from statistics import median
 
 from harness.decide.questions import Name, name_of
@@ -33,7 +34,11 @@ class Times:
 
 def counts(record: Record) -> bool:
     """Whether a record has a time that is believed."""
-    return record.latency is not None and record.latency.is_valid
+    latency = record.latency
+    if latency is None or not latency.is_valid:
+        return False
+    figures = [latency.per_call_s, *filter(None, [latency.reference_ratio])]
+    return all(0 < each.value < inf for each in figures)
 
 
 def times_of(records: Sequence[Record]) -> Times:
@@ -50,9 +55,7 @@ def times_of(records: Sequence[Record]) -> Times:
         records=met,
         costs=_costs({name: each.latency for name, each in met.items() if each.latency}),
         not_believed={
-            name_of(each): each
-            for each in records
-            if each.latency is not None and not each.latency.is_valid
+            name_of(each): each for each in records if each.latency is not None and not counts(each)
         },
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from harness.decide.choose import Choice, Choices, NothingThereError
 from harness.decide.faults import Fault, FaultKind
@@ -124,7 +125,7 @@ def _whole(
         candidate, faulty = _candidate(name, loads)
         candidates.append(candidate)
         faults.append((candidate.label, faulty))
-    candidates.sort(key=lambda each: (each.cost is None, each.cost.value if each.cost else 0.0))
+    candidates.sort(key=lambda each: each.cost.value if each.cost else inf)
     ranking = rank(candidates)
     dispatch_s = _dispatch_s(loads)
     return Whole(
