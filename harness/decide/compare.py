@@ -150,7 +150,6 @@ def _latencies(
     """Judge the latencies that are of one machine, and say what holds for all of them."""
     found: dict[str, Finding] = {}
     shifts: list[Shift] = []
-    unsteady = 0
     for before, after in both:
         # what was wrong says nothing about how long what is right may take
         if before.environment != after.environment or before.status is not after.status:
@@ -160,13 +159,12 @@ def _latencies(
             found[before.case.id] = examined
         elif examined is not None and examined.unsteady:
             found[before.case.id] = judge(examined, examined.unsteady)
-            unsteady += 1
         elif examined is not None:
             shifts.append(examined)
     suspects = [each for each in shifts if each.is_suspect]
     notes = []
-    if unsteady:
-        notes.append(f"latency of {_cases(unsteady)} is told and not judged: too unsteady")
+    if noisy := sum(each.noise is not None and not each.is_suspect for each in shifts):
+        notes.append(f"latency of {_cases(noisy)} is too noisy for any but a large change to show")
     confirmed: Mapping[str, Sequence[float]] | str = "suspected, and not confirmed"
     if changed := has_machine_changed(shifts):
         confirmed = "not judged, since too many cases moved at once"

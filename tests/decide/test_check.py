@@ -381,7 +381,7 @@ def test_record_baseline_measures_the_cases_of_the_run_in_ten_processes(install:
     assert found.exit_code == 0
     assert found.stdout.splitlines() == [
         "baseline: base.parquet, 2 cases",
-        "2 of 2 timed ones are steady enough to judge latency by",
+        "2 of 2 timed ones are steady enough to judge small changes",
     ]
     assert machine.starts == 10
     assert "Traceback" not in found.stderr

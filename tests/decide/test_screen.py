@@ -7,6 +7,7 @@ from math import exp, inf, log, nan
 from statistics import median, stdev
 from typing import Any
 
+import numpy as np
 import pytest
 from compared_runs import (
     ELSEWHERE,
@@ -22,7 +23,8 @@ from compared_runs import (
 )
 
 from harness.decide.changes import ChangeKind, Metric
-from harness.decide.screen import process_ratios
+from harness.decide.noise import noise_of, spread_of
+from harness.decide.screen import BASELINE_PROCESSES, Shift, judge, process_ratios
 from harness.records import Allocation, Cache, Clock, Doubt, DoubtKind, Status
 
 BEFORE = make_record(ratios=STEADY)
@@ -184,6 +186,81 @@ def test_what_is_faster_in_four_of_five_is_unsure() -> None:
     assert slower(0.80, 0.80, 0.80, 0.81, 0.79, 0.998).kind is ChangeKind.UNSURE
 
 
+# --- a noisy baseline ----------------------------------------------------------------------------
+
+SHARED = Doubt(kind=DoubtKind.NOISY, advice="wall time is 1.3 times CPU time")
+NOISY = {
+    "the baseline's processes spread by 4.2%": make_record(ratios=SPREAD_BY_4),
+    "noisy in the baseline: wall time is 1.3 times CPU time": replace(BEFORE, warnings=(SHARED,)),
+    "7 page faults a call": make_record(latency=make_latency(STEADY, minor_faults_ratio=7.0)),
+    "nan page faults a call": make_record(latency=make_latency(STEADY, minor_faults_ratio=nan)),
+    "interval is wider than was asked": make_record(latency=make_latency(STEADY, converged=False)),
+}
+
+
+@pytest.mark.parametrize("why", NOISY)
+def test_what_is_three_times_as_slow_fails_however_noisy_the_baseline(why: str) -> None:
+    assert change(NOISY[why], now(3.0), confirm=confirming(*[3.0] * 5)).kind is ChangeKind.SLOWER
+    assert change(NOISY[why], now(0.3), confirm=confirming(*[0.3] * 5)).kind is ChangeKind.FASTER
+
+
+@pytest.mark.parametrize("why", NOISY)
+def test_a_small_change_of_what_is_noisy_is_told_with_the_reason(why: str) -> None:
+    found = change(NOISY[why], now(1.02), confirm=lambda cases: pytest.fail("it is no suspect"))
+    assert found.kind is ChangeKind.UNSURE
+    assert why in found.reason
+    assert found.ratio is not None
+
+
+def test_a_spread_needs_four_of_it_at_first_sight_and_to_confirm_it() -> None:
+    before = NOISY["the baseline's processes spread by 4.2%"]
+    four = exp(4 * stdev(map(log, SPREAD_BY_4))) * median(SPREAD_BY_4)
+    assert "noisy" in change(before, now(four * 0.999), confirm=confirming(*[2.0] * 5)).reason
+    found = change(before, now(2.0), confirm=confirming(*[four * 0.999] * 5))
+    assert found.kind is ChangeKind.UNSURE
+    assert "not confirmed" in found.reason
+    found = change(before, now(four * 1.001), confirm=confirming(*[four * 1.001] * 5))
+    assert found.kind is ChangeKind.SLOWER
+
+
+@pytest.mark.parametrize(
+    "why", ["noisy in the baseline: wall time is 1.3 times CPU time", "7 page faults a call"]
+)
+def test_what_may_be_the_systems_time_needs_a_half_more(why: str) -> None:
+    assert change(NOISY[why], now(1.49), confirm=confirming(*[1.6] * 5)).kind is ChangeKind.UNSURE
+    assert change(NOISY[why], now(1.6), confirm=confirming(*[1.49] * 5)).kind is ChangeKind.UNSURE
+    assert change(NOISY[why], now(1.6), confirm=confirming(*[1.51] * 5)).kind is ChangeKind.SLOWER
+
+
+def kinds(cases: int, spread: float, ratio: float, tail: str) -> list[ChangeKind]:
+    """Return what becomes of cases whose processes spread by so much; no time is taken."""
+    random = np.random.default_rng(1)
+
+    def processes(count: int, true_ratio: float = ratio) -> tuple[float, ...]:
+        drawn = random.normal(size=count)
+        if tail == "t3":
+            drawn = random.standard_t(3, count) / 3**0.5
+        return tuple(true_ratio * np.exp(spread * drawn))
+
+    found = []
+    for _ in range(cases):
+        before = processes(BASELINE_PROCESSES, 1.0)
+        noise = noise_of(BEFORE, spread_of(before))
+        shift = Shift(make_case(), before, processes(1), "native", noise=noise)
+        found.append(judge(shift, processes(5) if shift.is_suspect else None).kind)
+    return found
+
+
+@pytest.mark.parametrize("tail", ["normal", "t3"])
+@pytest.mark.parametrize(("spread", "twice"), [(0.04, 0.95), (0.08, 0.95), (0.15, 0.5)])
+def test_unchanged_noisy_cases_do_not_fail_and_large_changes_do(
+    spread: float, twice: float, tail: str
+) -> None:
+    assert kinds(1000, spread, 1.0, tail).count(ChangeKind.SLOWER) == 0
+    assert kinds(200, spread, 3.0, tail).count(ChangeKind.SLOWER) >= 0.9 * 200
+    assert kinds(200, spread, 2.0, tail).count(ChangeKind.SLOWER) >= twice * 200
+
+
 # --- what is never judged ------------------------------------------------------------------------
 
 
@@ -197,29 +274,6 @@ def never_judged(before: Any, after: Any) -> str:
 def test_a_baseline_of_fewer_than_ten_processes_judges_no_latency() -> None:
     reason = never_judged(make_record(ratios=STEADY[:9]), now(2.0))
     assert "the baseline timed it in 9 processes, and 10 are needed" in reason
-
-
-def test_a_case_whose_processes_spread_is_reported_only() -> None:
-    reason = never_judged(make_record(ratios=SPREAD_BY_4), now(2.0))
-    assert "noisy: the baseline's processes spread by 4.2%" in reason
-    assert "2.000 now" in reason
-
-
-def test_a_case_that_shared_its_processor_in_the_baseline_is_reported_only() -> None:
-    doubt = Doubt(kind=DoubtKind.NOISY, advice="wall time is 1.3 times CPU time")
-    reason = never_judged(replace(BEFORE, warnings=(doubt,)), now(2.0))
-    assert reason.endswith("noisy in the baseline: wall time is 1.3 times CPU time")
-
-
-@pytest.mark.parametrize("faults", [1.0, 7.0, nan])
-def test_a_case_whose_time_is_the_systems_is_reported_only(faults: float) -> None:
-    before = make_record(latency=make_latency(STEADY, minor_faults_ratio=faults))
-    assert "page faults a call in the baseline" in never_judged(before, now(2.0))
-
-
-def test_a_case_that_did_not_converge_in_the_baseline_is_reported_only() -> None:
-    before = make_record(latency=make_latency(STEADY, converged=False))
-    assert "wider than was asked" in never_judged(before, now(2.0))
 
 
 @pytest.mark.parametrize("whose", ["baseline", "run"])
