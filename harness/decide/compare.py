@@ -165,20 +165,27 @@ def _latencies(
     notes = []
     if noisy := sum(each.noise is not None and not each.is_suspect for each in shifts):
         notes.append(f"latency of {_cases(noisy)} is too noisy for any but a large change to show")
-    confirmed: Mapping[str, Sequence[float]] | str = "suspected, and not confirmed"
+    asked = suspects
     if changed := has_machine_changed(shifts):
-        confirmed = "not judged, since too many cases moved at once"
+        asked = [each for each in suspects if each.is_far]
         notes.append(
             f"latency is ambiguous: {len(suspects)} of {len(shifts)} cases are suspect, and not of "
-            "one implementation alone: the machine changed; measure again, and if it stays so "
-            "record the baseline again"
+            "one implementation alone: the machine changed, or code that they share; "
+            f"{_cases(len(asked))} moved by more than a machine explains and may fail; measure "
+            "again, and if it stays so record the baseline again"
         )
-    elif suspects and confirm is not None:
-        confirmed = confirm([each.case for each in suspects])
+    names = {each.case.id for each in asked}
+    confirmed: Mapping[str, Sequence[float]] | str = "suspected, and not confirmed"
+    if asked and confirm is not None:
+        confirmed = confirm([each.case for each in asked])
     for each in shifts:
         name = each.case.id
-        answer = confirmed if isinstance(confirmed, str) else confirmed.get(name, ())
-        found[name] = judge(each, answer if each.is_suspect or changed else None)
+        answer: Sequence[float] | str | None = None
+        if name in names:
+            answer = confirmed if isinstance(confirmed, str) else confirmed.get(name, ())
+        elif changed:
+            answer = "not judged, since too many cases moved at once"
+        found[name] = judge(each, answer, has_machine_changed=changed)
     return found, notes
 
 

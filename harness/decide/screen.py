@@ -26,7 +26,7 @@ from harness.decide.findings import (
     percent,
     unsure_latency,
 )
-from harness.decide.noise import Noise, noise_of, spread_of
+from harness.decide.noise import FAR, Noise, noise_of, spread_of
 from harness.records import ArmRole, Case, DoubtKind, Estimate, Latency, Record
 from harness.statistics import epoch_values, ratios, t_quantile
 
@@ -78,6 +78,11 @@ class Shift:
         """Whether it moved by more than so many spreads, and than a least worth a second look."""
         least = max(_SUSPECT, spreads * self.spread, self.noise.least if self.noise else 0.0)
         return abs(_moved(self.before, self.after)) > least
+
+    @property
+    def is_far(self) -> bool:
+        """Whether it moved by more than a change of the machine explains."""
+        return self.is_suspect and abs(_moved(self.before, self.after)) > FAR
 
     @cached_property
     def spread(self) -> float:
@@ -161,10 +166,10 @@ def is_steady(baseline: Record) -> bool:
 
 
 def has_machine_changed(shifts: Sequence[Shift]) -> bool:
-    """Whether more cases moved than a change of code explains.
+    """Whether more cases moved than a change of one implementation explains.
 
-    A change of code moves the cases of one implementation, a change of the machine those of all;
-    and clearly, since two spreads are often chance.
+    A change of the machine moves those of all, as one of code that they share does; and clearly,
+    since two spreads are often chance.
     """
     moved = [each.case for each in shifts if each.is_beyond(_CLEAR_SPREADS)]
     # what is noisy and did not move far may have moved as well
@@ -185,13 +190,16 @@ def is_everywhere(moved: Sequence[Case], cases: Sequence[Case]) -> bool:
     return len(moved) - count > max(1.0, _CHANGED_SHARE * others)
 
 
-def judge(shift: Shift, confirmed: Sequence[float] | str | None) -> Finding:
+def judge(
+    shift: Shift, confirmed: Sequence[float] | str | None, *, has_machine_changed: bool = False
+) -> Finding:
     """Return what became of a case's latency.
 
     Args:
         shift: as it was found at first sight.
         confirmed: of a suspect, the ratio to the reference in each of some fresh processes, or why
             there is none; None for a case that is no suspect.
+        has_machine_changed: or may have; then only what moved far is judged.
     """
     first_sight = _words(shift, shift.after)
     if shift.noise and not shift.is_suspect:
@@ -212,6 +220,8 @@ def judge(shift: Shift, confirmed: Sequence[float] | str | None) -> Finding:
     least = max(_LEAST_EFFECT, _AGREEING_SPREADS * spread_of(confirmed))
     if shift.noise:
         least = max(least, shift.noise.least)
+    if has_machine_changed:
+        least = max(least, FAR)
     if not (beyond and (moved if slower else -moved) > least):
         text = f"{first_sight}; not confirmed: {percent(moved)}, {among}"
         return unsure_latency(text, shift.estimate(shift.after))
