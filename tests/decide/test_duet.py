@@ -172,11 +172,20 @@ def test_processes_that_differ_by_as_much_as_they_found_confirm_nothing() -> Non
 
 
 def test_what_is_faster_is_confirmed_likewise_and_fails_nothing() -> None:
-    found = settled(*[0.9] * 5)
+    found = judge(seen(0.9), [0.9] * 5)
     assert found.kind is ChangeKind.FASTER
     assert not found.kind.is_failure
     assert "10.0% faster" in found.reason
-    assert settled(*[0.99] * 5).kind is ChangeKind.UNSURE
+    assert judge(seen(0.9), [0.99] * 5).kind is ChangeKind.UNSURE
+
+
+@pytest.mark.parametrize(("first", "confirmed"), [(0.90, 1.022), (1.10, 0.978)])
+def test_processes_that_contradict_the_first_look_confirm_nothing(
+    first: float, confirmed: float
+) -> None:
+    found = judge(seen(first), [confirmed * each for each in (0.999, 1, 1.001, 1, 1)])
+    assert found.kind is ChangeKind.UNSURE
+    assert "where 2.0% the same way in all of them would tell" in found.reason
 
 
 @pytest.mark.parametrize("bad", [nan, inf, 0.0])
