@@ -62,7 +62,7 @@ def ran(
     reason: str = "",
     peak_bytes: int | None = None,
     is_valid: bool = True,
-    processes: int = 1,
+    processes: int = 5,
     environment: str = HERE.fingerprint,
     **axes: object,
 ) -> Record:

@@ -24,7 +24,7 @@ from harness.decide.questions import (
     was_timed,
 )
 from harness.decide.ranking import Candidate, Ranking, rank
-from harness.decide.times import counts, times_of
+from harness.decide.times import counts, times_of, widened
 from harness.records import OUR_TIMER, Case, Environment, Record, Run, Status
 from harness.refusal import Refusal
 from harness.store import Results
@@ -179,6 +179,7 @@ def _answer(question: Question, groups: Groups, limits: Limits) -> Choice:
                 implementation=name[0],
                 mode=name[1],
                 cost=cost,
+                span=widened(cost, record) if cost and record else None,
                 fault=fault,
                 evidence=every,
                 timed=(record,) if record else (),

@@ -58,6 +58,8 @@ class Candidate:
     mode: Mode = Mode.EAGER
     cost: Estimate | None
     """Its time, on a scale that the candidates have in common; None where there is none."""
+    span: Estimate | None
+    """The same with the interval that tells it from others: what processes differ by is in it."""
     fault: Fault | None
     """Why it is not to be relied on; None where it is."""
     evidence: tuple[Record, ...] = ()
@@ -125,13 +127,16 @@ def rank(candidates: Sequence[Candidate]) -> Ranking:
 
 def is_tie(one: Candidate, other: Candidate) -> bool:
     """Whether the intervals of the two overlap."""
-    if one.cost is None or other.cost is None:
+    if one.span is None or other.span is None:
         return False
-    return one.cost.low <= other.cost.high and other.cost.low <= one.cost.high
+    return one.span.low <= other.span.high and other.span.low <= one.span.high
 
 
 def is_close(candidate: Candidate, other: Candidate) -> bool:
-    """Whether ``candidate`` takes little longer than the other, wherever in its interval it is."""
+    """Whether ``candidate`` takes little longer than the other, wherever in its interval it is.
+
+    As measured: what processes differ by speaks for one as much as for the other.
+    """
     if candidate.cost is None or other.cost is None:
         return False
     return candidate.cost.high <= _CLOSE * other.cost.value

@@ -21,7 +21,8 @@ def speed_words(candidate: Candidate, best: Candidate) -> str:
     if is_tie(candidate, best):
         if is_close(candidate, best) and is_close(best, candidate):
             return "is as fast within the intervals"
-        low, high = candidate.cost.low / best.cost.value, candidate.cost.high / best.cost.value
+        assert candidate.span is not None  # it has a cost
+        low, high = (each / best.cost.value for each in (candidate.span.low, candidate.span.high))
         return f"may be as fast: its interval is {low:.3g} to {high:.3g} times that of {best.label}"
     if ratio >= _BY_RATIO:
         return f"is {ratio:.3g} times as slow"

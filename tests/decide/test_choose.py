@@ -14,6 +14,8 @@ from harness.records import Clock, Estimate, Record, Status
 from harness.statistics import median_estimate
 
 NATIVE = ran("native", 1.0)
+LONG = (4096, 4096)
+"""Of calls that take more than a millisecond."""
 
 
 def fault_of(name: str, *records: Record, limits: Limits | None = None) -> FaultKind | None:
@@ -107,9 +109,8 @@ def test_a_reference_whose_time_is_no_number_spoils_no_other() -> None:
 
 
 def test_a_cost_that_is_no_number_is_ranked_nowhere() -> None:
-    unknown = Candidate(
-        implementation="unknown", cost=Estimate(value=nan, low=nan, high=nan), fault=None
-    )
+    none = Estimate(value=nan, low=nan, high=nan)
+    unknown = Candidate(implementation="unknown", cost=none, span=none, fault=None)
     assert rank([unknown]).best is None
 
 
@@ -183,6 +184,44 @@ def test_a_tie_is_broken_where_all_of_them_are_right() -> None:
     lost = [vacuous(name, distribution="constant", condition=inf) for name in ("quick", "other")]
     beyond = [replace(lost[0], errors=ran("x", error_ulp=9e9).errors), lost[1]]
     assert chosen(ran("quick", 0.98), ran("other", 0.99), *beyond) == "quick"
+
+
+# --- one process ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("shape", "tied", "apart"), [((64, 768), 1.05, 1.08), (LONG, 1.2, 1.24)])
+def test_over_one_process_more_is_a_tie(shape: tuple[int, ...], tied: float, apart: float) -> None:
+    def decider(ratio: float, processes: int) -> Decider | None:
+        native = ran("native", 1.0, shape=shape, processes=processes, spread=0.001)
+        other = ran("other", ratio, shape=shape, processes=processes, spread=0.001)
+        return choice_among(native, other).ranking.decider
+
+    assert decider(tied, 1) is not Decider.TIME
+    assert decider(tied, 5) is Decider.TIME
+    assert decider(apart, 1) is Decider.TIME
+
+
+def test_over_one_process_accuracy_decides_by_the_interval_as_measured() -> None:
+    quick = ran("quick", 1.0, shape=LONG, processes=1, error_ulp=3.0)
+    assert chosen(quick, ran("exact", 1.05, shape=LONG, processes=1, error_ulp=0.5)) == "exact"
+    assert chosen(quick, ran("exact", 1.15, shape=LONG, processes=1, error_ulp=0.5)) == "quick"
+
+
+@pytest.mark.parametrize(("candidates", "spread"), [(2, 0.005), (2, 0.01), (5, 0.01)])
+def test_of_equal_ones_over_one_process_none_is_the_winner_by_time(
+    candidates: int, spread: float
+) -> None:
+    """Between processes they differ by ``spread``, which the intervals do not show."""
+    random, winners = np.random.default_rng(1), 0
+    for _ in range(200):
+        found = [
+            ran(
+                f"guest{number}", float(np.exp(random.normal(0, spread))), spread=0.003, processes=1
+            )
+            for number in range(candidates)
+        ]
+        winners += choice_among(*found).ranking.decider is Decider.TIME
+    assert winners <= 4
 
 
 # --- accuracy -------------------------------------------------------------------------------------

@@ -196,7 +196,8 @@ def test_the_evidence_names_run_time_machine_and_torch() -> None:
 
 
 def test_intervals_over_one_process_are_said_to_be() -> None:
-    one = "\n".join(evidence_lines(choices_among(NATIVE), ["a"]))
+    one = "\n".join(evidence_lines(choices_among(ran("native", 1.0, processes=1)), ["a"]))
     assert "intervals are over one process" in one
+    assert "each counts as 3% wider either way, that of a call over 1 ms as 10%" in one
     five = "\n".join(evidence_lines(choices_among(ran("native", 1.0, processes=5)), ["a"]))
     assert "intervals are over 5 processes or more" in five

@@ -137,6 +137,15 @@ def test_a_choice_for_each_shape_saves_what_differs_in_time_and_share() -> None:
     assert gain_words(whole).startswith("saves ")
 
 
+def test_a_saving_that_one_process_cannot_tell_is_not_certain() -> None:
+    for processes, is_certain in ((1, False), (5, True)):
+        axes = {"processes": processes, "spread": 0.001}
+        records = [*both("native", 1.0, 1.0, **axes), *both("large", 1.5, 0.95, **axes)]
+        whole = whole_of([call(SMALL, 1000), call(LARGE, 1000)], *records)
+        assert whole.gain is not None
+        assert whole.gain.is_certain is is_certain
+
+
 def test_a_saving_within_the_intervals_cannot_be_told() -> None:
     records = [*both("quick", 0.9, 1.2), *both("other", 1.0, 1.0, spread=0.2)]
     whole = whole_of([call(SMALL, 1), call(LARGE, 1)], *records)

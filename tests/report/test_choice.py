@@ -28,12 +28,13 @@ def timed(
     shapes: tuple = SHAPES,
     errors: Errors | None = ALIKE,
     memory: Memory | None = None,
+    processes: int = 5,
 ) -> list[Record]:
     records = []
     for shape in shapes:
         case = Case(implementation=name, shape=shape)
         interval = Estimate(value=ratio, low=ratio * (1 - spread), high=ratio * (1 + spread))
-        latency = replace(make_latency(case), reference_ratio=interval)
+        latency = replace(make_latency(case), reference_ratio=interval, processes=processes)
         records.append(
             Record(
                 case=case,
@@ -133,6 +134,13 @@ def test_overlapping_intervals_everywhere_are_a_tie_and_others_are_not() -> None
     assert near["Run"] == "one tie with two"
     apart = choose(*timed("one", 0.50, spread=0.01), *timed("two", 0.52, spread=0.01))
     assert apart["Run"] == "one"
+
+
+def test_over_one_process_more_is_a_tie() -> None:
+    row = choose(*timed("one", 0.50, processes=1), *timed("two", 0.52, processes=1))
+    assert row["Run"] == "one tie with two"
+    row = choose(*timed("one", 0.50, processes=1), *timed("two", 0.56, processes=1))
+    assert row["Run"] == "one"
 
 
 def test_a_tie_is_broken_by_accuracy_and_then_by_memory() -> None:

@@ -10,6 +10,7 @@ import pandas as pd
 
 from harness.decide.faults import Fault, FaultKind, fault_of, fault_of_time, field_of
 from harness.decide.ranking import Candidate, Decider, Ranking, geometric_mean, rank
+from harness.decide.times import LONG_FLOOR, SHORT_FLOOR, widened
 from harness.records import Estimate, Record, Status
 from harness.report.content import Block, Cell, Column, Figure, Panel, Table, Text, number
 from harness.report.figures import speed_map
@@ -41,7 +42,9 @@ def which_implementation_to_run(findings: Findings) -> tuple[Block, ...]:
     table = Table(
         title="The fastest that is to be relied on, for each device, dtype and direction",
         caption=f"Speed is relative to {REFERENCE}, run eagerly and timed in turn with it: 2.00× "
-        "takes half the time. It is the geometric mean over all timed cases. Where intervals "
+        "takes half the time. It is the geometric mean over all timed cases. An interval over one "
+        f"process counts as {SHORT_FLOOR - 1:.0%} wider either way, that of a call over 1 ms as "
+        f"{LONG_FLOOR - 1:.0%}, which is what processes differ by. Where intervals "
         "overlap, accuracy decides between those within a tenth of the fastest, then memory. "
         "Passed over is who was timed too few times, was wrong anywhere, or gave no "
         "promise or no result where another was right. A case that none of them could do speaks "
@@ -123,18 +126,23 @@ def _candidates(group: pd.DataFrame, records: Sequence[Record]) -> Iterator[Cand
         fault = fault_of(evidence, field)
         if fault is None and len(timed) < most:
             fault = Fault(kind=FaultKind.UNTIMED)
-        cost = geometric_mean([
+        ratios = [
             Estimate(value=value, low=low, high=high)
             for value, low, high in zip(
                 timed["ratio"], timed["ratio_low"], timed["ratio_high"], strict=True
             )
-        ])
+        ]
+        spans = [
+            widened(ratio, records[index]) for ratio, index in zip(ratios, timed.index, strict=True)
+        ]
+        cost = geometric_mean(ratios)
         fault = fault or fault_of_time(cost)
         held = timed["peak_bytes"]
         yield Candidate(
             implementation=evidence[0].case.implementation,
             mode=evidence[0].case.mode,
             cost=cost,
+            span=geometric_mean(spans),
             fault=fault,
             evidence=evidence,
             peak_bytes=int(held.max()) if held.notna().all() else None,
