@@ -90,12 +90,20 @@ class Shift:
         return spread_of(self.before)
 
     def estimate(self, after: Sequence[float]) -> Estimate:
-        """Time now over time before, and its interval if processes now spread as they did."""
+        """Time now over time before, and its interval, by Welch's t of the logarithms.
+
+        One process now is taken to spread as those of the baseline did.
+        """
         moved = _moved(self.before, after)
         if len(self.before) < 2:
             return Estimate(value=exp(moved), low=0.0, high=inf)
-        error = self.spread * sqrt(1 / len(self.before) + 1 / len(after))
-        half = t_quantile(len(self.before) - 1) * error
+        degrees = len(self.before) - 1
+        first = self.spread**2 / len(self.before)
+        second = self.spread**2
+        if len(after) > 1:
+            second = spread_of(after) ** 2 / len(after)
+            degrees = _welch_degrees((first, degrees), (second, len(after) - 1))
+        half = t_quantile(degrees) * sqrt(first + second)
         return Estimate(value=exp(moved), low=exp(moved - half), high=exp(moved + half))
 
 
@@ -251,6 +259,14 @@ def _why_incomparable(old: Latency, new: Latency) -> str | None:
 
 def _stepped(record: Record) -> bool:
     return any(each.kind is DoubtKind.CLOCK_STEPPED for each in record.warnings)
+
+
+def _welch_degrees(*parts: tuple[float, int]) -> int:
+    """Degrees of freedom of a sum of squared errors, each with its own (Satterthwaite 1946)."""
+    total = sum(error for error, _ in parts)
+    if not total:
+        return sum(degrees for _, degrees in parts)
+    return round(total**2 / sum(error**2 / degrees for error, degrees in parts))
 
 
 def _moved(before: Sequence[float], after: Sequence[float]) -> float:

@@ -103,6 +103,28 @@ def test_the_ratio_of_a_change_has_an_interval_around_it() -> None:
     assert 1.01 < ratio.low < ratio.value < ratio.high < 1.03
 
 
+def test_the_interval_of_a_change_is_as_wide_as_either_run_spreads() -> None:
+    before = (1.0, 1.002, 0.998, 1.001, 0.999)
+    after = (1.22, 1.30, 1.36, 1.28, 1.33)
+    found = Shift(make_case(), before, after, "native").estimate(after)
+    # 4 degrees: nearly all of the error is that of the five after
+    half = 2.776 * stdev(map(log, after)) / 5**0.5
+    assert log(found.high / found.value) == pytest.approx(half, rel=0.01)
+    assert log(found.value / found.low) == pytest.approx(log(found.high / found.value))
+
+
+@pytest.mark.parametrize("times", [0.1, 1.0, 10.0])
+def test_the_interval_of_a_change_holds_it_in_95_of_100(times: float) -> None:
+    """Processes of the run spread by so many times what those of the baseline do."""
+    random, held = np.random.default_rng(1), 0
+    for _ in range(500):
+        before = tuple(np.exp(random.normal(0.0, 0.01, 10)))
+        after = tuple(1.3 * np.exp(random.normal(0.0, 0.01 * times, 5)))
+        found = Shift(make_case(), before, after, "native").estimate(after)
+        held += found.low <= 1.3 <= found.high
+    assert held >= 0.88 * 500  # of medians, which err by a quarter more than means
+
+
 def test_without_a_confirmation_a_suspect_stays_unsure() -> None:
     found = change(BEFORE, now(1.5))
     assert found.kind is ChangeKind.UNSURE
