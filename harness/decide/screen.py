@@ -212,6 +212,9 @@ def judge(
     first_sight = _words(shift, shift.after)
     if shift.noise and not shift.is_suspect:
         return unsure_latency(f"{first_sight}; {shift.noise.reason}", shift.estimate(shift.after))
+    if confirmed is None and len(shift.before) < 2:
+        why = f"{first_sight}; one process before does not tell what processes differ by"
+        return unsure_latency(why, shift.estimate(shift.after))
     if confirmed is None:
         text = f"{first_sight}, within what processes differ by"
         return latency_finding(ChangeKind.SAME, text, shift.estimate(shift.after))

@@ -55,7 +55,7 @@ def summary_of_comparison(
     if bad:
         verdict = f"❌ {_cases(bad)} got worse"
     elif not by_kind.keys() & _JUDGED:
-        verdict = "⚠️ no case could be judged"
+        verdict = "⚠️ no case could be judged in full"
     counts = ", ".join(f"{number} {kind}" for kind, number in comparison.counts.items())
     lead = [
         f"## layernorm-bench: {verdict}",

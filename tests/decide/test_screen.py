@@ -364,11 +364,17 @@ def test_the_time_of_what_was_wrong_is_no_measure_for_what_is_right() -> None:
 def test_the_latency_of_another_machine_is_told_and_not_compared() -> None:
     after = replace(now(2.0), environment=ELSEWHERE.fingerprint)
     found = change(BEFORE, after, confirm=confirming(*[2.0] * 5))
-    assert found.kind is ChangeKind.SAME
+    assert found.kind is ChangeKind.INCOMPARABLE
     assert found.ratio is None
-    assert found.reason.endswith(
-        "latency is of another machine: 1.000 of the time of native there, 2.000 here"
+    assert found.reason == (
+        "latency: it is of another machine or other software: 1.000 of the time of native there, "
+        "2.000 here"
     )
+
+
+def test_what_another_machine_did_not_time_does_not_pass_unnoticed() -> None:
+    after = make_record(environment=ELSEWHERE)
+    assert "it was timed before, and not now" in never_judged(BEFORE, after)
 
 
 # --- a machine that changed ----------------------------------------------------------------------

@@ -36,7 +36,7 @@ def test_the_verdict_is_the_heading() -> None:
     assert good.startswith("## layernorm-bench: ✅ no case got worse\n")
     assert "new.parquet against old.parquet: 1 same" in good
     unsure = summary_of_comparison(comparison_of(change_of(ChangeKind.UNSURE)))
-    assert unsure.startswith("## layernorm-bench: ⚠️ no case could be judged\n")
+    assert unsure.startswith("## layernorm-bench: ⚠️ no case could be judged in full\n")
 
 
 def test_failures_are_open_and_first_the_others_folded_and_the_same_counted() -> None:
