@@ -129,6 +129,19 @@ def test_what_nobody_promises_is_counted_and_speaks_against_nobody() -> None:
     assert row["Run"] == "none is to be relied on"
 
 
+def test_means_over_other_cases_are_not_compared() -> None:
+    """The first is timed on all but the last shape, the second on all but the first."""
+    shapes = (*SHAPES, (1024, 2048))
+    one = [*timed("one", 0.5, shapes=shapes[:1]), *timed("one", 0.7, shapes=shapes[1:3])]
+    two = [*timed("two", 0.6, shapes=shapes[1:3]), *timed("two", 0.9, shapes=shapes[3:])]
+    row = choose(*one, *two)
+    assert row["Run"] == "none is to be relied on"
+    assert "one 1.60×: timed in 3 of 4 cases only" in row["Faster, but passed over"]
+    assert "two 1.46×: timed in 3 of 4 cases only" in row["Faster, but passed over"]
+    whole = choose(*one, *two, *timed("native", 1.0, shapes=shapes))
+    assert whole["Run"] == "native"
+
+
 def test_overlapping_intervals_everywhere_are_a_tie_and_others_are_not() -> None:
     near = choose(*timed("one", 0.50, spread=0.03), *timed("two", 0.52, spread=0.03))
     assert near["Run"] == "one tie with two"

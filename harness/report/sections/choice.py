@@ -117,14 +117,14 @@ def _qualifications(best: Candidate, ranking: Ranking) -> Iterator[str]:
 def _candidates(group: pd.DataFrame, records: Sequence[Record]) -> Iterator[Candidate]:
     """Yield everything that was timed; ``records`` are those of the whole frame."""
     field = field_of([records[index] for index in group.index])
-    most = int(group["ratio"].notna().groupby(group["label"]).sum().max())
+    asked = _timed_questions(group)
     for _, own in groups(group, "label"):
         timed = own[own["ratio"].notna()]
         if not len(timed):
             continue
         evidence = tuple(records[index] for index in own.index)
         fault = fault_of(evidence, field)
-        if fault is None and len(timed) < most:
+        if fault is None and set(timed["question"]) != asked:
             fault = Fault(kind=FaultKind.UNTIMED)
         ratios = [
             Estimate(value=value, low=low, high=high)
@@ -149,6 +149,11 @@ def _candidates(group: pd.DataFrame, records: Sequence[Record]) -> Iterator[Cand
         )
 
 
+def _timed_questions(group: pd.DataFrame) -> set[int]:
+    """What any of them was timed for: means over some of it each are no means to compare."""
+    return set(group.loc[group["ratio"].notna(), "question"])
+
+
 def _relative_time(candidate: Candidate) -> float:
     """Geometric mean; below 1 is faster than the reference."""
     return inf if candidate.cost is None else candidate.cost.value
@@ -165,10 +170,8 @@ def _fault_words(candidate: Candidate, group: pd.DataFrame) -> str:
     if fault.kind in {FaultKind.WRONG, FaultKind.OUT_OF_GUARANTEE}:
         return f"{fault.kind.replace('_', ' ')} {_from_condition(fault.records)}"
     if fault.kind is FaultKind.UNTIMED:
-        timed = group["ratio"].notna()
-        most = int(timed.groupby(group["label"]).sum().max())
-        own = int(timed[group["label"] == candidate.label].sum())
-        return f"timed in {own} of {most} cases only"
+        own = _timed_questions(group[group["label"] == candidate.label])
+        return f"timed in {len(own)} of {len(_timed_questions(group))} cases only"
     if fault.kind is FaultKind.TOO_FEW_SAMPLES:
         return "timed too few times to tell"
     if fault.kind is FaultKind.NOT_BELIEVED:
