@@ -86,9 +86,10 @@ def choose(
 ) -> None:
     """Which implementation to run for each shape, dtype, device and direction of RUN.
 
-    The fastest that kept its accuracy wherever it was measured; intervals that overlap are a tie,
-    broken by accuracy, then by memory. Exit code 0: each has a choice. 1: for at least one none
-    is to be relied on. 3: nothing was measured. 4: nothing measured is as asked for.
+    The fastest that kept its accuracy wherever it was measured; intervals that overlap, close to
+    the fastest, are a tie, broken by accuracy, then by memory. Exit code 0: each has a choice. 1:
+    for at least one none is to be relied on. 3: nothing was measured. 4: nothing measured is as
+    asked for.
     """
     if any(each is not None and isnan(each) for each in (max_error_ulp, max_condition)):
         raise click.UsageError("nan is no limit: give a number to --max-error, --max-condition")

@@ -148,6 +148,8 @@ def outcome_line(wall_s: float, overhead_ratio: float | None, records: Sequence[
 
 def seconds(value: float) -> str:
     """A duration with the unit that suits it, to three digits."""
+    if not isfinite(value):
+        return f"{value:g} s"
     for factor, unit in ((1e9, "ns"), (1e6, "µs"), (1e3, "ms")):
         if float(f"{value * factor:.3g}") < 1000:
             return f"{value * factor:.3g} {unit}"

@@ -170,7 +170,7 @@ def _unfinished(results: Any) -> str | None:
 def _record(head: Any, baseline: Path, resume: bool) -> None:
     from harness.console import RunProgress
     from harness.decide.baseline import passes_left, record_baseline
-    from harness.decide.screen import why_unsteady
+    from harness.decide.screen import is_steady
     from harness.run.fleet import Fleet
 
     command = shlex.join(["layernorm-bench", *sys.argv[1:]])
@@ -189,10 +189,10 @@ def _record(head: Any, baseline: Path, resume: bool) -> None:
                 f"interrupted; continue with\n  {command}{'' if resume else ' --resume'}"
             ) from None
     timed = [each for each in found.records if each.latency is not None]
-    steady = sum(why_unsteady(each) is None for each in timed)
+    steady = sum(map(is_steady, timed))
     click.echo(f"baseline: {baseline}, {len(found.records)} cases")
     if timed:
-        click.echo(f"{steady} of {len(timed)} timed ones are steady enough to judge latency by")
+        click.echo(f"{steady} of {len(timed)} timed ones are steady enough to judge small changes")
     if steady < len(timed):
         click.echo("a machine with less else to do makes more of them so", err=True)
 

@@ -54,6 +54,7 @@ def ran(
     ratio: float | None = None,
     *,
     spread: float = 0.01,
+    interval: tuple[float, float] | None = None,
     error_ulp: float = 1.0,
     condition: float = 1.0,
     lost: float = 1e-7,
@@ -61,24 +62,28 @@ def ran(
     reason: str = "",
     peak_bytes: int | None = None,
     is_valid: bool = True,
-    processes: int = 1,
+    processes: int = 5,
     environment: str = HERE.fingerprint,
     **axes: object,
 ) -> Record:
-    """A record of a case that ran; ``ratio`` is its time over that of native, None if untimed."""
+    """A record of a case that ran; ``ratio`` is its time over that of native, None if untimed.
+
+    Its interval is ``spread`` of it either way, or ``interval``.
+    """
     case = case_of(name, **axes)
     latency = None
     if ratio is not None:
-        interval = Estimate(value=ratio, low=ratio * (1 - spread), high=ratio * (1 + spread))
+        low, high = interval or (ratio * (1 - spread), ratio * (1 + spread))
+        over_native = Estimate(value=ratio, low=low, high=high)
         native = make_latency(replace(case, implementation="native", mode=Mode.EAGER)).per_call_s
         seconds = Estimate(**{
-            each: getattr(interval, each) * native.value for each in ("value", "low", "high")
+            each: getattr(over_native, each) * native.value for each in ("value", "low", "high")
         })
         latency = replace(
             make_latency(case),
             per_call_s=seconds,
             reference="native",
-            reference_ratio=interval,
+            reference_ratio=over_native,
             is_valid=is_valid,
             processes=processes,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from io import StringIO
+from math import inf, nan
 
 import pytest
 from results_factory import make_errors, make_latency, make_memory, make_record, make_results
@@ -58,6 +59,8 @@ def printed(*records: Record) -> str:
         (99.9, "99.9 s"),
         (100.0, "1 min 40 s"),
         (3600.0, "60 min 0 s"),
+        (inf, "inf s"),
+        (nan, "nan s"),
     ],
 )
 def test_a_duration_has_the_unit_that_suits_it(value: float, text: str) -> None:

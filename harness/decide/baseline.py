@@ -18,7 +18,8 @@ from time import monotonic
 
 from harness.decide.compare import NotMeasuredError, why_unfinished
 from harness.decide.confirm import EPOCHS, LIMIT_S
-from harness.decide.screen import BASELINE_PROCESSES, NOISY_SPREAD
+from harness.decide.noise import NOISY_SPREAD
+from harness.decide.screen import BASELINE_PROCESSES
 from harness.records import Arm, Budget, DoubtKind, Measurement, Record
 from harness.refusal import Refusal
 from harness.run.campaign import Campaign, run_campaign

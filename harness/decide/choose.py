@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from harness.decide.compare import why_unfinished
-from harness.decide.faults import Fault, FaultKind, fault_of, field_of
+from harness.decide.faults import Fault, FaultKind, fault_of, fault_of_time, field_of
 from harness.decide.questions import (
     Evidence,
     Groups,
@@ -23,7 +24,7 @@ from harness.decide.questions import (
     was_timed,
 )
 from harness.decide.ranking import Candidate, Ranking, rank
-from harness.decide.times import counts, times_of
+from harness.decide.times import counts, times_of, widened
 from harness.records import OUR_TIMER, Case, Environment, Record, Run, Status
 from harness.refusal import Refusal
 from harness.store import Results
@@ -169,12 +170,16 @@ def _answer(question: Question, groups: Groups, limits: Limits) -> Choice:
         fault = fault_of(every, field, limits.max_error_ulp) or _gap(own, required)
         if fault is None and name not in times.records:
             fault = _untimed(times.not_believed.get(name))
+        cost = times.costs.get(name)
+        if fault is None and cost is not None:
+            fault = fault_of_time(cost)
         record = times.records.get(name)
         candidates.append(
             Candidate(
                 implementation=name[0],
                 mode=name[1],
-                cost=times.costs.get(name),
+                cost=cost,
+                span=widened(cost, record) if cost and record else None,
                 fault=fault,
                 evidence=every,
                 timed=(record,) if record else (),
@@ -210,9 +215,8 @@ def _coverage(records: Sequence[Record], evidence: Evidence) -> tuple[int, int]:
     return len(seen), len(evidence.distributions)
 
 
-def _time_first(candidate: Candidate) -> tuple[bool, float, str]:
-    cost = candidate.cost
-    return cost is None, 0.0 if cost is None else cost.value, candidate.label
+def _time_first(candidate: Candidate) -> tuple[float, str]:
+    return inf if candidate.cost is None else candidate.cost.value, candidate.label
 
 
 def _is_wanted(case: Case, wanted: Wanted) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
 from harness.decide.changes import ChangeKind, Comparison
-from harness.decide.findings import Finding, worst_first
+from harness.decide.findings import Finding, latency_finding, worst_first
 from harness.decide.notes import notes_on
 from harness.decide.one_case import change_between, findings_of, only_in
 from harness.decide.screen import (
@@ -97,8 +97,7 @@ def compare(
             f"{both[0][0].case.id}: {findings[0][0].reason}"
         )
     changes = [
-        change_between(first.case, found, _aside(first, second))
-        for (first, second), found in zip(both, findings, strict=True)
+        change_between(first.case, found) for (first, _), found in zip(both, findings, strict=True)
     ]
     changes += [only_in(old[each], ChangeKind.GONE, "baseline") for each in old if each not in new]
     changes += [only_in(new[each], ChangeKind.NEW, "run") for each in new if each not in old]
@@ -150,53 +149,61 @@ def _latencies(
     """Judge the latencies that are of one machine, and say what holds for all of them."""
     found: dict[str, Finding] = {}
     shifts: list[Shift] = []
-    unsteady = 0
     for before, after in both:
         # what was wrong says nothing about how long what is right may take
-        if before.environment != after.environment or before.status is not after.status:
+        if before.status is not after.status:
             continue
-        examined = examine(before, after, least_processes)
+        elsewhere = before.environment != after.environment and after.latency is not None
+        examined = (
+            _of_another_machine(before, after)
+            if elsewhere
+            else examine(before, after, least_processes)
+        )
         if isinstance(examined, Finding):
             found[before.case.id] = examined
         elif examined is not None and examined.unsteady:
             found[before.case.id] = judge(examined, examined.unsteady)
-            unsteady += 1
         elif examined is not None:
             shifts.append(examined)
     suspects = [each for each in shifts if each.is_suspect]
     notes = []
-    if unsteady:
-        notes.append(f"latency of {_cases(unsteady)} is told and not judged: too unsteady")
-    confirmed: Mapping[str, Sequence[float]] | str = "suspected, and not confirmed"
+    if noisy := sum(each.noise is not None and not each.is_suspect for each in shifts):
+        notes.append(f"latency of {_cases(noisy)} is too noisy for any but a large change to show")
+    asked = suspects
     if changed := has_machine_changed(shifts):
-        confirmed = "not judged, since too many cases moved at once"
+        asked = [each for each in suspects if each.is_far]
         notes.append(
             f"latency is ambiguous: {len(suspects)} of {len(shifts)} cases are suspect, and not of "
-            "one implementation alone: the machine changed; measure again, and if it stays so "
-            "record the baseline again"
+            "one implementation alone: the machine changed, or code that they share; "
+            f"{_cases(len(asked))} moved by more than a machine explains and may fail; measure "
+            "again, and if it stays so record the baseline again"
         )
-    elif suspects and confirm is not None:
-        confirmed = confirm([each.case for each in suspects])
+    names = {each.case.id for each in asked}
+    confirmed: Mapping[str, Sequence[float]] | str = "suspected, and not confirmed"
+    if asked and confirm is not None:
+        confirmed = confirm([each.case for each in asked])
     for each in shifts:
         name = each.case.id
-        answer = confirmed if isinstance(confirmed, str) else confirmed.get(name, ())
-        found[name] = judge(each, answer if each.is_suspect or changed else None)
+        answer: Sequence[float] | str | None = None
+        if name in names:
+            answer = confirmed if isinstance(confirmed, str) else confirmed.get(name, ())
+        elif changed:
+            answer = "not judged, since too many cases moved at once"
+        found[name] = judge(each, answer, has_machine_changed=changed)
     return found, notes
 
 
-def _aside(before: Record, after: Record) -> str:
-    """What is known of a latency that is not compared, since it is of another machine."""
+def _of_another_machine(before: Record, after: Record) -> Finding | None:
+    """Tell a latency that is not compared; None if it was not timed before."""
     old, new = before.latency, after.latency
-    if old is None or new is None or before.environment == after.environment:
-        return ""
+    if old is None or new is None:
+        return None
+    why = "it is of another machine or other software"
     ratios = [process_ratios(each) for each in (old, new)]
-    if not all(ratios) or old.reference != new.reference:
-        return "latency is of another machine"
-    first, second = (median(each) for each in ratios)
-    return (
-        f"latency is of another machine: {first:.3f} of the time of {old.reference} there, "
-        f"{second:.3f} here"
-    )
+    if all(ratios) and old.reference == new.reference:
+        first, second = (median(each) for each in ratios)
+        why += f": {first:.3f} of the time of {old.reference} there, {second:.3f} here"
+    return latency_finding(ChangeKind.INCOMPARABLE, why, None)
 
 
 def _cases(number: int) -> str:

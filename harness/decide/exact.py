@@ -7,7 +7,7 @@ adds in another order.
 
 from __future__ import annotations
 
-from math import inf, isfinite
+from math import inf, isfinite, isnan
 
 from harness.decide.changes import ChangeKind, Metric
 from harness.decide.findings import Finding
@@ -116,6 +116,7 @@ def _error_finding(before: Errors, after: Errors) -> Finding:
     now = {each.output: each for each in after.outputs}
     worse: list[Finding] = []
     better: list[Finding] = []
+    unknown: list[Finding] = []
     for old in before.outputs:
         if old.output not in now:
             worse.append(_error(ChangeKind.BROKE, f"{old.output} was returned before", inf))
@@ -124,6 +125,10 @@ def _error_finding(before: Errors, after: Errors) -> Finding:
             first, second = getattr(old, name), getattr(now[old.output], name)
             if first is None or second is None or first == second:
                 continue
+            if isnan(first) and isnan(second):
+                text = f"{old.output}: {words} was no number before, and is none now"
+                unknown.append(_error(ChangeKind.UNSURE, text))
+                continue
             # a NaN is not below anything, and so is worse
             kind = ChangeKind.FASTER if second < first else ChangeKind.BROKE
             text = f"{old.output}: {words} {_pair(first, second)}"
@@ -131,6 +136,8 @@ def _error_finding(before: Errors, after: Errors) -> Finding:
             (better if kind is ChangeKind.FASTER else worse).append(found)
     if worse:
         return _first_of(worse, len(better), "better")
+    if unknown:
+        return unknown[0]
     if better:
         return _first_of(better, 0, "worse")
     return _error(ChangeKind.SAME, "errors are equal")
@@ -144,6 +151,9 @@ def _error_elsewhere(before: Errors, after: Errors, *, same_machine: bool) -> Fi
         if old.output not in now:
             return _error(ChangeKind.BROKE, f"{old.output} was returned before", inf)
         new = now[old.output]
+        if isnan(old.scaled_max_ulp) and isnan(new.scaled_max_ulp):
+            text = f"{old.output}: its error was no number before, and is none now"
+            return _error(ChangeKind.UNSURE, text)
         if _is_worse_elsewhere(old, new, same_bound=declared[0] == declared[1]):
             text = f"{old.output}: {_ERROR_FIGURES['scaled_max_ulp']} " + _pair(
                 old.scaled_max_ulp, new.scaled_max_ulp

@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from math import inf, isnan
+from math import inf, isinf, isnan
 
-from harness.records import Case, Mode, Record, Status
+from harness.records import Case, Estimate, Mode, Record, Status
 
-__all__ = ["Fault", "FaultKind", "Field", "error_ulp", "fault_of", "field_of", "point_of"]
+__all__ = [
+    "Fault",
+    "FaultKind",
+    "Field",
+    "error_ulp",
+    "fault_of",
+    "fault_of_time",
+    "field_of",
+    "point_of",
+]
 
 _FAILURES = (
     Status.CRASHED,
@@ -39,6 +48,8 @@ class FaultKind(StrEnum):
     """Within its bound, and further off than was asked for."""
     NOT_BELIEVED = "not_believed"
     """It was timed, and the time is not believable."""
+    TOO_FEW_SAMPLES = "too_few_samples"
+    """It was timed, and nothing is known of how far off the time is."""
     UNTIMED = "untimed"
     """It was not timed where the others were."""
 
@@ -122,6 +133,15 @@ def fault_of(
         return Fault(kind=FaultKind.UNVERIFIED, records=unknown)
     far = tuple(each for each, error in errors if error is not None and not error <= max_error_ulp)
     return Fault(kind=FaultKind.INACCURATE, records=far) if far else None
+
+
+def fault_of_time(cost: Estimate) -> Fault | None:
+    """Return what speaks against a time itself; None if it has an interval to compare it by."""
+    if 0 <= cost.low <= cost.value <= cost.high < inf and cost.value > 0:
+        return None
+    if 0 < cost.value < inf and isinf(cost.high):
+        return Fault(kind=FaultKind.TOO_FEW_SAMPLES)
+    return Fault(kind=FaultKind.NOT_BELIEVED)
 
 
 def error_ulp(record: Record) -> float | None:

@@ -63,22 +63,15 @@ def count_of(processes: int) -> str:
     return "1 process" if processes == 1 else f"{processes} processes"
 
 
-def change_of(case: Case, findings: Sequence[Finding], aside: str = "") -> Change:
-    """Return the change of a case: its worst finding, with whatever else is not the same.
-
-    Args:
-        case: which.
-        findings: one or more.
-        aside: what is worth knowing and decides nothing.
-    """
+def change_of(case: Case, findings: Sequence[Finding]) -> Change:
+    """Return the change of a case: its worst finding, with whatever else is not the same."""
     ordered = sorted(findings, key=_gravity)
     worst = ordered[0]
     told = [each for each in ordered if each.kind is not ChangeKind.SAME] or ordered
-    reasons = [each.reason for each in told] + ([aside] if aside else [])
     return Change(
         case=case,
         kind=worst.kind,
-        reason="; ".join(reasons),
+        reason="; ".join(each.reason for each in told),
         metric=None if worst.kind is ChangeKind.SAME else worst.metric,
         ratio=next((each.ratio for each in findings if each.ratio is not None), None),
     )

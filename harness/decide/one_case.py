@@ -21,9 +21,9 @@ def findings_of(before: Record, after: Record, latency: Finding | None) -> list[
     return [Finding(kind=ChangeKind.INCOMPARABLE, metric=Metric.STATUS, reason=why)]
 
 
-def change_between(case: Case, found: Sequence[Finding], aside: str = "") -> tuple[Change, float]:
+def change_between(case: Case, found: Sequence[Finding]) -> tuple[Change, float]:
     """Return the change of a case that is in both, and how bad it is among those of its kind."""
-    change = change_of(case, found, aside)
+    change = change_of(case, found)
     return change, max(each.severity for each in found if each.kind is change.kind)
 
 

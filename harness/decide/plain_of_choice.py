@@ -53,7 +53,7 @@ def _choice(choice: Choice) -> dict[str, Any]:
                 "mode": each.mode,
                 "is_chosen": each is best,
                 "time_s": _time_s(each),
-                "compared_s": _estimate(each.cost),
+                "compared_s": _estimate(each.span),
                 "error_ulp": _finite(_error(each)),
                 "peak_extra_bytes": each.peak_bytes,
                 "verified_on": each.measured_on[0],

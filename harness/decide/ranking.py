@@ -1,6 +1,8 @@
 """Which of several candidates to run: the fastest, ties broken by accuracy, then by memory.
 
-The one place where this is decided: for a question, for a workload and for the page.
+Only what is close to the fastest can win by anything but time: an interval that is wide overlaps
+many, and makes none of them as fast. The one place where this is decided: for a question, for a
+workload and for the page.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import exp, log
 
-from harness.decide.faults import Fault, error_ulp, point_of
+from harness.decide.faults import Fault, error_ulp, fault_of_time, point_of
 from harness.records import Estimate, Mode, Record, Status
 
 __all__ = [
@@ -18,6 +20,7 @@ __all__ = [
     "Decider",
     "Ranking",
     "geometric_mean",
+    "is_close",
     "is_tie",
     "label_of",
     "rank",
@@ -25,6 +28,7 @@ __all__ = [
     "worst_in_common",
 ]
 
+_CLOSE = 1.1  # ours: as much time, a tenth, may a smaller error or less memory cost at most
 _SAME_ERROR = 1.1  # ours: an error less than a tenth larger is the luck of the inputs drawn
 _ROUNDED_ULP = 0.5  # correctly rounded: no error below it is better
 
@@ -35,11 +39,13 @@ class Decider(StrEnum):
     TIME = "time"
     """Its interval lies apart."""
     ACCURACY = "accuracy"
-    """Intervals overlap, errors differ."""
+    """Intervals overlap, both are close to the fastest, errors differ."""
     MEMORY = "memory"
-    """Intervals overlap, errors are alike, the most memory held at once differs."""
+    """The same, but errors are alike, and the most memory held at once differs."""
     NOTHING = "nothing"
     """Nothing tells them apart; the smaller estimate of the time is taken."""
+    ESTIMATE = "estimate"
+    """Intervals overlap and are wide: one may be much slower; the smaller estimate is taken."""
     ONLY = "only"
     """There is no other."""
 
@@ -52,6 +58,8 @@ class Candidate:
     mode: Mode = Mode.EAGER
     cost: Estimate | None
     """Its time, on a scale that the candidates have in common; None where there is none."""
+    span: Estimate | None
+    """The same with the interval that tells it from others: what processes differ by is in it."""
     fault: Fault | None
     """Why it is not to be relied on; None where it is."""
     evidence: tuple[Record, ...] = ()
@@ -92,14 +100,18 @@ def rank(candidates: Sequence[Candidate]) -> Ranking:
     timed = [
         (each.cost.value, each.label, each)
         for each in candidates
-        if each.fault is None and each.cost is not None
+        if each.fault is None and each.cost is not None and fault_of_time(each.cost) is None
     ]
     sound = tuple(each for *_, each in sorted(timed, key=lambda entry: entry[:2]))
     if not sound:
         return Ranking(best=None, decider=None, tied=(), sound=())
-    left = [each for each in sound if is_tie(each, sound[0])]
-    defeated: list[tuple[Candidate, Decider]] = []
+    fastest = sound[0]
+    tied = [each for each in sound if is_tie(each, fastest)]
+    left = [each for each in tied if each is fastest or is_close(each, fastest)]
+    defeated = [(each, Decider.ESTIMATE) for each in tied if each not in left]
     decider = Decider.ONLY if len(sound) == 1 else Decider.TIME
+    if defeated:
+        decider = Decider.ESTIMATE
     for means in (Decider.ACCURACY, Decider.MEMORY):
         kept = _most_accurate(left) if means is Decider.ACCURACY else _leanest(left)
         if len(kept) < len(left):
@@ -107,16 +119,27 @@ def rank(candidates: Sequence[Candidate]) -> Ranking:
             defeated += [(each, means) for each in left if each not in kept]
             left = kept
     if len(left) > 1:
-        decider = Decider.NOTHING
-        defeated += [(each, Decider.NOTHING) for each in left[1:]]
+        # the smaller estimate of two is no reason to call them alike if it has a wide interval
+        decider = Decider.NOTHING if is_close(left[0], left[0]) else Decider.ESTIMATE
+        defeated += [(each, decider) for each in left[1:]]
     return Ranking(best=left[0], decider=decider, tied=tuple(defeated), sound=sound)
 
 
 def is_tie(one: Candidate, other: Candidate) -> bool:
     """Whether the intervals of the two overlap."""
-    if one.cost is None or other.cost is None:
+    if one.span is None or other.span is None:
         return False
-    return one.cost.low <= other.cost.high and other.cost.low <= one.cost.high
+    return one.span.low <= other.span.high and other.span.low <= one.span.high
+
+
+def is_close(candidate: Candidate, other: Candidate) -> bool:
+    """Whether ``candidate`` takes little longer than the other, wherever in its interval it is.
+
+    As measured: what processes differ by speaks for one as much as for the other.
+    """
+    if candidate.cost is None or other.cost is None:
+        return False
+    return candidate.cost.high <= _CLOSE * other.cost.value
 
 
 def worst_in_common(candidates: Sequence[Candidate]) -> list[Record]:

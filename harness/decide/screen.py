@@ -5,7 +5,8 @@ of one process share where code and heap lie, and tell little about the next pro
 since a single look at a thousand unchanged cases suspects twenty of them: a suspect fails only if
 every one of several fresh processes is beyond all that the baseline has seen, and they moved by
 more than a least effect, and by clearly more than they differ among themselves: on a machine that
-is busier than it was for the baseline all may be slower, and no two alike.
+is busier than it was for the baseline all may be slower, and no two alike. By a noisy baseline
+a case has to move far.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import exp, inf, log, log1p, sqrt
-from statistics import median, stdev
+from statistics import median
 
 from harness.decide.changes import ChangeKind
 from harness.decide.findings import (
@@ -25,25 +26,24 @@ from harness.decide.findings import (
     percent,
     unsure_latency,
 )
+from harness.decide.noise import FAR, Noise, noise_of, spread_of
 from harness.records import ArmRole, Case, DoubtKind, Estimate, Latency, Record
 from harness.statistics import epoch_values, ratios, t_quantile
 
 __all__ = [
     "BASELINE_PROCESSES",
     "CONFIRMING_PROCESSES",
-    "NOISY_SPREAD",
     "Shift",
     "examine",
     "has_machine_changed",
     "is_everywhere",
+    "is_steady",
     "judge",
     "process_ratios",
-    "why_unsteady",
 ]
 
 BASELINE_PROCESSES = 10  # ours: their maximum is what a confirmation has to be beyond
 CONFIRMING_PROCESSES = 5  # ours: a sixth costs as much, and decides nothing more
-NOISY_SPREAD = 0.03  # ours: of processes; beyond it 10 % are found in less than half the cases
 _SUSPECT = log1p(0.03)  # ours: suspects one unchanged case in 50 or fewer, each costs 5 processes
 _SPREADS = 2.0  # ours: with it, so does a case whose processes spread by 2 or 3 %
 _LEAST_EFFECT = log1p(0.04)  # ours: less is within what a new place of code and heap can do
@@ -67,6 +67,8 @@ class Shift:
     """What it is taken to."""
     unsteady: str | None = None
     """Why it is told and never judged; None if it is judged."""
+    noise: Noise | None = None
+    """Why it is judged only if it moved far."""
 
     @property
     def is_suspect(self) -> bool:
@@ -74,20 +76,34 @@ class Shift:
 
     def is_beyond(self, spreads: float) -> bool:
         """Whether it moved by more than so many spreads, and than a least worth a second look."""
-        return abs(_moved(self.before, self.after)) > max(_SUSPECT, spreads * self.spread)
+        least = max(_SUSPECT, spreads * self.spread, self.noise.least if self.noise else 0.0)
+        return abs(_moved(self.before, self.after)) > least
+
+    @property
+    def is_far(self) -> bool:
+        """Whether it moved by more than a change of the machine explains."""
+        return self.is_suspect and abs(_moved(self.before, self.after)) > FAR
 
     @cached_property
     def spread(self) -> float:
         """Between the baseline's processes."""
-        return _spread(self.before)
+        return spread_of(self.before)
 
     def estimate(self, after: Sequence[float]) -> Estimate:
-        """Time now over time before, and its interval if processes now spread as they did."""
+        """Time now over time before, and its interval, by Welch's t of the logarithms.
+
+        One process now is taken to spread as those of the baseline did.
+        """
         moved = _moved(self.before, after)
         if len(self.before) < 2:
             return Estimate(value=exp(moved), low=0.0, high=inf)
-        error = self.spread * sqrt(1 / len(self.before) + 1 / len(after))
-        half = t_quantile(len(self.before) - 1) * error
+        degrees = len(self.before) - 1
+        first = self.spread**2 / len(self.before)
+        second = self.spread**2
+        if len(after) > 1:
+            second = spread_of(after) ** 2 / len(after)
+            degrees = _welch_degrees((first, degrees), (second, len(after) - 1))
+        half = t_quantile(degrees) * sqrt(first + second)
         return Estimate(value=exp(moved), low=exp(moved - half), high=exp(moved + half))
 
 
@@ -139,39 +155,34 @@ def examine(before: Record, after: Record, least_processes: int) -> Shift | Find
             f"the baseline timed it in {count_of(len(first))}, and {least_processes} are needed to "
             "know how processes differ"
         )
-    unsteady = why_unsteady(before)
-    if any(each.kind is DoubtKind.CLOCK_STEPPED for each in after.warnings):
-        unsteady = "the clock jumped while the run was timed"
-    return Shift(before.case, first, second, str(new.reference), unsteady)
+    stepped = [whose for whose, each in (("run", after), ("baseline", before)) if _stepped(each)]
+    return Shift(
+        before.case,
+        first,
+        second,
+        str(new.reference),
+        f"the clock jumped while the {stepped[0]} was timed" if stepped else None,
+        noise_of(before, spread_of(first)),
+    )
 
 
-def why_unsteady(baseline: Record) -> str | None:
-    """Why a case that was timed can be told and not judged by this baseline; None if it can."""
-    latency = baseline.latency
-    assert latency is not None  # it was timed
-    spread = _spread(process_ratios(latency))
-    if spread > NOISY_SPREAD:
-        return f"noisy: the baseline's processes spread by {spread:.1%}"
-    doubts = {each.kind: each.advice for each in baseline.warnings}
-    if DoubtKind.NOISY in doubts:
-        return f"noisy in the baseline: {doubts[DoubtKind.NOISY]}"
-    if latency.minor_faults_ratio is not None and not latency.minor_faults_ratio < 1:
-        return f"noisy: {latency.minor_faults_ratio:.0f} page faults a call in the baseline"
-    if not latency.converged:
-        return "noisy: the baseline's interval is wider than was asked of it"
-    if DoubtKind.CLOCK_STEPPED in doubts:
-        return "the clock jumped while the baseline was timed"
-    return None
+def is_steady(baseline: Record) -> bool:
+    """Whether small changes of a case that was timed can be judged by this baseline."""
+    assert baseline.latency is not None  # it was timed
+    spread = spread_of(process_ratios(baseline.latency))
+    return noise_of(baseline, spread) is None and not _stepped(baseline)
 
 
 def has_machine_changed(shifts: Sequence[Shift]) -> bool:
-    """Whether more cases moved than a change of code explains.
+    """Whether more cases moved than a change of one implementation explains.
 
-    A change of code moves the cases of one implementation, a change of the machine those of all;
-    and clearly, since two spreads are often chance.
+    A change of the machine moves those of all, as one of code that they share does; and clearly,
+    since two spreads are often chance.
     """
     moved = [each.case for each in shifts if each.is_beyond(_CLEAR_SPREADS)]
-    return is_everywhere(moved, [each.case for each in shifts])
+    # what is noisy and did not move far may have moved as well
+    told = [each.case for each in shifts if not each.noise or each.is_suspect]
+    return is_everywhere(moved, told)
 
 
 def is_everywhere(moved: Sequence[Case], cases: Sequence[Case]) -> bool:
@@ -187,15 +198,23 @@ def is_everywhere(moved: Sequence[Case], cases: Sequence[Case]) -> bool:
     return len(moved) - count > max(1.0, _CHANGED_SHARE * others)
 
 
-def judge(shift: Shift, confirmed: Sequence[float] | str | None) -> Finding:
+def judge(
+    shift: Shift, confirmed: Sequence[float] | str | None, *, has_machine_changed: bool = False
+) -> Finding:
     """Return what became of a case's latency.
 
     Args:
         shift: as it was found at first sight.
         confirmed: of a suspect, the ratio to the reference in each of some fresh processes, or why
             there is none; None for a case that is no suspect.
+        has_machine_changed: or may have; then only what moved far is judged.
     """
     first_sight = _words(shift, shift.after)
+    if shift.noise and not shift.is_suspect:
+        return unsure_latency(f"{first_sight}; {shift.noise.reason}", shift.estimate(shift.after))
+    if confirmed is None and len(shift.before) < 2:
+        why = f"{first_sight}; one process before does not tell what processes differ by"
+        return unsure_latency(why, shift.estimate(shift.after))
     if confirmed is None:
         text = f"{first_sight}, within what processes differ by"
         return latency_finding(ChangeKind.SAME, text, shift.estimate(shift.after))
@@ -209,7 +228,11 @@ def judge(shift: Shift, confirmed: Sequence[float] | str | None) -> Finding:
     beyond = min(confirmed) > extreme if slower else max(confirmed) < extreme
     moved = _moved(shift.before, confirmed)
     among = f"{min(confirmed):.3f} to {max(confirmed):.3f} in {len(confirmed)} fresh processes"
-    least = max(_LEAST_EFFECT, _AGREEING_SPREADS * _spread(confirmed))
+    least = max(_LEAST_EFFECT, _AGREEING_SPREADS * spread_of(confirmed))
+    if shift.noise:
+        least = max(least, shift.noise.least)
+    if has_machine_changed:
+        least = max(least, FAR)
     if not (beyond and (moved if slower else -moved) > least):
         text = f"{first_sight}; not confirmed: {percent(moved)}, {among}"
         return unsure_latency(text, shift.estimate(shift.after))
@@ -237,9 +260,16 @@ def _why_incomparable(old: Latency, new: Latency) -> str | None:
     return None
 
 
-def _spread(ratios: Sequence[float]) -> float:
-    """Standard deviation of the logarithms of some ratios; of one alone 0."""
-    return stdev(map(log, ratios)) if len(ratios) > 1 else 0.0
+def _stepped(record: Record) -> bool:
+    return any(each.kind is DoubtKind.CLOCK_STEPPED for each in record.warnings)
+
+
+def _welch_degrees(*parts: tuple[float, int]) -> int:
+    """Degrees of freedom of a sum of squared errors, each with its own (Satterthwaite 1946)."""
+    total = sum(error for error, _ in parts)
+    if not total:
+        return sum(degrees for _, degrees in parts)
+    return round(total**2 / sum(error**2 / degrees for error, degrees in parts))
 
 
 def _moved(before: Sequence[float], after: Sequence[float]) -> float:

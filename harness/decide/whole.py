@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from harness.decide.choose import Choice, Choices, NothingThereError
 from harness.decide.faults import Fault, FaultKind
@@ -124,7 +125,7 @@ def _whole(
         candidate, faulty = _candidate(name, loads)
         candidates.append(candidate)
         faults.append((candidate.label, faulty))
-    candidates.sort(key=lambda each: (each.cost is None, each.cost.value if each.cost else 0.0))
+    candidates.sort(key=lambda each: each.cost.value if each.cost else inf)
     ranking = rank(candidates)
     dispatch_s = _dispatch_s(loads)
     return Whole(
@@ -179,12 +180,14 @@ def _candidate(name: Name, loads: Sequence[Load]) -> tuple[Candidate, tuple[Load
     faulty = tuple(load for each, load in own if each is None or each.fault is not None)
     faults = [Fault(kind=FaultKind.UNTIMED) if each is None else each.fault for each, _ in own]
     costs = [(each.cost, load.call.count) for each, load in own if each and each.cost]
+    spans = [(each.span, load.call.count) for each, load in own if each and each.span]
     held = [each.peak_bytes for each, _ in own if each]
     known = [each for each in held if each is not None]
     candidate = Candidate(
         implementation=name[0],
         mode=name[1],
         cost=weighted_sum(costs) if len(costs) == len(loads) else None,
+        span=weighted_sum(spans) if len(spans) == len(loads) else None,
         fault=next(filter(None, faults), None),
         evidence=tuple(record for each, _ in own if each for record in each.evidence),
         timed=tuple(record for each, _ in own if each for record in each.timed),
@@ -212,11 +215,12 @@ def _gain(best: Candidate | None, loads: Sequence[Load]) -> Gain | None:
         one, own = _of((best.implementation, best.mode), load), load.choice.best
         assert one is not None  # the best serves every call, and so each has a choice
         assert own is not None
-        if own is one or one.cost is None or own.cost is None:
+        before, now = one.span, own.span
+        if own is one or before is None or now is None:
             continue
-        value += load.call.count * (one.cost.value - own.cost.value)
-        low += load.call.count * (one.cost.low - own.cost.high)
-        high += load.call.count * (one.cost.high - own.cost.low)
+        value += load.call.count * (before.value - now.value)
+        low += load.call.count * (before.low - now.high)
+        high += load.call.count * (before.high - now.low)
     saved = Estimate(value=value, low=low, high=high)
     total_s = best.cost.value
     share = Estimate(value=value / total_s, low=low / total_s, high=high / total_s)

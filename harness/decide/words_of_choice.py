@@ -9,7 +9,8 @@ from math import floor, inf, isfinite, isinf, log10
 from harness.decide.choose import Choice
 from harness.decide.faults import Fault, FaultKind, error_ulp
 from harness.decide.questions import Question
-from harness.decide.ranking import Candidate, Decider, is_tie, worst_in_common
+from harness.decide.ranking import Candidate, Decider, worst_in_common
+from harness.decide.words_of_speed import rival_words, speed_words, tied_words
 from harness.records import Record, Status
 
 __all__ = [
@@ -17,11 +18,9 @@ __all__ = [
     "caveats",
     "fault_words",
     "price",
-    "speed_words",
     "ulp",
 ]
 
-_BY_RATIO = 1.5  # ours: from here on "times as slow" is read more easily than a percentage
 _NOT_RUN = {FaultKind.CRASHED, FaultKind.TIMEOUT, FaultKind.ERROR, FaultKind.OUT_OF_MEMORY}
 _DIGITS = ("loses all digits", "keeps one digit", "keeps two digits")
 _MOST_NAMES = 4  # ours: more distributions are a number
@@ -39,7 +38,9 @@ def answer_words(choice: Choice) -> str:
         return "the only one measured" if alone else "the only one to be relied on"
     if decider is Decider.TIME:
         return f"the fastest; {others[0].label} {speed_words(others[0], best)}"
-    tied = ", ".join(each.label for each, _ in choice.ranking.tied)
+    if decider is Decider.ESTIMATE:
+        return f"the fastest by its estimate; {rival_words(choice.ranking, best)}"
+    tied = tied_words(choice.ranking)
     ends = {
         Decider.ACCURACY: "and more accurate",
         Decider.MEMORY: "and takes less memory",
@@ -79,22 +80,6 @@ def caveats(choice: Choice) -> Iterator[str]:
         yield f"doubt: {', '.join(each.replace('_', ' ') for each in doubts)}"
 
 
-def speed_words(candidate: Candidate, best: Candidate) -> str:
-    """How fast one is beside another, as far as the intervals tell."""
-    assert candidate.cost is not None  # who asks has looked
-    assert best.cost is not None
-    if is_tie(candidate, best):
-        return "is as fast within the intervals"
-    ratio = candidate.cost.value / best.cost.value
-    if ratio >= _BY_RATIO:
-        return f"is {ratio:.3g} times as slow"
-    if ratio > 1:
-        return f"is {_percent(ratio - 1)} slower"
-    if ratio > 1 / _BY_RATIO:
-        return f"is {_percent(1 - ratio)} faster"
-    return f"is {1 / ratio:.3g} times as fast"
-
-
 def fault_words(candidate: Candidate, fault: Fault, question: Question) -> str:
     """What speaks against a candidate: a predicate to its name."""
     if fault.kind is FaultKind.OUT_OF_GUARANTEE:
@@ -119,6 +104,11 @@ def fault_words(candidate: Candidate, fault: Fault, question: Question) -> str:
     if fault.kind is FaultKind.NOT_BELIEVED:
         advice = [each.advice for record in fault.records for each in record.warnings]
         return f"has no time to be believed{': ' if advice else ''}{'; '.join(advice)}"
+    if fault.kind is FaultKind.TOO_FEW_SAMPLES:
+        return (
+            "was timed too few times to tell how far off that is: raise seconds_per_case, or take "
+            "--processes 5"
+        )
     return "was not timed as the others were, on their inputs and by their timer"
 
 
@@ -263,10 +253,6 @@ def _names(found: Iterable[str]) -> str:
     if more > 1:
         names[_MOST_NAMES:] = [f"{more} more"]
     return ", ".join(names)
-
-
-def _percent(share: float) -> str:
-    return f"{share * 100:.2g} %"
 
 
 def _bytes(held: int | None) -> str:

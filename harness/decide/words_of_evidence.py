@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from harness.decide.choose import Choices
+from harness.decide.times import LONG_FLOOR, SHORT_FLOOR
 from harness.records import Environment, Run
 
 __all__ = ["evidence_lines"]
@@ -27,7 +28,9 @@ def evidence_lines(choices: Choices, names: Sequence[str]) -> Iterator[str]:
     if least == 1:
         yield (
             "intervals are over one process, and cover less than they say: whatever differs from "
-            "process to process is in none of them; `run --processes 5` looks at it"
+            f"process to process is in none of them, so each counts as {SHORT_FLOOR - 1:.0%} wider "
+            f"either way, that of a call over 1 ms as {LONG_FLOOR - 1:.0%}; `run --processes 5` "
+            "looks at it"
         )
     elif least:
         yield f"intervals are over {least} processes or more"

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from harness.decide.ranking import Candidate, Decider
 from harness.decide.whole import Load, Whole
-from harness.decide.words_of_choice import fault_words, speed_words
+from harness.decide.words_of_choice import fault_words
+from harness.decide.words_of_speed import rival_words, speed_words, tied_words
 
 __all__ = ["gain_words", "missing_lines", "price_in_whole", "whole_reason"]
 
@@ -22,7 +23,9 @@ def whole_reason(whole: Whole) -> str:
         return "the only one to be relied on for every call"
     if whole.ranking.decider is Decider.TIME:
         return f"the fastest in all; {others[0].label} {speed_words(others[0], best)}"
-    tied = ", ".join(each.label for each, _ in whole.ranking.tied)
+    if whole.ranking.decider is Decider.ESTIMATE:
+        return f"the fastest in all by its estimate; {rival_words(whole.ranking, best)}"
+    tied = tied_words(whole.ranking)
     return f"in all as fast as {tied} within the intervals; decided by {whole.ranking.decider}"
 
 

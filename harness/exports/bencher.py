@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from math import isfinite
 
-from harness.exports.charted import error_ulp, ratio_of, time_of
+from harness.exports.charted import error_ulp, memory_bytes, ratio_of, time_of
 from harness.records import Estimate, Record
 from harness.store import Results
 
@@ -39,8 +39,9 @@ def _of(record: Record) -> dict[str, Metric]:
     error = error_ulp(record)
     if error is not None:
         measures["error"] = {"value": error}
-    if record.memory is not None:
-        measures["peak-memory"] = {"value": record.memory.peak_extra_bytes}
+    held = memory_bytes(record)
+    if held is not None:
+        measures["peak-memory"] = {"value": held}
     return measures
 
 

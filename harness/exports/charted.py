@@ -6,7 +6,7 @@ from math import isfinite
 
 from harness.records import Estimate, Latency, Record, Status
 
-__all__ = ["error_ulp", "ratio_of", "time_of"]
+__all__ = ["error_ulp", "memory_bytes", "ratio_of", "time_of"]
 
 
 def time_of(record: Record) -> Latency | None:
@@ -28,8 +28,15 @@ def ratio_of(latency: Latency) -> Estimate | None:
 
 
 def error_ulp(record: Record) -> float | None:
-    """Return the error of the worst output, scaled; None where it is no number."""
-    if record.errors is None:
+    """Return the error of the worst output, scaled; None of a wrong one, or if it is no number."""
+    if record.errors is None or record.status is Status.WRONG:
         return None
     error = record.errors.worst.scaled_max_ulp
     return error if isfinite(error) else None
+
+
+def memory_bytes(record: Record) -> int | None:
+    """Return the most that a call held at once beyond its inputs; None of a wrong one."""
+    if record.memory is None or record.status is Status.WRONG:
+        return None
+    return record.memory.peak_extra_bytes

@@ -55,7 +55,7 @@ def summary_of_comparison(
     if bad:
         verdict = f"❌ {_cases(bad)} got worse"
     elif not by_kind.keys() & _JUDGED:
-        verdict = "⚠️ no case could be judged"
+        verdict = "⚠️ no case could be judged in full"
     counts = ", ".join(f"{number} {kind}" for kind, number in comparison.counts.items())
     lead = [
         f"## layernorm-bench: {verdict}",
@@ -170,7 +170,8 @@ def _run_row(record: Record) -> str:
         size = worst.scaled_max_ulp
         error = f"{size:.3g} ulp in {worst.output}" if isfinite(size) else "not finite"
     if record.latency is not None:
-        time = f"{record.latency.per_call_s.value * 1e6:,.4g} µs"
+        doubt = "" if record.latency.is_valid else " (not believed)"
+        time = f"{record.latency.per_call_s.value * 1e6:,.4g} µs{doubt}"
         ratio = _ratio(record.latency.reference_ratio)
     cells = (_text(record.case.id), error, time, ratio, _text(record.reason))
     return f"| {' | '.join(cells)} |"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from math import isfinite
 from typing import Any
 
-from harness.exports.charted import error_ulp, ratio_of, time_of
+from harness.exports.charted import error_ulp, memory_bytes, ratio_of, time_of
 from harness.records import Estimate, Latency, Record
 from harness.store import Results
 
@@ -32,9 +32,9 @@ def _entries(record: Record) -> Iterator[dict[str, Any]]:
     error = error_ulp(record)
     if error is not None:
         yield {"name": f"{name}: error", "unit": "ulp", "value": error, "extra": str(record.status)}
-    if record.memory is not None:
-        value = record.memory.peak_extra_bytes
-        yield {"name": f"{name}: memory", "unit": "bytes", "value": value}
+    held = memory_bytes(record)
+    if held is not None:
+        yield {"name": f"{name}: memory", "unit": "bytes", "value": held}
 
 
 def _time(latency: Latency) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from compared_runs import make_case, make_latency, make_record
+from fake_device import FakeDevice, latency_of, measure
 
 from harness.decide.changes import ChangeKind, Metric
 from harness.decide.duet import SCREENING, Look, judge, look_at
@@ -66,7 +67,29 @@ def test_the_error_of_a_look_is_that_of_the_mean_of_its_epochs() -> None:
 
 def test_one_epoch_says_nothing_of_the_spread() -> None:
     assert look(1.5).error == inf
-    assert not look(1.5).is_suspect
+    assert judge(look(1.0), None).kind is ChangeKind.UNSURE
+
+
+@pytest.mark.parametrize("ratio", [1.0501, 1 / 1.0501, 1300.0])
+def test_a_call_so_long_that_one_epoch_was_all_is_timed_again(ratio: float) -> None:
+    found = look(ratio, base_s=1e-3)
+    assert found.is_suspect
+    kind = ChangeKind.SLOWER if ratio > 1 else ChangeKind.FASTER
+    assert judge(found, [ratio] * 5).kind is kind
+
+
+@pytest.mark.parametrize("head_s", [1.3, 1.9, 3.0, 30.0])
+def test_a_slowdown_is_suspect_however_long_a_call_takes(head_s: float) -> None:
+    times_s = {"subject": head_s, "reference": 1e-3}
+    device = FakeDevice(lambda name, _: times_s[name])
+    latency = latency_of(measure(device, ("subject", "reference"), SCREENING))
+    found = look_at(make_record(CASE, latency=latency))
+    assert isinstance(found, Look)
+    assert found.is_suspect
+
+
+def test_one_epoch_that_moved_by_less_than_could_fail_is_not_timed_again() -> None:
+    assert not look(1.0499, base_s=1e-3).is_suspect
 
 
 @pytest.mark.parametrize(("base_s", "is_long"), [(0.9e-3, False), (1.0e-3, True)])
@@ -149,11 +172,20 @@ def test_processes_that_differ_by_as_much_as_they_found_confirm_nothing() -> Non
 
 
 def test_what_is_faster_is_confirmed_likewise_and_fails_nothing() -> None:
-    found = settled(*[0.9] * 5)
+    found = judge(seen(0.9), [0.9] * 5)
     assert found.kind is ChangeKind.FASTER
     assert not found.kind.is_failure
     assert "10.0% faster" in found.reason
-    assert settled(*[0.99] * 5).kind is ChangeKind.UNSURE
+    assert judge(seen(0.9), [0.99] * 5).kind is ChangeKind.UNSURE
+
+
+@pytest.mark.parametrize(("first", "confirmed"), [(0.90, 1.022), (1.10, 0.978)])
+def test_processes_that_contradict_the_first_look_confirm_nothing(
+    first: float, confirmed: float
+) -> None:
+    found = judge(seen(first), [confirmed * each for each in (0.999, 1, 1.001, 1, 1)])
+    assert found.kind is ChangeKind.UNSURE
+    assert "where 2.0% the same way in all of them would tell" in found.reason
 
 
 @pytest.mark.parametrize("bad", [nan, inf, 0.0])

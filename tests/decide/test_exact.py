@@ -126,7 +126,10 @@ def test_an_error_that_is_no_number_is_not_better() -> None:
 
 def test_an_error_that_was_no_number_and_still_is_none_does_not_pass() -> None:
     before = with_error(make_record(), scaled_max_ulp=nan)
-    assert change(before, before).kind is ChangeKind.BROKE
+    assert change(before, before).kind is ChangeKind.UNSURE
+    assert change(before, elsewhere(before)).kind is ChangeKind.UNSURE
+    worse = with_error(before, scaled_p99_ulp=1e9)
+    assert change(before, worse).kind is ChangeKind.BROKE
 
 
 def test_an_infinite_error_equals_another() -> None:

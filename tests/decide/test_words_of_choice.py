@@ -81,6 +81,28 @@ def test_who_lost_a_tie_is_told_by_what() -> None:
     assert said == ("is as fast within the intervals and takes more memory: 4 KiB against 1 KiB")
 
 
+def test_who_was_timed_once_is_told_to_be_no_more_than_that() -> None:
+    said = price_of("once", NATIVE, ran("once", 585.0, interval=(0.0, inf), error_ulp=0.5))
+    assert said == (
+        "took 585 times as long and was timed too few times to tell how far off that is: raise "
+        "seconds_per_case, or take --processes 5"
+    )
+
+
+def test_a_wide_interval_is_told_and_not_called_as_fast() -> None:
+    wide = ran("exact", 2.0, interval=(0.82, 4.9), error_ulp=0.5)
+    told = "may be as fast: its interval is 0.82 to 4.9 times that of native"
+    assert price_of("exact", NATIVE, wide) == told
+    apart = ran("slow", 1.5)  # comes before it, and is not what is in doubt
+    assert reason(NATIVE, apart, wide) == f"the fastest by its estimate; exact {told}"
+
+
+def test_who_may_be_as_fast_is_not_among_those_that_are() -> None:
+    wide = ran("wide", 2.0, interval=(0.82, 4.9))
+    said = reason(ran("quick", 0.99, error_ulp=3.0), NATIVE, wide)
+    assert said == "as fast as quick within the intervals, and more accurate"
+
+
 def test_who_has_no_gradient_is_said_to_have_none() -> None:
     declined = failed("fused", Status.UNSUPPORTED, "fused has no gradient")
     assert price_of("fused", NATIVE, declined) == "has no gradient"
@@ -174,7 +196,8 @@ def test_the_evidence_names_run_time_machine_and_torch() -> None:
 
 
 def test_intervals_over_one_process_are_said_to_be() -> None:
-    one = "\n".join(evidence_lines(choices_among(NATIVE), ["a"]))
+    one = "\n".join(evidence_lines(choices_among(ran("native", 1.0, processes=1)), ["a"]))
     assert "intervals are over one process" in one
+    assert "each counts as 3% wider either way, that of a call over 1 ms as 10%" in one
     five = "\n".join(evidence_lines(choices_among(ran("native", 1.0, processes=5)), ["a"]))
     assert "intervals are over 5 processes or more" in five

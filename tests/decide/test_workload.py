@@ -1,6 +1,7 @@
 """One choice for a workload, and the file that it is written in."""
 
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -96,7 +97,29 @@ def test_none_serves_all_where_each_fails_somewhere_and_a_choice_for_each_does()
 
 def test_totals_that_overlap_are_a_tie_broken_by_accuracy() -> None:
     records = [*both("quick", 0.99, 0.99, error_ulp=5.0), *NATIVE]
-    assert best_of(whole_of([call(SMALL), call(LARGE)], *records)) == "native"
+    whole = whole_of([call(SMALL), call(LARGE)], *records)
+    assert best_of(whole) == "native"
+    assert (
+        whole_reason(whole) == "in all as fast as quick within the intervals; decided by accuracy"
+    )
+
+
+def test_who_was_timed_once_for_one_call_does_not_serve_the_whole() -> None:
+    once = [ran("once", 0.5, shape=SMALL), ran("once", 585.0, interval=(0.0, inf), shape=LARGE)]
+    whole = whole_of([call(SMALL, 1000), call(LARGE)], *NATIVE, *once)
+    assert best_of(whole) == "native"
+    (candidate,) = (each for each in whole.candidates if each.label == "once")
+    assert "was timed too few times" in price_in_whole(candidate, whole)
+
+
+def test_a_total_with_a_wide_interval_is_not_called_as_fast() -> None:
+    wide = both("exact", 2.0, 2.0, interval=(0.82, 4.9), error_ulp=0.5)
+    whole = whole_of([call(SMALL), call(LARGE)], *NATIVE, *wide)
+    assert best_of(whole) == "native"
+    assert whole_reason(whole) == (
+        "the fastest in all by its estimate; exact may be as fast: its interval is 0.82 to 4.9 "
+        "times that of native"
+    )
 
 
 # --- what a choice for each shape adds ------------------------------------------------------------
@@ -112,6 +135,15 @@ def test_a_choice_for_each_shape_saves_what_differs_in_time_and_share() -> None:
     assert whole.gain.saved_s.value == pytest.approx(0.5 * native_s.value)
     assert whole.gain.is_certain
     assert gain_words(whole).startswith("saves ")
+
+
+def test_a_saving_that_one_process_cannot_tell_is_not_certain() -> None:
+    for processes, is_certain in ((1, False), (5, True)):
+        axes = {"processes": processes, "spread": 0.001}
+        records = [*both("native", 1.0, 1.0, **axes), *both("large", 1.5, 0.95, **axes)]
+        whole = whole_of([call(SMALL, 1000), call(LARGE, 1000)], *records)
+        assert whole.gain is not None
+        assert whole.gain.is_certain is is_certain
 
 
 def test_a_saving_within_the_intervals_cannot_be_told() -> None:

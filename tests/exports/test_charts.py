@@ -88,16 +88,22 @@ def test_an_end_that_is_not_known_is_left_out() -> None:
 @pytest.mark.parametrize(
     "record",
     [
-        replace(TIMED, status=Status.WRONG),
         replace(TIMED, latency=make_latency(is_valid=False)),
         replace(TIMED, latency=make_latency(per_call_s=Estimate(value=nan, low=nan, high=nan))),
         replace(TIMED, latency=None),
     ],
-    ids=["wrong", "faster than its bytes", "no number", "not timed"],
+    ids=["faster than its bytes", "no number", "not timed"],
 )
 def test_a_time_that_is_worth_nothing_is_in_no_chart(record: Record) -> None:
     assert "time" not in entries(record)
     assert not {"latency", "latency-ratio"} & set(measures(record))
+
+
+def test_nothing_of_a_wrong_result_is_in_a_chart() -> None:
+    wrong, right = replace(TIMED, status=Status.WRONG), make_record(make_case(rows=9))
+    assert set(entries(right)) == {"error", "memory"}
+    assert smaller_is_better(results_of(wrong)) is None
+    assert bencher_metrics(results_of(wrong)) is None
 
 
 @pytest.mark.parametrize("error", [inf, nan])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from compared_runs import STEADY, failed, make_case, make_record, results_of
+from compared_runs import STEADY, failed, make_case, make_latency, make_record, results_of
 from exported import RATIO, change_of, comparison_of, one_of_each
 
 from harness.decide.changes import ChangeKind
@@ -36,7 +36,7 @@ def test_the_verdict_is_the_heading() -> None:
     assert good.startswith("## layernorm-bench: ✅ no case got worse\n")
     assert "new.parquet against old.parquet: 1 same" in good
     unsure = summary_of_comparison(comparison_of(change_of(ChangeKind.UNSURE)))
-    assert unsure.startswith("## layernorm-bench: ⚠️ no case could be judged\n")
+    assert unsure.startswith("## layernorm-bench: ⚠️ no case could be judged in full\n")
 
 
 def test_failures_are_open_and_first_the_others_folded_and_the_same_counted() -> None:
@@ -114,6 +114,12 @@ def test_a_run_tells_its_figures_and_its_bad_cases_first() -> None:
     assert cells(second)[0] == fine.case.id
     assert cells(second)[1].endswith(" ulp in y")
     assert cells(second)[2:4] == ["100 µs", "1.000 (0.997 to 1.003)"]
+
+
+def test_a_time_that_is_not_believed_is_said_not_to_be() -> None:
+    record = make_record(latency=make_latency(is_valid=False))
+    (row,) = rows(summary_of_run(results_of(record), "run.parquet"))
+    assert cells(row)[2] == "100 µs (not believed)"
 
 
 @pytest.mark.parametrize("status", [Status.UNSUPPORTED, Status.TIMEOUT])

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 import pytest
-from compared_runs import failed, make_case, make_record, results_of
+from compared_runs import failed, make_case, make_latency, make_record, results_of
 from exported import change_of, comparison_of, one_of_each
 
 from harness.decide.changes import ChangeKind, Comparison
@@ -175,3 +175,9 @@ def test_a_right_case_tells_its_figures() -> None:
     assert case.findtext("system-out") == (
         f"ok, y {error} ulp off, 100 us a call, 1.500 of the time of native"
     )
+
+
+def test_a_time_that_is_not_believed_is_said_not_to_be() -> None:
+    record = make_record(latency=make_latency(is_valid=False))
+    (case,) = of_run(results_of(record)).values()
+    assert "100 us a call (not believed), 1.000 of" in str(case.findtext("system-out"))

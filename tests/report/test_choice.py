@@ -1,6 +1,7 @@
 """The preference and the curves: small arrangements with one right answer each."""
 
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 import pytest
@@ -27,12 +28,13 @@ def timed(
     shapes: tuple = SHAPES,
     errors: Errors | None = ALIKE,
     memory: Memory | None = None,
+    processes: int = 5,
 ) -> list[Record]:
     records = []
     for shape in shapes:
         case = Case(implementation=name, shape=shape)
         interval = Estimate(value=ratio, low=ratio * (1 - spread), high=ratio * (1 + spread))
-        latency = replace(make_latency(case), reference_ratio=interval)
+        latency = replace(make_latency(case), reference_ratio=interval, processes=processes)
         records.append(
             Record(
                 case=case,
@@ -127,24 +129,58 @@ def test_what_nobody_promises_is_counted_and_speaks_against_nobody() -> None:
     assert row["Run"] == "none is to be relied on"
 
 
+def test_means_over_other_cases_are_not_compared() -> None:
+    """The first is timed on all but the last shape, the second on all but the first."""
+    shapes = (*SHAPES, (1024, 2048))
+    one = [*timed("one", 0.5, shapes=shapes[:1]), *timed("one", 0.7, shapes=shapes[1:3])]
+    two = [*timed("two", 0.6, shapes=shapes[1:3]), *timed("two", 0.9, shapes=shapes[3:])]
+    row = choose(*one, *two)
+    assert row["Run"] == "none is to be relied on"
+    assert "one 1.60×: timed in 3 of 4 cases only" in row["Faster, but passed over"]
+    assert "two 1.46×: timed in 3 of 4 cases only" in row["Faster, but passed over"]
+    whole = choose(*one, *two, *timed("native", 1.0, shapes=shapes))
+    assert whole["Run"] == "native"
+
+
 def test_overlapping_intervals_everywhere_are_a_tie_and_others_are_not() -> None:
-    near = choose(*timed("one", 0.50, spread=0.1), *timed("two", 0.52, spread=0.1))
+    near = choose(*timed("one", 0.50, spread=0.03), *timed("two", 0.52, spread=0.03))
     assert near["Run"] == "one tie with two"
     apart = choose(*timed("one", 0.50, spread=0.01), *timed("two", 0.52, spread=0.01))
     assert apart["Run"] == "one"
 
 
+def test_over_one_process_more_is_a_tie() -> None:
+    row = choose(*timed("one", 0.50, processes=1), *timed("two", 0.52, processes=1))
+    assert row["Run"] == "one tie with two"
+    row = choose(*timed("one", 0.50, processes=1), *timed("two", 0.56, processes=1))
+    assert row["Run"] == "one"
+
+
 def test_a_tie_is_broken_by_accuracy_and_then_by_memory() -> None:
     (output,) = ALIKE.outputs
     worse = replace(ALIKE, outputs=(replace(output, scaled_max_ulp=9.0),))
-    quick = timed("quick", 0.50, spread=0.1, errors=worse)
-    assert choose(*quick, *timed("exact", 0.52, spread=0.1))["Run"] == "exact tie with quick"
+    quick = timed("quick", 0.50, spread=0.03, errors=worse)
+    assert choose(*quick, *timed("exact", 0.52, spread=0.03))["Run"] == "exact tie with quick"
     lean = make_memory(Case(implementation="native", shape=(4, 8)))
     fat = replace(lean, peak_extra_bytes=lean.peak_extra_bytes + 1)
-    quick = timed("quick", 0.50, spread=0.1, memory=fat)
-    row = choose(*quick, *timed("lean", 0.52, spread=0.1, memory=lean))
+    quick = timed("quick", 0.50, spread=0.03, memory=fat)
+    row = choose(*quick, *timed("lean", 0.52, spread=0.03, memory=lean))
     assert row["Run"] == "lean tie with quick"
     assert row["Faster, but passed over"] == "none"
+
+
+def test_a_wide_interval_is_no_tie_and_is_told() -> None:
+    (output,) = ALIKE.outputs
+    worse = replace(ALIKE, outputs=(replace(output, scaled_max_ulp=9.0),))
+    row = choose(*timed("quick", 0.50, errors=worse), *timed("exact", 0.8, spread=0.5))
+    assert row["Run"] == "quick by its estimate: intervals are too wide to tell it from exact"
+
+
+def test_who_was_timed_once_is_not_run_and_if_it_was_faster_told() -> None:
+    once = timed("once", 0.5, spread=inf)
+    row = choose(*once, *timed("native", 1.0))
+    assert row["Run"] == "native"
+    assert row["Faster, but passed over"] == "once 2.00×: timed too few times to tell"
 
 
 def test_who_was_never_verified_is_passed_over() -> None:

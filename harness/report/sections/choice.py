@@ -8,8 +8,9 @@ from math import inf, isinf
 import numpy as np
 import pandas as pd
 
-from harness.decide.faults import Fault, FaultKind, fault_of, field_of
-from harness.decide.ranking import Candidate, geometric_mean, rank
+from harness.decide.faults import Fault, FaultKind, fault_of, fault_of_time, field_of
+from harness.decide.ranking import Candidate, Decider, Ranking, geometric_mean, rank
+from harness.decide.times import LONG_FLOOR, SHORT_FLOOR, widened
 from harness.records import Estimate, Record, Status
 from harness.report.content import Block, Cell, Column, Figure, Panel, Table, Text, number
 from harness.report.figures import speed_map
@@ -41,8 +42,11 @@ def which_implementation_to_run(findings: Findings) -> tuple[Block, ...]:
     table = Table(
         title="The fastest that is to be relied on, for each device, dtype and direction",
         caption=f"Speed is relative to {REFERENCE}, run eagerly and timed in turn with it: 2.00× "
-        "takes half the time. It is the geometric mean over all timed cases. Where intervals "
-        "overlap accuracy decides, then memory. Passed over is who was wrong anywhere, or gave no "
+        "takes half the time. It is the geometric mean over all timed cases. An interval over one "
+        f"process counts as {SHORT_FLOOR - 1:.0%} wider either way, that of a call over 1 ms as "
+        f"{LONG_FLOOR - 1:.0%}, which is what processes differ by. Where intervals "
+        "overlap, accuracy decides between those within a tenth of the fastest, then memory. "
+        "Passed over is who was timed too few times, was wrong anywhere, or gave no "
         "promise or no result where another was right. A case that none of them could do speaks "
         "against none: it is counted under the name.",
         columns=(
@@ -87,11 +91,10 @@ def _choice_row(
             Cell(),
             excluded,
         )
-    ties = [each.label for each, _ in ranking.tied]
     others = [each for each in ranking.sound if each is not best]
     return (
         *where,
-        Cell(best.label, is_strong=True, note="\n".join(_qualifications(best, ties))),
+        Cell(best.label, is_strong=True, note="\n".join(_qualifications(best, ranking))),
         number(_speed(best)),
         number(_wins(best, ranking.sound, group)),
         Cell(others[0].label, note=_speed(others[0])) if others else Cell("none"),
@@ -99,9 +102,13 @@ def _choice_row(
     )
 
 
-def _qualifications(best: Candidate, ties: list[str]) -> Iterator[str]:
+def _qualifications(best: Candidate, ranking: Ranking) -> Iterator[str]:
+    wide = [each.label for each, by in ranking.tied if by is Decider.ESTIMATE]
+    ties = [each.label for each, by in ranking.tied if by is not Decider.ESTIMATE]
     if ties:
         yield f"tie with {', '.join(ties)}"
+    if wide:
+        yield f"by its estimate: intervals are too wide to tell it from {', '.join(wide)}"
     vacuous = sum(each.status is Status.OUT_OF_GUARANTEE for each in best.evidence)
     if vacuous:
         yield f"out of guarantee, as all are, in {count(vacuous, 'case')}"
@@ -110,29 +117,41 @@ def _qualifications(best: Candidate, ties: list[str]) -> Iterator[str]:
 def _candidates(group: pd.DataFrame, records: Sequence[Record]) -> Iterator[Candidate]:
     """Yield everything that was timed; ``records`` are those of the whole frame."""
     field = field_of([records[index] for index in group.index])
-    most = int(group["ratio"].notna().groupby(group["label"]).sum().max())
+    asked = _timed_questions(group)
     for _, own in groups(group, "label"):
         timed = own[own["ratio"].notna()]
         if not len(timed):
             continue
         evidence = tuple(records[index] for index in own.index)
         fault = fault_of(evidence, field)
-        if fault is None and len(timed) < most:
+        if fault is None and set(timed["question"]) != asked:
             fault = Fault(kind=FaultKind.UNTIMED)
+        ratios = [
+            Estimate(value=value, low=low, high=high)
+            for value, low, high in zip(
+                timed["ratio"], timed["ratio_low"], timed["ratio_high"], strict=True
+            )
+        ]
+        spans = [
+            widened(ratio, records[index]) for ratio, index in zip(ratios, timed.index, strict=True)
+        ]
+        cost = geometric_mean(ratios)
+        fault = fault or fault_of_time(cost)
         held = timed["peak_bytes"]
         yield Candidate(
             implementation=evidence[0].case.implementation,
             mode=evidence[0].case.mode,
-            cost=geometric_mean([
-                Estimate(value=value, low=low, high=high)
-                for value, low, high in zip(
-                    timed["ratio"], timed["ratio_low"], timed["ratio_high"], strict=True
-                )
-            ]),
+            cost=cost,
+            span=geometric_mean(spans),
             fault=fault,
             evidence=evidence,
             peak_bytes=int(held.max()) if held.notna().all() else None,
         )
+
+
+def _timed_questions(group: pd.DataFrame) -> set[int]:
+    """What any of them was timed for: means over some of it each are no means to compare."""
+    return set(group.loc[group["ratio"].notna(), "question"])
 
 
 def _relative_time(candidate: Candidate) -> float:
@@ -151,10 +170,12 @@ def _fault_words(candidate: Candidate, group: pd.DataFrame) -> str:
     if fault.kind in {FaultKind.WRONG, FaultKind.OUT_OF_GUARANTEE}:
         return f"{fault.kind.replace('_', ' ')} {_from_condition(fault.records)}"
     if fault.kind is FaultKind.UNTIMED:
-        timed = group["ratio"].notna()
-        most = int(timed.groupby(group["label"]).sum().max())
-        own = int(timed[group["label"] == candidate.label].sum())
-        return f"timed in {own} of {most} cases only"
+        own = _timed_questions(group[group["label"] == candidate.label])
+        return f"timed in {len(own)} of {len(_timed_questions(group))} cases only"
+    if fault.kind is FaultKind.TOO_FEW_SAMPLES:
+        return "timed too few times to tell"
+    if fault.kind is FaultKind.NOT_BELIEVED:
+        return "its time is not to be believed"
     if fault.kind is FaultKind.UNSUPPORTED:
         return f"declines {count(len(fault.records), 'case')} that others run"
     if fault.kind is FaultKind.UNVERIFIED:
