@@ -148,7 +148,12 @@ def run(
                     INTERRUPTED,
                 )
 
-    page = _write_page([outcome.results], out) if with_report else None
+    page, no_page = None, ""
+    if with_report and outcome.results.records:
+        try:
+            page = _write_page([outcome.results], out)
+        except Refusal as refusal:  # what was measured is told all the same
+            no_page = f"{refusal}; make it with `layernorm-bench report {outcome.path}`"
     if as_json:
         click.echo(json.dumps(_as_json(outcome, page)))
     else:
@@ -163,10 +168,14 @@ def run(
             click.echo(f"page:    {page}")
     if outcome.left:
         click.echo(f"{outcome.left} cases are left; continue with --resume --out {out}", err=True)
+    if no_page:
+        _say(no_page)
     if not outcome.measured:
         _fail("nothing was measured; the reasons are above", NOT_MEASURED)
     if outcome.failed:
         _fail(f"{outcome.failed} cases ended that should not; the reasons are above", NOT_MEASURED)
+    if no_page:
+        raise SystemExit(Refusal.exit_code)
 
 
 @main.command()
@@ -247,10 +256,15 @@ def _without_resume(arguments: list[str]) -> list[str]:
     return kept
 
 
-def _fail(message: str, code: int) -> NoReturn:
-    """Say what is wrong on standard error, and exit."""
+def _say(message: str) -> None:
+    """Say what is wrong on standard error."""
     for line in message.splitlines():
         click.echo(f"layernorm-bench: {line}", err=True)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    """Say what is wrong, and exit."""
+    _say(message)
     raise SystemExit(code)
 
 

@@ -14,6 +14,7 @@ from jinja2 import PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from harness.records import Status
+from harness.refusal import Refusal
 from harness.report.content import heading
 from harness.report.embedded import case_data, script_json
 from harness.report.frame import Findings, gather
@@ -24,8 +25,14 @@ from harness.store import Results
 __all__ = ["ReportError", "build_page", "write_report"]
 
 
-class ReportError(Exception):
+class ReportError(Refusal):
     """A page that cannot be made or written; the message says why, in one line."""
+
+
+class NothingToReportError(ReportError):
+    """There is no record that a page could tell of."""
+
+    exit_code = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +56,10 @@ def build_page(results: Sequence[Results], *, title: str | None = None) -> str:
         title: heading of the page; by default the names of the runs.
 
     Raises:
-        ReportError: there is no record to report.
+        NothingToReportError: there is no record to report.
     """
     if not any(each.records for each in results):
-        raise ReportError("no records to report; measure some with `layernorm-bench run`")
+        raise NothingToReportError("no records to report; measure some with `layernorm-bench run`")
     findings = gather(results)
     names = list(dict.fromkeys(run.name for run in findings.runs))
     return (

@@ -159,3 +159,13 @@ def test_a_folder_that_cannot_be_written_is_named(fleet: LocalFleet) -> None:
     line = complaint("run", "-i", "native", "--shape", "2x8", "--out", "file/mine.parquet")
     assert line.startswith("file/mine.jsonl: cannot be written: ")
     assert fleet.started == []
+
+
+def test_a_page_that_cannot_be_written_is_named() -> None:
+    assert call("run", *ONE, "--json").exit_code == 0
+    Path("file").write_text("no folder")
+    Path("folder.html").mkdir()
+    for out, why in (("file/page.html", "File exists"), ("folder.html", "Is a directory")):
+        assert complaint("report", "mine.parquet", "--out", out) == (
+            f"{out}: cannot be written: {why}"
+        )
