@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from results_factory import make_run
 
 from harness.choose_cli import choose
-from harness.cli import Commands
+from harness.ending import Commands
 from harness.records import Record, Status
 from harness.store import Journal, Results, write
 

@@ -26,8 +26,8 @@ from compared_runs import (
     results_of,
 )
 
-from harness.cli import Commands
 from harness.decide_cli import check, compare
+from harness.ending import Commands
 from harness.records import Environment, Record, Status
 from harness.run import fleet as fleet_module
 from harness.store import SCHEMA_VERSION, Journal, Results, read, write

@@ -15,8 +15,8 @@ from click.testing import CliRunner, Result
 from compared_runs import ELSEWHERE, HERE, STEADY, failed, make_case, make_record, results_of
 from exported import benchmark_file, benchmark_of
 
-from harness.cli import Commands
 from harness.decide.compare import why_unfinished
+from harness.ending import Commands
 from harness.export_cli import import_
 from harness.exports.benchmark_import import import_benchmarks
 from harness.exports.benchmark_json import KEY

@@ -17,7 +17,8 @@ import pytest
 from click.testing import CliRunner, Result
 from compared_runs import HERE, STEADY, failed, make_case, make_record, results_of
 
-from harness.cli import Commands, main
+from harness.cli import main
+from harness.ending import Commands
 from harness.export_cli import FORMATS, export
 from harness.exports.formats import AS_TEXT
 from harness.records import Status

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 from compared_runs import STEADY, make_case, make_record, results_of
 
-from harness.cli import Commands
 from harness.decide_cli import check
+from harness.ending import Commands
 from harness.exports.job_summary import LIMIT_BYTES
 from harness.records import Status
 from harness.store import write
