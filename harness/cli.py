@@ -173,6 +173,8 @@ def run(
 @click.option("--out", type=click.Path(path_type=Path), help="the page [reports/NAME.html]")
 def report(runs: tuple[Path, ...], out: Path | None) -> None:
     """Make one self-contained HTML page from results files alone."""
+    if out and out.suffix.lower() not in {".html", ".htm"}:
+        raise click.UsageError(f"--out {out}: a page ends in .html")
     from harness.store import read, read_journal
 
     found = [

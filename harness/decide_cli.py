@@ -42,7 +42,8 @@ class InterruptedRecordingError(Refusal):
     "--record-baseline",
     "record",
     is_flag=True,
-    help="measure the cases of RUN in ten processes each, and write FILE; compare nothing",
+    help="measure the cases of RUN in ten processes each, and write or replace FILE; compare "
+    "nothing",
 )
 @click.option("--resume", is_flag=True, help="continue a recording that was interrupted")
 @gate_options
@@ -81,7 +82,7 @@ def check(
         _accept(_read_finished(run), None, baseline)
         return
     outlets = GateOutlets(junit=junit, summary=summary, annotations=annotations, to_stderr=as_json)
-    with outlets.open():
+    with outlets.open(run, baseline):
         head = _read_finished(run)
         before = _read_baseline(baseline, run)
         from harness.decide.compare import compare as compare_results

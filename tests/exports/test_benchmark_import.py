@@ -87,6 +87,15 @@ def test_a_file_becomes_a_results_file_with_all_but_the_times_as_they_were() -> 
     assert run.wall_s == pytest.approx(2 * 3 * sum(SAMPLES))
 
 
+def test_results_that_are_there_are_not_overwritten() -> None:
+    Path("benchmark.json").write_text(json.dumps(benchmark_file(benchmark_of(RECORD, SAMPLES))))
+    Path("run.parquet").write_text("of an earlier run")
+    found = call("benchmark.json", "--out", "run.parquet")
+    assert found.exit_code == 2
+    assert found.stderr == "layernorm-bench: run.parquet exists; choose another --out\n"
+    assert Path("run.parquet").read_text() == "of an earlier run"
+
+
 def test_the_timer_is_named_and_nothing_is_made_up() -> None:
     latency = latency_of()
     assert latency.timer == "pytest-benchmark:perf_counter"

@@ -88,6 +88,22 @@ def test_a_file_is_replaced() -> None:
 
 
 @pytest.mark.usefixtures("_run")
+@pytest.mark.parametrize("form", ["csv", "summary"])
+def test_no_text_is_written_over_results(form: str) -> None:
+    before = Path("run.parquet").read_bytes()
+    for name in ("run.parquet", "other.parquet"):
+        found = call("run.parquet", "--format", form, "--out", name)
+        assert found.exit_code == 2
+        assert f"{name} ends as results files do: choose another for text" in found.stderr
+    Path("linked").symlink_to("run.parquet")
+    assert refused(2, "run.parquet", "--format", form, "--out", "linked") == (
+        "linked: is read by this command, and would be lost: choose another"
+    )
+    assert Path("run.parquet").read_bytes() == before
+    assert not Path("other.parquet").exists()
+
+
+@pytest.mark.usefixtures("_run")
 def test_a_summary_joins_what_is_in_githubs_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(Path.cwd() / "summary.md"))
     Path("summary.md").write_text("built")
