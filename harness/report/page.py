@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -84,15 +85,21 @@ def build_page(results: Sequence[Results], *, title: str | None = None) -> str:
 def write_report(results: Sequence[Results], path: Path, *, title: str | None = None) -> None:
     """Write the page for ``results`` to ``path``; a reader sees the old page or the new one.
 
+    A pipe or a device is written into, and a link stays one.
+
     Raises:
         ReportError: there is no record to report, or the file cannot be written.
     """
     page = build_page(results, title=title)
-    partial = path.with_name(path.name + ".partial")
+    target = Path(os.path.realpath(path))
+    partial = target.with_name(target.name + ".partial")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(page, encoding="utf-8", newline="\n")
-        partial.replace(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        is_special = target.exists() and not target.is_file()
+        written = target if is_special else partial
+        written.write_text(page, encoding="utf-8", newline="\n")
+        if not is_special:
+            partial.replace(target)
     except OSError as error:
         with suppress(OSError):  # the folder itself may be what is missing
             partial.unlink(missing_ok=True)
