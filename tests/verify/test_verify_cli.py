@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from harness.cli import main
 from harness.run import fleet as fleet_module
 from harness.run.fleet import Fleet
+from harness.run.worker import VerifyTarget
 from harness.verify import self_test
 from harness.verify.self_test import Matrix, Row
 
@@ -174,6 +175,38 @@ def test_the_next_target_is_verified_after_a_crash(guests: Path) -> None:
     assert crashed["passed"] is False
     assert "SIGSEGV" in crashed["ended"]
     assert right["passed"] is True
+
+
+@pytest.fixture
+def _interrupted(shared: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C as the second target is being verified."""
+    ask, asked = shared.ask, list[object]()
+
+    def until_the_second(request: object, timeout_s: float) -> object:
+        if isinstance(request, VerifyTarget):
+            asked.append(request)
+            if len(asked) == 2:
+                raise KeyboardInterrupt
+        return ask(request, timeout_s)
+
+    monkeypatch.setattr(shared, "ask", until_the_second)
+
+
+@pytest.mark.usefixtures("_interrupted")
+def test_when_interrupted_what_was_verified_is_told(guests: Path) -> None:
+    found = verified(f"{guests}:right", f"{guests}:wrong")
+    assert found.exit_code == 130
+    assert f"{guests}:right: a LayerNorm" in found.stdout
+    assert found.stderr.splitlines()[-1] == (
+        "layernorm-bench: interrupted; 1 of 2 targets was verified"
+    )
+
+
+@pytest.mark.usefixtures("_interrupted")
+def test_when_interrupted_the_json_holds_what_was_verified(guests: Path) -> None:
+    found = verified(f"{guests}:right", f"{guests}:wrong", "--json")
+    assert found.exit_code == 130
+    assert [each["target"] for each in json.loads(found.stdout)] == [f"{guests}:right"]
 
 
 def test_standard_output_is_json_alone_whatever_a_target_prints(guests: Path) -> None:
