@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from math import isfinite
 from typing import Any
 
 import click
@@ -124,6 +125,8 @@ def explain(
 
     if row != "worst" and not row.isdecimal():
         raise click.UsageError(f"--row {row}: write worst, or the number of a row from 0")
+    if not isfinite(axes["eps"]):
+        raise click.UsageError(f"--eps {axes['eps']}: write a finite number")
     if len(shape) < normalized_dims:
         raise click.UsageError(f"--normalized-dims {normalized_dims}: x has {len(shape)} axes")
     case = Case(

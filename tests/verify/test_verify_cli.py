@@ -7,7 +7,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import inf, isnan
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -32,6 +34,10 @@ from torch.nn import functional
 
 def right(x, normalized_shape, weight=None, bias=None, eps=1e-5):
     return functional.layer_norm(x, tuple(normalized_shape), weight, bias, eps)
+
+
+def zeros(x, *arguments):
+    return x.detach().clone().zero_()
 
 
 def wrong(*arguments):
@@ -297,6 +303,25 @@ def test_an_explanation_is_json_too() -> None:
     ]  # fmt: skip
 
 
+def test_what_is_rightly_not_finite_is_not_off(guests: Path) -> None:
+    asked = ("--shape", "8x16", "--distribution", "nan_row")
+    right = _explained("native", *asked)
+    assert right["status"] == "ok"
+    assert right["worst_ulp"] < 100
+    (poisoned,) = (
+        row
+        for row in range(8)
+        if isnan(_explained("native", *asked, "--row", str(row))["steps"][-1]["exact"][0])
+    )
+    assert _explained("native", *asked, "--row", str(poisoned))["worst_ulp"] == 0
+    zeros = _explained(f"{guests}:zeros", *asked, "--row", str(poisoned))
+    assert zeros["worst_ulp"] == inf
+
+
+def _explained(*arguments: str) -> Any:
+    return json.loads(call("explain", *arguments, "--json").stdout)
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -313,6 +338,8 @@ def test_an_explanation_is_json_too() -> None:
         ("native --shape 4x8 --device tpu", "no device named 'tpu'; did you mean 'cpu'?"),
         ("native --shape 4x8 --dtype int8", "'int8'"),
         ("native --shape 4x8 --eps=-1", "-1"),
+        ("native --shape 4x8 --eps nan", "--eps nan: write a finite number"),
+        ("native --shape 4x8 --eps inf", "--eps inf: write a finite number"),
         ("native --shape 4x8 --dtype float16 --distribution offset_1e6", "beyond the largest"),
     ],
 )
