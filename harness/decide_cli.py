@@ -85,6 +85,8 @@ def check(
     with outlets.open(run, baseline):
         head = _read_finished(run)
         before = _read_baseline(baseline, run)
+        if accept:  # before suspects are timed for a minute
+            _refuse_unacceptable(head, before)
         from harness.decide.compare import compare as compare_results
         from harness.decide.confirm import ConfirmHere
         from harness.run.fleet import Fleet
@@ -196,6 +198,12 @@ def _record(head: Any, baseline: Path, resume: bool) -> None:
         click.echo(f"{steady} of {len(timed)} timed ones are steady enough to judge latency by")
     if steady < len(timed):
         click.echo("a machine with less else to do makes more of them so", err=True)
+
+
+def _refuse_unacceptable(head: Any, before: Any) -> None:
+    from harness.decide.baseline import refuse_unacceptable
+
+    refuse_unacceptable(head, before)
 
 
 def _accept(head: Any, before: Any, baseline: Path) -> None:
