@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
+from threading import current_thread, main_thread
 from typing import Any, NoReturn
 
 import click
@@ -30,7 +32,7 @@ class Commands(click.Group):
             return super().make_context(*arguments, **more)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with _told_streams():
+        with _told_streams(), _interrupted_by_batch_systems():
             try:
                 return super().invoke(ctx)
             except Refusal as refusal:
@@ -61,6 +63,19 @@ def _prepare_streams() -> None:
             setattr(sys, name, os.fdopen(descriptor, "w", encoding="utf-8"))
         elif isinstance(stream, TextIOWrapper):  # no terminal need know the micro sign
             stream.reconfigure(errors="backslashreplace")
+
+
+@contextmanager
+def _interrupted_by_batch_systems() -> Iterator[None]:
+    """Take SIGTERM, which they send before they kill, for Ctrl-C."""
+    if current_thread() is not main_thread():  # none but the main thread hears of signals
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

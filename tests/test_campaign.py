@@ -532,10 +532,12 @@ def test_a_run_that_is_killed_is_continued_with_every_case_once(
     assert not path.exists()
 
 
-def test_ctrl_c_keeps_what_was_measured_and_says_how_to_continue(
-    waiting: subprocess.Popen[str], guest: Path
+# a batch system sends SIGTERM, to the workers too, before it kills
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_what_interrupts_a_run_keeps_what_was_measured_and_says_how_to_continue(
+    waiting: subprocess.Popen[str], guest: Path, sent: signal.Signals
 ) -> None:
-    os.killpg(waiting.pid, signal.SIGINT)
+    os.killpg(waiting.pid, sent)
     out, err = waiting.communicate(timeout=60)
     path = guest.with_name("mine.jsonl")
     assert waiting.returncode == 130
