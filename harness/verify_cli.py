@@ -59,7 +59,8 @@ def verify(
     """Is TARGET a LayerNorm, how good a one, and if it is none, which mistake is it?
 
     TARGET is a name, package.module:function, path/to/file.py:function, or a torch.nn.Module class
-    given in the same ways. Exit code 0: each is one. 1: at least one is not. 3: none answered.
+    given in the same ways. Exit code 0: each is one. 1: at least one is not. 3: one answers too
+    little to tell.
     """
     _check("dtype", dtypes, DTYPES)
     _check("direction", directions, DIRECTIONS)
@@ -84,9 +85,10 @@ def verify(
         click.echo(json.dumps([_plain(target, found) for target, found in verdicts]))
     if interrupted:
         fail(interrupted, INTERRUPTED)
-    if any(isinstance(found, str) or not found.passed for _, found in verdicts):
-        answered = any(isinstance(found, str) or found.cases for _, found in verdicts)
-        raise SystemExit(FAILED if answered else NOT_MEASURED)
+    if any(isinstance(found, str) or found.is_wrong for _, found in verdicts):
+        raise SystemExit(FAILED)
+    if not all(not isinstance(found, str) and found.is_verified for _, found in verdicts):
+        raise SystemExit(NOT_MEASURED)
 
 
 @click.command()

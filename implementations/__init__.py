@@ -25,7 +25,7 @@ from implementations.contract import (
 )
 from implementations.cpp_recentred import cpp_recentred
 from implementations.dispatch import Dispatch
-from implementations.from_module import function_of_module
+from implementations.from_module import ModuleFunction
 from implementations.module import LayerNorm
 from implementations.native import native
 from implementations.one_pass import one_pass, one_pass_input_dtype
@@ -160,7 +160,7 @@ def adopt(found: object, target: str) -> Implementation:
     if isinstance(found, Implementation):
         return found
     if isinstance(found, type) and issubclass(found, torch.nn.Module):
-        found = function_of_module(found)
+        found = ModuleFunction(found)
     if not callable(found):
         raise TargetError(f"{target}: is of type {type(found).__name__}, not a function")
     return replace(native, name=target, function=found, source=target)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Self
 
@@ -21,6 +22,7 @@ from harness.measure import cuda, nvml
 from harness.measure.cuda import CudaDevice
 
 UUID = "01234567-89ab-cdef-0123-456789abcdef"
+POOL = (0, 1)
 QUEUE = 1024  # launches that a stream takes before the host has to wait
 
 
@@ -110,7 +112,9 @@ class Gpu:
         """What events can tell apart."""
         self.cache = 50 << 20
         self.sync_s = 4e-6
-        """Waiting for the device when it is idle."""
+        """Waiting for the device when it is done."""
+        self.rested_s = 4e-6
+        """The same where nothing was issued since the last time."""
         self.hiccup_s = 0.0
         """By how much the next such wait is longer, since the host was interrupted."""
         self.replay_s = 3e-6
@@ -119,6 +123,11 @@ class Gpu:
         """Cycles that the stream was told to spin."""
         self.happened: list[str] = []
         self.graphs: list[Graph] = []
+        self.leaves_pools = False
+        """Whether the allocator leaves the pool of a failed capture by itself."""
+        self.given_up: list[tuple[str, object]] = []
+        """What the allocator was told of pools."""
+        self._is_used = False
         self.uuid: object = UUID
         self.default = self.current = Stream(self)
         self.streams = [self.default]
@@ -127,6 +136,7 @@ class Gpu:
         """Issue a kernel that takes ``device_s``, which takes the host ``host_s``."""
         stream = stream or self.current
         self.now_s += host_s
+        self._is_used = True
         if stream.captures:
             stream.captures.times_s.append(device_s)
             return
@@ -154,12 +164,18 @@ class Gpu:
     def synchronize(self) -> None:
         self.refuse_in_capture()
         self.now_s = max(self.now_s, *(each.free_at for each in self.streams), 0.0)
-        self.now_s += self.sync_s + self.hiccup_s
-        self.hiccup_s = 0.0
+        self.now_s += (self.sync_s if self._is_used else self.rested_s) + self.hiccup_s
+        self.hiccup_s, self._is_used = 0.0, False
 
     def sleep(self, cycles: int) -> None:
         self.slept.append(cycles)
         self.launch(cycles / self.hz, 3e-6)
+
+    def _told_of_pool(self, what: str, device: int, pool: object) -> None:
+        assert device == 0
+        self.given_up.append((what, pool))
+        if self.leaves_pools:
+            raise RuntimeError("endAllocatePool: not currently recording to mempool_id")
 
     def refuse_in_capture(self) -> None:
         if self.current.captures:
@@ -194,6 +210,8 @@ class Gpu:
             "set_stream": lambda stream: setattr(self, "current", stream),
             "synchronize": self.synchronize,
             "empty_cache": lambda: None,
+            "graph_pool_handle": lambda: POOL,
+            "current_device": lambda: 0,
             "_sleep": self.sleep,
             "_get_device_index": lambda *_: 0,  # torch.cuda.stream does nothing without a device
             "get_device_properties": properties,
@@ -202,6 +220,8 @@ class Gpu:
         for name, stand_in in stand_ins.items():
             patch.setattr(torch.cuda, name, stand_in)
         patch.setattr(torch._C, "_host_emptyCache", lambda: None, raising=False)
+        for name in ("_cuda_endAllocateToPool", "_cuda_releasePool"):
+            patch.setattr(torch._C, name, partial(self._told_of_pool, name), raising=False)
         patch.setattr(torch, "empty", empty)
         patch.setattr(cuda, "perf_counter", lambda: self.now_s)
         return self

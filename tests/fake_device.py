@@ -85,6 +85,8 @@ class FakeDevice:
     """Inputs that were bound, in order, and for which name."""
     called: list[tuple[str, int]] = field(default_factory=list)
     """Calls in order, with the place in ``prepared`` of what they were bound to."""
+    woken_s: list[float] = field(default_factory=list)
+    """When it was brought from rest, by its clock."""
     placements: int = 0
     """How often the inputs were given a place, counted by the subject."""
     _now_s: float = 0.0
@@ -99,6 +101,9 @@ class FakeDevice:
     def contenders(self, *names: str) -> list[Contender]:
         """Something to time for each name in ROLES."""
         return [Contender(ROLES[name], name, self._prepare(name)) for name in names]
+
+    def wake(self) -> None:
+        self.woken_s.append(self._now_s)
 
     def unavailable(self) -> str | None:
         return None
@@ -135,7 +140,9 @@ class FakeDevice:
         launch_s = None if self.launch_s is None else self.launch_s * calls
         return Reading(wall_s, cpu_s, launch_s, process_s)
 
-    def replayed(self, call: Callable[[], object]) -> Callable[[], object] | None:
+    def replayed(self, prepare: Callable[[], Callable[[], object]]) -> Callable[[], object] | None:
+        call = prepare()
+
         def replay() -> object:
             self._prefix = "replayed "
             try:

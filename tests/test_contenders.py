@@ -41,7 +41,7 @@ def test_only_torch_copies_on_a_gpu() -> None:
     copies = [
         name for role, name in names(replace(LARGE, device="cuda")) if role is ArmRole.CEILING
     ]
-    assert copies == ["torch copy_"]
+    assert copies == ["torch copy_", "torch add"]
 
 
 def test_of_a_megabyte_there_is_a_copy_past_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:

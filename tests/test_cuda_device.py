@@ -5,10 +5,11 @@ from __future__ import annotations
 import gc
 import os
 import weakref
+from collections.abc import Callable
 
 import pytest
 import torch
-from fake_cuda import UUID, Gpu, Nvml
+from fake_cuda import POOL, UUID, Gpu, Nvml
 
 from harness.measure.cuda import CudaDevice
 from harness.records import Condition
@@ -87,12 +88,18 @@ def test_the_resolution_is_measured_once(gpu: Gpu, device: CudaDevice) -> None:
     assert gpu.slept == []
 
 
+def test_it_is_kept_at_work_until_its_clocks_are_up(gpu: Gpu, device: CudaDevice) -> None:
+    began = gpu.now_s
+    device.wake()
+    assert 0.19 < sum(gpu.blocks_s()) <= gpu.now_s - began < 0.21
+
+
 # --- replays -------------------------------------------------------------------------------------
 
 
 def test_a_replay_is_the_work_without_the_hosts_part(gpu: Gpu, device: CudaDevice) -> None:
     call = gpu.kernel(2 * US, 10 * US)
-    replay = device.replayed(lambda: (call(), call()))
+    replay = device.replayed(lambda: lambda: (call(), call()))
     assert replay is not None
     assert len(gpu.happened) == 8  # three times before it was recorded
     reading = device.time(replay, 10)
@@ -102,17 +109,17 @@ def test_a_replay_is_the_work_without_the_hosts_part(gpu: Gpu, device: CudaDevic
 
 def test_it_is_recorded_on_a_stream_and_in_a_pool_of_its_own(gpu: Gpu, device: CudaDevice) -> None:
     used = []
-    device.replayed(lambda: (used.append(gpu.current), gpu.launch(US, US)))
+    device.replayed(lambda: lambda: (used.append(gpu.current), gpu.launch(US, US)))
     assert len(set(used)) == 1
     assert gpu.default not in used
     assert gpu.current is gpu.default
-    assert [each.pools for each in gpu.graphs] == [()]  # torch makes one for each that names none
+    assert [each.pools for each in gpu.graphs] == [(POOL,)]
 
 
 def test_it_is_recorded_after_what_was_issued_before(gpu: Gpu, device: CudaDevice) -> None:
     gpu.launch(1e-3, 1 * US)  # such as what fills its inputs
     ready_at, began_at = gpu.default.free_at, []
-    device.replayed(lambda: (began_at.append(gpu.current.free_at), gpu.launch(US, US)))
+    device.replayed(lambda: lambda: (began_at.append(gpu.current.free_at), gpu.launch(US, US)))
     assert min(began_at) >= ready_at
 
 
@@ -120,10 +127,28 @@ def test_a_call_that_cannot_be_recorded_has_no_replay_and_the_stream_works_on(
     gpu: Gpu, device: CudaDevice
 ) -> None:
     call = gpu.kernel(2 * US, 10 * US)
-    assert device.replayed(lambda: (call(), gpu.current.synchronize())) is None
+    assert device.replayed(lambda: lambda: (call(), gpu.current.synchronize())) is None
+    assert gpu.given_up == [("_cuda_endAllocateToPool", POOL), ("_cuda_releasePool", POOL)]
     assert gpu.current is gpu.default
     assert device.time(call, 10).wall_s == pytest.approx(20 * US, abs=NEAR)
-    assert device.replayed(call) is not None
+    assert device.replayed(lambda: call) is not None
+
+
+def test_a_pool_that_was_left_is_not_released_twice(gpu: Gpu, device: CudaDevice) -> None:
+    gpu.leaves_pools = True
+    assert device.replayed(lambda: gpu.current.synchronize) is None
+    assert gpu.given_up == [("_cuda_endAllocateToPool", POOL)]
+
+
+def test_a_call_is_prepared_on_the_stream_that_records_it(gpu: Gpu, device: CudaDevice) -> None:
+    prepared_on = []
+
+    def prepare() -> Callable[[], object]:
+        prepared_on.append(gpu.current)  # as the forward of a backward is
+        return gpu.kernel(US, US)
+
+    device.replayed(prepare)
+    assert prepared_on == gpu.streams[1:]
 
 
 def test_a_call_that_words_the_failure_its_own_way_has_no_replay_either(
@@ -135,7 +160,7 @@ def test_a_call_that_words_the_failure_its_own_way_has_no_replay_either(
         except RuntimeError as error:
             raise LookupError from error  # ending the capture fails all the same
 
-    assert device.replayed(call) is None
+    assert device.replayed(lambda: call) is None
     assert gpu.current is gpu.default
 
 
@@ -146,7 +171,7 @@ def test_torch_alone_would_have_stayed_on_the_failed_captures_stream(gpu: Gpu) -
 
 
 def test_a_recording_of_nothing_is_no_replay(gpu: Gpu, device: CudaDevice) -> None:
-    assert device.replayed(gpu.kernel(2 * US, 10 * US, gpu.stream())) is None
+    assert device.replayed(lambda: gpu.kernel(2 * US, 10 * US, gpu.stream())) is None
 
 
 @pytest.mark.parametrize("made", [0, 3])
@@ -160,7 +185,7 @@ def test_what_else_a_recorded_call_raises_is_not_hidden(
             raise KeyError(made)
 
     with pytest.raises(KeyError):
-        device.replayed(call)
+        device.replayed(lambda: call)
     assert gpu.current is gpu.default
 
 
@@ -173,7 +198,7 @@ def test_a_replay_keeps_alive_what_it_reads_and_writes(gpu: Gpu, device: CudaDev
         results.append(result := torch.zeros(1))
         return result
 
-    kept, replay = weakref.ref(calling), device.replayed(calling)
+    kept, replay = weakref.ref(calling), device.replayed(lambda call=calling: call)
     written = weakref.ref(results[-1])
     results.clear()
     del calling

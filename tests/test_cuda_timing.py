@@ -241,6 +241,12 @@ def test_work_on_another_stream_that_is_waited_for_is_timed_by_events(
     assert device.time(call, 20).wall_s == pytest.approx(40 * US, abs=NEAR)
 
 
+def test_a_device_that_is_waited_for_longer_after_work_has_not_escaped(gpu: Gpu) -> None:
+    gpu.rested_s, gpu.sync_s = 2 * US, 8 * US
+    reading = CudaDevice().time(gpu.kernel(2 * US, 10 * US), 20)
+    assert reading.wall_s == pytest.approx(40 * US, abs=NEAR)
+
+
 def test_an_interrupted_host_is_not_taken_for_such_work(gpu: Gpu, device: CudaDevice) -> None:
     call = gpu.kernel(2 * US, 10 * US)
 

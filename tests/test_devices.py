@@ -102,7 +102,7 @@ def test_a_clock_whose_reading_varies_resolves_as_little_as_it_varies_by(
 def test_nothing_runs_by_itself_that_could_be_issued_or_replayed() -> None:
     device = CpuDevice()
     assert device.time(lambda: None, 1).launch_s is None
-    assert device.replayed(lambda: None) is None
+    assert device.replayed(lambda: lambda: None) is None
 
 
 def test_what_a_timed_call_raises_is_not_hidden() -> None:

@@ -38,6 +38,9 @@ def exits(*arguments):
 def leaves(*arguments):
     sys.exit(4)
 
+def loses_the_device(*arguments):
+    raise RuntimeError("CUDA error: an illegal memory access was encountered\\nmore words")
+
 def hangs(*arguments):
     while True:
         pass
@@ -120,6 +123,15 @@ def test_a_guest_that_asks_to_exit_is_a_crash_too(fleet: Fleet, guests: Path) ->
     left, after = run(fleet, job(f"{guests}:leaves"), job("native"))
     assert left.status is Status.CRASHED
     assert "exit code 4" in left.reason
+    assert after.status is Status.OK
+
+
+def test_a_guest_that_loses_the_gpu_is_a_crash_that_names_the_error(
+    fleet: Fleet, guests: Path
+) -> None:
+    lost, after = run(fleet, job(f"{guests}:loses_the_device"), job("native"))
+    assert lost.status is Status.CRASHED
+    assert "its last line was: CUDA error: an illegal memory access" in lost.reason
     assert after.status is Status.OK
 
 

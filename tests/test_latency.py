@@ -180,25 +180,34 @@ def test_time_within_samples_and_in_untimed_calls_is_accounted_for() -> None:
     assert 0 < sampled.warming_s < sampled.sampling_s
 
 
-def test_page_faults_are_counted_for_each_call_of_every_arm() -> None:
+@pytest.mark.parametrize(("faulty", "expected"), [("subject", 2.0), ("reference", 0.0)])
+def test_page_faults_are_those_of_a_call_of_the_subject(faulty: str, expected: float) -> None:
     device = FakeDevice()
 
     def faults() -> int:
-        return 2 * sum(calls for _, calls in device.sampled)
+        return 2 * sum(calls for name, calls in device.sampled if name == faulty)
 
-    assert latency_of(measure(device, faults=faults)).minor_faults_ratio == pytest.approx(2.0)
+    found = latency_of(measure(device, faults=faults)).minor_faults_ratio
+    assert found == pytest.approx(expected)
 
 
 def test_page_faults_outside_samples_are_not_counted() -> None:
-    device, readings = FakeDevice(), list[int]()
+    device, seen = FakeDevice(), list[int]()
 
     def faults() -> int:
-        # read before and after the samples of an epoch: a million come before each epoch
-        readings.append(1_000_000 * (len(readings) // 2))
-        return readings[-1]
+        seen.append(len(device.called))  # a million for each call that is not a sample
+        return 1_000_000 * (len(device.called) - len(device.sampled))
 
-    assert latency_of(measure(device, faults=faults)).minor_faults_ratio == 0.0
-    assert len(readings) == 2 * ROOMY.min_epochs
+    sampled = measure(device, faults=faults)
+    assert latency_of(sampled).minor_faults_ratio == 0.0
+    assert seen[-1] > seen[0]
+
+
+def test_all_epochs_have_as_many_samples_where_the_time_allows() -> None:
+    device = FakeDevice(lambda name, _: 20e-3)
+    budget = Budget(min_epochs=4, max_epochs=4, limit_s=2.0)
+    subject = latency_of(measure(device, budget=budget)).arms[0]
+    assert {subject.epochs.count(epoch) for epoch in range(4)} == {4}
 
 
 def test_each_epoch_has_its_inputs_in_a_new_place() -> None:

@@ -118,12 +118,36 @@ def test_throttled_epochs_add_up_and_the_most_page_faults_count() -> None:
     assert (found.throttled_epochs, found.minor_faults_ratio) == (3, 0.3)
 
 
-@pytest.mark.parametrize(("valid", "together"), [((True, True), True), ((True, False), False)])
-def test_a_time_is_valid_if_it_is_in_every_process(
-    valid: tuple[bool, bool], together: bool
+def test_a_time_that_work_was_left_over_from_in_one_process_is_invalid() -> None:
+    records = [record(latency=latency(is_valid=each, ceiling_ratio=0.5)) for each in (True, False)]
+    assert not latency_in(merged(records, BUDGET)).is_valid
+
+
+@pytest.mark.parametrize(
+    ("ceilings", "valid"), [((1.0, 1.1, 0.97, 0.95, 1.02), True), ((1.2, 1.21, 1.19, 1.2), False)]
+)
+def test_a_time_is_too_fast_if_it_is_over_all_processes(
+    ceilings: tuple[float, ...], valid: bool
 ) -> None:
-    records = [record(latency=latency(is_valid=each)) for each in valid]
-    assert latency_in(merged(records, BUDGET)).is_valid is together
+    too_fast = doubt(DoubtKind.FASTER_THAN_COPY)
+    records = [
+        record(
+            latency=latency(ceiling_ratio=each, is_valid=each < 1.05),
+            warnings=() if each < 1.05 else (too_fast,),
+        )
+        for each in ceilings
+    ]
+    found = merged(records, BUDGET)
+    assert latency_in(found).is_valid is valid
+    assert (DoubtKind.FASTER_THAN_COPY in kinds(found)) is not valid
+
+
+def test_replays_are_merged_too() -> None:
+    records = [
+        record(latency=latency(replay_s=median_estimate([each]), replay_ratio=None))
+        for each in (1e-6, 2e-6, 4e-6)
+    ]
+    assert latency_in(merged(records, BUDGET)).replay_s == median_estimate([1e-6, 2e-6, 4e-6])
 
 
 def test_cold_times_are_merged_as_warm_ones_are() -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from dataclasses import fields
 from pathlib import Path
+from subprocess import PIPE, Popen
+from types import SimpleNamespace
 
 import pynvml
 import pytest
@@ -160,6 +163,17 @@ def test_other_processes_are_counted_without_this_one(monkeypatch: pytest.Monkey
     others = (os.getpid() + 1, os.getpid() + 2)
     assert with_processes(monkeypatch, os.getpid()) == 0
     assert with_processes(monkeypatch, os.getpid(), *others) == 2
+
+
+def test_workers_of_the_same_run_are_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Popen([sys.executable, "-c", "input()"], stdin=PIPE) as sibling:
+        # of the same parent, as a worker would find it
+        assert with_processes(monkeypatch, os.getpid(), sibling.pid) == 1
+        parent = SimpleNamespace(pid=os.getpid())
+        monkeypatch.setattr("harness.measure.nvml.parent_process", lambda: parent)
+        assert with_processes(monkeypatch, os.getpid(), sibling.pid) == 0
+        assert with_processes(monkeypatch, os.getpid(), sibling.pid, 2**30) == 1
+        sibling.communicate(b"\n")
 
 
 def test_a_process_is_counted_once_for_all_its_slices(monkeypatch: pytest.MonkeyPatch) -> None:

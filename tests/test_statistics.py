@@ -122,12 +122,20 @@ def test_without_a_degree_of_freedom_nothing_is_known(degrees: int) -> None:
 
 def test_an_estimate_is_the_median_with_a_t_interval_of_the_logarithms() -> None:
     values = [math.exp(each) for each in (1.0, 2.0, 4.0)]
-    half = 4.303 * stdev([1.0, 2.0, 4.0]) / math.sqrt(3)
+    half = 1.027 * 4.303 * stdev([1.0, 2.0, 4.0]) / math.sqrt(3)
     found = median_estimate(values)
     assert found.value == pytest.approx(math.exp(2.0))
     assert found.low == pytest.approx(math.exp(2.0 - half))
     assert found.high == pytest.approx(math.exp(2.0 + half))
     assert found.confidence == 0.95
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 10, 24, 40])
+def test_ninety_five_of_a_hundred_intervals_hold_the_centre(count: int) -> None:
+    generator = np.random.default_rng(count)
+    found = [median_estimate(np.exp(row)) for row in generator.standard_normal((12_000, count))]
+    held = sum(each.low <= 1 <= each.high for each in found)
+    assert 0.94 < held / len(found) < 0.96  # five standard errors
 
 
 def test_of_an_even_number_the_median_is_the_geometric_mean_of_the_middle_two() -> None:

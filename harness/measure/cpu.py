@@ -36,6 +36,9 @@ class CpuDevice:
         self._thread_cost_ns, self._process_cost_ns = _clock_costs_ns()
         self._flood: torch.Tensor | None = None
 
+    def wake(self) -> None:
+        return  # warming up does that
+
     def unavailable(self) -> str | None:
         return None
 
@@ -82,7 +85,7 @@ class CpuDevice:
             process_s=(process_end - process_start - self._process_cost_ns) / 1e9,
         )
 
-    def replayed(self, call: Callable[[], object]) -> Callable[[], object] | None:
+    def replayed(self, prepare: Callable[[], Callable[[], object]]) -> Callable[[], object] | None:
         return None
 
     def condition(self) -> Condition:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -37,6 +38,7 @@ _MOST_DRY = 3  # ours: blocks in a row, each twice the last, after which none wi
 _LATE_RATIO = 3  # ours: waiting for an idle device varies, work that escaped takes longer
 _MOST_TRIES = 3  # ours: the host is interrupted now and then, not three times in a row
 _SPINS = 1_000_000  # cycles, some 0.5 ms: far above what launching a kernel takes
+_WAKING_S = 0.2  # ours: an idle GPU runs at a fraction of its clocks
 _PAIRS = 101  # ours: event pairs that are compared
 _PAIR_SPINS = 64  # cycles, some 30 ns: so many more between the events of each pair
 _WARM_UPS = 3  # on a side stream before a capture, as torch.cuda.make_graphed_callables does
@@ -89,6 +91,13 @@ class CudaDevice:
         self._cycles_hz: float | None = None
         # weak: a call keeps its inputs alive, and is forgotten with them
         self._paces: WeakKeyDictionary[Callable[[], object], _Pace] = WeakKeyDictionary()
+
+    def wake(self) -> None:
+        """Keep the device at work until its clocks are up from those of an idle one."""
+        began = perf_counter()
+        while perf_counter() - began < _WAKING_S:
+            torch.cuda._sleep(_SPINS)
+            torch.cuda.synchronize()
 
     def unavailable(self) -> str | None:
         if torch.version.cuda is None:
@@ -145,19 +154,25 @@ class CudaDevice:
             max(run.events_s, run.host_s) if escaped else run.events_s, None, run.launch_s
         )
 
-    def replayed(self, call: Callable[[], object]) -> Callable[[], object] | None:
-        """Record ``call`` as a CUDA graph, in a memory pool of its own, and return its replay."""
+    def replayed(self, prepare: Callable[[], Callable[[], object]]) -> Callable[[], object] | None:
+        """Record a call as a CUDA graph, in a memory pool of its own, and return its replay.
+
+        The call is prepared on the stream that records it: a backward runs where its forward ran.
+        """
         side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+        pool = torch.cuda.graph_pool_handle()
         side.wait_stream(torch.cuda.current_stream())
         # a capture that cannot be ended stays on its stream: this leaves it all the same
         with torch.cuda.stream(side), warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
+            call = prepare()
             for _ in range(_WARM_UPS):
                 call()
             try:
-                with torch.cuda.graph(graph, stream=side):
+                with torch.cuda.graph(graph, pool=pool, stream=side):
                     result = call()
             except RuntimeError:  # what it does cannot be recorded, such as waiting for a result
+                _give_up(pool)
                 return None
         if any("CUDA Graph is empty" in str(each.message) for each in said):
             return None  # it works on other streams, or not at all
@@ -237,13 +252,17 @@ class CudaDevice:
 
     @cached_property
     def _late_s(self) -> float:
-        """Longer than waiting for a device that is idle takes."""
-        torch.cuda.synchronize()
-        times = [perf_counter()]
+        """Longer than waiting for the device takes once its stream is done."""
+        times = []
         for _ in range(_PAIRS):
+            torch.cuda._sleep(_PAIR_SPINS)  # after work a wait may take longer than without
+            after = torch.cuda.Event(enable_timing=True)
+            after.record()
+            after.synchronize()
+            done = perf_counter()
             torch.cuda.synchronize()
-            times.append(perf_counter())
-        return _LATE_RATIO * median(later - earlier for earlier, later in pairwise(times))
+            times.append(perf_counter() - done)
+        return _LATE_RATIO * median(times)
 
     @cached_property
     def _step_s(self) -> float:
@@ -258,6 +277,17 @@ class CudaDevice:
         times = sorted(shown)
         steps = (later - earlier for earlier, later in pairwise(times))
         return min(steps, default=times[0]) / 1e9
+
+
+def _give_up(pool: tuple[int, int]) -> None:
+    """Have the allocator leave the pool of a capture that could not be ended.
+
+    Up to torch 2.11 it would go on as if in a capture: nothing is freed, the next one breaks off.
+    """
+    device = torch.cuda.current_device()
+    with suppress(RuntimeError):  # newer ones have left it
+        torch._C._cuda_endAllocateToPool(device, pool)
+        torch._C._cuda_releasePool(device, pool)
 
 
 def _between_s(before: torch.cuda.Event, after: torch.cuda.Event) -> float:

@@ -29,6 +29,9 @@ class Device(Protocol):
     kind: str
     clock: Clock
 
+    def wake(self) -> None:
+        """Bring the device from rest to the speed it works at."""
+
     def unavailable(self) -> str | None:
         """Why the device cannot be used, or None if it can."""
 
@@ -50,8 +53,12 @@ class Device(Protocol):
     def time(self, call: Callable[[], object], calls: int) -> Reading:
         """Time ``calls`` calls in a row."""
 
-    def replayed(self, call: Callable[[], object]) -> Callable[[], object] | None:
-        """The work of ``call`` without the host's part in it; None where there is no such thing."""
+    def replayed(self, prepare: Callable[[], Callable[[], object]]) -> Callable[[], object] | None:
+        """The work of a call without the host's part in it; None where there is no such thing.
+
+        Args:
+            prepare: returns the call.
+        """
 
     def condition(self) -> Condition:
         """What the device is going through at this moment."""

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import weakref
+from multiprocessing import parent_process
+from pathlib import Path
 from typing import Any
 
 import pynvml
@@ -118,7 +120,7 @@ def _slowed_by(reasons: int | None) -> tuple[str, ...] | None:
 
 
 def _others(processes: list[Any] | None) -> int | None:
-    """How many of the processes are not this one.
+    """How many of the processes are not this one, nor workers of the same run.
 
     None if this one is not listed: in a container it goes by another number, or only some are
     listed. Then it cannot be told which of them are others.
@@ -126,4 +128,19 @@ def _others(processes: list[Any] | None) -> int | None:
     if processes is None:
         return None
     numbers = {each.pid for each in processes}  # each once for every slice of the GPU it uses
-    return len(numbers) - 1 if os.getpid() in numbers else None
+    if os.getpid() not in numbers:
+        return None
+    return sum(not _is_ours(each) for each in numbers)
+
+
+def _is_ours(pid: int) -> bool:
+    """Whether a process is this one or, of a worker, another of the same parent: it waits."""
+    if pid == os.getpid():
+        return True
+    parent = parent_process()
+    try:
+        # the name, in parentheses, may hold anything; then come the state and the parent
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return False
+    return parent is not None and fields[1:2] == [str(parent.pid)]

@@ -9,27 +9,29 @@ from torch import Tensor
 
 __all__ = ["copies_beyond", "overwrite", "relocate"]
 
-_LINE_BYTES, _PAGE_LINES = 64, 64  # a cache line, and how many a page holds
-_LARGEST_PAD_BYTES = 1 << 21
+_LINE_BYTES = {"cpu": 64, "cuda": 512}  # a cache line, and what torch aligns on a GPU
+_LINES = 64  # ours: as many places; on a CPU those of a page
+_LEAST_PAD_BYTES, _LARGEST_PAD_BYTES = 64, 1 << 21
 _BEYOND = 2.5  # of the cache: replacement is not exactly least-recently-used
 _HOLDERS = 16  # four arms, each with inputs, results and what it saves, and half left over
 _MOST_COPIES = 4096  # ours: of a tiny case on a large cache; they cover what they can
 
 
 def relocate(tensor: Tensor, random: Random, *, far: bool = True) -> Tensor:
-    """Copy ``tensor`` with its layout to a random cache line, and ``far`` from the last copy.
+    """Copy ``tensor`` with its layout to a random line of memory, and ``far`` from the last copy.
 
     Far means behind a pad of random size, which is then free; among hundreds of copies such holes
     are never used and always in the way.
     """
     storage = tensor.new_empty(0).set_(tensor.untyped_storage())
     size = tensor.element_size()
-    pad_bytes = random.randrange(_LINE_BYTES, _LARGEST_PAD_BYTES) if far else 0
-    pad = torch.empty(pad_bytes, dtype=torch.uint8)
-    line = max(_LINE_BYTES // size, 1)
-    buffer = storage.new_empty(storage.numel() + (_PAGE_LINES + 1) * line)
+    pad_bytes = random.randrange(_LEAST_PAD_BYTES, _LARGEST_PAD_BYTES) if far else 0
+    pad = torch.empty(pad_bytes, dtype=torch.uint8, device=tensor.device)
+    line_bytes = _LINE_BYTES[tensor.device.type]
+    line = max(line_bytes // size, 1)
+    buffer = storage.new_empty(storage.numel() + (_LINES + 1) * line)
     del pad  # it only had to be there while the buffer was placed
-    start = -buffer.data_ptr() % _LINE_BYTES // size + random.randrange(_PAGE_LINES) * line
+    start = -buffer.data_ptr() % line_bytes // size + random.randrange(_LINES) * line
     buffer[start : start + storage.numel()].copy_(storage)
     moved = buffer.as_strided(tensor.size(), tensor.stride(), start + tensor.storage_offset())
     return torch._neg_view(moved) if tensor.is_neg() else moved

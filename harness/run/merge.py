@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import accumulate
 from math import fsum
 
+from harness.measure.latency import is_faster
 from harness.records import (
     Arm,
     ArmRole,
@@ -49,6 +50,8 @@ def merged(records: Sequence[Record], budget: Budget) -> Record:
             advice=f"the interval over {wide.processes} processes is wider than "
             f"±{budget.target_ratio:.1%}; give the case more processes",
         )
+    if all(each is None or each.is_valid for each in (warm, cold)):
+        doubts.pop(DoubtKind.FASTER_THAN_COPY, None)
     costs = [each.cost for each in records if each.cost is not None]
     return replace(
         records[0],
@@ -99,22 +102,34 @@ def _joined(latencies: Sequence[Latency | None], budget: Budget) -> Latency | No
     per_call = estimate(subject, processes)
     headline = ratio or per_call
     ceilings = [each.ceiling_ratio for each in found if each.ceiling_ratio is not None]
+    ceiling = estimate(ceilings) if ceilings else None
+    replays = [each.replay_s.value for each in found if each.replay_s is not None]
+    replay_ratios = [each.replay_ratio.value for each in found if each.replay_ratio is not None]
+    # one process is too fast now and then where the truth is as fast as a copy
+    is_invalid = is_faster(ceiling) or any(map(_leaves_work, found))
     faults = [each.minor_faults_ratio for each in found if each.minor_faults_ratio is not None]
     return replace(
         found[0],
         clock=clock,
         per_call_s=per_call,
         reference_ratio=ratio,
-        ceiling_ratio=estimate(ceilings).value if ceilings else None,
+        ceiling_ratio=ceiling.value if ceiling else None,
         converged=headline.high / headline.value - 1 < budget.target_ratio,
         processes=len(found),
         process_of_epoch=processes,
         minor_faults_ratio=max(faults, default=None),
         others_ratio=max((each.others_ratio for each in found), key=lambda each: each or 0.0),
         throttled_epochs=sum(each.throttled_epochs for each in found),
-        is_valid=all(each.is_valid for each in found),
+        replay_s=estimate(replays) if replays else None,
+        replay_ratio=estimate(replay_ratios) if replay_ratios else None,
+        is_valid=not is_invalid,
         arms=tuple(arms.values()),
     )
+
+
+def _leaves_work(latency: Latency) -> bool:
+    """Whether a time is invalid for another reason than that a copy takes longer."""
+    return not latency.is_valid and not (latency.ceiling_ratio or 0.0) > 1
 
 
 def _of(latency: Latency, role: ArmRole) -> Arm:

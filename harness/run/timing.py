@@ -91,7 +91,7 @@ def _is_launch_bound(latency: Latency) -> bool:
 
 def _replaying(contender: Contender, device: Device) -> Contender:
     def prepare(tensors: Sequence[Tensor]) -> Callable[[], object]:
-        replay = device.replayed(contender.prepare(tensors))
+        replay = device.replayed(partial(contender.prepare, tensors))
         if replay is None:
             raise _NotReplayable
         return replay

@@ -34,6 +34,7 @@ __all__ = [
 ]
 
 
+_LOST_DEVICE = 70  # ours: exit code; sysexits.h has it for an internal error
 _PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
 
@@ -162,7 +163,12 @@ def serve(connection: Connection, log: str, cuda_device: str | None) -> None:
         _answer(connection)
     except (EOFError, BrokenPipeError):  # the parent has gone
         return
-    except Exception:  # noqa: BLE001 - not handled: reported to the parent, which stops the run
+    except Exception as error:  # noqa: BLE001 - not handled: reported to the parent
+        from harness.verify.guest import is_of_lost_device
+
+        if is_of_lost_device(error):  # the case's doing, and the end of this process alone
+            _say(str(error).partition("\n")[0])
+            os._exit(_LOST_DEVICE)
         connection.send(Bug(format_exc()))
 
 

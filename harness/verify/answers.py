@@ -21,6 +21,7 @@ __all__ = [
     "copies_of",
     "differing_outputs",
     "elsewhere",
+    "first_difference",
     "has_bits_of",
     "is_same_answer",
     "outputs_beyond",
@@ -91,6 +92,15 @@ def differing_outputs(
         and name in two
         and not _agree(one[name], two[name], limits.exact[name], bound)
     ]
+
+
+def first_difference(
+    implementation: Implementation, case: Case, inputs: Inputs, one: Outputs, other: Outputs
+) -> str | None:
+    """Return the first output that both have and that is not the same; None where there is none."""
+    if has_bits_of(one, other):
+        return None
+    return next(iter(differing_outputs(implementation, case, inputs, one, other)), None)
 
 
 def outputs_beyond(

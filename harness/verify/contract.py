@@ -24,25 +24,38 @@ from harness.verify.answers import (
     y_of,
 )
 from harness.verify.backward_contract import (
-    differentiates_again_or_refuses,
+    adds_to_what_there_is,
     gives_each_gradient,
     gives_the_gradients_asked_for,
+    gives_the_same_recorded,
     gives_them_again,
-    leaves_given_gradients_alone,
     notices_what_has_changed,
+)
+from harness.verify.calls_contract import (
+    is_as_right_under_autocast,
+    leaves_the_process_as_it_was,
+    records_nothing_unasked,
+    serves_several_callers_at_once,
+    takes_arguments_as_torch_does,
 )
 from harness.verify.errors import Outputs
 from harness.verify.guest import GuestError, Unmet, refuses
+from harness.verify.module_contract import is_the_same_in_evaluation, starts_as_torchs_does
+from harness.verify.second_derivative import differentiates_again_or_refuses
+from harness.verify.training_contract import (
+    follows_its_parameters,
+    keeps_graphs_apart,
+    leaves_given_gradients_alone,
+)
 from implementations.contract import Implementation
 
 __all__ = ["BACKWARD_CHECKS", "CHECKS", "broken_promises"]
 
 CALLS = 100  # ours: a cache of the first few results is found out
 _THREADS, _RACES = 4, 3  # ours
-_SHARED = (
-    257,
-    256,
-)  # enough for two threads of PyTorch, which gives each 32768 elements; a row over
+# Enough for two threads of PyTorch, which gives each 32768 elements, and a row over; and fewer rows
+# than threads.
+_SHARED = ((257, 256), (2, 20_000), (3, 96))
 
 Check = Callable[[Implementation, Case], str | None]
 """Returns what is broken, or None."""
@@ -122,21 +135,37 @@ def refuses_wrong_parameters(implementation: Implementation, case: Case) -> str 
 def refuses_a_wrong_shape(implementation: Implementation, case: Case) -> str | None:
     """A normalized_shape that x does not end in is an error."""
     x = make_inputs(replace(case, shape=(4, 6), direction=Direction.FORWARD)).x
-    if refuses(implementation.function, x, (4,), None, None, case.eps):
+    for wrong in ((4,), (2, 6), (4, 3), (3, 4, 6)):
+        if not refuses(implementation.function, x, wrong, None, None, case.eps):
+            return f"accepts a normalized_shape of {list(wrong)} for an x of shape [4, 6]"
+    return None
+
+
+def refuses_parameters_of_fewer_axes(implementation: Implementation, case: Case) -> str | None:
+    """Of several normalized axes weight and bias have all."""
+    asked = replace(case, shape=(3, 5, 7), normalized_dims=2, direction=Direction.FORWARD)
+    inputs = make_inputs(asked)
+    if inputs.weight is None or inputs.bias is None:
         return None
-    return "accepts a normalized_shape of [4] for an x of shape [4, 6]"
+    y_of(implementation, asked, inputs)  # what declines two axes declines this check
+    for weight, bias in ((inputs.weight[0], inputs.bias), (inputs.weight, inputs.bias[0])):
+        if not refuses(implementation.function, inputs.x, (5, 7), weight, bias, case.eps):
+            return "accepts a weight or bias of shape [7] for a normalized_shape of [5, 7]"
+    return None
 
 
 def answers_alike_every_time(implementation: Implementation, case: Case) -> str | None:
     """The hundredth call gives what the first gave, with other calls between them."""
     case = replace(case, shape=(6, 32), direction=Direction.FORWARD)
     inputs = make_inputs(case)
-    first = Outputs(y=y_of(implementation, case, inputs).clone())
+    given = y_of(implementation, case, inputs)
+    first, kept = Outputs(y=given.clone()), [(given, given.clone())]
     other = replace(case, seed=case.seed + 1, eps=0.25)
     others = make_inputs(other)
     expected = Outputs(y=y_of(implementation, other, others).clone())
     for call in range(2, CALLS + 1):
         again = Outputs(y=y_of(implementation, case, inputs))
+        kept.append((again.y, again.y.clone()))
         if call in (2, CALLS) and differing_outputs(implementation, case, inputs, first, again):
             return f"call {call} gives another answer than the first, for the same arguments"
     again = Outputs(y=y_of(implementation, other, others))
@@ -145,6 +174,8 @@ def answers_alike_every_time(implementation: Implementation, case: Case) -> str 
     # bit by bit: no two random inputs have the same LayerNorm
     if torch.equal(first.y, expected.y):
         return "gives the same answer for other arguments of the same shape"
+    if not all(torch.equal(y, copy) for y, copy in kept):
+        return "y changes after it was returned, when later calls are made"
     return None
 
 
@@ -174,7 +205,16 @@ def reads_what_lies_anywhere(implementation: Implementation, case: Case) -> str 
     The gradient of y.sum() is one number expanded, and that behind a transposed y is transposed.
     """
     direction = Direction.FORWARD if implementation.forward_only else Direction.BACKWARD
-    asked = replace(case, shape=(6, 32), affine=Affine.BOTH, direction=direction)
+    flat = replace(case, shape=(6, 32), affine=Affine.BOTH, direction=direction)
+    # a transposed weight has to have two axes
+    for asked in (flat, replace(flat, shape=(4, 6, 8), normalized_dims=2)):
+        if found := _changes_with_a_layout(implementation, asked):
+            return found
+    return None
+
+
+def _changes_with_a_layout(implementation: Implementation, asked: Case) -> str | None:
+    """Return which output changes with the layout of what."""
     inputs = make_inputs(asked)
     moved = [("dy", ("dy",)), ("weight or bias", ("weight", "bias"))]
     for (what, names), (layout, lay) in product(moved[inputs.dy is None :], _ANYWHERE.items()):
@@ -198,7 +238,15 @@ def is_right_on_several_threads(implementation: Implementation, case: Case) -> s
     if case.device != "cpu":
         return None
     direction = Direction.FORWARD if implementation.forward_only else Direction.BACKWARD
-    asked = replace(case, shape=_SHARED, affine=Affine.BOTH, direction=direction)
+    for shape in _SHARED:
+        asked = replace(case, shape=shape, affine=Affine.BOTH, direction=direction)
+        if found := _loses_what_is_shared(implementation, asked):
+            return found
+    return None
+
+
+def _loses_what_is_shared(implementation: Implementation, asked: Case) -> str | None:
+    """Return what is right on one thread alone."""
     inputs = make_inputs(asked)
     before = torch.get_num_threads()
     try:
@@ -227,10 +275,18 @@ CHECKS: tuple[Check, ...] = (
     has_memory_for_each_element,
     refuses_wrong_parameters,
     refuses_a_wrong_shape,
+    refuses_parameters_of_fewer_axes,
     answers_alike_every_time,
     sees_new_data,
     reads_what_lies_anywhere,
     is_right_on_several_threads,
+    serves_several_callers_at_once,
+    takes_arguments_as_torch_does,
+    records_nothing_unasked,
+    leaves_the_process_as_it_was,
+    is_as_right_under_autocast,
+    is_the_same_in_evaluation,
+    starts_as_torchs_does,
 )
 """Of a forward, and of a backward where there is one."""
 
@@ -238,8 +294,12 @@ BACKWARD_CHECKS: tuple[Check, ...] = (
     gives_each_gradient,
     gives_the_gradients_asked_for,
     gives_them_again,
-    leaves_given_gradients_alone,
+    gives_the_same_recorded,
+    adds_to_what_there_is,
     notices_what_has_changed,
+    leaves_given_gradients_alone,
+    keeps_graphs_apart,
+    follows_its_parameters,
     differentiates_again_or_refuses,
 )
 """Of a backward, asked of those that have one."""

@@ -8,7 +8,7 @@ from harness.records import Case, Status
 from harness.verify.diagnosis import Suspect
 from harness.verify.grade import Grade
 
-__all__ = ["Declined", "Failure", "Property", "Verdict"]
+__all__ = ["Declined", "Extent", "Failure", "Property", "Verdict"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +49,21 @@ class Property:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Extent:
+    """How much of what was asked in one dtype was answered."""
+
+    dtype: str
+    answered: int
+    declined: int
+    """By the target, in whatever words."""
+
+    @property
+    def is_verified(self) -> bool:
+        """More was answered than declined: of less nothing can be said."""
+        return self.answered > self.declined
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """Whether a target is a LayerNorm, how good, and if it is not one, which mistake it makes."""
 
@@ -68,6 +83,8 @@ class Verdict:
     broken_promises: tuple[str, ...]
     """Of the contract, by dtype."""
     declined: tuple[Declined, ...]
+    extents: tuple[Extent, ...]
+    """For each dtype asked, in order."""
     suspects: tuple[Suspect, ...]
     """Known mistakes that explain the failures, best first."""
     grades: tuple[Grade, ...]
@@ -80,8 +97,18 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Right wherever it answers, and it answers somewhere."""
-        return self.ok > 0 and not self.failed and not self.broken_promises
+        """Right wherever it answers, and in some dtype it answers most."""
+        return self.is_verified and not self.is_wrong
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether any answer is wrong, or any promise broken."""
+        return bool(self.failed or self.broken_promises)
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether there is a dtype in which enough was answered to tell."""
+        return self.ok > 0 and any(each.is_verified for each in self.extents)
 
     @property
     def cases(self) -> int:

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from harness.inputs import Inputs
-from harness.records import Case
+from harness.inputs import Inputs, make_inputs
+from harness.records import Affine, Case, Direction
 from harness.verify.errors import Outputs
 from harness.verify.guest import Unmet, checked, guarded
 from implementations.contract import Implementation
 
-__all__ = ["INPUTS", "Graph"]
+__all__ = ["INPUTS", "Graph", "leaves_of", "training_case", "with_each_affine"]
 
 INPUTS = ("x", "weight", "bias")
 """What gradients are taken with respect to."""
+
+
+def leaves_of(inputs: Inputs, wanted: Collection[str] = INPUTS) -> dict[str, Tensor]:
+    """Return copies of x, weight and bias, of which those ``wanted`` ask for gradients."""
+    return {
+        name: tensor.clone().requires_grad_(name in wanted)
+        for name in INPUTS
+        if (tensor := getattr(inputs, name)) is not None
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,21 +54,25 @@ class Graph:
             Unmet: y is not what it should be, or has no gradient.
         """
         assert inputs.dy is not None  # a case with gradients has one
-        leaves = {
-            name: tensor.clone().requires_grad_(name in wanted)
-            for name in INPUTS
-            if (tensor := getattr(inputs, name)) is not None
-        }
+        return cls.on(leaves_of(inputs, wanted), inputs.dy, implementation, case)
+
+    @classmethod
+    def on(
+        cls, leaves: dict[str, Tensor], dy: Tensor, implementation: Implementation, case: Case
+    ) -> Graph:
+        """Run the forward on these very leaves; raises as :meth:`of`."""
         arguments = (leaves["x"], case.normalized_shape, leaves.get("weight"), leaves.get("bias"))
         with torch.enable_grad():
-            y = checked("y", guarded(implementation.function, *arguments, case.eps)(), inputs.x)
+            y = checked("y", guarded(implementation.function, *arguments, case.eps)(), leaves["x"])
         if not y.requires_grad:
-            asking = " and ".join(name for name in leaves if name in wanted)
+            asking = " and ".join(name for name, each in leaves.items() if each.requires_grad)
             raise Unmet(f"returned a y without gradient where {asking} alone asked for one")
-        return cls(y, leaves, inputs.dy)
+        return cls(y, leaves, dy)
 
-    def gradients(self, *, keep: bool = False) -> Outputs:
+    def gradients(self, *, keep: bool = False, recorded: bool = False) -> Outputs:
         """Return y and the gradients that were wanted; the graph can be kept for another time.
+
+        Gradients that are recorded are such as have gradients themselves.
 
         Raises:
             GuestError: the implementation raised.
@@ -71,13 +84,26 @@ class Graph:
             self.y,
             tuple(asked.values()),
             self.dy,
-            retain_graph=keep,
+            retain_graph=keep or recorded,
+            create_graph=recorded,
             allow_unused=True,
         )
         found = guarded(backward)()
         assert isinstance(found, tuple)  # what autograd.grad returns
         gradients = {
-            f"d{name}": checked(f"d{name}", gradient, leaf)
+            f"d{name}": checked(f"d{name}", gradient, leaf).detach()
             for (name, leaf), gradient in zip(asked.items(), found, strict=True)
         }
         return Outputs(y=self.y.detach(), **gradients)
+
+
+def training_case(case: Case) -> tuple[Case, Inputs]:
+    """Return a small case with all gradients, of the dtype and device of ``case``."""
+    return next(with_each_affine(case))
+
+
+def with_each_affine(case: Case) -> Iterator[tuple[Case, Inputs]]:
+    """Yield such a case with weight and bias, one with either, and one with none."""
+    for affine in sorted(Affine, key=lambda each: each is not Affine.BOTH):
+        asked = replace(case, shape=(6, 32), direction=Direction.BACKWARD, affine=affine)
+        yield asked, make_inputs(asked)

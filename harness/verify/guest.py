@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -22,9 +23,19 @@ __all__ = [
     "checked",
     "function_of",
     "guarded",
+    "is_of_lost_device",
     "refuses",
     "run_once",
 ]
+
+
+# Those of kernels among the errors that "leave the process in an inconsistent state" (CUDA runtime
+# API, cudaError_t), in the runtime's words.
+_LOST_DEVICE = re.compile(
+    "CUDA error: .*(illegal memory access|misaligned address|illegal instruction|"
+    "unspecified launch failure|device-side assert|hardware stack error|invalid program counter|"
+    "operation not supported on global/shared address space|launch timed out)"
+)
 
 
 class GuestError(Exception):
@@ -166,15 +177,28 @@ def _by_name(
 
 
 def guarded(function: Callable[..., object], *arguments: object) -> Callable[[], object]:
-    """Bind arguments, and turn whatever the call raises into a GuestError."""
+    """Bind arguments, and turn whatever the call raises into a GuestError.
+
+    But for a GPU that is lost: no case after this one could be run in this process.
+    """
 
     def call() -> object:
         try:
             return function(*arguments)
         except Exception as error:
+            if is_of_lost_device(error):
+                raise
             raise _as_guest_error(error) from error
 
     return call
+
+
+def is_of_lost_device(error: Exception) -> bool:
+    """Whether a kernel failed so that every later call in this process will.
+
+    It is said at whatever waits for the device next, not at the call that started the kernel.
+    """
+    return isinstance(error, RuntimeError) and bool(_LOST_DEVICE.search(str(error)))
 
 
 def _as_guest_error(error: Exception) -> GuestError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -13,23 +13,28 @@ import implementations
 from harness.records import Case, Direction, Status
 from harness.verify.answers import is_same_answer
 from harness.verify.catalogue import FULL, QUICK, Group, cases_of
-from harness.verify.contract import broken_promises
 from harness.verify.diagnosis import diagnose
 from harness.verify.errors import Outputs
-from harness.verify.findings import Declined, Failure, Property, Verdict
-from harness.verify.grade import Grade, grade
-from harness.verify.huge import huge_findings
-from harness.verify.identities import identities_of
-from harness.verify.properties import properties_of
+from harness.verify.findings import Declined, Verdict
+from harness.verify.tally import Tally
 from harness.verify.trial import Trial, first_case, outputs_of, try_case
 from implementations.contract import Implementation
 
 __all__ = ["DTYPES", "assert_layer_norm", "verify", "verify_case"]
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
-_MOST_FAILURES = 200  # ours: enough to see a pattern, and a message that can be read
 _MOST_S = 30.0  # ours: for one case, where the whole catalogue takes a slow target as long
 _REFUSED = {Status.ERROR, Status.UNSUPPORTED}
+_MISTAKES = {
+    "AttributeError",
+    "IndexError",
+    "KeyError",
+    "NameError",
+    "OverflowError",
+    "RecursionError",
+    "UnboundLocalError",
+    "ZeroDivisionError",
+}
 
 
 def verify(
@@ -65,7 +70,7 @@ def verify(
     forward_only = implementation.forward_only or not {*directions} - {Direction.FORWARD}
     implementation = replace(implementation, forward_only=forward_only)
     began = perf_counter()
-    tally = _Tally()
+    tally = Tally()
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -80,6 +85,7 @@ def verify(
                 cases = [each for each in asked if each not in tally.tried]
                 tally.tried.update(cases)
                 _try_group(implementation, group, dtype, cases, tally, on_case)
+            tally.judge_mistakes(dtype)
         looks_further = not (fail_fast and tally.failed)
         for dtype in tally.answered if looks_further else ():
             tally.keep_promises(implementation, dtype, device)
@@ -104,6 +110,7 @@ def verify(
         failures=tally.failures(),
         broken_promises=tuple(tally.promises),
         declined=tuple(tally.declined),
+        extents=tally.extents(dtypes),
         suspects=suspects,
         grades=tuple(tally.grades),
         properties=tuple(tally.properties),
@@ -165,103 +172,19 @@ def _first_answer(implementation: Implementation, dtype: str, device: str) -> Ou
     return None if outputs is None else Outputs(y=outputs.y.clone())
 
 
-@dataclass(slots=True)
-class _Tally:
-    """What was found so far."""
-
-    ok: int = 0
-    out_of_guarantee: int = 0
-    oracle_s: float = 0.0
-    guest_s: float = 0.0
-    tried: set[Case] = field(default_factory=set)
-    answered: dict[str, None] = field(default_factory=dict)
-    """Dtypes in which it gave results, in the order tried."""
-    failed: list[Trial] = field(default_factory=list)
-    catches: dict[Case, str] = field(default_factory=dict)
-    declined: list[Declined] = field(default_factory=list)
-    promises: list[str] = field(default_factory=list)
-    grades: list[Grade] = field(default_factory=list)
-    properties: list[Property] = field(default_factory=list)
-    _largest: tuple[int, float] = (0, 0.0)
-    """Elements and seconds of the largest case that was answered."""
-
-    def add(self, trial: Trial, group: Group) -> None:
-        self.oracle_s += trial.oracle_s
-        self.guest_s += trial.guest_s
-        if trial.status is Status.OK:
-            self.ok += 1
-        elif trial.status is Status.OUT_OF_GUARANTEE:
-            self.out_of_guarantee += 1
-        else:
-            self.failed.append(trial)
-            self.catches[trial.case] = group.catches
-            return
-        self.answered[trial.case.dtype] = None
-
-    def keep_promises(self, implementation: Implementation, dtype: str, device: str) -> None:
-        """Look for what no single case shows."""
-        case = first_case(implementation.name, dtype, device)
-        self.promises += [f"{dtype}: {each}" for each in broken_promises(implementation, case)]
-
-    def ask_for_huge(self, implementation: Implementation, device: str, memory_bytes: int) -> None:
-        """Look at more elements than 31 bits count, in the narrowest dtype that was answered."""
-        dtype = min(self.answered, key=lambda each: getattr(torch, each).itemsize)
-        case = first_case(implementation.name, dtype, device)
-        for found in huge_findings(implementation, case, memory_bytes):
-            if isinstance(found, Declined):
-                self.declined.append(found)
-            else:
-                self.promises.append(f"{dtype}: {found}")
-
-    def inspect(self, implementation: Implementation, dtype: str, device: str) -> None:
-        """Add what is reported and never failed."""
-        case = first_case(implementation.name, dtype, device)
-        self.grades.append(grade(implementation, dtype, device))
-        self.properties += [
-            Property(name=name, dtype=dtype, holds=holds)
-            for name, holds in properties_of(implementation, case).items()
-        ]
-        self.properties += [
-            Property(name=name, dtype=dtype, holds=holds, is_identity=True)
-            for name, holds in identities_of(implementation, case).items()
-        ]
-
-    def time(self, trial: Trial) -> None:
-        """Remember how long the largest case so far took."""
-        elements = trial.case.rows * trial.case.hidden
-        if trial.guest_s and elements >= self._largest[0]:
-            self._largest = elements, trial.guest_s
-
-    def predicted_s(self, case: Case) -> float:
-        """Seconds that the target will take for a case larger than any before; else 0."""
-        elements, seconds = self._largest
-        larger = case.rows * case.hidden / max(elements, 1)
-        return seconds * larger if larger > 1 else 0.0
-
-    def failures(self) -> tuple[Failure, ...]:
-        smallest = sorted(self.failed, key=lambda each: each.case.rows * each.case.hidden)
-        return tuple(
-            Failure(
-                case=each.case,
-                status=each.status,
-                reason=each.reason,
-                catches=self.catches[each.case],
-            )
-            for each in smallest[:_MOST_FAILURES]
-        )
-
-
 def _try_group(
     implementation: Implementation,
     group: Group,
     dtype: str,
     cases: Iterable[Case],
-    tally: _Tally,
+    tally: Tally,
     on_case: Callable[[Case], None],
 ) -> None:
     """Try the cases of a group; if none is answered, the group is declined, not failed."""
     trials = []
     for case in cases:
+        if tally.predicted_s(case) > _MOST_S:
+            tally.time_again(implementation)
         if (seconds := tally.predicted_s(case)) > _MOST_S:
             reason = f"it would take about {seconds:.0f} s"
             tally.declined.append(Declined(what=case.id, cases=1, reason=reason, by_target=False))
@@ -274,15 +197,21 @@ def _try_group(
             tally.time(trial)
     refused = [each for each in trials if each.status in _REFUSED]
     if trials and len(refused) == len(trials):
-        tally.declined.append(
-            Declined(what=f"{dtype}: {group.catches}", cases=len(trials), reason=refused[0].reason)
-        )
+        if any(map(_is_mistake, trials)):
+            tally.mistakes.append((group, trials))
+        else:
+            tally.refuse(dtype, f"{dtype}: {group.catches}", len(trials), refused[0].reason)
         return
     for each in trials:
         if each.status is Status.UNSUPPORTED:
-            tally.declined.append(Declined(what=each.case.id, cases=1, reason=each.reason))
+            tally.refuse(dtype, each.case.id, 1, each.reason)
         else:
             tally.add(each, group)
+
+
+def _is_mistake(trial: Trial) -> bool:
+    """Whether what was raised is no way to decline a call."""
+    return trial.status is Status.ERROR and trial.reason.partition(":")[0] in _MISTAKES
 
 
 def _unrepresentable(trial: Trial) -> bool:

@@ -42,13 +42,30 @@ def _headline(verdict: Verdict) -> str:
         return (
             f"{verdict.target}: a LayerNorm. {verdict.ok} of {verdict.cases} cases within the "
             f"bound of {verdict.algorithm}, {verdict.out_of_guarantee} beyond what it promises"
+            f"{_but_in(verdict)}"
         )
     if not verdict.cases and not verdict.broken_promises:
         return f"{verdict.target}: nothing could be verified, it declines every case"
+    if not verdict.is_wrong:
+        declined = sum(each.declined for each in verdict.extents)
+        return (
+            f"{verdict.target}: NOT verified. It answers {verdict.cases} of "
+            f"{verdict.cases + declined} cases, too few to tell"
+        )
     return (
         f"{verdict.target}: NOT a LayerNorm. {verdict.failed} "
         f"of {verdict.cases} cases failed, {len(verdict.broken_promises)} promises broken"
     )
+
+
+def _but_in(verdict: Verdict) -> str:
+    """Return in which dtypes too little was answered."""
+    untold = [
+        f"{each.dtype} ({each.answered} of {each.answered + each.declined} answered)"
+        for each in verdict.extents
+        if not each.is_verified
+    ]
+    return f"; not verified in {', '.join(untold)}" if untold else ""
 
 
 def _suspect_line(suspect: Suspect) -> str:

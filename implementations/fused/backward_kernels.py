@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def backward_of_tiles(
     dy_ptr: tl.tensor,
     x_ptr: tl.tensor,
@@ -95,7 +95,7 @@ def backward_of_tiles(
         tl.store(dbias_parts_ptr + part, sums, mask=columns < hidden)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def backward_of_columns(
     dy_ptr: tl.tensor,
     x_ptr: tl.tensor,
@@ -135,7 +135,7 @@ def backward_of_columns(
         tl.store(dbias_parts_ptr + part, tl.sum(dbias, 0), mask=columns < hidden)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["parts"])
 def add_parts(
     parts_ptr: tl.tensor,
     dweight_ptr: tl.tensor,

@@ -23,7 +23,7 @@ from implementations.fused.statistics import (
 __all__ = ["forward_of_tiles"]
 
 
-@triton.jit(do_not_specialize=["eps_bits"])
+@triton.jit(do_not_specialize=["rows", "eps_bits"])
 def forward_of_tiles(
     x_ptr: tl.tensor,
     weight_ptr: tl.tensor,

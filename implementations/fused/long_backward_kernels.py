@@ -24,7 +24,7 @@ from implementations.fused.statistics import (
 __all__ = ["gradient_means_of_rows", "gradient_sums_of_blocks", "gradients_of_blocks"]
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "blocks"])
 def gradient_sums_of_blocks(
     dy_ptr: tl.tensor,
     x_ptr: tl.tensor,
@@ -60,7 +60,7 @@ def gradient_sums_of_blocks(
     tl.store(sums_ptr + tl.cast(rows, tl.int64) * blocks + place, sums_of_rows(across, NEIGHBOURS))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["blocks"])
 def gradient_means_of_rows(
     sums_ptr: tl.tensor,
     means_ptr: tl.tensor,
@@ -75,7 +75,7 @@ def gradient_means_of_rows(
     tl.store(means_ptr + place + tl.arange(0, 1), divide(total, tl.cast(hidden, WIDE)))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def gradients_of_blocks(
     dy_ptr: tl.tensor,
     x_ptr: tl.tensor,

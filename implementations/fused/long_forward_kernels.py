@@ -31,7 +31,7 @@ from implementations.fused.statistics import (
 __all__ = ["moments_of_rows", "normalise_blocks", "sums_of_blocks"]
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "blocks"])
 def sums_of_blocks(
     x_ptr: tl.tensor,
     mean_ptr: tl.tensor,
@@ -92,7 +92,7 @@ def _elements(
     return tl.cast(tl.maximum(tl.minimum(hidden - before, LONG_BLOCK), 0), WIDE)
 
 
-@triton.jit(do_not_specialize=["eps_bits"])
+@triton.jit(do_not_specialize=["rows", "blocks", "eps_bits"])
 def moments_of_rows(
     sums_ptr: tl.tensor,
     moments_ptr: tl.tensor,
@@ -181,7 +181,7 @@ def moments_of_rows(
         tl.store(moments_ptr + apart + place, reciprocal_root(variance, eps_bits))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "blocks"])
 def normalise_blocks(
     x_ptr: tl.tensor,
     weight_ptr: tl.tensor,

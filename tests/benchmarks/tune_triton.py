@@ -32,6 +32,7 @@ STATISTICS = ("one_pass", "two_pass", "welford", "recentred")
 SHOWN = 4  # of the layouts of a length, the best
 BYTES = 128 << 20  # of x: more than twice the L2 of an H200, so that every read is of memory
 REPEATS = 30  # ours: the spread of a kernel of 0.1 ms is well under a percent then
+BLOCKING_CYCLES = 40_000_000  # some 20 ms
 WRONG = "wrong"
 MOVED = {"forward": 2, "backward": 3}  # tensors of the size of x: x and y; x, dy and dx
 
@@ -167,6 +168,7 @@ def seconds(call: Callable[[], object]) -> float:
         call()
     pairs = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(REPEATS)]
     torch.cuda.synchronize()
+    torch.cuda._sleep(BLOCKING_CYCLES)  # until all is issued: no event waits for the host
     for before, after in pairs:
         before.record()
         call()

@@ -131,6 +131,8 @@ def test_where_autocast_asks_for_float32_all_arguments_become_it(
 def test_under_autocast_on_a_gpu_it_does_what_torch_does(
     norm: Implementation, x_dtype: torch.dtype
 ) -> None:
+    if "cuda" not in norm.devices:
+        pytest.skip(f"{norm.name} is not written for a GPU")
     ours, theirs = pair(norm, normalized_shape=8, device="cuda")
     x = normal(5, 8, dtype=x_dtype).cuda()
     with torch.autocast("cuda", dtype=torch.bfloat16):

@@ -12,16 +12,16 @@ from torch import Tensor
 from torch.nn import functional
 
 from harness.verify.backward_contract import (
-    differentiates_again_or_refuses,
     gives_each_gradient,
     gives_the_gradients_asked_for,
     gives_them_again,
-    leaves_given_gradients_alone,
     notices_what_has_changed,
 )
 from harness.verify.contract import broken_promises
 from harness.verify.guest import GuestError, Unmet
 from harness.verify.mutants import WRONG
+from harness.verify.second_derivative import differentiates_again_or_refuses
+from harness.verify.training_contract import leaves_given_gradients_alone
 from harness.verify.trial import first_case
 from implementations import Implementation, native
 
@@ -142,7 +142,7 @@ def test_a_graph_that_its_backward_uses_up_is_found(dtype: str) -> None:
 def test_a_gradient_that_a_later_one_writes_over_is_found(dtype: str) -> None:
     reusing = mutant("gradient_buffer_reused")
     found = leaves_given_gradients_alone(reusing, first_case("guest", dtype, "cpu"))
-    assert found == "dweight changes after it was returned, when a later one is taken"
+    assert found == "dweight changes after it was returned, when later ones are taken"
 
 
 # --- differentiated again ------------------------------------------------------------------------

@@ -91,7 +91,7 @@ def test_one_that_declines_a_layout_breaks_no_promise() -> None:
 
 
 def test_one_that_fails_for_a_layout_does() -> None:
-    (said,) = broken_promises(declining(RuntimeError), CASE)
+    said = next(broken_promises(declining(RuntimeError), CASE))
     assert said.startswith("raises in a call like others that it answers: RuntimeError: takes a")
 
 

@@ -287,6 +287,41 @@ def test_one_case_that_raises_among_others_fails() -> None:
     assert {each.case.shape[-1] for each in verdict.failures} == {7}
 
 
+def test_a_group_that_raises_what_a_mistake_raises_fails() -> None:
+    def long(x: Tensor, *others: Any) -> Tensor:
+        if x.shape[-1] > 100:
+            raise IndexError("boom")
+        return wrapped(x, *others)
+
+    verdict = quick(long)
+    assert not verdict.passed
+    assert verdict.is_verified
+    assert "IndexError: boom" in {each.reason for each in verdict.failures}
+
+
+def test_a_dtype_that_raises_so_in_every_case_is_declined() -> None:
+    known = {torch.float32: 1}
+
+    def of_one_dtype(x: Tensor, *others: Any) -> Tensor:
+        known[x.dtype]
+        return wrapped(x, *others)
+
+    verdict = quick(of_one_dtype, "float32", "float16")
+    assert verdict.passed
+    assert "; not verified in float16 (0 of " in verdict_lines(verdict)[0]
+
+
+def test_what_declines_most_is_not_verified() -> None:
+    def choosy(x: Tensor, *others: Any) -> Tensor:
+        if x.shape[-1] != 33:
+            raise UnsupportedError("33 alone")
+        return wrapped(x, *others)
+
+    verdict = quick(choosy)
+    assert (verdict.passed, verdict.is_wrong, verdict.is_verified) == (False, False, False)
+    assert "NOT verified. It answers" in verdict_lines(verdict)[0]
+
+
 def test_a_case_declared_unsupported_is_a_limit() -> None:
     def odd(x: Tensor, *others: Any) -> Tensor:
         if x.shape[-1] == 7 and x.dim() == 2:

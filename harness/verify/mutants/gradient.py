@@ -162,7 +162,7 @@ def dbias_averaged(of: Terms) -> Gradients:
 
 def _bfloat16_sum(terms: Tensor) -> Tensor:
     """One running sum over rows, rounded to bfloat16 at every step."""
-    total = torch.zeros(terms.shape[1], dtype=torch.bfloat16)
+    total = terms.new_zeros(terms.shape[1], dtype=torch.bfloat16)
     for row in terms.to(torch.bfloat16):
         total = total + row
     return total.to(terms.dtype)

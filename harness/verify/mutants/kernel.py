@@ -67,7 +67,7 @@ def padding_in_the_count(of: Rows) -> Tensor:
 @on_rows(Family.KERNEL)
 def count_in_float16(of: Rows) -> Tensor:
     """Counts N in float16, which holds no odd number beyond 2048."""
-    count = torch.tensor(float(of.hidden)).half().to(of.x.dtype)
+    count = torch.tensor(float(of.hidden)).half().to(of.x)
     mean = of.x.sum(-1, keepdim=True) / count
     return of.normalised_by(mean, (of.x - mean).square().sum(-1, keepdim=True) / count)
 
@@ -81,13 +81,15 @@ def second_block_of_a_row_ignored(of: Rows) -> Tensor:
 @on_rows(Family.KERNEL)
 def second_block_of_a_row_unwritten(of: Rows) -> Tensor:
     """Writes only the first 1024 elements of longer rows."""
-    return torch.where(torch.arange(of.hidden) < _BLOCK, of.y, torch.zeros_like(of.y))
+    return torch.where(
+        torch.arange(of.hidden, device=of.y.device) < _BLOCK, of.y, torch.zeros_like(of.y)
+    )
 
 
 @on_rows(Family.KERNEL)
 def lane_lost(of: Rows) -> Tensor:
     """Loses one lane of 32 in the reduction."""
-    kept = (torch.arange(of.hidden) % _WARP != _WARP - 1).to(of.x.dtype)
+    kept = (torch.arange(of.hidden) % _WARP != _WARP - 1).to(of.x)
     mean = (of.x * kept).mean(-1, keepdim=True)
     return of.normalised_by(mean, ((of.x - mean).square() * kept).mean(-1, keepdim=True))
 
@@ -130,14 +132,14 @@ def row_off_by_one(of: Rows) -> Tensor:
 @on_rows(Family.KERNEL)
 def pairs_share_statistics(of: Rows) -> Tensor:
     """Gives both rows of a pair the first one's statistics."""
-    first = torch.arange(of.x.shape[0]) // 2 * 2
+    first = torch.arange(of.x.shape[0], device=of.x.device) // 2 * 2
     mean, variance = _moments(of.x)
     return of.normalised_by(mean[first], variance[first])
 
 
 def _rows_from(of: Rows, start: int) -> Tensor:
     """Whether each row is at or behind ``start``; (rows, 1)."""
-    return torch.arange(of.x.shape[0])[:, None] >= start
+    return torch.arange(of.x.shape[0], device=of.x.device)[:, None] >= start
 
 
 @on_rows(Family.KERNEL)

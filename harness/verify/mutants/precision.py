@@ -80,7 +80,7 @@ def one_pass_clamped(of: Rows) -> Tensor:
 
 def _running_mean(x: Tensor, dtype: torch.dtype) -> Tensor:
     """Mean over a row by one running sum in ``dtype``, rounded at every step; (rows, 1)."""
-    total = torch.zeros(x.shape[0], dtype=dtype)
+    total = x.new_zeros(x.shape[0], dtype=dtype)
     for element in x.detach().to(dtype).unbind(1):
         total = total + element
     return with_value(x.mean(-1, keepdim=True), (total.to(x.dtype) / x.shape[1])[:, None])

@@ -145,15 +145,18 @@ def compensated_sums(of: Rows) -> Tensor:
 def product_with_ones(of: Rows) -> Tensor:
     """Takes means as matrix products with a column of 1/N."""
     ones = of.x.new_ones((of.hidden, 1))
-    mean = of.x @ ones / of.hidden
-    return of.normalised_by(mean, (of.x - mean).square() @ ones / of.hidden)
+    with torch.autocast(of.x.device.type, enabled=False):  # it would multiply in bfloat16
+        mean = of.x @ ones / of.hidden
+        variance = (of.x - mean).square() @ ones / of.hidden
+    return of.normalised_by(mean, variance)
 
 
 @_right(reduction=Reduction.SEQUENTIAL)
 def einstein_sums(of: Rows) -> Tensor:
     """Takes sums by torch.einsum."""
-    deviation = of.x - torch.einsum("mn->m", of.x)[:, None] / of.hidden
-    variance = torch.einsum("mn,mn->m", deviation, deviation)[:, None] / of.hidden
+    with torch.autocast(of.x.device.type, enabled=False):  # it would multiply in bfloat16
+        deviation = of.x - torch.einsum("mn->m", of.x)[:, None] / of.hidden
+        variance = torch.einsum("mn,mn->m", deviation, deviation)[:, None] / of.hidden
     return of.affine(deviation * torch.rsqrt(variance + of.eps))
 
 
