@@ -63,7 +63,7 @@ def ab(
     if preset and sweep_file:
         raise click.UsageError("give --preset or --sweep, not both")
     outlets = GateOutlets(junit=junit, summary=summary, annotations=annotations, to_stderr=as_json)
-    with outlets.open(), _interruptible():
+    with outlets.open(*([sweep_file] if sweep_file else [])), _interruptible():
         given = {axis: sum(values, ()) for axis, values in axes.items() if values}
         sweep = _sweep(preset, sweep_file, given)
         comparison = _compared(sweep, revision, time_budget)

@@ -93,6 +93,13 @@ def choose(
     """
     if any(each is not None and isnan(each) for each in (max_error_ulp, max_condition)):
         raise click.UsageError("nan is no limit: give a number to --max-error, --max-condition")
+    from harness.records import Direction
+
+    for each in sum(direction, ()):
+        if each not in set(Direction):
+            raise click.UsageError(
+                f"--direction {each}: write forward, backward or forward+backward"
+            )
     from harness.decide.choose import Limits, Wanted
     from harness.decide.choose import choose as choose_among
     from harness.decide.whole import choose_for_whole

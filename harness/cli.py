@@ -1,7 +1,8 @@
 """The command line: parse, call, print, exit. It computes nothing, and imports torch for nothing.
 
 Exit codes: 0 pass; 1 a verification or a gate failed; 2 used wrongly, or an input cannot be read;
-3 nothing was measured, or a case ended that should not; 4 not comparable; 130 interrupted.
+3 nothing was measured, or a case ended that should not; 4 not comparable; 130 interrupted;
+141 nobody reads what is printed.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import sys
 from datetime import datetime
 from pathlib import Path
 from time import monotonic
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
@@ -20,6 +21,7 @@ from harness.ab_cli import ab
 from harness.arguments import Duration, Shard, axis_options
 from harness.choose_cli import choose
 from harness.decide_cli import check, compare
+from harness.ending import INTERRUPTED, Commands, fail, say
 from harness.export_cli import export, import_
 from harness.refusal import Refusal
 from harness.verify_cli import explain, verify
@@ -28,7 +30,7 @@ __all__ = ["main"]
 
 _BEGAN = monotonic()
 
-NOT_MEASURED, INTERRUPTED = 3, 130
+NOT_MEASURED = 3
 KINDS = (
     "implementations",
     "presets",
@@ -39,18 +41,6 @@ KINDS = (
     "parameters",
     "devices",
 )
-
-
-class Commands(click.Group):
-    """Ends every refusal in its line on standard error and its exit code."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except Refusal as refusal:
-            _fail(str(refusal), refusal.exit_code)
-        except KeyboardInterrupt:
-            _fail("interrupted before anything was measured", INTERRUPTED)
 
 
 @click.group(
@@ -142,13 +132,18 @@ def run(
                 outcome = run_campaign(campaign, fleet, progress.show, progress.expect)
             except KeyboardInterrupt:
                 again = shlex.join([*_without_resume(sys.argv[1:]), "--resume", "--out", str(out)])
-                _fail(
+                fail(
                     f"interrupted; what was measured is in {campaign.journal}; continue with\n"
                     f"  layernorm-bench {again}",
                     INTERRUPTED,
                 )
 
-    page = _write_page([outcome.results], out) if with_report else None
+    page, no_page = None, ""
+    if with_report and outcome.results.records:
+        try:
+            page = _write_page([outcome.results], out)
+        except Refusal as refusal:  # what was measured is told all the same
+            no_page = f"{refusal}; make it with `layernorm-bench report {outcome.path}`"
     if as_json:
         click.echo(json.dumps(_as_json(outcome, page)))
     else:
@@ -163,10 +158,14 @@ def run(
             click.echo(f"page:    {page}")
     if outcome.left:
         click.echo(f"{outcome.left} cases are left; continue with --resume --out {out}", err=True)
+    if no_page:
+        say(no_page)
     if not outcome.measured:
-        _fail("nothing was measured; the reasons are above", NOT_MEASURED)
+        fail("nothing was measured; the reasons are above", NOT_MEASURED)
     if outcome.failed:
-        _fail(f"{outcome.failed} cases ended that should not; the reasons are above", NOT_MEASURED)
+        fail(f"{outcome.failed} cases ended that should not; the reasons are above", NOT_MEASURED)
+    if no_page:
+        raise SystemExit(Refusal.exit_code)
 
 
 @main.command()
@@ -174,6 +173,8 @@ def run(
 @click.option("--out", type=click.Path(path_type=Path), help="the page [reports/NAME.html]")
 def report(runs: tuple[Path, ...], out: Path | None) -> None:
     """Make one self-contained HTML page from results files alone."""
+    if out and out.suffix.lower() not in {".html", ".htm"}:
+        raise click.UsageError(f"--out {out}: a page ends in .html")
     from harness.store import read, read_journal
 
     found = [
@@ -245,13 +246,6 @@ def _without_resume(arguments: list[str]) -> list[str]:
         elif each != "--resume" and not each.startswith("--out="):
             kept.append(each)
     return kept
-
-
-def _fail(message: str, code: int) -> NoReturn:
-    """Say what is wrong on standard error, and exit."""
-    for line in message.splitlines():
-        click.echo(f"layernorm-bench: {line}", err=True)
-    raise SystemExit(code)
 
 
 main.add_command(verify)

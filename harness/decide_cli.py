@@ -42,7 +42,8 @@ class InterruptedRecordingError(Refusal):
     "--record-baseline",
     "record",
     is_flag=True,
-    help="measure the cases of RUN in ten processes each, and write FILE; compare nothing",
+    help="measure the cases of RUN in ten processes each, and write or replace FILE; compare "
+    "nothing",
 )
 @click.option("--resume", is_flag=True, help="continue a recording that was interrupted")
 @gate_options
@@ -81,9 +82,11 @@ def check(
         _accept(_read_finished(run), None, baseline)
         return
     outlets = GateOutlets(junit=junit, summary=summary, annotations=annotations, to_stderr=as_json)
-    with outlets.open():
+    with outlets.open(run, baseline):
         head = _read_finished(run)
         before = _read_baseline(baseline, run)
+        if accept:  # before suspects are timed for a minute
+            _refuse_unacceptable(head, before)
         from harness.decide.compare import compare as compare_results
         from harness.decide.confirm import ConfirmHere
         from harness.run.fleet import Fleet
@@ -195,6 +198,12 @@ def _record(head: Any, baseline: Path, resume: bool) -> None:
         click.echo(f"{steady} of {len(timed)} timed ones are steady enough to judge small changes")
     if steady < len(timed):
         click.echo("a machine with less else to do makes more of them so", err=True)
+
+
+def _refuse_unacceptable(head: Any, before: Any) -> None:
+    from harness.decide.baseline import refuse_unacceptable
+
+    refuse_unacceptable(head, before)
 
 
 def _accept(head: Any, before: Any, baseline: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from harness.outlets import OutFile, add_summary, write_text
+from harness.outlets import OutFile, add_summary, keep_inputs, write_text
 from harness.refusal import Refusal
 
 __all__ = ["export", "import_"]
@@ -51,6 +51,8 @@ def export(run: Path, form: str, out: Path | None) -> None:
     from harness.exports.formats import AS_TEXT
     from harness.exports.job_summary import summary_of_run
 
+    if out:
+        keep_inputs(out, run)
     results = _read(run, samples=form == "pytest-benchmark")
     if not results.records:
         raise NothingToExportError(f"{run}: holds no case at all; run the sweep again")
@@ -94,6 +96,8 @@ def import_(benchmark: Path, out: Path) -> None:
     """
     if out.suffix != ".parquet":
         raise click.UsageError(f"--out {out}: a results file ends in .parquet")
+    if out.exists():
+        raise Refusal(f"{out} exists; choose another --out")
     from harness.exports.benchmark_import import import_benchmarks
     from harness.store import write
 

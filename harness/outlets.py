@@ -19,12 +19,13 @@ __all__ = [
     "OutletError",
     "add_summary",
     "gate_options",
+    "keep_inputs",
     "write_text",
 ]
 
 
 class OutFile(click.Path):
-    """A file to write."""
+    """A file to write text to."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path, dir_okay=False)
@@ -37,11 +38,25 @@ class OutFile(click.Path):
                 param,
                 ctx,
             )
-        return super().convert(value, param, ctx)
+        path: Any = super().convert(value, param, ctx)
+        if path.suffix == ".parquet":
+            self.fail(f"{path} ends as results files do: choose another for text", param, ctx)
+        return path
 
 
 class OutletError(Refusal):
     """A file cannot be written."""
+
+
+def keep_inputs(out: Path, *inputs: Path) -> None:
+    """Let nothing be written over what is still to be read.
+
+    Raises:
+        OutletError: ``out`` is one of the inputs, by this name or another.
+    """
+    for each in inputs:
+        if each.exists() and out.exists() and out.samefile(each):
+            raise OutletError(f"{out}: is read by this command, and would be lost: choose another")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -114,14 +129,23 @@ class GateOutlets:
     """Whether standard output is spoken for; GitHub reads both."""
 
     @contextmanager
-    def open(self) -> Iterator[None]:
+    def open(self, *inputs: Path) -> Iterator[None]:
         """Empty what is to be written, and tell a refusal where the verdict would have been.
 
         So that no report of an earlier run is read as one of this, whatever happens.
 
+        Args:
+            inputs: files that the gate is to read.
+
         Raises:
-            OutletError: a file cannot be written; before anything is measured for it.
+            OutletError: a file cannot be written, or is an input; before anything is measured
+                for it.
         """
+        if self.junit and self.summary and self.junit.resolve() == self.summary.resolve():
+            raise OutletError(f"{self.junit}: --junit and --summary would write over each other")
+        for out in (self.junit, self.summary):
+            if out:
+                keep_inputs(out, *inputs)
         if self.junit:
             write_text(self.junit, "")
         if self.summary and not _is_githubs(self.summary):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from math import isfinite
 from typing import Any
 
 import click
 
 from harness.arguments import Duration, Shape, Words
+from harness.ending import INTERRUPTED, fail
 from harness.refusal import Refusal
 
 __all__ = ["explain", "verify"]
@@ -66,12 +69,22 @@ def verify(
     if self_test:
         _self_test()
         return
-    verdicts = _verdicts(targets, quick, dtypes, directions, device, huge, timeout_s)
+    verdicts: list[tuple[str, Any]] = []
+    interrupted = ""
+    try:
+        for each in _verdicts(targets, quick, dtypes, directions, device, huge, timeout_s):
+            verdicts.append(each)
+            if not as_json:
+                _show(*each)
+    except KeyboardInterrupt:
+        if not verdicts:
+            raise
+        were = "was" if len(verdicts) == 1 else "were"
+        interrupted = f"interrupted; {len(verdicts)} of {len(targets)} targets {were} verified"
     if as_json:
         click.echo(json.dumps([_plain(target, found) for target, found in verdicts]))
-    else:
-        for target, found in verdicts:
-            _show(target, found)
+    if interrupted:
+        fail(interrupted, INTERRUPTED)
     if any(isinstance(found, str) or found.is_wrong for _, found in verdicts):
         raise SystemExit(FAILED)
     if not all(not isinstance(found, str) and found.is_verified for _, found in verdicts):
@@ -114,6 +127,8 @@ def explain(
 
     if row != "worst" and not row.isdecimal():
         raise click.UsageError(f"--row {row}: write worst, or the number of a row from 0")
+    if not isfinite(axes["eps"]):
+        raise click.UsageError(f"--eps {axes['eps']}: write a finite number")
     if len(shape) < normalized_dims:
         raise click.UsageError(f"--normalized-dims {normalized_dims}: x has {len(shape)} axes")
     case = Case(
@@ -155,14 +170,13 @@ def _verdicts(
     device: str,
     huge: bool,
     timeout_s: float,
-) -> list[tuple[str, Any]]:
+) -> Iterator[tuple[str, Any]]:
     """Ask a worker for each target's verdict; a text says how its process was ended instead."""
     from harness.records import Direction
     from harness.run.fleet import EndedError, Fleet
     from harness.run.worker import VerifyTarget
 
     asked = tuple(map(Direction, directions))
-    found: list[tuple[str, Any]] = []
     # a worker keeps the memory that it has had: huge cases each want another
     for some in [(each,) for each in targets] if huge else [targets]:
         with Fleet() as fleet:
@@ -172,10 +186,10 @@ def _verdicts(
                 click.echo(f"verifying {target}", err=True)
                 request = VerifyTarget(target, quick, dtypes, asked, device, huge)
                 try:
-                    found.append((target, fleet.ask(request, timeout_s)))
+                    found = fleet.ask(request, timeout_s)
                 except EndedError as ended:
-                    found.append((target, str(ended)))
-    return found
+                    found = str(ended)
+                yield target, found
 
 
 def _show(target: str, found: Any) -> None:

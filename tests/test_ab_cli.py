@@ -184,6 +184,13 @@ def test_without_git_that_is_said(repository: Repository, monkeypatch: pytest.Mo
     assert refused(2, "--base", "HEAD", "-i", TARGET).startswith("git is not installed")
 
 
+def test_a_report_is_not_written_over_the_sweep(repository: Repository) -> None:
+    Path("mine.toml").write_text("kept")
+    line = refused(2, "--base", "HEAD", "--sweep", "mine.toml", "--junit", "./mine.toml")
+    assert line.startswith("mine.toml: is read by this command, and would be lost")
+    assert Path("mine.toml").read_text() == "kept"
+
+
 def test_functions_of_two_repositories_are_refused(repository: Repository, tmp_path: Path) -> None:
     other = Repository.at(tmp_path / "other", {"ln.py": GUEST})
     theirs = f"{other.path}/ln.py:layer_norm"

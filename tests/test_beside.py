@@ -141,6 +141,27 @@ def test_what_the_repository_does_not_hold_is_shared(opened: Open) -> None:
     assert then == now == (json, torch)
 
 
+def test_what_is_installed_within_the_repository_is_shared(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {"guest.py": "import other\ndef f(*arguments):\n    return other"}
+    environment = ".venv/lib/python3/site-packages"
+    checkout = opened(files, {**files, f"{environment}/other.py": ""})
+    monkeypatch.syspath_prepend(Path(environment).resolve())
+    then, now = both(checkout, "guest.py:f")
+    assert then is now is sys.modules["other"]
+
+
+def test_a_module_of_a_folder_that_is_new_is_not_shared(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "try:\n    from other import said\nexcept ImportError:\n    said = lambda: 'before'\n"
+    files = {"guest.py": says(text)}
+    checkout = opened(files, {**files, "src/other.py": PACKAGE.replace("{when}", "now")})
+    monkeypatch.syspath_prepend(Path("src").resolve())
+    assert both(checkout, "guest.py:f") == ("before", "now")
+
+
 def test_what_is_not_installed_is_missing_by_its_name(opened: Open) -> None:
     text = "try:\n    import no_such_thing\nexcept ImportError as e:\n    said = lambda: e_name\n"
     text = text.replace("    said", "    e_name = e.name\n    said")

@@ -315,6 +315,67 @@ def test_a_damaged_journal_is_refused_with_its_line(make: Make) -> None:
         run(make(fleet, resume=True), fleet)
 
 
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_second_run_on_one_file_is_refused_while_the_first_lasts(
+    make: Make, guest: Path, resume: bool
+) -> None:
+    fleet = LocalFleet()
+
+    def intrude(_: Record) -> None:
+        words = "mine.jsonl: another run is writing it" if resume else "exists; continue it"
+        with pytest.raises((StoreError, OutputExistsError), match=words):
+            run(make(fleet, resume=resume), fleet)
+
+    outcome = run(make(fleet), fleet, intrude)
+    assert calls(guest) == list(ROWS)
+    assert read(outcome.path) == outcome.results
+
+
+def test_a_run_keeps_others_out_until_its_results_are_stored(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = LocalFleet()
+    store = module.write
+
+    def intrude(*arguments: Any) -> None:
+        with pytest.raises(StoreError, match="another run is writing it"):
+            run(make(fleet, resume=True), fleet)
+        store(*arguments)
+
+    monkeypatch.setattr(module, "write", intrude)
+    outcome = run(make(fleet), fleet)
+    monkeypatch.undo()
+    assert run(make(fleet, resume=True), fleet).results.records == outcome.results.records
+
+
+def test_a_run_that_cannot_be_continued_leaves_nothing_beside_it(make: Make) -> None:
+    fleet = LocalFleet()
+    campaign = make(fleet, resume=True)
+    campaign.out.write_text("no results")
+    for _ in range(2):  # what the first leaves must not hide the file from the second
+        with pytest.raises(StoreError, match="not a readable results file"):
+            run(campaign, fleet)
+    assert not campaign.journal.exists()
+
+
+def test_an_empty_journal_does_not_hide_what_was_measured(make: Make, guest: Path) -> None:
+    fleet = LocalFleet()
+    run(make(fleet), fleet)
+    make(fleet).journal.touch()  # as if killed before the first line
+    run(make(fleet, resume=True), fleet)
+    assert calls(guest) == list(ROWS)
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_folder_in_the_place_of_the_results_is_refused(make: Make, resume: bool) -> None:
+    fleet = LocalFleet()
+    campaign = make(fleet, resume=resume)
+    campaign.out.mkdir()
+    with pytest.raises(OutputExistsError, match=r"mine\.parquet is a folder; choose another --out"):
+        run(campaign, fleet)
+    assert not campaign.journal.exists()
+
+
 # --- a run that is cut short ---------------------------------------------------------------------
 
 
@@ -471,10 +532,12 @@ def test_a_run_that_is_killed_is_continued_with_every_case_once(
     assert not path.exists()
 
 
-def test_ctrl_c_keeps_what_was_measured_and_says_how_to_continue(
-    waiting: subprocess.Popen[str], guest: Path
+# a batch system sends SIGTERM, to the workers too, before it kills
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_what_interrupts_a_run_keeps_what_was_measured_and_says_how_to_continue(
+    waiting: subprocess.Popen[str], guest: Path, sent: signal.Signals
 ) -> None:
-    os.killpg(waiting.pid, signal.SIGINT)
+    os.killpg(waiting.pid, sent)
     out, err = waiting.communicate(timeout=60)
     path = guest.with_name("mine.jsonl")
     assert waiting.returncode == 130

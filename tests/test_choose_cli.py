@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from results_factory import make_run
 
 from harness.choose_cli import choose
-from harness.cli import Commands
+from harness.ending import Commands
 from harness.records import Record, Status
 from harness.store import Journal, Results, write
 
@@ -130,6 +130,12 @@ def test_a_limit_that_is_no_number_is_exit_two(tmp_path: Path, limit: str) -> No
     path = store(tmp_path, NATIVE)
     assert call(path, limit, "nan").exit_code == 2
     assert call(path, limit, "-1").exit_code == 2
+
+
+def test_a_direction_that_is_none_is_exit_two(tmp_path: Path) -> None:
+    found = call(store(tmp_path, NATIVE), "--direction", "forward,sideways")
+    assert found.exit_code == 2
+    assert "--direction sideways: write forward, backward or forward+backward" in found.output
 
 
 def test_the_journal_of_a_run_that_was_interrupted_can_be_chosen_from(tmp_path: Path) -> None:

@@ -189,39 +189,57 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Path:
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout that the program is of."""
     if shutil.which("git") is None:
         pytest.skip("git is not installed")
     git(tmp_path, "init", "--quiet")
-    (tmp_path / "tracked").write_text("one")
-    git(tmp_path, "add", "tracked")
+    (tmp_path / "harness").mkdir()
+    (tmp_path / "harness" / "__init__.py").write_text("one")
+    (tmp_path / "beside.py").write_text("one")
+    git(tmp_path, "add", ".")
     git(tmp_path, "commit", "--quiet", "--no-gpg-sign", "--message", "first")
+    monkeypatch.setattr(module, "_PROGRAM", tmp_path / "harness")
     return tmp_path
 
 
-def test_the_commit_of_the_working_directory_is_kept(
-    repository: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_commit_is_that_of_the_program_wherever_it_is_run(
+    repository: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(repository)
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    git(elsewhere, "init", "--quiet")
+    git(elsewhere, "commit", "--quiet", "--no-gpg-sign", "--allow-empty", "--message", "another")
+    monkeypatch.chdir(elsewhere)
+    monkeypatch.setenv("GIT_DIR", str(elsewhere / ".git"))  # as within a hook of it
     found = read_environment()
-    assert found.git_commit == git(repository, "rev-parse", "HEAD")
+    assert found.git_commit == git(repository, "--git-dir=.git", "rev-parse", "HEAD")
     assert found.git_dirty is False
 
 
-def test_a_changed_file_makes_it_dirty_and_a_new_one_does_not(
-    repository: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(repository)
+def test_a_changed_file_makes_it_dirty_and_a_new_one_does_not(repository: Path) -> None:
     (repository / "new").write_text("untracked")
     assert read_environment().git_dirty is False
-    (repository / "tracked").write_text("two")
+    (repository / "beside.py").write_text("two")
     assert read_environment().git_dirty is True
+
+
+def test_a_program_installed_within_a_repository_is_of_no_commit(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = repository / ".venv" / "harness"
+    installed.mkdir(parents=True)
+    (installed / "__init__.py").write_text("one")
+    monkeypatch.setattr(module, "_PROGRAM", installed)
+    monkeypatch.chdir(repository)
+    found = read_environment()
+    assert found.git_commit is None
+    assert found.git_dirty is None
 
 
 def test_outside_a_repository_there_is_no_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, "_PROGRAM", tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     found = read_environment()
     assert found.git_commit is None

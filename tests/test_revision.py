@@ -57,6 +57,8 @@ def test_the_files_of_a_revision_lie_where_they_lay(repository: Repository) -> N
         assert not (found.folder / "only_now.py").exists()
         assert found.commit == repository.git("rev-parse", "HEAD")
         assert found.path_of(Path("/etc/passwd")) is None
+        installed = repository.path / ".venv/lib/python3/site-packages"
+        assert found.path_of(installed) is found.path_of(installed / "ln.py") is None
     assert (repository.path / "ln.py").read_text() == "new"
 
 

@@ -29,7 +29,7 @@ from harness.statistics import epoch_values, t_quantile
 from harness.store import Results, read, write
 from harness.sweep import Grid, Planned, Sweep
 
-__all__ = ["RecordingError", "accept", "passes_left", "record_baseline"]
+__all__ = ["RecordingError", "accept", "passes_left", "record_baseline", "refuse_unacceptable"]
 
 _SWEEP = Sweep(seconds_per_case=LIMIT_S, min_epochs=EPOCHS, max_epochs=EPOCHS)
 # As wide as the interval over the baseline's processes gets at the spread beyond which a case is
@@ -126,10 +126,22 @@ def accept(head: Results, baseline: Results | None, out: Path) -> None:
     """Put a run in the place of a baseline, at once.
 
     Raises:
+        NotMeasuredError: see ``refuse_unacceptable``.
+        RecordingError: see there.
+        StoreError: the file cannot be written.
+    """
+    refuse_unacceptable(head, baseline)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write(head, out)
+
+
+def refuse_unacceptable(head: Results, baseline: Results | None) -> None:
+    """Refuse a run that cannot take the place of a baseline.
+
+    Raises:
         NotMeasuredError: no case of the run was measured.
         RecordingError: the run was cut short, or the baseline could judge latencies that it, as
             the next one, could not.
-        StoreError: the file cannot be written.
     """
     if why := why_unfinished(head):
         raise RecordingError(f"a run that was cut short is no baseline: {why}; finish it first")
@@ -144,8 +156,6 @@ def accept(head: Results, baseline: Results | None, out: Path) -> None:
             "the run in fewer: in its place it could judge no latency; make a new one with "
             "--record-baseline"
         )
-    out.parent.mkdir(parents=True, exist_ok=True)
-    write(head, out)
 
 
 def _measured_of(record: Record) -> tuple[Measurement, ...]:

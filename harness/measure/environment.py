@@ -7,6 +7,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
@@ -18,6 +19,9 @@ from implementations.peers import PACKAGES
 
 __all__ = ["compiler", "read_environment"]
 
+_PROGRAM = Path(__file__).resolve().parents[1]
+# set by git for its hooks, for the repository that they are of
+_OF_A_HOOK = {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR"}
 _OTHERS = tuple(name for each in PACKAGES for name in each.distributions)
 _PACKAGES = tuple(dict.fromkeys(("torch", "numpy", "triton", *_OTHERS)))  # what is timed runs on
 
@@ -25,8 +29,10 @@ _PACKAGES = tuple(dict.fromkeys(("torch", "numpy", "triton", *_OTHERS)))  # what
 def read_environment() -> Environment:
     """Describe the machine and the software, as far as they can be asked."""
     nvml, gpus = _gpus()
-    commit = _git("rev-parse", "HEAD")
-    changes = _git("status", "--porcelain", "--untracked-files=no")
+    # of a program that is installed within somebody's repository, their commit says nothing
+    is_tracked = _git("ls-files", "--error-unmatch", "__init__.py") is not None
+    commit = _git("rev-parse", "HEAD") if is_tracked else None
+    changes = _git("status", "--porcelain", "--untracked-files=no") if is_tracked else None
     return Environment(
         cpu=_cpu_model(),
         cpu_count=len(os.sched_getaffinity(0))
@@ -81,13 +87,17 @@ def _version(package: str) -> str | None:
 
 
 def _git(*arguments: str) -> str | None:
-    return _output("git", *arguments)
+    """What git says in the folder of the program."""
+    around = {name: value for name, value in os.environ.items() if name not in _OF_A_HOOK}
+    return _output("git", "-C", str(_PROGRAM), *arguments, env=around)
 
 
-def _output(*command: str) -> str | None:
+def _output(*command: str, env: Mapping[str, str] | None = None) -> str | None:
     """Standard output of a command, or None if it is not there or fails."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=10, check=True, env=env
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()

@@ -44,7 +44,7 @@ class Environment:
     nvml: str
     """NVML's driver version, or "NVML unavailable: reason"."""
     git_commit: str | None
-    """Commit of the working directory; None outside a repository."""
+    """Commit of layernorm-bench's own checkout; None where it is installed from a package."""
     git_dirty: bool | None
     """Whether tracked files differ from that commit."""
     load_average: float | None
@@ -84,7 +84,7 @@ class Run:
     environment: str | None = None
     """Fingerprint of the machine it ran on."""
     git_commit: str | None = None
-    """Commit of the working directory at the time; None outside a repository."""
+    """Commit of layernorm-bench's own checkout; None where it is installed from a package."""
     git_dirty: bool | None = None
     """Whether tracked files differed from that commit."""
     wall_s: float | None = None

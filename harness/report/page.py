@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from jinja2 import PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from harness.records import Status
+from harness.refusal import Refusal
 from harness.report.content import heading
 from harness.report.embedded import case_data, script_json
 from harness.report.frame import Findings, gather
@@ -24,8 +26,14 @@ from harness.store import Results
 __all__ = ["ReportError", "build_page", "write_report"]
 
 
-class ReportError(Exception):
+class ReportError(Refusal):
     """A page that cannot be made or written; the message says why, in one line."""
+
+
+class NothingToReportError(ReportError):
+    """There is no record that a page could tell of."""
+
+    exit_code = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +57,10 @@ def build_page(results: Sequence[Results], *, title: str | None = None) -> str:
         title: heading of the page; by default the names of the runs.
 
     Raises:
-        ReportError: there is no record to report.
+        NothingToReportError: there is no record to report.
     """
     if not any(each.records for each in results):
-        raise ReportError("no records to report; measure some with `layernorm-bench run`")
+        raise NothingToReportError("no records to report; measure some with `layernorm-bench run`")
     findings = gather(results)
     names = list(dict.fromkeys(run.name for run in findings.runs))
     return (
@@ -77,15 +85,21 @@ def build_page(results: Sequence[Results], *, title: str | None = None) -> str:
 def write_report(results: Sequence[Results], path: Path, *, title: str | None = None) -> None:
     """Write the page for ``results`` to ``path``; a reader sees the old page or the new one.
 
+    A pipe or a device is written into, and a link stays one.
+
     Raises:
         ReportError: there is no record to report, or the file cannot be written.
     """
     page = build_page(results, title=title)
-    partial = path.with_name(path.name + ".partial")
+    target = Path(os.path.realpath(path))
+    partial = target.with_name(target.name + ".partial")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(page, encoding="utf-8", newline="\n")
-        partial.replace(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        is_special = target.exists() and not target.is_file()
+        written = target if is_special else partial
+        written.write_text(page, encoding="utf-8", newline="\n")
+        if not is_special:
+            partial.replace(target)
     except OSError as error:
         with suppress(OSError):  # the folder itself may be what is missing
             partial.unlink(missing_ok=True)

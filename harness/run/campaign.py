@@ -150,6 +150,21 @@ def run_campaign(
         StoreError: a file cannot be read or written.
         HarnessError: the harness itself failed.
     """
+    _refuse_what_is_there(campaign)
+    with Journal(campaign.journal) as journal:  # none but this run writes there from here on
+        try:
+            return _run(campaign, fleet, journal, on_record, on_start)
+        finally:
+            journal.drop_if_empty()
+
+
+def _run(
+    campaign: Campaign,
+    fleet: Fleet,
+    journal: Journal,
+    on_record: Callable[[Record], None],
+    on_start: Callable[[int], None],
+) -> Outcome:
     earlier = _earlier(campaign)
     environment = fleet.hello.environment
     if earlier.environments and environment.fingerprint not in earlier.environments:
@@ -170,18 +185,17 @@ def run_campaign(
         git_dirty=environment.git_dirty,
     )
     fresh: list[Record] = []
-    with Journal(campaign.journal) as journal:
-        if not campaign.journal.stat().st_size:  # of a finished run only the parquet is left
-            kept: list[Run | Environment | Record] = [*earlier.runs, *earlier.environments.values()]
-            for entry in (*kept, *earlier.records):
-                journal.add(entry)
-        journal.add(run)
-        journal.add(environment)
-        on_start(len(missing))
-        for record in _measure(campaign, fleet, missing):
-            journal.add(record)
-            fresh.append(record)
-            on_record(record)
+    if not _holds_anything(campaign.journal):  # of a finished run only the parquet is left
+        kept: list[Run | Environment | Record] = [*earlier.runs, *earlier.environments.values()]
+        for entry in (*kept, *earlier.records):
+            journal.add(entry)
+    journal.add(run)
+    journal.add(environment)
+    on_start(len(missing))
+    for record in _measure(campaign, fleet, missing):
+        journal.add(record)
+        fresh.append(record)
+        on_record(record)
     left = len(missing) - len(fresh)
     if campaign.instructions and not left:
         fresh = list(_counted(fresh, campaign.sweep.timeout_s))
@@ -200,19 +214,27 @@ def run_campaign(
     return Outcome(results=results, path=campaign.out, left=0, run=run)
 
 
+def _refuse_what_is_there(campaign: Campaign) -> None:
+    if campaign.out.is_dir():
+        raise OutputExistsError(f"{campaign.out} is a folder; choose another --out")
+    for path in () if campaign.resume else (campaign.out, campaign.journal):
+        if path.exists():
+            raise OutputExistsError(
+                f"{path} exists; continue it with --resume, or choose another --out"
+            )
+
+
 def _earlier(campaign: Campaign) -> Results:
     """Return what an interrupted or finished run of this name has measured."""
-    if not campaign.resume:
-        for path in (campaign.out, campaign.journal):
-            if path.exists():
-                raise OutputExistsError(
-                    f"{path} exists; continue it with --resume, or choose another --out"
-                )
-    elif campaign.journal.exists():
+    if _holds_anything(campaign.journal):
         return read_journal(campaign.journal)
-    elif campaign.out.exists():
+    if campaign.out.exists():
         return read(campaign.out)
     return Results(records=(), runs=(), environments={})
+
+
+def _holds_anything(journal: Path) -> bool:
+    return journal.exists() and journal.stat().st_size > 0
 
 
 def _measure(campaign: Campaign, fleet: Fleet, missing: Sequence[Planned]) -> Iterator[Record]:

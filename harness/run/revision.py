@@ -34,6 +34,7 @@ BASE = "base@"
 _PACKAGE = "implementations"
 # set by git for its hooks, for the repository that they are of
 _OF_A_HOOK = {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR"}
+_INSTALLED = {"site-packages", "dist-packages"}  # Python's name for the folder, and Debian's
 _REGISTERS = re.compile(r"\b(?:custom_op|triton_op|define|Library)\(")
 _SPACES = re.compile(r"""["'](\w+)::\w|\bLibrary\(\s*["'](\w+)["']""")
 _OF_TORCH = {"", "aten", "prim", "prims"}
@@ -57,11 +58,15 @@ class Checkout:
     """Namespaces of the torch operators that its files register."""
 
     def path_of(self, path: Path) -> Path | None:
-        """Where the revision has a file or folder of the repository; None for any other."""
+        """Where the revision has a file or folder of the repository; None for any other.
+
+        What is installed is of no revision, also where the environment lies in the repository.
+        """
         try:
-            return self.folder / path.resolve().relative_to(self.repository)
+            place = path.resolve().relative_to(self.repository)
         except ValueError:
             return None
+        return None if _INSTALLED.intersection(place.parts) else self.folder / place
 
 
 def place_of(target: str) -> Path | None:

@@ -154,6 +154,7 @@ def serve(connection: Connection, log: str, cuda_device: str | None) -> None:
     for stream in (1, 2):
         os.dup2(descriptor, stream)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends us
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # and so is what a batch system sends to all
     if sys.platform == "linux":  # a parent that is killed cannot end us
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if cuda_device is not None:

@@ -7,9 +7,15 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
+
+try:
+    import fcntl
+except ImportError:  # Windows has none
+    fcntl = None  # type: ignore[assignment]
 
 from harness.records import Environment, Record, Run
 from harness.store.parquet import Results, StoreError
@@ -19,18 +25,23 @@ __all__ = ["Journal", "read_journal"]
 
 
 class Journal:
-    """An open journal to append to."""
+    """An open journal to append to, which no other process has open."""
 
     def __init__(self, path: Path) -> None:
         """Open ``path`` for appending.
 
         Raises:
-            StoreError: the file or its folder cannot be written.
+            StoreError: the file or its folder cannot be written, or another run writes it.
         """
         self.path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("ab")
+            if not _is_ours_alone(self._file, path):
+                self._file.close()
+                raise StoreError(
+                    f"{path}: another run is writing it; wait for its end, or choose another --out"
+                )
             _cut_torn_line(path)
         except OSError as error:
             raise StoreError(f"{path}: cannot be written: {error.strerror}") from error
@@ -51,6 +62,12 @@ class Journal:
                 f"{self.path}: cannot be written: {error.strerror}; what was measured before is "
                 "kept there, free some space and continue with --resume"
             ) from error
+
+    def drop_if_empty(self) -> None:
+        """Remove the file if it holds nothing; it may be gone already."""
+        with suppress(OSError):
+            if not self.path.stat().st_size:
+                self.path.unlink()
 
     def close(self) -> None:
         """Close the file; never fails, since every line is on disk already."""
@@ -93,6 +110,21 @@ def read_journal(path: Path) -> Results:
         else:
             records[entry.case.id] = entry
     return Results(records=tuple(records.values()), runs=tuple(runs), environments=environments)
+
+
+def _is_ours_alone(file: BinaryIO, path: Path) -> bool:
+    """Lock a file until it is closed, however its process ends; whether it is still ``path``."""
+    if fcntl is not None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:  # a file system that knows no locks
+            return True
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:  # its run has just ended with it
+        return False
 
 
 def _parse(path: Path, number: int, line: bytes) -> Run | Environment | Record:

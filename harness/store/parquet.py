@@ -50,9 +50,14 @@ class Results:
 def write(results: Results, path: Path) -> None:
     """Write ``results`` to ``path``; a reader sees the old file or the new, never half of one.
 
+    A link stays one; what is there and is no file stays too.
+
     Raises:
         StoreError: the file cannot be written.
     """
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():  # root could replace a device
+        raise StoreError(f"{path}: cannot be written: it is there, and is no file")
     metadata = {
         _VERSION_KEY: str(SCHEMA_VERSION).encode(),
         _RUNS_KEY: json.dumps(to_plain(results.runs)).encode(),
@@ -65,13 +70,13 @@ def write(results: Results, path: Path) -> None:
     bare = pa.Table.from_pylist([_bare(row, ()) for row in rows], schema=record_schema())
     metadata[_DIGEST_KEY] = _digest(metadata, bare.to_pylist()).encode()
     table = pa.Table.from_pylist(rows, schema=record_schema().with_metadata(metadata))
-    partial = path.with_name(path.name + ".partial")
+    partial = target.with_name(target.name + ".partial")
     try:
         pq.write_table(table, partial, compression="zstd", write_page_checksum=True)
         with partial.open("rb+") as file:
             os.fsync(file.fileno())
-        partial.replace(path)
-        _sync_folder(path.parent)
+        partial.replace(target)
+        _sync_folder(target.parent)
     except OSError as error:
         with suppress(OSError):
             partial.unlink()

@@ -198,7 +198,12 @@ def _parse(text: str, source: str) -> Sweep:
         plain = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise SweepError(f"{source}: not TOML: {error}") from error
-    return _validated(plain, source)
+    sweep = _validated(plain, source)
+    if "grids" not in plain:
+        raise SweepError(
+            f"{source}: has no [[grids]], and so no case: an empty one is the usual sweep"
+        )
+    return sweep
 
 
 def _validated(plain: Mapping[str, Any], source: str) -> Sweep:

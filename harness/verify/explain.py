@@ -96,12 +96,16 @@ def explain(implementation: Implementation, case: Case, row: int | None = None) 
 
 
 def _errors(block: ExactRows, y: Tensor, case: Case, weight: Tensor, bias: Tensor) -> Tensor:
-    """Error of each element of a block in ulp at its row's scale; infinite if not finite."""
+    """Error of each element of a block in ulp at its row's scale.
+
+    Infinite where one of exact and computed is finite and the other is not; none where neither is.
+    """
     computed = wide_rows(y, case, block.start, block.stop)
     rho = torch.sqrt(block.variance / (block.variance + case.eps))
     scale = torch.maximum(block.y[0].abs(), torch.maximum(weight.abs() * rho, bias.abs()))
     error = ((computed - block.y[0]) - block.y[1]).abs() / spacing(y.dtype, scale)
-    return torch.where(torch.isfinite(error), error, torch.full_like(error, float("inf")))
+    error = torch.where(torch.isfinite(error), error, torch.full_like(error, float("inf")))
+    return torch.where(torch.isfinite(block.y[0]) | torch.isfinite(computed), error, 0.0)
 
 
 def _steps(

@@ -28,8 +28,8 @@ def layer_norm() -> Callable[[Tensor, Tensor | None, Tensor | None, int, float],
     Raises:
         UnsupportedError: either library cannot be built.
     """
+    library = load(_FILES)  # first: who installs a compiler of C++ gets the one of C with it
     kernels = calls.addresses()
-    library = load(_FILES)
     library.use_library.argtypes = (ctypes.c_void_p,) * 3
     library.use_library.restype = ctypes.c_char_p
     namespace, _, name = library.use_library(*kernels).decode().partition("::")

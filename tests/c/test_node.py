@@ -13,7 +13,7 @@ from torch import Tensor
 from harness.inputs import LAYOUTS, make_inputs
 from harness.records import Affine, Case, Direction
 from implementations import Implementation, find
-from implementations.c import build, node
+from implementations.c import build, calls, node
 from implementations.contract import UnsupportedError
 
 pytestmark = pytest.mark.skipif(
@@ -130,19 +130,26 @@ def test_gradients_can_be_differentiated_again() -> None:
     assert torch.autograd.gradgradcheck(call, leaves)  # type: ignore[no-untyped-call]
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "words"),
+    [
+        ("CXX", "no-such-c++", "there is no no-such-c++, which CXX names"),
+        ("PATH", "", "there is no C++ compiler (c++, g++, clang++)"),  # nor one of C
+    ],
+)
 def test_without_a_cpp_compiler_it_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str, value: str, words: str
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv("CXX", "no-such-c++")
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv(variable, value)
+    calls._library.cache_clear()
     node.layer_norm.cache_clear()
     build._built.cache_clear()
     try:
         with pytest.raises(UnsupportedError) as error:
             FROM_CPP.function(torch.randn(4, 8), (8,))
-        assert str(error.value) == (
-            "there is no no-such-c++, which CXX names; install g++ or clang++, or set CXX"
-        )
+        assert str(error.value) == f"{words}; install g++ or clang++, or set CXX"
     finally:
         node.layer_norm.cache_clear()
         build._built.cache_clear()

@@ -84,6 +84,12 @@ def test_a_run_without_any_case_says_so() -> None:
         for index in (1, 2)
     ]
     assert sorted(codes) == [0, 3]
+    empty = codes.index(3) + 1
+    found = call("report", f"part{empty}.parquet")
+    assert found.exit_code == 3
+    assert found.stderr == (
+        "layernorm-bench: no records to report; measure some with `layernorm-bench run`\n"
+    )
 
 
 def test_shards_measure_every_case_once() -> None:
@@ -134,6 +140,29 @@ def test_results_go_to_a_file_with_the_name_of_the_sweep() -> None:
     assert path.parent == Path("results")
     assert path.name.startswith("mine-")
     assert path.exists()
+
+
+def test_a_page_that_cannot_be_written_costs_the_page_alone() -> None:
+    Path("reports").write_text("no folder")
+    found = call("run", *ONE, "--report")
+    assert found.exit_code == 2
+    assert "results: mine.parquet" in found.stdout
+    assert "page:" not in found.stdout
+    (line,) = (each for each in found.stderr.splitlines() if each.startswith("layernorm-bench: "))
+    assert line.startswith("layernorm-bench: reports/mine.html: cannot be written: ")
+    assert line.endswith("; make it with `layernorm-bench report mine.parquet`")
+    Path("mine.parquet").unlink()
+    outcome = json.loads(call("run", *ONE, "--report", "--json").stdout)
+    assert (outcome["results"], outcome["page"]) == ("mine.parquet", None)
+
+
+def test_a_case_that_failed_is_more_than_a_page_that_cannot_be_written() -> None:
+    Path("reports").write_text("no folder")
+    Path("mine.py").write_text("def norm(*_):\n    raise ValueError('no')\n")
+    found = call("run", "-i", "native,mine.py:norm", *ONE[2:], "--report")
+    assert found.exit_code == 3
+    assert "reports/mine.html: cannot be written: " in found.stderr
+    assert "1 cases ended that should not" in found.stderr
 
 
 def test_json_says_how_the_run_went() -> None:

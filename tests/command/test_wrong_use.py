@@ -159,3 +159,22 @@ def test_a_folder_that_cannot_be_written_is_named(fleet: LocalFleet) -> None:
     line = complaint("run", "-i", "native", "--shape", "2x8", "--out", "file/mine.parquet")
     assert line.startswith("file/mine.jsonl: cannot be written: ")
     assert fleet.started == []
+
+
+@pytest.mark.parametrize("out", ["mine.parquet", "other.parquet", "mine.py"])
+def test_a_page_takes_the_place_of_nothing_but_a_page(out: str) -> None:
+    assert call("run", *ONE, "--json").exit_code == 0
+    Path("mine.py").write_text("def norm(x, *_):\n    return x\n")
+    before = {each: each.read_bytes() for each in Path().iterdir()}
+    assert complaint("report", "mine.parquet", "--out", out) == f"--out {out}: a page ends in .html"
+    assert {each: each.read_bytes() for each in Path().iterdir()} == before
+
+
+def test_a_page_that_cannot_be_written_is_named() -> None:
+    assert call("run", *ONE, "--json").exit_code == 0
+    Path("file").write_text("no folder")
+    Path("folder.html").mkdir()
+    for out, why in (("file/page.html", "File exists"), ("folder.html", "Is a directory")):
+        assert complaint("report", "mine.parquet", "--out", out) == (
+            f"{out}: cannot be written: {why}"
+        )

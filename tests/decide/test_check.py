@@ -26,8 +26,8 @@ from compared_runs import (
     results_of,
 )
 
-from harness.cli import Commands
 from harness.decide_cli import check, compare
+from harness.ending import Commands
 from harness.records import Environment, Record, Status
 from harness.run import fleet as fleet_module
 from harness.store import SCHEMA_VERSION, Journal, Results, read, write
@@ -371,7 +371,15 @@ def test_accept_does_not_give_ten_processes_for_one() -> None:
     found = gate("--accept")
     assert found.exit_code == 2
     assert "make a new one with --record-baseline" in found.stderr
+    assert found.stdout == ""
     assert read(Path("base.parquet")) == BASELINE
+
+
+def test_what_cannot_be_accepted_is_refused_before_anything_is_timed(install: Install) -> None:
+    store(run_of(1.5, 1.0))
+    machine = install(ScriptedFleet(ratio_of={ONE.id: 1.5, TWO.id: 2.0}))
+    assert gate("--accept").exit_code == 2
+    assert machine.starts == 0
 
 
 def test_record_baseline_measures_the_cases_of_the_run_in_ten_processes(install: Install) -> None:

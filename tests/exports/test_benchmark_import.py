@@ -15,8 +15,8 @@ from click.testing import CliRunner, Result
 from compared_runs import ELSEWHERE, HERE, STEADY, failed, make_case, make_record, results_of
 from exported import benchmark_file, benchmark_of
 
-from harness.cli import Commands
 from harness.decide.compare import why_unfinished
+from harness.ending import Commands
 from harness.export_cli import import_
 from harness.exports.benchmark_import import import_benchmarks
 from harness.exports.benchmark_json import KEY
@@ -85,6 +85,15 @@ def test_a_file_becomes_a_results_file_with_all_but_the_times_as_they_were() -> 
     (run,) = results.runs
     assert run.started_utc == "2001-02-03T04:05:06+00:00"
     assert run.wall_s == pytest.approx(2 * 3 * sum(SAMPLES))
+
+
+def test_results_that_are_there_are_not_overwritten() -> None:
+    Path("benchmark.json").write_text(json.dumps(benchmark_file(benchmark_of(RECORD, SAMPLES))))
+    Path("run.parquet").write_text("of an earlier run")
+    found = call("benchmark.json", "--out", "run.parquet")
+    assert found.exit_code == 2
+    assert found.stderr == "layernorm-bench: run.parquet exists; choose another --out\n"
+    assert Path("run.parquet").read_text() == "of an earlier run"
 
 
 def test_the_timer_is_named_and_nothing_is_made_up() -> None:

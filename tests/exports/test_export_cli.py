@@ -17,7 +17,8 @@ import pytest
 from click.testing import CliRunner, Result
 from compared_runs import HERE, STEADY, failed, make_case, make_record, results_of
 
-from harness.cli import Commands, main
+from harness.cli import main
+from harness.ending import Commands
 from harness.export_cli import FORMATS, export
 from harness.exports.formats import AS_TEXT
 from harness.records import Status
@@ -84,6 +85,22 @@ def test_a_file_is_replaced() -> None:
     Path("out.csv").write_text("something longer\n" * 1000)
     assert call("run.parquet", "--format", "csv", "--out", "out.csv").exit_code == 0
     assert "something longer" not in Path("out.csv").read_text()
+
+
+@pytest.mark.usefixtures("_run")
+@pytest.mark.parametrize("form", ["csv", "summary"])
+def test_no_text_is_written_over_results(form: str) -> None:
+    before = Path("run.parquet").read_bytes()
+    for name in ("run.parquet", "other.parquet"):
+        found = call("run.parquet", "--format", form, "--out", name)
+        assert found.exit_code == 2
+        assert f"{name} ends as results files do: choose another for text" in found.stderr
+    Path("linked").symlink_to("run.parquet")
+    assert refused(2, "run.parquet", "--format", form, "--out", "linked") == (
+        "linked: is read by this command, and would be lost: choose another"
+    )
+    assert Path("run.parquet").read_bytes() == before
+    assert not Path("other.parquet").exists()
 
 
 @pytest.mark.usefixtures("_run")

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 from compared_runs import STEADY, make_case, make_record, results_of
 
-from harness.cli import Commands
 from harness.decide_cli import check
+from harness.ending import Commands
 from harness.exports.job_summary import LIMIT_BYTES
 from harness.records import Status
 from harness.store import write
@@ -140,6 +140,30 @@ def test_what_is_no_file_is_refused(option: str, name: str, why: str) -> None:
     found = gate("bad.parquet", option, name)
     assert found.exit_code == 2
     assert why in found.stderr
+
+
+@pytest.mark.parametrize("option", ["--junit", "--summary"])
+def test_no_report_is_written_over_results(option: str) -> None:
+    os.link("good.parquet", "linked.xml")  # the same file by another name
+    for name, why in (
+        ("other.parquet", "other.parquet ends as results files do: choose another for text"),
+        ("linked.xml", "linked.xml: is read by this command, and would be lost: choose another"),
+    ):
+        before = Path("good.parquet").read_bytes()
+        found = gate("good.parquet", option, name)
+        assert found.exit_code == 2
+        assert found.stdout == ""
+        assert why in found.stderr
+        assert Path("good.parquet").read_bytes() == before
+        assert not Path("other.parquet").exists()
+
+
+def test_two_reports_do_not_share_a_file() -> None:
+    found = gate("good.parquet", "--junit", "report", "--summary", "./report")
+    assert found.exit_code == 2
+    assert found.stderr == (
+        "layernorm-bench: report: --junit and --summary would write over each other\n"
+    )
 
 
 def test_recording_compares_nothing_and_has_nothing_to_report() -> None:

@@ -1,6 +1,7 @@
 """What the page must hold, whatever the results hold."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from html import escape, unescape
 from math import inf, nan
 from pathlib import Path
 from pkgutil import iter_modules
+from threading import Thread
 
 import pytest
 from results_factory import make_cases, make_environment, make_record, make_results, make_run
@@ -128,6 +130,26 @@ def test_a_page_is_replaced_as_a_whole(results: Results, tmp_path: Path) -> None
     write_report([results], path, title="Second")
     assert "Second" in path.read_text(encoding="utf-8")
     assert [each.name for each in path.parent.iterdir()] == ["page.html"]
+
+
+def test_a_page_goes_through_a_pipe_and_leaves_it_one(results: Results, tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    os.mkfifo(path)
+    read = Thread(target=lambda: found.append(path.read_text(encoding="utf-8")), daemon=True)
+    found: list[str] = []
+    read.start()
+    write_report([results], path)
+    assert path.is_fifo()
+    read.join(timeout=60)
+    assert found == [build_page([results])]
+
+
+def test_a_page_behind_a_link_is_replaced_there(results: Results, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "page.html").symlink_to("elsewhere/first.html")
+    write_report([results], tmp_path / "page.html")
+    assert (tmp_path / "page.html").is_symlink()
+    assert [each.name for each in (tmp_path / "elsewhere").iterdir()] == ["first.html"]
 
 
 def test_a_page_that_cannot_be_written_is_named(results: Results, tmp_path: Path) -> None:

@@ -43,6 +43,28 @@ def test_a_folder_that_is_not_there_is_refused_in_words(tmp_path: Path) -> None:
         write(RESULTS, tmp_path / "missing" / "results.parquet")
 
 
+def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
+    pipe, folder = tmp_path / "pipe.parquet", tmp_path / "folder.parquet"
+    os.mkfifo(pipe)
+    folder.mkdir()
+    for path in (pipe, folder):
+        with pytest.raises(StoreError) as caught:
+            write(RESULTS, path)
+        assert str(caught.value) == f"{path}: cannot be written: it is there, and is no file"
+    assert pipe.is_fifo()
+    assert set(tmp_path.iterdir()) == {pipe, folder}
+
+
+def test_results_behind_a_link_are_replaced_there(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "mine.parquet").symlink_to("elsewhere/first.parquet")
+    for _ in range(2):
+        write(RESULTS, tmp_path / "mine.parquet")
+    assert (tmp_path / "mine.parquet").is_symlink()
+    assert [each.name for each in (tmp_path / "elsewhere").iterdir()] == ["first.parquet"]
+    assert same(read(tmp_path / "elsewhere/first.parquet"), RESULTS)
+
+
 def test_a_journal_where_nothing_can_be_written_is_refused_in_words(not_a_folder: Path) -> None:
     with pytest.raises(StoreError) as caught:
         Journal(not_a_folder)

@@ -115,8 +115,18 @@ def test_a_file_without_mistakes_is_loaded(tmp_path: Path) -> None:
     assert grid.dtypes == ("float32",)
 
 
-def test_an_empty_file_is_the_usual_sweep(tmp_path: Path) -> None:
-    assert load_sweep(written(tmp_path, "")) == Sweep()
+def test_an_empty_grid_is_the_usual_sweep(tmp_path: Path) -> None:
+    assert load_sweep(written(tmp_path, "[[grids]]")) == Sweep()
+
+
+@pytest.mark.parametrize("text", ["", "timeout_s = 5.0"])
+def test_a_file_without_a_grid_is_refused(tmp_path: Path, text: str) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(SweepError) as refused:
+        load_sweep(path)
+    assert str(refused.value) == (
+        f"{path}: has no [[grids]], and so no case: an empty one is the usual sweep"
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import inf, isnan
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -15,6 +17,7 @@ from click.testing import CliRunner, Result
 from harness.cli import main
 from harness.run import fleet as fleet_module
 from harness.run.fleet import Fleet
+from harness.run.worker import VerifyTarget
 from harness.verify import self_test
 from harness.verify.self_test import Matrix, Row
 
@@ -31,6 +34,10 @@ from torch.nn import functional
 
 def right(x, normalized_shape, weight=None, bias=None, eps=1e-5):
     return functional.layer_norm(x, tuple(normalized_shape), weight, bias, eps)
+
+
+def zeros(x, *arguments):
+    return x.detach().clone().zero_()
 
 
 def wrong(*arguments):
@@ -176,6 +183,38 @@ def test_the_next_target_is_verified_after_a_crash(guests: Path) -> None:
     assert right["passed"] is True
 
 
+@pytest.fixture
+def _interrupted(shared: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C as the second target is being verified."""
+    ask, asked = shared.ask, list[object]()
+
+    def until_the_second(request: object, timeout_s: float) -> object:
+        if isinstance(request, VerifyTarget):
+            asked.append(request)
+            if len(asked) == 2:
+                raise KeyboardInterrupt
+        return ask(request, timeout_s)
+
+    monkeypatch.setattr(shared, "ask", until_the_second)
+
+
+@pytest.mark.usefixtures("_interrupted")
+def test_when_interrupted_what_was_verified_is_told(guests: Path) -> None:
+    found = verified(f"{guests}:right", f"{guests}:wrong")
+    assert found.exit_code == 130
+    assert f"{guests}:right: a LayerNorm" in found.stdout
+    assert found.stderr.splitlines()[-1] == (
+        "layernorm-bench: interrupted; 1 of 2 targets was verified"
+    )
+
+
+@pytest.mark.usefixtures("_interrupted")
+def test_when_interrupted_the_json_holds_what_was_verified(guests: Path) -> None:
+    found = verified(f"{guests}:right", f"{guests}:wrong", "--json")
+    assert found.exit_code == 130
+    assert [each["target"] for each in json.loads(found.stdout)] == [f"{guests}:right"]
+
+
 def test_standard_output_is_json_alone_whatever_a_target_prints(guests: Path) -> None:
     target = f"{guests}:printing"
     options = ("--quick", "--json", "--dtype", "float32", "--direction", "forward")
@@ -264,6 +303,25 @@ def test_an_explanation_is_json_too() -> None:
     ]  # fmt: skip
 
 
+def test_what_is_rightly_not_finite_is_not_off(guests: Path) -> None:
+    asked = ("--shape", "8x16", "--distribution", "nan_row")
+    right = _explained("native", *asked)
+    assert right["status"] == "ok"
+    assert right["worst_ulp"] < 100
+    (poisoned,) = (
+        row
+        for row in range(8)
+        if isnan(_explained("native", *asked, "--row", str(row))["steps"][-1]["exact"][0])
+    )
+    assert _explained("native", *asked, "--row", str(poisoned))["worst_ulp"] == 0
+    zeros = _explained(f"{guests}:zeros", *asked, "--row", str(poisoned))
+    assert zeros["worst_ulp"] == inf
+
+
+def _explained(*arguments: str) -> Any:
+    return json.loads(call("explain", *arguments, "--json").stdout)
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -280,6 +338,8 @@ def test_an_explanation_is_json_too() -> None:
         ("native --shape 4x8 --device tpu", "no device named 'tpu'; did you mean 'cpu'?"),
         ("native --shape 4x8 --dtype int8", "'int8'"),
         ("native --shape 4x8 --eps=-1", "-1"),
+        ("native --shape 4x8 --eps nan", "--eps nan: write a finite number"),
+        ("native --shape 4x8 --eps inf", "--eps inf: write a finite number"),
         ("native --shape 4x8 --dtype float16 --distribution offset_1e6", "beyond the largest"),
     ],
 )
