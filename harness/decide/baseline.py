@@ -25,7 +25,7 @@ from harness.refusal import Refusal
 from harness.run.campaign import Campaign, run_campaign
 from harness.run.fleet import Fleet
 from harness.run.merge import merged
-from harness.statistics import epoch_values, t_quantile
+from harness.statistics import epoch_values, median_quantile
 from harness.store import Results, read, write
 from harness.sweep import Grid, Planned, Sweep
 
@@ -35,7 +35,7 @@ _SWEEP = Sweep(seconds_per_case=LIMIT_S, min_epochs=EPOCHS, max_epochs=EPOCHS)
 # As wide as the interval over the baseline's processes gets at the spread beyond which a case is
 # noisy anyway: a narrower target would call steady cases unconverged.
 _MERGING = Budget(
-    target_ratio=t_quantile(BASELINE_PROCESSES - 1) * NOISY_SPREAD / BASELINE_PROCESSES**0.5
+    target_ratio=median_quantile(BASELINE_PROCESSES) * NOISY_SPREAD / BASELINE_PROCESSES**0.5
 )
 _TIMINGS = {Measurement.LATENCY, Measurement.COLD}
 

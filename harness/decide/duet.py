@@ -25,7 +25,7 @@ from harness.decide.findings import (
 )
 from harness.decide.screen import CONFIRMING_PROCESSES
 from harness.records import Budget, Case, DoubtKind, Estimate, Record
-from harness.statistics import median_estimate, t_quantile
+from harness.statistics import median_estimate, median_quantile
 
 __all__ = ["SCREENING", "Look", "judge", "look_at"]
 
@@ -80,7 +80,7 @@ def look_at(record: Record) -> Look | Finding:
     ratio, epochs = latency.reference_ratio, len(latency.process_of_epoch)
     if not 0 < ratio.value < inf:
         return unsure_latency("its samples are not positive numbers")
-    error = log(ratio.high / ratio.value) / t_quantile(epochs - 1) if isfinite(ratio.high) else inf
+    error = log(ratio.high / ratio.value) / median_quantile(epochs) if isfinite(ratio.high) else inf
     stepped = any(each.kind is DoubtKind.CLOCK_STEPPED for each in record.warnings)
     return Look(
         case=record.case,
