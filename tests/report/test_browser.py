@@ -163,6 +163,44 @@ def test_nothing_is_wider_than_the_screen(tab: Page, width: int) -> None:
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
+# --- paper ------------------------------------------------------------------------------------------
+
+
+def test_paper_is_white_whatever_the_screen(tab: Page) -> None:
+    tab.evaluate("document.documentElement.dataset.theme = 'dark'")
+    tab.emulate_media(media="print")
+    colours = tab.evaluate(
+        """[document.body, document.querySelector(".box")].map((each) => {
+          const style = getComputedStyle(each);
+          return [style.color, style.backgroundColor];
+        })"""
+    )
+    assert colours == [["rgb(22, 25, 29)", "rgb(255, 255, 255)"]] * 2
+
+
+def test_what_is_folded_is_printed(tab: Page) -> None:
+    closed = "document.querySelectorAll('details:not([open])').length"
+    before = tab.evaluate(closed)
+    assert before > 0
+    tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert tab.evaluate(closed) == 0
+    tab.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert tab.evaluate(closed) == before
+
+
+def test_no_table_is_wider_than_a_sheet(tab: Page) -> None:
+    sheet = 718  # CSS pixels: A4 is 794 wide, Chromium's margins take 10 mm on each side
+    tab.set_viewport_size({"width": sheet, "height": 1000})
+    tab.emulate_media(media="print")
+    tab.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true })")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= sheet
+    widths = tab.evaluate(
+        "[...document.querySelectorAll('table')].map((each) => each.getBoundingClientRect().right)"
+    )
+    assert len(widths) > 5
+    assert max(widths) <= sheet
+
+
 def test_text_and_lines_stand_out_from_their_ground(tab: Page) -> None:
     """Contrast of 4.5 for text, 3 for lines: WCAG 2.2, success criteria 1.4.3 and 1.4.11."""
     ratios = tab.evaluate(

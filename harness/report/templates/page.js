@@ -27,6 +27,16 @@
   };
   showTheme();
 
+  // ---- paper: what is folded is printed too ------------------------------------------------
+  let unfolded = [];
+  addEventListener("beforeprint", () => {
+    unfolded = [...document.querySelectorAll("details:not([open])")];
+    for (const each of unfolded) each.open = true;
+  });
+  addEventListener("afterprint", () => {
+    for (const each of unfolded) each.open = false;
+  });
+
   // ---- legends: bring one implementation forward --------------------------------------------
   for (const figure of document.querySelectorAll("figure")) {
     const buttons = [...figure.querySelectorAll(".keys button")];
@@ -101,6 +111,13 @@
     ["reason", "Reason"], ["doubts", "Doubts"], ["id", "Id"],
   ];
   const CLIPPED = new Set(["reason", "id"]);
+  // a sheet is narrow: it names a case by its id, and leaves out what the id says
+  const ON_SCREEN = new Set([
+    "mode", "place", "dtype", "direction", "distribution", "shape",
+    "condition", "latency_low_s", "latency_high_s", "copy_ratio", "saved_bytes", "doubts",
+  ]);
+  const look = (name, ...others) =>
+    [...others, ON_SCREEN.has(name) ? "screen" : ""].filter(Boolean).join(" ");
   const FACETS = ["implementation", "mode", "place", "dtype", "direction", "distribution", "status"];
   const PAGE = 50;
 
@@ -134,7 +151,7 @@
       sort = { name, sign: sort?.name === name ? -sort.sign : 1 };
       show(0);
     };
-    headings.append(make("th", { scope: "col", "data-column": name, class: write ? "n" : "" }, button));
+    headings.append(make("th", { scope: "col", "data-column": name, class: look(name, write ? "n" : "") }, button));
   }
   $("#grid thead").append(headings);
 
@@ -143,9 +160,11 @@
     const value = values[name](row);
     if (name === "status") return make("td", { title: values.reason(row) }, pill(value));
     if (place === 0) return make("th", { scope: "row", text: value });
-    if (write) return make("td", { class: "n", text: write(value) });
+    if (write) return make("td", { class: look(name, "n"), text: write(value) });
     const clipped = CLIPPED.has(name);
-    return make("td", { class: clipped ? "clip" : "", title: clipped ? value : "", text: value });
+    return make("td", {
+      class: look(name, clipped ? "clip" : ""), title: clipped ? value : "", text: value,
+    });
   }));
 
   // what was not measured sorts last, in either direction
