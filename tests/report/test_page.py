@@ -39,7 +39,8 @@ def section(page: str, name: str) -> str:
 
 
 def text_of(markup: str) -> str:
-    return unescape(re.sub(r"<style>.*?</style>|<[^>]*>", " ", markup, flags=re.DOTALL))
+    whole = markup.replace("<wbr>", "")  # where a name may be broken
+    return unescape(re.sub(r"<style>.*?</style>|<[^>]*>", " ", whole, flags=re.DOTALL))
 
 
 def with_records(results: Results, *records: Record) -> Results:
