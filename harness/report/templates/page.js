@@ -67,8 +67,10 @@
     const ratio = values.ratio(row);
     return ratio === null ? null : 1 / ratio;
   };
+  // as ids, commands and results files write it
+  const plainShape = (shape) => shape.replaceAll("×", "x");
   values.id = (row) => [
-    values.implementation(row), values.direction(row), values.shape(row).replaceAll("×", "x"),
+    values.implementation(row), values.direction(row), plainShape(values.shape(row)),
     values.dtype(row), values.distribution(row),
   ].join("/") + values.id_rest(row);
 
@@ -230,7 +232,9 @@
       const word = value === Infinity ? "inf" : String(value);
       return /[",\r\n]/.test(word) ? `"${word.replaceAll('"', '""')}"` : word;
     };
-    const lines = view.map((row) => names.map((name) => quoted(values[name](row))).join(","));
+    const written = (name, row) =>
+      name === "shape" ? plainShape(values.shape(row)) : values[name](row);
+    const lines = view.map((row) => names.map((name) => quoted(written(name, row))).join(","));
     const file = new Blob([[names.join(","), ...lines].join("\n"), "\n"], { type: "text/csv" });
     const link = make("a", { download: "cases.csv", href: URL.createObjectURL(file) });
     link.click();
