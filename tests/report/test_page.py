@@ -292,6 +292,16 @@ def test_doubts_are_listed_with_their_advice(results: Results, many: Results) ->
     assert "No measurement gave cause for doubt" in section(page, "doubts")
 
 
+def test_operators_are_counted_in_words_and_only_of_what_runs_them(results: Results) -> None:
+    case = Case(implementation="native", shape=(4, 8))
+    once = replace(make_record(case), operators=1)
+    compiled = replace(make_record(replace(case, mode=Mode.COMPILED)), operators=0)
+    shown = text_of(section(build_page([with_records(results, once, compiled)]), "memory"))
+    assert "1 operator " in shown
+    assert "1 operators" not in shown
+    assert "0 operator" not in shown
+
+
 # --- several files ------------------------------------------------------------------------------
 
 
