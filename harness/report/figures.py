@@ -20,7 +20,7 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 from harness.records import Mode, Status
 from harness.report.content import Panel
 from harness.report.ink import FACE, INK, MUTED, SERIES, canvas, to_panel
-from harness.report.quantities import power_of_ten, seconds
+from harness.report.quantities import power_of_ten, rounded, seconds
 
 __all__ = ["condition_panel", "latency_panel", "speed_map"]
 
@@ -182,11 +182,12 @@ def speed_map(name: str, title: str, speeds: pd.DataFrame, failed: pd.DataFrame)
     labels = [_shortened(str(each)) for each in speeds.index]
     left_in = 0.25 + 0.066 * max(map(len, labels))  # 0.066 in: a letter at 8.5 pt
     top_in = 0.34 + 0.05 * max(len(str(each)) for each in speeds.columns)
-    width_in, height_in = left_in + max(0.46 * columns, 1.2) + 0.45, top_in + 0.27 * rows + 0.05
+    pairs = zip(speeds.to_numpy(float).flat, failed.to_numpy(bool).flat, strict=True)
+    words = np.array([_speed_word(*pair) for pair in pairs], dtype=object)
+    cell_in = max(0.46, 0.072 * max(map(len, words)))  # 0.072 in: a digit at 8 pt
+    width_in, height_in = left_in + max(cell_in * columns, 1.2) + 0.45, top_in + 0.27 * rows + 0.05
     margins = {"left_in": left_in, "top_in": top_in, "bottom_in": 0.05, "right_in": 0.45}
     with canvas(width_in, height_in, grid=False, **margins) as (figure, axes):
-        pairs = zip(speeds.to_numpy(float).flat, failed.to_numpy(bool).flat, strict=True)
-        words = np.array([_speed_word(*pair) for pair in pairs], dtype=object)
         sns.heatmap(
             np.log2(speeds.astype(float)),
             mask=False,
@@ -218,8 +219,10 @@ def speed_map(name: str, title: str, speeds: pd.DataFrame, failed: pd.DataFrame)
 def _speed_word(speed: float, is_wrong: bool) -> str:
     if isnan(speed):
         return ""
-    decimals = 0 if speed >= 9.995 else 2 if speed >= 0.0995 else 3
-    text = f"{speed:.{decimals}f}"
+    if speed >= 0.0995:
+        text = f"{speed:.{0 if speed >= 9.995 else 2}f}"
+    else:  # two digits, as long as they fit
+        text = rounded(speed, 2 if speed >= 1e-4 else 1)
     return f"{text} ✕" if is_wrong else text
 
 
