@@ -19,7 +19,7 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
 from harness.records import Mode, Status
 from harness.report.content import Panel
-from harness.report.ink import FACE, INK, MUTED, SERIES, canvas, to_panel
+from harness.report.ink import DASHES, FACE, INK, MUTED, SERIES, canvas, to_panel
 from harness.report.quantities import power_of_ten, rounded, seconds
 
 __all__ = ["condition_panel", "latency_panel", "speed_map"]
@@ -28,10 +28,10 @@ Colours = dict[str, str]
 """Sentinel colour of each implementation."""
 
 _WIDTH_IN, _HEIGHT_IN = 4.8, 3.3  # ours: two panels side by side, one on a telephone
-_DASHES: dict[str, object] = {Mode.EAGER.value: "", Mode.COMPILED.value: (3, 1.6)}
+_WIDTHS_PT = {Mode.EAGER.value: 1.5, Mode.COMPILED.value: 0.7}  # ours; page.css has both
 _LEAST_ULP = 2.0**-4  # an exact result has no logarithm: it is drawn here, at the bottom edge
 _MOST_OF_SPEED = 2.0  # ours: colours are strongest at 4 times as fast, or as slow
-_LEAST_BAND = 1.1  # a line of 1.4 pt covers 10 % of a value where 170 pt are five decades
+_LEAST_BAND = 1.1  # a line of 1.5 pt covers 10 % of a value where 170 pt are five decades
 _MANY_TICKS = 7  # ours: labels of decades collide beyond
 
 # blue is faster, orange slower, and as fast as the reference is no colour at all
@@ -236,25 +236,28 @@ def _shortened(label: str, most: int = 36) -> str:
 def _lines(
     axes: Axes, rows: pd.DataFrame, x: str, y: str, colours: Colours, **look: object
 ) -> None:
-    """Join the cases of each implementation: solid if eager, dashed if compiled."""
+    """Join the cases of each implementation, each with dashes of its own; thin if compiled."""
+    dashes = {name: DASHES[place % len(DASHES)] or "" for place, name in enumerate(colours)}
     before = len(axes.lines)
     sns.lineplot(
         data=rows,
         x=x,
         y=y,
         hue="implementation",
-        style="mode",
+        style="implementation",
+        size="mode",
         palette=colours,
-        dashes=_DASHES,
+        dashes=dashes,
+        sizes=_WIDTHS_PT,
         estimator=None,
         legend=False,
-        lw=1.4,
         mew=0,
         ax=axes,
         **look,
     )
     for line in axes.lines[before:]:
         line.set_gid(_gid(str(line.get_color())))
+        line.set_zorder(2 if line.get_linestyle() == "-" else 2.1)  # a solid one hides the others
 
 
 def _gid(colour: str) -> str:

@@ -23,6 +23,7 @@ from harness.report.frame import gather
 from harness.report.sections import SECTIONS
 from harness.store import Results
 
+DRAWN = r"stroke-dasharray: ([^;}]*)"
 HOSTILE = "</script><script>alert('x')</script> & $a$ $\\frac{ <b>\u2028 µ😀"
 
 
@@ -300,6 +301,24 @@ def test_operators_are_counted_in_words_and_only_of_what_runs_them(results: Resu
     assert "1 operator " in shown
     assert "1 operators" not in shown
     assert "0 operator" not in shown
+
+
+def test_lines_that_lie_on_each_other_can_both_be_seen(many: Results) -> None:
+    """Neighbours in the legend differ in how they are dashed; the drawings use the same dashes."""
+    page = build_page([many])
+    for name in ("error_against_condition", "latency_against_size"):
+        markup = section(page, name)
+        keys = re.findall(
+            r'data-series="series-(\d+)"><svg[^>]*><line[^>]*?(?: stroke-dasharray="([^"]*)")?/>',
+            markup,
+        )
+        legend = {int(place): dashes for place, dashes in keys}
+        assert len(legend) >= 3
+        assert all(legend[each] != legend[each + 1] for each in legend if each + 1 in legend)
+        drawn = [list(map(float, each.split(","))) for each in re.findall(DRAWN, markup)]
+        for dashes in filter(None, legend.values()):
+            widths = [float(each) / 2.5 for each in dashes.split()]  # a line of the legend: 2.5 px
+            assert [1.5 * each for each in widths] in [pytest.approx(each) for each in drawn]
 
 
 # --- several files ------------------------------------------------------------------------------
