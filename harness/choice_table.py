@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Column, Table
 
-from harness.console import seconds
+from harness.console import bytes_text, seconds
 from harness.decide.choose import Choice, Choices
 from harness.decide.faults import error_ulp
 from harness.decide.ranking import Candidate
@@ -25,34 +26,20 @@ from harness.records import Estimate
 __all__ = ["print_choices", "print_wholes"]
 
 _MOST_PRICED = 30  # ours: two screenfuls; --format json has all
+_WRAPPED = {"for", "because"}  # columns of several words
+_LEAST_WRAPPED = 24  # ours: characters of such a column below which it is a ladder of words
 
 
 def print_choices(choices: Choices, stream: TextIO) -> None:
     """Print the answer to each question, then what the alternatives cost."""
     console = _console(stream)
     places = {each.question.environment for each in choices.choices}
-    table = Table(
-        *(["environment"] if len(places) > 1 else []),
-        Column("for", overflow="fold"),
-        Column("run", overflow="fold"),
-        "time",
-        "error",
-        "memory",
-        Column("because", overflow="fold"),
-        box=None,
-    )
-    for each in choices.choices:
-        place = [each.question.environment] if len(places) > 1 else []
-        best = each.best
-        table.add_row(
-            *place,
-            each.question.words,
-            "none" if best is None else best.label,
-            *_figures(best),
-            answer_words(each),
-            style="yellow" if best is None else None,
-        )
-    console.print(table)
+    rows = [_row(each, with_place=len(places) > 1) for each in choices.choices]
+    if rows and _least_width(rows) <= console.width:
+        console.print(_table(rows))
+    else:
+        for row in rows:
+            _print_below_each_other(console, row)
     for each in choices.choices[:_MOST_PRICED]:
         _print_prices(console, each)
     if len(choices.choices) > _MOST_PRICED:
@@ -62,6 +49,52 @@ def print_choices(choices: Choices, stream: TextIO) -> None:
         names = ", ".join(each.words for each in choices.untimed[:3])
         rest = f" and {len(choices.untimed) - 3} more" if len(choices.untimed) > 3 else ""
         console.print(f"measured for errors alone: {names}{rest}", soft_wrap=True)
+
+
+def _row(choice: Choice, *, with_place: bool) -> dict[str, str]:
+    """The answer to one question, by heading."""
+    best = choice.best
+    time, error, memory = _figures(best)
+    return {
+        **({"environment": choice.question.environment} if with_place else {}),
+        "for": choice.question.words,
+        "run": "none" if best is None else best.label,
+        "time": time,
+        "error": error,
+        "memory": memory,
+        "because": answer_words(choice),
+    }
+
+
+def _table(rows: Sequence[dict[str, str]]) -> Table:
+    columns = (Column(name, no_wrap=name not in _WRAPPED) for name in rows[0])
+    table = Table(*columns, box=None)
+    for row in rows:
+        table.add_row(*row.values(), style=_style(row))
+    return table
+
+
+def _least_width(rows: Sequence[dict[str, str]]) -> int:
+    """Characters that the table needs if no word of it is to be cut."""
+    least = 0
+    for name in rows[0]:
+        longest = max(len(row[name]) for row in rows)
+        least += 2 + (min(longest, _LEAST_WRAPPED) if name in _WRAPPED else longest)
+    return least
+
+
+def _print_below_each_other(console: Console, row: dict[str, str]) -> None:
+    """Print an answer that has no room in one line."""
+    head = f"{row['for']}: {row['run']}"
+    place = [f"environment {row['environment']}"] if "environment" in row else []
+    figures = [f"{name} {row[name]}" for name in ("time", "error", "memory")]
+    console.print(head, style=_style(row))
+    for each in (*place, ", ".join(figures), row["because"]):
+        console.print(Padding(each, (0, 0, 0, 2)), style=_style(row))
+
+
+def _style(row: dict[str, str]) -> str:
+    return "yellow" if row["run"] == "none" else ""
 
 
 def print_wholes(wholes: Sequence[Whole], stream: TextIO) -> None:
@@ -112,7 +145,7 @@ def _figures(best: Candidate | None) -> tuple[str, str, str]:
         return dash, dash, dash
     record = best.timed[0]
     time = dash if record.latency is None else _interval(record.latency.per_call_s)
-    memory = dash if best.peak_bytes is None else f"{best.peak_bytes / 1024:.4g} KiB"
+    memory = dash if best.peak_bytes is None else bytes_text(best.peak_bytes)
     return time, ulp(error_ulp(record)), memory
 
 

@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
-from math import isfinite
+from collections.abc import Iterator, Sequence
+from math import inf, isfinite
 from time import monotonic
 from types import TracebackType
 from typing import TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Column, Table
+from rich.text import Text
 
 from harness.records import Record, Status
 
-__all__ = ["RunProgress", "outcome_line", "print_records", "seconds", "status_counts"]
+__all__ = [
+    "RunProgress",
+    "bytes_text",
+    "doubt_lines",
+    "outcome_line",
+    "print_records",
+    "seconds",
+    "status_counts",
+]
 
 _MOST_ROWS = 40  # ours: a screenful; the page has the rest
+_HEADINGS = (
+    "status", "error of y", "worst error", "latency", "vs reference", "memory", "instructions",
+)  # fmt: skip
+_LEAST_WANTED = ("memory", "worst error", "instructions", "vs reference", "latency", "error of y")
 
 
 class RunProgress:
@@ -81,39 +93,49 @@ class RunProgress:
 def print_records(records: Sequence[Record], stream: TextIO | None = None) -> None:
     """Print a table of the cases, or of how many ended how if they are many."""
     stream = stream or sys.stdout
-    terminal = stream.isatty()
-    # a pipe has no width: as wide as the longest row, so that nothing is cut
-    console = Console(
-        file=stream, highlight=False, markup=False, emoji=False, width=None if terminal else 220
-    )
+    console = Console(file=stream, highlight=False, markup=False, emoji=False)
     if len(records) > _MOST_ROWS:
-        console.print(status_counts(records))
+        console.print(status_counts(records), soft_wrap=True)
         for line in doubt_lines(records):
             console.print(line, soft_wrap=True)
         return
-    table = Table(
-        Column("case", overflow="fold"),  # an id that is cut names no case
-        "status",
-        "error of y",
-        "worst error",
-        "latency",
-        "vs reference",
-        "memory",
-        box=None,
-    )
-    counts = any(each.instructions is not None for each in records)
-    if counts:
-        table.add_column("instructions", justify="right")
-    for each in records:
-        style = None if each.status is Status.OK else "yellow"
-        more = [_count(each.instructions)] if counts else []
-        table.add_row(each.case.id, each.status, *_cells(each), *more, style=style)
-    console.print(table)
+    # a pipe has no width: as wide as the longest row, so that nothing is cut
+    for row in _table_lines(records, console.width if stream.isatty() else None):
+        console.print(row, soft_wrap=True)
     for each in records:
         if each.reason:
             console.print(f"{each.case.id}: {each.reason}", soft_wrap=True)
     for line in doubt_lines(records):
         console.print(line, soft_wrap=True)
+
+
+def _table_lines(records: Sequence[Record], width: int | None) -> Iterator[str | Text]:
+    """Lay the table out in so many characters; an id stays whole: cut, it names no case.
+
+    Where there is no room beside the ids the figures stand below them; what does not fit even
+    there is left out, which a last line says.
+    """
+    columns = dict(zip(_HEADINGS, zip(*map(_cells, records), strict=True), strict=True))
+    if all(each.instructions is None for each in records):
+        del columns["instructions"]
+    widths = {name: max(map(len, (name, *cells))) for name, cells in columns.items()}
+    ids = max((len(each.case.id) for each in records), default=0)
+    room = inf if width is None else width
+    is_beside = ids + sum(2 + each for each in widths.values()) + 2 <= room
+    left_out = []
+    for name in _LEAST_WANTED if not is_beside else ():
+        if name in widths and sum(2 + each for each in widths.values()) > room:
+            del widths[name]
+            left_out.append(name)
+    first = f" {'case':<{ids}}  " if is_beside else "  "
+    yield f"{first}{'  '.join(f'{name:<{size}}' for name, size in widths.items())}".rstrip()
+    for place, each in enumerate(records):
+        style = "" if each.status is Status.OK else "yellow"
+        figures = "  ".join(f"{columns[name][place]:<{size}}" for name, size in widths.items())
+        name = f" {each.case.id:<{ids}}  " if is_beside else f"{each.case.id}\n  "
+        yield Text(f"{name}{figures}".rstrip(), style)
+    if left_out:
+        yield f"no room for {', '.join(left_out)}: widen the terminal, or see the results file"
 
 
 def doubt_lines(records: Sequence[Record]) -> list[str]:
@@ -159,6 +181,14 @@ def seconds(value: float) -> str:
     return f"{minutes} min {rest} s"
 
 
+def bytes_text(value: int) -> str:
+    """An amount of memory with the unit that suits it, to four digits."""
+    for factor, unit in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if value >= factor:
+            return f"{value / factor:.4g} {unit}"
+    return f"{value} B"
+
+
 def _count(number: int | None) -> str:
     return "-" if number is None else f"{number:,}"
 
@@ -173,13 +203,13 @@ def _ulp(error: float) -> str:
 
 def _figures(record: Record) -> str:
     """The figures of a case, for its line of progress."""
-    _, _, latency, ratio, _ = _cells(record)
+    _, _, _, latency, ratio, _, _ = _cells(record)
     worst = "" if record.errors is None else f"  {_ulp(record.errors.worst.scaled_max_ulp)}"
     return worst + (f"  {latency} ({ratio})" if record.latency else "")
 
 
-def _cells(record: Record) -> tuple[str, str, str, str, str]:
-    """Errors, latency, ratio and memory of a case; a dash for what was not measured."""
+def _cells(record: Record) -> tuple[str, ...]:
+    """What the table says of a case, as _HEADINGS has it; a dash for what was not measured."""
     dash = "-"
     y_error = worst = latency = ratio = memory = dash
     if record.errors is not None:
@@ -192,5 +222,5 @@ def _cells(record: Record) -> tuple[str, str, str, str, str]:
         if estimate is not None:
             ratio = f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
     if record.memory is not None:
-        memory = f"{record.memory.peak_extra_bytes / 1024:.4g} KiB"
-    return y_error, worst, latency, ratio, memory
+        memory = bytes_text(record.memory.peak_extra_bytes)
+    return str(record.status), y_error, worst, latency, ratio, memory, _count(record.instructions)

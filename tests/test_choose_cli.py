@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import click
@@ -12,7 +13,10 @@ from choice_records import SHAPE, failed, ran, results_of
 from click.testing import CliRunner, Result
 from results_factory import make_run
 
+from harness.choice_table import print_choices
 from harness.choose_cli import choose
+from harness.decide.choose import Limits, Wanted
+from harness.decide.choose import choose as choose_among
 from harness.ending import Commands
 from harness.records import Record, Status
 from harness.store import Journal, Results, write
@@ -50,6 +54,23 @@ def test_the_choice_is_printed_with_time_reason_and_price(tmp_path: Path) -> Non
     assert "the fastest; native is 2 times as slow" in answer
     assert "\n  native is 2 times as slow\n" in done.output
     assert "evidence: run.parquet: synthetic of 2001-02-03" in done.output
+
+
+@pytest.mark.parametrize("columns", [40, 60])
+def test_a_narrow_terminal_cuts_no_word(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    stream = Terminal()
+    print_choices(choose_among([results_of([NATIVE, QUICK])], Wanted(), Limits()), stream)
+    answer, _, _ = stream.getvalue().partition("\n64x768 float32 cpu forward:\n")
+    words = answer.replace(",", " ").split()
+    assert {"one_pass", "time", "error", "memory", "fastest;", "native", "slow"} <= set(words)
+    assert "…" not in answer
+    assert max(map(len, answer.splitlines())) <= columns
 
 
 def test_where_none_is_to_be_relied_on_the_exit_code_is_one(tmp_path: Path) -> None:

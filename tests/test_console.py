@@ -12,6 +12,7 @@ from results_factory import make_errors, make_latency, make_memory, make_record,
 from harness import console as module
 from harness.console import (
     RunProgress,
+    bytes_text,
     doubt_lines,
     outcome_line,
     print_records,
@@ -77,6 +78,14 @@ def test_a_duration_just_below_a_unit_is_not_in_powers_of_ten(value: float) -> N
     assert "e+" not in seconds(value)
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0 B"), (576, "576 B"), (1536, "1.5 KiB"), (24 << 20, "24 MiB"), (3 << 40, "3 TiB")],
+)
+def test_memory_has_the_unit_that_suits_it(value: int, text: str) -> None:
+    assert bytes_text(value) == text
+
+
 # --- the line of the outcome ---------------------------------------------------------------------
 
 
@@ -133,7 +142,7 @@ def test_a_row_holds_the_figures() -> None:
     row = printed(MEASURED).splitlines()[1]
     assert f"{MEASURED.errors.outputs[0].scaled_max_ulp:.3g} ulp" in row
     assert seconds(MEASURED.latency.per_call_s.value) in row
-    assert f"{MEASURED.memory.peak_extra_bytes / 1024:.4g} KiB" in row
+    assert bytes_text(MEASURED.memory.peak_extra_bytes) in row
     ratio = MEASURED.latency.reference_ratio
     assert ratio is not None
     assert f"{ratio.value:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]" in row
@@ -159,6 +168,24 @@ def test_reasons_stand_below_the_table_each_with_its_case() -> None:
 def test_the_table_of_a_pipe_is_not_cut() -> None:
     case = replace(CASE, implementation="some/rather/long/path/to/a/file.py:function_of_mine")
     assert case.id in printed(replace(MEASURED, case=case))
+
+
+@pytest.mark.parametrize("columns", [40, 80, 100])
+def test_a_narrow_terminal_cuts_no_id_and_says_what_it_leaves_out(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    stream = Terminal()
+    other = replace(MEASURED, case=replace(CASE, implementation="native"))
+    print_records([MEASURED, other], stream)
+    lines = stream.getvalue().splitlines()
+    assert {MEASURED.case.id, other.case.id} <= set(lines)
+    heading = lines[0]
+    assert "status" in heading
+    assert max(map(len, lines[:5])) <= columns
+    assert ("memory" in heading) == (columns > 40)
+    assert ("no room for memory, worst error" in lines[-1]) == (columns == 40)
 
 
 def test_brackets_in_a_reason_are_printed_as_they_are() -> None:

@@ -116,7 +116,9 @@ class Key:
     """Class of what the entry stands for; empty where it explains a marker."""
     mark: str = ""
     """Character that looks like the marker; a line where empty."""
-    is_dashed: bool = False
+    dashes: tuple[float, ...] = ()
+    """Of the line, in its widths: drawn, left out, and so on; none for a solid one."""
+    is_thin: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,6 @@ _NUMBERS = (
     "error_ulp", "bound_ratio", "condition", "latency_s", "latency_low_s", "latency_high_s",
     "ratio", "copy_ratio", "peak_bytes", "saved_bytes",
 )  # fmt: skip
-_DIGITS = 4  # significant; the results file has all
 
 
 def case_data(findings: Findings) -> dict[str, Any]:
@@ -35,7 +34,7 @@ def case_data(findings: Findings) -> dict[str, Any]:
     return {
         "count": len(cases),
         "texts": {name: _encoded(texts[name]) for name in _TEXT},
-        "numbers": {name: [_short(value) for value in cases[name]] for name in _NUMBERS},
+        "numbers": {name: [_plain(value) for value in cases[name]] for name in _NUMBERS},
     }
 
 
@@ -64,11 +63,11 @@ def _encoded(column: pd.Series) -> dict[str, Any]:
     return {"words": [str(each) for each in words], "codes": codes.tolist()}
 
 
-def _short(value: float) -> float | str | None:
-    """Round to a few digits; None where not measured, a text where infinite."""
+def _plain(value: float) -> float | str | None:
+    """Return a number as JSON can say it: None where not measured, a text where infinite."""
     if isnan(value):
         return None
     if isinf(value):
         return "inf"
-    short = float(f"{value:.{_DIGITS - 1}e}")
-    return int(short) if short.is_integer() and abs(short) < 1e15 else short
+    whole = float(value)  # a column without a gap may be of integers
+    return int(whole) if whole.is_integer() and abs(whole) < 1e15 else whole

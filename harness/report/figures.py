@@ -19,8 +19,8 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
 from harness.records import Mode, Status
 from harness.report.content import Panel
-from harness.report.ink import FACE, INK, MUTED, SERIES, canvas, to_panel
-from harness.report.quantities import power_of_ten, seconds
+from harness.report.ink import DASHES, FACE, INK, MUTED, SERIES, canvas, to_panel
+from harness.report.quantities import power_of_ten, rounded, seconds
 
 __all__ = ["condition_panel", "latency_panel", "speed_map"]
 
@@ -28,10 +28,10 @@ Colours = dict[str, str]
 """Sentinel colour of each implementation."""
 
 _WIDTH_IN, _HEIGHT_IN = 4.8, 3.3  # ours: two panels side by side, one on a telephone
-_DASHES: dict[str, object] = {Mode.EAGER.value: "", Mode.COMPILED.value: (3, 1.6)}
+_WIDTHS_PT = {Mode.EAGER.value: 1.5, Mode.COMPILED.value: 0.7}  # ours; page.css has both
 _LEAST_ULP = 2.0**-4  # an exact result has no logarithm: it is drawn here, at the bottom edge
 _MOST_OF_SPEED = 2.0  # ours: colours are strongest at 4 times as fast, or as slow
-_LEAST_BAND = 1.1  # a line of 1.4 pt covers 10 % of a value where 170 pt are five decades
+_LEAST_BAND = 1.1  # a line of 1.5 pt covers 10 % of a value where 170 pt are five decades
 _MANY_TICKS = 7  # ours: labels of decades collide beyond
 
 # blue is faster, orange slower, and as fast as the reference is no colour at all
@@ -182,11 +182,12 @@ def speed_map(name: str, title: str, speeds: pd.DataFrame, failed: pd.DataFrame)
     labels = [_shortened(str(each)) for each in speeds.index]
     left_in = 0.25 + 0.066 * max(map(len, labels))  # 0.066 in: a letter at 8.5 pt
     top_in = 0.34 + 0.05 * max(len(str(each)) for each in speeds.columns)
-    width_in, height_in = left_in + max(0.46 * columns, 1.2) + 0.45, top_in + 0.27 * rows + 0.05
+    pairs = zip(speeds.to_numpy(float).flat, failed.to_numpy(bool).flat, strict=True)
+    words = np.array([_speed_word(*pair) for pair in pairs], dtype=object)
+    cell_in = max(0.46, 0.072 * max(map(len, words)))  # 0.072 in: a digit at 8 pt
+    width_in, height_in = left_in + max(cell_in * columns, 1.2) + 0.45, top_in + 0.27 * rows + 0.05
     margins = {"left_in": left_in, "top_in": top_in, "bottom_in": 0.05, "right_in": 0.45}
     with canvas(width_in, height_in, grid=False, **margins) as (figure, axes):
-        pairs = zip(speeds.to_numpy(float).flat, failed.to_numpy(bool).flat, strict=True)
-        words = np.array([_speed_word(*pair) for pair in pairs], dtype=object)
         sns.heatmap(
             np.log2(speeds.astype(float)),
             mask=False,
@@ -218,8 +219,10 @@ def speed_map(name: str, title: str, speeds: pd.DataFrame, failed: pd.DataFrame)
 def _speed_word(speed: float, is_wrong: bool) -> str:
     if isnan(speed):
         return ""
-    decimals = 0 if speed >= 9.995 else 2 if speed >= 0.0995 else 3
-    text = f"{speed:.{decimals}f}"
+    if speed >= 0.0995:
+        text = f"{speed:.{0 if speed >= 9.995 else 2}f}"
+    else:  # two digits, as long as they fit
+        text = rounded(speed, 2 if speed >= 1e-4 else 1)
     return f"{text} ✕" if is_wrong else text
 
 
@@ -233,25 +236,28 @@ def _shortened(label: str, most: int = 36) -> str:
 def _lines(
     axes: Axes, rows: pd.DataFrame, x: str, y: str, colours: Colours, **look: object
 ) -> None:
-    """Join the cases of each implementation: solid if eager, dashed if compiled."""
+    """Join the cases of each implementation, each with dashes of its own; thin if compiled."""
+    dashes = {name: DASHES[place % len(DASHES)] or "" for place, name in enumerate(colours)}
     before = len(axes.lines)
     sns.lineplot(
         data=rows,
         x=x,
         y=y,
         hue="implementation",
-        style="mode",
+        style="implementation",
+        size="mode",
         palette=colours,
-        dashes=_DASHES,
+        dashes=dashes,
+        sizes=_WIDTHS_PT,
         estimator=None,
         legend=False,
-        lw=1.4,
         mew=0,
         ax=axes,
         **look,
     )
     for line in axes.lines[before:]:
         line.set_gid(_gid(str(line.get_color())))
+        line.set_zorder(2 if line.get_linestyle() == "-" else 2.1)  # a solid one hides the others
 
 
 def _gid(colour: str) -> str:

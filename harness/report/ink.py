@@ -21,11 +21,24 @@ from matplotlib.figure import Figure
 
 from harness.report.content import Panel
 
-__all__ = ["FACE", "GRID", "INK", "MUTED", "SERIES", "canvas", "series_variable", "to_panel"]
+__all__ = [
+    "DASHES",
+    "FACE",
+    "GRID",
+    "INK",
+    "MUTED",
+    "SERIES",
+    "canvas",
+    "series_variable",
+    "to_panel",
+]
 
 INK, MUTED, GRID, FACE = "#010203", "#040506", "#070809", "#0a0b0c"
 SERIES = tuple(f"#0d0e{number:02x}" for number in range(1, 13))
 """Sentinels of the colours that tell implementations apart; page.css has as many."""
+DASHES: tuple[tuple[float, ...], ...] = ((), (5, 2), (1.2, 1.6), (7, 1.6, 1.2, 1.6), (2.6, 1.4))
+"""Drawn and left out, in widths of the line: what tells lines of alike colours apart, and lets one
+be seen through the other. Five, so that the colours have all come round before a pair returns."""
 
 _VARIABLES = {
     INK: "var(--ink)",

@@ -10,7 +10,7 @@ import pandas as pd
 
 from harness.records import Status
 from harness.report.content import Key
-from harness.report.ink import SERIES, series_variable
+from harness.report.ink import DASHES, SERIES, series_variable
 
 __all__ = ["colours", "groups", "keys", "leading", "worst", "worst_status"]
 
@@ -70,10 +70,15 @@ def keys(rows: pd.DataFrame, implementations: tuple[str, ...]) -> tuple[Key, ...
     """Return the legend of a figure that shows ``rows``: one entry per implementation."""
     shown = set(rows["implementation"])
     entries = [
-        Key(name, series_variable(place), series=f"series-{place % len(SERIES)}")
+        Key(
+            name,
+            series_variable(place),
+            series=f"series-{place % len(SERIES)}",
+            dashes=DASHES[place % len(DASHES)],
+        )
         for place, name in enumerate(implementations)
         if name in shown
     ]
     if "compiled" in set(rows["mode"]):
-        entries.append(Key("compiled", "var(--muted)", is_dashed=True))
+        entries.append(Key("compiled", "var(--muted)", is_thin=True))
     return tuple(entries)

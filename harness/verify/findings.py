@@ -31,6 +31,8 @@ class Declined:
     reason: str
     by_target: bool = True
     """Whether the target declines; if not, the verification leaves them out."""
+    raised: bool = False
+    """Whether it raised something else than that it declines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,7 +59,10 @@ class Grade:
     def words(self) -> str:
         """The grade as a sentence."""
         if self.meets is None:
-            return f"in {self.dtype} it meets the bound of no class of algorithm"
+            return (
+                f"in {self.dtype} it loses more than any class of algorithm may that keeps its "
+                "statistics in float32 or wider"
+            )
         kinds = {
             0: "does not depend on the condition of its input",
             1: "grows with the condition of its input, as that of a mean kept in one word does",

@@ -46,12 +46,13 @@ class Matrix:
 def run_self_test(on_line: Callable[[str], None] = lambda line: None) -> Matrix:
     """Verify every mutant in each dtype in which it is wrong, and every right one in all."""
     rows = []
-    for mutant in WRONG:
-        on_line(f"verifying a LayerNorm that {mutant.mistake}")
+    total = len(WRONG) + len(RIGHT)
+    for number, mutant in enumerate(WRONG, 1):
+        on_line(f"[{number}/{total}] verifying a LayerNorm that {mutant.mistake}")
         rows += [_row(mutant, dtype) for dtype in DTYPES if dtype in mutant.dtypes]
     rejected = []
-    for right in RIGHT:
-        on_line(f"verifying {right.name}, which is right")
+    for number, right in enumerate(RIGHT, len(WRONG) + 1):
+        on_line(f"[{number}/{total}] verifying {right.name}, which is right")
         if not verify(right, quick=True, fail_fast=True).passed:
             rejected.append(right.name)
     return Matrix(rows=tuple(rows), rejected=tuple(rejected))

@@ -67,10 +67,18 @@ class Tally:
             return
         self.answered[trial.case.dtype] = None
 
-    def refuse(self, dtype: str, what: str, cases: int, reason: str) -> None:
-        """Add cases that the target declined."""
-        self.refusals[dtype] += cases
-        self.declined.append(Declined(what=what, cases=cases, reason=reason))
+    def refuse(self, dtype: str, what: str, trials: Sequence[Trial]) -> None:
+        """Add cases that the target declined, or raised in."""
+        self.refusals[dtype] += len(trials)
+        first = trials[0]
+        self.declined.append(
+            Declined(
+                what=what,
+                cases=len(trials),
+                reason=first.reason,
+                raised=first.status is Status.ERROR,
+            )
+        )
 
     def judge_mistakes(self, dtype: str) -> None:
         """Groups in which all raised as no refusal does fail, unless the whole dtype does so."""
@@ -79,7 +87,7 @@ class Tally:
                 for each in trials:
                     self.add(each, group)
             else:
-                self.refuse(dtype, f"{dtype}: {group.catches}", len(trials), trials[0].reason)
+                self.refuse(dtype, f"{dtype}: {group.catches}", trials)
         self.mistakes.clear()
 
     def extents(self, dtypes: Sequence[str]) -> tuple[Extent, ...]:

@@ -200,11 +200,11 @@ def _try_group(
         if any(map(_is_mistake, trials)):
             tally.mistakes.append((group, trials))
         else:
-            tally.refuse(dtype, f"{dtype}: {group.catches}", len(trials), refused[0].reason)
+            tally.refuse(dtype, f"{dtype}: {group.catches}", refused)
         return
     for each in trials:
         if each.status is Status.UNSUPPORTED:
-            tally.refuse(dtype, each.case.id, 1, each.reason)
+            tally.refuse(dtype, each.case.id, [each])
         else:
             tally.add(each, group)
 

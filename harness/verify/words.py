@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from harness.verify.diagnosis import Suspect
 from harness.verify.findings import Declined, Verdict
 
@@ -23,11 +21,7 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     if verdict.reproduce:
         lines += ["  reproduce the smallest with:", f"    {verdict.reproduce}"]
     lines += [f"  {each.words}" for each in verdict.grades]
-    met = Counter(each.meets or "no class" for each in verdict.grades)
-    if met:
-        lines.append(
-            f"  strictest class met: {', '.join(f'{k} ({n} dtypes)' for k, n in met.items())}"
-        )
+    lines += _class_lines(verdict)
     lines += _property_lines(verdict)
     lines += _declined_lines(verdict)
     lines.append(
@@ -45,7 +39,7 @@ def _headline(verdict: Verdict) -> str:
             f"{_but_in(verdict)}"
         )
     if not verdict.cases and not verdict.broken_promises:
-        return f"{verdict.target}: nothing could be verified, it declines every case"
+        return f"{verdict.target}: nothing could be verified, {_no_answer(verdict)}"
     if not verdict.is_wrong:
         declined = sum(each.declined for each in verdict.extents)
         return (
@@ -68,6 +62,24 @@ def _but_in(verdict: Verdict) -> str:
     return f"; not verified in {', '.join(untold)}" if untold else ""
 
 
+def _no_answer(verdict: Verdict) -> str:
+    raising = [each for each in verdict.declined if each.raised]
+    if not raising:
+        return "it declines every case"
+    if len(raising) < len(verdict.declined):
+        return f"it raises or declines in every case, such as {raising[0].reason}"
+    return f"it raises in every case: {raising[0].reason}"
+
+
+def _class_lines(verdict: Verdict) -> list[str]:
+    """The strictest class whose bound it keeps, with the dtypes in which it does."""
+    met: dict[str, list[str]] = {}
+    for each in verdict.grades:
+        met.setdefault(each.meets or "none", []).append(each.dtype)
+    classes = [f"{name} in {', '.join(dtypes)}" for name, dtypes in met.items()]
+    return [f"  strictest class whose bound it keeps: {'; '.join(classes)}"] if classes else []
+
+
 def _suspect_line(suspect: Suspect) -> str:
     where = f"in {', '.join(suspect.dtypes)}"
     if len(suspect.outputs) < 4:  # it explains a part of what is wrong
@@ -86,6 +98,7 @@ def _declined_lines(verdict: Verdict) -> list[str]:
         count = sum(each.cases for each in declined)
         cases = "1 case" if count == 1 else f"{count} cases"
         verb = "declines" if declined[0].by_target else "leaves out"
+        verb = "raises in" if declined[0].raised else verb
         lines.append(f"  {verb} {cases} ({declined[0].what}{more}): {reason}")
     return lines
 

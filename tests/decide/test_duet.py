@@ -20,6 +20,7 @@ from harness.decide.changes import ChangeKind, Metric
 from harness.decide.duet import SCREENING, Look, judge, look_at
 from harness.decide.findings import Finding
 from harness.records import Doubt, DoubtKind, Estimate, Record, Status
+from harness.statistics import median_quantile
 
 CASE = make_case()
 
@@ -41,7 +42,7 @@ def record_of(*epochs: float, base_s: float = 1e-4, **changes: Any) -> Record:
     """Return a record whose ratio to the base was so in each epoch."""
     spread = float(np.std(np.log(epochs), ddof=1)) if len(epochs) > 1 else inf
     value = float(np.median(epochs))
-    half = 2.365 * spread / len(epochs) ** 0.5  # t of 7 degrees
+    half = median_quantile(len(epochs)) * spread / len(epochs) ** 0.5
     latency = make_latency(
         (1.0,),
         reference_ratio=Estimate(value=value, low=value * exp(-half), high=value * exp(half)),

@@ -3,10 +3,13 @@
 import csv
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from harness.records import Doubt, DoubtKind
+from harness.report import write_report
 from harness.store import Results
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -122,6 +125,23 @@ def test_the_download_holds_the_rows_that_are_shown(tab: Page, tmp_path: Path) -
     assert {row["latency_s"] for row in rows} == {""}
 
 
+def test_the_download_holds_every_digit_and_shapes_that_commands_understand(
+    tab: Page, many: Results, tmp_path: Path
+) -> None:
+    with tab.expect_download() as download:
+        tab.click("#csv")
+    path = tmp_path / "cases.csv"
+    download.value.save_as(path)
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = {row["id"]: row for row in csv.DictReader(file)}
+    timed = [each for each in many.records if each.latency is not None and each.latency.is_valid]
+    assert timed
+    for each in timed:
+        assert each.latency is not None
+        assert rows[each.case.id]["shape"] == "x".join(map(str, each.case.shape))
+        assert float(rows[each.case.id]["latency_s"]) == each.latency.per_call_s.value
+
+
 def test_ids_are_those_of_the_records(tab: Page, many: Results) -> None:
     known = {each.case.id for each in many.records}
     assert set(column(tab, "id")) <= known
@@ -161,6 +181,90 @@ def test_nothing_is_wider_than_the_screen(tab: Page, width: int) -> None:
     tab.set_viewport_size({"width": width, "height": 800})
     tab.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true })")
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_every_section_can_be_reached_without_scrolling_sideways(tab: Page, width: int) -> None:
+    tab.set_viewport_size({"width": width, "height": 800})
+    ends = (
+        "[...document.querySelectorAll('nav a')].map((each) => each.getBoundingClientRect().right)"
+    )
+    assert max(tab.evaluate(ends)) <= width
+
+
+def test_the_answer_is_seen_on_a_telephone(tab: Page) -> None:
+    tab.set_viewport_size({"width": 390, "height": 800})
+    headings = tab.locator("#which_implementation_to_run thead th")
+    (place,) = (i for i, each in enumerate(headings.all_inner_texts(), 1) if each == "Run")
+    cells = tab.locator(f"#which_implementation_to_run tbody td:nth-child({place})")
+    assert cells.count() > 0
+    for box in (each.bounding_box() for each in cells.all()):
+        assert box is not None
+        assert box["x"] + box["width"] <= 390
+
+
+def test_words_are_not_broken_on_a_telephone(tab: Page, many: Results, tmp_path: Path) -> None:
+    kinds = (DoubtKind.NOT_CONVERGED, DoubtKind.PAGE_FAULTS)
+    doubts = tuple(Doubt(kind=each, advice="give the case more time") for each in kinds)
+    records = tuple(replace(each, warnings=doubts) for each in many.records[:40])
+    write_report([replace(many, records=records)], tmp_path / "doubts.html")
+    tab.goto((tmp_path / "doubts.html").as_uri())
+    tab.set_viewport_size({"width": 390, "height": 800})
+    lines = tab.evaluate(
+        """() => [...document.querySelectorAll("#doubts :is(tbody th, .long)")].flatMap((cell) => {
+          const range = document.createRange();
+          const found = [];
+          const walk = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+          while (walk.nextNode()) {
+            for (const word of walk.currentNode.data.matchAll(/[a-z]+/g)) {
+              range.setStart(walk.currentNode, word.index);
+              range.setEnd(walk.currentNode, word.index + word[0].length);
+              if (range.getClientRects().length > 1) found.push(word[0]);
+            }
+          }
+          return found;
+        })"""
+    )
+    assert tab.locator("#doubts tbody th").count() == len(kinds)
+    assert lines == []
+
+
+# --- paper ---------------------------------------------------------------------------------------
+
+
+def test_paper_is_white_whatever_the_screen(tab: Page) -> None:
+    tab.evaluate("document.documentElement.dataset.theme = 'dark'")
+    tab.emulate_media(media="print")
+    colours = tab.evaluate(
+        """[document.body, document.querySelector(".box")].map((each) => {
+          const style = getComputedStyle(each);
+          return [style.color, style.backgroundColor];
+        })"""
+    )
+    assert colours == [["rgb(22, 25, 29)", "rgb(255, 255, 255)"]] * 2
+
+
+def test_what_is_folded_is_printed(tab: Page) -> None:
+    closed = "document.querySelectorAll('details:not([open])').length"
+    before = tab.evaluate(closed)
+    assert before > 0
+    tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert tab.evaluate(closed) == 0
+    tab.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert tab.evaluate(closed) == before
+
+
+def test_no_table_is_wider_than_a_sheet(tab: Page) -> None:
+    sheet = 718  # CSS pixels: A4 is 794 wide, Chromium's margins take 10 mm on each side
+    tab.set_viewport_size({"width": sheet, "height": 1000})
+    tab.emulate_media(media="print")
+    tab.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true })")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= sheet
+    widths = tab.evaluate(
+        "[...document.querySelectorAll('table')].map((each) => each.getBoundingClientRect().right)"
+    )
+    assert len(widths) > 5
+    assert max(widths) <= sheet
 
 
 def test_text_and_lines_stand_out_from_their_ground(tab: Page) -> None:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from results_factory import make_environment, make_errors, make_latency, make_memory, make_record
 
-from harness.records import Case, Errors, Estimate, Memory, Record, Status
-from harness.report.content import Table, Text
+from harness.records import Case, Doubt, DoubtKind, Errors, Estimate, Memory, Record, Status
+from harness.report.content import Figure, Table, Text
 from harness.report.frame import gather
 from harness.report.sections.accuracy import _order, error_against_condition
 from harness.report.sections.choice import which_implementation_to_run
@@ -98,6 +98,46 @@ def test_what_others_can_and_one_cannot_speaks_against_it(status: Status, words:
     row = choose(*timed("quick", 0.5), *timed("native", 1.0), fails, runs)
     assert row["Run"] == "native"
     assert words in row["Faster, but passed over"]
+
+
+def test_the_map_of_speeds_has_no_row_for_who_was_asked_for_errors_alone() -> None:
+    case = Case(implementation="exact", shape=SHAPES[0])
+    errors_alone = Record(case=case, environment="here", status=Status.OK, errors=ALIKE)
+    declined = replace(
+        errors_alone,
+        case=replace(case, implementation="choosy"),
+        status=Status.UNSUPPORTED,
+        reason="needs a GPU",
+        errors=None,
+    )
+    doubtful = replace(
+        errors_alone,
+        case=replace(case, implementation="hasty"),
+        warnings=(Doubt(kind=DoubtKind.TOO_FEW_SAMPLES, advice="give the case more time"),),
+    )
+    records = (*timed("native", 1.0), errors_alone, declined, doubtful)
+    environments = {"here": make_environment()}
+    _, figure = which_implementation_to_run(
+        gather([Results(records=records, runs=(), environments=environments)])
+    )
+    assert isinstance(figure, Figure)
+    drawn = figure.panels[0].svg
+    assert "exact" not in drawn
+    for name in ("native", "choosy", "hasty"):
+        assert name in drawn
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"), [(400.0, "0.0025"), (1538.0, "0.00065"), (40000.0, "3 × 10⁻⁵")]
+)
+def test_the_map_keeps_the_digits_of_a_small_speed(ratio: float, text: str) -> None:
+    environments = {"here": make_environment()}
+    records = (*timed("native", 1.0), *timed("slow", ratio))
+    _, figure = which_implementation_to_run(
+        gather([Results(records=records, runs=(), environments=environments)])
+    )
+    assert isinstance(figure, Figure)
+    assert f">{text}<" in figure.panels[0].svg
 
 
 def test_what_nobody_can_run_speaks_against_nobody() -> None:

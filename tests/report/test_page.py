@@ -25,6 +25,7 @@ from harness.report.frame import gather
 from harness.report.sections import SECTIONS
 from harness.store import Results
 
+DRAWN = r"stroke-dasharray: ([^;}]*)"
 HOSTILE = "</script><script>alert('x')</script> & $a$ $\\frac{ <b>\u2028 µ😀"
 
 
@@ -41,7 +42,8 @@ def section(page: str, name: str) -> str:
 
 
 def text_of(markup: str) -> str:
-    return unescape(re.sub(r"<style>.*?</style>|<[^>]*>", " ", markup, flags=re.DOTALL))
+    whole = markup.replace("<wbr>", "")  # where a name may be broken
+    return unescape(re.sub(r"<style>.*?</style>|<[^>]*>", " ", whole, flags=re.DOTALL))
 
 
 def with_records(results: Results, *records: Record) -> Results:
@@ -311,6 +313,34 @@ def test_doubts_are_listed_with_their_advice(results: Results, many: Results) ->
     certain = [replace(each, warnings=()) for each in results.records]
     page = build_page([with_records(results, *certain)])
     assert "No measurement gave cause for doubt" in section(page, "doubts")
+
+
+def test_operators_are_counted_in_words_and_only_of_what_runs_them(results: Results) -> None:
+    case = Case(implementation="native", shape=(4, 8))
+    once = replace(make_record(case), operators=1)
+    compiled = replace(make_record(replace(case, mode=Mode.COMPILED)), operators=0)
+    shown = text_of(section(build_page([with_records(results, once, compiled)]), "memory"))
+    assert "1 operator " in shown
+    assert "1 operators" not in shown
+    assert "0 operator" not in shown
+
+
+def test_lines_that_lie_on_each_other_can_both_be_seen(many: Results) -> None:
+    """Neighbours in the legend differ in how they are dashed; the drawings use the same dashes."""
+    page = build_page([many])
+    for name in ("error_against_condition", "latency_against_size"):
+        markup = section(page, name)
+        keys = re.findall(
+            r'data-series="series-(\d+)"><svg[^>]*><line[^>]*?(?: stroke-dasharray="([^"]*)")?/>',
+            markup,
+        )
+        legend = {int(place): dashes for place, dashes in keys}
+        assert len(legend) >= 3
+        assert all(legend[each] != legend[each + 1] for each in legend if each + 1 in legend)
+        drawn = [list(map(float, each.split(","))) for each in re.findall(DRAWN, markup)]
+        for dashes in filter(None, legend.values()):
+            widths = [float(each) / 2.5 for each in dashes.split()]  # a line of the legend: 2.5 px
+            assert [1.5 * each for each in widths] in [pytest.approx(each) for each in drawn]
 
 
 # --- several files ------------------------------------------------------------------------------

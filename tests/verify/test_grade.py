@@ -154,4 +154,7 @@ def test_the_words_of_a_square_say_of_what() -> None:
 
 def test_what_meets_no_class_is_not_praised_for_its_order() -> None:
     grade = Grade(dtype="float32", meets=None, order=0, condition_limit=None, lost_bits=0.0)
-    assert grade.words == "in float32 it meets the bound of no class of algorithm"
+    assert grade.words == (
+        "in float32 it loses more than any class of algorithm may that keeps its statistics in "
+        "float32 or wider"
+    )

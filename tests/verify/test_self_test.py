@@ -103,8 +103,8 @@ def test_the_self_test_is_of_every_mutant_and_every_right_one(
         each for each in DTYPES if each in mutant.dtypes
     ]
     assert lines == [
-        f"verifying a LayerNorm that {mutant.mistake}",
-        f"verifying {right.name}, which is right",
+        f"[1/2] verifying a LayerNorm that {mutant.mistake}",
+        f"[2/2] verifying {right.name}, which is right",
     ]
 
 

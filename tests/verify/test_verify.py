@@ -254,12 +254,22 @@ def raising(*arguments: Any) -> Tensor:
     raise RuntimeError("not today")
 
 
-def test_what_raises_in_every_case_declines_and_is_not_passed() -> None:
+def declining(*arguments: Any) -> Tensor:
+    raise UnsupportedError("not today")
+
+
+def test_what_declines_every_case_is_said_to_decline() -> None:
+    assert "it declines every case" in verdict_lines(quick(declining))[0]
+
+
+def test_what_raises_in_every_case_is_said_to_raise_and_is_not_passed() -> None:
     verdict = quick(raising)
     assert verdict.cases == 0
     assert verdict.declined
     assert not verdict.passed
-    assert "declines every case" in verdict_lines(verdict)[0]
+    said = verdict_lines(verdict)
+    assert said[0].endswith("it raises in every case: RuntimeError: not today")
+    assert not [each for each in said if "declines" in each]
     assert {each.reason for each in verdict.declined} == {"RuntimeError: not today"}
 
 
@@ -345,9 +355,20 @@ def test_assert_layer_norm_names_the_mistake(unbiased: str) -> None:
         assert_layer_norm(unbiased, dtypes=("float32",))
 
 
-def test_assert_layer_norm_fails_what_declines_everything() -> None:
-    with pytest.raises(AssertionError, match="declines every case"):
+def test_assert_layer_norm_fails_what_raises_everywhere() -> None:
+    with pytest.raises(AssertionError, match="raises in every case: RuntimeError: not today"):
         assert_layer_norm(raising, dtypes=("float32",))
+
+
+# --- classes -------------------------------------------------------------------------------------
+
+
+def test_the_strictest_class_is_named_with_its_dtypes_and_none_is_explained() -> None:
+    verdict = verify("two_pass_input_dtype", quick=True, dtypes=("float32", "bfloat16"))
+    said = "\n".join(verdict_lines(verdict))
+    assert verdict.passed
+    assert "strictest class whose bound it keeps: two_pass (tree) in float32; none in" in said
+    assert "in bfloat16 it loses more than any class of algorithm may that keeps its" in said
 
 
 # --- targets -------------------------------------------------------------------------------------

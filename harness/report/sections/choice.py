@@ -219,8 +219,8 @@ def _speed_figures(cases: pd.DataFrame) -> list[Figure]:
                 title=f"Speed relative to {REFERENCE}: {place}, {direction}",
                 caption="2.00 is twice as fast, 0.50 half as fast: blue is faster, orange slower. "
                 "✕: the result was not within its bound, so the speed is of no use. A dash: not "
-                "timed; the reason is under “Not measured”. Where several cases share a cell "
-                "it shows their geometric mean.",
+                "asked for, or not timed for a reason that is under “Not measured” or “Doubts”. "
+                "Where several cases share a cell it shows their geometric mean.",
                 panels=tuple(panels),
                 is_stretched=False,
                 is_folded=place in shown,
@@ -233,9 +233,12 @@ def _speed_figures(cases: pd.DataFrame) -> list[Figure]:
 def _speed_tables(timed: pd.DataFrame, whole: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return implementations by shapes: how fast, and whether the result was not right.
 
-    Who was asked and could not answer has a row of dashes.
+    Who was asked for a time and has none has a row of dashes; who was asked for errors alone has
+    no row.
     """
-    labels = [str(label) for (label,), _ in groups(whole, "label")]
+    is_measured = whole["status"].isin([each.value for each in Status if each.is_measured])
+    asked = whole[whole["ratio"].notna() | ~is_measured | (whole["doubts"] != "")]
+    labels = [str(label) for (label,), _ in groups(asked, "label")]
     shapes = list(timed.sort_values("elements", kind="stable")["shape"].unique())
     rows = pd.DataFrame({
         "label": timed["label"].astype(str),

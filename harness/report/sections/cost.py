@@ -8,9 +8,10 @@ from typing import Any
 
 import pandas as pd
 
+from harness.records import Mode
 from harness.report.content import Block, Cell, Column, Table, Text, number
 from harness.report.frame import Findings
-from harness.report.quantities import bytes_text, rounded, seconds, speed
+from harness.report.quantities import bytes_text, count, rounded, seconds, speed
 from harness.report.slices import groups
 
 __all__ = ["instructions", "memory", "speed_against_a_copy"]
@@ -41,7 +42,7 @@ def memory(findings: Findings) -> tuple[Block, ...]:
     caption = (
         "Most memory held at once beyond the inputs, as a multiple of the results, which any "
         "implementation must hold; below it what is kept for the backward beyond inputs and y, "
-        "and how many operators the call runs, those inside PyTorch's own aside."
+        "and how many operators an eager call runs, those inside PyTorch's own aside."
     )
     return _by_shape(known, "peak_bytes", "Peak memory of a call", caption, _memory_cell)
 
@@ -101,7 +102,9 @@ def _copy_cell(row: Any) -> Cell:
 def _memory_cell(row: Any) -> Cell:
     has_ratio = row.peak_ratio > 0  # no elements, no results: nothing to be a multiple of
     kept = [] if isnan(row.saved_bytes) else [f"keeps {bytes_text(row.saved_bytes)}"]
-    counted = [] if isnan(row.operators) else [f"{row.operators:.0f} operators"]
+    # what is compiled runs none that could be counted
+    is_counted = not isnan(row.operators) and row.mode != Mode.COMPILED
+    counted = [count(int(row.operators), "operator")] if is_counted else []
     return number(
         speed(row.peak_ratio) if has_ratio else bytes_text(row.peak_bytes),
         note=", ".join(kept + counted),

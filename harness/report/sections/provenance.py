@@ -21,7 +21,8 @@ _METHOD = (
     "disturbance meets all of them; relative speeds are formed from times of the same epochs.",
     "Memory: by the allocator's own count, during one call, beyond the inputs; results included.",
     "Relative speed and memory are quotients of recorded numbers. Numbers in tables are rounded to "
-    "three digits, those in the table of all cases to four; the results file has all of them.",
+    "three digits, in the maps of speeds to two decimals, and to two digits below 0.1; the CSV of "
+    "all cases and the results file have all of them.",
 )
 
 

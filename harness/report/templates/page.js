@@ -27,6 +27,16 @@
   };
   showTheme();
 
+  // ---- paper: what is folded is printed too ------------------------------------------------
+  let unfolded = [];
+  addEventListener("beforeprint", () => {
+    unfolded = [...document.querySelectorAll("details:not([open])")];
+    for (const each of unfolded) each.open = true;
+  });
+  addEventListener("afterprint", () => {
+    for (const each of unfolded) each.open = false;
+  });
+
   // ---- legends: bring one implementation forward --------------------------------------------
   for (const figure of document.querySelectorAll("figure")) {
     const buttons = [...figure.querySelectorAll(".keys button")];
@@ -57,8 +67,10 @@
     const ratio = values.ratio(row);
     return ratio === null ? null : 1 / ratio;
   };
+  // as ids, commands and results files write it
+  const plainShape = (shape) => shape.replaceAll("×", "x");
   values.id = (row) => [
-    values.implementation(row), values.direction(row), values.shape(row).replaceAll("×", "x"),
+    values.implementation(row), values.direction(row), plainShape(values.shape(row)),
     values.dtype(row), values.distribution(row),
   ].join("/") + values.id_rest(row);
 
@@ -101,6 +113,13 @@
     ["reason", "Reason"], ["doubts", "Doubts"], ["id", "Id"],
   ];
   const CLIPPED = new Set(["reason", "id"]);
+  // a sheet is narrow: it names a case by its id, and leaves out what the id says
+  const ON_SCREEN = new Set([
+    "mode", "place", "dtype", "direction", "distribution", "shape",
+    "condition", "latency_low_s", "latency_high_s", "copy_ratio", "saved_bytes", "doubts",
+  ]);
+  const look = (name, ...others) =>
+    [...others, ON_SCREEN.has(name) ? "screen" : ""].filter(Boolean).join(" ");
   const FACETS = ["implementation", "mode", "place", "dtype", "direction", "distribution", "status"];
   const PAGE = 50;
 
@@ -134,7 +153,7 @@
       sort = { name, sign: sort?.name === name ? -sort.sign : 1 };
       show(0);
     };
-    headings.append(make("th", { scope: "col", "data-column": name, class: write ? "n" : "" }, button));
+    headings.append(make("th", { scope: "col", "data-column": name, class: look(name, write ? "n" : "") }, button));
   }
   $("#grid thead").append(headings);
 
@@ -143,9 +162,11 @@
     const value = values[name](row);
     if (name === "status") return make("td", { title: values.reason(row) }, pill(value));
     if (place === 0) return make("th", { scope: "row", text: value });
-    if (write) return make("td", { class: "n", text: write(value) });
+    if (write) return make("td", { class: look(name, "n"), text: write(value) });
     const clipped = CLIPPED.has(name);
-    return make("td", { class: clipped ? "clip" : "", title: clipped ? value : "", text: value });
+    return make("td", {
+      class: look(name, clipped ? "clip" : ""), title: clipped ? value : "", text: value,
+    });
   }));
 
   // what was not measured sorts last, in either direction
@@ -211,7 +232,9 @@
       const word = value === Infinity ? "inf" : String(value);
       return /[",\r\n]/.test(word) ? `"${word.replaceAll('"', '""')}"` : word;
     };
-    const lines = view.map((row) => names.map((name) => quoted(values[name](row))).join(","));
+    const written = (name, row) =>
+      name === "shape" ? plainShape(values.shape(row)) : values[name](row);
+    const lines = view.map((row) => names.map((name) => quoted(written(name, row))).join(","));
     const file = new Blob([[names.join(","), ...lines].join("\n"), "\n"], { type: "text/csv" });
     const link = make("a", { download: "cases.csv", href: URL.createObjectURL(file) });
     link.click();
