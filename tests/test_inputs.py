@@ -367,17 +367,21 @@ def test_a_gradient_that_only_the_dtype_cannot_hold_is_the_largest_it_can(
     assert bool((dy == 65504).all())
 
 
-def test_late_rows_are_lost_on_a_sum_in_bfloat16_and_on_no_other() -> None:
-    case = replace(upstream_case("late_rows", dtype="bfloat16"), shape=(65_600, 2))
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize(("rows", "at_once"), [(65_600, 16_384), (4100, 1024), (4100, 256)])
+def test_few_rows_are_lost_where_portions_of_them_are_added_in_bfloat16(
+    rows: int, at_once: int, backwards: bool
+) -> None:
+    case = replace(upstream_case("few_rows", dtype="bfloat16"), shape=(rows, 2))
     dy = make_inputs(case).dy
     assert dy is not None
-    assert int((dy != 0).any(-1).sum()) == 5
-    kept = torch.zeros(2, dtype=torch.bfloat16)
-    for portion in dy.split(16_384):
-        assert int((portion != 0).any(-1).sum()) == 1
-        kept = kept + portion.sum(0)
-    assert kept.tolist() == [1.0, 1.0]
-    assert float(dy.double().sum(0)[0]) > 1.013
+    portions = [each for each in dy.split(at_once) if bool(each.any())]
+    assert [int(each.any(-1).sum()) for each in portions] == [1] * 5
+    total = torch.zeros(2, dtype=torch.bfloat16)
+    for portion in reversed(portions) if backwards else portions:
+        total = total + portion.sum(0)
+    assert float(total.min()) == 1
+    assert float(dy.double().sum(0).min()) > 1.013
 
 
 def test_normal_is_standard() -> None:

@@ -111,7 +111,7 @@ _WIDE_PARAMETERS = Group(
 _MANY_ROWS = Group(
     catches="dweight and dbias summed in a narrow dtype, a block of rows left out",
     shapes=((4100, 24),),
-    upstreams=("shifted_normal", "ones", "one_row", "late_rows"),
+    upstreams=("shifted_normal", "ones", "one_row", "few_rows"),
 )
 _MORE_ROWS_THAN_16_BITS = Group(
     catches="more rows than 16 bits count",
@@ -128,7 +128,7 @@ _PORTIONS_OF_MANY_ROWS = Group(
     catches="sums over portions of many rows added up in bfloat16",
     shapes=((65_600, 3),),
     dtypes=("bfloat16",),
-    upstreams=("late_rows",),
+    upstreams=("few_rows",),
     directions=BACKWARD,
 )
 _TILES = Group(
