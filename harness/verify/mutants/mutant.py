@@ -56,6 +56,8 @@ class Family(StrEnum):
     """The forward is right and its gradient is not."""
     GRAPH = "graph"
     """The gradient is right in the usual call, and not in another that autograd allows."""
+    PATH = "path"
+    """Right where tests look, wrong in inference, in vectors, at one width or in many rows."""
 
 
 class Check(StrEnum):
