@@ -340,14 +340,48 @@ def test_near_max_has_either_sign_and_nearly_reaches_the_end_of_the_range() -> N
 
 
 @pytest.mark.parametrize("name", UPSTREAMS)
-def test_every_upstream_is_finite_and_says_what_it_breaks(name: str) -> None:
+def test_every_upstream_says_what_it_breaks_and_only_poison_is_not_finite(name: str) -> None:
     assert len(describe(UPSTREAMS[name])) > 20
     for shape in ((4, 7), (1, 1), (0, 5), (5, 0)):
         case = Case(implementation="", shape=shape, direction=Direction.BACKWARD, upstream=name)
         dy = make_inputs(case).dy
         assert dy is not None
         assert dy.shape == shape
-        assert bool(torch.isfinite(dy).all())
+        poisoned = name in {"nan_row", "infinity_row"} and dy.numel() > 0
+        assert int((~torch.isfinite(dy)).sum()) == poisoned
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
+def test_an_infinite_gradient_stays_so(dtype: str) -> None:
+    dy = make_inputs(upstream_case("infinity_row", dtype=dtype)).dy
+    assert dy is not None
+    assert int(dy.isinf().sum()) == 1
+
+
+def test_a_gradient_that_only_the_dtype_cannot_hold_is_the_largest_it_can(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(UPSTREAMS, "ones", lambda x, *_: torch.full_like(x, 1e6))
+    dy = make_inputs(upstream_case("ones", dtype="float16")).dy
+    assert dy is not None
+    assert bool((dy == 65504).all())
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize(("rows", "at_once"), [(65_600, 16_384), (4100, 1024), (4100, 256)])
+def test_few_rows_are_lost_where_portions_of_them_are_added_in_bfloat16(
+    rows: int, at_once: int, backwards: bool
+) -> None:
+    case = replace(upstream_case("few_rows", dtype="bfloat16"), shape=(rows, 2))
+    dy = make_inputs(case).dy
+    assert dy is not None
+    portions = [each for each in dy.split(at_once) if bool(each.any())]
+    assert [int(each.any(-1).sum()) for each in portions] == [1] * 5
+    total = torch.zeros(2, dtype=torch.bfloat16)
+    for portion in reversed(portions) if backwards else portions:
+        total = total + portion.sum(0)
+    assert float(total.min()) == 1
+    assert float(dy.double().sum(0).min()) > 1.013
 
 
 def test_normal_is_standard() -> None:
@@ -491,6 +525,38 @@ def test_inputs_are_laid_out_on_the_device_of_the_case(layout: str) -> None:
     found = make_inputs(case)
     assert {each.device.type for each in found.tensors} == {"meta"}
     assert found.x.stride() == make_inputs(replace(CASE, layout=layout)).x.stride()
+
+
+def test_sequence_first_has_its_first_two_axes_swapped_in_memory() -> None:
+    assert LAYOUTS["sequence_first"](torch.zeros(4, 6, 64)).stride() == (64, 256, 1)
+    assert LAYOUTS["sequence_first"](torch.zeros(4, 5)).stride() == (5, 1)
+
+
+def test_sliced_middle_has_nan_where_the_second_axis_goes_on() -> None:
+    placed = LAYOUTS["sliced_middle"](torch.zeros(4, 6, 5))
+    assert placed.stride() == (45, 5, 1)
+    assert bool(placed.as_strided((4, 9, 5), (45, 5, 1))[:, 6:].isnan().all())
+    assert LAYOUTS["sliced_middle"](torch.zeros(4, 5)).stride() == (5, 1)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_gradient_of_batches_lies_as_x_does_and_any_other_is_contiguous(layout: str) -> None:
+    inputs = make_inputs(replace(CASE, shape=(4, 6, 5), layout=layout))
+    plain = make_inputs(replace(CASE, shape=(4, 6, 5)))
+    assert inputs.dy is not None
+    assert plain.dy is not None
+    lies_as_x_does = layout in {"sequence_first", "sliced_middle"}
+    assert inputs.dy.stride() == (inputs.x.stride() if lies_as_x_does else (30, 5, 1))
+    assert torch.equal(inputs.dy, plain.dy)
+
+
+def test_transposed_parameters_of_two_axes_are_the_usual_ones_laid_out_otherwise() -> None:
+    case = replace(CASE, shape=(2, 3, 5, 7), normalized_dims=2)
+    usual, placed = make_inputs(case), make_inputs(replace(case, parameters="transposed"))
+    for name in ("weight", "bias"):
+        parameter = getattr(placed, name)
+        assert parameter.stride() == (1, 5)
+        assert torch.equal(parameter, getattr(usual, name))
 
 
 def test_expanded_rows_are_one_row() -> None:

@@ -16,7 +16,7 @@ import torch
 from torch import Generator, Tensor
 
 from harness.inputs.distributions import DISTRIBUTIONS, standard_normal
-from harness.inputs.layouts import LAYOUTS
+from harness.inputs.layouts import LAYOUTS, OF_DY_TOO
 from harness.inputs.parameters import PARAMETERS
 from harness.inputs.upstream import UPSTREAMS
 from harness.records import Affine, Case, Direction
@@ -51,7 +51,10 @@ class Inputs:
     bias: Tensor | None
     """Of the normalized shape and the parameters' dtype."""
     dy: Tensor | None
-    """Gradient of y, of x's shape and dtype; None for a forward case."""
+    """Gradient of y, of x's shape and dtype; None for a forward case.
+
+    Contiguous, but for the layouts of :data:`harness.inputs.layouts.OF_DY_TOO`.
+    """
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -100,9 +103,12 @@ def make_inputs(case: Case) -> Inputs:
         factors = torch.ones(case.hidden) if weight is None else weight
         upstream = UPSTREAMS[case.upstream]
         drawn = upstream(stored.double(), factors.double(), _generator(case, "dy"))
-        dy = drawn.clamp(-limits.max, limits.max).to(dtype).reshape(case.shape).to(case.device)
+        held = torch.where(drawn.isinf(), drawn, drawn.clamp(-limits.max, limits.max))
+        dy = held.to(dtype).reshape(case.shape).to(case.device)
+        dy = LAYOUTS[case.layout](dy) if case.layout in OF_DY_TOO else dy
+    lay = LAYOUTS["transposed" if case.parameters == "transposed" else "contiguous"]
     weight, bias = (
-        None if each is None else each.reshape(case.normalized_shape).to(case.device)
+        None if each is None else lay(each.reshape(case.normalized_shape).to(case.device))
         for each in (weight, bias)
     )
     return Inputs(x=x, weight=weight, bias=bias, dy=dy)

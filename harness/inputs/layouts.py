@@ -1,4 +1,4 @@
-"""Named layouts of x: where its values lie in memory, each saying what it breaks."""
+"""Named layouts of x, and two of dy too: where values lie in memory, each saying what it breaks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-__all__ = ["LAYOUTS"]
+__all__ = ["LAYOUTS", "OF_DY_TOO"]
 
 
 def contiguous(x: Tensor) -> Tensor:
@@ -43,6 +43,19 @@ def channels_last(x: Tensor) -> Tensor:
     return x.movedim(1, -1).contiguous().movedim(-1, 1) if x.dim() > 2 else x.contiguous()
 
 
+def sequence_first(x: Tensor) -> Tensor:
+    """First two axes swapped in memory: whole rows, but not a step from each to the next."""
+    return x.transpose(0, 1).contiguous().transpose(0, 1) if x.dim() > 2 else x.contiguous()
+
+
+def sliced_middle(x: Tensor) -> Tensor:
+    """A slice of a longer second axis, NaN beyond it: no one step leads from row to row."""
+    if x.dim() < 3:
+        return x.contiguous()
+    buffer = x.new_full((x.shape[0], x.shape[1] + 3, *x.shape[2:]), float("nan"))
+    return buffer[:, : x.shape[1]].copy_(x)
+
+
 def expanded(x: Tensor) -> Tensor:
     """The first row for every row, with a stride of 0: what is written beside one is in all.
 
@@ -65,7 +78,13 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
         transposed,
         every_second,
         channels_last,
+        sequence_first,
+        sliced_middle,
         expanded,
         negated,
     )
 }
+
+# What lies so comes back so: the gradient of a transpose is transposed, that of torch.cat sliced.
+# The other layouts are older, and what is stored of them is of a contiguous dy.
+OF_DY_TOO = frozenset({"sequence_first", "sliced_middle"})

@@ -37,6 +37,11 @@ def power_of_two_weight(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     return torch.copysign(2.0 ** (steps % 9 - 4), weight), bias
 
 
+def transposed(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Normal both, their last axis with the largest stride: of several axes, order shows."""
+    return weight, bias
+
+
 def nan_weight(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     """One element of weight NaN: its column of y and all of dx are NaN, dweight and dbias not."""
     return _poisoned(weight), bias
@@ -61,6 +66,7 @@ PARAMETERS: dict[str, Parameters] = {
         zero_weight,
         negative_weight,
         power_of_two_weight,
+        transposed,
         nan_weight,
         nan_bias,
     )

@@ -41,6 +41,23 @@ def one_row(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
     return dy
 
 
+def few_rows(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
+    """1 in one row of five, 1/300 in four, 0 in all others: added in bfloat16 it remains 1.
+
+    Half the spacing of bfloat16 at 1 is 1/256. The rows are the first one and the last of each
+    quarter, so that no two are in one portion; the 1 is in the first or in the last of them, column
+    by column, since portions are added from either end. What a sum over as many rows may lose is
+    little beside them, where dy is 0 in all others.
+    """
+    rows = len(x)
+    dy = torch.zeros(x.shape, dtype=torch.float64)
+    for count in (min(rows, 1), *(rows * quarter // 4 for quarter in range(1, 5))):
+        dy[max(count - 1, 0) : count] = 1 / 300
+    dy[:1, ::2] = 1
+    dy[-1:, 1::2] = 1
+    return dy
+
+
 def one_column(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
     """Normal in the last column, 0 in all others: dx spreads it over the row by two means."""
     rows, hidden = x.shape
@@ -72,6 +89,24 @@ def normalised(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
     return xhat.nan_to_num(0.0, 0.0, 0.0) * inverse_weight(x, weight, generator)
 
 
+def nan_row(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
+    """Normal with one NaN: dx of its row is NaN and its column's sums are, and nothing else is."""
+    return _poisoned(x, generator, float("nan"))
+
+
+def infinity_row(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
+    """Normal with one infinity, as where a scaled loss overflows: it must be seen, as NaN must."""
+    return _poisoned(x, generator, float("inf"))
+
+
+def _poisoned(x: Tensor, generator: Generator, value: float) -> Tensor:
+    rows, hidden = x.shape
+    dy = standard_normal(rows, hidden, generator)
+    if dy.numel():
+        dy[rows // 2, hidden // 2] = value
+    return dy
+
+
 UPSTREAMS: dict[str, Upstream] = {
     each.__name__: each
     for each in (
@@ -79,10 +114,13 @@ UPSTREAMS: dict[str, Upstream] = {
         centred_normal,
         ones,
         one_row,
+        few_rows,
         one_column,
         tiny,
         huge,
         inverse_weight,
         normalised,
+        nan_row,
+        infinity_row,
     )
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -79,6 +80,69 @@ def test_every_dtype_has_every_layout_and_affine(tier: tuple[Group, ...], dtype:
     assert {each.normalized_dims for each in own} >= {1, 2, 3, 4}
 
 
+@every_tier
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "unusual",
+    [
+        {"affine": Affine.BIAS},
+        {"affine": Affine.NONE},
+        {"parameters": "nan_weight"},
+        {"eps": 1e-8},
+        {"distribution": "nan_row"},
+    ],
+    ids=str,
+)
+def test_what_is_special_is_asked_for_in_vectors_and_in_inference(
+    tier: tuple[Group, ...], dtype: str, unusual: dict[str, object]
+) -> None:
+    """Where N is a multiple of a vector's length, kernels have a path of their own."""
+    found = {
+        each.direction
+        for each in cases(tier)
+        if each.dtype == dtype
+        and each.hidden % 8 == 0
+        and all(getattr(each, axis) == value for axis, value in unusual.items())
+    }
+    assert found == {Direction.FORWARD, Direction.BACKWARD}
+
+
+@every_tier
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("in_vectors", [False, True])
+def test_wide_parameters_are_asked_for_in_vectors_and_beside_them(
+    tier: tuple[Group, ...], dtype: str, in_vectors: bool
+) -> None:
+    found = {
+        each.direction
+        for each in cases(tier)
+        if each.dtype == dtype
+        and each.param_dtype == "float32"
+        and (each.hidden % 8 == 0) == in_vectors
+    }
+    assert found == {Direction.FORWARD, Direction.BACKWARD}
+
+
+@every_tier
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_inference_is_asked_for_whatever_a_backward_is(tier: tuple[Group, ...], dtype: str) -> None:
+    axes = ("layout", "affine", "parameters", "eps", "normalized_dims", "param_dtype")
+    for axis in axes:
+        asked = {
+            direction: {
+                getattr(each, axis)
+                for each in cases(tier)
+                if each.dtype == dtype and each.direction is direction
+            }
+            for direction in (Direction.FORWARD, Direction.BACKWARD)
+        }
+        assert asked[Direction.FORWARD] == asked[Direction.BACKWARD], axis
+
+
+def test_the_quick_catalogue_is_a_part_of_the_full_one() -> None:
+    assert {each.id for each in set(cases(QUICK)) - set(cases(FULL))} == set()
+
+
 def test_the_full_catalogue_has_every_distribution() -> None:
     assert {each.distribution for each in cases(FULL)} == set(DISTRIBUTIONS)
 
@@ -90,14 +154,33 @@ def test_the_full_catalogue_has_every_upstream_and_all_parameters() -> None:
 
 def test_parameters_have_the_dtype_of_x_unless_named() -> None:
     group = Group(catches="x", shapes=((2, 3),), param_dtypes=(None, "float32"))
-    found = [each.param_dtype for each in cases_of(group, "target", "float16", "cpu", False)]
+    found = [each.param_dtype for each in cases_of(group, "target", "float16", "cpu", True)]
     assert found == ["float16", "float32"]
 
 
 def test_a_group_has_no_case_in_a_dtype_not_its_own() -> None:
     group = Group(catches="x", shapes=((2, 3),), dtypes=("float16",))
     assert list(cases_of(group, "target", "float32", "cpu", False)) == []
-    assert len(list(cases_of(group, "target", "float16", "cpu", False))) == 1
+    assert len(list(cases_of(group, "target", "float16", "cpu", True))) == 1
+
+
+def test_a_group_is_tried_backward_and_as_inference_unless_it_says_otherwise() -> None:
+    group = Group(catches="x", shapes=((2, 3),))
+    found = [each.direction for each in cases_of(group, "target", "float32", "cpu", False)]
+    assert found == [Direction.BACKWARD, Direction.FORWARD]
+    alone = replace(group, directions=(Direction.BACKWARD,))
+    found = [each.direction for each in cases_of(alone, "target", "float32", "cpu", False)]
+    assert found == [Direction.BACKWARD]
+
+
+def test_inference_is_tried_once_however_many_gradients_there_are() -> None:
+    group = Group(catches="x", shapes=((2, 3),), upstreams=("ones", "one_row"))
+    found = list(cases_of(group, "target", "float32", "cpu", False))
+    assert [(each.direction, each.upstream) for each in found] == [
+        (Direction.BACKWARD, "ones"),
+        (Direction.FORWARD, "shifted_normal"),
+        (Direction.BACKWARD, "one_row"),
+    ]
 
 
 def test_a_case_carries_all_axes_of_its_group() -> None:
@@ -111,6 +194,7 @@ def test_a_case_carries_all_axes_of_its_group() -> None:
         affines=(Affine.BIAS,),
         parameters=("nan_bias",),
         eps=(0.5,),
+        directions=(Direction.BACKWARD,),
     )
     (case,) = cases_of(group, "target", "float64", "cuda", False)
     assert case == Case(

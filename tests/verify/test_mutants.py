@@ -61,31 +61,50 @@ def contiguous_cases(dtype: str) -> Iterator[Case]:
         )
 
     yield case((33, 257))
+    yield case((33, 257), direction=Direction.FORWARD)
     yield case((33, 257), "tiny_variance")
+    yield case((33, 257), "tiny_variance", eps=1e-8, direction=Direction.FORWARD)
     yield case((33, 257), eps=0.5)
     yield case((12, 100), "offset_1e2")
     yield case((12, 257), "offset_1e4")
     yield case((5, 64), "constant")
     yield case((5, 64), NAN)
+    yield case((5, 64), upstream="nan_row")
+    yield case((5, 64), "tiny_variance", upstream="huge", eps=1e-6)
     yield case((3, 4, 5, 7), normalized_dims=2)
+    yield case((3, 4, 5, 7), normalized_dims=2, direction=Direction.FORWARD)
     yield case((3, 4, 31), affine=Affine.WEIGHT)
     yield case((3, 4, 31), affine=Affine.BIAS)
-    yield case((1, 6, 64), param_dtype="float32" if dtype in HALVES else dtype)
+    yield case((3, 4, 64), affine=Affine.BIAS)
+    wide = "float32" if dtype in HALVES else dtype
+    yield case((1, 6, 64), param_dtype=wide)
+    yield case((1, 6, 64), param_dtype=wide, direction=Direction.FORWARD)
     yield case((300, 16))
+    yield case((67, 129))
+    yield case((2, 2048), direction=Direction.FORWARD)
     yield case((5, 4097), direction=Direction.FORWARD)
-    yield case((65_600, 3), direction=Direction.FORWARD)
+    yield case((65_600, 4), upstream="few_rows")
+    yield case((1030, 1024), direction=Direction.FORWARD)
 
 
 def other_layouts(dtype: str) -> Iterator[Case]:
-    for layout in ("padded_rows", "transposed", "every_second", "storage_offset", "negated"):
-        yield Case(
+    def case(shape: tuple[int, ...], layout: str, **axes: Any) -> Case:
+        axes = {"direction": Direction.BACKWARD} | axes
+        return Case(
             implementation="mutant",
-            shape=(8, 65),
+            shape=shape,
             dtype=dtype,
             param_dtype=dtype,
             layout=layout,
-            direction=Direction.BACKWARD,
+            **axes,
         )
+
+    for layout in ("padded_rows", "transposed", "every_second", "storage_offset", "negated"):
+        yield case((8, 65), layout)
+    yield case((8, 65), "padded_rows", direction=Direction.FORWARD)
+    yield case((4, 6, 32), "sequence_first")
+    yield case((4, 6, 32), "sliced_middle")
+    yield case((6, 5, 7), "transposed", normalized_dims=2)
 
 
 @cache
@@ -120,7 +139,8 @@ def finding(function: LayerNorm, case: Case, implementation: Implementation) -> 
     lent = Inputs(*(copied(each) for each in (inputs.x, inputs.weight, inputs.bias, inputs.dy)))
     guarantee = guarantee_of(implementation, case)
     try:
-        outputs = run_once(function, case, lent)
+        with torch.set_grad_enabled(case.direction is not Direction.FORWARD):
+            outputs = run_once(function, case, lent)
     except Unmet:
         return Check.CONTRACT
     errors = measure_errors(outputs, inputs, case, guarantee, reference)
@@ -285,6 +305,16 @@ def test_a_mutant_of_the_backward_alone_is_right_forward(mutant: Mutant) -> None
     for case in contiguous_cases("float32"):
         forward = replace(case, direction=Direction.FORWARD)
         assert finding(mutant.fresh(), forward, undeclared) is None
+
+
+@every_mutant
+def test_a_mutant_of_inference_alone_is_right_where_gradients_are_recorded(mutant: Mutant) -> None:
+    if mutant.directions != {Direction.FORWARD}:
+        return
+    undeclared = Implementation(name="mutant", function=mutant.function, source="")
+    for case in (*contiguous_cases("bfloat16"), *other_layouts("bfloat16")):
+        if case.direction is Direction.BACKWARD:
+            assert finding(mutant.fresh(), case, undeclared) is None
 
 
 @every_mutant

@@ -7,10 +7,9 @@ dbias = sum dy (Ba, Kiros and Hinton, arXiv 1607.06450, differentiated).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial, wraps
-from typing import Any
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -28,6 +27,7 @@ from harness.verify.mutants.mutant import (
     layer_norm_of,
     mutant,
 )
+from harness.verify.mutants.reread import reading_dy
 
 _RECORDING = frozenset({Direction.BACKWARD, Direction.FORWARD_BACKWARD})
 _WARP = 32  # rows of a block
@@ -269,44 +269,13 @@ dx_adds_up = mutant(Family.GRADIENT, directions=_RECORDING, caught_by=Check.REPE
 # --- in memory -----------------------------------------------------------------------------------
 
 
-class _Reread(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, y: Tensor, reread: Callable[[Tensor], Tensor]) -> Tensor:
-        ctx.reread = reread
-        return y.view_as(y)
-
-    @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None]:
-        return ctx.reread(dy), None
-
-
-def _reading(reread: Callable[[Tensor], Tensor]) -> Mutant:
-    """Wrap what is wrongly read for dy as a mutant named and described after it."""
-    right = layer_norm_of(lambda of: of.y)
-
-    @wraps(reread)
-    def layer_norm(
-        x: Tensor,
-        normalized_shape: Sequence[int],
-        weight: Tensor | None = None,
-        bias: Tensor | None = None,
-        eps: float = 1e-5,
-    ) -> Tensor:
-        y: Tensor = _Reread.apply(  # type: ignore[no-untyped-call]
-            right(x, normalized_shape, weight, bias, eps), reread
-        )
-        return y
-
-    return mutant(Family.GRADIENT, directions=_RECORDING, caught_by=Check.LAYOUT)(layer_norm)
-
-
-@_reading
+@reading_dy(Family.GRADIENT, Check.LAYOUT)
 def dy_strides_ignored(dy: Tensor) -> Tensor:
     """Reads dy from its first element on as if it were contiguous."""
     return as_if_contiguous(dy)
 
 
-@_reading
+@reading_dy(Family.GRADIENT, Check.LAYOUT)
 def dy_negative_bit_ignored(dy: Tensor) -> Tensor:
     """Reads the memory of dy, where dy may be kept as -dy."""
     return torch._neg_view(dy) if dy.is_neg() else dy

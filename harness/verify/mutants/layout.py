@@ -18,6 +18,7 @@ from harness.verify.mutants.mutant import (
     mutant,
     on_rows,
 )
+from harness.verify.mutants.reread import reading_dy, returning_dx
 from implementations.contract import scale_and_shift, trailing_axes, wide_dtype
 
 _right = layer_norm_of(lambda of: of.y)
@@ -125,3 +126,23 @@ def nan_skipped(of: Rows) -> Tensor:
     """Leaves NaN elements out of the statistics and normalises the rest of their row."""
     mean = of.x.nanmean(-1, keepdim=True)
     return of.normalised_by(mean, (of.x - mean).square().nanmean(-1, keepdim=True))
+
+
+@reading_dy(Family.LAYOUT, Check.GRADIENT)
+def dy_nan_hidden(dy: Tensor) -> Tensor:
+    """Takes 0 for a NaN in dy, and the largest number for an infinity."""
+    return dy.nan_to_num()
+
+
+@reading_dy(Family.LAYOUT, Check.GRADIENT)
+def dy_nan_spreads(dy: Tensor) -> Tensor:
+    """Lets a NaN in one row of dy into dx of all others."""
+    return dy + 0 * dy.sum()
+
+
+# no other dtype has a range that gradients reach
+@returning_dx(Family.LAYOUT, Check.GRADIENT, frozenset({"float16"}))
+def dx_saturated(dx: Tensor) -> Tensor:
+    """Returns the largest number for a dx beyond it, where a loss scaler waits for infinity."""
+    largest = torch.finfo(dx.dtype).max
+    return dx.clamp(-largest, largest)

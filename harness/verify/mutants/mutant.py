@@ -58,6 +58,8 @@ class Family(StrEnum):
     """The gradient is right in the usual call, and not in another that autograd allows."""
     COMPANY = "company"
     """Each call is right by itself, and not beside others, or in another form or mode."""
+    PATH = "path"
+    """Right where tests look, wrong in inference, in vectors, at one width or in many rows."""
 
 
 class Check(StrEnum):

@@ -1,0 +1,75 @@
+"""A group of cases: a product of axes, and what it is there to catch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from harness.records import Affine, Case, Direction
+
+__all__ = ["BACKWARD", "FORWARD", "Group", "cases_of"]
+
+FORWARD, BACKWARD = (Direction.FORWARD,), (Direction.BACKWARD,)
+_ANY_UPSTREAM = "shifted_normal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A product of axes and what it is there to catch."""
+
+    catches: str
+    shapes: tuple[tuple[int, ...], ...]
+    normalized_dims: tuple[int, ...] = (1,)
+    dtypes: tuple[str, ...] = ("float32", "bfloat16", "float16", "float64")
+    param_dtypes: tuple[str | None, ...] = (None,)
+    """None is x's."""
+    distributions: tuple[str, ...] = ("normal",)
+    layouts: tuple[str, ...] = ("contiguous",)
+    upstreams: tuple[str, ...] = ("shifted_normal",)
+    affines: tuple[Affine, ...] = (Affine.BOTH,)
+    parameters: tuple[str, ...] = ("normal",)
+    eps: tuple[float, ...] = (1e-5,)
+    directions: tuple[Direction, ...] = BACKWARD + FORWARD
+    """Inference takes another path in most implementations, and costs less than half to try."""
+
+
+def cases_of(
+    group: Group, target: str, dtype: str, device: str, forward_only: bool
+) -> Iterator[Case]:
+    """Yield the cases of a group in one dtype; none if it has none in that."""
+    if dtype not in group.dtypes:
+        return
+    axes = product(
+        group.shapes,
+        group.normalized_dims,
+        group.param_dtypes,
+        group.distributions,
+        group.layouts,
+        group.upstreams,
+        group.affines,
+        group.parameters,
+        group.eps,
+        group.directions if not forward_only else FORWARD,
+    )
+    for (
+        shape, dims, param_dtype, distribution, layout, upstream, affine, parameters, eps, direction
+    ) in axes:  # fmt: skip
+        # inference has no gradient to start from: its cases are those of the first upstream
+        if direction is Direction.FORWARD and upstream != group.upstreams[0]:
+            continue
+        yield Case(
+            implementation=target,
+            shape=shape,
+            normalized_dims=dims,
+            dtype=dtype,
+            param_dtype=param_dtype or dtype,
+            device=device,
+            distribution=distribution,
+            layout=layout,
+            upstream=upstream if direction is not Direction.FORWARD else _ANY_UPSTREAM,
+            affine=affine,
+            parameters=parameters,
+            eps=eps,
+            direction=direction,
+        )
