@@ -7,7 +7,7 @@ an implementation.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -16,6 +16,7 @@ from harness.decide.faults import Fault, FaultKind, fault_of, fault_of_time, fie
 from harness.decide.questions import (
     Evidence,
     Groups,
+    Name,
     Question,
     evidence_for,
     merged_records,
@@ -38,6 +39,7 @@ __all__ = [
     "NothingThereError",
     "Wanted",
     "choose",
+    "faults_of",
 ]
 
 
@@ -149,8 +151,31 @@ def choose(
 
 
 def _answer(question: Question, groups: Groups, limits: Limits) -> Choice:
-    records = groups[question]
     evidence = evidence_for(question, groups, limits.max_condition)
+    candidates = sorted(_candidates(question, groups, limits, evidence), key=_time_first)
+    return Choice(
+        question=question,
+        ranking=rank(candidates),
+        candidates=tuple(candidates),
+        distributions=evidence.distributions,
+    )
+
+
+def faults_of(question: Question, groups: Groups) -> dict[Name, Fault]:
+    """What speaks against each candidate, of those against whom anything does."""
+    limits = Limits()
+    evidence = evidence_for(question, groups, limits.max_condition)
+    return {
+        (each.implementation, each.mode): each.fault
+        for each in _candidates(question, groups, limits, evidence)
+        if each.fault is not None
+    }
+
+
+def _candidates(
+    question: Question, groups: Groups, limits: Limits, evidence: Evidence
+) -> Iterator[Candidate]:
+    records = groups[question]
     times = times_of(records)
     field = field_of([
         record
@@ -164,7 +189,6 @@ def _answer(question: Question, groups: Groups, limits: Limits) -> Choice:
         for each in own
         if each.status is Status.OK
     }
-    candidates = []
     for name, own in evidence.own.items():
         every = (*own, *evidence.elsewhere[name])
         fault = fault_of(every, field, limits.max_error_ulp) or _gap(own, required)
@@ -174,26 +198,17 @@ def _answer(question: Question, groups: Groups, limits: Limits) -> Choice:
         if fault is None and cost is not None:
             fault = fault_of_time(cost)
         record = times.records.get(name)
-        candidates.append(
-            Candidate(
-                implementation=name[0],
-                mode=name[1],
-                cost=cost,
-                span=widened(cost, record) if cost and record else None,
-                fault=fault,
-                evidence=every,
-                timed=(record,) if record else (),
-                peak_bytes=record.memory.peak_extra_bytes if record and record.memory else None,
-                measured_on=_coverage(every, evidence),
-            )
+        yield Candidate(
+            implementation=name[0],
+            mode=name[1],
+            cost=cost,
+            span=widened(cost, record) if cost and record else None,
+            fault=fault,
+            evidence=every,
+            timed=(record,) if record else (),
+            peak_bytes=record.memory.peak_extra_bytes if record and record.memory else None,
+            measured_on=_coverage(every, evidence),
         )
-    candidates.sort(key=_time_first)
-    return Choice(
-        question=question,
-        ranking=rank(candidates),
-        candidates=tuple(candidates),
-        distributions=evidence.distributions,
-    )
 
 
 def _gap(own: Sequence[Record], required: set[str]) -> Fault | None:

@@ -10,7 +10,7 @@ from harness.decide.choose import Choice
 from harness.decide.faults import Fault, FaultKind, error_ulp
 from harness.decide.questions import Question
 from harness.decide.ranking import Candidate, Decider, worst_in_common
-from harness.decide.words_of_speed import rival_words, speed_words, tied_words
+from harness.decide.words_of_speed import fastest_words, rival_words, speed_words, tied_words
 from harness.records import Record, Status
 
 __all__ = [
@@ -32,14 +32,15 @@ def answer_words(choice: Choice) -> str:
     if best is None:
         return _none_words(choice)
     decider = choice.ranking.decider
+    fastest = fastest_words(best, choice.candidates)
     others = [each for each in choice.ranking.sound if each is not best]
     if decider is Decider.ONLY:
         alone = len(choice.candidates) == 1
         return "the only one measured" if alone else "the only one to be relied on"
     if decider is Decider.TIME:
-        return f"the fastest; {others[0].label} {speed_words(others[0], best)}"
+        return f"{fastest}; {others[0].label} {speed_words(others[0], best)}"
     if decider is Decider.ESTIMATE:
-        return f"the fastest by its estimate; {rival_words(choice.ranking, best)}"
+        return f"{fastest} by its estimate; {rival_words(choice.ranking, best)}"
     tied = tied_words(choice.ranking)
     ends = {
         Decider.ACCURACY: "and more accurate",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import isinf
 
 from harness.decide.ranking import Candidate, Decider, Ranking, is_close, is_tie
 
-__all__ = ["rival_words", "speed_words", "tied_words"]
+__all__ = ["fastest_words", "rival_words", "speed_words", "tied_words"]
 
 _BY_RATIO = 1.5  # ours: from here on "times as slow" is read more easily than a percentage
 
@@ -31,6 +32,15 @@ def speed_words(candidate: Candidate, best: Candidate) -> str:
     if ratio > 1 / _BY_RATIO:
         return f"is {_percent(1 - ratio)} faster"
     return f"is {1 / ratio:.3g} times as fast"
+
+
+def fastest_words(best: Candidate, candidates: Iterable[Candidate]) -> str:
+    """What the fastest of those to be relied on is among all that were timed."""
+    faster = any(
+        each.cost is not None and best.cost is not None and each.cost.value < best.cost.value
+        for each in candidates
+    )
+    return "the fastest of those to be relied on" if faster else "the fastest"
 
 
 def tied_words(ranking: Ranking) -> str:

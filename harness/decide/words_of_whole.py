@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from harness.decide.ranking import Candidate, Decider
 from harness.decide.whole import Load, Whole
 from harness.decide.words_of_choice import fault_words
-from harness.decide.words_of_speed import rival_words, speed_words, tied_words
+from harness.decide.words_of_speed import fastest_words, rival_words, speed_words, tied_words
 
 __all__ = ["gain_words", "missing_lines", "price_in_whole", "whole_reason"]
 
@@ -19,12 +19,13 @@ def whole_reason(whole: Whole) -> str:
         ways = "a choice for each shape does" if whole.dispatch_s else "no choice for each does"
         return f"none of {len(whole.candidates)} serves every call; {ways}"
     others = [each for each in whole.ranking.sound if each is not best]
+    fastest = fastest_words(best, whole.candidates)
     if whole.ranking.decider is Decider.ONLY:
         return "the only one to be relied on for every call"
     if whole.ranking.decider is Decider.TIME:
-        return f"the fastest in all; {others[0].label} {speed_words(others[0], best)}"
+        return f"{fastest}, all calls together; {others[0].label} {speed_words(others[0], best)}"
     if whole.ranking.decider is Decider.ESTIMATE:
-        return f"the fastest in all by its estimate; {rival_words(whole.ranking, best)}"
+        return f"{fastest}, all calls together, by its estimate; {rival_words(whole.ranking, best)}"
     tied = tied_words(whole.ranking)
     return f"in all as fast as {tied} within the intervals; decided by {whole.ranking.decider}"
 

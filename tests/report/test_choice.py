@@ -7,7 +7,17 @@ import numpy as np
 import pytest
 from results_factory import make_environment, make_errors, make_latency, make_memory, make_record
 
-from harness.records import Case, Doubt, DoubtKind, Errors, Estimate, Memory, Record, Status
+from harness.records import (
+    Case,
+    Direction,
+    Doubt,
+    DoubtKind,
+    Errors,
+    Estimate,
+    Memory,
+    Record,
+    Status,
+)
 from harness.report.content import Figure, Table, Text
 from harness.report.frame import gather
 from harness.report.sections.accuracy import _order, error_against_condition
@@ -267,3 +277,27 @@ def test_a_series_of_one_offset_is_no_curve() -> None:
     first, table = error_against_condition(findings)
     assert isinstance(first, Text)
     assert isinstance(table, Table)
+
+
+def test_who_was_not_timed_is_no_measure_for_those_who_were() -> None:
+    hard = Case(implementation="exact", shape=(9, 9), distribution="offset_1e7")
+    exact = Record(case=hard, environment="here", status=Status.OK, errors=ALIKE)
+    native = replace(
+        exact, case=replace(hard, implementation="native"), status=Status.OUT_OF_GUARANTEE
+    )
+    assert choose(*timed("native", 1.0), exact, native)["Run"].startswith("native")
+
+
+def test_what_choose_passes_over_for_one_shape_the_page_does_too() -> None:
+    hard = Case(
+        implementation="quick", shape=(9, 9), distribution="offset_1e7", direction=Direction.FORWARD
+    )
+    quick = Record(case=hard, environment="here", status=Status.OUT_OF_GUARANTEE, errors=ALIKE)
+    native = replace(quick, case=replace(hard, implementation="native"), status=Status.OK)
+    backward = [
+        replace(each, case=replace(each.case, direction=Direction.BACKWARD))
+        for each in (*timed("quick", 0.5), *timed("native", 1.0))
+    ]
+    row = choose(*backward, quick, native)
+    assert row["Direction"] == "backward"
+    assert row["Run"] == "native"

@@ -8,7 +8,9 @@ from math import inf, isinf
 import numpy as np
 import pandas as pd
 
+from harness.decide.choose import faults_of
 from harness.decide.faults import Fault, FaultKind, fault_of, fault_of_time, field_of
+from harness.decide.questions import Name, name_of, questions_of
 from harness.decide.ranking import Candidate, Decider, Ranking, geometric_mean, rank
 from harness.decide.times import LONG_FLOOR, SHORT_FLOOR, widened
 from harness.records import Estimate, Record, Status
@@ -48,7 +50,7 @@ def which_implementation_to_run(findings: Findings) -> tuple[Block, ...]:
         "overlap, accuracy decides between those within a tenth of the fastest, then memory. "
         "Passed over is who was timed too few times, was wrong anywhere, or gave no "
         "promise or no result where another was right. A case that none of them could do speaks "
-        "against none: it is counted under the name.",
+        "against none: it is counted under the name. “Fastest in” leaves out who is passed over.",
         columns=(
             Column("Device"),
             Column("dtype"),
@@ -115,15 +117,21 @@ def _qualifications(best: Candidate, ranking: Ranking) -> Iterator[str]:
 
 
 def _candidates(group: pd.DataFrame, records: Sequence[Record]) -> Iterator[Candidate]:
-    """Yield everything that was timed; ``records`` are those of the whole frame."""
-    field = field_of([records[index] for index in group.index])
+    """Yield everything that was timed; ``records`` are those of the whole frame.
+
+    What speaks against one is what does so over all cases of the group, beside the others that
+    were timed, and what ``choose`` has against it for any of its questions.
+    """
+    is_timed = group["label"].isin(group.loc[group["ratio"].notna(), "label"])
+    beside = [records[index] for index in group.index[is_timed]]
+    field, faults = field_of(beside), _faults_of_questions(beside, records)
     asked = _timed_questions(group)
     for _, own in groups(group, "label"):
         timed = own[own["ratio"].notna()]
         if not len(timed):
             continue
         evidence = tuple(records[index] for index in own.index)
-        fault = fault_of(evidence, field)
+        fault = fault_of(evidence, field) or faults.get(name_of(evidence[0]))
         if fault is None and set(timed["question"]) != asked:
             fault = Fault(kind=FaultKind.UNTIMED)
         ratios = [
@@ -147,6 +155,17 @@ def _candidates(group: pd.DataFrame, records: Sequence[Record]) -> Iterator[Cand
             evidence=evidence,
             peak_bytes=int(held.max()) if held.notna().all() else None,
         )
+
+
+def _faults_of_questions(group: Sequence[Record], records: Sequence[Record]) -> dict[Name, Fault]:
+    """Return the first thing that speaks against each candidate for one of the timed questions."""
+    every, faults = questions_of(records), dict[Name, Fault]()
+    for question, own in questions_of(group).items():
+        if any(each.latency is not None for each in own):
+            for name, fault in faults_of(question, every).items():
+                if fault.kind is not FaultKind.UNTIMED:  # counted for the mean over all of them
+                    faults.setdefault(name, fault)
+    return faults
 
 
 def _timed_questions(group: pd.DataFrame) -> set[int]:
