@@ -76,7 +76,7 @@ def shares_no_memory(implementation: Implementation, case: Case) -> str | None:
     first, second = (y_of(implementation, case, inputs) for _ in range(2))
     owners = {"x": inputs.x, "weight": inputs.weight, "bias": inputs.bias, "the y before": first}
     for name, tensor in owners.items():
-        if tensor is not None and _address(tensor) == _address(second):
+        if tensor is not None and _meet(tensor, second):
             return f"y shares the memory of {name}"
     return None
 
@@ -253,5 +253,17 @@ def _overlaps(tensor: Tensor) -> bool:
     return len(set(places.flatten().tolist())) < tensor.numel()
 
 
-def _address(tensor: Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
+def _meet(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors lie over each other; side by side in one slab they do not."""
+    first, second = _places(one), _places(other)
+    return max(first.start, second.start) < min(first.stop, second.stop)
+
+
+def _places(tensor: Tensor) -> range:
+    """The addresses from its first element to its last."""
+    if not tensor.numel():
+        return range(0)
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    last = sum((size - 1) * step for size, step in steps)
+    start = tensor.data_ptr()
+    return range(start, start + (last + 1) * tensor.element_size())

@@ -93,6 +93,27 @@ def test_a_result_in_the_memory_of_the_one_before_is_found() -> None:
     assert found == "y shares the memory of the y before"
 
 
+def from_a_slab(step: int) -> Callable[..., Tensor]:
+    """A right one, each result so many elements further on in one slab."""
+    slab, starts = torch.empty(1 << 12), itertools.count(0, step)
+
+    def sliced(x: Tensor, *others: Any) -> Tensor:
+        y = slab[next(starts) :][: x.numel()].view(x.shape)
+        return y.copy_(right(x, *others))
+
+    return sliced
+
+
+def test_results_side_by_side_in_one_slab_share_no_memory() -> None:
+    assert contract.shares_no_memory(guest(from_a_slab(4 * 32)), CASE) is None
+
+
+@pytest.mark.parametrize("step", [0, 1, 4 * 32 - 1])
+def test_results_that_overlap_in_one_slab_are_found(step: int) -> None:
+    found = contract.shares_no_memory(guest(from_a_slab(step)), CASE)
+    assert found == "y shares the memory of the y before"
+
+
 class _WithGradients(torch.autograd.Function):
     """A right y; as gradients whatever ``change`` makes of zeros."""
 
