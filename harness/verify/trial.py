@@ -15,6 +15,7 @@ from harness.verify.bounds import guarantee_of
 from harness.verify.errors import Outputs, measure_errors
 from harness.verify.guest import GuestError, Unmet, run_once
 from harness.verify.oracle import Reference
+from harness.verify.undeclared import in_case
 from harness.verify.verdict import judge
 from implementations.contract import Algorithm, Implementation
 
@@ -66,7 +67,8 @@ def try_case(
     again = {}
     if found.status is Status.WRONG and not _is_nonfinite(found):
         by_claim = {
-            each.algorithm: _judged(each, outputs, inputs, case, reference) for each in claims
+            each.algorithm: _judged(in_case(each, case), outputs, inputs, case, reference)
+            for each in claims
         }
         again = {name: each for name, each in by_claim.items() if each.status is not Status.WRONG}
     oracle_s = reference.spent_s - oracle_before
