@@ -8,11 +8,13 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -22,6 +24,7 @@ from implementations.contract import (
     Implementation,
     Reduction,
     UnsupportedError,
+    implementation,
 )
 from implementations.cpp_recentred import cpp_recentred
 from implementations.dispatch import Dispatch
@@ -54,6 +57,7 @@ __all__ = [
     "UnsupportedError",
     "adopt",
     "find",
+    "implementation",
     "rename_layer_norm_keys",
     "replace_layer_norms",
 ]
@@ -152,15 +156,23 @@ def adopt(found: object, target: str) -> Implementation:
     """Return a function, a module class or an implementation as an implementation.
 
     What declares nothing is named ``target`` and held to what PyTorch's own kernel keeps: the
-    loosest promise of a stable algorithm, since no mistake is made by calling that.
+    loosest promise of a stable algorithm, since no mistake is made by calling that. What declares
+    is decorated: ``@implementation(...)`` over a function, ``implementation(...)(Module)`` of a
+    module class.
 
     Raises:
         TargetError: it cannot be called.
     """
     if isinstance(found, Implementation):
-        return found
-    if isinstance(found, type) and issubclass(found, torch.nn.Module):
-        found = ModuleFunction(found)
+        function = _function(found.function)
+        return found if function is found.function else replace(found, function=function)
     if not callable(found):
         raise TargetError(f"{target}: is of type {type(found).__name__}, not a function")
-    return replace(native, name=target, function=found, source=target)
+    function = _function(found)
+    return replace(native, name=target, function=function, source=target, declared=False)
+
+
+def _function(found: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a module class as a function, and a function as it is."""
+    is_module = isinstance(found, type) and issubclass(found, torch.nn.Module)
+    return ModuleFunction(found) if is_module else found

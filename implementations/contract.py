@@ -115,6 +115,8 @@ class Implementation:
     """Optional packages, imported only when it runs."""
     outside_torch: bool = False
     """Whether it computes outside torch, which can then neither count its memory nor compile it."""
+    declared: bool = True
+    """Whether algorithm and sums are what its author says; if not, they are what ``native`` has."""
 
     @property
     def summary(self) -> str:

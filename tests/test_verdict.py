@@ -83,6 +83,20 @@ def test_wrong_says_by_how_much_and_what_was_allowed() -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["y", "dweight"])
+def test_an_error_where_the_exact_value_is_zero_is_told_as_it_is(name: str) -> None:
+    # an ulp of 0 is the smallest number: 1e42 of them say nothing
+    _, reason = judged(output(name, bound_ratio=6.68, scaled_max_ulp=1.19e42))
+    assert reason == (
+        f"{name} is 1e-06 off, 6.68 times what two_pass with float32 statistics may lose"
+    )
+
+
+def test_an_error_of_the_size_of_the_value_is_in_ulp() -> None:
+    _, reason = judged(output(bound_ratio=7.0, scaled_max_ulp=2.0**25))
+    assert reason.startswith("y is 3.36e+07 ulp off")
+
+
 def test_wrong_says_how_many_elements_are_not_finite() -> None:
     _, reason = judged(output(bound_ratio=inf, scaled_max_ulp=inf, nonfinite=5))
     assert reason == "y: 5 of 128 elements are NaN or infinite where the exact value is finite"

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import product
 
 import torch
-from torch import Tensor
 
-from harness.inputs import LAYOUTS, make_inputs
+from harness.inputs import make_inputs
 from harness.records import Affine, Case, Direction, Status
 from harness.verify.answers import (
-    copies_of,
     differing_outputs,
     elsewhere,
     has_bits_of,
@@ -40,6 +37,11 @@ from harness.verify.calls_contract import (
 )
 from harness.verify.errors import Outputs
 from harness.verify.guest import GuestError, Unmet, refuses
+from harness.verify.memory_contract import (
+    has_memory_for_each_element,
+    reads_what_lies_anywhere,
+    shares_no_memory,
+)
 from harness.verify.module_contract import is_the_same_in_evaluation, starts_as_torchs_does
 from harness.verify.second_derivative import differentiates_again_or_refuses
 from harness.verify.training_contract import (
@@ -81,41 +83,6 @@ def broken_promises(implementation: Implementation, case: Case) -> Iterator[str]
         if found and found not in told:
             told.add(found)
             yield found
-
-
-def shares_no_memory(implementation: Implementation, case: Case) -> str | None:
-    """y is memory of its own: not that of x, weight or bias, and not that of the y before."""
-    inputs = make_inputs(replace(case, shape=(4, 32), direction=Direction.FORWARD))
-    first, second = (y_of(implementation, case, inputs) for _ in range(2))
-    owners = {"x": inputs.x, "weight": inputs.weight, "bias": inputs.bias, "the y before": first}
-    for name, tensor in owners.items():
-        if tensor is not None and _address(tensor) == _address(second):
-            return f"y shares the memory of {name}"
-    return None
-
-
-def has_memory_for_each_element(implementation: Implementation, case: Case) -> str | None:
-    """No two elements of y or of a gradient are one place in memory, where writing one writes both.
-
-    Otherwise strides are free; whether they are those of x is a property. An x that is itself
-    expanded is where a result becomes so by taking over its strides.
-    """
-    directions = [Direction.FORWARD]
-    if not implementation.forward_only:
-        directions.append(Direction.BACKWARD)
-    for layout, direction in product(("contiguous", "expanded"), directions):
-        asked = replace(case, shape=(4, 32), layout=layout, direction=direction)
-        try:
-            outputs = outputs_of(implementation, asked, make_inputs(asked))
-        except GuestError:
-            if layout == "contiguous":
-                raise
-            continue  # which layouts are taken is for the catalogue to find
-        for name in ("y", "dx", "dweight", "dbias"):
-            tensor = getattr(outputs, name)
-            if tensor is not None and _overlaps(tensor):
-                return f"{name}'s elements overlap in memory, for an x that is {layout}"
-    return None
 
 
 def refuses_wrong_parameters(implementation: Implementation, case: Case) -> str | None:
@@ -199,40 +166,6 @@ def sees_new_data(implementation: Implementation, case: Case) -> str | None:
     return None
 
 
-def reads_what_lies_anywhere(implementation: Implementation, case: Case) -> str | None:
-    """Weight, bias and dy count by their values, as x does, wherever in memory these are.
-
-    The gradient of y.sum() is one number expanded, and that behind a transposed y is transposed.
-    """
-    direction = Direction.FORWARD if implementation.forward_only else Direction.BACKWARD
-    flat = replace(case, shape=(6, 32), affine=Affine.BOTH, direction=direction)
-    # a transposed weight has to have two axes
-    for asked in (flat, replace(flat, shape=(4, 6, 8), normalized_dims=2)):
-        if found := _changes_with_a_layout(implementation, asked):
-            return found
-    return None
-
-
-def _changes_with_a_layout(implementation: Implementation, asked: Case) -> str | None:
-    """Return which output changes with the layout of what."""
-    inputs = make_inputs(asked)
-    moved = [("dy", ("dy",)), ("weight or bias", ("weight", "bias"))]
-    for (what, names), (layout, lay) in product(moved[inputs.dy is None :], _ANYWHERE.items()):
-        laid = replace(inputs, **{name: lay(getattr(inputs, name)) for name in names})
-        plain = replace(inputs, **{name: elsewhere(getattr(laid, name)) for name in names})
-        try:
-            expected = copies_of(outputs_of(implementation, asked, plain))
-            found = outputs_of(implementation, asked, laid)
-        except GuestError as ended:
-            if ended.status is Status.UNSUPPORTED:
-                continue
-            raise
-        if not has_bits_of(found, expected):
-            for name in differing_outputs(implementation, asked, plain, expected, found):
-                return f"{name} changes with the layout of {what}: {layout}"
-    return None
-
-
 def is_right_on_several_threads(implementation: Implementation, case: Case) -> str | None:
     """Several threads of the CPU are as right as one, each time: none's rows or sums are lost."""
     if case.device != "cpu":
@@ -265,9 +198,6 @@ def _loses_what_is_shared(implementation: Implementation, asked: Case) -> str | 
     finally:
         torch.set_num_threads(before)
     return None
-
-
-_ANYWHERE = LAYOUTS | {"one number expanded": lambda tensor: tensor.new_ones(()).expand_as(tensor)}
 
 
 CHECKS: tuple[Check, ...] = (
@@ -303,15 +233,3 @@ BACKWARD_CHECKS: tuple[Check, ...] = (
     differentiates_again_or_refuses,
 )
 """Of a backward, asked of those that have one."""
-
-
-def _overlaps(tensor: Tensor) -> bool:
-    """Whether two elements have one address."""
-    steps: tuple[int, ...] = tensor.stride()
-    last = sum((size - 1) * step for size, step in zip(tensor.shape, steps, strict=True))
-    places = torch.arange(last + 1).as_strided(tensor.shape, steps)
-    return len(set(places.flatten().tolist())) < tensor.numel()
-
-
-def _address(tensor: Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()

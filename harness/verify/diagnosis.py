@@ -9,7 +9,7 @@ outputs together first, and one by one if no mistake explains them together.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from harness.records import Case, Direction
 from harness.verify.errors import Outputs
 from harness.verify.mutants import WRONG, Mutant
 from harness.verify.mutants.mutant import Remembering
+from harness.verify.probes import Suspect, computed_in_float32, narrow_sums
 from harness.verify.trial import Trial, exact_of, first_case, outputs_of
 from implementations import adopt
 from implementations.contract import Implementation
@@ -28,23 +29,9 @@ _MOST_CASES = 4  # ours: inputs of different kinds; more of them name no other m
 _MOST_SUSPECTS = 3  # ours: the fourth best explanation is none
 # of the target's own error; what explains it leaves less than 0.03 of it, what does not over 0.5
 _ALIKE = 0.2
-_ROWS = 4100  # more ones than bfloat16 (256) and float16 (2048) can count
+_CLEAR_RATIO = 10  # ours: times the bound; nearer to it, roundings are most of what is off
+_MOST_ELEMENTS = 1 << 18  # ours: of one case, which every mutant is asked
 _OUTPUTS = ("y", "dx", "dweight", "dbias")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Suspect:
-    """A known mistake that explains what was seen."""
-
-    name: str
-    mistake: str
-    """What the target does, as the end of a sentence that begins with "it"."""
-    dtypes: tuple[str, ...]
-    """In which it explains what was seen."""
-    outputs: tuple[str, ...]
-    """Which outputs it explains."""
-    unexplained_ratio: float
-    """Distance from the mutant's outputs over that from the exact ones, at worst over cases."""
 
 
 def diagnose(implementation: Implementation, failures: Sequence[Trial]) -> tuple[Suspect, ...]:
@@ -67,32 +54,35 @@ def diagnose(implementation: Implementation, failures: Sequence[Trial]) -> tuple
 
 
 def _in_one_dtype(implementation: Implementation, failures: Sequence[Trial]) -> list[Suspect]:
-    cases = _telling(failures)
-    if not cases:
-        return []
-    computed = {each: outputs_of(implementation, each) for each in cases}
+    clear = _telling(failures)
+    computed = {each: outputs_of(implementation, each) for each in clear}
     usable = {case: outputs for case, outputs in computed.items() if outputs is not None}
     together = _matches(usable, _OUTPUTS)
     if together:
         return together
-    apart = [
-        *_narrow_sums(implementation, cases[0], failures),
-        *_narrow_statistics(implementation, cases[0], failures),
-    ]
+    case, broken = failures[0].case, {name for each in failures for name in _broken(each)}
+    apart: list[Suspect] = []
+    if broken:
+        apart += computed_in_float32(implementation, case)
+    if {"dweight", "dbias"} & broken:
+        apart += narrow_sums(implementation, case)
+    if {"dx", "dweight"} & broken:
+        apart += _narrow_statistics(implementation, case)
     explained = {name for each in apart for name in each.outputs}
-    for name in sorted(_broken(failures) - explained, key=_OUTPUTS.index):
-        apart += _matches(usable, (name,))[:1]
+    for name in _OUTPUTS:
+        if name not in explained:
+            telling = {case: each for case, each in usable.items() if name in clear[case]}
+            apart += _matches(telling, (name,))[:1]
     return apart
 
 
-def _broken(failures: Sequence[Trial]) -> set[str]:
-    """Names of the outputs that are outside their bound."""
+def _broken(trial: Trial, ratio: float = 1) -> set[str]:
+    """Names of the outputs that are so many times their bound off, or NaN."""
+    outputs = trial.errors.outputs if trial.errors else ()
     return {
-        output.output
-        for each in failures
-        if each.errors is not None
-        for output in each.errors.outputs
-        if output.bound_ratio is not None and not output.bound_ratio <= 1
+        each.output
+        for each in outputs
+        if each.bound_ratio is not None and not each.bound_ratio <= ratio
     }
 
 
@@ -119,12 +109,14 @@ def _matches(computed: dict[Case, Outputs], names: tuple[str, ...]) -> list[Susp
     return sorted(suspects, key=lambda each: each.unexplained_ratio)[:_MOST_SUSPECTS]
 
 
-def _telling(failures: Sequence[Trial]) -> list[Case]:
-    """Pick failures with values to compare, of different kinds, small ones first."""
+def _telling(failures: Sequence[Trial]) -> dict[Case, set[str]]:
+    """Pick failures of different kinds that are small and clear, and which outputs are so."""
     chosen: dict[tuple[object, ...], Case] = {}
+    clear = {}
     for each in sorted(failures, key=lambda trial: trial.case.rows * trial.case.hidden):
         case = each.case
-        if each.errors is None or case.rows * case.hidden < 16:
+        broken = _broken(each, _CLEAR_RATIO)
+        if not broken or not 16 <= case.rows * case.hidden <= _MOST_ELEMENTS:
             continue
         kind = (
             case.distribution,
@@ -134,8 +126,11 @@ def _telling(failures: Sequence[Trial]) -> list[Case]:
             case.upstream,
             case.parameters,
         )
-        chosen.setdefault(kind, case)
-    return list(chosen.values())[:_MOST_CASES]
+        if chosen.setdefault(kind, case) is case:
+            clear[case] = broken
+        if len(chosen) == _MOST_CASES:
+            break
+    return clear
 
 
 def _unexplained(
@@ -153,6 +148,8 @@ def _unexplained(
         mine, theirs = getattr(target, name), getattr(found, name)
         if name not in names or mine is None or theirs is None:
             continue
+        # what is right rounds too, and so does every mutant: only what is beyond that is an error
+        exact = exact.to(mine.dtype)
         mine, theirs, exact = (each.double().flatten() for each in (mine, theirs, exact))
         finite = torch.isfinite(mine) & torch.isfinite(theirs) & torch.isfinite(exact)
         if not bool((torch.isfinite(mine) == torch.isfinite(theirs)).all()):
@@ -164,47 +161,13 @@ def _unexplained(
     return (apart / error) ** 0.5 if error else None
 
 
-def _narrow_sums(
-    implementation: Implementation, case: Case, failures: Sequence[Trial]
-) -> Iterator[Suspect]:
-    """Count to 4100 by dbias: a narrow accumulator stops where adding 1 no longer changes it."""
-    if not {"dweight", "dbias"} & _broken(failures):
-        return
-    counting = Case(
-        implementation=implementation.name,
-        shape=(_ROWS, 24),
-        dtype=case.dtype,
-        param_dtype=case.dtype,
-        device=case.device,
-        upstream="ones",
-        direction=Direction.BACKWARD,
-    )
-    outputs = outputs_of(implementation, counting)
-    if outputs is None or outputs.dbias is None:
-        return
-    counted = float(outputs.dbias.double().max())
-    if counted < 0.9 * _ROWS:
-        yield Suspect(
-            name=f"narrow_sums_in_{case.dtype}",
-            mistake=(
-                f"adds up dweight and dbias over the rows in {case.dtype} itself: "
-                f"{_ROWS} ones came to {counted:g}"
-            ),
-            dtypes=(case.dtype,),
-            outputs=("dweight", "dbias"),
-            unexplained_ratio=0.0,
-        )
-
-
-def _narrow_statistics(
-    implementation: Implementation, case: Case, failures: Sequence[Trial]
-) -> Iterator[Suspect]:
+def _narrow_statistics(implementation: Implementation, case: Case) -> Iterator[Suspect]:
     """Compare on rows far from 0 with what a mean and rstd kept in a narrow dtype come to.
 
     Only there does the rounding of the mean stand out from that of the gradients themselves.
     """
     kept = next((each for each in WRONG if each.name == f"statistics_kept_in_{case.dtype}"), None)
-    if kept is None or not {"dx", "dweight"} & _broken(failures):
+    if kept is None:
         return
     probe = Case(
         implementation=implementation.name,

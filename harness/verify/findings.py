@@ -8,7 +8,7 @@ from harness.records import Case, Status
 from harness.verify.diagnosis import Suspect
 from harness.verify.grade import Grade
 
-__all__ = ["Declined", "Extent", "Failure", "Property", "Verdict"]
+__all__ = ["Count", "Declined", "Extent", "Failure", "Property", "RunningSums", "Verdict"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +66,28 @@ class Extent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Count:
+    """Cases tried in one dtype."""
+
+    dtype: str
+    cases: int
+    failed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningSums:
+    """Cases beyond the bound of what declares nothing, and within that of plain running sums."""
+
+    algorithm: str
+    """Strictest class whose running sums explain all of them."""
+    dtypes: tuple[str, ...]
+    """In which they are, and nothing failed."""
+    cases: int
+    worst: str
+    """The one furthest beyond, and how far."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """Whether a target is a LayerNorm, how good, and if it is not one, which mistake it makes."""
 
@@ -80,6 +102,10 @@ class Verdict:
     """Cases where the class promises nothing."""
     failed: int
     """Cases outside the bound, or that raised."""
+    counts: tuple[Count, ...]
+    """By dtype."""
+    running_sums: RunningSums | None
+    """Set where the target declares nothing and is right, if its sums are running ones."""
     failures: tuple[Failure, ...]
     """The smallest of them, smallest first."""
     broken_promises: tuple[str, ...]

@@ -21,11 +21,13 @@ from implementations.contract import Algorithm, Implementation, Reduction
 
 __all__ = ["Grade", "grade"]
 
+_STABLE = (Algorithm.RECENTRED, Algorithm.TWO_PASS, Algorithm.WELFORD)
 STRICTEST_FIRST = (
-    Algorithm.RECENTRED,
-    Algorithm.TWO_PASS,
-    Algorithm.WELFORD,
-    Algorithm.ONE_PASS,
+    *((algorithm, Reduction.TREE) for algorithm in _STABLE),
+    # a running sum loses N roundings, cancellation the square of the condition: none of the above
+    *((algorithm, Reduction.SEQUENTIAL) for algorithm in _STABLE),
+    (Algorithm.ONE_PASS, Reduction.TREE),
+    (Algorithm.ONE_PASS, Reduction.SEQUENTIAL),
 )
 SWEEP = ("normal", *(f"offset_1e{exponent}" for exponent in range(1, 8)))
 STRUCTURED = (
@@ -121,8 +123,7 @@ def _strictest(implementation: Implementation, trials: list[Trial]) -> str | Non
             reduction=reduction,
             statistics_in_input_dtype=False,
         )
-        for reduction in (Reduction.TREE, Reduction.SEQUENTIAL)
-        for algorithm in STRICTEST_FIRST
+        for algorithm, reduction in STRICTEST_FIRST
     ]
     if not trials:
         return None

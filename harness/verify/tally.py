@@ -11,7 +11,14 @@ import torch
 from harness.records import Case, Status
 from harness.verify.catalogue import Group
 from harness.verify.contract import broken_promises
-from harness.verify.findings import Declined, Extent, Failure, Property
+from harness.verify.findings import (
+    Count,
+    Declined,
+    Extent,
+    Failure,
+    Property,
+    RunningSums,
+)
 from harness.verify.grade import Grade, grade
 from harness.verify.huge import huge_findings
 from harness.verify.identities import identities_of
@@ -48,6 +55,12 @@ class Tally:
     promises: list[str] = field(default_factory=list)
     grades: list[Grade] = field(default_factory=list)
     properties: list[Property] = field(default_factory=list)
+    claims: tuple[Implementation, ...] = ()
+    """What the target could have declared, strictest first."""
+    left: dict[str, tuple[Implementation, ...]] = field(default_factory=dict)
+    """Of these, by dtype, what explains every failure so far; all where there is none."""
+    held: dict[str, Implementation] = field(default_factory=dict)
+    """By dtype, what the target was taken for where that is not what it was held to first."""
     _largest: Trial | None = None
     """The largest case that was answered."""
     _was_repeated: bool = False
@@ -62,8 +75,12 @@ class Tally:
         elif trial.status is Status.OUT_OF_GUARANTEE:
             self.out_of_guarantee += 1
         else:
+            dtype = trial.case.dtype
             self.failed.append(trial)
             self.catches[trial.case] = group.catches
+            self.left[dtype] = tuple(
+                each for each in self.claims_left(dtype) if each.algorithm in trial.again
+            )
             return
         self.answered[trial.case.dtype] = None
 
@@ -96,16 +113,56 @@ class Tally:
             for each in dtypes
         )
 
+    def claims_left(self, dtype: str) -> tuple[Implementation, ...]:
+        """Return what the target could have declared with nothing wrong in ``dtype`` so far."""
+        return self.left.get(dtype, self.claims)
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether something failed that no claim explains."""
+        return any(not self.claims_left(each.case.dtype) for each in self.failed)
+
+    def settle(self) -> RunningSums | None:
+        """Take the target for running sums in the dtypes where these explain every failure."""
+        explained = {dtype: claims[0] for dtype, claims in self.left.items() if claims}
+        if not explained:
+            return None
+        claim = max(explained.values(), key=self.claims.index)
+        taken = [each for each in self.failed if each.case.dtype in explained]
+        self.failed = [each for each in self.failed if each.case.dtype not in explained]
+        for each in taken:
+            is_ok = each.again[claim.algorithm].status is Status.OK
+            self.ok, self.out_of_guarantee = self.ok + is_ok, self.out_of_guarantee + (not is_ok)
+            self.answered[each.case.dtype] = None
+        self.held = dict.fromkeys(explained, claim)
+        worst = max(taken, key=_beyond)
+        return RunningSums(
+            algorithm=claim.algorithm.value,
+            dtypes=tuple(explained),
+            cases=len(taken),
+            worst=f"{worst.case.id}: {worst.reason}",
+        )
+
+    def counts(self) -> tuple[Count, ...]:
+        """Cases tried, and those that failed, by dtype."""
+        failed = Counter(each.case.dtype for each in self.failed)
+        return tuple(
+            Count(dtype=dtype, cases=cases, failed=failed[dtype])
+            for dtype, cases in self.answers.items()
+        )
+
     def keep_promises(self, implementation: Implementation, dtype: str, device: str) -> None:
         """Look for what no single case shows."""
         case = first_case(implementation.name, dtype, device)
-        self.promises += [f"{dtype}: {each}" for each in broken_promises(implementation, case)]
+        held = self.held.get(dtype, implementation)
+        self.promises += [f"{dtype}: {each}" for each in broken_promises(held, case)]
 
     def ask_for_huge(self, implementation: Implementation, device: str, memory_bytes: int) -> None:
         """Look at more elements than 31 bits count, in the narrowest dtype that was answered."""
         dtype = min(self.answered, key=lambda each: getattr(torch, each).itemsize)
         case = first_case(implementation.name, dtype, device)
-        for found in huge_findings(implementation, case, memory_bytes):
+        held = self.held.get(dtype, implementation)
+        for found in huge_findings(held, case, memory_bytes):
             if isinstance(found, Declined):
                 self.declined.append(found)
             else:
@@ -114,6 +171,7 @@ class Tally:
     def inspect(self, implementation: Implementation, dtype: str, device: str) -> None:
         """Add what is reported and never failed."""
         case = first_case(implementation.name, dtype, device)
+        held = self.held.get(dtype, implementation)
         self.grades.append(grade(implementation, dtype, device))
         self.properties += [
             Property(name=name, dtype=dtype, holds=holds)
@@ -121,7 +179,7 @@ class Tally:
         ]
         self.properties += [
             Property(name=name, dtype=dtype, holds=holds, is_identity=True)
-            for name, holds in identities_of(implementation, case).items()
+            for name, holds in identities_of(held, case).items()
         ]
 
     def time(self, trial: Trial) -> None:
@@ -160,6 +218,12 @@ class Tally:
             )
             for each in smallest[:_MOST_FAILURES]
         )
+
+
+def _beyond(trial: Trial) -> float:
+    """How many times the bound the worst output is off."""
+    outputs = trial.errors.outputs if trial.errors else ()
+    return max((each.bound_ratio or 0.0 for each in outputs), default=0.0)
 
 
 def _size(case: Case) -> int:

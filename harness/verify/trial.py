@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from time import perf_counter
 
@@ -10,14 +11,15 @@ import torch
 
 from harness.inputs import Inputs, UnrepresentableError, make_inputs
 from harness.records import Case, Direction, Errors, Status
-from harness.verify.bounds import Guarantee, guarantee_of
+from harness.verify.bounds import guarantee_of
 from harness.verify.errors import Outputs, measure_errors
 from harness.verify.guest import GuestError, Unmet, run_once
 from harness.verify.oracle import Reference
+from harness.verify.undeclared import in_case
 from harness.verify.verdict import judge
-from implementations.contract import Implementation
+from implementations.contract import Algorithm, Implementation
 
-__all__ = ["Trial", "exact_of", "first_case", "outputs_of", "try_case", "try_on"]
+__all__ = ["Trial", "exact_of", "first_case", "outputs_of", "try_case"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,28 +36,22 @@ class Trial:
     """Seconds spent in the exact reference."""
     guest_s: float = 0.0
     """Seconds spent in the function."""
+    again: dict[Algorithm, Trial] = field(default_factory=dict, repr=False)
+    """The same outputs by the bounds of other claims, where they are wrong by the first alone."""
 
 
-def try_case(implementation: Implementation, case: Case) -> Trial:
+def try_case(
+    implementation: Implementation, case: Case, claims: Sequence[Implementation] = ()
+) -> Trial:
     """Try ``implementation`` on the inputs of ``case``, as float64 rows on the CPU see them.
 
-    A distribution that the dtype cannot hold is UNSUPPORTED: there is nothing to try.
+    A distribution that the dtype cannot hold is UNSUPPORTED: there is nothing to try. What is wrong
+    by what ``implementation`` declares is judged again by what each of ``claims`` does.
     """
     try:
         inputs, reference = exact_of(_without_name(case))
     except UnrepresentableError as error:
         return Trial(case=case, status=Status.UNSUPPORTED, reason=str(error))
-    return try_on(implementation, case, inputs, reference, guarantee_of(implementation, case))
-
-
-def try_on(
-    implementation: Implementation,
-    case: Case,
-    inputs: Inputs,
-    reference: Reference,
-    guarantee: Guarantee,
-) -> Trial:
-    """Try ``implementation`` on given inputs and judge it by ``guarantee``."""
     oracle_before = reference.spent_s
     began = perf_counter()
     try:
@@ -67,16 +63,36 @@ def try_on(
         exact_of.cache_clear()  # its inputs may be the very thing that was modified
         return Trial(case=case, status=Status.WRONG, reason=str(broken))
     guest_s = perf_counter() - began
+    found = _judged(implementation, outputs, inputs, case, reference)
+    again = {}
+    if found.status is Status.WRONG and not _is_nonfinite(found):
+        by_claim = {
+            each.algorithm: _judged(in_case(each, case), outputs, inputs, case, reference)
+            for each in claims
+        }
+        again = {name: each for name, each in by_claim.items() if each.status is not Status.WRONG}
+    oracle_s = reference.spent_s - oracle_before
+    return replace(found, oracle_s=oracle_s, guest_s=guest_s, again=again)
+
+
+def _judged(
+    implementation: Implementation,
+    outputs: Outputs,
+    inputs: Inputs,
+    case: Case,
+    reference: Reference,
+) -> Trial:
+    """Judge outputs by what ``implementation`` declares."""
+    guarantee = guarantee_of(implementation, case)
     errors = measure_errors(outputs, inputs, case, guarantee, reference)
     status, reason = judge(errors, case, guarantee)
-    return Trial(
-        case=case,
-        status=status,
-        reason=reason,
-        errors=errors,
-        oracle_s=reference.spent_s - oracle_before,
-        guest_s=guest_s,
-    )
+    return Trial(case=case, status=status, reason=reason, errors=errors)
+
+
+def _is_nonfinite(trial: Trial) -> bool:
+    """Whether NaN or infinity came out: no shape of the sums excuses it."""
+    outputs = trial.errors.outputs if trial.errors else ()
+    return any(each.unexpected_nonfinite for each in outputs)
 
 
 @lru_cache(maxsize=2)

@@ -18,6 +18,7 @@ from harness.verify.errors import Outputs
 from harness.verify.findings import Declined, Verdict
 from harness.verify.tally import Tally
 from harness.verify.trial import Trial, first_case, outputs_of, try_case
+from harness.verify.undeclared import running_sums
 from implementations.contract import Implementation
 
 __all__ = ["DTYPES", "assert_layer_norm", "verify", "verify_case"]
@@ -53,7 +54,7 @@ def verify(
     Args:
         target: an implementation, a function or ``nn.Module`` class of the contract's signature, or
             what :func:`implementations.find` finds. What declares nothing is held to what
-            PyTorch's own kernel keeps.
+            PyTorch's own kernel keeps or, if running sums explain all that is beyond, to those.
         quick: take the short catalogue (seconds) instead of the full one (minutes).
         dtypes: of x, by name.
         directions: passes to try; without a backward one, gradients are not looked at.
@@ -70,7 +71,7 @@ def verify(
     forward_only = implementation.forward_only or not {*directions} - {Direction.FORWARD}
     implementation = replace(implementation, forward_only=forward_only)
     began = perf_counter()
-    tally = Tally()
+    tally = Tally(claims=running_sums(implementation))
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -79,19 +80,21 @@ def verify(
         start = {each: _first_answer(implementation, each, device) for each in dtypes}
         for dtype in dtypes:
             for group in QUICK if quick else FULL:
-                if fail_fast and tally.failed:
+                if fail_fast and tally.is_wrong:
                     break
                 asked = cases_of(group, implementation.name, dtype, device, forward_only)
                 cases = [each for each in asked if each not in tally.tried]
                 tally.tried.update(cases)
                 _try_group(implementation, group, dtype, cases, tally, on_case)
             tally.judge_mistakes(dtype)
+        taken_for = tally.settle()
         looks_further = not (fail_fast and tally.failed)
         for dtype in tally.answered if looks_further else ():
             tally.keep_promises(implementation, dtype, device)
             again = _first_answer(implementation, dtype, device)
             case = first_case(implementation.name, dtype, device)
-            if not is_same_answer(implementation, case, start[dtype], again):
+            held = tally.held.get(dtype, implementation)
+            if not is_same_answer(held, case, start[dtype], again):
                 tally.promises.append(f"{dtype}: {_CHANGED}")
             if not fail_fast:
                 tally.inspect(implementation, dtype, device)
@@ -107,6 +110,8 @@ def verify(
         ok=tally.ok,
         out_of_guarantee=tally.out_of_guarantee,
         failed=len(tally.failed),
+        counts=tally.counts(),
+        running_sums=taken_for,
         failures=tally.failures(),
         broken_promises=tuple(tally.promises),
         declined=tuple(tally.declined),
@@ -156,8 +161,6 @@ def as_implementation(target: str | Implementation | Callable[..., Any]) -> Impl
     Raises:
         implementations.TargetError: it is a text that names nothing.
     """
-    if isinstance(target, Implementation):
-        return target
     if isinstance(target, str):
         return implementations.find(target)
     return implementations.adopt(target, getattr(target, "__name__", repr(target)))
@@ -190,7 +193,7 @@ def _try_group(
             tally.declined.append(Declined(what=case.id, cases=1, reason=reason, by_target=False))
             continue
         on_case(case)
-        trial = try_case(implementation, case)
+        trial = try_case(implementation, case, tally.claims_left(dtype))
         # a distribution that the dtype cannot hold is nobody's limit
         if trial.status is not Status.UNSUPPORTED or not _unrepresentable(trial):
             trials.append(trial)

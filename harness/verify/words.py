@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.verify.diagnosis import Suspect
-from harness.verify.findings import Declined, Verdict
+from harness.verify.findings import Count, Declined, Verdict
 
 __all__ = ["verdict_lines"]
 
@@ -12,7 +12,7 @@ _SHOWN = 8  # ours: failures of different kinds that a person reads before scrol
 
 def verdict_lines(verdict: Verdict) -> list[str]:
     """Return the lines that a person reads, the answer first."""
-    lines = [_headline(verdict)]
+    lines = [_headline(verdict), *_running_lines(verdict)]
     lines += [_suspect_line(each) for each in verdict.suspects]
     if verdict.failures and not verdict.suspects:
         lines.append("  no known mistake explains it")
@@ -33,9 +33,13 @@ def verdict_lines(verdict: Verdict) -> list[str]:
 
 def _headline(verdict: Verdict) -> str:
     if verdict.passed:
+        bound, said = verdict.algorithm, "a LayerNorm"
+        if verdict.running_sums is not None:
+            bound = f"{verdict.running_sums.algorithm} by running sums"
+            said = f"{said}, as accurate as plain running sums: less than PyTorch's own"
         return (
-            f"{verdict.target}: a LayerNorm. {verdict.ok} of {verdict.cases} cases within the "
-            f"bound of {verdict.algorithm}, {verdict.out_of_guarantee} beyond what it promises"
+            f"{verdict.target}: {said}. {verdict.ok} of {verdict.cases} cases within the bound "
+            f"of {bound}, {verdict.out_of_guarantee} beyond what it promises"
             f"{_but_in(verdict)}"
         )
     if not verdict.cases and not verdict.broken_promises:
@@ -47,8 +51,8 @@ def _headline(verdict: Verdict) -> str:
             f"{verdict.cases + declined} cases, too few to tell"
         )
     return (
-        f"{verdict.target}: NOT a LayerNorm. {verdict.failed} "
-        f"of {verdict.cases} cases failed, {len(verdict.broken_promises)} promises broken"
+        f"{verdict.target}: NOT a LayerNorm. {verdict.failed} of {verdict.cases} cases failed"
+        f"{_where(verdict.counts)}, {len(verdict.broken_promises)} promises broken"
     )
 
 
@@ -78,6 +82,32 @@ def _class_lines(verdict: Verdict) -> list[str]:
         met.setdefault(each.meets or "none", []).append(each.dtype)
     classes = [f"{name} in {', '.join(dtypes)}" for name, dtypes in met.items()]
     return [f"  strictest class whose bound it keeps: {'; '.join(classes)}"] if classes else []
+
+
+def _where(counts: tuple[Count, ...]) -> str:
+    """Which dtypes the failures are in, if that is not every one alike."""
+    if len({each.failed for each in counts}) < 2:
+        return ""
+    failing = [each for each in counts if each.failed]
+    if len(failing) == 1:
+        return f", all of {failing[0].dtype}"
+    return f" ({', '.join(f'{each.failed} of {each.dtype}' for each in failing)})"
+
+
+def _running_lines(verdict: Verdict) -> list[str]:
+    """What was taken for running sums, and how to have it held to just that."""
+    found = verdict.running_sums
+    if found is None:
+        return []
+    cases = "1 case loses" if found.cases == 1 else f"{found.cases} cases lose"
+    return [
+        f"  in {', '.join(found.dtypes)}: {cases} more than PyTorch's own may, and no more than "
+        f"running sums may; the furthest is {found.worst}",
+        "  if its sums are running ones, declare it: from implementations import Algorithm, "
+        "Reduction, implementation;",
+        f"    @implementation(source=..., algorithm=Algorithm.{found.algorithm.upper()}, "
+        "reduction=Reduction.SEQUENTIAL)",
+    ]
 
 
 def _suspect_line(suspect: Suspect) -> str:

@@ -18,6 +18,7 @@ from harness.verify import (
     backward_contract,
     calls_contract,
     contract,
+    memory_contract,
     module_contract,
     second_derivative,
     training_contract,
@@ -67,6 +68,7 @@ def test_the_right_ones_break_none(implementation: Implementation, dtype: str) -
     "module",
     [
         contract,
+        memory_contract,
         backward_contract,
         calls_contract,
         module_contract,
@@ -99,7 +101,9 @@ def test_every_check_is_in_a_list(module: ModuleType) -> None:
 def test_a_result_in_an_arguments_memory_is_found(
     function: Callable[..., Tensor], owner: str
 ) -> None:
-    assert contract.shares_no_memory(guest(function), CASE) == f"y shares the memory of {owner}"
+    assert (
+        memory_contract.shares_no_memory(guest(function), CASE) == f"y shares the memory of {owner}"
+    )
 
 
 def test_a_result_in_the_memory_of_the_one_before_is_found() -> None:
@@ -108,7 +112,28 @@ def test_a_result_in_the_memory_of_the_one_before_is_found() -> None:
     def reusing(x: Tensor, *others: Any) -> Tensor:
         return buffers.setdefault(x.shape, torch.empty_like(x)).copy_(right(x, *others))
 
-    found = contract.shares_no_memory(guest(reusing), CASE)
+    found = memory_contract.shares_no_memory(guest(reusing), CASE)
+    assert found == "y shares the memory of the y before"
+
+
+def from_a_slab(step: int) -> Callable[..., Tensor]:
+    """A right one, each result so many elements further on in one slab."""
+    slab, starts = torch.empty(1 << 12), itertools.count(0, step)
+
+    def sliced(x: Tensor, *others: Any) -> Tensor:
+        y = slab[next(starts) :][: x.numel()].view(x.shape)
+        return y.copy_(right(x, *others))
+
+    return sliced
+
+
+def test_results_side_by_side_in_one_slab_share_no_memory() -> None:
+    assert memory_contract.shares_no_memory(guest(from_a_slab(4 * 32)), CASE) is None
+
+
+@pytest.mark.parametrize("step", [0, 1, 4 * 32 - 1])
+def test_results_that_overlap_in_one_slab_are_found(step: int) -> None:
+    found = memory_contract.shares_no_memory(guest(from_a_slab(step)), CASE)
     assert found == "y shares the memory of the y before"
 
 
@@ -145,7 +170,7 @@ def test_a_gradient_whose_elements_overlap_is_found(name: str) -> None:
         y: Tensor = _WithGradients.apply(x, *others, change)
         return y
 
-    found = contract.has_memory_for_each_element(guest(overlapping), CASE)
+    found = memory_contract.has_memory_for_each_element(guest(overlapping), CASE)
     assert found == f"{name}'s elements overlap in memory, for an x that is contiguous"
 
 
@@ -155,13 +180,13 @@ def overlapping_like_x(x: Tensor, *others: Any) -> Tensor:
 
 
 def test_a_result_whose_elements_overlap_is_found() -> None:
-    found = contract.has_memory_for_each_element(guest(overlapping_like_x), CASE)
+    found = memory_contract.has_memory_for_each_element(guest(overlapping_like_x), CASE)
     assert found == "y's elements overlap in memory, for an x that is expanded"
 
 
 def test_overlap_is_looked_for_where_no_gradient_is_claimed() -> None:
     detached = guest(lambda *each: overlapping_like_x(*each).detach(), forward_only=True)
-    found = contract.has_memory_for_each_element(detached, CASE)
+    found = memory_contract.has_memory_for_each_element(detached, CASE)
     assert found == "y's elements overlap in memory, for an x that is expanded"
 
 
@@ -172,7 +197,7 @@ def test_overlap_is_looked_for_where_no_gradient_is_claimed() -> None:
 )
 def test_other_strides_than_those_of_x_are_no_overlap(strides: Callable[[Tensor], Tensor]) -> None:
     other = guest(lambda *arguments: strides(right(*arguments)))
-    assert contract.has_memory_for_each_element(other, CASE) is None
+    assert memory_contract.has_memory_for_each_element(other, CASE) is None
 
 
 def test_a_layout_that_is_declined_is_no_overlap() -> None:
@@ -181,7 +206,7 @@ def test_a_layout_that_is_declined_is_no_overlap() -> None:
             raise RuntimeError("x must be contiguous")
         return right(x, *others)
 
-    assert contract.has_memory_for_each_element(guest(dense_only), CASE) is None
+    assert memory_contract.has_memory_for_each_element(guest(dense_only), CASE) is None
 
 
 # --- refusals ------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import running_sums
 import torch
 from torch import Tensor
 
@@ -40,6 +41,11 @@ def test_the_order_is_that_of_the_class(
 @pytest.mark.parametrize("implementation", [one_pass, two_pass, RECENTRED])
 def test_the_strictest_class_met_is_its_own(implementation: Implementation, dtype: str) -> None:
     assert grade(implementation, dtype, "cpu").meets == f"{implementation.algorithm} (tree)"
+
+
+def test_a_running_sum_is_no_cancellation() -> None:
+    found = grade(guest(running_sums.two_passes), "float32", "cpu")
+    assert found.meets == "two_pass (sequential)"
 
 
 def test_what_is_claimed_does_not_matter() -> None:

@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from harness.inputs import LAYOUTS
-from harness.verify.contract import broken_promises, reads_what_lies_anywhere
+from harness.verify.contract import broken_promises
+from harness.verify.memory_contract import reads_what_lies_anywhere
 from harness.verify.mutants import WRONG
 from harness.verify.trial import first_case
 from implementations import Implementation, UnsupportedError

@@ -12,8 +12,8 @@ from harness.verify.tally import Tally
 from harness.verify.trial import Trial
 from implementations import Implementation, find
 
-SMALL = Case(implementation="native", shape=(4, 8))
-LARGE = replace(SMALL, shape=(400, 80))  # a thousand times as many elements
+SMALL = Case(implementation="native", shape=(64, 64))
+LARGE = replace(SMALL, shape=(6400, 640))  # a thousand times as many elements
 
 
 def trial(case: Case, guest_s: float) -> Trial:

@@ -1,0 +1,34 @@
+"""Right LayerNorms of plain loops: one running sum a row, in float32 or wider."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from harness.verify.mutants.mutant import Rows, layer_norm_of, with_value
+
+__all__ = ["two_passes", "welford"]
+
+
+@layer_norm_of
+def two_passes(of: Rows) -> Tensor:
+    """The mean, then the mean of squared deviations, each by one running sum."""
+    mean = _mean(of.x)
+    return of.normalised_by(mean, _mean((of.x - mean).square()))
+
+
+@layer_norm_of
+def welford(of: Rows) -> Tensor:
+    """Both statistics from torch.var_mean, which keeps them running in float64."""
+    variance, mean = torch.var_mean(of.x, -1, correction=0, keepdim=True)
+    return of.normalised_by(mean, variance)
+
+
+def _mean(rows: Tensor) -> Tensor:
+    """Mean by one running sum in the rows' own dtype (torch.cumsum keeps it in float64)."""
+    mean = rows.mean(-1, keepdim=True)
+    if not rows.numel():
+        return mean
+    sums = np.add.accumulate(rows.detach().resolve_neg().numpy(), axis=-1)
+    return with_value(mean, torch.from_numpy(sums[:, -1:].copy()) / rows.shape[1])

@@ -1,0 +1,155 @@
+"""A known mistake is named, and none is made up where the errors are those of rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from harness.records import Case, Direction, Status
+from harness.verify.diagnosis import Suspect, diagnose
+from harness.verify.mutants import RIGHT, WRONG
+from harness.verify.mutants.mutant import Rows, layer_norm_of
+from harness.verify.probes import computed_in_float32, narrow_sums
+from harness.verify.trial import Trial, try_case
+from implementations import Implementation, adopt, native, two_pass
+
+
+def mutant(name: str) -> Implementation:
+    return adopt(next(each for each in WRONG if each.name == name).fresh(), name)
+
+
+def cases(dtype: str, *distributions: str, shape: tuple[int, ...] = (33, 257)) -> list[Case]:
+    return [
+        Case(
+            implementation="guest",
+            shape=shape,
+            dtype=dtype,
+            param_dtype=dtype,
+            distribution=name,
+            direction=Direction.BACKWARD,
+        )
+        for name in distributions or ("normal", "tiny_variance", "offset_1e2")
+    ]
+
+
+def failures(guest: Implementation, asked: Sequence[Case]) -> list[Trial]:
+    tried = [try_case(guest, each) for each in asked]
+    found = [each for each in tried if each.status is Status.WRONG]
+    assert found
+    return found
+
+
+def named(guest: Implementation, asked: Sequence[Case]) -> set[str]:
+    return {each.name for each in diagnose(guest, failures(guest, asked))}
+
+
+# --- named ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    "name", ["unbiased_variance", "eps_ignored", "dx_without_projection", "mean_in_float16"]
+)
+def test_a_known_mistake_is_named(name: str, dtype: str) -> None:
+    assert name in named(mutant(name), cases(dtype))
+
+
+@layer_norm_of
+def thousands_of_rows(of: Rows) -> Tensor:
+    """Right but that autograd adds up the portions' dweight and dbias in their own dtype."""
+    portions = of.x.split(1000)
+    return torch.cat([Rows(each, of.weight, of.bias, of.eps).y for each in portions])
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_portions_of_any_size_are_named(dtype: str) -> None:
+    asked = Case(
+        implementation="guest",
+        shape=(65_600, 3),
+        dtype=dtype,
+        param_dtype=dtype,
+        upstream="ones",
+        direction=Direction.BACKWARD,
+    )
+    guest = adopt(thousands_of_rows, "guest")
+    (suspect,) = diagnose(guest, failures(guest, [asked]))
+    assert suspect.name == "portions_added_in_parameter_dtype"
+    assert suspect.outputs == ("dweight", "dbias")
+    assert f"rounds to {dtype} after each" in suspect.mistake
+
+
+def upcast(
+    x: Tensor, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Tensor:
+    """As libraries have it that know float16 and float32."""
+    weight, bias = (None if each is None else each.float() for each in (weight, bias))
+    return functional.layer_norm(x.float(), tuple(shape), weight, bias, eps).type_as(x)
+
+
+def test_what_computes_float64_in_float32_is_named() -> None:
+    guest = adopt(upcast, "guest")
+    (suspect,) = diagnose(guest, failures(guest, cases("float64")))
+    assert (suspect.name, suspect.dtypes) == ("float64_in_float32", ("float64",))
+    assert suspect.outputs == ("y", "dx", "dweight", "dbias")
+
+
+def test_the_backward_of_the_kernel_is_narrow_in_two_ways() -> None:
+    found = diagnose(native, failures(native, cases("bfloat16", "normal", "offset_1e2")))
+    assert {"narrow_sums_in_bfloat16", "statistics_kept_in_bfloat16"} <= {
+        each.name for each in found
+    }
+
+
+# --- not made up ---------------------------------------------------------------------------------
+
+
+@layer_norm_of
+def pivoted(of: Rows) -> Tensor:
+    """One pass over x - x[0]: a little off where x[0] is far from the rest; no known mistake."""
+    moved = of.x - of.x[:, :1].detach()
+    mean = moved.mean(-1, keepdim=True)
+    variance = (moved.square().mean(-1, keepdim=True) - mean.square()).clamp(min=0)
+    return of.affine((moved - mean) * torch.rsqrt(variance + of.eps))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
+def test_errors_near_the_bound_are_not_explained(dtype: str) -> None:
+    guest = adopt(pivoted, "guest")
+    shape = (3, 1000) if dtype in {"bfloat16", "float16"} else (5, 64)
+    asked = cases(dtype, "outlier_first", shape=shape)
+    assert diagnose(guest, failures(guest, asked)) == ()
+
+
+def test_one_element_far_off_is_no_mistake_that_rounds_alike() -> None:
+    def spiked(*arguments: Any) -> Tensor:
+        y = two_pass.function(*arguments)
+        return y + torch.nn.functional.one_hot(torch.tensor(3), y.shape[-1]).to(y) / 4
+
+    guest = adopt(spiked, "guest")
+    assert diagnose(guest, failures(guest, cases("bfloat16", "normal", shape=(1, 16384)))) == ()
+
+
+def test_large_cases_are_not_asked_of_every_mutant() -> None:
+    guest = mutant("unbiased_variance")
+    large = cases("float64", "normal", shape=(1, (1 << 18) + 1))
+    assert diagnose(guest, failures(guest, large)) == ()
+    small = cases("float64", "normal", shape=(1, 1 << 12))
+    assert "unbiased_variance" in named(guest, [*small, *large])
+
+
+@pytest.mark.parametrize("right", [each for each in RIGHT if each.name == "rows_in_portions"])
+def test_portions_added_in_float32_are_no_mistake(right: Implementation) -> None:
+    assert list(narrow_sums(right, cases("bfloat16")[0])) == []
+
+
+def test_another_eps_is_not_taken_for_float32() -> None:
+    def shifted(x: Tensor, shape: Any, weight: Any, bias: Any, eps: float) -> Tensor:
+        return two_pass.function(x, shape, weight, bias, eps * 1.001)
+
+    found: list[Suspect] = list(computed_in_float32(adopt(shifted, "guest"), cases("float64")[0]))
+    assert found == []
