@@ -99,6 +99,8 @@ def print_records(records: Sequence[Record], stream: TextIO | None = None) -> No
         for line in doubt_lines(records):
             console.print(line, soft_wrap=True)
         return
+    if not records:
+        return
     # a pipe has no width: as wide as the longest row, so that nothing is cut
     for row in _table_lines(records, console.width if stream.isatty() else None):
         console.print(row, soft_wrap=True)

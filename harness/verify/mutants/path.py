@@ -215,13 +215,15 @@ def rows_beyond_16_bits_left_out(of: Terms) -> Gradients:
 
 @mutant(
     Family.PATH,
-    dtypes=frozenset({"bfloat16"}),  # float16 loses less than a sum over as many rows may
+    dtypes=frozenset({"bfloat16"}),
     directions=_RECORDING,
     caught_by=Check.GRADIENT,
 )
 @layer_norm_of
 def portions_of_16384_added_in_parameter_dtype(of: Rows) -> Tensor:
-    """Adds up dweight and dbias of portions of 16384 rows in the parameters' dtype."""
+    """Adds up dweight and dbias of portions of 16384 rows in bfloat16, as the parameters are."""
+    if not any(each is not None and each.dtype is torch.bfloat16 for each in (of.weight, of.bias)):
+        return of.y
     return torch.cat([replace(of, x=each).y for each in of.x.split(_ROWS_AT_ONCE)])
 
 
