@@ -90,7 +90,7 @@ def verify(
         taken_for = tally.settle()
         looks_further = not (fail_fast and tally.failed)
         for dtype in tally.answered if looks_further else ():
-            tally.keep_promises(implementation, dtype, device)
+            tally.keep_promises(implementation, dtype, device, most=1 if fail_fast else None)
             again = _first_answer(implementation, dtype, device)
             case = first_case(implementation.name, dtype, device)
             held = tally.held.get(dtype, implementation)
