@@ -295,6 +295,7 @@ def test_a_plain_function_is_held_to_what_any_is(opened: Open) -> None:
         name="guest.py:layer_norm",
         source="guest.py:layer_norm",
         function=beside(checkout).find("guest.py:layer_norm").function,
+        declared=False,
     )
 
 
