@@ -117,8 +117,8 @@ def test_a_total_with_a_wide_interval_is_not_called_as_fast() -> None:
     whole = whole_of([call(SMALL), call(LARGE)], *NATIVE, *wide)
     assert best_of(whole) == "native"
     assert whole_reason(whole) == (
-        "the fastest, all calls together, by its estimate; exact may be as fast: its interval is 0.82 to 4.9 "
-        "times that of native"
+        "the fastest, all calls together, by its estimate; exact may be as fast: its interval is "
+        "0.82 to 4.9 times that of native"
     )
 
 
