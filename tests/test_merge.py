@@ -142,6 +142,11 @@ def test_a_time_is_too_fast_if_it_is_over_all_processes(
     assert (DoubtKind.FASTER_THAN_COPY in kinds(found)) is not valid
 
 
+def test_copies_that_judged_nobody_alone_judge_nobody_together() -> None:
+    records = [record(latency=latency(ceiling_ratio=1.5, is_valid=True)) for _ in range(3)]
+    assert latency_in(merged(records, BUDGET)).is_valid
+
+
 def test_replays_are_merged_too() -> None:
     records = [
         record(latency=latency(replay_s=median_estimate([each]), replay_ratio=None))

@@ -105,8 +105,10 @@ def _joined(latencies: Sequence[Latency | None], budget: Budget) -> Latency | No
     ceiling = estimate(ceilings) if ceilings else None
     replays = [each.replay_s.value for each in found if each.replay_s is not None]
     replay_ratios = [each.replay_ratio.value for each in found if each.replay_ratio is not None]
-    # one process is too fast now and then where the truth is as fast as a copy
-    is_invalid = is_faster(ceiling) or any(map(_leaves_work, found))
+    # one process is too fast now and then where the truth is as fast as a copy; and where none is
+    # called so, as on a GPU whose copy is mostly a launch, neither are all of them together
+    is_too_fast = is_faster(ceiling) and not all(each.is_valid for each in found)
+    is_invalid = is_too_fast or any(map(_leaves_work, found))
     faults = [each.minor_faults_ratio for each in found if each.minor_faults_ratio is not None]
     return replace(
         found[0],
