@@ -67,7 +67,7 @@ class Case:
     distribution: str = "normal"
     """Name of the input distribution."""
     layout: str = "contiguous"
-    """Name of x's layout in memory."""
+    """Name of x's layout in memory; those of several batch axes are dy's too."""
     direction: Direction = Direction.FORWARD
     """Which pass is run."""
     upstream: str = "shifted_normal"

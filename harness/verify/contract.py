@@ -1,6 +1,7 @@
-"""Promises that no single result shows: memory, refusals, and the same answer every time.
+"""Promises that no single result shows: all of them in order, and here refusals and repetition.
 
-Those of a backward alone are in :mod:`harness.verify.backward_contract`.
+The others are in the modules named ``*_contract``, after what they are of, and in
+:mod:`harness.verify.second_derivative`.
 """
 
 from __future__ import annotations
