@@ -5,15 +5,9 @@ To add one: a file with a function under ``@implementation``, and its name in :d
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import sys
-from collections.abc import Callable
 from dataclasses import replace
 from difflib import get_close_matches
-from functools import cache
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,7 +22,10 @@ from implementations.contract import (
 )
 from implementations.cpp_recentred import cpp_recentred
 from implementations.dispatch import Dispatch
+from implementations.from_function import NamedFunction, needs_adapter
 from implementations.from_module import ModuleFunction
+from implementations.locate import LocateError, locate
+from implementations.meaning import CallOptions
 from implementations.module import LayerNorm
 from implementations.native import native
 from implementations.one_pass import one_pass, one_pass_input_dtype
@@ -49,6 +46,7 @@ __all__ = [
     "OTHER_NAMES",
     "PEERS",
     "Algorithm",
+    "CallOptions",
     "Dispatch",
     "Implementation",
     "LayerNorm",
@@ -87,7 +85,7 @@ class TargetError(Exception):
     """A target names no implementation; the message says what was looked for and where."""
 
 
-def find(target: str) -> Implementation:
+def find(target: str, options: CallOptions | None = None) -> Implementation:
     """Return the implementation that ``target`` names.
 
     Args:
@@ -95,6 +93,7 @@ def find(target: str) -> Implementation:
             ``layernorm_bench.implementations``, ``package.module:function``, or
             ``path/to/file.py:function``. A function that is not an :class:`Implementation`
             declares nothing; see :func:`adopt` for what it is held to.
+        options: what the user says of a function or module of another form.
 
     Raises:
         TargetError: nothing of that name, or what it names cannot be imported or called.
@@ -104,9 +103,9 @@ def find(target: str) -> Implementation:
             return each
     plugins = {each.name: each for each in entry_points(group=ENTRY_POINT_GROUP)}
     if target in plugins:
-        return adopt(_load(target, plugins[target].value), target)
+        return adopt(_load(target, plugins[target].value), target, options)
     if ":" in target:
-        return adopt(_load(target, target), target)
+        return adopt(_load(target, target), target, options)
     known = [each.name for each in (*ALL, *PEERS)] + sorted(plugins)
     near = get_close_matches(target, known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)};"
@@ -118,61 +117,48 @@ def find(target: str) -> Implementation:
 
 def _load(target: str, where: str) -> object:
     """Import the object at ``module:attribute`` or ``file.py:attribute``."""
-    place, _, attribute = where.rpartition(":")
     try:
-        module = _module_from_file(Path(place)) if place.endswith(".py") else _module(place)
-    except Exception as error:  # the guest's own import may raise anything
-        raise TargetError(f"{target}: cannot import: {type(error).__name__}: {error}") from error
-    if not hasattr(module, attribute):
-        raise TargetError(f"{target}: {place} has no {attribute!r}")
-    found: object = getattr(module, attribute)
-    return found
+        return locate(where)
+    except LocateError as error:
+        raise TargetError(f"{target}: {error}") from error
 
 
-def _module(name: str) -> object:
-    return importlib.import_module(name)
+def adopt(found: object, target: str, options: CallOptions | None = None) -> Implementation:
+    """Return a function, a module class, a module or an implementation as an implementation.
 
+    What declares nothing is named ``target`` and held to what PyTorch's own kernel keeps, the
+    loosest bound of a stable algorithm. What declares is decorated: ``@implementation(...)`` over
+    a function, ``implementation(...)(Module)`` of a module class.
 
-def _module_from_file(path: Path) -> object:
-    if not path.is_file():
-        raise FileNotFoundError(f"no file {path}")
-    state = path.stat()
-    return _module_from_version(path.resolve(), state.st_mtime_ns, state.st_size)
-
-
-@cache
-def _module_from_version(path: Path, *version: int) -> object:
-    """Execute a file, once for each version of it."""
-    spec = importlib.util.spec_from_file_location(f"layernorm_target_{path.stem}", path)
-    if spec is None or spec.loader is None:  # only for a name that does not end in .py
-        raise ImportError(f"{path} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses and pickle look the module up by name
-    spec.loader.exec_module(module)
-    return module
-
-
-def adopt(found: object, target: str) -> Implementation:
-    """Return a function, a module class or an implementation as an implementation.
-
-    What declares nothing is named ``target`` and held to what PyTorch's own kernel keeps: the
-    loosest promise of a stable algorithm, since no mistake is made by calling that. What declares
-    is decorated: ``@implementation(...)`` over a function, ``implementation(...)(Module)`` of a
-    module class.
+    Args:
+        found: of any signature; see :mod:`implementations.from_module` and
+            :mod:`implementations.from_function`.
+        target: its name.
+        options: what the user says of it where an experiment cannot tell.
 
     Raises:
         TargetError: it cannot be called.
     """
+    options = options or CallOptions()
     if isinstance(found, Implementation):
-        function = _function(found.function)
+        function = _function(found.function, options)
         return found if function is found.function else replace(found, function=function)
     if not callable(found):
         raise TargetError(f"{target}: is of type {type(found).__name__}, not a function")
-    function = _function(found)
+    try:
+        function = _function(found, options)
+    except UnsupportedError as error:
+        raise TargetError(f"{target}: {error}") from error
     return replace(native, name=target, function=function, source=target, declared=False)
 
 
-def _function(found: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a module class as a function, and a function as it is."""
+def _function(found: Any, options: CallOptions) -> Any:
+    """Return a module, or a function of another signature, behind the contract's."""
     is_module = isinstance(found, type) and issubclass(found, torch.nn.Module)
-    return ModuleFunction(found) if is_module else found
+    if is_module or isinstance(found, torch.nn.Module):
+        return ModuleFunction(found, options)
+    if isinstance(found, ModuleFunction | NamedFunction):
+        return found
+    if options.init or options.channels_first or needs_adapter(found):
+        return NamedFunction(found, options)
+    return found

@@ -1,52 +1,129 @@
-"""A ``torch.nn.Module`` class behind the signature of a function."""
+"""A ``torch.nn.Module`` class or instance behind the signature of a function.
+
+The class need not take a ``normalized_shape`` and an eps: :mod:`implementations.construct` reads
+its constructor, and :mod:`implementations.meaning` finds out by calling it which axes it
+normalises and which eps it adds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import copy
+from collections.abc import Callable, Iterator, Sequence
 from inspect import Parameter, signature
 from threading import RLock
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
+from implementations.channels import on_channels
+from implementations.construct import Constructor, Form, is_eps, signature_text
 from implementations.contract import UnsupportedError
+from implementations.meaning import CallOptions, Meaning, Probe, find_meaning
+from implementations.parameters import Affine, affine_of, run_module
 
 __all__ = ["ModuleFunction"]
 
-# what documents and libraries call the scale and the shift
-_WEIGHTS = ("weight", "gain", "gamma", "scale", "g", "a_2")
-_BIASES = ("bias", "beta", "shift", "b", "b_2")
-
-_KEPT = 8  # ours: modules that live on; some are as large as their inputs
+_KEPT = 16  # modules that live on: one per shape, eps, form and dtype; some are as large as x
+_WIDTHS = (32, 64, 768)  # tried in this order: some kernels take no other than a model's
+_SEVERAL = (5, 7)
+_PRECISIONS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+_FORMS = ((True, True), (True, False), (False, False), (False, True))  # of weight and bias
 
 
 class ModuleFunction:
-    """A module class whose constructor takes ``normalized_shape`` (or a size), as a function.
+    """A module class or instance as a function of x, normalized_shape, weight, bias and eps.
 
-    As in a model, a module lives on: there is one for each ``normalized_shape`` and ``eps`` of the
-    latest calls. The weight and bias of a call take the place of its own.
+    As in a model, a module lives on: there is one per ``normalized_shape``, ``eps`` and dtype of
+    the latest calls. The weight and bias of a call take the place of its own. What the module
+    cannot be told (its eps, several axes, no weight) is refused with ``UnsupportedError``.
     """
 
-    def __init__(self, build: Callable[..., nn.Module], *, training: bool = True) -> None:
-        self._build, self._training = build, training
+    def __init__(
+        self,
+        source: Callable[..., nn.Module] | nn.Module,
+        options: CallOptions | None = None,
+        *,
+        training: bool = True,
+    ) -> None:
+        """Take a module class, or an instance, which is called as it stands.
+
+        Args:
+            source: the class or instance.
+            options: what the user says of it.
+            training: the mode of modules that are built; an instance keeps its own.
+        """
+        self.source, self.options, self._training = source, options or CallOptions(), training
         self._made: dict[tuple[object, ...], nn.Module] = {}
         self._alone = RLock()
-        self.__doc__ = build.__doc__
-        self.__name__ = getattr(build, "__name__", "module")
+        self._form: Form | None = None
+        self._meaning: Meaning | None = None
+        self.__doc__ = source.__doc__
+        self.__name__ = getattr(source, "__name__", type(source).__name__)
+
+    # --- what it is ---------------------------------------------------------------------------
+
+    @property
+    def is_instance(self) -> bool:
+        return isinstance(self.source, nn.Module)
+
+    @property
+    def normalized_shape(self) -> tuple[int, ...] | None:
+        """The one shape that it normalises: an instance's, or that of a size from ``init``."""
+        if isinstance(self.source, nn.Module):
+            return _shape_of(self.source)
+        if self._constructor().size is None:
+            return _shape_of(self.new((1,)))
+        return None
+
+    @property
+    def takes_several_axes(self) -> bool:
+        """Whether its normalized_shape may have several axes, as far as its constructor says."""
+        fixed = self.normalized_shape
+        if fixed is not None or self.is_instance:
+            return fixed is not None and len(fixed) > 1
+        return self._constructor().takes_several_axes
+
+    def meaning(self, device: torch.device | None = None) -> Meaning:
+        """Return what it computes, found by calling it the first time that this is asked.
+
+        Raises:
+            UnsupportedError: it cannot be built or called; the message says why, and what to give.
+        """
+        if self._meaning is None:
+            with self._alone:
+                self._meaning = self._find_meaning(device or torch.device("cpu"))
+        return self._meaning
 
     def in_evaluation(self) -> ModuleFunction:
         """Return the same with modules in evaluation mode."""
-        return ModuleFunction(self._build, training=False)
+        source = self.source
+        if isinstance(source, nn.Module):
+            source = copy.deepcopy(source).eval()
+        changed = ModuleFunction(source, self.options, training=False)
+        changed._form, changed._meaning = self._form, self._meaning
+        return changed
 
-    def new(self, normalized_shape: Sequence[int], eps: float | None = None) -> nn.Module:
+    def new(
+        self,
+        normalized_shape: Sequence[int],
+        eps: float | None = None,
+        *,
+        weight: bool = True,
+        bias: bool = True,
+    ) -> nn.Module:
         """Return a new module, with its own weight and bias, and its own eps if none is given.
 
         Raises:
             UnsupportedError: it cannot be made from these.
         """
-        return _made(self._build, tuple(normalized_shape), eps).train(self._training)
+        if isinstance(self.source, nn.Module):
+            return copy.deepcopy(self.source)
+        shape = tuple(normalized_shape)
+        form = self._form if len(shape) == 1 else None
+        made = self._constructor().make(shape, eps, weight=weight, bias=bias, form=form)
+        return made.train(self._training)
+
+    # --- calling it ---------------------------------------------------------------------------
 
     def __call__(
         self,
@@ -54,83 +131,176 @@ class ModuleFunction:
         normalized_shape: Sequence[int],
         weight: Tensor | None = None,
         bias: Tensor | None = None,
-        eps: float = 1e-5,
+        eps: float | None = None,
     ) -> Tensor:
+        meaning = self._meaning or self.meaning(x.device)
+        shape = tuple(normalized_shape)
+        if tuple(x.shape[x.dim() - len(shape) :]) != shape:
+            raise ValueError(f"x has shape {list(x.shape)}: it does not end in {list(shape)}")
+        if meaning.eps is not None and eps is not None and eps != meaning.eps:
+            raise UnsupportedError(f"its eps is always {meaning.eps:g}, and {eps:g} was asked for")
+        if len(shape) > 1 and not self.takes_several_axes:
+            raise UnsupportedError(f"normalises one axis; {len(shape)} were asked for")
         with self._alone:  # the parameters are put into the module, and taken out again
-            module = self._module(tuple(normalized_shape), eps, x.device)
-            given = _given(module, tuple(normalized_shape), weight, bias)
-            y: Tensor = functional_call(module, given, (x,))
-        return y
+            module = self._module(x, shape, weight, bias, None if meaning.eps is not None else eps)
+            affine = affine_of(module, shape)
+            if meaning.channels_first:
+                return on_channels(
+                    lambda moved: run_module(module, affine, moved, shape, weight, bias), x
+                )
+            return run_module(module, affine, x, shape, weight, bias)
 
-    def _module(self, shape: tuple[int, ...], eps: float, device: torch.device) -> nn.Module:
-        key = shape, eps, device
+    def _module(
+        self,
+        x: Tensor,
+        shape: tuple[int, ...],
+        weight: Tensor | None,
+        bias: Tensor | None,
+        eps: float | None,
+    ) -> nn.Module:
+        """Return a module for a call, kept from an earlier one if there is one."""
+        dtype = next((each.dtype for each in (weight, bias) if each is not None), x.dtype)
+        has = weight is not None, bias is not None
+        key = shape, eps, has, x.device, dtype
         if key not in self._made:
-            self._made[key] = self.new(shape, eps).to(device)
+            fixed = self.normalized_shape
+            if fixed is not None and shape != fixed:
+                raise UnsupportedError(
+                    f"its normalized_shape is always {list(fixed)}, and {list(shape)} was asked for"
+                )
+            made = self.new(shape, eps, weight=has[0], bias=has[1])
+            self._made[key] = made.to(device=x.device, dtype=dtype)
             if len(self._made) > _KEPT:
                 del self._made[next(iter(self._made))]
         return self._made[key]
 
+    # --- finding out --------------------------------------------------------------------------
 
-def _given(
-    module: nn.Module, shape: tuple[int, ...], weight: Tensor | None, bias: Tensor | None
-) -> dict[str, Tensor]:
-    """Return what is to take the place of the module's own parameters, by their names."""
-    own, given = dict(module.named_parameters()), {}
-    for parameter, names, start in ((weight, _WEIGHTS, 1.0), (bias, _BIASES, 0.0)):
-        name = _name_among(own, names, shape, start)
-        if parameter is None and name is not None:
-            raise UnsupportedError(f"the module always has its {name}")
-        if parameter is None:
-            continue
-        if name is None:
-            raise UnsupportedError(f"the module has no parameter named any of {names}")
-        if own[name].shape != parameter.shape:
-            raise ValueError(
-                f"{name} has shape {list(parameter.shape)}, the module's has "
-                f"{list(own[name].shape)}"
-            )
-        given[name] = parameter
-    return given
+    def _constructor(self) -> Constructor:
+        assert not isinstance(self.source, nn.Module)  # callers ask this of classes alone
+        return Constructor.of(self.source, self.options.init)
+
+    def _find_meaning(self, device: torch.device) -> Meaning:
+        """Build it in each way that its constructor allows, and call it, until that works."""
+        _refuse_forward(self.source)
+        failed: UnsupportedError | None = None
+        for shape, form, module in self._candidates():
+            affine = affine_of(module, shape)
+            if affine.others and all(name.count(".") for name in affine.others):
+                raise UnsupportedError(
+                    f"has parameters besides a weight and a bias: {', '.join(affine.others)}"
+                )
+            try:
+                probe = self._probe(module.to(device), affine, shape, device)
+                meaning = find_meaning(probe, self.options)
+            except UnsupportedError as error:
+                failed = failed or error
+                continue
+            self._form = form
+            return meaning
+        assert failed is not None  # there is at least one candidate, or building it raised
+        raise failed
+
+    def _candidates(self) -> Iterator[tuple[tuple[int, ...], Form | None, nn.Module]]:
+        """Yield shapes, ways of writing them, and a module built so."""
+        fixed = self.normalized_shape
+        if fixed is not None or self.is_instance:
+            yield fixed or (_WIDTHS[0],), None, self.new(fixed or (_WIDTHS[0],))
+            return
+        forms = self._constructor().forms
+        failed: UnsupportedError | None = None
+        built = False
+        for width in _WIDTHS:
+            for form in forms:
+                for weight, bias in _FORMS:
+                    try:
+                        made = self._constructor().make(
+                            (width,), None, weight=weight, bias=bias, form=form
+                        )
+                    except UnsupportedError as error:
+                        failed = failed or error
+                        continue
+                    built = True
+                    yield (width,), form, made.train(self._training)
+                    break  # less of an affine only where more cannot be built
+        if not built:
+            assert failed is not None  # nothing was built, so something was refused
+            raise failed
+
+    def _probe(
+        self, module: nn.Module, affine: Affine, shape: tuple[int, ...], device: torch.device
+    ) -> Probe:
+        modules: dict[torch.dtype, nn.Module] = {}
+
+        def call(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+            if x.dtype not in modules:
+                modules[x.dtype] = copy.deepcopy(module).to(x.dtype)
+            weight, bias = (None if each is None else each.reshape(shape) for each in (weight, bias))
+            return run_module(modules[x.dtype], affine, x, shape, weight, bias)
+
+        own = {
+            name: float(value)
+            for each in module.modules()
+            for name, value in vars(each).items()
+            if is_eps(name) and isinstance(value, int | float)
+        }
+        return Probe(
+            call=call,
+            shape=shape,
+            has_weight=affine.weight is not None,
+            has_bias=affine.bias is not None,
+            takes_eps=not self.is_instance and self._constructor().eps is not None,
+            known_eps=(*own.values(), *(torch.finfo(each).eps for each in _PRECISIONS)),
+            device=device,
+        )
 
 
-def _name_among(
-    own: Mapping[str, Tensor], names: Sequence[str], shape: tuple[int, ...], start: float
-) -> str | None:
-    """Return which parameter is meant: by its name, in a module inside too, or by what it holds."""
-    for name in names:
-        ending = [each for each in own if each == name or each.endswith(f".{name}")]
-        if len(ending) == 1:
-            return ending[0]
-    with torch.no_grad():
-        fitting = {name: each for name, each in own.items() if each.shape == shape}
-        starting = [name for name, each in fitting.items() if bool((each == start).all())]
-    return starting[0] if len(starting) == 1 else None
+def _shape_of(module: nn.Module) -> tuple[int, ...] | None:
+    """Return the normalized shape of an instance; None if it takes any."""
+    for name in ("normalized_shape", "dim", "hidden_size"):
+        found = getattr(module, name, None)
+        if isinstance(found, int) and not isinstance(found, bool) and found > 0:
+            return (found,) if _fits(module, found) else None
+        if isinstance(found, tuple | list) and found and all(isinstance(e, int) for e in found):
+            return tuple(found)
+    affine = affine_of(module, None)
+    own = dict(module.named_parameters())
+    for name in (affine.weight, affine.bias):
+        if name is not None:
+            sizes = [each for each in own[name].shape if each != 1]
+            return tuple(sizes) if len(sizes) == 1 else tuple(own[name].shape)
+    inner = [each for each in module.children() if isinstance(each, nn.LayerNorm)]
+    return tuple(inner[0].normalized_shape) if len(inner) == 1 else None
 
 
-def _made(build: Callable[..., nn.Module], shape: tuple[int, ...], eps: float | None) -> nn.Module:
-    """Make a module for one normalized shape; an int stands for one axis where it must.
+def _fits(module: nn.Module, size: int) -> bool:
+    """Whether the parameters of a module have that many elements: ``dim`` may be an axis."""
+    return any(each.numel() == size for each in module.parameters())
+
+
+def _refuse_forward(source: Callable[..., nn.Module] | nn.Module) -> None:
+    """Refuse a module whose forward needs more than x.
 
     Raises:
-        UnsupportedError: it cannot be made from these; says what its constructor takes.
+        UnsupportedError: it does; says what.
     """
-    taken = signature(build).parameters
-    given: dict[str, Any] = {}
-    if eps is not None:
-        name = next((each for each in taken if "eps" in each.lower()), None)
-        if name is None and any(each.kind is Parameter.VAR_KEYWORD for each in taken.values()):
-            name = "eps"
-        if name is None:
-            raise UnsupportedError(f"takes no eps: {build.__name__}{signature(build)}")
-        given[name] = eps
-    if "bias" in taken and taken["bias"].default is Parameter.empty:
-        given["bias"] = True
-    sizes: list[Any] = [shape, shape[0]] if len(shape) == 1 else [shape]
-    for size in sizes:
-        try:
-            return build(size, **given)
-        except TypeError as error:
-            failed = error
-    raise UnsupportedError(
-        f"{build.__name__}{signature(build)} cannot be made from a normalized_shape and eps: "
-        f"{failed}"
-    )
+    forward = getattr(source, "forward", None)
+    if forward is None:
+        return
+    try:
+        parameters = list(signature(forward).parameters.values())
+    except (TypeError, ValueError):
+        return
+    if not isinstance(source, nn.Module):
+        parameters = parameters[1:]  # self
+    needed = [
+        each.name
+        for each in parameters
+        if each.default is Parameter.empty
+        and each.kind in {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
+    ]
+    if len(needed) > 1:
+        raise UnsupportedError(
+            f"its forward needs {', '.join(needed[1:])} besides {needed[0]}: it is no function of "
+            "one tensor"
+        )

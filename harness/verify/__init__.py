@@ -1,6 +1,7 @@
-"""How far a LayerNorm is from the exact result, and whether that is further than it may be."""
+"""Is this a LayerNorm, how accurate a one, and if it is none, which mistake is it?"""
 
-from harness.verify.findings import Verdict
-from harness.verify.verify import assert_layer_norm, verify, verify_case
+from __future__ import annotations
 
-__all__ = ["Verdict", "assert_layer_norm", "verify", "verify_case"]
+from harness.verify.verify import CallOptions, assert_layer_norm, verify, verify_case
+
+__all__ = ["CallOptions", "assert_layer_norm", "verify", "verify_case"]

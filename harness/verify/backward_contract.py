@@ -1,4 +1,4 @@
-"""Promises of a backward that the usual call of it does not show."""
+"""Contract checks of a backward in other than the usual calls."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from dataclasses import replace
 import torch
 
 from harness.inputs import make_inputs
-from harness.records import Affine, Case, Direction
+from harness.records import Case, Direction
 from harness.verify.answers import copies_of, differing_outputs, first_difference, outputs_of
 from harness.verify.errors import Outputs
 from harness.verify.graph import Graph, leaves_of, training_case, with_each_affine
 from harness.verify.guest import GuestError, guarded
+from harness.verify.scope import fitted, scope_of
 from implementations.contract import Implementation
 
 __all__ = [
@@ -28,8 +29,9 @@ _SOME = (("x",), ("weight",), ("bias",), ("weight", "bias"), ("x", "bias"), ("x"
 
 def gives_each_gradient(implementation: Implementation, case: Case) -> str | None:
     """Each input that asks for a gradient gets one, and the same one every time."""
-    for affine in Affine:
+    for affine in scope_of(implementation).affines:
         asked = replace(case, shape=(5, 16), direction=Direction.BACKWARD, affine=affine)
+        asked = fitted(implementation, asked)
         inputs = make_inputs(asked)
         first, again = (copies_of(outputs_of(implementation, asked, inputs)) for _ in range(2))
         for name in differing_outputs(implementation, asked, inputs, first, again):
@@ -39,7 +41,7 @@ def gives_each_gradient(implementation: Implementation, case: Case) -> str | Non
 
 def gives_the_gradients_asked_for(implementation: Implementation, case: Case) -> str | None:
     """A gradient is the same whether others are asked for or not: parameters may be frozen."""
-    for asked, inputs in with_each_affine(case):
+    for asked, inputs in with_each_affine(implementation, case):
         every = Graph.of(implementation, asked, inputs).gradients()
         for wanted in _SOME:
             if any(getattr(inputs, name) is None for name in wanted):
@@ -53,7 +55,7 @@ def gives_the_gradients_asked_for(implementation: Implementation, case: Case) ->
 
 def gives_them_again(implementation: Implementation, case: Case) -> str | None:
     """A graph that is kept gives the same gradients a second time."""
-    asked, inputs = training_case(case)
+    asked, inputs = training_case(implementation, case)
     graph = Graph.of(implementation, asked, inputs)
     first = copies_of(graph.gradients(keep=True))
     again = graph.gradients()
@@ -64,7 +66,7 @@ def gives_them_again(implementation: Implementation, case: Case) -> str | None:
 
 def adds_to_what_there_is(implementation: Implementation, case: Case) -> str | None:
     """A second y.backward() doubles the gradients: what is in .grad is autograd's to add to."""
-    asked, inputs = training_case(case)
+    asked, inputs = training_case(implementation, case)
     expected = Graph.of(implementation, asked, inputs).gradients()
     leaves = leaves_of(inputs)
     for _ in range(2):
@@ -80,7 +82,7 @@ def adds_to_what_there_is(implementation: Implementation, case: Case) -> str | N
 
 def gives_the_same_recorded(implementation: Implementation, case: Case) -> str | None:
     """Gradients are the same where they are recorded for a second derivative."""
-    for asked, inputs in with_each_affine(case):
+    for asked, inputs in with_each_affine(implementation, case):
         expected = Graph.of(implementation, asked, inputs).gradients()
         found = Graph.of(implementation, asked, inputs).gradients(recorded=True)
         if name := first_difference(implementation, asked, inputs, expected, found):
@@ -93,10 +95,12 @@ def notices_what_has_changed(implementation: Implementation, case: Case) -> str 
 
     Autograd raises for what was given to save_for_backward, if it is needed.
     """
-    asked, inputs = training_case(case)
+    asked, inputs = training_case(implementation, case)
     expected = copies_of(Graph.of(implementation, asked, inputs).gradients())
     for changed in ("x", "weight", "bias", "y"):
         graph = Graph.of(implementation, asked, inputs)
+        if changed not in {*graph.leaves, "y"}:
+            continue
         y = graph.y.detach().clone()
         with torch.no_grad():
             (graph.y if changed == "y" else graph.leaves[changed]).mul_(-3).add_(1)

@@ -1,4 +1,4 @@
-"""Promises of a call of whatever form: the same answer, and nothing else changed by it."""
+"""Contract checks of a call of whatever form: the same result, and nothing else changed by it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ import torch
 from torch import Tensor
 
 from harness.inputs import Inputs, make_inputs
-from harness.records import Affine, Case, Direction, Status
+from harness.records import Case, Direction, Status
 from harness.verify.answers import first_difference, outputs_beyond, y_of
 from harness.verify.errors import Outputs
 from harness.verify.graph import Graph, training_case
-from harness.verify.guest import GuestError, Unmet, checked, guarded
+from harness.verify.guest import GuestError, checked, guarded
+from harness.verify.scope import fitted, scope_of
 from implementations.contract import Implementation
 
 __all__ = [
@@ -40,23 +41,27 @@ _SUBNORMAL = 1e-40  # in float32
 
 def takes_arguments_as_torch_does(implementation: Implementation, case: Case) -> str | None:
     """Arguments may come by name, normalized_shape as a list, eps as an int or not at all."""
-    asked = replace(case, shape=(6, 32), affine=Affine.BOTH, direction=Direction.FORWARD)
+    asked = fitted(implementation, case, shape=(6, 32), direction=Direction.FORWARD)
     inputs = make_inputs(asked)
     inputs = replace(inputs, x=inputs.x * _SMALL)
+    scope = scope_of(implementation)
+    usual = scope.eps if scope.eps is not None else 1e-5
+    unsaid = scope.default_eps if scope.default_eps is not None else 1e-5
     shape, function = asked.normalized_shape, implementation.function
     x, weight, bias = inputs.x, inputs.weight, inputs.bias
     forms: dict[str, tuple[float, partial[Tensor]]] = {
         "a normalized_shape that is a list": (
-            1e-5,
-            partial(function, x, list(shape), weight, bias, 1e-5),
+            usual,
+            partial(function, x, list(shape), weight, bias, usual),
         ),
         "arguments by name": (
-            1e-5,
-            partial(function, x, normalized_shape=shape, weight=weight, bias=bias, eps=1e-5),
+            usual,
+            partial(function, x, normalized_shape=shape, weight=weight, bias=bias, eps=usual),
         ),
-        "no eps, which is 1e-5 then,": (1e-5, partial(function, x, shape, weight, bias)),
-        "an eps that is an int": (1.0, partial(function, x, shape, weight, bias, 1)),
+        "no eps": (unsaid, partial(function, x, shape, weight, bias)),
     }
+    if scope.eps is None:
+        forms["an eps that is an int"] = (1.0, partial(function, x, shape, weight, bias, 1))
     for form, (eps, call) in forms.items():
         if not _fits(call):
             continue  # its arguments have names of its own, or all must be given
@@ -66,6 +71,8 @@ def takes_arguments_as_torch_does(implementation: Implementation, case: Case) ->
             found = Outputs(y=checked("y", guarded(call)(), x))
             if first_difference(implementation, of_eps, inputs, expected, found):
                 return f"takes {form} for something else"
+    if asked.normalized_dims > 1:
+        return None
     with _answering("an x of one axis"):
         return _of_one_axis(implementation, asked, inputs)
     return None
@@ -85,9 +92,10 @@ def _fits(call: partial[Tensor]) -> bool:
 def _of_one_axis(implementation: Implementation, asked: Case, inputs: Inputs) -> str | None:
     """A row that is alone in x is a row."""
     one_row = replace(inputs, x=inputs.x[:1])
-    alone = y_of(implementation, replace(asked, shape=(32,)), replace(inputs, x=inputs.x[0]))
+    shape = asked.normalized_shape
+    alone = y_of(implementation, replace(asked, shape=shape), replace(inputs, x=inputs.x[0]))
     expected = Outputs(y=y_of(implementation, asked, one_row))
-    of_row = replace(asked, shape=(1, 32))
+    of_row = replace(asked, shape=(1, *shape))
     if outputs_beyond(implementation, of_row, one_row, expected):
         return None  # it is wrong, and need not be so by the same amount twice
     if first_difference(implementation, of_row, one_row, expected, Outputs(y=alone[None])):
@@ -102,19 +110,21 @@ def _answering(form: str) -> Iterator[None]:
         yield
     except GuestError as ended:
         if ended.status is not Status.UNSUPPORTED:
-            raise Unmet(f"does not take {form}: {ended.reason}") from ended
+            raise GuestError(ended.status, f"with {form}: {ended.reason}") from ended
 
 
 def records_nothing_unasked(implementation: Implementation, case: Case) -> str | None:
     """y asks for a gradient only where one of the inputs does, and gradients are recorded."""
-    asked = replace(case, shape=(6, 32), affine=Affine.BOTH, direction=Direction.FORWARD)
+    asked = fitted(implementation, case, shape=(6, 32), direction=Direction.FORWARD)
     inputs = make_inputs(asked)
     leaves = [each.clone().requires_grad_() for each in inputs.tensors]
     if y_of(implementation, asked, inputs.at(leaves)).requires_grad:
         return "y asks for a gradient under torch.no_grad()"
-    x, *parameters = inputs.tensors
+    x, weight, bias = inputs.x, inputs.weight, inputs.bias
     with torch.enable_grad():
-        call = guarded(implementation.function, x, (32,), *parameters, asked.eps)
+        call = guarded(
+            implementation.function, x, asked.normalized_shape, weight, bias, asked.eps
+        )
         if checked("y", call(), x).requires_grad:
             return "y asks for a gradient where no input does"
     return None
@@ -122,7 +132,7 @@ def records_nothing_unasked(implementation: Implementation, case: Case) -> str |
 
 def leaves_the_process_as_it_was(implementation: Implementation, case: Case) -> str | None:
     """Random numbers, modes and defaults are the caller's."""
-    asked, inputs = training_case(case)
+    asked, inputs = training_case(implementation, case)
     calls: list[Callable[[], object]] = [partial(y_of, implementation, asked, inputs)]
     if not implementation.forward_only:
         calls.append(lambda: Graph.of(implementation, asked, inputs).gradients())
@@ -140,8 +150,9 @@ def leaves_the_process_as_it_was(implementation: Implementation, case: Case) -> 
         first.restore()
     for recording in (False, True):
         with torch.set_grad_enabled(recording):
-            x, weight, bias, *_ = inputs.tensors
-            guarded(implementation.function, x, (32,), weight, bias, asked.eps)()
+            x, weight, bias = inputs.x, inputs.weight, inputs.bias
+            shape = asked.normalized_shape
+            guarded(implementation.function, x, shape, weight, bias, asked.eps)()
             if torch.is_grad_enabled() is not recording:
                 return "changes whether gradients are recorded, which is the caller's"
     return None
@@ -200,7 +211,7 @@ def is_as_right_under_autocast(implementation: Implementation, case: Case) -> st
     """Autocast, in which models are trained, takes no digits away: torch's computes in float32."""
     if case.dtype != "float32":
         return None
-    asked = replace(case, shape=(6, 64), affine=Affine.BOTH, direction=Direction.FORWARD)
+    asked = fitted(implementation, case, shape=(6, 64), direction=Direction.FORWARD)
     inputs = make_inputs(asked)
     plain = Outputs(y=y_of(implementation, asked, inputs).clone())
     with torch.autocast(case.device, dtype=torch.bfloat16):
@@ -213,7 +224,7 @@ def serves_several_callers_at_once(implementation: Implementation, case: Case) -
     """Two Python threads each get the answer to their own question."""
     if case.device != "cpu" or "cpu" not in implementation.devices:
         return None  # a GPU's, interpreted: that is not made for it
-    asked = replace(case, shape=_LONG_CALL, affine=Affine.BOTH, direction=Direction.FORWARD)
+    asked = fitted(implementation, case, shape=_LONG_CALL, direction=Direction.FORWARD)
     questions = [make_inputs(replace(asked, seed=asked.seed + each)) for each in range(_CALLERS)]
     expected = [Outputs(y=y_of(implementation, asked, each).clone()) for each in questions]
 

@@ -1,6 +1,6 @@
-"""Promises that no single result shows: all of them in order, and here refusals and repetition.
+"""Contract checks, which look beyond a single result: all in order, and here arguments and repetition.
 
-The others are in the modules named ``*_contract``, after what they are of, and in
+The others are in the modules named ``*_contract``, after what they check, and in
 :mod:`harness.verify.second_derivative`.
 """
 
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from harness.inputs import make_inputs
 from harness.records import Affine, Case, Direction, Status
@@ -37,14 +38,23 @@ from harness.verify.calls_contract import (
     takes_arguments_as_torch_does,
 )
 from harness.verify.errors import Outputs
+from harness.verify.findings import Remark, RemarkKind
 from harness.verify.guest import GuestError, Unmet, refuses
 from harness.verify.memory_contract import (
     has_memory_for_each_element,
     reads_what_lies_anywhere,
     shares_no_memory,
 )
-from harness.verify.module_contract import is_the_same_in_evaluation, starts_as_torchs_does
-from harness.verify.second_derivative import differentiates_again_or_refuses
+from harness.verify.module_contract import (
+    is_the_same_in_evaluation,
+    starts_as_torchs_does,
+    uses_its_own_parameters,
+)
+from harness.verify.scope import fitted, scope_of
+from harness.verify.second_derivative import (
+    differentiates_again_correctly,
+    differentiates_again_without_error,
+)
 from harness.verify.training_contract import (
     follows_its_parameters,
     keeps_graphs_apart,
@@ -52,59 +62,84 @@ from harness.verify.training_contract import (
 )
 from implementations.contract import Implementation
 
-__all__ = ["BACKWARD_CHECKS", "CHECKS", "broken_promises"]
+__all__ = ["BACKWARD_CHECKS", "CHECKS", "contract_findings"]
 
-CALLS = 100  # ours: a cache of the first few results is found out
-_THREADS, _RACES = 4, 3  # ours
+CALLS = 100  # a cache of the first few results is found out
+_THREADS, _RACES = 4, 3
 # Enough for two threads of PyTorch, which gives each 32768 elements, and a row over; and fewer rows
 # than threads.
 _SHARED = ((257, 256), (2, 20_000), (3, 96))
 
 Check = Callable[[Implementation, Case], str | None]
-"""Returns what is broken, or None."""
+"""Returns what it found, or None."""
 
 
-def broken_promises(implementation: Implementation, case: Case) -> Iterator[str]:
-    """Yield each promise that ``implementation`` breaks, in words, once.
+def contract_findings(
+    implementation: Implementation,
+    case: Case,
+    is_over: Callable[[], bool] = lambda: False,
+) -> Iterator[str | Remark]:
+    """Yield what each check finds, once: a text for a contract violation, or a remark.
 
     Args:
-        implementation: what is checked; where it declines a call, no promise is broken.
+        implementation: what is checked; a check that needs a call which it declines finds nothing.
         case: gives dtype, device and direction; shapes are chosen here.
+        is_over: whether to stop before the next check.
     """
-    told: set[str] = set()
+    seen: set[str] = set()
     for check in CHECKS if implementation.forward_only else CHECKS + BACKWARD_CHECKS:
+        if is_over():
+            return
+        kind = REMARKS.get(check)
         try:
             found = check(implementation, case)
         except GuestError as ended:
             if ended.status is Status.UNSUPPORTED:
                 continue
-            found = f"raises in a call like others that it answers: {ended.reason}"
+            kind, found = RemarkKind.RAISES, f"raises in a call like others that it answers: {ended}"
         except Unmet as broken:
-            found = str(broken)
-        if found and found not in told:
-            told.add(found)
-            yield found
+            kind, found = None, str(broken)
+        if found and found not in seen:
+            seen.add(found)
+            yield found if kind is None else Remark(kind=kind, text=found)
 
 
 def refuses_wrong_parameters(implementation: Implementation, case: Case) -> str | None:
     """A weight or bias of another shape is an error, not something to broadcast."""
-    inputs = make_inputs(replace(case, shape=(4, 6), direction=Direction.FORWARD))
+    asked = fitted(implementation, case, shape=(4, 6), direction=Direction.FORWARD)
+    inputs, shape = make_inputs(asked), asked.normalized_shape
     for name in ("weight", "bias"):
         parameter = getattr(inputs, name)
-        for wrong in (parameter[:1], parameter[:3], parameter.repeat(2), parameter.expand(4, 6)):
+        if parameter is None:
+            continue
+        half = parameter[: shape[0] // 2]
+        for wrong in (parameter[:1], half, parameter.repeat(2, *(1 for _ in shape[1:])), parameter.expand(4, *shape)):
             given = {"weight": inputs.weight, "bias": inputs.bias, name: wrong}
-            arguments = (inputs.x, (6,), given["weight"], given["bias"], case.eps)
-            if refuses(implementation.function, *arguments):
+            arguments = (inputs.x, shape, given["weight"], given["bias"], asked.eps)
+            if wrong.shape == shape or refuses(implementation.function, *arguments):
                 continue
-            return f"accepts a {name} of shape {list(wrong.shape)} for a normalized_shape of [6]"
+            return (
+                f"accepts a {name} of shape {list(wrong.shape)} for a normalized_shape of "
+                f"{list(shape)}"
+            )
     return None
 
 
 def refuses_a_wrong_shape(implementation: Implementation, case: Case) -> str | None:
     """A normalized_shape that x does not end in is an error."""
-    x = make_inputs(replace(case, shape=(4, 6), direction=Direction.FORWARD)).x
+    if scope_of(implementation).normalized_shape is not None:
+        return None
+    asked = fitted(implementation, case, shape=(4, 6), direction=Direction.FORWARD)
+    inputs = make_inputs(asked)
     for wrong in ((4,), (2, 6), (4, 3), (3, 4, 6)):
-        if not refuses(implementation.function, x, wrong, None, None, case.eps):
+        count = len(wrong)
+        parameters: list[Tensor | None] = [None, None]
+        if Affine.NONE not in scope_of(implementation).affines:
+            given = (inputs.weight, inputs.bias)
+            parameters = [None if each is None else each.new_ones(wrong) for each in given]
+        if count in scope_of(implementation).normalized_dims and not refuses(
+            implementation.function, inputs.x, wrong, *parameters, asked.eps
+        ):
             return f"accepts a normalized_shape of {list(wrong)} for an x of shape [4, 6]"
     return None
 
@@ -112,23 +147,27 @@ def refuses_a_wrong_shape(implementation: Implementation, case: Case) -> str | N
 def refuses_parameters_of_fewer_axes(implementation: Implementation, case: Case) -> str | None:
     """Of several normalized axes weight and bias have all."""
     asked = replace(case, shape=(3, 5, 7), normalized_dims=2, direction=Direction.FORWARD)
-    inputs = make_inputs(asked)
-    if inputs.weight is None or inputs.bias is None:
+    asked = fitted(implementation, asked)
+    inputs, shape = make_inputs(asked), asked.normalized_shape
+    if inputs.weight is None or inputs.bias is None or len(shape) < 2:
         return None
     y_of(implementation, asked, inputs)  # what declines two axes declines this check
     for weight, bias in ((inputs.weight[0], inputs.bias), (inputs.weight, inputs.bias[0])):
-        if not refuses(implementation.function, inputs.x, (5, 7), weight, bias, case.eps):
-            return "accepts a weight or bias of shape [7] for a normalized_shape of [5, 7]"
+        if not refuses(implementation.function, inputs.x, shape, weight, bias, asked.eps):
+            return (
+                f"accepts a weight or bias of shape {list(shape[1:])} for a normalized_shape of "
+                f"{list(shape)}"
+            )
     return None
 
 
 def answers_alike_every_time(implementation: Implementation, case: Case) -> str | None:
     """The hundredth call gives what the first gave, with other calls between them."""
-    case = replace(case, shape=(6, 32), direction=Direction.FORWARD)
+    case = fitted(implementation, case, shape=(6, 32), direction=Direction.FORWARD)
     inputs = make_inputs(case)
     given = y_of(implementation, case, inputs)
     first, kept = Outputs(y=given.clone()), [(given, given.clone())]
-    other = replace(case, seed=case.seed + 1, eps=0.25)
+    other = fitted(implementation, case, seed=case.seed + 1, eps=0.25)
     others = make_inputs(other)
     expected = Outputs(y=y_of(implementation, other, others).clone())
     for call in range(2, CALLS + 1):
@@ -149,20 +188,22 @@ def answers_alike_every_time(implementation: Implementation, case: Case) -> str 
 
 def sees_new_data(implementation: Implementation, case: Case) -> str | None:
     """New numbers at the old address, and a new weight or shape, are not taken for the old ones."""
-    case = replace(case, shape=(6, 32), direction=Direction.FORWARD)
+    case = fitted(implementation, case, shape=(6, 32), direction=Direction.FORWARD)
     inputs = make_inputs(case)
     held = inputs.at([each.clone() for each in inputs.tensors])
     y_of(implementation, case, held)
     later = make_inputs(replace(case, seed=case.seed + 1))
     for name in ("x", "weight", "bias"):
         tensor, new = getattr(held, name), getattr(later, name)
+        if tensor is None:
+            continue
         tensor.copy_(new)
         fresh = replace(held, **{name: elsewhere(new)})
         of_held = Outputs(y=y_of(implementation, case, held).clone())
         of_fresh = Outputs(y=y_of(implementation, case, fresh))
         if differing_outputs(implementation, case, fresh, of_fresh, of_held):
             return f"takes new numbers in {name} at an old address for the old ones"
-    longer = replace(case, shape=(4, 48))
+    longer = fitted(implementation, case, shape=(4, 48))
     y_of(implementation, longer, make_inputs(longer))  # another shape must not stop it
     return None
 
@@ -173,7 +214,7 @@ def is_right_on_several_threads(implementation: Implementation, case: Case) -> s
         return None
     direction = Direction.FORWARD if implementation.forward_only else Direction.BACKWARD
     for shape in _SHARED:
-        asked = replace(case, shape=shape, affine=Affine.BOTH, direction=direction)
+        asked = fitted(implementation, case, shape=shape, direction=direction)
         if found := _loses_what_is_shared(implementation, asked):
             return found
     return None
@@ -218,6 +259,7 @@ CHECKS: tuple[Check, ...] = (
     is_as_right_under_autocast,
     is_the_same_in_evaluation,
     starts_as_torchs_does,
+    uses_its_own_parameters,
 )
 """Of a forward, and of a backward where there is one."""
 
@@ -231,6 +273,17 @@ BACKWARD_CHECKS: tuple[Check, ...] = (
     leaves_given_gradients_alone,
     keeps_graphs_apart,
     follows_its_parameters,
-    differentiates_again_or_refuses,
+    differentiates_again_correctly,
+    differentiates_again_without_error,
 )
 """Of a backward, asked of those that have one."""
+
+REMARKS: dict[Check, RemarkKind] = {
+    refuses_wrong_parameters: RemarkKind.MALFORMED_ARGUMENTS,
+    refuses_a_wrong_shape: RemarkKind.MALFORMED_ARGUMENTS,
+    refuses_parameters_of_fewer_axes: RemarkKind.MALFORMED_ARGUMENTS,
+    starts_as_torchs_does: RemarkKind.INITIAL_PARAMETERS,
+    differentiates_again_correctly: RemarkKind.SECOND_DERIVATIVE_WRONG,
+    differentiates_again_without_error: RemarkKind.SECOND_DERIVATIVE_MISSING,
+}
+"""Checks whose finding does not make a LayerNorm wrong."""

@@ -16,9 +16,11 @@ from torch import Tensor
 
 from harness.records import Case, Direction
 from harness.verify.errors import Outputs
+from harness.verify.findings import Suspect
 from harness.verify.mutants import WRONG, Mutant
 from harness.verify.mutants.mutant import Remembering
-from harness.verify.probes import Suspect, computed_in_float32, narrow_sums
+from harness.verify.probes import computed_in_float32, narrow_sums
+from harness.verify.scope import fitted
 from harness.verify.trial import Trial, exact_of, first_case, outputs_of
 from implementations import adopt
 from implementations.contract import Implementation
@@ -169,14 +171,17 @@ def _narrow_statistics(implementation: Implementation, case: Case) -> Iterator[S
     kept = next((each for each in WRONG if each.name == f"statistics_kept_in_{case.dtype}"), None)
     if kept is None:
         return
-    probe = Case(
-        implementation=implementation.name,
-        shape=(16, 64),
-        dtype=case.dtype,
-        param_dtype=case.dtype,
-        device=case.device,
-        distribution="offset_1e2",
-        direction=Direction.BACKWARD,
+    probe = fitted(
+        implementation,
+        Case(
+            implementation=implementation.name,
+            shape=(16, 64),
+            dtype=case.dtype,
+            param_dtype=case.dtype,
+            device=case.device,
+            distribution="offset_1e2",
+            direction=Direction.BACKWARD,
+        ),
     )
     outputs = outputs_of(implementation, probe)
     if outputs is None:

@@ -3,12 +3,91 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from harness.records import Case, Status
-from harness.verify.diagnosis import Suspect
-from harness.verify.grade import Grade
 
-__all__ = ["Count", "Declined", "Extent", "Failure", "Property", "RunningSums", "Verdict"]
+__all__ = [
+    "Count",
+    "Declined",
+    "Extent",
+    "Failure",
+    "Instead",
+    "Outcome",
+    "Property",
+    "Remark",
+    "RemarkKind",
+    "RunningSums",
+    "Suspect",
+    "Violation",
+]
+
+
+class Outcome(StrEnum):
+    """What a verification comes to."""
+
+    LAYER_NORM = "layer_norm"
+    """Every result was right, within the target's scope."""
+    WRONG = "wrong"
+    """A valid call gave a wrong result, or changed what is not its own."""
+    NOT_VERIFIED = "not_verified"
+    """Too little was answered, or tried, to tell."""
+
+
+class RemarkKind(StrEnum):
+    """What a user should know of a LayerNorm that is right; each fails it under --strict."""
+
+    MALFORMED_ARGUMENTS = "malformed_arguments"
+    """A weight, bias or normalized_shape that does not fit is accepted."""
+    DEFAULT_EPS = "default_eps"
+    """Where no eps is given, it is not the 1e-5 of PyTorch."""
+    INITIAL_PARAMETERS = "initial_parameters"
+    """A new module does not start at a weight of 1 and a bias of 0."""
+    SECOND_DERIVATIVE_WRONG = "second_derivative_wrong"
+    """The derivative of its gradients is wrong, and nothing is raised."""
+    SECOND_DERIVATIVE_MISSING = "second_derivative_missing"
+    """The derivative of its gradients raises."""
+    DECLINES_EMPTY = "declines_empty"
+    """An x without elements raises."""
+    DECLINES_LAYOUT = "declines_layout"
+    """An x in some memory layout raises."""
+    RAISES = "raises"
+    """Some calls raise that are like others which it answers."""
+    LESS_ACCURATE = "less_accurate"
+    """It loses more digits than PyTorch's own, as a plain running sum does."""
+    SEVERAL_AXES_IGNORED = "several_axes_ignored"
+    """Several normalized axes are accepted, and only the last is normalised."""
+    PROMOTES = "promotes"
+    """The result has the parameters' dtype where that is wider than x's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remark:
+    """What a user should know; it does not make a LayerNorm wrong."""
+
+    kind: RemarkKind
+    text: str
+    """The end of a sentence that begins with "it"."""
+    dtypes: tuple[str, ...] = ()
+    """In which it was seen; empty where dtypes make no difference."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """A contract check that failed: valid calls have wrong results, or effects beyond their own."""
+
+    dtype: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instead:
+    """Another known function that the target computes."""
+
+    name: str
+    """Such as "RMSNorm"."""
+    axes: str
+    """Where its features are, in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,82 +167,15 @@ class RunningSums:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """Whether a target is a LayerNorm, how good, and if it is not one, which mistake it makes."""
+class Suspect:
+    """A known mistake that explains what was seen."""
 
-    target: str
-    handle: str
-    """How Python code names the target: its text in quotes, or the name it was given by."""
-    algorithm: str
-    """Class that it was held to."""
-    ok: int
-    """Cases within the bound."""
-    out_of_guarantee: int
-    """Cases where the class promises nothing."""
-    failed: int
-    """Cases outside the bound, or that raised."""
-    counts: tuple[Count, ...]
-    """By dtype."""
-    running_sums: RunningSums | None
-    """Set where the target declares nothing and is right, if its sums are running ones."""
-    failures: tuple[Failure, ...]
-    """The smallest of them, smallest first."""
-    broken_promises: tuple[str, ...]
-    """Of the contract, by dtype."""
-    declined: tuple[Declined, ...]
-    extents: tuple[Extent, ...]
-    """For each dtype asked, in order."""
-    suspects: tuple[Suspect, ...]
-    """Known mistakes that explain the failures, best first."""
-    grades: tuple[Grade, ...]
-    properties: tuple[Property, ...]
-    wall_s: float
-    oracle_s: float
-    """Of it, spent in the exact reference."""
-    guest_s: float
-    """Of it, spent in the target's first calls."""
-
-    @property
-    def passed(self) -> bool:
-        """Right wherever it answers, and in some dtype it answers most."""
-        return self.is_verified and not self.is_wrong
-
-    @property
-    def is_wrong(self) -> bool:
-        """Whether any answer is wrong, or any promise broken."""
-        return bool(self.failed or self.broken_promises)
-
-    @property
-    def is_verified(self) -> bool:
-        """Whether there is a dtype in which enough was answered to tell."""
-        return self.ok > 0 and any(each.is_verified for each in self.extents)
-
-    @property
-    def cases(self) -> int:
-        return self.ok + self.out_of_guarantee + self.failed
-
-    @property
-    def reproduce(self) -> str | None:
-        """A line of Python that shows the smallest failure."""
-        if not self.failures:
-            return None
-        case = self.failures[0].case
-        usual = Case(implementation=case.implementation, shape=case.shape)
-        names = (
-            "shape",
-            *(name for name in _FIELDS if getattr(case, name) != getattr(usual, name)),
-        )
-        arguments = ", ".join(f"{name}={_source(getattr(case, name))}" for name in names)
-        return (
-            "from harness.verify import verify_case; "
-            f"print(verify_case({self.handle}, {arguments}))"
-        )
-
-
-_FIELDS = tuple(
-    name for name in Case.__dataclass_fields__ if name not in {"implementation", "shape"}
-)
-
-
-def _source(value: object) -> str:
-    return repr(str(value)) if isinstance(value, str) else repr(value)
+    name: str
+    mistake: str
+    """What the target does, as the end of a sentence that begins with "it"."""
+    dtypes: tuple[str, ...]
+    """In which it explains what was seen."""
+    outputs: tuple[str, ...]
+    """Which outputs it explains."""
+    unexplained_ratio: float
+    """Distance from the mutant's outputs over that from the exact ones, at worst over cases."""

@@ -15,6 +15,7 @@ from harness.records import Case, Direction, Status
 from harness.verify.bounds import Guarantee, guarantee_of
 from harness.verify.errors import Outputs, measure_errors
 from harness.verify.oracle import Reference
+from harness.verify.scope import fitted
 from harness.verify.trial import Trial, exact_of, outputs_of, try_case
 from harness.verify.verdict import judge
 from implementations.contract import Algorithm, Implementation, Reduction
@@ -86,13 +87,16 @@ class Grade:
 
 def grade(implementation: Implementation, dtype: str, device: str) -> Grade:
     """Grade ``implementation`` in one dtype by its forward."""
-    case = Case(
-        implementation=implementation.name,
-        shape=SHAPE,
-        dtype=dtype,
-        param_dtype=dtype,
-        device=device,
-        direction=Direction.FORWARD,
+    case = fitted(
+        implementation,
+        Case(
+            implementation=implementation.name,
+            shape=SHAPE,
+            dtype=dtype,
+            param_dtype=dtype,
+            device=device,
+            direction=Direction.FORWARD,
+        ),
     )
     trials = _trials(implementation, case, SWEEP)
     structured = _trials(implementation, case, STRUCTURED)

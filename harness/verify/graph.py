@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from harness.inputs import Inputs, make_inputs
-from harness.records import Affine, Case, Direction
+from harness.records import Case, Direction
 from harness.verify.errors import Outputs
 from harness.verify.guest import Unmet, checked, guarded
+from harness.verify.scope import fitted, scope_of
 from implementations.contract import Implementation
 
 __all__ = ["INPUTS", "Graph", "leaves_of", "training_case", "with_each_affine"]
@@ -97,13 +98,14 @@ class Graph:
         return Outputs(y=self.y.detach(), **gradients)
 
 
-def training_case(case: Case) -> tuple[Case, Inputs]:
+def training_case(implementation: Implementation, case: Case) -> tuple[Case, Inputs]:
     """Return a small case with all gradients, of the dtype and device of ``case``."""
-    return next(with_each_affine(case))
+    return next(with_each_affine(implementation, case))
 
 
-def with_each_affine(case: Case) -> Iterator[tuple[Case, Inputs]]:
-    """Yield such a case with weight and bias, one with either, and one with none."""
-    for affine in sorted(Affine, key=lambda each: each is not Affine.BOTH):
+def with_each_affine(implementation: Implementation, case: Case) -> Iterator[tuple[Case, Inputs]]:
+    """Yield such a case for each form of weight and bias that it takes, the richest first."""
+    for affine in scope_of(implementation).affines:
         asked = replace(case, shape=(6, 32), direction=Direction.BACKWARD, affine=affine)
+        asked = fitted(implementation, asked)
         yield asked, make_inputs(asked)

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from harness.inputs import Inputs, make_inputs
-from harness.records import Affine, Case, Direction, Status
+from harness.records import Case, Direction, Status
 from harness.verify.answers import differing_outputs, outputs_of
 from harness.verify.errors import Outputs
 from harness.verify.findings import Declined
 from harness.verify.guest import GuestError, Unmet, checked, guarded
+from harness.verify.scope import fitted
 from implementations.contract import Implementation
 
 __all__ = ["huge_findings"]
@@ -42,7 +43,10 @@ def huge_findings(
             takes 4 GiB.
     """
     rows = LIMIT // HIDDEN + 3
-    large = replace(case, shape=(rows, HIDDEN), affine=Affine.BOTH)
+    large = fitted(implementation, case, shape=(rows, HIDDEN))
+    if large.hidden != HIDDEN:
+        yield Declined(what=large.id, cases=1, reason="its width is fixed", by_target=False)
+        return
     memory_bytes = int(_SHARE * memory_bytes)
     size = getattr(torch, case.dtype).itemsize * rows * HIDDEN
     for direction, tensors in _TENSORS.items():

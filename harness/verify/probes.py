@@ -7,7 +7,7 @@ each other as from the truth. Here are inputs on which one mistake alone comes t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
@@ -15,30 +15,17 @@ from harness.records import Case, Direction
 from harness.verify.answers import outputs_of as outputs_for
 from harness.verify.bounds import guarantee_of, unit_roundoff
 from harness.verify.errors import measure_errors
+from harness.verify.findings import Suspect
 from harness.verify.guest import GuestError, Unmet
+from harness.verify.scope import fitted, scope_of
 from harness.verify.trial import exact_of, outputs_of
 from implementations.contract import Implementation
 
-__all__ = ["Suspect", "computed_in_float32", "narrow_sums"]
+__all__ = ["computed_in_float32", "narrow_sums"]
 
 _ROWS = 4100  # more ones than bfloat16 (256) and float16 (2048) can count
 _APART = 1e4  # ours: float32 rounds 5e8 times as coarsely as float64
 _HALVES = {"float16", "bfloat16"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Suspect:
-    """A known mistake that explains what was seen."""
-
-    name: str
-    mistake: str
-    """What the target does, as the end of a sentence that begins with "it"."""
-    dtypes: tuple[str, ...]
-    """In which it explains what was seen."""
-    outputs: tuple[str, ...]
-    """Which outputs it explains."""
-    unexplained_ratio: float
-    """Distance from the mutant's outputs over that from the exact ones, at worst over cases."""
 
 
 def narrow_sums(implementation: Implementation, case: Case) -> Iterator[Suspect]:
@@ -76,7 +63,9 @@ def computed_in_float32(implementation: Implementation, case: Case) -> Iterator[
     """
     if case.dtype != "float64":
         return
-    probe = replace(_probe(implementation, case, (16, 64)), eps=0.0)
+    probe = _probe(implementation, case, (16, 64))
+    if scope_of(implementation).eps is None:
+        probe = replace(probe, eps=0.0)
     outputs = outputs_of(implementation, probe)
     if outputs is None:
         return
@@ -102,13 +91,16 @@ def computed_in_float32(implementation: Implementation, case: Case) -> Iterator[
 
 
 def _probe(implementation: Implementation, case: Case, shape: tuple[int, ...]) -> Case:
-    return Case(
-        implementation=implementation.name,
-        shape=shape,
-        dtype=case.dtype,
-        param_dtype=case.dtype,
-        device=case.device,
-        direction=Direction.FORWARD if implementation.forward_only else Direction.BACKWARD,
+    return fitted(
+        implementation,
+        Case(
+            implementation=implementation.name,
+            shape=shape,
+            dtype=case.dtype,
+            param_dtype=case.dtype,
+            device=case.device,
+            direction=Direction.FORWARD if implementation.forward_only else Direction.BACKWARD,
+        ),
     )
 
 

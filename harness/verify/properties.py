@@ -16,6 +16,7 @@ from harness.inputs import Inputs, make_inputs
 from harness.inputs.layouts import LAYOUTS
 from harness.records import Affine, Case, Direction
 from harness.verify.guest import GuestError, Unmet, run_once
+from harness.verify.scope import fitted, scope_of
 from implementations.contract import Implementation
 
 __all__ = ["PROPERTIES", "properties_of"]
@@ -26,7 +27,7 @@ REPEATS = 6
 
 def properties_of(implementation: Implementation, case: Case) -> dict[str, bool | None]:
     """Return each property by name; None where the implementation did not run it."""
-    case = replace(case, shape=SHAPE, direction=Direction.FORWARD)
+    case = fitted(implementation, case, shape=SHAPE, direction=Direction.FORWARD)
     found: dict[str, bool | None] = {}
     for each in PROPERTIES:
         try:
@@ -76,14 +77,17 @@ def layout_invariant(implementation: Implementation, case: Case, inputs: Inputs)
 
 def contiguous_like_x(implementation: Implementation, case: Case, inputs: Inputs) -> bool:
     """A contiguous x gives a contiguous y, as torch.nn.functional.layer_norm does."""
-    x = inputs.x.reshape(4, -1, inputs.x.shape[-1])
+    x = inputs.x.reshape(4, -1, *case.normalized_shape)
     return _y(implementation, case, replace(inputs, x=x)).is_contiguous()
 
 
 def exact_under_negation(implementation: Implementation, case: Case, inputs: Inputs) -> bool:
     """-x gives -y, without bias."""
-    inputs = replace(inputs, bias=None)
-    case = replace(case, affine=Affine.WEIGHT)
+    # without bias; a bias of zero where it cannot be left out
+    if Affine.WEIGHT in scope_of(implementation).affines:
+        inputs, case = replace(inputs, bias=None), replace(case, affine=Affine.WEIGHT)
+    elif inputs.bias is not None:
+        inputs = replace(inputs, bias=torch.zeros_like(inputs.bias))
     return _same(
         _y(implementation, case, replace(inputs, x=-inputs.x)), -_y(implementation, case, inputs)
     )

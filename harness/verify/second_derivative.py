@@ -1,8 +1,8 @@
-"""The promise that the derivative of the gradients is right, or refused."""
+"""Contract checks of the derivative of the gradients: it is right, and there is one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -16,45 +16,77 @@ from harness.verify.graph import INPUTS, with_each_affine
 from harness.verify.guest import GuestError, guarded
 from implementations.contract import Implementation
 
-__all__ = ["differentiates_again_or_refuses"]
+__all__ = ["differentiates_again_correctly", "differentiates_again_without_error"]
 
-_DIRECTIONS = 4  # ours: no term is at right angles to all of them
-_STEP = 1 / 128  # ours: of the spread of x; less is rounding in float32, more is curvature
-_OF_A_TERM = 0.05  # ours: right ones came within 1e-4 here, one without a term 0.27 off
-_NOTHING = 1e-6  # ours: of a change that float32 may make of none
+_DIRECTIONS = 4  # no term is at right angles to all of them
+_STEP = 1 / 128  # of the spread of x; less is rounding in float32, more is curvature
+_OF_A_TERM = 0.05  # right ones came within 1e-4 here, one without a term 0.27 off
+_NOTHING = 1e-6  # of a change that float32 may make of none
 
 
-def differentiates_again_or_refuses(implementation: Implementation, case: Case) -> str | None:
+def differentiates_again_correctly(implementation: Implementation, case: Case) -> str | None:
     """The derivative of the gradients is what they change by, or an error: no term is left out.
 
-    One is where a backward, itself recorded, computes from statistics that were saved as constants.
-    Asked in float32 and float64, whose rounding hides no term, where the gradients are right:
-    coarser ones change by more or less than their derivative.
+    A term is left out where a backward, itself recorded, computes from statistics that were saved
+    as constants. Checked in float32 and float64, whose rounding hides no term, where the gradients
+    are right: coarser ones change by more or less than their derivative.
     """
-    if case.dtype not in {"float32", "float64"}:
-        return None
-    for asked, inputs in with_each_affine(case):
-        found = outputs_of(implementation, asked, inputs)
-        if outputs_beyond(implementation, asked, inputs, found):
+    for asked, inputs in _with_right_gradients(implementation, case):
+        second = _second_derivative(implementation, asked, inputs)
+        if isinstance(second, GuestError):
             return None
-        if name := _wrongly_derived(implementation, asked, inputs):
-            return f"the derivative of its gradients by {name} is wrong, without an error"
+        if name := _wrongly_derived(implementation, asked, inputs, second):
+            return f"has a wrong second derivative: that of its gradients by {name}, without error"
     return None
 
 
-def _wrongly_derived(implementation: Implementation, asked: Case, inputs: Inputs) -> str | None:
-    """Return by what the gradients are derived wrongly; None if by nothing or with an error."""
+def differentiates_again_without_error(implementation: Implementation, case: Case) -> str | None:
+    """The gradients have a derivative, as those of torch's own have."""
+    for asked, inputs in _with_right_gradients(implementation, case):
+        second = _second_derivative(implementation, asked, inputs)
+        if isinstance(second, GuestError):
+            return f"has no second derivative: {second.reason}"
+    return None
+
+
+def _with_right_gradients(
+    implementation: Implementation, case: Case
+) -> Iterator[tuple[Case, Inputs]]:
+    """Yield small cases until one has a wrong gradient, which no derivative can be held to."""
+    if case.dtype not in {"float32", "float64"}:
+        return
+    for asked, inputs in with_each_affine(implementation, case):
+        found = outputs_of(implementation, asked, inputs)
+        if outputs_beyond(implementation, asked, inputs, found):
+            return
+        yield asked, inputs
+
+
+def _second_derivative(
+    implementation: Implementation, asked: Case, inputs: Inputs
+) -> tuple[Tensor, ...] | GuestError:
+    """The derivative of the gradients along a direction, or what was raised instead."""
     names = [name for name in INPUTS if getattr(inputs, name) is not None]
-    function = partial(_called, implementation.function, names, asked.eps)
+    function = partial(_called, implementation.function, names, asked)
+    along = make_inputs(replace(asked, seed=asked.seed + 1)).tensors
+    try:
+        second = guarded(_second, function, inputs.tensors, along)()
+    except GuestError as ended:
+        return ended
+    assert isinstance(second, tuple)  # what that returns
+    return second
+
+
+def _wrongly_derived(
+    implementation: Implementation, asked: Case, inputs: Inputs, second: tuple[Tensor, ...]
+) -> str | None:
+    """Return by what the gradients are derived wrongly; None if by nothing."""
+    names = [name for name in INPUTS if getattr(inputs, name) is not None]
+    function = partial(_called, implementation.function, names, asked)
     along, *directions = (
         make_inputs(replace(asked, seed=asked.seed + 1 + place)).tensors
         for place in range(1 + _DIRECTIONS)
     )
-    try:
-        second = guarded(_second, function, inputs.tensors, along)()
-    except GuestError:
-        return None
-    assert isinstance(second, tuple)  # what that returns
     for place, name in enumerate([*names, "dy"]):
         derived, changes = [], []
         for direction in directions:
@@ -74,11 +106,11 @@ def _wrongly_derived(implementation: Implementation, asked: Case, inputs: Inputs
 
 
 def _called(
-    function: Callable[..., Tensor], names: Sequence[str], eps: float, leaves: Sequence[Tensor]
+    function: Callable[..., Tensor], names: Sequence[str], asked: Case, leaves: Sequence[Tensor]
 ) -> Tensor:
     given = dict(zip(names, leaves, strict=True))
-    x = given.pop("x")
-    return function(x, x.shape[-1:], given.get("weight"), given.get("bias"), eps)
+    x, shape = given.pop("x"), asked.normalized_shape
+    return function(x, shape, given.get("weight"), given.get("bias"), asked.eps)
 
 
 def _total(

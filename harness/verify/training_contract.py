@@ -1,4 +1,4 @@
-"""Promises that a backward keeps over several layers and several steps of training."""
+"""Contract checks of a backward over several layers and several steps of training."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RETURNED = ("y", "dx", "dweight", "dbias")
 
 def keeps_graphs_apart(implementation: Implementation, case: Case) -> str | None:
     """Two layers run forward before either runs backward, and each gets its own gradients."""
-    asked, inputs = training_case(case)
+    asked, inputs = training_case(implementation, case)
     others = make_inputs(replace(asked, seed=asked.seed + 1))
     both = (inputs, others)
     alone = [copies_of(Graph.of(implementation, asked, each).gradients()) for each in both]
@@ -36,7 +36,7 @@ def keeps_graphs_apart(implementation: Implementation, case: Case) -> str | None
 
 def leaves_given_gradients_alone(implementation: Implementation, case: Case) -> str | None:
     """What a training step has returned is the caller's: no later one writes there."""
-    asked, _ = training_case(case)
+    asked, _ = training_case(implementation, case)
     kept = []
     for step in range(_STEPS):
         inputs = make_inputs(replace(asked, seed=asked.seed + step))
@@ -52,7 +52,7 @@ def leaves_given_gradients_alone(implementation: Implementation, case: Case) -> 
 
 def follows_its_parameters(implementation: Implementation, case: Case) -> str | None:
     """A weight and a bias that training changes are followed, also where only .data is."""
-    asked, inputs = training_case(case)
+    asked, inputs = training_case(implementation, case)
     later = make_inputs(replace(asked, seed=asked.seed + 1))
     trained = replace(inputs, weight=later.weight, bias=later.bias)
     expected = Graph.of(implementation, asked, trained).gradients()
@@ -61,7 +61,7 @@ def follows_its_parameters(implementation: Implementation, case: Case) -> str | 
         assert inputs.dy is not None  # a case with gradients has one
         Graph.on(leaves, inputs.dy, implementation, asked).gradients()
         y_of(implementation, asked, inputs.at([*leaves.values(), inputs.dy]))
-        for name in ("weight", "bias"):
+        for name in {"weight", "bias"} & leaves.keys():
             with torch.no_grad():
                 held = leaves[name] if way == "in place" else leaves[name].data
                 held.copy_(getattr(later, name))

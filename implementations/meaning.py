@@ -1,0 +1,200 @@
+"""What a target of unknown form computes, found by experiment, and what a caller may say of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import prod
+
+import torch
+from torch import Tensor
+
+from implementations.contract import UnsupportedError
+from implementations.recognise import LAYER_NORM, measured_eps, recognise, sample
+
+__all__ = ["FEATURES_LAST", "CallOptions", "Meaning", "Probe", "find_meaning"]
+
+_LAST = ((2, 3, 5), (3, 5), (7,))  # leading axes of an x whose features are last
+_SPATIAL = ((5, 7), (5,), (3, 5, 7))  # axes behind the channels of an x of channels first
+FEATURES_LAST = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallOptions:
+    """What a user says of a target where an experiment cannot tell; None and empty say nothing."""
+
+    eps: float | None = None
+    """The eps that it adds, of a target that takes none."""
+    normalized_dims: int | None = None
+    """How many trailing axes it normalises over."""
+    channels_first: bool = False
+    """Whether it normalises over axis 1, of an x such as (batch, channels, height, width)."""
+    init: Mapping[str, object] = field(default_factory=dict)
+    """Arguments of its constructor, or of the function, by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meaning:
+    """What a target computes of an x."""
+
+    normalization: str | None
+    """The nearest known normalisation, such as "RMSNorm"; None if none is near."""
+    channels_first: bool
+    """Whether the features are axis 1 rather than the last."""
+    has_weight: bool
+    has_bias: bool
+    eps: float | None
+    """The eps that it adds, if a caller cannot choose it."""
+    default_eps: float | None
+    """The eps that it adds where the caller gives none; None if that could not be measured."""
+    leading: tuple[int, ...]
+    """Leading axes, or axes behind the channels, of an x that it takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """How an experiment calls a target, with its own eps."""
+
+    call: Callable[[Tensor, Tensor | None, Tensor | None], Tensor]
+    """Returns y for x, weight and bias; weight and bias are flat."""
+    shape: tuple[int, ...]
+    """The normalized shape."""
+    has_weight: bool
+    has_bias: bool
+    takes_eps: bool
+    """Whether a caller can choose eps."""
+    known_eps: tuple[float, ...] = ()
+    """Values that its eps may be."""
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    dtypes: tuple[torch.dtype, ...] = (torch.float32, torch.bfloat16, torch.float64)
+    """Tried in this order; the first in which it returns something."""
+
+
+def find_meaning(probe: Probe, options: CallOptions) -> Meaning:
+    """Call a target on inputs of several shapes, and say what it computes.
+
+    Raises:
+        UnsupportedError: it raises for each of them; the message has the first reason.
+    """
+    features = prod(probe.shape)
+    weight = sample(features, seed=1) if probe.has_weight else None
+    bias = sample(features, seed=2) if probe.has_bias else None
+    nearest: tuple[str | None, int, tuple[int, ...], torch.dtype] | None = None
+    first_error: str | None = None
+    for dtype in probe.dtypes:
+        for axis, sizes in _ways(probe, options):
+            x = sample(*_shape(axis, sizes, probe.shape))
+            try:
+                y = _called(probe, x, weight, bias, dtype)
+            except Exception as error:  # noqa: BLE001 - the target may raise anything
+                first_error = first_error or f"{type(error).__name__}: {_line(error)}"
+                continue
+            name, axis = _recognised(y, x, axis, probe, weight, bias)
+            nearest = (name, axis, sizes, dtype) if nearest is None else nearest
+            if nearest[0] is None and name is not None:
+                nearest = (name, axis, sizes, dtype)
+            if name == LAYER_NORM:
+                return _meaning(probe, options, (name, axis, sizes, dtype), weight, bias)
+        if nearest is not None:
+            return _meaning(probe, options, nearest, weight, bias)
+    raise UnsupportedError(
+        f"raises for every x tried, of 2 to 5 axes with {features} features last or on axis 1; "
+        f"first: {first_error}"
+    )
+
+
+def _ways(probe: Probe, options: CallOptions) -> list[tuple[int, tuple[int, ...]]]:
+    """Return the axis of the features, and the other axes, of each x to try."""
+    last = [] if options.channels_first else [(FEATURES_LAST, sizes) for sizes in _LAST]
+    channels = [(1, sizes) for sizes in _SPATIAL] if len(probe.shape) == 1 else []
+    return last + channels
+
+
+def _shape(axis: int, sizes: tuple[int, ...], features: tuple[int, ...]) -> tuple[int, ...]:
+    return (*sizes, *features) if axis == FEATURES_LAST else (2, *features, *sizes)
+
+
+def _called(
+    probe: Probe,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    dtype: torch.dtype,
+) -> Tensor:
+    given = (
+        None if each is None else each.to(device=probe.device, dtype=dtype)
+        for each in (x, weight, bias)
+    )
+    x_given, weight_given, bias_given = given
+    assert x_given is not None  # x is always there
+    with torch.no_grad():
+        y = probe.call(x_given, weight_given, bias_given)
+    if not isinstance(y, Tensor):
+        raise TypeError(f"returned {type(y).__name__}, expected a torch.Tensor")
+    return y.double().cpu()
+
+
+def _recognised(
+    y: Tensor, x: Tensor, axis: int, probe: Probe, weight: Tensor | None, bias: Tensor | None
+) -> tuple[str | None, int]:
+    """Name the nearest normalisation, and the axis of its features."""
+    count = len(probe.shape)
+    if axis == FEATURES_LAST and count > 1:
+        flat = x.flatten(-count)
+        y = y.flatten(-count) if y.shape == x.shape else y
+        return recognise(y, flat, axis, weight, bias), axis
+    name = recognise(y, x, axis, weight, bias)
+    if name is None and axis == FEATURES_LAST and x.dim() > 2 and weight is None and bias is None:
+        # without parameters nothing says which axis the features are on
+        return recognise(y, x, 1, None, None), 1
+    return name, axis
+
+
+def _meaning(
+    probe: Probe,
+    options: CallOptions,
+    found: tuple[str | None, int, tuple[int, ...], torch.dtype],
+    weight: Tensor | None,
+    bias: Tensor | None,
+) -> Meaning:
+    name, axis, sizes, dtype = found
+    if axis == 1 and sizes in _LAST:  # of a target without parameters: any axis 1 will do
+        sizes = _SPATIAL[0]
+    default_eps = options.eps
+    if default_eps is None and name is not None and name.startswith(LAYER_NORM):
+        default_eps = _default_eps(probe, axis, sizes, dtype, weight, bias)
+    return Meaning(
+        normalization=name,
+        channels_first=axis == 1,
+        has_weight=probe.has_weight,
+        has_bias=probe.has_bias,
+        eps=None if probe.takes_eps else default_eps,
+        default_eps=default_eps,
+        leading=sizes,
+    )
+
+
+def _default_eps(
+    probe: Probe,
+    axis: int,
+    sizes: tuple[int, ...],
+    dtype: torch.dtype,
+    weight: Tensor | None,
+    bias: Tensor | None,
+) -> float | None:
+    shape = _shape(axis, sizes, (prod(probe.shape),))
+
+    def call(x: Tensor) -> Tensor:
+        given = x if axis == 1 else x.unflatten(-1, probe.shape)
+        y = _called(probe, given, weight, bias, dtype)
+        return y if axis == 1 else y.flatten(-len(probe.shape))
+
+    try:
+        return measured_eps(call, shape, axis, weight, bias, probe.known_eps)
+    except Exception:  # noqa: BLE001 - the target may raise anything
+        return None
+
+
+def _line(error: Exception) -> str:
+    """The first line of a message."""
+    return str(error).strip().partition("\n")[0]

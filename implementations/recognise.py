@@ -1,0 +1,180 @@
+"""Which normalisation a function of one tensor computes, and with which eps, found by calling it.
+
+This identifies; it does not verify. Results are compared with each known normalisation in float64,
+and the nearest is named if it lies within a tenth: a LayerNorm with a wrong variance is still
+called a LayerNorm here, and called wrong by the verification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import prod
+
+import torch
+from torch import Tensor
+
+__all__ = ["LAYER_NORM", "feature_last", "measured_eps", "recognise", "sample"]
+
+LAYER_NORM = "LayerNorm"
+
+_NEAR = 0.1  # of the norm of y; known normalisations differ by 0.3 and more on these inputs
+_GROUPS = (2, 4, 8, 16, 32)  # what GroupNorm is usually given
+
+Affine = Callable[[Tensor], Tensor]
+
+
+def sample(*shape: int, seed: int = 0) -> Tensor:
+    """Draw float64 values whose mean and variance differ along every axis."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(shape, generator=generator, dtype=torch.float64)
+    for axis, size in enumerate(shape):
+        steps = torch.linspace(0.5, 1.5, size, dtype=torch.float64)
+        along = steps.reshape([-1 if each == axis else 1 for each in range(len(shape))])
+        x = x * along + along
+    return x
+
+
+def recognise(
+    y: Tensor, x: Tensor, axis: int, weight: Tensor | None, bias: Tensor | None
+) -> str | None:
+    """Name the normalisation of ``x`` that is nearest to ``y``.
+
+    Args:
+        y: of x's shape.
+        x: float64, what was normalised.
+        axis: which axis has the features, 1 or -1; weight and bias belong to it.
+        weight: float64, (features,), or None for no scale.
+        bias: float64, (features,), or None for no shift.
+
+    Returns:
+        Its name, ``"LayerNorm"`` for that over ``axis``; None if none is near.
+    """
+    y = y.double()
+    if y.shape != x.shape or not bool(torch.isfinite(y).all()):
+        return None
+    distances = {
+        name: float(torch.linalg.vector_norm(y - known) / torch.linalg.vector_norm(known))
+        for name, known in _known(x, axis, weight, bias)
+    }
+    name = min(distances, key=lambda each: distances[each])
+    return name if distances[name] < _NEAR else None
+
+
+def _known(
+    x: Tensor, axis: int, weight: Tensor | None, bias: Tensor | None
+) -> Iterator[tuple[str, Tensor]]:
+    """Yield each known normalisation of ``x`` by name."""
+    shape = [1] * x.dim()
+    shape[axis] = -1
+    scale = torch.ones(1) if weight is None else weight
+    shift = torch.zeros(1) if bias is None else bias
+    scale, shift = (each.double().reshape(shape) for each in (scale, shift))
+    for name, normalised in _normalised(x, axis, weight is not None or bias is not None):
+        yield name, normalised * scale + shift
+    if weight is not None:
+        layer_norm = _standardised(x, (axis,))
+        yield "LayerNorm with 1 + weight", layer_norm * (1 + scale) + shift
+        yield "LayerNorm without its weight", layer_norm + shift
+        yield "RMSNorm with 1 + weight", _divided_by_rms(x, axis) * (1 + scale) + shift
+        yield "RMSNorm without its weight", _divided_by_rms(x, axis) + shift
+        yield "Identity", x
+        if prod(scale.shape) > 1:
+            yield "LayerNorm with one weight for all features", (
+                layer_norm * scale.flatten()[0] + shift.flatten()[0]
+            )
+    if bias is not None:
+        yield "LayerNorm without its bias", _standardised(x, (axis,)) * scale
+
+
+def _normalised(x: Tensor, axis: int, has_parameters: bool) -> Iterator[tuple[str, Tensor]]:
+    """Yield each known normalisation before scale and shift."""
+    feature = axis % x.dim()
+    others = [each for each in range(x.dim()) if each != feature]
+    yield LAYER_NORM, _standardised(x, (feature,))
+    yield "RMSNorm", _divided_by_rms(x, axis)
+    yield "BatchNorm", _standardised(x, tuple(others))
+    if x.dim() > 2:
+        yield "InstanceNorm", _standardised(x, tuple(others[1:]))
+        yield "GroupNorm with 1 group", _standardised(x, tuple(range(1, x.dim())))
+    else:
+        yield "LayerNorm of the whole tensor", _standardised(x, (0, 1))
+    if feature == 1:
+        for groups in _GROUPS:
+            if x.shape[1] % groups == 0 and groups < x.shape[1]:
+                split = x.unflatten(1, (groups, -1))
+                axes = tuple(range(2, split.dim()))
+                yield f"GroupNorm with {groups} groups", _standardised(split, axes).flatten(1, 2)
+    size = x.shape[feature]
+    yield "division by the length (L2)", _divided_by_rms(x, axis) / size**0.5
+    yield "division by the standard deviation", x / x.std(feature, keepdim=True, correction=0)
+    yield "removal of the mean", x - x.mean(feature, keepdim=True)
+    yield "scale and shift without normalisation" if has_parameters else "Identity", x
+
+
+def _standardised(x: Tensor, axes: tuple[int, ...]) -> Tensor:
+    deviation = x - x.mean(axes, keepdim=True)
+    return deviation / deviation.square().mean(axes, keepdim=True).sqrt()
+
+
+def _divided_by_rms(x: Tensor, axis: int) -> Tensor:
+    return x / x.square().mean(axis, keepdim=True).sqrt()
+
+
+def feature_last(x: Tensor, axis: int) -> Tensor:
+    """Return ``x`` with the axis of its features last."""
+    return x if axis == -1 else x.movedim(axis, -1)
+
+
+def measured_eps(
+    call: Callable[[Tensor], Tensor],
+    shape: tuple[int, ...],
+    axis: int,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    known: tuple[float, ...] = (),
+) -> float | None:
+    """Return the eps that a LayerNorm adds to the variance, from the size of its result.
+
+    With variance v of a row, y = xhat sqrt(v / (v + eps)) weight + bias. Rows are made smaller
+    until that root falls below 0.9, where eps shows in the first digit.
+
+    Args:
+        call: returns y for an x; float64 is given, the function may round it.
+        shape: of x.
+        axis: which axis is normalised, 1 or -1.
+        weight: float64, (features,), or None.
+        bias: float64, (features,), or None.
+        known: values that it may be, such as attributes of a module; the nearest is returned.
+
+    Returns:
+        eps, rounded to 2 digits where that is within 0.1 %; 0.0 if rows of a variance of 1e-16 are
+        still standardised; None if the results fit no eps.
+    """
+    xhat = feature_last(_standardised(sample(*shape), (axis,)), axis)
+    scale = torch.ones(1) if weight is None else weight.double()
+    shift = torch.zeros(1) if bias is None else bias.double()
+    full: float | None = None
+    for exponent in range(9):
+        deviation = 10.0**-exponent
+        x = (deviation * xhat).movedim(-1, axis)
+        y = feature_last(call(x).double(), axis)
+        found = (y - shift) * scale
+        wanted = xhat * scale.square()
+        root = float((found * wanted).sum() / wanted.square().sum())
+        # N - 1 in the place of N makes every result smaller: only what x's size changes is eps
+        full = root if full is None else full
+        if not root > 0:
+            return None
+        if root < 0.9 * full:
+            eps = deviation**2 * ((full / root) ** 2 - 1)
+            return _rounded(eps, known)
+    return 0.0
+
+
+def _rounded(eps: float, known: tuple[float, ...]) -> float:
+    """Return the known value that ``eps`` was measured of, or itself rounded to 2 digits."""
+    near = [each for each in known if each and abs(eps / each - 1) < 1e-2]
+    if near:
+        return min(near, key=lambda each: abs(eps / each - 1))
+    two_digits = float(f"{eps:.1e}")
+    return two_digits if abs(eps / two_digits - 1) < 1e-3 else eps
