@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from ast import literal_eval
 from collections.abc import Callable
 from typing import Any
 
 import click
 
-__all__ = ["Duration", "Numbers", "Shape", "ShapeText", "Shard", "Words", "axis_options"]
+__all__ = ["Assignment", "Duration", "Numbers", "Shape", "ShapeText", "Shard", "Words", "axis_options"]
 
 
 class Words(click.ParamType[Any]):
@@ -72,6 +73,24 @@ class Shape(click.ParamType[Any]):
             return parse_shape(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+class Assignment(click.ParamType[Any]):
+    """A name and a value; what is no Python literal is a text."""
+
+    name = "key=value"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, object]:
+        name, equals, text = value.partition("=")
+        name = name.strip()
+        if not equals or not name.isidentifier():
+            self.fail(f"{value!r} is not of the form key=value, such as dim=64", param, ctx)
+        try:
+            return name, literal_eval(text.strip())
+        except (ValueError, SyntaxError):
+            return name, text.strip()
 
 
 class Shard(click.ParamType[Any]):

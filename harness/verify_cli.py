@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from math import isfinite
 from typing import Any
 
 import click
 
-from harness.arguments import Duration, Shape, Words
+from harness.arguments import Assignment, Duration, Shape, Words
 from harness.ending import INTERRUPTED, fail
 from harness.refusal import Refusal
 
@@ -22,7 +21,8 @@ DIRECTIONS = ("forward", "backward")
 
 @click.command()
 @click.argument("targets", nargs=-1, metavar="TARGET...")
-@click.option("--quick", is_flag=True, help="seconds a target, not minutes")
+@click.option("--quick", is_flag=True, help="seconds per target, not minutes")
+@click.option("--strict", is_flag=True, help="fail for remarks too")
 @click.option("--dtype", "dtypes", type=Words(), default=",".join(DTYPES), show_default=True)
 @click.option(
     "--direction",
@@ -33,7 +33,38 @@ DIRECTIONS = ("forward", "backward")
     help="forward alone looks at no gradient",
 )
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda")
+@click.option(
+    "--eps",
+    type=click.FloatRange(min=0),
+    help="verify at this eps, of a target that takes none [measured]",
+)
+@click.option(
+    "--normalized-dims",
+    type=click.IntRange(min=1, max=5),
+    metavar="N",
+    help="verify over the last N axes only [found out]",
+)
+@click.option(
+    "--channels-first",
+    is_flag=True,
+    help="x is (batch, channels, ...) and the channels are normalised [found out]",
+)
+@click.option(
+    "--init",
+    "init",
+    type=Assignment(),
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="an argument of the target's constructor, or of the function",
+)
 @click.option("--huge", is_flag=True, help="also 2^31 elements and more: 10 GiB, 20 with gradients")
+@click.option(
+    "--time-budget",
+    "time_budget_s",
+    type=Duration(),
+    metavar="1m",
+    help="begin no case after this time per target; the most telling come first",
+)
 @click.option(
     "--timeout",
     "timeout_s",
@@ -47,47 +78,49 @@ DIRECTIONS = ("forward", "backward")
 @click.option("--self-test", is_flag=True, help="verify the verifier, beside the peers' own tests")
 def verify(
     targets: tuple[str, ...],
-    quick: bool,
     dtypes: tuple[str, ...],
     directions: tuple[str, ...],
     device: str,
-    huge: bool,
     timeout_s: float,
+    strict: bool,
     as_json: bool,
     self_test: bool,
+    **more: Any,
 ) -> None:
     """Is TARGET a LayerNorm, how good a one, and if it is none, which mistake is it?
 
-    TARGET is a name, package.module:function, path/to/file.py:function, or a torch.nn.Module class
-    given in the same ways. Exit code 0: each is one. 1: at least one is not. 3: one answers too
-    little to tell.
+    TARGET is a name, package.module:name or path/to/file.py:name, of a function, a torch.nn.Module
+    class or instance, or a torch.autograd.Function class. Exit code 0: each is a LayerNorm, within
+    the scope that is printed. 1: at least one is wrong. 3: one answers too little to tell.
     """
     _check("dtype", dtypes, DTYPES)
     _check("direction", directions, DIRECTIONS)
+    if more["eps"] is not None and not isfinite(more["eps"]):
+        raise click.UsageError(f"--eps {more['eps']}: write a finite number")
     if bool(targets) == self_test:
         raise click.UsageError("give targets, or --self-test alone")
     if self_test:
         _self_test()
         return
+    from harness.run.verdicts import INTERRUPTED as INTERRUPTED_VERDICT
+    from harness.run.verdicts import Asked, verdicts_of
+
+    asked = Asked(dtypes=dtypes, directions=directions, device=device, **more)
     verdicts: list[tuple[str, Any]] = []
-    interrupted = ""
-    try:
-        for each in _verdicts(targets, quick, dtypes, directions, device, huge, timeout_s):
-            verdicts.append(each)
-            if not as_json:
-                _show(*each)
-    except KeyboardInterrupt:
-        if not verdicts:
-            raise
-        were = "was" if len(verdicts) == 1 else "were"
-        interrupted = f"interrupted; {len(verdicts)} of {len(targets)} targets {were} verified"
+    interrupted = False
+    for target, found in verdicts_of(targets, asked, timeout_s):
+        verdicts.append((target, found))
+        interrupted = found.ended == INTERRUPTED_VERDICT
+        if not as_json:
+            _show(found)
     if as_json:
         click.echo(json.dumps([_plain(target, found) for target, found in verdicts]))
     if interrupted:
-        fail(interrupted, INTERRUPTED)
-    if any(isinstance(found, str) or found.is_wrong for _, found in verdicts):
+        done = f"{len(verdicts) - 1} of {len(targets)}"
+        fail(f"interrupted; targets verified to the end: {done}", INTERRUPTED)
+    if any(found.is_wrong or (strict and found.remarks) for _, found in verdicts):
         raise SystemExit(FAILED)
-    if not all(not isinstance(found, str) and found.is_verified for _, found in verdicts):
+    if not all(found.passed for _, found in verdicts):
         raise SystemExit(NOT_MEASURED)
 
 
@@ -123,6 +156,7 @@ def explain(
     """Show mean, variance, rstd and y of one row, exact beside computed, step by step."""
     from harness.records import Affine, Case
     from harness.run.fleet import EndedError, Fleet
+    from harness.run.verdicts import check_device, check_targets
     from harness.run.worker import ExplainCase
 
     if row != "worst" and not row.isdecimal():
@@ -144,14 +178,14 @@ def explain(
         hello = fleet.hello
         _check("distribution", (case.distribution,), hello.distributions)
         _check("layout", (case.layout,), hello.layouts)
-        _check_device(case.device, hello)
-        _resolve(fleet, (target,))
+        check_device(case.device, hello)
+        check_targets(fleet, (target,))
         try:
             found: Any = fleet.ask(ExplainCase(case, None if row == "worst" else int(row)), 600)
         except EndedError as ended:
-            raise _fault(f"{target} {ended}") from None
+            raise Refusal(f"{target} {ended}") from None
     if isinstance(found, str):
-        raise _fault(found)
+        raise Refusal(found)
     if as_json:
         from harness.store.plain import to_plain
 
@@ -162,51 +196,27 @@ def explain(
     click.echo("\n".join(explanation_lines(found)))
 
 
-def _verdicts(
-    targets: tuple[str, ...],
-    quick: bool,
-    dtypes: tuple[str, ...],
-    directions: tuple[str, ...],
-    device: str,
-    huge: bool,
-    timeout_s: float,
-) -> Iterator[tuple[str, Any]]:
-    """Ask a worker for each target's verdict; a text says how its process was ended instead."""
-    from harness.records import Direction
-    from harness.run.fleet import EndedError, Fleet
-    from harness.run.worker import VerifyTarget
-
-    asked = tuple(map(Direction, directions))
-    # a worker keeps the memory that it has had: huge cases each want another
-    for some in [(each,) for each in targets] if huge else [targets]:
-        with Fleet() as fleet:
-            _check_device(device, fleet.hello)
-            _resolve(fleet, targets)
-            for target in some:
-                click.echo(f"verifying {target}", err=True)
-                request = VerifyTarget(target, quick, dtypes, asked, device, huge)
-                try:
-                    found = fleet.ask(request, timeout_s)
-                except EndedError as ended:
-                    found = str(ended)
-                yield target, found
-
-
-def _show(target: str, found: Any) -> None:
-    if isinstance(found, str):
-        click.echo(f"{target}: NOT verified: it {found}")
-        return
-    from harness.verify.words import verdict_lines
+def _show(found: Any) -> None:
+    from harness.verify.text import verdict_lines
 
     click.echo("\n".join(verdict_lines(found)))
 
 
 def _plain(target: str, found: Any) -> dict[str, Any]:
-    if isinstance(found, str):
-        return {"target": target, "passed": False, "ended": found}
     from harness.store.plain import to_plain
+    from harness.verify.text import headline
 
-    return {"passed": found.passed, **to_plain(found), "reproduce": found.reproduce}
+    plain = to_plain(found)
+    if found.scope is not None:
+        plain["scope"]["axes"] = found.scope.axes
+    return {
+        **plain,
+        "target": target,
+        "outcome": found.outcome,
+        "passed": found.passed,
+        "headline": headline(found),
+        "reproduce": found.reproduce,
+    }
 
 
 def _self_test() -> None:
@@ -223,22 +233,8 @@ def _check(what: str, names: tuple[str, ...], known: tuple[str, ...]) -> None:
         if name not in known:
             from harness.sweep import suggest
 
-            raise _fault(
+            raise Refusal(
                 f"no {what} named {name!r}{suggest(name, known)}; known: {', '.join(known)}"
             )
 
 
-def _check_device(device: str, hello: Any) -> None:
-    _check("device", (device,), (*hello.device_counts, *hello.unavailable))
-    if device in hello.unavailable:
-        raise _fault(f"device {device!r} cannot be used: {hello.unavailable[device]}")
-
-
-def _resolve(fleet: Any, targets: tuple[str, ...]) -> None:
-    unresolved = fleet.unresolved(targets)
-    if unresolved:
-        raise _fault("\n".join(unresolved))
-
-
-def _fault(message: str) -> Refusal:
-    return Refusal(message)

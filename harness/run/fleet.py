@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from time import monotonic
@@ -13,13 +13,18 @@ from types import TracebackType
 
 from harness.records import Case, Record, Status
 from harness.run.process import START_S, HarnessError, Seat, WorkerProcess
-from harness.run.worker import Hello, Resolve, RunCase
+from harness.run.worker import Hello, Progress, Resolve, RunCase
 
 __all__ = ["EndedError", "Fleet", "HarnessError"]
 
 
 class EndedError(Exception):
     """What was asked ended the process that was to answer; the message says how."""
+
+    def __init__(self, why: str, *, timed_out: bool = False) -> None:
+        super().__init__(why)
+        self.timed_out = timed_out
+        """Whether the process was ended because it took too long."""
 
 
 class Fleet:
@@ -50,19 +55,31 @@ class Fleet:
         """What the first worker found on this machine."""
         return self._workers[0].hello
 
-    def unresolved(self, targets: Iterable[str]) -> tuple[str, ...]:
+    def unresolved(
+        self, targets: Iterable[str], init: tuple[tuple[str, object], ...] = ()
+    ) -> tuple[str, ...]:
         """Say of each implementation that cannot be found why not."""
-        return tuple(why for each in targets if (why := self._unresolved(each)))
+        return tuple(why for each in targets if (why := self._unresolved(each, init)))
 
-    def _unresolved(self, target: str) -> str | None:
+    def _unresolved(self, target: str, init: tuple[tuple[str, object], ...]) -> str | None:
         try:
-            answer = self.ask(Resolve(target), START_S)
+            answer = self.ask(Resolve(target, init), START_S)
         except EndedError as ended:
             return f"{target}: cannot be imported: it {ended}"
         return str(answer) if answer else None
 
-    def ask(self, request: object, timeout_s: float) -> object:
+    def ask(
+        self,
+        request: object,
+        timeout_s: float,
+        on_progress: Callable[[Progress], None] = lambda progress: None,
+    ) -> object:
         """Send a request to the first worker and wait for its answer.
+
+        Args:
+            request: one of the messages of :mod:`harness.run.worker`.
+            timeout_s: seconds to wait for the answer.
+            on_progress: called with each :class:`Progress` that comes before the answer.
 
         Raises:
             EndedError: the worker crashed over it, or took longer than ``timeout_s``; a new one
@@ -72,16 +89,20 @@ class Fleet:
         assert worker.hello  # it is up: the request's time starts now
         try:
             worker.connection.send(request)
-            if worker.connection.poll(timeout_s):
-                return worker.receive()
-            why = f"was not done after {timeout_s:g} s"
+            stop_at = monotonic() + timeout_s
+            while worker.connection.poll(max(0.0, stop_at - monotonic())):
+                answer = worker.receive()
+                if not isinstance(answer, Progress):
+                    return answer
+                on_progress(answer)
+            timed_out, why = True, f"was not done after {timeout_s:g} s"
             last = worker.end().partition("; ")[2]
             why += f"; {last}" if last else ""
         except (EOFError, ConnectionError):
-            why = f"took its process down, which {worker.end()}"
+            timed_out, why = False, f"took its process down, which {worker.end()}"
         self._workers.remove(worker)
         self._start(place=0)
-        raise EndedError(why)
+        raise EndedError(why, timed_out=timed_out)
 
     def run(
         self, jobs: Iterable[RunCase], timeout_s: float, stop_at: float = float("inf")

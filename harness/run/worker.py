@@ -11,10 +11,11 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from enum import Enum
 from multiprocessing.connection import Connection
+from time import monotonic
 from traceback import format_exc
 
 from harness.records import Budget, Case, Direction, Environment, Measurement
@@ -26,6 +27,7 @@ __all__ = [
     "Found",
     "Hello",
     "LookUp",
+    "Progress",
     "Resolve",
     "RunCase",
     "Standing",
@@ -35,6 +37,7 @@ __all__ = [
 
 
 _LOST_DEVICE = 70  # ours: exit code; sysexits.h has it for an internal error
+_TELL_S = 0.3  # between accounts of what was found so far: each takes a millisecond
 _PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
 
@@ -62,6 +65,8 @@ class Resolve:
     """Ask whether an implementation can be found; answered by why not, or None."""
 
     target: str
+    init: tuple[tuple[str, object], ...] = ()
+    """Arguments of its constructor, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +121,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class VerifyTarget:
-    """Ask for a target's verdict."""
+    """Ask for a target's verdict; :class:`Progress` comes before it."""
 
     target: str
     quick: bool
@@ -125,6 +130,25 @@ class VerifyTarget:
     device: str
     huge: bool = False
     """Whether to try more elements than 31 bits count."""
+    eps: float | None = None
+    """This and the next three are what the user says of the target."""
+    normalized_dims: int | None = None
+    channels_first: bool = False
+    init: tuple[tuple[str, object], ...] = ()
+    time_budget_s: float | None = None
+    """After which no case is begun; None for no end."""
+    crashed: tuple[tuple[Case, str], ...] = ()
+    """Cases that ended a process before, and how: they are not tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a verification is: sent while it goes on, for when its process is ended."""
+
+    case: Case | None = None
+    """The case that is begun."""
+    verdict: object = None
+    """What was found so far; None if that has not changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,9 +236,9 @@ def _answer(connection: Connection) -> None:
     while True:
         request = connection.recv()
         if isinstance(request, Resolve):
-            connection.send(_unresolved(request.target))
+            connection.send(_unresolved(request))
         elif isinstance(request, VerifyTarget):
-            connection.send(_verdict(request))
+            connection.send(_verdict(request, connection.send))
         elif isinstance(request, ExplainCase):
             connection.send(_explanation(request))
         elif isinstance(request, LookUp):
@@ -224,9 +248,17 @@ def _answer(connection: Connection) -> None:
             gc.collect(1)  # graphs of the case may be cycles; the oldest generation is left alone
 
 
-def _verdict(request: VerifyTarget) -> object:
+def _verdict(request: VerifyTarget, send: Callable[[object], None]) -> object:
     from harness.measure.devices import DEVICES
     from harness.verify import verify
+
+    last_s = monotonic()
+
+    def tell(verdict: Callable[[], object]) -> None:
+        nonlocal last_s
+        if monotonic() - last_s > _TELL_S:
+            send(Progress(verdict=verdict()))
+            last_s = monotonic()
 
     free = DEVICES[request.device]().free_bytes() if request.huge else None
     return verify(
@@ -237,8 +269,14 @@ def _verdict(request: VerifyTarget) -> object:
         device=request.device,
         # where the system does not say, it is tried
         huge_bytes=sys.maxsize if request.huge and free is None else free,
-        # the last words, should this case be the last
-        on_case=lambda case: _say(f"verifying {case.id}"),
+        eps=request.eps,
+        normalized_dims=request.normalized_dims,
+        channels_first=request.channels_first,
+        init=dict(request.init),
+        time_budget_s=request.time_budget_s,
+        crashed=dict(request.crashed),
+        on_case=lambda case: send(Progress(case=case)),
+        on_progress=tell,
     )
 
 
@@ -259,11 +297,12 @@ def _explanation(request: ExplainCase) -> object:
         return str(error.args[0])
 
 
-def _unresolved(target: str) -> str | None:
+def _unresolved(request: Resolve) -> str | None:
     import implementations
 
     try:
-        implementations.find(target)
+        options = implementations.CallOptions(init=dict(request.init))
+        implementations.find(request.target, options)
     except implementations.TargetError as error:
         return str(error)
     return None
