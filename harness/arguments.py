@@ -8,7 +8,16 @@ from typing import Any
 
 import click
 
-__all__ = ["Assignment", "Duration", "Numbers", "Shape", "ShapeText", "Shard", "Words", "axis_options"]
+__all__ = [
+    "Assignment",
+    "Duration",
+    "Numbers",
+    "Shape",
+    "ShapeText",
+    "Shard",
+    "Words",
+    "axis_options",
+]
 
 
 class Words(click.ParamType[Any]):

@@ -236,5 +236,3 @@ def _check(what: str, names: tuple[str, ...], known: tuple[str, ...]) -> None:
             raise Refusal(
                 f"no {what} named {name!r}{suggest(name, known)}; known: {', '.join(known)}"
             )
-
-

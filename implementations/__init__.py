@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from implementations.c_recentred import c_recentred
+from implementations.construct import makes_modules
 from implementations.contract import (
     Algorithm,
     Implementation,
@@ -155,6 +156,7 @@ def adopt(found: object, target: str, options: CallOptions | None = None) -> Imp
 def _function(found: Any, options: CallOptions) -> Any:
     """Return a module, or a function of another signature, behind the contract's."""
     is_module = isinstance(found, type) and issubclass(found, torch.nn.Module)
+    is_module = is_module or (not isinstance(found, type) and makes_modules(found))
     if is_module or isinstance(found, torch.nn.Module):
         return ModuleFunction(found, options)
     if isinstance(found, ModuleFunction | NamedFunction):

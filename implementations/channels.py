@@ -1,4 +1,4 @@
-"""A function of images with their channels on axis 1, called for an x with its features last."""
+"""A function of (batch, channels, ...), called for an x with its features last."""
 
 from __future__ import annotations
 
@@ -9,27 +9,36 @@ from torch import Tensor
 
 __all__ = ["on_channels"]
 
+_FACTORS = (2, 3, 5, 7)
 
-def on_channels(call: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """Call a function of (batch, channels, height, width) on an x whose last axis is normalised.
+
+def on_channels(call: Callable[[Tensor], Tensor], x: Tensor, spatial: int) -> Tensor:
+    """Call a function of (batch, channels, *spatial) on an x whose last axis is normalised.
 
     A contiguous x is given as a contiguous image; what is written into that is written to x.
+
+    Args:
+        call: returns a tensor of the shape it is given.
+        x: (..., channels), of any number of axes; its rows become batch and spatial axes.
+        spatial: how many axes there are behind the channels.
     """
-    channels = x.shape[-1]
-    rows = x.numel() // channels if channels else 0
-    batch = next((each for each in (2, 3, 5) if rows % each == 0 and rows > each), 1)
-    height = next((each for each in (3, 5, 7, 2) if (rows // batch) % each == 0), 1)
-    if x.dim() == 4:
-        image = x
-    else:
-        image = x.reshape(batch, height, rows // batch // height, channels)
-    moved = image.movedim(-1, 1)
-    if not x.is_contiguous():
-        return call(moved).movedim(1, -1).reshape(x.shape)
-    given = moved.contiguous()
+    rows = x.numel() // x.shape[-1] if x.shape[-1] else 0
+    sizes = x.shape[:-1] if x.dim() == spatial + 2 else _split(rows, spatial + 1)
+    moved = x.reshape(*sizes, x.shape[-1]).movedim(-1, 1)
+    given = moved.contiguous() if x.is_contiguous() else moved
     version = given._version
     y = call(given)
-    if given._version != version and given is not x:
+    if given._version != version and given is not moved:
         with torch.no_grad():
             x.copy_(given.detach().movedim(1, -1).reshape(x.shape))
-    return y.movedim(1, -1).reshape(x.shape) if isinstance(y, Tensor) else y
+    return y.movedim(1, -1).reshape(x.shape)
+
+
+def _split(rows: int, count: int) -> list[int]:
+    """Return ``count`` factors of ``rows``, small ones first."""
+    sizes = []
+    for _ in range(count - 1):
+        factor = next((each for each in _FACTORS if rows > each and rows % each == 0), 1)
+        sizes.append(factor)
+        rows //= factor
+    return [*sizes, rows]

@@ -17,7 +17,7 @@ from torch import nn
 
 from implementations.contract import UnsupportedError
 
-__all__ = ["Constructor", "is_eps", "signature_text"]
+__all__ = ["Constructor", "Form", "is_eps", "makes_modules", "signature_text"]
 
 # names under which published modules take their size, the most telling first
 _SIZES = (
@@ -45,6 +45,7 @@ _SIZES = (
     "n",
     "c",
 )
+_UNMISTAKABLE = _SIZES.index("features")  # of names after it, some are those of a tensor too
 _BIAS_FLAGS = ("bias", "use_bias", "with_bias", "has_bias", "add_bias", "elementwise_bias")
 _WEIGHT_FLAGS = ("weight", "use_weight", "use_scale", "with_weight", "scale")
 _AFFINE_FLAGS = ("elementwise_affine", "affine", "use_affine", "learnable", "with_affine")
@@ -114,7 +115,7 @@ class Constructor:
             for name, each in rest.items()
             if name != eps and name not in flags and each.kind is not Parameter.VAR_KEYWORD
         }
-        size = None if any(name in given for name in _SIZES) else _size_among(others)
+        size = _size_among(others, is_given=any(name in given for name in _SIZES))
         if size is None and any(each.kind is Parameter.VAR_POSITIONAL for each in taken.values()):
             size = ""  # a subclass that passes everything on
         missing = [
@@ -185,6 +186,12 @@ class Constructor:
             yield ((), {self.size: value}) if self.size else ((value,), {})
 
 
+def makes_modules(function: Callable[..., Any]) -> bool:
+    """Whether a function takes a size first, as one that returns a module does."""
+    first = next(iter(_parameters(function)), None)
+    return first in _SIZES[:_UNMISTAKABLE]
+
+
 def is_eps(name: str) -> bool:
     """Whether a parameter of that name is added to the variance."""
     return "eps" in name.lower() or name == "e"
@@ -217,13 +224,16 @@ def _is_flag(parameter: Parameter) -> bool:
     }
 
 
-def _size_among(others: Mapping[str, Parameter]) -> str | None:
-    """Return which parameter is the size: a required one by a known name, or the first of them."""
+def _size_among(others: Mapping[str, Parameter], *, is_given: bool) -> str | None:
+    """Return which parameter is the size: a required one by a known name, or the first of them.
+
+    If none is required, it is one of a known name, unless the user has given a size.
+    """
     required = [name for name, each in others.items() if each.default is Parameter.empty]
-    for names in (required, list(others)):
-        for name in _SIZES:
-            if name in names:
-                return name
+    candidates = required or ([] if is_given else list(others))
+    for name in _SIZES:
+        if name in candidates:
+            return name
     return required[0] if required else None
 
 

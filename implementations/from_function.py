@@ -105,9 +105,11 @@ class NamedFunction:
             raise UnsupportedError(f"normalises one axis; {len(shape)} were asked for")
         if tuple(x.shape[x.dim() - len(shape) :]) != shape and not self.takes_several_axes:
             raise ValueError(f"x has shape {list(x.shape)}: it does not end in {list(shape)}")
-        eps = None if meaning.eps is not None else eps
+        eps = eps if meaning.takes_eps else None
         if meaning.channels_first:
-            return on_channels(lambda moved: self._call(moved, shape, weight, bias, eps), x)
+            return on_channels(
+                lambda moved: self._call(moved, shape, weight, bias, eps), x, len(meaning.leading)
+            )
         return self._call(x, shape, weight, bias, eps)
 
     def _call(
@@ -179,10 +181,10 @@ def needs_adapter(function: Callable[..., Any]) -> bool:
         return False
     roles = _roles(parameters, {})
     order = [roles.get(each) for each in ("x", "normalized_shape", "weight", "bias", "eps")]
-    names = [
-        name for name, each in parameters.items() if each.kind is not Parameter.KEYWORD_ONLY
-    ]
-    if len(names) >= 5 and all(each is None or names.index(each) == i for i, each in enumerate(order)):
+    names = [name for name, each in parameters.items() if each.kind is not Parameter.KEYWORD_ONLY]
+    if len(names) >= 5 and all(
+        each is None or names.index(each) == i for i, each in enumerate(order)
+    ):
         return False
     return names[:5] != order
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from implementations.channels import on_channels
-from implementations.construct import Constructor, Form, is_eps, signature_text
+from implementations.construct import Constructor, Form, is_eps
 from implementations.contract import UnsupportedError
 from implementations.meaning import CallOptions, Meaning, Probe, find_meaning
 from implementations.parameters import Affine, affine_of, run_module
@@ -142,11 +142,13 @@ class ModuleFunction:
         if len(shape) > 1 and not self.takes_several_axes:
             raise UnsupportedError(f"normalises one axis; {len(shape)} were asked for")
         with self._alone:  # the parameters are put into the module, and taken out again
-            module = self._module(x, shape, weight, bias, None if meaning.eps is not None else eps)
+            module = self._module(x, shape, weight, bias, eps if meaning.takes_eps else None)
             affine = affine_of(module, shape)
             if meaning.channels_first:
                 return on_channels(
-                    lambda moved: run_module(module, affine, moved, shape, weight, bias), x
+                    lambda moved: run_module(module, affine, moved, shape, weight, bias),
+                    x,
+                    len(meaning.leading),
                 )
             return run_module(module, affine, x, shape, weight, bias)
 
@@ -235,7 +237,8 @@ class ModuleFunction:
         def call(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
             if x.dtype not in modules:
                 modules[x.dtype] = copy.deepcopy(module).to(x.dtype)
-            weight, bias = (None if each is None else each.reshape(shape) for each in (weight, bias))
+            weight = None if weight is None else weight.reshape(shape)
+            bias = None if bias is None else bias.reshape(shape)
             return run_module(modules[x.dtype], affine, x, shape, weight, bias)
 
         own = {
@@ -265,10 +268,10 @@ def _shape_of(module: nn.Module) -> tuple[int, ...] | None:
             return tuple(found)
     affine = affine_of(module, None)
     own = dict(module.named_parameters())
-    for name in (affine.weight, affine.bias):
-        if name is not None:
-            sizes = [each for each in own[name].shape if each != 1]
-            return tuple(sizes) if len(sizes) == 1 else tuple(own[name].shape)
+    for parameter in (affine.weight, affine.bias):
+        if parameter is not None:
+            sizes = [each for each in own[parameter].shape if each != 1]
+            return tuple(sizes) if len(sizes) == 1 else tuple(own[parameter].shape)
     inner = [each for each in module.children() if isinstance(each, nn.LayerNorm)]
     return tuple(inner[0].normalized_shape) if len(inner) == 1 else None
 

@@ -1,4 +1,4 @@
-"""The object that ``package.module:name`` or ``path/to/file.py:name`` names, imported as from there."""
+"""The object that ``module:name`` or ``file.py:name`` names, imported as if run from there."""
 
 from __future__ import annotations
 
@@ -74,7 +74,8 @@ def _module_from_file(path: Path) -> ModuleType:
 @cache
 def _module_from_version(path: Path, *version: int) -> ModuleType:
     """Execute a file, once for each version of it."""
-    root, packages = path.parent, []
+    root = path.parent
+    packages: list[str] = []
     while (root / "__init__.py").is_file():
         packages.insert(0, root.name)
         root = root.parent

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
@@ -41,10 +41,10 @@ class Meaning:
     """The nearest known normalisation, such as "RMSNorm"; None if none is near."""
     channels_first: bool
     """Whether the features are axis 1 rather than the last."""
-    has_weight: bool
-    has_bias: bool
+    takes_eps: bool
+    """Whether a caller can choose eps."""
     eps: float | None
-    """The eps that it adds, if a caller cannot choose it."""
+    """The eps that it adds, if a caller cannot choose it and it could be measured."""
     default_eps: float | None
     """The eps that it adds where the caller gives none; None if that could not be measured."""
     leading: tuple[int, ...]
@@ -103,11 +103,14 @@ def find_meaning(probe: Probe, options: CallOptions) -> Meaning:
     )
 
 
-def _ways(probe: Probe, options: CallOptions) -> list[tuple[int, tuple[int, ...]]]:
-    """Return the axis of the features, and the other axes, of each x to try."""
-    last = [] if options.channels_first else [(FEATURES_LAST, sizes) for sizes in _LAST]
-    channels = [(1, sizes) for sizes in _SPATIAL] if len(probe.shape) == 1 else []
-    return last + channels
+def _ways(probe: Probe, options: CallOptions) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Yield the axis of the features, and the other axes, of each x to try."""
+    if not options.channels_first:
+        for sizes in _LAST:
+            yield FEATURES_LAST, sizes
+    if len(probe.shape) == 1:
+        for sizes in _SPATIAL:
+            yield 1, sizes
 
 
 def _shape(axis: int, sizes: tuple[int, ...], features: tuple[int, ...]) -> tuple[int, ...]:
@@ -166,8 +169,7 @@ def _meaning(
     return Meaning(
         normalization=name,
         channels_first=axis == 1,
-        has_weight=probe.has_weight,
-        has_bias=probe.has_bias,
+        takes_eps=probe.takes_eps,
         eps=None if probe.takes_eps else default_eps,
         default_eps=default_eps,
         leading=sizes,

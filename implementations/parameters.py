@@ -1,4 +1,4 @@
-"""Which parameters of a module are its weight and its bias, and how others are put in their place."""
+"""Which parameters of a module are its weight and bias, and how others take their place."""
 
 from __future__ import annotations
 

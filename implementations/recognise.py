@@ -79,8 +79,9 @@ def _known(
         yield "RMSNorm without its weight", _divided_by_rms(x, axis) + shift
         yield "Identity", x
         if prod(scale.shape) > 1:
-            yield "LayerNorm with one weight for all features", (
-                layer_norm * scale.flatten()[0] + shift.flatten()[0]
+            yield (
+                "LayerNorm with one weight for all features",
+                (layer_norm * scale.flatten()[0] + shift.flatten()[0]),
             )
     if bias is not None:
         yield "LayerNorm without its bias", _standardised(x, (axis,)) * scale

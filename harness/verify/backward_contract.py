@@ -30,8 +30,9 @@ _SOME = (("x",), ("weight",), ("bias",), ("weight", "bias"), ("x", "bias"), ("x"
 def gives_each_gradient(implementation: Implementation, case: Case) -> str | None:
     """Each input that asks for a gradient gets one, and the same one every time."""
     for affine in scope_of(implementation).affines:
-        asked = replace(case, shape=(5, 16), direction=Direction.BACKWARD, affine=affine)
-        asked = fitted(implementation, asked)
+        asked = fitted(
+            implementation, case, shape=(5, 16), direction=Direction.BACKWARD, affine=affine
+        )
         inputs = make_inputs(asked)
         first, again = (copies_of(outputs_of(implementation, asked, inputs)) for _ in range(2))
         for name in differing_outputs(implementation, asked, inputs, first, again):

@@ -122,9 +122,7 @@ def records_nothing_unasked(implementation: Implementation, case: Case) -> str |
         return "y asks for a gradient under torch.no_grad()"
     x, weight, bias = inputs.x, inputs.weight, inputs.bias
     with torch.enable_grad():
-        call = guarded(
-            implementation.function, x, asked.normalized_shape, weight, bias, asked.eps
-        )
+        call = guarded(implementation.function, x, asked.normalized_shape, weight, bias, asked.eps)
         if checked("y", call(), x).requires_grad:
             return "y asks for a gradient where no input does"
     return None

@@ -96,7 +96,10 @@ def contract_findings(
         except GuestError as ended:
             if ended.status is Status.UNSUPPORTED:
                 continue
-            kind, found = RemarkKind.RAISES, f"raises in a call like others that it answers: {ended}"
+            kind, found = (
+                RemarkKind.RAISES,
+                f"raises in a call like others that it answers: {ended}",
+            )
         except Unmet as broken:
             kind, found = None, str(broken)
         if found and found not in seen:
@@ -113,7 +116,12 @@ def refuses_wrong_parameters(implementation: Implementation, case: Case) -> str 
         if parameter is None:
             continue
         half = parameter[: shape[0] // 2]
-        for wrong in (parameter[:1], half, parameter.repeat(2, *(1 for _ in shape[1:])), parameter.expand(4, *shape)):
+        for wrong in (
+            parameter[:1],
+            half,
+            parameter.repeat(2, *(1 for _ in shape[1:])),
+            parameter.expand(4, *shape),
+        ):
             given = {"weight": inputs.weight, "bias": inputs.bias, name: wrong}
             arguments = (inputs.x, shape, given["weight"], given["bias"], asked.eps)
             if wrong.shape == shape or refuses(implementation.function, *arguments):

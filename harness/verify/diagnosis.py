@@ -19,7 +19,14 @@ from harness.verify.errors import Outputs
 from harness.verify.findings import Suspect
 from harness.verify.mutants import WRONG, Mutant
 from harness.verify.mutants.mutant import Remembering
-from harness.verify.probes import computed_in_float32, narrow_sums
+from harness.verify.probes import (
+    cancelling_variance,
+    computed_in_float32,
+    constant_eps,
+    missing_gradient,
+    narrow_sums,
+    strided_read_as_dense,
+)
 from harness.verify.scope import fitted
 from harness.verify.trial import Trial, exact_of, first_case, outputs_of
 from implementations import adopt
@@ -32,7 +39,7 @@ _MOST_SUSPECTS = 3  # ours: the fourth best explanation is none
 # of the target's own error; what explains it leaves less than 0.03 of it, what does not over 0.5
 _ALIKE = 0.2
 _CLEAR_RATIO = 10  # ours: times the bound; nearer to it, roundings are most of what is off
-_MOST_ELEMENTS = 1 << 18  # ours: of one case, which every mutant is asked
+_MOST_ELEMENTS = 1 << 15  # of one case, which every mutant is asked
 _OUTPUTS = ("y", "dx", "dweight", "dbias")
 
 
@@ -56,6 +63,13 @@ def diagnose(implementation: Implementation, failures: Sequence[Trial]) -> tuple
 
 
 def _in_one_dtype(implementation: Implementation, failures: Sequence[Trial]) -> list[Suspect]:
+    for plain in (
+        missing_gradient(failures),
+        strided_read_as_dense(failures),
+        cancelling_variance(implementation, failures),
+    ):
+        if found := list(plain):
+            return found
     clear = _telling(failures)
     computed = {each: outputs_of(implementation, each) for each in clear}
     usable = {case: outputs for case, outputs in computed.items() if outputs is not None}
@@ -63,7 +77,7 @@ def _in_one_dtype(implementation: Implementation, failures: Sequence[Trial]) -> 
     if together:
         return together
     case, broken = failures[0].case, {name for each in failures for name in _broken(each)}
-    apart: list[Suspect] = []
+    apart: list[Suspect] = list(constant_eps(implementation, case)) if broken else []
     if broken:
         apart += computed_in_float32(implementation, case)
     if {"dweight", "dbias"} & broken:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -106,6 +106,7 @@ def training_case(implementation: Implementation, case: Case) -> tuple[Case, Inp
 def with_each_affine(implementation: Implementation, case: Case) -> Iterator[tuple[Case, Inputs]]:
     """Yield such a case for each form of weight and bias that it takes, the richest first."""
     for affine in scope_of(implementation).affines:
-        asked = replace(case, shape=(6, 32), direction=Direction.BACKWARD, affine=affine)
-        asked = fitted(implementation, asked)
+        asked = fitted(
+            implementation, case, shape=(6, 32), direction=Direction.BACKWARD, affine=affine
+        )
         yield asked, make_inputs(asked)

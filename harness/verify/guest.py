@@ -156,6 +156,8 @@ def checked(name: str, found: object, like: Tensor) -> Tensor:
     Raises:
         Unmet: one of them is not that of ``like``.
     """
+    if found is None and name.startswith("d"):
+        raise Unmet(f"{name} is None: {name[1:]} asks for a gradient and gets none")
     if not isinstance(found, Tensor):
         raise Unmet(f"{name} is {_article(type(found).__name__)}, expected a torch.Tensor")
     for what in ("shape", "dtype", "device"):

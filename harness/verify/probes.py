@@ -6,26 +6,153 @@ each other as from the truth. Here are inputs on which one mistake alone comes t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
-from harness.records import Case, Direction
+from harness.inputs import make_inputs
+from harness.records import Case, Direction, Status
 from harness.verify.answers import outputs_of as outputs_for
 from harness.verify.bounds import guarantee_of, unit_roundoff
 from harness.verify.errors import measure_errors
 from harness.verify.findings import Suspect
-from harness.verify.guest import GuestError, Unmet
+from harness.verify.guest import GuestError, Unmet, guarded
 from harness.verify.scope import fitted, scope_of
-from harness.verify.trial import exact_of, outputs_of
-from implementations.contract import Implementation
+from harness.verify.trial import Trial, exact_of, outputs_of
+from harness.verify.verdict import judge
+from implementations.contract import Algorithm, Implementation, Reduction
+from implementations.recognise import measured_eps
 
-__all__ = ["computed_in_float32", "narrow_sums"]
+__all__ = [
+    "cancelling_variance",
+    "computed_in_float32",
+    "constant_eps",
+    "missing_gradient",
+    "narrow_sums",
+    "strided_read_as_dense",
+]
 
 _ROWS = 4100  # more ones than bfloat16 (256) and float16 (2048) can count
 _APART = 1e4  # ours: float32 rounds 5e8 times as coarsely as float64
+_MOST_JUDGED = 6  # failed cases; a mistake that explains the smallest explains the others
+_EPS = (1e-3, 1e-7)
+_OUTPUTS = ("y", "dx", "dweight", "dbias")
 _HALVES = {"float16", "bfloat16"}
+
+
+def cancelling_variance(
+    implementation: Implementation, failures: Sequence[Trial]
+) -> Iterator[Suspect]:
+    """Ask whether the errors are those of E[x^2] - E[x]^2: large only where the mean is.
+
+    They are if each failed case is within the bound of a one-pass algorithm, and one of them where
+    that bound is finite.
+    """
+    measured = [each for each in failures if each.errors is not None]
+    small = sorted(measured, key=lambda each: each.case.rows * each.case.hidden)[:_MOST_JUDGED]
+    if len(measured) < len(failures) or not small:
+        return
+    one_pass = replace(implementation, algorithm=Algorithm.ONE_PASS, reduction=Reduction.SEQUENTIAL)
+    found = []
+    for each in small:
+        outputs = outputs_of(implementation, each.case)
+        if outputs is None:
+            return
+        inputs, reference = exact_of(replace(each.case, implementation=""))
+        guarantee = guarantee_of(one_pass, each.case)
+        errors = measure_errors(outputs, inputs, each.case, guarantee, reference)
+        found.append(judge(errors, each.case, guarantee)[0])
+    if Status.WRONG not in found and Status.OK in found:
+        yield Suspect(
+            name="one_pass_statistics",
+            mistake="computes the variance as E[x^2] - E[x]^2, which cancels where the mean is "
+            "large beside the deviations",
+            dtypes=(small[0].case.dtype,),
+            outputs=_OUTPUTS,
+            unexplained_ratio=0.0,
+        )
+
+
+def constant_eps(implementation: Implementation, case: Case) -> Iterator[Suspect]:
+    """Ask for two values of eps, and measure which are added."""
+    scope = scope_of(implementation)
+    if scope.eps is not None:
+        return
+    asked = _probe(implementation, case, (6, 32))
+    inputs = make_inputs(replace(asked, direction=Direction.FORWARD))
+    weight, bias = (
+        None if each is None else each.double().flatten() for each in (inputs.weight, inputs.bias)
+    )
+
+    def added(eps: float) -> float | None:
+        def call(x: Tensor) -> Tensor:
+            given = x.to(inputs.x).reshape(inputs.x.shape)
+            y = guarded(
+                implementation.function,
+                given,
+                asked.normalized_shape,
+                inputs.weight,
+                inputs.bias,
+                eps,
+            )()
+            assert isinstance(y, Tensor)  # a failed case has returned one
+            return y.reshape(x.shape)
+
+        with torch.no_grad():
+            return measured_eps(call, (asked.rows, asked.hidden), -1, weight, bias)
+
+    try:
+        first, second = (added(each) for each in _EPS)
+    except GuestError:
+        return
+    if (
+        first is not None
+        and second is not None
+        and abs(first - second) <= 0.01 * max(first, second)
+    ):
+        yield Suspect(
+            name="constant_eps",
+            mistake=f"adds an eps of {first:.3g} whatever eps it is given",
+            dtypes=(case.dtype,),
+            outputs=_OUTPUTS,
+            unexplained_ratio=0.0,
+        )
+
+
+def missing_gradient(failures: Sequence[Trial]) -> Iterator[Suspect]:
+    """Tell which inputs get None for a gradient."""
+    names = {each.reason.partition(" ")[0] for each in failures if " is None: " in each.reason}
+    if names:
+        yield Suspect(
+            name="missing_gradient",
+            mistake=f"gives no gradient ({', '.join(sorted(names))} is None)",
+            dtypes=(failures[0].case.dtype,),
+            outputs=tuple(sorted(names)),
+            unexplained_ratio=0.0,
+        )
+
+
+def strided_read_as_dense(failures: Sequence[Trial]) -> Iterator[Suspect]:
+    """Tell that only what is not contiguous in memory comes out wrong."""
+    layouts = {each.case.layout for each in failures if each.case.layout != "contiguous"}
+    dense = [
+        each
+        for each in failures
+        if each.case.layout == "contiguous" and each.case.parameters != "transposed"
+    ]
+    if dense or not failures:
+        return
+    what = "an x" if layouts else "a weight or bias"
+    yield Suspect(
+        name="strided_read_as_dense",
+        mistake=f"reads {what} that is not contiguous as if it were"
+        + (f" (layouts: {', '.join(sorted(layouts))})" if layouts else ""),
+        dtypes=(failures[0].case.dtype,),
+        outputs=_OUTPUTS,
+        unexplained_ratio=0.0,
+    )
 
 
 def narrow_sums(implementation: Implementation, case: Case) -> Iterator[Suspect]:

@@ -134,9 +134,7 @@ class InScope:
         self.__name__ = getattr(function, "__name__", type(function).__name__)
         self.__doc__ = function.__doc__
 
-    def __call__(
-        self, x: Tensor, normalized_shape: Any, *arguments: Any, **named: Any
-    ) -> Any:
+    def __call__(self, x: Tensor, normalized_shape: Any, *arguments: Any, **named: Any) -> Any:
         if x.dim() in self.scope.ranks:
             return self.function(x, normalized_shape, *arguments, **named)
         y = self.function(
@@ -181,6 +179,8 @@ def fitted(implementation: Implementation, case: Case, **changes: Any) -> Case:
     Raises:
         GuestError: unsupported, where the changes are outside.
     """
+    if "shape" in changes:  # one normalized axis, unless the changes say otherwise
+        changes = {"normalized_dims": 1} | changes
     found = scope_of(implementation).fit(replace(case, **changes))
     if found is None:
         raise GuestError(Status.UNSUPPORTED, "outside what the target takes")
@@ -388,8 +388,9 @@ class _Finder:
                 self.reasons.append(f"{dims} normalized axes: {reason}")
                 break
             taken.append(dims)
-        dims = (*taken, 5) if len(taken) == 4 else tuple(taken)
-        self.scope = replace(self.scope, normalized_dims=dims)
+        if len(taken) == 4:
+            taken.append(5)
+        self.scope = replace(self.scope, normalized_dims=tuple(taken))
 
     def _normalises_the_last_alone(self, case: Case) -> bool:
         """Whether a module class takes several axes for one; of a function that is a mistake."""
@@ -457,9 +458,7 @@ class _Finder:
         inputs = make_inputs(asked)
         call = InScope(self.implementation.function, self.scope)
         with torch.no_grad():
-            y: Any = call(
-                inputs.x, asked.normalized_shape, inputs.weight, inputs.bias, asked.eps
-            )
+            y: Any = call(inputs.x, asked.normalized_shape, inputs.weight, inputs.bias, asked.eps)
         if isinstance(y, Tensor) and y.dtype == torch.float32:
             self.scope = replace(self.scope, takes_mixed_dtypes=False)
             self.remarks.append(

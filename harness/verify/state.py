@@ -86,9 +86,7 @@ class State:
 
     def _claim(self) -> Implementation:
         """The strictest claim that explains the failures of every dtype in which one does."""
-        return max(
-            (claims[0] for claims in self._left.values() if claims), key=self.claims.index
-        )
+        return max((claims[0] for claims in self._left.values() if claims), key=self.claims.index)
 
     def running_sums(self) -> RunningSums | None:
         """Say what the target was taken for where that explains what it loses."""

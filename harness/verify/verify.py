@@ -378,9 +378,7 @@ class _Verification:
 
     # --- the contract -------------------------------------------------------------------------
 
-    def _check_contract(
-        self, start: Mapping[str, Outputs | None], huge_bytes: int | None
-    ) -> None:
+    def _check_contract(self, start: Mapping[str, Outputs | None], huge_bytes: int | None) -> None:
         for dtype in self.state.answered:
             case, held = self._case(dtype), self.state.held(dtype, self.implementation)
             for finding in contract_findings(held, case, lambda: self.pace.left_s <= 0):
