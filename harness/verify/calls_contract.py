@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from inspect import signature
+from time import perf_counter
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from harness.verify.answers import first_difference, outputs_beyond, y_of
 from harness.verify.errors import Outputs
 from harness.verify.graph import Graph, training_case
 from harness.verify.guest import GuestError, checked, guarded
-from harness.verify.scope import fitted, scope_of
+from harness.verify.scope import InScope, fitted, scope_of
 from implementations.contract import Implementation
 
 __all__ = [
@@ -33,7 +34,8 @@ __all__ = [
 ]
 
 _SMALL = 1 / 256  # ours: of x, so that eps is seen in y
-_CALLERS, _CALLS = 2, 50  # ours
+_CALLERS, _CALLS = 2, 50
+_MOST_S = 1.0  # for a slow target, fewer calls
 _LONG_CALL = (128, 256)  # ours: long enough for another to come between its operations
 _SWITCH_S = 1e-6  # ours: between threads, as often as Python can
 _SUBNORMAL = 1e-40  # in float32
@@ -80,8 +82,10 @@ def takes_arguments_as_torch_does(implementation: Implementation, case: Case) ->
 
 def _fits(call: partial[Tensor]) -> bool:
     """Whether the arguments are such as the function declares, as far as it does."""
+    function: Callable[..., object] = call.func
+    function = function.function if isinstance(function, InScope) else function
     try:
-        signature(call.func).bind(*call.args, **call.keywords)
+        signature(function).bind(*call.args, **call.keywords)
     except TypeError:
         return False
     except ValueError:  # it declares none
@@ -224,10 +228,12 @@ def serves_several_callers_at_once(implementation: Implementation, case: Case) -
         return None  # a GPU's, interpreted: that is not made for it
     asked = fitted(implementation, case, shape=_LONG_CALL, direction=Direction.FORWARD)
     questions = [make_inputs(replace(asked, seed=asked.seed + each)) for each in range(_CALLERS)]
+    began = perf_counter()
     expected = [Outputs(y=y_of(implementation, asked, each).clone()) for each in questions]
+    calls = min(_CALLS, max(2, int(_MOST_S / (perf_counter() - began))))
 
     def ask(place: int) -> list[Tensor]:
-        return [y_of(implementation, asked, questions[place]) for _ in range(_CALLS)]
+        return [y_of(implementation, asked, questions[place]) for _ in range(calls)]
 
     interval = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_S)

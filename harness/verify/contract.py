@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from time import perf_counter
 
 import torch
 from torch import Tensor
@@ -65,6 +66,7 @@ from implementations.contract import Implementation
 __all__ = ["BACKWARD_CHECKS", "CHECKS", "contract_findings"]
 
 CALLS = 100  # a cache of the first few results is found out
+_MOST_S = 2.0  # for a slow target, fewer calls
 _THREADS, _RACES = 4, 3
 # Enough for two threads of PyTorch, which gives each 32768 elements, and a row over; and fewer rows
 # than threads.
@@ -176,12 +178,15 @@ def answers_alike_every_time(implementation: Implementation, case: Case) -> str 
     given = y_of(implementation, case, inputs)
     first, kept = Outputs(y=given.clone()), [(given, given.clone())]
     other = fitted(implementation, case, seed=case.seed + 1, eps=0.25)
+    began = perf_counter()
     others = make_inputs(other)
     expected = Outputs(y=y_of(implementation, other, others).clone())
-    for call in range(2, CALLS + 1):
+    # with its check of the inputs, a call of a slow target: the fewer of them
+    calls = min(CALLS, max(4, int(_MOST_S / (perf_counter() - began))))
+    for call in range(2, calls + 1):
         again = Outputs(y=y_of(implementation, case, inputs))
         kept.append((again.y, again.y.clone()))
-        if call in (2, CALLS) and differing_outputs(implementation, case, inputs, first, again):
+        if call in (2, calls) and differing_outputs(implementation, case, inputs, first, again):
             return f"call {call} gives another answer than the first, for the same arguments"
     again = Outputs(y=y_of(implementation, other, others))
     if differing_outputs(implementation, other, others, expected, again):

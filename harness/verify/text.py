@@ -29,6 +29,8 @@ def verdict_lines(verdict: Verdict) -> list[str]:
             lines.append("  no known mistake explains it")
     lines += [f"  contract violation in {each.dtype}: {each.text}" for each in verdict.violations]
     lines += _failure_lines(verdict)
+    if verdict.failures and all(each.case.normalized_dims > 1 for each in verdict.failures):
+        lines.append("  over the last axis alone no case failed: --normalized-dims 1 verifies that")
     if verdict.reproduce:
         lines += ["  reproduce the smallest with:", f"    {verdict.reproduce}"]
     lines += _scope_lines(verdict)

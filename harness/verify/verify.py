@@ -44,6 +44,7 @@ __all__ = ["DTYPES", "assert_layer_norm", "verify", "verify_case"]
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 _USUAL_EPS = 1e-5  # of torch.nn.functional.layer_norm
 _CASES_SHARE = 0.7  # of a time budget; the rest is for contract checks
+_CALLS_TO_INSPECT = 100  # of about 64x257 elements, for grades, properties and identities
 _FAILING_ENOUGH = 8  # cases of another known function: more of them say nothing new
 
 Target = str | Implementation | Callable[..., Any]
@@ -389,10 +390,15 @@ class _Verification:
             again = self._first_answer(dtype)
             if not is_same_answer(held, case, start[dtype], again):
                 self._add_finding(_CHANGED, dtype)
-            if not self.fail_fast and self.pace.left_s > 0:
+            if not self.fail_fast and self._has_time_to_inspect(case):
                 self._inspect(held, dtype)
         if huge_bytes is not None and self.state.answered:
             self._try_huge(huge_bytes)
+
+    def _has_time_to_inspect(self, case: Case) -> bool:
+        """Whether the calls of grades, properties and identities fit into what is left."""
+        of_one = self.pace.predicted_s(replace(case, shape=(64, 257), normalized_dims=1))
+        return _CALLS_TO_INSPECT * of_one < self.pace.left_s
 
     def _add_finding(self, finding: str | Remark, dtype: str) -> None:
         if isinstance(finding, str):
