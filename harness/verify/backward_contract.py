@@ -110,5 +110,8 @@ def notices_what_has_changed(implementation: Implementation, case: Case) -> str 
         except GuestError:
             continue
         if name := first_difference(implementation, asked, inputs, expected, found):
-            return f"{name} is wrong, without an error, where {changed} is written over before it"
+            return (
+                f"gives a wrong {name}, without an error, where {changed} is changed in place "
+                "between forward and backward"
+            )
     return None

@@ -43,6 +43,7 @@ from harness.verify.findings import Remark, RemarkKind
 from harness.verify.guest import GuestError, Unmet, refuses
 from harness.verify.memory_contract import (
     has_memory_for_each_element,
+    reads_what_is_negated,
     reads_what_lies_anywhere,
     shares_no_memory,
 )
@@ -264,6 +265,7 @@ CHECKS: tuple[Check, ...] = (
     answers_alike_every_time,
     sees_new_data,
     reads_what_lies_anywhere,
+    reads_what_is_negated,
     is_right_on_several_threads,
     serves_several_callers_at_once,
     takes_arguments_as_torch_does,
@@ -296,6 +298,8 @@ REMARKS: dict[Check, RemarkKind] = {
     refuses_a_wrong_shape: RemarkKind.MALFORMED_ARGUMENTS,
     refuses_parameters_of_fewer_axes: RemarkKind.MALFORMED_ARGUMENTS,
     starts_as_torchs_does: RemarkKind.INITIAL_PARAMETERS,
+    reads_what_is_negated: RemarkKind.NEGATED_MISREAD,
+    notices_what_has_changed: RemarkKind.CHANGES_UNNOTICED,
     differentiates_again_correctly: RemarkKind.SECOND_DERIVATIVE_WRONG,
     differentiates_again_without_error: RemarkKind.SECOND_DERIVATIVE_MISSING,
 }

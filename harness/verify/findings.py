@@ -17,6 +17,7 @@ __all__ = [
     "Property",
     "Remark",
     "RemarkKind",
+    "SILENT",
     "RunningSums",
     "Suspect",
     "Violation",
@@ -51,6 +52,10 @@ class RemarkKind(StrEnum):
     """An x without elements raises."""
     DECLINES_LAYOUT = "declines_layout"
     """An x in some memory layout raises."""
+    NEGATED_MISREAD = "negated_misread"
+    """A tensor that torch keeps negated (x.conj().imag, say) is read as if it were not."""
+    CHANGES_UNNOTICED = "changes_unnoticed"
+    """Gradients are wrong, without error, where an input is changed in place before them."""
     RAISES = "raises"
     """Some calls raise that are like others which it answers."""
     LESS_ACCURATE = "less_accurate"
@@ -59,6 +64,15 @@ class RemarkKind(StrEnum):
     """Several normalized axes are accepted, and only the last is normalised."""
     PROMOTES = "promotes"
     """The result has the parameters' dtype where that is wider than x's."""
+
+
+SILENT = frozenset({
+    RemarkKind.SECOND_DERIVATIVE_WRONG,
+    RemarkKind.NEGATED_MISREAD,
+    RemarkKind.CHANGES_UNNOTICED,
+    RemarkKind.SEVERAL_AXES_IGNORED,
+})
+"""Remarks of wrong numbers that nothing is raised for, in calls that models hardly make."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import product
 
@@ -22,9 +23,19 @@ from harness.verify.guest import GuestError
 from harness.verify.scope import fitted, scope_of
 from implementations.contract import Implementation
 
-__all__ = ["has_memory_for_each_element", "reads_what_lies_anywhere", "shares_no_memory"]
+__all__ = [
+    "has_memory_for_each_element",
+    "reads_what_is_negated",
+    "reads_what_lies_anywhere",
+    "shares_no_memory",
+]
 
-_ANYWHERE = LAYOUTS | {"one number expanded": lambda tensor: tensor.new_ones(()).expand_as(tensor)}
+Layout = Callable[[Tensor], Tensor]
+
+_ANYWHERE: dict[str, Layout] = LAYOUTS | {
+    "one number expanded": lambda tensor: tensor.new_ones(()).expand_as(tensor)
+}
+_NEGATED = {"negated": _ANYWHERE.pop("negated")}
 
 
 def shares_no_memory(implementation: Implementation, case: Case) -> str | None:
@@ -71,6 +82,16 @@ def reads_what_lies_anywhere(implementation: Implementation, case: Case) -> str 
 
     The gradient of y.sum() is one number expanded, and that behind a transposed y is transposed.
     """
+    return _reads(implementation, case, _ANYWHERE)
+
+
+def reads_what_is_negated(implementation: Implementation, case: Case) -> str | None:
+    """Weight, bias and dy may be kept negated, as the imaginary part of a conjugate is."""
+    found = _reads(implementation, case, _NEGATED)
+    return None if found is None else f"reads what torch keeps negated as if it were not: {found}"
+
+
+def _reads(implementation: Implementation, case: Case, layouts: Mapping[str, Layout]) -> str | None:
     direction = Direction.FORWARD if implementation.forward_only else Direction.BACKWARD
     flat = replace(case, shape=(6, 32), normalized_dims=1, direction=direction)
     # a transposed weight has to have two axes
@@ -78,17 +99,19 @@ def reads_what_lies_anywhere(implementation: Implementation, case: Case) -> str 
         asked = scope_of(implementation).fit(wanted)
         if asked is None:
             continue
-        if found := _changes_with_a_layout(implementation, asked):
+        if found := _changes_with_a_layout(implementation, asked, layouts):
             return found
     return None
 
 
-def _changes_with_a_layout(implementation: Implementation, asked: Case) -> str | None:
+def _changes_with_a_layout(
+    implementation: Implementation, asked: Case, layouts: Mapping[str, Layout]
+) -> str | None:
     """Return which output changes with the layout of what."""
     inputs = make_inputs(asked)
     given = [name for name in ("weight", "bias") if getattr(inputs, name) is not None]
     moved = [("dy", ["dy"] if inputs.dy is not None else []), ("weight or bias", given)]
-    for (what, names), (layout, lay) in product(moved, _ANYWHERE.items()):
+    for (what, names), (layout, lay) in product(moved, layouts.items()):
         if not names:
             continue
         laid = replace(inputs, **{name: lay(getattr(inputs, name)) for name in names})

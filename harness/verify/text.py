@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.records import Affine
-from harness.verify.findings import Count, Declined, Outcome, RemarkKind, Suspect
+from harness.verify.findings import SILENT, Count, Declined, Outcome, Suspect
 from harness.verify.result import Verdict
 from harness.verify.scope import Scope
 
@@ -154,8 +154,7 @@ def _eps(scope: Scope) -> str:
 def _remark_lines(verdict: Verdict) -> list[str]:
     lines = []
     for each in verdict.remarks:
-        is_loud = each.kind is RemarkKind.SECOND_DERIVATIVE_WRONG
-        word = "WARNING" if is_loud else "remark"
+        word = "WARNING" if each.kind in SILENT else "remark"
         where = f" ({', '.join(each.dtypes)})" if each.dtypes else ""
         lines.append(f"  {word}: it {each.text}{where}")
     return lines

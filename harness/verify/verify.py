@@ -375,7 +375,17 @@ class _Verification:
         if trial.status is Status.UNSUPPORTED and "beyond the largest" in trial.reason:
             return
         self.pace.add(trial)
+        if trial.status is Status.WRONG and self._is_misread_negation(case):
+            self._add_finding(_NEGATED, case.dtype)
+            return
         self.state.add(trial, group)
+
+    def _is_misread_negation(self, case: Case) -> bool:
+        """Whether a wrong result is of an x kept negated, and right without that."""
+        if case.layout != "negated":
+            return False
+        plain = try_case(self.implementation, replace(case, layout="contiguous"))
+        return plain.status is Status.OK
 
     # --- the contract -------------------------------------------------------------------------
 
@@ -481,6 +491,10 @@ class _Verification:
         )
 
 
+_NEGATED = Remark(
+    kind=RemarkKind.NEGATED_MISREAD,
+    text="reads an x that torch keeps negated (such as z.conj().imag) as if it were not",
+)
 _CHANGED = "the result of the first call changed after later calls"
 
 
