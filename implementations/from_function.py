@@ -6,7 +6,7 @@ Its parameters are told apart by their names, as published functions name them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from inspect import Parameter, signature
+from inspect import Parameter, Signature, signature
 from typing import Any
 
 import torch
@@ -176,7 +176,7 @@ def needs_adapter(function: Callable[..., Any]) -> bool:
         return False
     if any(
         each.kind in {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}
-        for each in signature(_function(function)).parameters.values()
+        for each in _signature(function).parameters.values()
     ):
         return False
     roles = _roles(parameters, {})
@@ -221,8 +221,17 @@ def _called(function: Any) -> Callable[..., Any]:
     return called
 
 
+def _signature(function: Callable[..., Any]) -> Signature:
+    """Return its own signature, or that of what it wraps if its own passes everything on."""
+    own = signature(_function(function), follow_wrapped=False)
+    passes_on = {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}
+    if any(each.kind in passes_on for each in own.parameters.values()):
+        return signature(_function(function))
+    return own
+
+
 def _parameters(function: Callable[..., Any]) -> dict[str, Parameter]:
-    taken = dict(signature(_function(function)).parameters)
+    taken = dict(_signature(function).parameters)
     if _is_autograd(function) and "setup_context" not in vars(function):
         taken.pop(next(iter(taken)), None)  # ctx
     return taken

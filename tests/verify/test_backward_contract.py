@@ -17,7 +17,7 @@ from harness.verify.backward_contract import (
     gives_them_again,
     notices_what_has_changed,
 )
-from harness.verify.contract import broken_promises
+from harness.verify.contract import contract_findings
 from harness.verify.guest import GuestError, Unmet
 from harness.verify.mutants import WRONG
 from harness.verify.second_derivative import differentiates_again_or_refuses
@@ -84,13 +84,13 @@ def test_a_missing_gradient_is_found() -> None:
     with pytest.raises(Unmet, match="dbias is a NoneType"):
         gives_each_gradient(guest(without_dbias), CASE)
     assert "dbias is a NoneType, expected a torch.Tensor" in [
-        *broken_promises(guest(without_dbias), CASE)
+        *contract_findings(guest(without_dbias), CASE)
     ]
 
 
 def test_what_claims_no_gradient_owes_none() -> None:
     detached = guest(lambda *arguments: right(*arguments).detach(), forward_only=True)
-    assert list(broken_promises(detached, CASE)) == []
+    assert list(contract_findings(detached, CASE)) == []
 
 
 def test_gradients_are_asked_for_where_recording_is_off() -> None:
@@ -128,7 +128,7 @@ def test_a_backward_that_fails_where_some_are_frozen_is_found() -> None:
 
     with pytest.raises(GuestError, match="weight must require grad"):
         gives_the_gradients_asked_for(guest(picky), CASE)
-    (said,) = broken_promises(guest(picky), CASE)
+    (said,) = contract_findings(guest(picky), CASE)
     assert said.startswith("raises in a call like others that it answers: TypeError")
 
 

@@ -128,7 +128,7 @@ def test_a_verdict_has_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
         return verify(target, quick=True, dtypes=["bfloat16", "float64"], huge_bytes=huge_bytes)
 
     assert verdict(None).passed
-    assert verdict(PLENTY).broken_promises == (
+    assert verdict(PLENTY).violations == (
         "bfloat16: y is wrong where there are more than 2^31 - 1 elements",
     )
     too_little = verdict(0)
