@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from harness.verify import huge, verify
-from harness.verify.findings import Declined, Verdict
+from harness.verify.findings import Declined
+from harness.verify.result import Verdict
 from harness.verify.huge import huge_findings
 from harness.verify.trial import first_case
 from implementations import Implementation, UnsupportedError, native
