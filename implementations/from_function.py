@@ -22,6 +22,7 @@ __all__ = ["NamedFunction", "needs_adapter"]
 _SHAPES = ("normalized_shape", "norm_shape", "shape", "size", "normalized_size", "dims")
 _WEIGHTS = ("weight", "w", "gamma", "g", "gain", "scale", "weights", "ln_weight", "ln_w")
 _BIASES = ("bias", "b", "beta", "shift", "offset", "ln_bias", "ln_b")
+_VARIABLE = {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}
 _WIDTH = 32  # of the x that it is tried on; a power of two, which some kernels ask for
 
 
@@ -174,10 +175,7 @@ def needs_adapter(function: Callable[..., Any]) -> bool:
         parameters = _parameters(function)
     except (TypeError, ValueError):
         return False
-    if any(
-        each.kind in {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}
-        for each in signature(_function(function)).parameters.values()
-    ):
+    if any(each.kind in _VARIABLE for each in parameters.values()):
         return False
     roles = _roles(parameters, {})
     order = [roles.get(each) for each in ("x", "normalized_shape", "weight", "bias", "eps")]
@@ -222,7 +220,11 @@ def _called(function: Any) -> Callable[..., Any]:
 
 
 def _parameters(function: Callable[..., Any]) -> dict[str, Parameter]:
-    taken = dict(signature(_function(function)).parameters)
+    """Return its own parameters; of a decorator that takes any, those of what it decorates."""
+    own = signature(_function(function), follow_wrapped=False)
+    if any(each.kind in _VARIABLE for each in own.parameters.values()):
+        own = signature(_function(function))
+    taken = dict(own.parameters)
     if _is_autograd(function) and "setup_context" not in vars(function):
         taken.pop(next(iter(taken)), None)  # ctx
     return taken
