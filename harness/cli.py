@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 from harness.ab_cli import ab
-from harness.arguments import Duration, Shard, axis_options
+from harness.arguments import AXIS_OPTIONS, Duration, Shard, axis_options
 from harness.choose_cli import choose
 from harness.decide_cli import check, compare
 from harness.ending import INTERRUPTED, Commands, fail, say
@@ -114,7 +114,7 @@ def run(
             sweep = load_sweep(sweep_file)
         else:
             sweep = load_preset(name) if preset or not given else Sweep()
-        sweep = sweep.with_axes(given)
+        sweep = sweep.with_axes(given, AXIS_OPTIONS)
         if processes:
             sweep = sweep.model_copy(update={"processes": processes})
         campaign = Campaign(

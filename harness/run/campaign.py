@@ -15,7 +15,7 @@ from harness.run.fleet import Fleet
 from harness.run.instructions import count_instructions
 from harness.run.worker import Hello, RunCase
 from harness.store import Journal, Results, prepare, read, read_journal, write
-from harness.sweep import EVERY, PEERS, Planned, Sweep, SweepError, expand, in_shard
+from harness.sweep import EVERY, PEERS, Planned, Sweep, SweepError, expand, in_shard, mistake_lines
 
 __all__ = [
     "Campaign",
@@ -90,10 +90,14 @@ def plan(sweep: Sweep, fleet: Fleet, shard: tuple[int, int] | None = None) -> tu
     """
     prepare()  # while the worker still imports torch
     hello = fleet.hello
-    names = {name for grid in sweep.grids for name in grid.implementations} - {EVERY, PEERS}
-    unresolved = fleet.unresolved(sorted(names))
+    places = {name: place for place, name in reversed([*sweep.written("implementations")])}
+    unresolved = [
+        (places[name], why)
+        for name in sorted(places.keys() - {EVERY, PEERS})
+        for why in fleet.unresolved([name])
+    ]
     if unresolved:
-        raise SweepError("\n".join(unresolved))
+        raise SweepError("\n".join(mistake_lines(unresolved)))
     planned = cases_of(sweep, hello, hello.implementations, hello.peers)
     if shard is None:
         return planned

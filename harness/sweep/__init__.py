@@ -10,10 +10,11 @@ from harness.sweep.grid import (
     SweepError,
     load_preset,
     load_sweep,
-    parse_shape,
     preset_names,
     suggest,
 )
+from harness.sweep.origin import mistake_lines
+from harness.sweep.shapes import parse_shape, parse_shapes
 
 __all__ = [
     "DTYPES",
@@ -27,7 +28,9 @@ __all__ = [
     "in_shard",
     "load_preset",
     "load_sweep",
+    "mistake_lines",
     "parse_shape",
+    "parse_shapes",
     "preset_names",
     "suggest",
 ]

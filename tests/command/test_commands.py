@@ -38,6 +38,12 @@ def test_what_exists_is_listed_each_with_a_line_about_itself(what: str, names: s
     assert {name: text for name, text in lines} == found[what]  # noqa: C416 - checks the pairs
 
 
+def test_an_implementation_for_other_devices_than_the_cpu_says_which() -> None:
+    found = json.loads(call("list", "implementations", "--json").stdout)["implementations"]
+    assert found["triton_welford"].endswith("(CUDA only)")
+    assert "only)" not in found["native"]
+
+
 def test_without_a_kind_everything_is_listed_under_its_kind() -> None:
     found = call("list").stdout.splitlines()
     kinds = [
@@ -131,7 +137,7 @@ def test_a_device_that_is_not_there_is_refused_by_the_machine_itself() -> None:
     assert done.returncode == 2
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
-    assert line.startswith("layernorm-bench: device 'cuda' cannot be used: torch ")
+    assert line.startswith("layernorm-bench: --device: device 'cuda' cannot be used: torch ")
 
 
 def test_the_version_is_said() -> None:
