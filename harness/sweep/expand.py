@@ -12,7 +12,7 @@ from harness.records import Case, Measurement
 from harness.sweep.grid import EVERY, PEERS, SAME, Grid, Sweep, SweepError, suggest
 from harness.sweep.origin import mistake_lines
 
-__all__ = ["Planned", "expand", "in_shard"]
+__all__ = ["AXIS_OF_FIELD", "Planned", "expand", "in_shard"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +79,9 @@ def in_shard(case: Case, index: int, count: int) -> bool:
     return int.from_bytes(digest[:8]) % count == index - 1
 
 
-# A case's fields and the axes of a grid they come from. Neighbours share their inputs: what
+# Neighbours share their inputs: what
 # changes those varies slowest, and the implementation fastest.
-_AXES = {
+AXIS_OF_FIELD = {
     "device": "devices",
     "threads": "threads",
     "shape": "shapes",
@@ -99,10 +99,11 @@ _AXES = {
     "mode": "modes",
     "implementation": "implementations",
 }
+"""The fields of a case, and the axes of a grid that they come from."""
 
 
 def _cases(grid: Grid, groups: Mapping[str, Mapping[str, Collection[str]]]) -> Iterable[Case]:
-    axes = {field: getattr(grid, axis) for field, axis in _AXES.items()}
+    axes = {field: getattr(grid, axis) for field, axis in AXIS_OF_FIELD.items()}
     axes["implementation"] = tuple(
         name for each in grid.implementations for name in groups.get(each, (each,))
     )

@@ -74,6 +74,10 @@ from fake_device import LocalFleet
         ("--time-budget 0s", "'0s' is not a time"),
         ("--time-budget=-5m", "'-5m' is not a time"),
         ("--time-budget infh", "'infh' is not a time"),
+        (
+            "--fail-on wrong,crashed",
+            "'crashed' is not one of wrong, out_of_guarantee, unsupported, out_of",
+        ),
         ("--dtyp float32", "No such option"),
         ("stray", "unexpected extra argument"),
     ],
