@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from harness.arguments import AXIS_OPTIONS, ChosenWords, Duration, Shard, axis_options
-from harness.ending import INTERRUPTED, fail, say
+from harness.ending import INTERRUPTED, say
 from harness.refusal import Refusal
 
 __all__ = ["run", "write_page"]
@@ -124,11 +124,9 @@ def run(
             try:
                 outcome = run_campaign(campaign, fleet, progress.show, progress.expect)
             except KeyboardInterrupt:
-                fail(
-                    f"interrupted; the measured cases are in {campaign.journal}; continue with\n"
-                    f"  {_continuing(out)}",
-                    INTERRUPTED,
-                )
+                say(f"interrupted; the measured cases are in {campaign.journal}; continue with")
+                click.echo(f"  {_continuing(out)}", err=True)
+                raise SystemExit(INTERRUPTED) from None
 
     page, no_page = None, ""
     if with_report and outcome.results.records:
@@ -217,10 +215,11 @@ def _exit(outcome: Any, out: Path, fail_on: Sequence[str]) -> None:
     if outcome.left:
         verb = "was" if outcome.left == 1 else "were"
         say(f"{count(outcome.left, 'case')} {verb} not started; continue with")
-        say(f"  {_continuing(out)}")
+        click.echo(f"  {_continuing(out)}", err=True)
     code = 0
-    if not records and not outcome.left:
-        say("nothing was measured: there is no case in this part of the sweep")
+    if not records:
+        why = "the time budget was spent" if outcome.left else "this part of the sweep has no case"
+        say(f"nothing was measured: {why}")
         code = NOT_MEASURED
     elif not outcome.measured:
         say("nothing was measured; the reasons are above")

@@ -86,6 +86,19 @@ def test_wrong_results_are_more_than_a_case_that_failed() -> None:
     ]
 
 
+def test_a_run_out_of_time_says_how_to_continue(
+    fleet: LocalFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet, "run", lambda *_: iter(()))
+    found = call("run", *ONE, "--quiet", "--time-budget", "1s")
+    assert found.exit_code == 3
+    said, command, why = found.stderr.splitlines()
+    assert said == "layernorm-bench: 1 case was not started; continue with"
+    assert command.startswith("  layernorm-bench ")
+    assert command.endswith(" --resume --out mine.parquet")
+    assert why == "layernorm-bench: nothing was measured: the time budget was spent"
+
+
 def test_a_quiet_run_prints_its_results_and_no_progress() -> None:
     found = call("run", *ONE, "--quiet")
     assert found.exit_code == 0
@@ -158,6 +171,10 @@ def test_a_run_without_any_case_says_so() -> None:
     ]
     assert sorted(codes) == [0, 3]
     empty = codes.index(3) + 1
+    found = call("run", *ONE[:-1], "again.parquet", "--shard", f"{empty}/2", "--quiet")
+    assert found.stderr == (
+        "layernorm-bench: nothing was measured: this part of the sweep has no case\n"
+    )
     found = call("report", f"part{empty}.parquet")
     assert found.exit_code == 3
     assert found.stderr == (
