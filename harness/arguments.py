@@ -10,11 +10,9 @@ import click
 from click.shell_completion import CompletionItem
 
 __all__ = [
-__all__ = [
     "AXIS_OPTIONS",
     "Assignment",
     "ChosenWords",
-]
     "Duration",
     "Numbers",
     "Shape",
