@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from harness.arguments import Duration, axis_options
+from harness.arguments import AXIS_OPTIONS, Duration, axis_options
 from harness.outlets import GateOutlets, gate_options
 from harness.refusal import Refusal
 
@@ -80,7 +80,7 @@ def _sweep(preset: str | None, sweep_file: Path | None, axes: dict[str, tuple[An
         found = load_sweep(sweep_file)
     else:
         found = load_preset(preset or "ci") if preset or not axes else Sweep()
-    return found.with_axes(axes)
+    return found.with_axes(axes, AXIS_OPTIONS)
 
 
 def _compared(sweep: Any, revision: str, time_budget: float | None) -> Any:

@@ -7,9 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 __all__ = [
+    "AXIS_OPTIONS",
     "Assignment",
+    "ChosenWords",
     "Duration",
     "Numbers",
     "Shape",
@@ -30,8 +33,33 @@ class Words(click.ParamType[Any]):
     ) -> tuple[str, ...]:
         words = tuple(word.strip() for word in value.split(","))
         if not all(words):
-            self.fail(f"{value!r} has an empty name", param, ctx)
+            self.fail(f"{value!r} has an empty value: remove the extra comma", param, ctx)
         return words
+
+
+class ChosenWords(Words):
+    """Values from a closed list, joined by commas."""
+
+    def __init__(self, known: tuple[str, ...]) -> None:
+        self._known = known
+        self.name = f"{known[0]}[,...]"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        words = super().convert(value, param, ctx)
+        for word in words:
+            if word not in self._known:
+                self.fail(f"{word!r} is not one of {', '.join(self._known)}", param, ctx)
+        return words
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        done, comma, last = incomplete.rpartition(",")
+        return [
+            CompletionItem(f"{done}{comma}{each}") for each in self._known if each.startswith(last)
+        ]
 
 
 class Numbers(Words):
@@ -47,23 +75,22 @@ class Numbers(Words):
         try:
             return tuple(self._kind(word) for word in super().convert(value, param, ctx))
         except ValueError:
-            self.fail(
-                f"{value!r} is not {self._kind.__name__} numbers joined by commas", param, ctx
-            )
+            kind = "a whole number" if self._kind is int else "a number"
+            self.fail(f"{value!r} is not {kind}, nor several joined by commas", param, ctx)
 
 
-class ShapeText(Words):
-    """Shapes joined by commas."""
+class ShapeText(click.ParamType[Any]):
+    """Shapes joined by commas; a shape of one axis is given by itself."""
 
-    name = "4096x1024[,...]"
+    name = "64x768[,8x1024...]"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[Any, ...]:
-        from harness.sweep import parse_shape
+        from harness.sweep import parse_shapes
 
         try:
-            return tuple(parse_shape(word) for word in super().convert(value, param, ctx))
+            return parse_shapes(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
@@ -144,7 +171,13 @@ _AXES: tuple[tuple[tuple[str, ...], str, click.ParamType[Any], str], ...] = (
         Words(),
         "names, all, peers, module:function or file.py:function",
     ),
-    (("--shape",), "shapes", ShapeText(), "shapes of x; the last axis is normalised"),
+    (
+        ("--shape",),
+        "shapes",
+        ShapeText(),
+        "shapes of x; the last axis is normalised. A shape of one axis is given by itself: "
+        "--shape 64 --shape 768",
+    ),
     (("--normalized-dims",), "normalized_dims", Numbers(int), "trailing axes to normalise over"),
     (("--dtype",), "dtypes", Words(), "float16, bfloat16, float32, float64"),
     (("--param-dtype",), "param_dtypes", Words(), 'of weight and bias; "same" is x\'s'),
@@ -161,6 +194,10 @@ _AXES: tuple[tuple[tuple[str, ...], str, click.ParamType[Any], str], ...] = (
     (("--seed",), "seeds", Numbers(int), "of the inputs"),
     (("--measure",), "measure", Words(), "errors, latency, cold, memory"),
 )
+
+
+AXIS_OPTIONS = {axis: flags[0] for flags, axis, _, _ in _AXES}
+"""The option of each axis, as a message names it."""
 
 
 def axis_options(command: Callable[..., Any]) -> Callable[..., Any]:

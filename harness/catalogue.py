@@ -12,6 +12,8 @@ if TYPE_CHECKING:  # torch is imported only for the implementations' own list
 
 __all__ = ["CATALOGUE"]
 
+_DEVICE_NAMES = {"cpu": "CPU", "cuda": "CUDA"}  # as people write them
+
 
 def _implementations() -> dict[str, str]:
     import implementations
@@ -26,8 +28,10 @@ def _implementations() -> dict[str, str]:
 
 def _summary(implementation: Implementation) -> str:
     """What it says of itself, and the devices it is written for unless the CPU is among them."""
-    where = ", ".join(sorted(implementation.devices))
-    return implementation.summary + ("" if "cpu" in implementation.devices else f" ({where} alone)")
+    devices = " and ".join(_DEVICE_NAMES.get(each, each) for each in sorted(implementation.devices))
+    return implementation.summary + (
+        "" if "cpu" in implementation.devices else f" ({devices} only)"
+    )
 
 
 def _of_peer(peer: Implementation) -> str:

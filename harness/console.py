@@ -1,4 +1,4 @@
-"""What a person sees of a run in the terminal: progress while it lasts, a table at its end."""
+"""What a run shows in the terminal: progress while it lasts, a table at its end."""
 
 from __future__ import annotations
 
@@ -17,16 +17,14 @@ from rich.text import Text
 from harness.records import Record, Status
 
 __all__ = [
+    "MOST_ROWS",
     "RunProgress",
     "bytes_text",
-    "doubt_lines",
-    "outcome_line",
     "print_records",
     "seconds",
-    "status_counts",
 ]
 
-_MOST_ROWS = 40  # ours: a screenful; the page has the rest
+MOST_ROWS = 40  # ours: a screenful of cases; more are counted by implementation
 _HEADINGS = (
     "status", "error of y", "worst error", "latency", "vs reference", "memory", "instructions",
 )  # fmt: skip
@@ -34,14 +32,15 @@ _LEAST_WANTED = ("memory", "worst error", "instructions", "vs reference", "laten
 
 
 class RunProgress:
-    """Progress with the time left: a bar on a terminal, a line a case elsewhere."""
+    """Progress with the time left: a bar on a terminal, a line per case elsewhere."""
 
-    def __init__(self, total: int, stream: TextIO | None = None) -> None:
+    def __init__(self, total: int, stream: TextIO | None = None, *, quiet: bool = False) -> None:
+        self._quiet = quiet
         self._total, self._stream = total, stream or sys.stderr
         self._done = 0
         self._began = monotonic()
         self._bar: Progress | None = None
-        if self._stream.isatty():
+        if self._stream.isatty() and not quiet:
             self._bar = Progress(
                 TextColumn("{task.description}"),
                 BarColumn(),
@@ -69,13 +68,15 @@ class RunProgress:
             self._bar.stop()
 
     def expect(self, total: int) -> None:
-        """Count to ``total``: of a run that is continued only the rest is measured."""
+        """Count to ``total``: a run that is continued measures only what is missing."""
         self._total = total
         if self._bar is not None:
             self._bar.update(self._task, total=total)
 
     def show(self, record: Record) -> None:
-        """Say that a case is done, and for how long there is more to do."""
+        """Show that a case is done, and about how long the rest will take."""
+        if self._quiet:
+            return
         self._done += 1
         if self._bar is not None:
             self._bar.update(self._task, advance=1, description=record.case.implementation)
@@ -85,37 +86,54 @@ class RunProgress:
         width = len(str(self._total))
         self._stream.write(
             f"[{self._done:>{width}}/{self._total}] {record.status:<16} {record.case.id}"
-            f"{_figures(record)}  ({seconds(left_s)} left)\n"
+            f"{_figures(record)}{_time_left(left_s) if self._done < self._total else ''}\n"
         )
         self._stream.flush()
 
 
-def print_records(records: Sequence[Record], stream: TextIO | None = None) -> None:
-    """Print a table of the cases, or of how many ended how if they are many."""
+def print_records(
+    records: Sequence[Record], stream: TextIO | None = None, *, every: bool = False
+) -> None:
+    """Print a table of the cases or, if they are many, of the implementations.
+
+    Args:
+        records: the cases.
+        stream: where to; by default standard output.
+        every: whether each case has a row, however many there are.
+    """
     stream = stream or sys.stdout
     console = Console(file=stream, highlight=False, markup=False, emoji=False)
-    if len(records) > _MOST_ROWS:
-        console.print(status_counts(records), soft_wrap=True)
-        for line in doubt_lines(records):
-            console.print(line, soft_wrap=True)
-        return
     if not records:
         return
     # a pipe has no width: as wide as the longest row, so that nothing is cut
-    for row in _table_lines(records, console.width if stream.isatty() else None):
+    width = console.width if stream.isatty() else None
+    is_small = every or len(records) <= MOST_ROWS
+    for row in _table_lines(records, width) if is_small else _implementation_lines(records):
         console.print(row, soft_wrap=True)
-    for each in records:
-        if each.reason:
-            console.print(f"{each.case.id}: {each.reason}", soft_wrap=True)
-    for line in doubt_lines(records):
-        console.print(line, soft_wrap=True)
+
+
+def _implementation_lines(records: Sequence[Record]) -> Iterator[str]:
+    """How many cases of each implementation have which status."""
+    present = {each.status for each in records}
+    statuses = [status for status in Status if status in present]
+    counts = Counter((each.case.implementation, each.status) for each in records)
+    names = list(dict.fromkeys(each.case.implementation for each in records))
+    wide = max(map(len, ("implementation", *names)))
+    yield f" {'implementation':<{wide}}  cases  {'  '.join(statuses)}"
+    for name in names:
+        numbers = [counts[name, status] for status in statuses]
+        cells = (
+            f"{number or '-':>{len(status)}}"
+            for number, status in zip(numbers, statuses, strict=True)
+        )
+        yield f" {name:<{wide}}  {sum(numbers):>5}  {'  '.join(cells)}"
 
 
 def _table_lines(records: Sequence[Record], width: int | None) -> Iterator[str | Text]:
-    """Lay the table out in so many characters; an id stays whole: cut, it names no case.
+    """Lay the table out in so many characters, without cutting an id.
 
-    Where there is no room beside the ids the figures stand below them; what does not fit even
-    there is left out, which a last line says.
+    Where there is no room beside the ids, the figures stand below them; columns that do not fit
+    even there are left out, and a last line says so.
     """
     columns = dict(zip(_HEADINGS, zip(*map(_cells, records), strict=True), strict=True))
     if all(each.instructions is None for each in records):
@@ -137,37 +155,8 @@ def _table_lines(records: Sequence[Record], width: int | None) -> Iterator[str |
         name = f" {each.case.id:<{ids}}  " if is_beside else f"{each.case.id}\n  "
         yield Text(f"{name}{figures}".rstrip(), style)
     if left_out:
-        yield f"no room for {', '.join(left_out)}: widen the terminal, or see the results file"
-
-
-def doubt_lines(records: Sequence[Record]) -> list[str]:
-    """One line a kind of doubt: how many cases, and the advice for the first of them."""
-    found: dict[str, list[tuple[str, str]]] = {}
-    for record in records:
-        for doubt in record.warnings:
-            found.setdefault(doubt.kind, []).append((record.case.id, doubt.advice))
-    return [
-        f"doubt: {kind.replace('_', ' ')} ({_cases(len(dict(rows)))}), "
-        f"such as {rows[0][0]}: {rows[0][1]}"
-        for kind, rows in found.items()
-    ]
-
-
-def status_counts(records: Sequence[Record]) -> str:
-    """How many cases ended in each way, the commonest first."""
-    counts = Counter(each.status for each in records)
-    return ", ".join(f"{count} {status}" for status, count in counts.most_common())
-
-
-def outcome_line(wall_s: float, overhead_ratio: float | None, records: Sequence[Record]) -> str:
-    """Where the time went, and how many measurements are in doubt."""
-    doubts = sum(bool(each.warnings) for each in records)
-    parts = [f"{_cases(len(records))} in {seconds(wall_s)}"]
-    if overhead_ratio is not None:
-        parts.append(f"{overhead_ratio:.1%} of it the harness's own")
-    if doubts:
-        parts.append(f"{_cases(doubts)} with a doubt")
-    return "; ".join(parts)
+        names = ", ".join(left_out)
+        yield f"columns left out: {names}; widen the terminal, or see the results file"
 
 
 def seconds(value: float) -> str:
@@ -195,19 +184,25 @@ def _count(number: int | None) -> str:
     return "-" if number is None else f"{number:,}"
 
 
-def _cases(number: int) -> str:
-    return "1 case" if number == 1 else f"{number} cases"
-
-
 def _ulp(error: float) -> str:
     return f"{error:.3g} ulp" if isfinite(error) else "not finite"
 
 
+def _time_left(left_s: float) -> str:
+    return f"  ({seconds(float(round(left_s))) if left_s >= 1 else '<1 s'} left)"
+
+
 def _figures(record: Record) -> str:
     """The figures of a case, for its line of progress."""
-    _, _, _, latency, ratio, _, _ = _cells(record)
-    worst = "" if record.errors is None else f"  {_ulp(record.errors.worst.scaled_max_ulp)}"
-    return worst + (f"  {latency} ({ratio})" if record.latency else "")
+    figures = []
+    if record.errors is not None:
+        figures.append(f"worst error {_ulp(record.errors.worst.scaled_max_ulp)}")
+    if record.latency is not None:
+        figures.append(f"latency {seconds(record.latency.per_call_s.value)}")
+        ratio = record.latency.reference_ratio
+        if ratio is not None:
+            figures.append(f"{ratio.value:.3g} times the reference")
+    return f"  {', '.join(figures)}" if figures else ""
 
 
 def _cells(record: Record) -> tuple[str, ...]:

@@ -43,9 +43,10 @@ def pytest_configure(config: pytest.Config) -> None:
         pytest.UsageError: it cannot be run, or not here; says why and what to do.
     """
     sweep = config.getoption(OPTION)
+    options = {"implementations": _IMPLEMENTATION, "devices": _DEVICE}
     axes = {
         axis: tuple(name.strip() for each in config.getoption(option) for name in each.split(","))
-        for axis, option in (("implementations", _IMPLEMENTATION), ("devices", _DEVICE))
+        for axis, option in options.items()
     }
     if sweep is None:
         if any(axes.values()):
@@ -64,7 +65,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # from an ini file it adds to what is run: it must not hide other tests
     typed = any(str(each).startswith(OPTION) for each in config.invocation_params.args)
     try:
-        tests = SweepTests.plan(config, sweep, axes, alone=typed)
+        tests = SweepTests.plan(config, sweep, axes, options=options, alone=typed)
     except Refusal as refusal:
         raise pytest.UsageError(str(refusal)) from refusal
     config.pluginmanager.register(tests, "layernorm_bench_sweep")

@@ -39,6 +39,7 @@ from harness.sweep import (
     expand,
     load_preset,
     load_sweep,
+    mistake_lines,
 )
 from harness.verify.guest import bind
 from implementations.contract import LayerNorm
@@ -57,7 +58,13 @@ class SweepTests:
 
     @classmethod
     def plan(
-        cls, config: pytest.Config, sweep: str, axes: Mapping[str, tuple[str, ...]], *, alone: bool
+        cls,
+        config: pytest.Config,
+        sweep: str,
+        axes: Mapping[str, tuple[str, ...]],
+        *,
+        options: Mapping[str, str],
+        alone: bool,
     ) -> SweepTests:
         """Plan the cases of a preset or file, and take what is ours from pytest's arguments.
 
@@ -65,6 +72,7 @@ class SweepTests:
             config: pytest's; its arguments may hold node ids of cases.
             sweep: name of a preset, or file.
             axes: names in the place of the sweep's own, if there are any.
+            options: what pytest's options for those axes are called, for messages.
             alone: whether the cases are the only tests when no paths are given.
 
         Raises:
@@ -75,7 +83,8 @@ class SweepTests:
             name, found = path.name, load_sweep(path)
         else:
             name, found = sweep, load_preset(sweep)
-        planned = _planned(found.with_axes({axis: names for axis, names in axes.items() if names}))
+        given = {axis: names for axis, names in axes.items() if names}
+        planned = _planned(found.with_axes(given, options))
         ids = {each for each in config.args if each.startswith(f"{name}::")}
         if ids:
             planned = _chosen(planned, name, ids)
@@ -113,14 +122,15 @@ class SweepTests:
 def _planned(sweep: Sweep) -> tuple[Planned, ...]:
     """The cases of a sweep, given what exists in this process."""
     mistakes = []
-    asked = {name for grid in sweep.grids for name in grid.implementations} - {EVERY, PEERS}
-    for name in sorted(asked):
+    for place, name in sweep.written("implementations"):
+        if name in {EVERY, PEERS}:
+            continue
         try:
             implementations.find(name)
         except implementations.TargetError as error:
-            mistakes.append(str(error))
+            mistakes.append((place, str(error)))
     if mistakes:
-        raise SweepError("\n".join(mistakes))
+        raise SweepError("\n".join(mistake_lines(mistakes)))
     return expand(
         sweep,
         implementations={each.name: each.devices for each in implementations.ALL},

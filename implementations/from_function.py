@@ -6,7 +6,7 @@ Its parameters are told apart by their names, as published functions name them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from inspect import Parameter, Signature, signature
+from inspect import Parameter, signature
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ __all__ = ["NamedFunction", "needs_adapter"]
 _SHAPES = ("normalized_shape", "norm_shape", "shape", "size", "normalized_size", "dims")
 _WEIGHTS = ("weight", "w", "gamma", "g", "gain", "scale", "weights", "ln_weight", "ln_w")
 _BIASES = ("bias", "b", "beta", "shift", "offset", "ln_bias", "ln_b")
+_VARIABLE = {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}
 _WIDTH = 32  # of the x that it is tried on; a power of two, which some kernels ask for
 
 
@@ -174,10 +175,7 @@ def needs_adapter(function: Callable[..., Any]) -> bool:
         parameters = _parameters(function)
     except (TypeError, ValueError):
         return False
-    if any(
-        each.kind in {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}
-        for each in _signature(function).parameters.values()
-    ):
+    if any(each.kind in _VARIABLE for each in parameters.values()):
         return False
     roles = _roles(parameters, {})
     order = [roles.get(each) for each in ("x", "normalized_shape", "weight", "bias", "eps")]
@@ -221,17 +219,12 @@ def _called(function: Any) -> Callable[..., Any]:
     return called
 
 
-def _signature(function: Callable[..., Any]) -> Signature:
-    """Return its own signature, or that of what it wraps if its own passes everything on."""
-    own = signature(_function(function), follow_wrapped=False)
-    passes_on = {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}
-    if any(each.kind in passes_on for each in own.parameters.values()):
-        return signature(_function(function))
-    return own
-
-
 def _parameters(function: Callable[..., Any]) -> dict[str, Parameter]:
-    taken = dict(_signature(function).parameters)
+    """Return its own parameters; of a decorator that takes any, those of what it decorates."""
+    own = signature(_function(function), follow_wrapped=False)
+    if any(each.kind in _VARIABLE for each in own.parameters.values()):
+        own = signature(_function(function))
+    taken = dict(own.parameters)
     if _is_autograd(function) and "setup_context" not in vars(function):
         taken.pop(next(iter(taken)), None)  # ctx
     return taken

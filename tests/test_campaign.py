@@ -544,8 +544,8 @@ def test_what_interrupts_a_run_keeps_what_was_measured_and_says_how_to_continue(
     assert out == ""
     assert "Traceback" not in err
     *_, said, how = err.splitlines()
-    assert said == f"layernorm-bench: interrupted; what was measured is in {path}; continue with"
-    assert how.startswith("layernorm-bench:   layernorm-bench run --shape 1x8,2x8,3x8,4x8,5x8 ")
+    assert said == f"layernorm-bench: interrupted; the measured cases are in {path}; continue with"
+    assert how.startswith("  layernorm-bench run --shape 1x8,2x8,3x8,4x8,5x8 ")
     assert how.endswith(f" --resume --out {guest.with_name('mine.parquet')}")
     assert rows(read_journal(path).records) == [1, 2]
     assert calls(guest) == [1, 2]

@@ -13,20 +13,16 @@ from harness import console as module
 from harness.console import (
     RunProgress,
     bytes_text,
-    doubt_lines,
-    outcome_line,
     print_records,
     seconds,
-    status_counts,
 )
-from harness.records import Case, Doubt, DoubtKind, Record, Status
+from harness.records import Case, Record, Status
 
 CASE = Case(implementation="one_pass", shape=(64, 768))
 OK = Record(case=CASE, environment="here", status=Status.OK)
 MEASURED = replace(
     OK, errors=make_errors(CASE), latency=make_latency(CASE), memory=make_memory(CASE)
 )
-DOUBT = Doubt(kind=DoubtKind.NOISY, advice="close other programs")
 
 
 class Terminal(StringIO):
@@ -36,9 +32,9 @@ class Terminal(StringIO):
         return True
 
 
-def printed(*records: Record) -> str:
+def printed(*records: Record, every: bool = False) -> str:
     stream = StringIO()
-    print_records(records, stream)
+    print_records(records, stream, every=every)
     return stream.getvalue()
 
 
@@ -86,42 +82,6 @@ def test_memory_has_the_unit_that_suits_it(value: int, text: str) -> None:
     assert bytes_text(value) == text
 
 
-# --- the line of the outcome ---------------------------------------------------------------------
-
-
-def test_cases_are_counted_by_how_they_ended_the_commonest_first() -> None:
-    ended = [Status.ERROR, Status.OK, Status.OK, Status.WRONG, Status.OK, Status.WRONG]
-    records = [replace(OK, status=each) for each in ended]
-    assert status_counts(records) == "3 ok, 2 wrong, 1 error"
-
-
-def test_no_cases_have_no_counts() -> None:
-    assert status_counts([]) == ""
-
-
-def test_a_doubt_is_printed_with_its_advice_once_a_kind() -> None:
-    doubtful = replace(OK, warnings=(DOUBT, DOUBT))
-    other = replace(doubtful, case=replace(CASE, seed=1))
-    (line,) = doubt_lines([OK, doubtful, other])
-    assert DOUBT.kind.replace("_", " ") in line
-    assert "(2 cases)" in line
-    assert line.endswith(DOUBT.advice)
-    assert doubt_lines([OK]) == []
-
-
-def test_the_outcome_says_how_long_and_for_what() -> None:
-    line = outcome_line(12.3, 0.0614, [OK, replace(OK, warnings=(DOUBT,))])
-    assert line == ("2 cases in 12.3 s; 6.1% of it the harness's own; 1 case with a doubt")
-
-
-def test_one_case_is_one_case() -> None:
-    assert outcome_line(1.0, None, [OK]) == "1 case in 1 s"
-
-
-def test_a_share_that_is_not_known_is_left_out() -> None:
-    assert "harness" not in outcome_line(1.0, None, [OK, OK])
-
-
 # --- the table -----------------------------------------------------------------------------------
 
 
@@ -159,12 +119,6 @@ def test_an_error_that_is_no_number_is_in_words() -> None:
     assert "not finite in y" in printed(record)
 
 
-def test_reasons_stand_below_the_table_each_with_its_case() -> None:
-    long = "y is 3 ulp off " * 30
-    record = replace(OK, status=Status.WRONG, reason=long.strip())
-    assert printed(OK, record).splitlines()[-1] == f"{CASE.id}: {long.strip()}"
-
-
 def test_the_table_of_a_pipe_is_not_cut() -> None:
     case = replace(CASE, implementation="some/rather/long/path/to/a/file.py:function_of_mine")
     assert case.id in printed(replace(MEASURED, case=case))
@@ -185,12 +139,7 @@ def test_a_narrow_terminal_cuts_no_id_and_says_what_it_leaves_out(
     assert "status" in heading
     assert max(map(len, lines[:5])) <= columns
     assert ("memory" in heading) == (columns > 40)
-    assert ("no room for memory, worst error" in lines[-1]) == (columns == 40)
-
-
-def test_brackets_in_a_reason_are_printed_as_they_are() -> None:
-    record = replace(OK, status=Status.WRONG, reason="y has shape [2, 6], expected [/bold]")
-    assert "y has shape [2, 6], expected [/bold]" in printed(record)
+    assert ("columns left out: memory, worst error" in lines[-1]) == (columns == 40)
 
 
 def test_brackets_in_a_name_are_printed_as_they_are() -> None:
@@ -198,9 +147,24 @@ def test_brackets_in_a_name_are_printed_as_they_are() -> None:
     assert case.id in printed(replace(OK, case=case))
 
 
-def test_many_cases_are_counts_and_no_table() -> None:
-    records = make_results(41).records
-    assert printed(*records).splitlines() == [status_counts(records)]
+def test_many_cases_are_a_table_of_implementations() -> None:
+    other = replace(OK, case=replace(CASE, implementation="native"))
+    lines = printed(*[OK] * 38, replace(OK, status=Status.WRONG), *[other] * 2).splitlines()
+    assert [line.split() for line in lines] == [
+        ["implementation", "cases", "ok", "wrong"],
+        ["one_pass", "39", "38", "1"],
+        ["native", "2", "2", "-"],
+    ]
+    assert len({line.rindex(last) + len(last) for line, last in zip(
+        lines, ("wrong", "1", "-"), strict=True)}) == 1  # fmt: skip
+
+
+def test_many_cases_have_a_row_each_if_every_one_is_wanted() -> None:
+    assert len(printed(*make_results(41).records, every=True).splitlines()) == 42
+
+
+def test_no_case_is_no_table() -> None:
+    assert printed() == ""
 
 
 def test_the_table_goes_to_what_standard_output_is_by_then(
@@ -236,8 +200,29 @@ def test_in_a_pipe_every_case_has_its_line_with_the_time_left(
     assert stream.getvalue().splitlines() == [
         "[1/3] ok               native/forward/64x768/float32/normal  (4 s left)",
         "[2/3] ok               one_pass/forward/64x768/float32/normal  (2 s left)",
-        "[3/3] ok               two_pass/forward/64x768/float32/normal  (0 ns left)",
+        "[3/3] ok               two_pass/forward/64x768/float32/normal",
     ]
+
+
+@pytest.mark.parametrize(
+    ("left_s", "text"), [(0.3, "<1 s"), (1.6, "2 s"), (59.7, "60 s"), (200.2, "3 min 20 s")]
+)
+def test_the_time_left_is_in_whole_seconds(
+    left_s: float, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = iter([0.0, left_s])
+    monkeypatch.setattr(module, "monotonic", lambda: next(times))
+    stream = StringIO()
+    RunProgress(2, stream).show(OK)
+    assert stream.getvalue().endswith(f"  ({text} left)\n")
+
+
+@pytest.mark.parametrize("stream", [StringIO(), Terminal()])
+def test_quiet_progress_is_none(stream: StringIO) -> None:
+    with RunProgress(2, stream, quiet=True) as progress:
+        progress.expect(1)
+        progress.show(MEASURED)
+    assert stream.getvalue() == ""
 
 
 def test_progress_of_a_continued_run_counts_what_is_left() -> None:
@@ -254,8 +239,10 @@ def test_the_line_of_a_measured_case_holds_its_worst_error_and_its_time() -> Non
     stream = StringIO()
     RunProgress(1, stream).show(MEASURED)
     line = stream.getvalue()
-    assert f"{MEASURED.errors.worst.scaled_max_ulp:.3g} ulp" in line
-    assert seconds(MEASURED.latency.per_call_s.value) in line
+    assert f"worst error {MEASURED.errors.worst.scaled_max_ulp:.3g} ulp" in line
+    assert f"latency {seconds(MEASURED.latency.per_call_s.value)}" in line
+    assert MEASURED.latency.reference_ratio is not None
+    assert f"{MEASURED.latency.reference_ratio.value:.3g} times the reference" in line
 
 
 @pytest.mark.parametrize("status", Status)

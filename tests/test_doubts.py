@@ -199,7 +199,7 @@ def test_a_page_fault_in_every_call_is_doubted(per_call: float, doubted: bool) -
 
     said = advice(measure(device, faults=faults), DoubtKind.PAGE_FAULTS)
     assert (said is not None) is doubted
-    assert said is None or said.startswith("2 page faults a call")
+    assert said is None or said.startswith("2 page faults per call")
 
 
 # --- the state of the machine --------------------------------------------------------------------

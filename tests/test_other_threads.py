@@ -96,7 +96,7 @@ def test_handing_over_is_said_with_what_the_wall_clock_shows() -> None:
     assert latency_of(sampled).is_valid
     said = advice(sampled)
     assert said is not None
-    assert said.startswith("75% of its CPU time is that of other threads")
+    assert said.startswith("75% of its CPU time is spent in other threads")
     assert "by the wall clock it takes 1.50 times as long as the reference" in said
 
 

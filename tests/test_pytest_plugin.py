@@ -293,7 +293,7 @@ def test_what_cannot_be_run_is_a_sentence_and_no_test(
         ("no.toml", {}, [], "no.toml: cannot be read: No such file or directory"),
         ("bad.toml", {}, [], "bad.toml: grids[0].shape: unknown key; did you mean 'shapes'?"),
         ("ci", {"implementations": ("nativ",)}, [], "no implementation named 'nativ'; did you"),
-        ("ci", {"devices": ("tpu",)}, [], "no device named 'tpu'"),
+        ("ci", {"devices": ("tpu",)}, [], "--layernorm-device: no device named 'tpu'"),
         ("ci", {}, ["ci::native/x"], "no case ci::native/x; --collect-only -q lists those"),
     ],
 )
@@ -306,8 +306,9 @@ def test_a_sweep_that_cannot_be_planned_says_why(
         args_source=pytest.Config.ArgsSource.ARGS,
         invocation_params=SimpleNamespace(dir=tmp_path),
     )
+    options = {"devices": "--layernorm-device"}
     with pytest.raises(SweepError, match=re.escape(said)):
-        SweepTests.plan(config, sweep, axes, alone=True)
+        SweepTests.plan(config, sweep, axes, options=options, alone=True)
 
 
 def test_the_threads_of_other_tests_stay_theirs() -> None:

@@ -20,7 +20,7 @@ from harness.run.revision import (
     repository_of,
 )
 from harness.run.worker import Found, LookUp, Standing
-from harness.sweep import EVERY, PEERS, Sweep, SweepError
+from harness.sweep import EVERY, PEERS, Sweep, SweepError, mistake_lines
 
 __all__ = ["Pairing", "notes_of", "pair_up", "repository_of_sweep"]
 
@@ -79,13 +79,14 @@ def pair_up(sweep: Sweep, fleet: Fleet, checkout: Checkout, name: str) -> Pairin
     found_there = _look_up(fleet, LookUp(checkout, targets, listings), name)
     here = {each.target: each for each in found_here}
     base = {each.target: each for each in found_there}
+    places = {name: place for place, name in reversed([*sweep.written("implementations")])}
     in_neither = [
-        here[each].reason
+        (places[each], here[each].reason)
         for each in targets
         if here[each].standing is base[each].standing is Standing.ABSENT
     ]
     if in_neither:
-        raise SweepError("\n".join(in_neither))
+        raise SweepError("\n".join(mistake_lines(in_neither)))
     in_either = (*found_here, *found_there)
     planned = cases_of(
         sweep,

@@ -93,7 +93,7 @@ def _wide(seen: _Seen) -> str | None:
         return None
     return (
         f"the interval is wider than ±{seen.budget.target_ratio:.1%} after {seen.epochs} epochs; "
-        "give the case more time or more processes, or the machine less else to do"
+        "give the case more time or more processes, or stop other work on the machine"
     )
 
 
@@ -104,7 +104,7 @@ def _noisy(seen: _Seen) -> str | None:
         if busy > _BUSY * seen.latency.per_call_s.value:
             return (
                 f"wall time is {busy / seen.latency.per_call_s.value:.2f} times CPU time: "
-                "something else used the core; the CPU time is given"
+                "another process used the core, so the CPU time is reported"
             )
     if seen.before.steal_s is None or seen.after.steal_s is None or not seen.wall_s:
         return None
@@ -112,8 +112,8 @@ def _noisy(seen: _Seen) -> str | None:
     if stolen <= _STOLEN:
         return None
     return (
-        f"the hypervisor gave {stolen:.0%} of a CPU's time to other machines; take the ratio "
-        "rather than the time, or another machine"
+        f"the hypervisor gave {stolen:.0%} of a CPU's time to other machines; compare the ratio "
+        "instead of the time, or measure on another machine"
     )
 
 
@@ -130,7 +130,7 @@ def _changed(seen: _Seen) -> str | None:
     beside = "beside the same reference" if reference else "with no reference to compare it with"
     return (
         f"it took {late.value / early.value:.2f} times as long in the later epochs as in the "
-        f"earlier ones, {beside}; it warms up late or remembers: look at both"
+        f"earlier ones, {beside}; it warms up late or caches results: check which"
     )
 
 
@@ -141,13 +141,13 @@ def _coarse(seen: _Seen) -> str | None:
     if step_s > _COARSE * sample_s:
         return (
             f"the clock moves in steps of {step_s * 1e9:.0f} ns, {step_s / sample_s:.0%} of a "
-            "sample; compare calls this short by instructions or replayed from a graph"
+            "sample; compare calls this short by --instructions or in a CUDA graph"
         )
     per_call_s = seen.latency.per_call_s.value
     if seen.latency.clock is not Clock.CUDA_EVENT and per_call_s < 10 * _LOOP_S:
         return (
             f"a call takes {per_call_s * 1e9:.0f} ns, of which the loop around it is some "
-            f"{_LOOP_S * 1e9:.0f}; a larger case tells more"
+            f"{_LOOP_S * 1e9:.0f}; measure a larger shape"
         )
     return None
 
@@ -166,8 +166,8 @@ def _faults(seen: _Seen) -> str | None:
     if faults is None or faults < 1:
         return None
     return (
-        f"{faults:.0f} page faults a call: the system's work is in the time; use glibc, or "
-        "compare with equal allocation only"
+        f"{faults:.0f} page faults per call: the time includes the kernel's work on them; use "
+        "glibc, or compare only with times measured in the same way"
     )
 
 
@@ -211,8 +211,8 @@ def _other_threads(seen: _Seen) -> str | None:
     if not seen.latency.others_ratio:
         return None
     said = (
-        f"{seen.latency.others_ratio:.0%} of its CPU time is that of other threads; the time of "
-        "all is given, without what a thread waits for another"
+        f"{seen.latency.others_ratio:.0%} of its CPU time is spent in other threads; the time is "
+        "the sum over all threads, without the time that one waits for another"
     )
     subject, reference = (
         seen.values(role, cpu=False) for role in (ArmRole.SUBJECT, ArmRole.REFERENCE)
@@ -226,7 +226,9 @@ def _other_threads(seen: _Seen) -> str | None:
 def _shared(seen: _Seen) -> str | None:
     others = seen.after.other_processes
     return (
-        f"{others} other processes compute on the GPU; measure when it is alone" if others else None
+        f"{others} other processes compute on the GPU; measure when no other does"
+        if others
+        else None
     )
 
 

@@ -15,7 +15,7 @@ from harness.run.fleet import Fleet
 from harness.run.instructions import count_instructions
 from harness.run.worker import Hello, RunCase
 from harness.store import Journal, Results, prepare, read, read_journal, write
-from harness.sweep import EVERY, PEERS, Planned, Sweep, SweepError, expand, in_shard
+from harness.sweep import EVERY, PEERS, Planned, Sweep, SweepError, expand, in_shard, mistake_lines
 
 __all__ = [
     "Campaign",
@@ -69,8 +69,10 @@ class Outcome:
     path: Path
     """The parquet file; the journal if cases are left."""
     left: int
-    """Cases that were not started, for want of time."""
+    """Cases that were not started, because the time budget was spent."""
     run: Run
+    earlier: int = 0
+    """Cases that had been measured before this run continued."""
 
     @property
     def measured(self) -> int:
@@ -90,10 +92,14 @@ def plan(sweep: Sweep, fleet: Fleet, shard: tuple[int, int] | None = None) -> tu
     """
     prepare()  # while the worker still imports torch
     hello = fleet.hello
-    names = {name for grid in sweep.grids for name in grid.implementations} - {EVERY, PEERS}
-    unresolved = fleet.unresolved(sorted(names))
+    places = {name: place for place, name in reversed([*sweep.written("implementations")])}
+    unresolved = [
+        (places[name], why)
+        for name in sorted(places.keys() - {EVERY, PEERS})
+        for why in fleet.unresolved([name])
+    ]
     if unresolved:
-        raise SweepError("\n".join(unresolved))
+        raise SweepError("\n".join(mistake_lines(unresolved)))
     planned = cases_of(sweep, hello, hello.implementations, hello.peers)
     if shard is None:
         return planned
@@ -169,8 +175,8 @@ def _run(
     environment = fleet.hello.environment
     if earlier.environments and environment.fingerprint not in earlier.environments:
         raise ForeignRunError(
-            f"{campaign.out} was begun on another machine or with other software; latencies "
-            "would not be comparable: choose another --out"
+            f"{campaign.out} was begun on another machine or with other software, so its latencies "
+            "and new ones would not be comparable; choose another --out"
         )
     done = {each.case for each in earlier.records}
     missing = [each for each in campaign.planned if each.case not in done]
@@ -196,7 +202,7 @@ def _run(
         journal.add(record)
         fresh.append(record)
         on_record(record)
-    left = len(missing) - len(fresh)
+    left, before = len(missing) - len(fresh), len(earlier.records)
     if campaign.instructions and not left:
         fresh = list(_counted(fresh, campaign.sweep.timeout_s))
     run = _finished(run, campaign, fresh)
@@ -208,10 +214,10 @@ def _run(
         environments={**earlier.environments, environment.fingerprint: environment},
     )
     if left:
-        return Outcome(results=results, path=campaign.journal, left=left, run=run)
+        return Outcome(results=results, path=campaign.journal, left=left, run=run, earlier=before)
     write(results, campaign.out)
     campaign.journal.unlink()
-    return Outcome(results=results, path=campaign.out, left=0, run=run)
+    return Outcome(results=results, path=campaign.out, left=0, run=run, earlier=before)
 
 
 def _refuse_what_is_there(campaign: Campaign) -> None:

@@ -1,6 +1,6 @@
 """What to run: sweeps from files, presets and the command line, and the cases they stand for."""
 
-from harness.sweep.expand import Planned, expand, in_shard
+from harness.sweep.expand import AXIS_OF_FIELD, Planned, expand, in_shard
 from harness.sweep.grid import (
     DTYPES,
     EVERY,
@@ -10,12 +10,14 @@ from harness.sweep.grid import (
     SweepError,
     load_preset,
     load_sweep,
-    parse_shape,
     preset_names,
     suggest,
 )
+from harness.sweep.origin import mistake_lines
+from harness.sweep.shapes import parse_shape, parse_shapes
 
 __all__ = [
+    "AXIS_OF_FIELD",
     "DTYPES",
     "EVERY",
     "PEERS",
@@ -27,7 +29,9 @@ __all__ = [
     "in_shard",
     "load_preset",
     "load_sweep",
+    "mistake_lines",
     "parse_shape",
+    "parse_shapes",
     "preset_names",
     "suggest",
 ]

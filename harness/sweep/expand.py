@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import product
@@ -10,8 +10,9 @@ from typing import Any
 
 from harness.records import Case, Measurement
 from harness.sweep.grid import EVERY, PEERS, SAME, Grid, Sweep, SweepError, suggest
+from harness.sweep.origin import mistake_lines
 
-__all__ = ["Planned", "expand", "in_shard"]
+__all__ = ["AXIS_OF_FIELD", "Planned", "expand", "in_shard"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,25 +50,21 @@ def expand(
     Raises:
         SweepError: a name does not exist, or a shape has too few axes to normalise over.
     """
-    mistakes = []
-    for grid in sweep.grids:
-        mistakes += _unknown("distribution", grid.distributions, tuple(distributions))
-        mistakes += _unknown("layout", grid.layouts, tuple(layouts))
-        mistakes += _unknown("upstream", grid.upstreams, tuple(upstreams))
-        mistakes += _unknown("parameters", grid.parameters, tuple(parameters))
-        mistakes += _unknown("device", grid.devices, tuple(devices))
-        mistakes += [
-            f"device {each!r} cannot be used: {devices[each]}"
-            for each in grid.devices
+    mistakes = [
+        *_unknown(sweep, "distributions", "distribution", tuple(distributions)),
+        *_unknown(sweep, "layouts", "layout", tuple(layouts)),
+        *_unknown(sweep, "upstreams", "upstream", tuple(upstreams)),
+        *_unknown(sweep, "parameters", "parameters", tuple(parameters)),
+        *_unknown(sweep, "devices", "device", tuple(devices)),
+        *(
+            (place, f"device {each!r} cannot be used: {devices[each]}")
+            for place, each in sweep.written("devices")
             if devices.get(each)
-        ]
-        mistakes += [
-            f"shape {'x'.join(map(str, shape))} has fewer than {dims} axes to normalise over"
-            for shape, dims in product(grid.shapes, grid.normalized_dims)
-            if len(shape) < dims
-        ]
+        ),
+        *_too_few_axes(sweep),
+    ]
     if mistakes:
-        raise SweepError("\n".join(dict.fromkeys(mistakes)))
+        raise SweepError("\n".join(mistake_lines(mistakes)))
     planned: dict[Case, dict[Measurement, None]] = {}
     for grid in sweep.grids:
         for case in _cases(grid, {EVERY: implementations, PEERS: peers or {}}):
@@ -82,9 +79,9 @@ def in_shard(case: Case, index: int, count: int) -> bool:
     return int.from_bytes(digest[:8]) % count == index - 1
 
 
-# A case's fields and the axes of a grid they come from. Neighbours share their inputs: what
+# Neighbours share their inputs: what
 # changes those varies slowest, and the implementation fastest.
-_AXES = {
+AXIS_OF_FIELD = {
     "device": "devices",
     "threads": "threads",
     "shape": "shapes",
@@ -102,10 +99,11 @@ _AXES = {
     "mode": "modes",
     "implementation": "implementations",
 }
+"""The fields of a case, and the axes of a grid that they come from."""
 
 
 def _cases(grid: Grid, groups: Mapping[str, Mapping[str, Collection[str]]]) -> Iterable[Case]:
-    axes = {field: getattr(grid, axis) for field, axis in _AXES.items()}
+    axes = {field: getattr(grid, axis) for field, axis in AXIS_OF_FIELD.items()}
     axes["implementation"] = tuple(
         name for each in grid.implementations for name in groups.get(each, (each,))
     )
@@ -121,9 +119,23 @@ def _cases(grid: Grid, groups: Mapping[str, Mapping[str, Collection[str]]]) -> I
         yield Case(**point)
 
 
-def _unknown(what: str, names: Iterable[str], known: tuple[str, ...]) -> list[str]:
-    return [
-        f"no {what} named {name!r}{suggest(name, known)}; known: {', '.join(known)}"
-        for name in names
-        if name not in known
-    ]
+def _unknown(
+    sweep: Sweep, axis: str, what: str, known: tuple[str, ...]
+) -> Iterator[tuple[str, str]]:
+    for place, name in sweep.written(axis):
+        if name not in known:
+            message = f"no {what} named {name!r}{suggest(name, known)}; known: {', '.join(known)}"
+            yield place, message
+
+
+def _too_few_axes(sweep: Sweep) -> Iterator[tuple[str, str]]:
+    name = sweep.origin.name_of("normalized_dims")
+    for number, grid in enumerate(sweep.grids):
+        for shape, dims in product(grid.shapes, grid.normalized_dims):
+            if len(shape) < dims:
+                index = grid.shapes.index(shape)
+                yield (
+                    sweep.place_of("shapes", number, index),
+                    f"shape {'x'.join(map(str, shape))} has fewer than {dims} axes to normalise "
+                    f"over ({name} {dims})",
+                )

@@ -6,20 +6,29 @@ reported at once.
 
 from __future__ import annotations
 
-import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from importlib import resources
-from math import prod
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+)
 from pydantic_core import ErrorDetails
 
 from harness.records import Affine, Direction, Measurement, Mode
 from harness.refusal import Refusal
+from harness.sweep.origin import Origin
+from harness.sweep.shapes import check_holdable, check_list_of_shapes, parse_shape
 
 __all__ = [
     "DTYPES",
@@ -31,41 +40,18 @@ __all__ = [
     "SweepError",
     "load_preset",
     "load_sweep",
-    "parse_shape",
     "preset_names",
     "suggest",
 ]
 
 DTYPES = ("float16", "bfloat16", "float32", "float64")
-COMMAND_LINE = "command line"
 SAME = "same"  # param_dtypes: that of x
 EVERY = "all"  # implementations: those written for the device
 PEERS = "peers"  # implementations: other people's, written for the device
 
-_SHAPE = re.compile(r"\d+(x\d+)*")
-_MOST_ELEMENTS = 1 << 40  # ours: 4 TiB in float32, beyond any device there is
-
 
 class SweepError(Refusal):
     """A sweep that cannot be run; the message has a line for each mistake."""
-
-
-def parse_shape(text: str) -> tuple[int, ...]:
-    """Return the sizes in ``4096x1024``; a size may be 0.
-
-    Raises:
-        ValueError: the text is not sizes joined by x, or no machine could hold it.
-    """
-    if not _SHAPE.fullmatch(text):
-        raise ValueError(f"{text!r} is not a shape: write sizes joined by x, such as 4096x1024")
-    return _holdable(tuple(int(size) for size in text.split("x")))
-
-
-def _holdable(shape: tuple[int, ...]) -> tuple[int, ...]:
-    if prod(shape) > _MOST_ELEMENTS:
-        name = "x".join(map(str, shape))
-        raise ValueError(f"{name!r} has {prod(shape):.3g} elements, more than any device holds")
-    return shape
 
 
 def _shape(value: object) -> object:
@@ -74,18 +60,19 @@ def _shape(value: object) -> object:
 
 def _dtype(value: object) -> object:
     if value not in DTYPES:
-        hint = suggest(str(value), DTYPES)
-        raise ValueError(f"{value!r} is not one of {', '.join(DTYPES)}{hint}")
+        raise ValueError(_none_of(value, DTYPES))
     return value
 
 
 def _param_dtype(value: object) -> object:
-    return value if value == SAME else _dtype(value)
+    if value not in (*DTYPES, SAME):
+        raise ValueError(_none_of(value, (*DTYPES, SAME)))
+    return value
 
 
 Size = Annotated[int, Field(strict=True, ge=0)]
 Shape = Annotated[
-    tuple[Size, ...], Field(min_length=1), BeforeValidator(_shape), AfterValidator(_holdable)
+    tuple[Size, ...], Field(min_length=1), BeforeValidator(_shape), AfterValidator(check_holdable)
 ]
 Dtype = Annotated[str, BeforeValidator(_dtype)]
 ParamDtype = Annotated[str, BeforeValidator(_param_dtype)]
@@ -108,7 +95,11 @@ class Grid(_Strict):
     """Names or targets; "all" is every implementation of the package written for the device, and
     "peers" is everybody else's."""
     modes: Annotated[tuple[Mode, ...], Axis] = (Mode.EAGER,)
-    shapes: Annotated[tuple[Shape, ...], Axis] = ((64, 768), (512, 768), (2048, 1024))
+    shapes: Annotated[tuple[Shape, ...], Axis, BeforeValidator(check_list_of_shapes)] = (
+        (64, 768),
+        (512, 768),
+        (2048, 1024),
+    )
     normalized_dims: Annotated[tuple[Positive, ...], Axis] = (1,)
     dtypes: Annotated[tuple[Dtype, ...], Axis] = ("float32",)
     param_dtypes: Annotated[tuple[ParamDtype, ...], Axis] = (SAME,)
@@ -143,20 +134,48 @@ class Sweep(_Strict):
     max_epochs: Positive = 12
     """Epochs that are sampled at most."""
     processes: Annotated[int, Field(strict=True, ge=1, le=40)] = 1
-    """Processes that a case is timed in; an interval over several holds, over one it does not."""
+    """Processes that each case is timed in; an interval over one does not cover the differences
+    between processes."""
     grids: Annotated[tuple[Grid, ...], Axis] = (Grid(),)
 
-    def with_axes(self, axes: Mapping[str, tuple[Any, ...]]) -> Sweep:
+    _origin: Origin = PrivateAttr(default_factory=Origin)
+
+    @property
+    def origin(self) -> Origin:
+        """Where its values were written."""
+        return self._origin
+
+    def with_axes(
+        self, axes: Mapping[str, tuple[Any, ...]], options: Mapping[str, str] | None = None
+    ) -> Sweep:
         """Return the sweep with axes of every grid replaced.
+
+        Args:
+            axes: their values.
+            options: the command-line options that the values came from, for messages.
 
         Raises:
             SweepError: a value does not fit its axis.
         """
-        _validated({"grids": [axes]}, COMMAND_LINE)
-        plain = self.model_dump()
-        for grid in plain["grids"]:
-            grid.update(axes)
-        return Sweep.model_validate(plain)
+        options = {axis: name for axis, name in (options or {}).items() if axis in axes}
+        (given,) = _validated({"grids": [axes]}, Origin(options=options)).grids
+        update = {axis: getattr(given, axis) for axis in axes}
+        sweep = self.model_copy(
+            update={"grids": tuple(each.model_copy(update=update) for each in self.grids)}
+        )
+        sweep._origin = replace(self.origin, options={**self.origin.options, **options})
+        return sweep
+
+    def written(self, axis: str) -> Iterator[tuple[str, Any]]:
+        """Yield the place and the value of each value of an axis, grid by grid."""
+        for number, grid in enumerate(self.grids):
+            for index, value in enumerate(getattr(grid, axis)):
+                yield self.place_of(axis, number, index), value
+
+    def place_of(self, axis: str, grid: int, index: int) -> str:
+        """Where the value at ``index`` of an axis was written; empty for a default."""
+        is_default = axis not in self.grids[grid].model_fields_set
+        return "" if is_default else self.origin.place_of(axis, grid, index)
 
 
 def preset_names() -> tuple[str, ...]:
@@ -176,7 +195,8 @@ def load_preset(name: str) -> Sweep:
             f"no preset named {name!r}; presets: {', '.join(preset_names())}"
             f"{suggest(name, preset_names())}"
         )
-    return _parse(resources.files("harness.presets").joinpath(f"{name}.toml").read_text(), name)
+    text = resources.files("harness.presets").joinpath(f"{name}.toml").read_text()
+    return _parse(text, Origin(source=f"preset {name}"))
 
 
 def load_sweep(path: Path) -> Sweep:
@@ -190,52 +210,69 @@ def load_sweep(path: Path) -> Sweep:
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise SweepError(f"{path}: cannot be read: {why}") from error
-    return _parse(text, str(path))
+    return _parse(text, Origin(source=str(path), is_file=True))
 
 
-def _parse(text: str, source: str) -> Sweep:
+def _parse(text: str, origin: Origin) -> Sweep:
     try:
         plain = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise SweepError(f"{source}: not TOML: {error}") from error
-    sweep = _validated(plain, source)
+        raise SweepError(f"{origin.source}: not TOML: {error}") from error
+    sweep = _validated(plain, origin)
     if "grids" not in plain:
         raise SweepError(
-            f"{source}: has no [[grids]], and so no case: an empty one is the usual sweep"
+            f"{origin.source}: has no [[grids]] table, so there is nothing to run: add one; an "
+            "empty [[grids]] runs the default axes"
         )
     return sweep
 
 
-def _validated(plain: Mapping[str, Any], source: str) -> Sweep:
+def _validated(plain: Mapping[str, Any], origin: Origin) -> Sweep:
     try:
-        return Sweep.model_validate(plain)
+        sweep = Sweep.model_validate(plain)
     except ValidationError as error:
         found = error.errors()
         # an axis whose only value is bad is reported as empty too
         places = [each["loc"] for each in found]
         lines = [
-            _mistake(each)
+            _mistake(each, origin)
             for each in found
             if not any(place[: len(each["loc"])] == each["loc"] != place for place in places)
         ]
-        if source == COMMAND_LINE:  # one grid, which it never names
-            lines = [line.removeprefix("grids[0].") for line in lines]
-        raise SweepError("\n".join(f"{source}: {line}" for line in lines)) from error
+        raise SweepError("\n".join(lines)) from error
+    sweep._origin = origin
+    return sweep
 
 
-def _mistake(error: ErrorDetails) -> str:
+def _mistake(error: ErrorDetails, origin: Origin) -> str:
     """Return one line: where, what was expected, what was found."""
-    where = "".join(
-        f"[{each}]" if isinstance(each, int) else f".{each}" for each in error["loc"]
-    ).lstrip(".")
+    where = f"{_place(error['loc'], origin)}: "
+    value = error["input"]
     if error["type"] == "extra_forbidden":
         owner: type[BaseModel] = Grid if error["loc"][0] == "grids" else Sweep
         key = str(error["loc"][-1])
-        return f"{where}: unknown key{suggest(key, tuple(owner.model_fields))}"
+        return f"{where}unknown key{suggest(key, tuple(owner.model_fields))}"
+    if error["type"] == "enum":
+        known = tuple(error["ctx"]["expected"].replace(" or ", ", ").replace("'", "").split(", "))
+        return f"{where}{_none_of(value, known)}"
     plain_words = {"too_short": "needs at least one value", "tuple_type": "must be a list"}
-    message = plain_words.get(error["type"], error["msg"].removeprefix("Value error, "))
-    found = "" if error["type"] == "value_error" else f" (found {error['input']!r})"
-    return f"{where}: {message}{found}"
+    message = plain_words.get(
+        error["type"],
+        error["msg"].removeprefix("Value error, ").replace("Input should be", "must be"),
+    )
+    return where + message + ("" if error["type"] == "value_error" else f" (found {value!r})")
+
+
+def _place(place: tuple[int | str, ...], origin: Origin) -> str:
+    """Name the option that a value came from, or the file and the place in it."""
+    if place[0] == "grids" and len(place) > 2 and str(place[2]) in origin.options:
+        return origin.options[str(place[2])]
+    path = "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in place)
+    return f"{origin.source}: {path.lstrip('.')}".removeprefix(": ")
+
+
+def _none_of(value: object, known: tuple[str, ...]) -> str:
+    return f"{value!r} is not one of {', '.join(known)}{suggest(str(value), known)}"
 
 
 def suggest(name: str, known: tuple[str, ...]) -> str:

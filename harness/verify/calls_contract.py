@@ -190,7 +190,7 @@ class _State:
         torch.set_default_dtype(self.values["the default dtype"])  # type: ignore[arg-type]
         torch.set_num_threads(self.values["the number of threads"])  # type: ignore[arg-type]
         torch.set_flush_denormal(bool(self.values["what becomes of subnormal numbers"]))
-        torch.use_deterministic_algorithms(bool(self.values["determinism"]))
+        _set_determinism(bool(self.values["determinism"]))
 
 
 def _unsettle() -> None:
@@ -198,10 +198,16 @@ def _unsettle() -> None:
     torch.set_default_dtype(torch.float32)
     torch.set_flush_denormal(False)
     torch.set_num_threads(3)
-    torch.use_deterministic_algorithms(False)
+    _set_determinism(False)
     torch.rand(1)
     random.random()
     np.random.rand()
+
+
+def _set_determinism(wanted: bool) -> None:
+    """Set it where it is another: setting it imports the compiler, which takes two seconds."""
+    if torch.are_deterministic_algorithms_enabled() is not wanted:
+        torch.use_deterministic_algorithms(wanted)
 
 
 def _flushes() -> bool:

@@ -29,8 +29,8 @@ from harness.verify.probes import (
 )
 from harness.verify.scope import fitted
 from harness.verify.trial import Trial, exact_of, first_case, outputs_of
-from implementations import adopt
 from implementations.contract import Implementation
+from implementations.native import native
 
 __all__ = ["Suspect", "diagnose"]
 
@@ -153,7 +153,7 @@ def _unexplained(
     target: Outputs, mutant: Mutant, case: Case, names: tuple[str, ...]
 ) -> float | None:
     """Distance of target and mutant over the target's error; None if there is none to explain."""
-    wrong = adopt(mutant.fresh(), mutant.name)
+    wrong = replace(native, name=mutant.name, function=mutant.fresh(), declared=False)
     if isinstance(mutant.function, Remembering):  # as the target did, it remembers the first case
         outputs_of(wrong, first_case(mutant.name, case.dtype, case.device))
     found = outputs_of(wrong, case)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from harness.counting import count
 from harness.records import Affine
 from harness.verify.findings import SILENT, Count, Declined, Outcome, Suspect
 from harness.verify.result import Verdict
@@ -41,9 +42,9 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     lines += _class_lines(verdict)
     lines += _property_lines(verdict)
     lines += _declined_lines(verdict)
-    left = f"; {_counted(verdict.left, 'case')} left when the time was over" if verdict.left else ""
+    left = f"; {count(verdict.left, 'case')} left when the time was over" if verdict.left else ""
     lines.append(
-        f"  {_counted(verdict.cases, 'case')} in {verdict.wall_s:.1f} s, {verdict.oracle_s:.1f} s "
+        f"  {count(verdict.cases, 'case')} in {verdict.wall_s:.1f} s, {verdict.oracle_s:.1f} s "
         f"of it in the exact reference and {verdict.guest_s:.1f} s in {verdict.target}{left}"
     )
     return lines
@@ -61,7 +62,7 @@ def headline(verdict: Verdict) -> str:
         f", {verdict.out_of_guarantee} outside its guarantee" if verdict.out_of_guarantee else ""
     )
     return (
-        f"{_layer_norm(verdict)}. {verdict.ok} of {_counted(verdict.cases, 'case')} within the "
+        f"{_layer_norm(verdict)}. {verdict.ok} of {count(verdict.cases, 'case')} within the "
         f"error bound of {bound}{outside}{_untold(verdict)}"
     )
 
@@ -90,13 +91,13 @@ def _wrong(verdict: Verdict) -> str:
     parts = []
     if verdict.failed:
         parts.append(
-            f"{verdict.failed} of {_counted(verdict.cases, 'case')} failed{_where(verdict.counts)}"
+            f"{verdict.failed} of {count(verdict.cases, 'case')} failed{_where(verdict.counts)}"
         )
     if verdict.violations:
         texts = {each.text for each in verdict.violations}
-        parts.append(f"{_counted(len(texts), 'contract check')} failed")
+        parts.append(f"{count(len(texts), 'contract check')} failed")
         if not verdict.failed:
-            parts.append(f"each of {_counted(verdict.cases, 'single call')} is right")
+            parts.append(f"each of {count(verdict.cases, 'single call')} is right")
     return f"{what}. {'; '.join(parts)}"
 
 
@@ -107,7 +108,7 @@ def _not_verified(verdict: Verdict) -> str:
     if not verdict.cases and not declined:
         return "NOT verified. No case was tried"
     return (
-        f"NOT verified. It answers {verdict.cases} of {_counted(verdict.cases + declined, 'case')}, "
+        f"NOT verified. It answers {verdict.cases} of {count(verdict.cases + declined, 'case')}, "
         "too few to tell"
     )
 
@@ -177,7 +178,7 @@ def _running_lines(verdict: Verdict) -> list[str]:
         return []
     lose = "loses" if found.cases == 1 else "lose"
     return [
-        f"  in {', '.join(found.dtypes)}: {_counted(found.cases, 'case')} {lose} more than "
+        f"  in {', '.join(found.dtypes)}: {count(found.cases, 'case')} {lose} more than "
         f"PyTorch's own may, and no more than running sums may; the furthest is {found.worst}",
         "  if its sums are running ones, declare it: from implementations import Algorithm, "
         "Reduction, implementation;",
@@ -202,7 +203,7 @@ def _declined_lines(verdict: Verdict) -> list[str]:
     lines = []
     for reason, declined in list(by_reason.items())[:_SHOWN]:
         more = f" and {len(declined) - 1} more" if len(declined) > 1 else ""
-        cases = _counted(sum(each.cases for each in declined), "case")
+        cases = count(sum(each.cases for each in declined), "case")
         verb = "declines" if declined[0].by_target else "leaves out"
         lines.append(f"  {verb} {cases} ({declined[0].what}{more}): {reason}")
     return lines
@@ -234,7 +235,3 @@ def _property_lines(verdict: Verdict) -> list[str]:
             names = dict.fromkeys(each.name.replace("_", " ") for each in looked_at)
             lines.append(f"  {kept}: {', '.join(names)}")
     return lines
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"1 {noun}" if number == 1 else f"{number} {noun}s"

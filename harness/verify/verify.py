@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 import implementations
+from harness.counting import count
 from harness.records import Case, Direction, Status
 from harness.verify.answers import is_same_answer
 from harness.verify.catalogue import FULL, QUICK, Group, cases_of
@@ -460,8 +461,8 @@ class _Verification:
                 )
             )
         if raised := [each for each in state.declined if each.raised]:
-            cases = "1 case" if len(raised) == 1 else f"{len(raised)} cases"
-            text = f"raises in {cases}, such as {raised[0].what}: {raised[0].reason}"
+            example = f"{raised[0].what}: {raised[0].reason}"
+            text = f"raises in {count(len(raised), 'case')}, such as {example}"
             remarks.append(Remark(kind=RemarkKind.RAISES, text=text))
         failed = len(state.unexplained)
         return Verdict(

@@ -38,6 +38,12 @@ def test_what_exists_is_listed_each_with_a_line_about_itself(what: str, names: s
     assert {name: text for name, text in lines} == found[what]  # noqa: C416 - checks the pairs
 
 
+def test_an_implementation_for_other_devices_than_the_cpu_says_which() -> None:
+    found = json.loads(call("list", "implementations", "--json").stdout)["implementations"]
+    assert found["triton_welford"].endswith("(CUDA only)")
+    assert "only)" not in found["native"]
+
+
 def test_without_a_kind_everything_is_listed_under_its_kind() -> None:
     found = call("list").stdout.splitlines()
     kinds = [
@@ -95,9 +101,13 @@ def test_a_first_look_at_four_algorithms() -> None:
     assert status.pop("one_pass/forward/64x768/float32/offset_1e4") == "out_of_guarantee"
     assert set(status.values()) == {"ok"}
     assert len(status) == 7
-    reason, outcome, where = lines[8:]
+    heading, reason, outcome, where, purpose, command = lines[8:]
+    assert heading == "out_of_guarantee (1 case):"
     assert "promises nothing beyond condition" in reason
     assert outcome.startswith("8 cases in ")
+    assert outcome.endswith(": 7 ok, 1 out_of_guarantee")
+    assert purpose == "to make a page of these results:"
+    assert command == f"  layernorm-bench report {where.removeprefix('results: ')}"
     path = Path(where.removeprefix("results: "))
     assert len(read(path).records) == 8
     assert read(path).runs[0].planned == 8
@@ -106,6 +116,7 @@ def test_a_first_look_at_four_algorithms() -> None:
     assert len(progress) == 8
     assert progress[0].startswith("[1/8] ok ")
     assert progress[0].endswith(" left)")
+    assert progress[-1].endswith(" ulp")
 
 
 def test_a_guest_that_falls_costs_its_case_and_the_exit_code() -> None:
@@ -118,7 +129,7 @@ def test_a_guest_that_falls_costs_its_case_and_the_exit_code() -> None:
     outcome = json.loads(done.stdout)  # nothing but JSON, whatever the guests print
     assert [each["status"] for each in outcome["cases"]] == ["crashed", "wrong", "ok"]
     assert "SIGABRT" in outcome["cases"][0]["reason"]
-    assert "1 cases ended that should not" in done.stderr
+    assert "1 case could not be measured (1 crashed)" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -131,7 +142,7 @@ def test_a_device_that_is_not_there_is_refused_by_the_machine_itself() -> None:
     assert done.returncode == 2
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
-    assert line.startswith("layernorm-bench: device 'cuda' cannot be used: torch ")
+    assert line.startswith("layernorm-bench: --device: device 'cuda' cannot be used: torch ")
 
 
 def test_the_version_is_said() -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from commanding import ONE, call
+from commanding import ONE, call, spawn
 from fake_device import LocalFleet
 
 import implementations
@@ -32,6 +33,89 @@ def test_wrong_results_are_results_and_the_run_is_done() -> None:
     assert json.loads(found.stdout)["cases"][0]["status"] == "wrong"
 
 
+def test_wrong_results_are_named_last_with_a_command_that_works() -> None:
+    Path("mine.py").write_text("def norm(x, *_):\n    return x * 2\n")
+    found = call("run", "-i", "native,mine.py:norm", *ONE[2:])
+    heading, line, purpose, command = found.stdout.splitlines()[-4:]
+    assert heading == "wrong (1 case):"
+    assert line.startswith("  mine.py:norm/forward/2x8/float32/normal: y is ")
+    assert purpose.endswith(":")
+    name, *arguments = shlex.split(command)
+    assert (name, arguments[0]) == ("layernorm-bench", "explain")
+    explained = spawn(*arguments)
+    assert explained.returncode == 0, explained.stderr
+    assert "mine.py:norm" in explained.stdout
+
+
+@pytest.mark.parametrize(
+    ("fail_on", "exit_code", "failed_on"),
+    [
+        ((), 0, []),
+        (("--fail-on", "wrong"), 1, ["mine.py:norm"]),
+        (("--fail-on", "out_of_guarantee"), 1, ["one_pass"]),
+        (("--fail-on", "unsupported,out_of_memory"), 0, []),
+        (("--fail-on", "wrong,out_of_guarantee"), 1, ["mine.py:norm", "one_pass"]),
+        (("--fail-on", "wrong", "--fail-on", "out_of_guarantee"), 1, ["mine.py:norm", "one_pass"]),
+    ],
+)
+def test_a_run_fails_on_the_statuses_that_it_is_asked_to_fail_on(
+    fail_on: tuple[str, ...], exit_code: int, failed_on: list[str]
+) -> None:
+    Path("mine.py").write_text("def norm(x, *_):\n    return x * 2\n")
+    arguments = ("--shape", "4x64", "--distribution", "offset_1e3", "--out", "mine.parquet")
+    found = call("run", "-i", "mine.py:norm,one_pass,recentred", *arguments, *ONE[4:6], *fail_on,
+                 "--json")  # fmt: skip
+    assert found.exit_code == exit_code
+    outcome = json.loads(found.stdout)
+    assert outcome["statuses"] == {"wrong": 1, "out_of_guarantee": 1, "ok": 1}
+    assert [each.split("/")[0] for each in outcome["failed_on"]] == failed_on
+    assert [each.split("/")[0] for each in outcome["wrong"]] == ["mine.py:norm"]
+    assert outcome["next_command"].startswith("layernorm-bench explain mine.py:norm ")
+    assert ("--fail-on" in found.stderr) == bool(exit_code)
+
+
+def test_wrong_results_are_more_than_a_case_that_failed() -> None:
+    Path("mine.py").write_text(
+        "def norm(x, *_):\n    return x * 2\ndef no(*_):\n    raise ValueError('no')\n"
+    )
+    found = call("run", "-i", "mine.py:norm,mine.py:no", *ONE[2:], "--fail-on", "wrong")
+    assert found.exit_code == 1
+    assert found.stderr.splitlines()[-2:] == [
+        "layernorm-bench: 1 case could not be measured (1 error); the reasons are above",
+        "layernorm-bench: failed, as --fail-on wrong asks: 1 case wrong",
+    ]
+
+
+def test_a_run_out_of_time_says_how_to_continue(
+    fleet: LocalFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet, "run", lambda *_: iter(()))
+    found = call("run", *ONE, "--quiet", "--time-budget", "1s")
+    assert found.exit_code == 3
+    said, command, why = found.stderr.splitlines()
+    assert said == "layernorm-bench: 1 case was not started; continue with"
+    assert command.startswith("  layernorm-bench ")
+    assert command.endswith(" --resume --out mine.parquet")
+    assert why == "layernorm-bench: nothing was measured: the time budget was spent"
+
+
+def test_a_quiet_run_prints_its_results_and_no_progress() -> None:
+    found = call("run", *ONE, "--quiet")
+    assert found.exit_code == 0
+    assert found.stderr == ""
+    assert "results: mine.parquet" in found.stdout
+
+
+def test_a_large_run_is_a_summary_and_a_verbose_one_has_every_case() -> None:
+    seeds = ("--seed", ",".join(map(str, range(41))))
+    found = call("run", *ONE, *seeds)
+    assert found.stdout.splitlines()[1].split() == ["native", "41", "41"]
+    assert "/forward/" not in found.stdout
+    found = call("run", *ONE, *seeds, "--resume", "--verbose")
+    assert found.stdout.count("native/forward/2x8/float32/normal") == 41
+    assert "41 cases (41 of them measured earlier) in " in found.stdout
+
+
 def test_where_nothing_was_measured_the_exit_code_says_so() -> None:
     arguments = ("--dtype", "float16", "--distribution", "offset_1e6")
     found = call("run", *ONE, *arguments, "--json")
@@ -46,7 +130,9 @@ def test_where_one_of_several_cases_failed_the_exit_code_says_so() -> None:
     Path("mine.py").write_text("def norm(*_):\n    raise ValueError('no')\n")
     found = call("run", "-i", "native,mine.py:norm", *ONE[2:], "--json")
     assert found.exit_code == 3
-    assert "1 cases ended that should not; the reasons are above" in found.stderr
+    assert found.stderr.splitlines()[-1] == (
+        "layernorm-bench: 1 case could not be measured (1 error); the reasons are above"
+    )
     outcome = json.loads(found.stdout)
     assert [each["status"] for each in outcome["cases"]] == ["ok", "error"]
     assert outcome["cases"][1]["reason"] == "ValueError: no"
@@ -85,6 +171,10 @@ def test_a_run_without_any_case_says_so() -> None:
     ]
     assert sorted(codes) == [0, 3]
     empty = codes.index(3) + 1
+    found = call("run", *ONE[:-1], "again.parquet", "--shard", f"{empty}/2", "--quiet")
+    assert found.stderr == (
+        "layernorm-bench: nothing was measured: this part of the sweep has no case\n"
+    )
     found = call("report", f"part{empty}.parquet")
     assert found.exit_code == 3
     assert found.stderr == (
@@ -162,7 +252,7 @@ def test_a_case_that_failed_is_more_than_a_page_that_cannot_be_written() -> None
     found = call("run", "-i", "native,mine.py:norm", *ONE[2:], "--report")
     assert found.exit_code == 3
     assert "reports/mine.html: cannot be written: " in found.stderr
-    assert "1 cases ended that should not" in found.stderr
+    assert "1 case could not be measured (1 error)" in found.stderr
 
 
 def test_json_says_how_the_run_went() -> None:
@@ -175,6 +265,11 @@ def test_json_says_how_the_run_went() -> None:
         "measured": 1,
         "failed": 0,
         "left": 0,
+        "statuses": {"ok": 1},
+        "wrong": [],
+        "fail_on": [],
+        "failed_on": [],
+        "next_command": "layernorm-bench report mine.parquet",
         "cases": [
             {"id": "native/forward/2x8/float32/normal", "status": "ok", "reason": ""},
         ],

@@ -16,35 +16,51 @@ from fake_device import LocalFleet
         ("--shape=-1x3", "'-1x3' is not a shape: write sizes joined by x, such as 4096x1024"),
         ("--shape 1e9x1e9", "'1e9x1e9' is not a shape"),
         ("--shape 1000000000x1000000000", "1e+18 elements, more than any device holds"),
-        ("--shape 4x4,,5x5", "'4x4,,5x5' has an empty name"),
-        ("--shape 5 --normalized-dims 2", "shape 5 has fewer than 2 axes to normalise over"),
-        ("--dtype float23", "'float23' is not one of float16, bfloat16, float32, float64; did"),
-        ("--dtype float32,", "'float32,' has an empty name"),
-        ("--dtype same", "dtypes[0]"),
-        ("--param-dtype int8", "'int8' is not one of float16, bfloat16, float32, float64"),
-        ("--distribution nromal", "no distribution named 'nromal'; did you mean 'normal'?"),
-        ("--layout contigous", "no layout named 'contigous'; did you mean 'contiguous'?"),
-        ("--upstream oens", "no upstream named 'oens'; did you mean 'ones'?"),
-        ("--device cuda", "device 'cuda' cannot be used: torch sees no CUDA device"),
-        ("--device tpu", "no device named 'tpu'; did you mean 'cpu'?"),
-        ("--direction sideways", "'forward', 'backward' or 'forward+backward' (found 'sideways')"),
-        ("--mode jit", "Input should be 'eager' or 'compiled' (found 'jit')"),
-        ("--affine all", "(found 'all')"),
+        ("--shape 4x4,,5x5", "'4x4,,5x5' has an empty shape"),
+        ("--shape 64,768", "write 64x768 for one shape of 2 axes, or --shape 64 --shape 768 for"),
+        ("--shape 64x768,8", "write --shape 64x768 --shape 8; otherwise join the sizes"),
+        ("--shape (64,768)", "'(64,768)' is not a shape: write sizes joined by x, such as 64x768"),
+        ("--shape 64X768", "'64X768' is not a shape: write sizes joined by x, such as 64x768"),
         (
-            "--measure speed",
-            "Input should be 'errors', 'latency', 'cold' or 'memory' (found 'speed')",
+            "--shape 5 --normalized-dims 2",
+            "--shape: shape 5 has fewer than 2 axes to normalise over (--normalized-dims 2)",
         ),
-        ("--eps=-1", "greater than or equal to 0 (found -1.0)"),
-        ("--eps nan", "finite number (found nan)"),
-        ("--eps small", "'small' is not float numbers joined by commas"),
-        ("--threads 0", "greater than or equal to 1 (found 0)"),
-        ("--threads 1.5", "'1.5' is not int numbers joined by commas"),
-        ("--seed one", "'one' is not int numbers joined by commas"),
-        ("--seed 99999999999999999999", "seeds[0]"),
-        ("-i nativ", "no implementation named 'nativ'; did you mean 'native'?"),
-        ("-i gone.py:f", "gone.py:f: cannot import: FileNotFoundError: no file gone.py"),
+        ("--preset ci --shape 4x4 --normalized-dims 3", "--shape: shape 4x4 has fewer than 3 axes"),
+        (
+            "--dtype float23",
+            "--dtype: 'float23' is not one of float16, bfloat16, float32, float64; did",
+        ),
+        ("--dtype float32,", "'float32,' has an empty value"),
+        ("--dtype same", "--dtype: 'same' is not one of float16,"),
+        (
+            "--param-dtype int8",
+            "--param-dtype: 'int8' is not one of float16, bfloat16, float32, float64",
+        ),
+        (
+            "--distribution nromal",
+            "--distribution: no distribution named 'nromal'; did you mean 'normal'?",
+        ),
+        ("--layout contigous", "--layout: no layout named 'contigous'; did you mean 'contiguous'?"),
+        ("--upstream oens", "--upstream: no upstream named 'oens'; did you mean 'ones'?"),
+        ("--device cuda", "--device: device 'cuda' cannot be used: torch sees no CUDA device"),
+        ("--device tpu", "--device: no device named 'tpu'; did you mean 'cpu'?"),
+        ("--direction backwar", "--direction: 'backwar' is not one of forward, backward, forward+"),
+        ("--parameters norml", "--parameters: no parameters named 'norml'; did you mean 'normal'?"),
+        ("--mode jit", "--mode: 'jit' is not one of eager, compiled"),
+        ("--affine all", "--affine: 'all' is not one of both, weight, bias, none"),
+        ("--measure speed", "--measure: 'speed' is not one of errors, latency, cold, memory"),
+        ("--eps=-1", "--eps: must be greater than or equal to 0 (found -1.0)"),
+        ("--eps nan", "--eps: must be a finite number (found nan)"),
+        ("--eps small", "'small' is not a number, nor several joined by commas"),
+        ("--threads 0", "--threads: must be greater than or equal to 1 (found 0)"),
+        ("--threads 1.5", "'1.5' is not a whole number, nor several joined by commas"),
+        ("--seed one", "'one' is not a whole number"),
+        ("--seed 99999999999999999999", "--seed: must be less than 9223372036854775808"),
+        ("-i nativ", "-i: no implementation named 'nativ'; did you mean 'native'?"),
+        ("-i gone.py:f", "-i: gone.py:f: cannot import: FileNotFoundError: no file gone.py"),
         ("-i json:nope", "json:nope: json has no 'nope'"),
         ("-i json:decoder", "json:decoder: is of type module, not a function"),
+        ("--preset models_gpu", "preset models_gpu: device 'cuda' cannot be used: torch sees no"),
         ("--preset quik", "no preset named 'quik'; presets: ci, conditioning, full, models, "),
         ("--sweep gone.toml", "gone.toml: cannot be read: No such file or directory"),
         ("--preset ci --sweep mine.toml", "give --preset or --sweep, not both"),
@@ -58,6 +74,10 @@ from fake_device import LocalFleet
         ("--time-budget 0s", "'0s' is not a time"),
         ("--time-budget=-5m", "'-5m' is not a time"),
         ("--time-budget infh", "'infh' is not a time"),
+        (
+            "--fail-on wrong,crashed",
+            "'crashed' is not one of wrong, out_of_guarantee, unsupported, out_of",
+        ),
         ("--dtyp float32", "No such option"),
         ("stray", "unexpected extra argument"),
     ],
@@ -80,6 +100,26 @@ def test_every_mistake_of_a_sweep_file_has_its_line() -> None:
         "layernorm-bench: mine.toml: grids[0].seeds: needs at least one value (found [])",
         "layernorm-bench: mine.toml: grids[0].shape: unknown key; did you mean 'shapes'?",
     ]
+
+
+def test_a_name_in_a_sweep_file_that_does_not_exist_is_answered_with_its_place() -> None:
+    Path("mine.toml").write_text(
+        '[[grids]]\nlayouts = ["contiguous", "contigous"]\nimplementations = ["nativ"]\n'
+    )
+    found = call("run", "--sweep", "mine.toml")
+    assert found.stderr.startswith(
+        "layernorm-bench: mine.toml: grids[0].implementations[0]: no implementation named 'nativ'"
+    )
+    found = call("run", "--sweep", "mine.toml", "-i", "native")
+    assert found.stderr.startswith(
+        "layernorm-bench: mine.toml: grids[0].layouts[1]: no layout named 'contigous'"
+    )
+
+
+def test_an_option_in_the_place_of_an_axis_of_a_file_is_what_a_mistake_names() -> None:
+    Path("mine.toml").write_text('[[grids]]\nlayouts = ["contiguous"]\n[[grids]]\n')
+    line = complaint("run", "--sweep", "mine.toml", "--layout", "contigous")
+    assert line.startswith("--layout: no layout named 'contigous'")
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_the_list_shows_peers_apart_with_what_they_need() -> None:
     shown = CliRunner().invoke(main, ["list", "implementations"]).output
     (line,) = (each for each in shown.splitlines() if each.split()[0] == "apex")
     assert "peer, needs apex, not installed: apex:" in line
-    assert line.endswith("(cuda alone)")
+    assert line.endswith("(CUDA only)")
     (line,) = (each for each in shown.splitlines() if each.split()[0] == "numpy")
     assert "peer, needs numpy: NumPy:" in line
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import fields
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
-from sweeping import ANYWHERE, NAMES, TWO_DEVICES, expanded
+from sweeping import ANYWHERE, NAMES, TWO_DEVICES, expanded, written
 
 from harness.records import Affine, Case, Direction, Measurement, Mode
 from harness.sweep import (
@@ -15,6 +16,8 @@ from harness.sweep import (
     Sweep,
     SweepError,
     load_preset,
+    load_sweep,
+    mistake_lines,
 )
 
 # --- axes from the command line ------------------------------------------------------------------
@@ -36,13 +39,54 @@ def test_without_axes_a_sweep_stays_as_it_is() -> None:
 def test_a_mistake_on_the_command_line_is_named_once_however_many_grids_there_are() -> None:
     sweep = Sweep(grids=(Grid(), Grid(), Grid()))
     with pytest.raises(SweepError) as refused:
-        sweep.with_axes({"dtypes": ("float23",), "modes": ("jit",)})
+        sweep.with_axes({"dtypes": ("float23",), "modes": ("jit",)}, {"dtypes": "--dtype"})
     lines = str(refused.value).splitlines()
     assert lines == [
-        "command line: modes[0]: Input should be 'eager' or 'compiled' (found 'jit')",
-        "command line: dtypes[0]: 'float23' is not one of float16, bfloat16, float32, float64; "
+        "grids[0].modes[0]: 'jit' is not one of eager, compiled",
+        "--dtype: 'float23' is not one of float16, bfloat16, float32, float64; "
         "did you mean 'float32'?",
     ]
+
+
+def test_every_value_knows_where_it_was_written(tmp_path: Path) -> None:
+    path = written(tmp_path, '[[grids]]\ndtypes = ["float16", "float32"]\n[[grids]]\neps = [0]\n')
+    sweep = load_sweep(path).with_axes({"seeds": (3,)}, {"seeds": "--seed", "dtypes": "--dtype"})
+    assert list(sweep.written("dtypes")) == [
+        (f"{path}: grids[0].dtypes[0]", "float16"),
+        (f"{path}: grids[0].dtypes[1]", "float32"),
+        ("", "float32"),  # a default, which nobody wrote
+    ]
+    assert list(sweep.written("seeds")) == [("--seed", 3), ("--seed", 3)]
+    typed = sweep.with_axes({"dtypes": ("float64",)}, {"dtypes": "--dtype"})
+    assert set(typed.written("dtypes")) == {("--dtype", "float64")}
+    assert set(typed.written("seeds")) == {("--seed", 3)}
+
+
+def test_a_preset_is_named_without_the_places_in_it() -> None:
+    places = [place for place, _ in load_preset("models_gpu").written("devices")]
+    assert set(places) == {"preset models_gpu"}
+
+
+def test_where_a_sweep_was_written_makes_it_no_other(tmp_path: Path) -> None:
+    path = written(tmp_path, "[[grids]]\nseeds = [3]\n")
+    assert load_sweep(path) == Sweep().with_axes({"seeds": (3,)}, {"seeds": "--seed"})
+
+
+@pytest.mark.parametrize(
+    ("mistakes", "lines"),
+    [
+        ([], []),
+        ([("", "bad")], ["bad"]),
+        ([("--seed", "bad"), ("--seed", "bad")], ["--seed: bad"]),
+        ([("a", "bad"), ("b", "bad")], ["a: bad (and in 1 other place)"]),
+        ([("a", "bad"), ("b", "x"), ("c", "bad"), ("d", "bad")],
+         ["a: bad (and in 2 other places)", "b: x"]),
+    ],
+)  # fmt: skip
+def test_a_mistake_made_in_several_places_has_one_line(
+    mistakes: list[tuple[str, str]], lines: list[str]
+) -> None:
+    assert mistake_lines(mistakes) == lines
 
 
 # --- from axes to cases --------------------------------------------------------------------------
@@ -225,7 +269,7 @@ def test_what_does_not_exist_is_named_once_over_all_grids() -> None:
     assert [line.partition(";")[0] for line in str(refused.value).splitlines()] == [
         "no distribution named 'nromal'",
         "no layout named 'contigous'",
-        "shape 3 has fewer than 2 axes to normalise over",
+        "shape 3 has fewer than 2 axes to normalise over (normalized_dims 2)",
     ]
 
 

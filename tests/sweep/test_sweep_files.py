@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from harness.sweep import (
     SweepError,
     load_sweep,
     parse_shape,
+    parse_shapes,
 )
 
 # --- shapes --------------------------------------------------------------------------------------
@@ -36,11 +38,49 @@ def test_a_shape_is_its_sizes_joined_by_x(text: str, shape: tuple[int, ...]) -> 
 
 @pytest.mark.parametrize(
     "text",
-    ["4xx", "-1x3", "1e9x1e9", "", "x", "4x", "x4", "4 x 4", "4X4", "4*4", "4.0x4", "4x4\n", "a"],
+    ["4xx", "-1x3", "1e9x1e9", "", "x", "4x", "x4", "4.0x4", "4x4x\n", "a", "4 4"],
 )
 def test_what_is_not_sizes_joined_by_x_is_no_shape(text: str) -> None:
     with pytest.raises(ValueError, match="write sizes joined by x, such as 4096x1024"):
         parse_shape(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["4 x 8", "4X8", "4*8", "4×8", "4,8", "4, 8", "(4, 8)", "(4, 8,)", "[4,8]", "4x8\n", " 4x8"],
+)
+def test_what_is_almost_a_shape_is_answered_with_the_shape(text: str) -> None:
+    with pytest.raises(ValueError, match=r"write sizes joined by x, such as 4x8$"):
+        parse_shape(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes"),
+    [
+        ("64x768", ((64, 768),)),
+        ("768", ((768,),)),
+        ("64x768,8x1024", ((64, 768), (8, 1024))),
+        ("64x768, 2x3x4", ((64, 768), (2, 3, 4))),
+    ],
+)
+def test_shapes_are_joined_by_commas(text: str, shapes: tuple[tuple[int, ...], ...]) -> None:
+    assert parse_shapes(text) == shapes
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("64,768", "write 64x768 for one shape of 2 axes, or --shape 64 --shape 768 for 2 shapes"),
+        ("2, 3,4", "write 2x3x4 for one shape of 3 axes, or --shape 2 --shape 3 --shape 4 for 3"),
+        ("64x768,8", "if that is meant, write --shape 64x768 --shape 8; otherwise"),
+        ("(64, 768)", "write sizes joined by x, such as 64x768"),
+        ("4x4,", "has an empty shape: remove the extra comma"),
+        ("4x4,(2,3)", "'(2' is not a shape"),
+    ],
+)
+def test_a_comma_between_sizes_is_not_taken_for_one_between_shapes(text: str, advice: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(advice)):
+        parse_shapes(text)
 
 
 @pytest.mark.parametrize("text", ["1000000000x1000000000", "1099511627777", "99999999999x99"])
@@ -74,16 +114,15 @@ implementation = ["native"]
 shapes = [[4, -3]]
 """
 BAD_FILE_LINES = [
-    "min_epochs: Input should be a valid integer (found '7')",
+    "min_epochs: must be a valid integer (found '7')",
     "grids[0].shapes[1]: '4xx' is not a shape: write sizes joined by x, such as 4096x1024",
     "grids[0].dtypes[0]: 'float23' is not one of float16, bfloat16, float32, float64; "
     "did you mean 'float32'?",
-    "grids[1].shapes[0][1]: Input should be greater than or equal to 0 (found -3)",
+    "grids[1].shapes[0][1]: must be greater than or equal to 0 (found -3)",
     "grids[1].devices: must be a list (found 'cpu')",
-    "grids[1].directions[0]: Input should be 'forward', 'backward' or 'forward+backward' "
-    "(found 'sideways')",
-    "grids[1].eps[0]: Input should be greater than or equal to 0 (found -1.0)",
-    "grids[1].threads[0]: Input should be a valid integer (found '7')",
+    "grids[1].directions[0]: 'sideways' is not one of forward, backward, forward+backward",
+    "grids[1].eps[0]: must be greater than or equal to 0 (found -1.0)",
+    "grids[1].threads[0]: must be a valid integer (found '7')",
     "grids[1].seeds: needs at least one value (found [])",
     "grids[1].implementation: unknown key; did you mean 'implementations'?",
     "descripton: unknown key; did you mean 'description'?",
@@ -125,7 +164,8 @@ def test_a_file_without_a_grid_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(SweepError) as refused:
         load_sweep(path)
     assert str(refused.value) == (
-        f"{path}: has no [[grids]], and so no case: an empty one is the usual sweep"
+        f"{path}: has no [[grids]] table, so there is nothing to run: add one; an empty [[grids]] "
+        "runs the default axes"
     )
 
 
@@ -158,7 +198,9 @@ def test_a_setting_of_the_wrong_type_is_refused_not_coerced(
         ("threads = 2", "threads"),
         ('devices = "cpu"', "devices"),
         ('shapes = "4x4"', "shapes"),
-        ("shapes = [4]", "shapes[0]"),
+        ("shapes = [4]", "shapes"),
+        ("shapes = [true]", "shapes[0]"),
+        ('shapes = ["64,768"]', "shapes[0]"),
         ('shapes = [[4, "5"]]', "shapes[0][1]"),
         ("shapes = [[4.0, 5]]", "shapes[0][0]"),
         ("shapes = [[true, 5]]", "shapes[0][0]"),
@@ -167,6 +209,7 @@ def test_a_setting_of_the_wrong_type_is_refused_not_coerced(
         ("eps = [true]", "eps[0]"),
         ("implementations = [5]", "implementations[0]"),
         ("dtypes = [32]", "dtypes[0]"),
+        ("param_dtypes = [[]]", "param_dtypes[0]"),
         ('normalized_dims = ["1"]', "normalized_dims[0]"),
         ("modes = [0]", "modes[0]"),
         ('measure = ["speed"]', "measure[0]"),
@@ -177,6 +220,15 @@ def test_a_value_of_the_wrong_type_is_refused_not_coerced(
 ) -> None:
     (found,) = mistakes(tmp_path, f"[[grids]]\n{line}\n")
     assert found.startswith(f"grids[0].{where}: ")
+
+
+def test_a_list_of_sizes_is_not_taken_for_a_list_of_shapes(tmp_path: Path) -> None:
+    assert mistakes(tmp_path, "[[grids]]\nshapes = [64, 768]\n") == [
+        'grids[0].shapes: [64, 768] is a list of sizes, not of shapes: write ["64x768"] for one '
+        "shape, or [[64], [768]] for 2 shapes of one axis"
+    ]
+    (grid,) = load_sweep(written(tmp_path, '[[grids]]\nshapes = [[64], "768"]\n')).grids
+    assert grid.shapes == ((64,), (768,))
 
 
 @pytest.mark.parametrize(
