@@ -14,7 +14,8 @@ from implementations.recognise import LAYER_NORM, measured_eps, recognise, sampl
 
 __all__ = ["FEATURES_LAST", "CallOptions", "Meaning", "Probe", "find_meaning"]
 
-_LAST = ((2, 3, 5), (3, 5), (7,))  # leading axes of an x whose features are last
+_LAST = ((2, 3, 5), (3, 5))  # leading axes of an x whose features are last
+_ROWS = (7,)  # of two axes, where axis 1 is the last: told apart by none, and so tried last
 _SPATIAL = ((5, 7), (5,), (3, 5, 7))  # axes behind the channels of an x of channels first
 FEATURES_LAST = -1
 
@@ -118,6 +119,8 @@ def _ways(probe: Probe, options: CallOptions) -> Iterator[tuple[int, tuple[int, 
     if len(probe.shape) == 1:
         for sizes in _SPATIAL:
             yield 1, sizes
+    if not options.channels_first:
+        yield FEATURES_LAST, _ROWS
 
 
 def _shape(axis: int, sizes: tuple[int, ...], features: tuple[int, ...]) -> tuple[int, ...]:
@@ -168,7 +171,7 @@ def _meaning(
     bias: Tensor | None,
 ) -> Meaning:
     name, axis, sizes, dtype = found
-    if axis == 1 and sizes in _LAST:  # of a target without parameters: any axis 1 will do
+    if axis == 1 and sizes in {*_LAST, _ROWS}:  # of a target without parameters: any axis 1 will do
         sizes = _SPATIAL[0]
     default_eps = options.eps
     if default_eps is None and name is not None and name.startswith(LAYER_NORM):

@@ -167,7 +167,8 @@ def measured_eps(
         if not root > 0:
             return None
         if root < 0.9 * full:
-            eps = deviation**2 * ((full / root) ** 2 - 1)
+            ratio = (full / root) ** 2  # (1 / (1 + eps)) / (variance / (variance + eps))
+            eps = deviation**2 * (ratio - 1) / (1 - ratio * deviation**2)
             return _rounded(eps, known)
     return 0.0
 
