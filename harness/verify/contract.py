@@ -297,6 +297,7 @@ REMARKS: dict[Check, RemarkKind] = {
     refuses_wrong_parameters: RemarkKind.MALFORMED_ARGUMENTS,
     refuses_a_wrong_shape: RemarkKind.MALFORMED_ARGUMENTS,
     refuses_parameters_of_fewer_axes: RemarkKind.MALFORMED_ARGUMENTS,
+    is_as_right_under_autocast: RemarkKind.AUTOCAST,
     starts_as_torchs_does: RemarkKind.INITIAL_PARAMETERS,
     reads_what_is_negated: RemarkKind.NEGATED_MISREAD,
     notices_what_has_changed: RemarkKind.CHANGES_UNNOTICED,

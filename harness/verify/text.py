@@ -82,7 +82,9 @@ def _wrong(verdict: Verdict) -> str:
         name = verdict.instead.name
         article = "an" if name[0] in "AEIOUR" and not name.startswith("removal") else "a"
         article = "" if name[0].islower() else f"{article} "
-        what = f"NOT a LayerNorm: it computes {article}{name} over {verdict.instead.axes}"
+        has_axes = name.startswith(("LayerNorm with", "RMSNorm", "removal", "division"))
+        axes = f" over {verdict.instead.axes}" if has_axes else ""
+        what = f"NOT a LayerNorm: it computes {article}{name}{axes}"
     else:
         right = verdict.right_dtypes
         where = f" in {', '.join(verdict.wrong_dtypes)}" if right else ""
