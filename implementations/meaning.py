@@ -113,11 +113,9 @@ def find_meaning(probe: Probe, options: CallOptions) -> Meaning:
 def _ways(probe: Probe, options: CallOptions) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Yield the axis of the features, and the other axes, of each x to try."""
     if not options.channels_first:
-        for sizes in _LAST:
-            yield FEATURES_LAST, sizes
+        yield from ((FEATURES_LAST, sizes) for sizes in _LAST)
     if len(probe.shape) == 1:
-        for sizes in _SPATIAL:
-            yield 1, sizes
+        yield from ((1, sizes) for sizes in _SPATIAL)
     if not options.channels_first:
         yield FEATURES_LAST, _ROWS
 

@@ -1,4 +1,4 @@
-"""Contract checks, which look beyond a single result: all in order, and here arguments and repetition.
+"""Contract checks, which look beyond a single result: their order, arguments, repetition.
 
 The others are in the modules named ``*_contract``, after what they check, and in
 :mod:`harness.verify.second_derivative`.

@@ -8,6 +8,7 @@ from enum import StrEnum
 from harness.records import Case, Status
 
 __all__ = [
+    "SILENT",
     "Count",
     "Declined",
     "Extent",
@@ -17,7 +18,6 @@ __all__ = [
     "Property",
     "Remark",
     "RemarkKind",
-    "SILENT",
     "RunningSums",
     "Suspect",
     "Violation",

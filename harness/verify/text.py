@@ -109,10 +109,8 @@ def _not_verified(verdict: Verdict) -> str:
         return f"NOT verified. It {verdict.declined[0].reason}"
     if not verdict.cases and not declined:
         return "NOT verified. No case was tried"
-    return (
-        f"NOT verified. It answers {verdict.cases} of {count(verdict.cases + declined, 'case')}, "
-        "too few to tell"
-    )
+    asked = count(verdict.cases + declined, "case")
+    return f"NOT verified. It answers {verdict.cases} of {asked}, too few to tell"
 
 
 def _untold(verdict: Verdict) -> str:
