@@ -73,6 +73,10 @@ class Probe:
     """Tried in this order; the first in which it returns something."""
 
 
+class _NoTensorError(TypeError):
+    """A call returned something else than a tensor: it answers, however wrongly."""
+
+
 def find_meaning(probe: Probe, options: CallOptions) -> Meaning:
     """Call a target on inputs of several shapes, and say what it computes.
 
@@ -89,6 +93,9 @@ def find_meaning(probe: Probe, options: CallOptions) -> Meaning:
             x = sample(*_shape(axis, sizes, probe.shape))
             try:
                 y = _called(probe, x, weight, bias, dtype)
+            except _NoTensorError:
+                nearest = nearest or (None, axis, sizes, dtype)
+                continue
             except Exception as error:  # noqa: BLE001 - the target may raise anything
                 first_error = first_error or f"{type(error).__name__}: {_line(error)}"
                 continue
@@ -140,7 +147,7 @@ def _called(
     with torch.no_grad():
         y = probe.call(x_given, weight_given, bias_given)
     if not isinstance(y, Tensor):
-        raise TypeError(f"returned {type(y).__name__}, expected a torch.Tensor")
+        raise _NoTensorError(f"returned {type(y).__name__}, expected a torch.Tensor")
     return y.double().cpu()
 
 

@@ -59,9 +59,12 @@ def run_self_test(on_line: Callable[[str], None] = lambda line: None) -> Matrix:
 
 
 def is_found(mutant: Mutant, dtype: str) -> bool:
-    """Whether the quick verification calls ``mutant`` wrong."""
+    """Whether the quick verification calls ``mutant`` wrong, or remarks what it is to remark."""
     target = adopt(mutant.fresh(), mutant.name)
-    return not verify(target, quick=True, dtypes=(dtype,), fail_fast=True).passed
+    verdict = verify(target, quick=True, dtypes=(dtype,), fail_fast=True)
+    if mutant.remark is None:
+        return verdict.is_wrong
+    return mutant.remark in {each.kind for each in verdict.remarks}
 
 
 def _row(mutant: Mutant, dtype: str) -> Row:

@@ -32,7 +32,8 @@ from harness.run.fleet import EndedError, Fleet
 from harness.run.worker import VerifyTarget
 from harness.store import Results, read, write
 from harness.sweep import Grid, Sweep
-from harness.verify.findings import Failure, Verdict
+from harness.verify.findings import Failure
+from harness.verify.result import Verdict
 from implementations import PEERS, find
 from implementations.peers import PACKAGES
 
@@ -155,8 +156,8 @@ def _why(verdict: Verdict) -> str:
         shown = _telling(verdict.failures)
         shape = "×".join(map(str, shown.case.shape))
         return f"at {shape}, for one: {shown.reason}"
-    if verdict.broken_promises:
-        return verdict.broken_promises[0]
+    if verdict.violations:
+        return verdict.violations[0].text
     return "" if verdict.cases else next((each.reason for each in verdict.declined), "")
 
 

@@ -16,7 +16,7 @@ from fused_kernels import (
 )
 
 from harness.verify import verify
-from harness.verify.words import verdict_lines
+from harness.verify.text import verdict_lines
 from implementations import find
 from implementations.fused import layout as layouts
 

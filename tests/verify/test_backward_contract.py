@@ -17,10 +17,13 @@ from harness.verify.backward_contract import (
     gives_them_again,
     notices_what_has_changed,
 )
-from harness.verify.contract import broken_promises
+from harness.verify.contract import contract_findings
 from harness.verify.guest import GuestError, Unmet
 from harness.verify.mutants import WRONG
-from harness.verify.second_derivative import differentiates_again_or_refuses
+from harness.verify.second_derivative import (
+    differentiates_again_correctly,
+    differentiates_again_without_error,
+)
 from harness.verify.training_contract import leaves_given_gradients_alone
 from harness.verify.trial import first_case
 from implementations import Implementation, native
@@ -84,13 +87,13 @@ def test_a_missing_gradient_is_found() -> None:
     with pytest.raises(Unmet, match="dbias is a NoneType"):
         gives_each_gradient(guest(without_dbias), CASE)
     assert "dbias is a NoneType, expected a torch.Tensor" in [
-        *broken_promises(guest(without_dbias), CASE)
+        *contract_findings(guest(without_dbias), CASE)
     ]
 
 
 def test_what_claims_no_gradient_owes_none() -> None:
     detached = guest(lambda *arguments: right(*arguments).detach(), forward_only=True)
-    assert list(broken_promises(detached, CASE)) == []
+    assert list(contract_findings(detached, CASE)) == []
 
 
 def test_gradients_are_asked_for_where_recording_is_off() -> None:
@@ -128,7 +131,7 @@ def test_a_backward_that_fails_where_some_are_frozen_is_found() -> None:
 
     with pytest.raises(GuestError, match="weight must require grad"):
         gives_the_gradients_asked_for(guest(picky), CASE)
-    (said,) = broken_promises(guest(picky), CASE)
+    (said,) = contract_findings(guest(picky), CASE)
     assert said.startswith("raises in a call like others that it answers: TypeError")
 
 
@@ -151,8 +154,10 @@ def test_a_gradient_that_a_later_one_writes_over_is_found(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_second_derivative_without_a_term_is_found(dtype: str) -> None:
     lacking = mutant("second_derivative_of_constant_statistics")
-    found = differentiates_again_or_refuses(lacking, first_case("guest", dtype, "cpu"))
-    assert found == "the derivative of its gradients by x is wrong, without an error"
+    found = differentiates_again_correctly(lacking, first_case("guest", dtype, "cpu"))
+    assert found == (
+        "has a wrong second derivative: that of its gradients by x, without error"
+    )
 
 
 def test_a_second_derivative_that_is_missing_without_a_word_is_found() -> None:
@@ -178,8 +183,10 @@ def test_a_second_derivative_that_is_missing_without_a_word_is_found() -> None:
         y: Tensor = Once.apply(right(x.detach(), shape, weight, bias, eps), x, dx_of)
         return y
 
-    found = differentiates_again_or_refuses(guest(layer_norm), CASE)
-    assert found == "the derivative of its gradients by x is wrong, without an error"
+    found = differentiates_again_correctly(guest(layer_norm), CASE)
+    assert found == (
+        "has a wrong second derivative: that of its gradients by x, without error"
+    )
 
 
 def test_one_that_refuses_to_be_differentiated_again_breaks_no_promise() -> None:
@@ -194,7 +201,7 @@ def test_one_that_refuses_to_be_differentiated_again_breaks_no_promise() -> None
             return dy
 
     once = guest(lambda *each, **more: Once.apply(right(*each, **more)))
-    assert differentiates_again_or_refuses(once, CASE) is None
+    assert differentiates_again_correctly(once, CASE) is None
 
 
 # --- what is written over in between -------------------------------------------------------------
@@ -202,7 +209,10 @@ def test_one_that_refuses_to_be_differentiated_again_breaks_no_promise() -> None
 
 def test_inputs_that_are_not_guarded_are_found() -> None:
     found = notices_what_has_changed(mutant("inputs_kept_unguarded"), CASE)
-    assert found == "dx is wrong, without an error, where x is written over before it"
+    assert found == (
+        "gives a wrong dx, without an error, where x is changed in place between forward and "
+        "backward"
+    )
 
 
 def test_a_result_that_is_not_guarded_is_found() -> None:
@@ -214,7 +224,10 @@ def test_a_result_that_is_not_guarded_is_found() -> None:
         return y
 
     found = notices_what_has_changed(guest(layer_norm), CASE)
-    assert found == "dx is wrong, without an error, where y is written over before it"
+    assert found == (
+        "gives a wrong dx, without an error, where y is changed in place between forward and "
+        "backward"
+    )
 
 
 class _DxOfY(torch.autograd.Function):

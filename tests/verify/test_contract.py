@@ -23,7 +23,7 @@ from harness.verify import (
     second_derivative,
     training_contract,
 )
-from harness.verify.contract import BACKWARD_CHECKS, CHECKS, Check, broken_promises
+from harness.verify.contract import BACKWARD_CHECKS, CHECKS, Check, contract_findings
 from harness.verify.mutants import RIGHT, WRONG
 from harness.verify.trial import first_case
 from implementations import ALL, Implementation, UnsupportedError, adopt, native
@@ -55,13 +55,13 @@ def test_the_kernel_keeps_each(check: Check, dtype: str) -> None:
     "implementation", [each for each in ALL if "cpu" in each.devices], ids=lambda each: each.name
 )
 def test_our_own_break_none(implementation: Implementation) -> None:
-    assert list(broken_promises(implementation, CASE)) == []
+    assert list(contract_findings(implementation, CASE)) == []
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("implementation", RIGHT, ids=lambda each: each.name)
 def test_the_right_ones_break_none(implementation: Implementation, dtype: str) -> None:
-    assert list(broken_promises(implementation, first_case("right", dtype, "cpu"))) == []
+    assert list(contract_findings(implementation, first_case("right", dtype, "cpu"))) == []
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_every_check_is_in_a_list(module: ModuleType) -> None:
         if isfunction(each) and each.__module__ == module.__name__ and not name.startswith("_")
     }
     assert own
-    assert own - {broken_promises} <= {*CHECKS, *BACKWARD_CHECKS}
+    assert own - {contract_findings} <= {*CHECKS, *BACKWARD_CHECKS}
 
 
 # --- memory --------------------------------------------------------------------------------------
@@ -319,7 +319,7 @@ def test_a_second_shape_that_raises_is_found() -> None:
             raise RuntimeError("made for one shape")
         return right(x, *others)
 
-    found = list(broken_promises(guest(one_shape), CASE))
+    found = list(contract_findings(guest(one_shape), CASE))
     assert found == [
         "raises in a call like others that it answers: RuntimeError: made for one shape"
     ]
@@ -328,7 +328,7 @@ def test_a_second_shape_that_raises_is_found() -> None:
 @pytest.mark.parametrize("name", ["unbiased_variance", "root_mean_square", "eps_squared"])
 def test_what_is_wrong_but_steady_breaks_no_promise(name: str) -> None:
     mutant = next(each for each in WRONG if each.name == name)
-    assert list(broken_promises(adopt(mutant.fresh(), name), CASE)) == []
+    assert list(contract_findings(adopt(mutant.fresh(), name), CASE)) == []
 
 
 def test_what_is_wrong_by_another_amount_each_time_breaks_no_promise() -> None:
@@ -338,7 +338,7 @@ def test_what_is_wrong_by_another_amount_each_time_breaks_no_promise() -> None:
         y = right(*arguments)
         return y + 1e-3 * (2 * torch.rand(y.shape, generator=generator) - 1)
 
-    assert list(broken_promises(guest(noisy), CASE)) == []
+    assert list(contract_findings(guest(noisy), CASE)) == []
 
 
 def test_what_is_wrong_and_later_another_thing_is_found() -> None:
@@ -360,15 +360,15 @@ def test_what_is_declined_is_no_broken_promise() -> None:
     def declining(*arguments: Any) -> Tensor:
         raise UnsupportedError("not here")
 
-    assert list(broken_promises(guest(declining), CASE)) == []
+    assert list(contract_findings(guest(declining), CASE)) == []
 
 
 def test_what_broke_the_contract_is_said_once() -> None:
     pair = adopt(lambda *arguments: (right(*arguments), None), "pair")
-    assert list(broken_promises(pair, CASE)) == ["y is a tuple, expected a torch.Tensor"]
+    assert list(contract_findings(pair, CASE)) == ["y is a tuple, expected a torch.Tensor"]
 
 
 def test_the_case_that_is_given_stays_as_it_was() -> None:
     case = Case(implementation="native", shape=(1, 1), dtype="float64", param_dtype="float64")
-    assert list(broken_promises(native, case)) == []
+    assert list(contract_findings(native, case)) == []
     assert case.shape == (1, 1)

@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from harness.verify import huge, verify
-from harness.verify.findings import Declined, Verdict
+from harness.verify.findings import Declined
+from harness.verify.result import Verdict
 from harness.verify.huge import huge_findings
 from harness.verify.trial import first_case
 from implementations import Implementation, UnsupportedError, native
@@ -128,7 +129,7 @@ def test_a_verdict_has_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
         return verify(target, quick=True, dtypes=["bfloat16", "float64"], huge_bytes=huge_bytes)
 
     assert verdict(None).passed
-    assert verdict(PLENTY).broken_promises == (
+    assert verdict(PLENTY).violations == (
         "bfloat16: y is wrong where there are more than 2^31 - 1 elements",
     )
     too_little = verdict(0)

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from harness.inputs import LAYOUTS
-from harness.verify.contract import broken_promises
+from harness.verify.contract import contract_findings
 from harness.verify.memory_contract import reads_what_lies_anywhere
 from harness.verify.mutants import WRONG
 from harness.verify.trial import first_case
@@ -92,7 +92,7 @@ def test_one_that_declines_a_layout_breaks_no_promise() -> None:
 
 
 def test_one_that_fails_for_a_layout_does() -> None:
-    said = next(broken_promises(declining(RuntimeError), CASE))
+    said = next(contract_findings(declining(RuntimeError), CASE))
     assert said.startswith("raises in a call like others that it answers: RuntimeError: takes a")
 
 

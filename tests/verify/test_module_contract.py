@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from harness.verify import verify
-from harness.verify.contract import broken_promises
+from harness.verify.contract import contract_findings
 from harness.verify.trial import first_case
-from harness.verify.words import verdict_lines
+from harness.verify.text import verdict_lines
 from implementations import adopt
 
 CASE = first_case("module", "float32", "cpu")
@@ -97,7 +97,7 @@ def test_a_right_one_is_verified_whatever_its_parameters_are_called(module: type
     ],
 )
 def test_what_is_wrong_in_the_life_of_a_module_is_found(module: type, said: str) -> None:
-    found = list(broken_promises(adopt(module, "module"), CASE))
+    found = list(contract_findings(adopt(module, "module"), CASE))
     assert any(each.startswith(said) for each in found), found
 
 

@@ -38,7 +38,7 @@ def test_no_known_mistake_is_accepted(mutant: Mutant, dtype: str) -> None:
 def test_no_right_one_is_rejected(right: Implementation) -> None:
     verdict = verify(right, quick=True, fail_fast=True)
     assert [each.case.id for each in verdict.failures] == []
-    assert verdict.broken_promises == ()
+    assert verdict.violations == ()
     assert verdict.passed
 
 

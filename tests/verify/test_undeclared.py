@@ -17,7 +17,7 @@ from harness.verify.catalogue import QUICK
 from harness.verify.mutants import RIGHT, WRONG
 from harness.verify.tally import Tally
 from harness.verify.trial import Trial, try_case
-from harness.verify.words import verdict_lines
+from harness.verify.text import verdict_lines
 from implementations import Algorithm, Implementation, Reduction, adopt, implementation
 
 CASE = Case(implementation="guest", shape=(3, 1000), distribution="constant")

@@ -19,7 +19,7 @@ from harness.records import Case, Direction, Status
 from harness.verify import Verdict, assert_layer_norm, verify, verify_case
 from harness.verify.catalogue import QUICK, cases_of
 from harness.verify.mutants import WRONG
-from harness.verify.words import verdict_lines
+from harness.verify.text import verdict_lines
 from implementations import TargetError, UnsupportedError
 
 FORWARD = (Direction.FORWARD,)
@@ -155,7 +155,7 @@ def test_a_function_that_changes_after_many_calls_fails() -> None:
         return y if next(calls) < 120 else y + 1
 
     verdict = quick(tiring)
-    assert verdict.failed or verdict.broken_promises
+    assert verdict.failed or verdict.violations
     assert not verdict.passed
 
 
@@ -233,7 +233,7 @@ def test_a_wrong_backward_fails_only_where_gradients_are_asked_for(name: str) ->
     assert not quick(wrong(name)).passed
     verdict = quick(wrong(name), directions=FORWARD)
     assert [each.reason for each in verdict.failures] == []
-    assert verdict.broken_promises == ()
+    assert verdict.violations == ()
     assert verdict.passed
 
 

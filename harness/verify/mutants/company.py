@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from harness.records import Direction
+from harness.verify.findings import RemarkKind
 from harness.verify.mutants.analytic import Terms
 from harness.verify.mutants.mutant import (
     Check,
@@ -28,7 +29,7 @@ _right = layer_norm_of(lambda of: of.y)
 # --- another form of the call, another mode ------------------------------------------------------
 
 
-@mutant(Family.COMPANY, caught_by=Check.COMPANY)
+@mutant(Family.COMPANY, caught_by=Check.COMPANY, remark=RemarkKind.DEFAULT_EPS)
 def eps_of_1e_12_by_default(
     x: Tensor,
     normalized_shape: Sequence[int],

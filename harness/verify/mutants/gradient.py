@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from harness.records import Direction
+from harness.verify.findings import RemarkKind
 from harness.verify.mutants.analytic import Gradients, Rule, Terms, analytic
 from harness.verify.mutants.mutant import (
     HALVES,
@@ -275,7 +276,7 @@ def dy_strides_ignored(dy: Tensor) -> Tensor:
     return as_if_contiguous(dy)
 
 
-@reading_dy(Family.GRADIENT, Check.LAYOUT)
+@reading_dy(Family.GRADIENT, Check.LAYOUT, remark=RemarkKind.NEGATED_MISREAD)
 def dy_negative_bit_ignored(dy: Tensor) -> Tensor:
     """Reads the memory of dy, where dy may be kept as -dy."""
     return torch._neg_view(dy) if dy.is_neg() else dy

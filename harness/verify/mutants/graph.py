@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from harness.records import Direction
+from harness.verify.findings import RemarkKind
 from harness.verify.mutants.analytic import Terms
 from harness.verify.mutants.mutant import (
     DTYPES,
@@ -110,7 +111,12 @@ class _Again(torch.autograd.Function):
         return None, None, None, *(next(found) if each else None for each in wanted)
 
 
-@mutant(Family.GRAPH, directions=_RECORDING, caught_by=Check.GRAPH)
+@mutant(
+    Family.GRAPH,
+    directions=_RECORDING,
+    caught_by=Check.GRAPH,
+    remark=RemarkKind.CHANGES_UNNOTICED,
+)
 def inputs_kept_unguarded(
     x: Tensor,
     normalized_shape: Sequence[int],
@@ -202,7 +208,13 @@ class _OfSavedStatistics(torch.autograd.Function):
         )
 
 
-@mutant(Family.GRAPH, dtypes=DTYPES - HALVES, directions=_RECORDING, caught_by=Check.GRAPH)
+@mutant(
+    Family.GRAPH,
+    dtypes=DTYPES - HALVES,
+    directions=_RECORDING,
+    caught_by=Check.GRAPH,
+    remark=RemarkKind.SECOND_DERIVATIVE_WRONG,
+)
 @layer_norm_of
 def second_derivative_of_constant_statistics(of: Rows) -> Tensor:
     """Takes mean and rstd for constants where its gradients are differentiated again."""

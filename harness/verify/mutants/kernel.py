@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from harness.verify.findings import RemarkKind
 from harness.verify.mutants.mutant import (
     Check,
     Family,
@@ -234,7 +235,7 @@ def parameter_strides_ignored(
     return _right(x, normalized_shape, weight, bias, eps)
 
 
-@mutant(Family.KERNEL, caught_by=Check.LAYOUT)
+@mutant(Family.KERNEL, caught_by=Check.LAYOUT, remark=RemarkKind.NEGATED_MISREAD)
 def negative_bit_ignored(
     x: Tensor,
     normalized_shape: Sequence[int],

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from harness.records import Direction
+from harness.verify.findings import RemarkKind
 from harness.verify.mutants.mutant import (
     HALVES,
     Check,
@@ -37,7 +38,9 @@ def float32_for_halves(
     return _right(x.to(wide_dtype(x.dtype)), normalized_shape, weight, bias, eps)
 
 
-@mutant(Family.LAYOUT, dtypes=HALVES, caught_by=Check.CONTRACT)
+@mutant(
+    Family.LAYOUT, dtypes=HALVES, caught_by=Check.CONTRACT, remark=RemarkKind.PROMOTES
+)
 def promoted_by_parameters(
     x: Tensor,
     normalized_shape: Sequence[int],

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from harness.records import Direction
+from harness.verify.findings import RemarkKind
 from implementations.contract import LayerNorm, scale_and_shift, trailing_axes, wide_dtype
 
 __all__ = [
@@ -115,6 +116,8 @@ class Mutant:
     """Passes whose results show it; y counts as a result of all of them."""
     caught_by: Check = Check.VALUES
     """The weakest check that catches it."""
+    remark: RemarkKind | None = None
+    """The remark that a verification makes of it; None where it is wrong."""
 
     def fresh(self) -> LayerNorm:
         """Return the function with nothing remembered of earlier calls."""
@@ -206,6 +209,7 @@ def mutant(
     dtypes: frozenset[str] = DTYPES,
     directions: frozenset[Direction] = frozenset(Direction),
     caught_by: Check = Check.VALUES,
+    remark: RemarkKind | None = None,
 ) -> Callable[[LayerNorm | type[Remembering]], Mutant]:
     """Wrap a LayerNorm, or a class of them, as a mutant named and described after it."""
 
@@ -218,6 +222,7 @@ def mutant(
             dtypes=dtypes,
             directions=directions,
             caught_by=caught_by,
+            remark=remark,
         )
 
     return wrap

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from harness.records import Direction
+from harness.verify.findings import RemarkKind
 from harness.verify.mutants.analytic import Gradients, Terms, analytic
 from harness.verify.mutants.mutant import (
     DTYPES,
@@ -47,7 +48,11 @@ _right = layer_norm_of(lambda of: of.y)
 
 
 def _in_inference(
-    wrong: LayerNorm, *, dtypes: frozenset[str] = DTYPES, caught_by: Check = Check.VALUES
+    wrong: LayerNorm,
+    *,
+    dtypes: frozenset[str] = DTYPES,
+    caught_by: Check = Check.VALUES,
+    remark: RemarkKind | None = None,
 ) -> Mutant:
     """Wrap what is called where no gradient is recorded; elsewhere it is right."""
 
@@ -62,7 +67,9 @@ def _in_inference(
         chosen = _right if torch.is_grad_enabled() else wrong
         return chosen(x, normalized_shape, weight, bias, eps)
 
-    wrap = mutant(Family.PATH, dtypes=dtypes, directions=_INFERENCE, caught_by=caught_by)
+    wrap = mutant(
+        Family.PATH, dtypes=dtypes, directions=_INFERENCE, caught_by=caught_by, remark=remark
+    )
     return wrap(layer_norm)
 
 
@@ -94,7 +101,9 @@ def last_axis_only_in_inference(
     return scale_and_shift(y, weight, bias).to(x.dtype)
 
 
-@partial(_in_inference, dtypes=HALVES, caught_by=Check.CONTRACT)
+@partial(
+    _in_inference, dtypes=HALVES, caught_by=Check.CONTRACT, remark=RemarkKind.PROMOTES
+)
 def promoted_in_inference(
     x: Tensor,
     normalized_shape: Sequence[int],

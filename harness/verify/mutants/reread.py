@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from harness.records import Direction
+from harness.verify.findings import RemarkKind
 from harness.verify.mutants.mutant import DTYPES, Check, Family, Mutant, layer_norm_of, mutant
 
 __all__ = ["Reread", "reading_dy", "returning_dx"]
@@ -20,7 +21,9 @@ _RECORDING = frozenset({Direction.BACKWARD, Direction.FORWARD_BACKWARD})
 _right = layer_norm_of(lambda of: of.y)
 
 
-def reading_dy(family: Family, caught_by: Check) -> Callable[[Reread], Mutant]:
+def reading_dy(
+    family: Family, caught_by: Check, *, remark: RemarkKind | None = None
+) -> Callable[[Reread], Mutant]:
     """Wrap what is wrongly read for dy as a mutant named and described after it."""
 
     def wrap(reread: Reread) -> Mutant:
@@ -34,7 +37,8 @@ def reading_dy(family: Family, caught_by: Check) -> Callable[[Reread], Mutant]:
         ) -> Tensor:
             return _backward_through(reread, _right(x, normalized_shape, weight, bias, eps))
 
-        return mutant(family, directions=_RECORDING, caught_by=caught_by)(layer_norm)
+        wrapped = mutant(family, directions=_RECORDING, caught_by=caught_by, remark=remark)
+        return wrapped(layer_norm)
 
     return wrap
 

@@ -1,0 +1,407 @@
+"""Normalisations as people publish them: the structure of well-known modules, in a few lines each.
+
+Nobody's code is copied. What each is taken from, and what is unusual about it, is in its docstring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Size, Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+# --- true LayerNorms: modules --------------------------------------------------------------------
+
+
+class NanoGPT(nn.Module):
+    """nanoGPT's: the bias is a required flag, eps is a constant in forward."""
+
+    def __init__(self, ndim: int, bias: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(ndim))
+        self.bias = nn.Parameter(torch.zeros(ndim)) if bias else None
+
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.layer_norm(input, self.weight.shape, self.weight, self.bias, 1e-5)
+
+
+class OLMo(nn.Module):
+    """OLMo's: no parameters, no eps in the constructor, computed in float32."""
+
+    def __init__(self, hidden_size: int) -> None:
+        super().__init__()
+        self.normalized_shape = (hidden_size,)
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        wide = hidden_states.to(dtype=torch.float32)
+        return functional.layer_norm(wide, self.normalized_shape, eps=1e-5).to(hidden_states.dtype)
+
+
+class ConvNeXt(nn.Module):
+    """ConvNeXt's: one class for both orders of the axes, eps of 1e-6."""
+
+    def __init__(
+        self, normalized_shape: Any, eps: float = 1e-6, data_format: str = "channels_last"
+    ) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(normalized_shape))
+        self.bias = nn.Parameter(torch.zeros(normalized_shape))
+        self.eps, self.data_format = eps, data_format
+        self.normalized_shape = (normalized_shape,)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.data_format == "channels_last":
+            return functional.layer_norm(
+                x, self.normalized_shape, self.weight, self.bias, self.eps
+            )
+        centred = x - x.mean(1, keepdim=True)
+        x = centred / torch.sqrt(centred.pow(2).mean(1, keepdim=True) + self.eps)
+        return self.weight[:, None, None] * x + self.bias[:, None, None]
+
+
+class SamLayerNorm2d(nn.Module):
+    """Segment Anything's: channels first, of images alone, eps of 1e-6."""
+
+    def __init__(self, num_channels: int, eps: float = 1e-6) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(num_channels))
+        self.bias = nn.Parameter(torch.zeros(num_channels))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        u = x.mean(1, keepdim=True)
+        s = (x - u).pow(2).mean(1, keepdim=True)
+        x = (x - u) / torch.sqrt(s + self.eps)
+        return self.weight[:, None, None] * x + self.bias[:, None, None]
+
+
+class LayerNorm2d(nn.LayerNorm):
+    """The permuting form: torch's own around a change of the order of axes."""
+
+    def __init__(self, num_channels: int, eps: float = 1e-6) -> None:
+        super().__init__(num_channels, eps=eps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+class DeBERTa(nn.Module):
+    """DeBERTa's: in float32, over the last axis whatever its size, eps of 1e-12."""
+
+    def __init__(self, hidden_size: int, eps: float = 1e-12) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(hidden_size))
+        self.bias = nn.Parameter(torch.zeros(hidden_size))
+        self.variance_epsilon = eps
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        wide = hidden_states.float()
+        mean = wide.mean(-1, keepdim=True)
+        variance = (wide - mean).pow(2).mean(-1, keepdim=True)
+        wide = (wide - mean) / torch.sqrt(variance + self.variance_epsilon)
+        return self.weight * wide.to(hidden_states.dtype) + self.bias
+
+
+class MyNorm(nn.Module):
+    """What a tutorial writes."""
+
+    def __init__(self, d: int) -> None:
+        super().__init__()
+        self.gamma, self.beta = nn.Parameter(torch.ones(d)), nn.Parameter(torch.zeros(d))
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean = x.mean(-1, keepdim=True)
+        variance = x.var(-1, keepdim=True, unbiased=False)
+        return self.gamma * (x - mean) / torch.sqrt(variance + 1e-5) + self.beta
+
+
+class Cohere(nn.Module):
+    """Cohere's: a weight and never a bias, although there is a flag for one."""
+
+    def __init__(self, hidden_size: Any = None, eps: float = 1e-5, bias: bool = False) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(hidden_size))
+        self.variance_epsilon = eps
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        wide = hidden_states.to(torch.float32)
+        mean = wide.mean(-1, keepdim=True)
+        variance = (wide - mean).pow(2).mean(-1, keepdim=True)
+        wide = (wide - mean) * torch.rsqrt(variance + self.variance_epsilon)
+        return (self.weight.to(torch.float32) * wide).to(hidden_states.dtype)
+
+
+class ESMFold(nn.Module):
+    """OpenFold's and ESMFold's: the size is called c_in and kept as a tuple."""
+
+    def __init__(self, c_in: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.c_in, self.eps = (c_in,), eps
+        self.weight = nn.Parameter(torch.ones(c_in))
+        self.bias = nn.Parameter(torch.zeros(c_in))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.layer_norm(x, self.c_in, self.weight, self.bias, self.eps)
+
+
+class XTransformers(nn.Module):
+    """x-transformers': a LayerNorm without parameters inside, a gain around it, no bias."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.ln = nn.LayerNorm(dim, elementwise_affine=False)
+        self.gamma = nn.Parameter(torch.ones(dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        normed: Tensor = self.ln(x)
+        return normed * self.gamma
+
+
+class Labml(nn.Module):
+    """labml's constructor, which asserts on shapes, with statistics in two passes."""
+
+    def __init__(
+        self,
+        normalized_shape: int | list[int] | Size,
+        *,
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+    ) -> None:
+        super().__init__()
+        if isinstance(normalized_shape, int):
+            normalized_shape = torch.Size([normalized_shape])
+        elif isinstance(normalized_shape, list):
+            normalized_shape = torch.Size(normalized_shape)
+        assert isinstance(normalized_shape, torch.Size)
+        self.normalized_shape, self.eps = normalized_shape, eps
+        self.elementwise_affine = elementwise_affine
+        if elementwise_affine:
+            self.gain = nn.Parameter(torch.ones(normalized_shape))
+            self.bias = nn.Parameter(torch.zeros(normalized_shape))
+
+    def variance(self, x: Tensor, mean: Tensor, axes: list[int]) -> Tensor:
+        return ((x - mean) ** 2).mean(dim=axes, keepdim=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert self.normalized_shape == x.shape[-len(self.normalized_shape) :]
+        axes = [-(i + 1) for i in range(len(self.normalized_shape))]
+        mean = x.mean(dim=axes, keepdim=True)
+        normed = (x - mean) / torch.sqrt(self.variance(x, mean, axes) + self.eps)
+        return self.gain * normed + self.bias if self.elementwise_affine else normed
+
+
+class LabmlOnePass(Labml):
+    """labml's own statistics: E[x^2] - E[x]^2, which cancels far from 0."""
+
+    def variance(self, x: Tensor, mean: Tensor, axes: list[int]) -> Tensor:
+        return (x**2).mean(dim=axes, keepdim=True) - mean**2
+
+
+class ShortEps(nn.Module):
+    """OpenAI's early GPT: weight, bias and eps are named g, b and e."""
+
+    def __init__(self, n_state: int, e: float = 1e-5) -> None:
+        super().__init__()
+        self.g, self.b = nn.Parameter(torch.ones(n_state)), nn.Parameter(torch.zeros(n_state))
+        self.e = e
+
+    def forward(self, x: Tensor) -> Tensor:
+        u = x.mean(-1, keepdim=True)
+        s = (x - u).pow(2).mean(-1, keepdim=True)
+        return self.g * ((x - u) / torch.sqrt(s + self.e)) + self.b
+
+
+class NumberOfEmbeddings(nn.Module):
+    """The size is n_embed, which ``torch.ones`` would take as a tuple too."""
+
+    def __init__(self, n_embed: int) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(n_embed))
+        self.shift = nn.Parameter(torch.zeros(n_embed))
+        self.eps = 1e-5
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean = x.mean(dim=-1, keepdim=True)
+        variance = x.var(dim=-1, keepdim=True, unbiased=False)
+        return self.scale * (x - mean) / torch.sqrt(variance + self.eps) + self.shift
+
+
+class ShapeThatIsAnInt(nn.Module):
+    """The size is named normalized_shape, and annotated as an int."""
+
+    def __init__(self, normalized_shape: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(normalized_shape))
+        self.bias = nn.Parameter(torch.zeros(normalized_shape))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.layer_norm(x, x.shape[-1:], self.weight, self.bias, self.eps)
+
+
+class OldBert(nn.Module):
+    """The first BERT in PyTorch: gamma, beta and a variance_epsilon."""
+
+    def __init__(self, hidden_size: int, eps: float = 1e-12) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.ones(hidden_size))
+        self.beta = nn.Parameter(torch.zeros(hidden_size))
+        self.variance_epsilon = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        u = x.mean(-1, keepdim=True)
+        s = (x - u).pow(2).mean(-1, keepdim=True)
+        return self.gamma * ((x - u) / torch.sqrt(s + self.variance_epsilon)) + self.beta
+
+
+def trained() -> nn.Module:
+    """Return an instance whose parameters are no longer those of a new one."""
+    made = nn.LayerNorm(48, eps=1e-6)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.add_(torch.randn(48, generator=generator))
+    return made
+
+
+# --- true LayerNorms: functions ------------------------------------------------------------------
+
+
+def batch_time_channels(
+    x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5
+) -> Tensor:
+    """llm.c's: of three axes alone, with weight and bias."""
+    _, _, channels = x.shape
+    return functional.layer_norm(x, (channels,), weight, bias, eps)
+
+
+def rows_alone(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
+    """A kernel's launcher: of (N, D) alone."""
+    rows, width = x.shape
+    return functional.layer_norm(x.reshape(rows, width), (width,), weight, bias, eps)
+
+
+def weight_required(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
+    """A scale and no shift, as functions of inference engines have it."""
+    return functional.layer_norm(x, weight.shape, weight, None, eps)
+
+
+def broadcasts(
+    x: Tensor, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Tensor:
+    """A plain one that looks at no argument."""
+    axes = tuple(range(-len(normalized_shape), 0))
+    deviation = x - x.mean(axes, keepdim=True)
+    y = deviation * torch.rsqrt(deviation.square().mean(axes, keepdim=True) + eps)
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
+
+
+def _statistics(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    mean = x.mean(-1, keepdim=True)
+    return mean, torch.rsqrt((x - mean).square().mean(-1, keepdim=True) + eps)
+
+
+def _gradients(dy: Tensor, x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, ...]:
+    mean, rstd = _statistics(x, eps)
+    xhat = (x - mean) * rstd
+    wdy = weight * dy
+    dx = rstd * (
+        wdy - wdy.mean(-1, keepdim=True) - xhat * (wdy * xhat).mean(-1, keepdim=True)
+    )
+    leading = tuple(range(x.dim() - 1))
+    return dx, (dy * xhat).sum(leading), dy.sum(leading)
+
+
+class RawPointers(torch.autograd.Function):
+    """A Triton kernel's launcher: it raises for no rows, and for memory that it cannot read."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+        if x.numel() == 0:
+            raise RuntimeError("grid must be positive")
+        for each in (x, weight, bias):
+            if each.is_neg():
+                raise RuntimeError("data pointer of a negated view")
+        ctx.save_for_backward(x, weight)
+        ctx.eps = eps
+        mean, rstd = _statistics(x, eps)
+        return (x - mean) * rstd * weight + bias
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        if dy.is_neg():
+            raise RuntimeError("data pointer of a negated view")
+        return *_gradients(dy, *ctx.saved_tensors, ctx.eps), None
+
+
+class SavesItsStatistics(torch.autograd.Function):
+    """A backward without once_differentiable: mean and rstd are constants to its derivative."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+        mean, rstd = _statistics(x, eps)
+        ctx.save_for_backward(x, weight, mean, rstd)
+        return (x - mean) * rstd * weight + bias
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, mean, rstd = ctx.saved_tensors
+        xhat, wdy = (x - mean) * rstd, weight * dy
+        dx = rstd * (
+            wdy - wdy.mean(-1, keepdim=True) - xhat * (wdy * xhat).mean(-1, keepdim=True)
+        )
+        leading = tuple(range(x.dim() - 1))
+        return dx, (dy * xhat).sum(leading), dy.sum(leading), None
+
+
+# --- something else ------------------------------------------------------------------------------
+
+
+class T5LayerNorm(nn.Module):
+    """T5's, which is named LayerNorm: no mean is subtracted."""
+
+    def __init__(self, hidden_size: int, eps: float = 1e-6) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(hidden_size))
+        self.variance_epsilon = eps
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        variance = hidden_states.to(torch.float32).pow(2).mean(-1, keepdim=True)
+        wide = hidden_states * torch.rsqrt(variance + self.variance_epsilon)
+        return self.weight * wide.to(hidden_states.dtype)
+
+
+class Nemotron(nn.LayerNorm):
+    """Nemotron's LayerNorm1P: the weight is kept as its distance from 1."""
+
+    def __init__(self, normalized_shape: Any, eps: float = 1e-5, bias: bool = True) -> None:
+        super().__init__(normalized_shape, eps, True, bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.layer_norm(
+            x, self.normalized_shape, self.weight + 1, self.bias, self.eps
+        )
+
+
+class ScaleAlone(nn.Module):
+    """A layer scale: nothing is normalised."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.ones(dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.gamma
+
+
+def group_norm() -> nn.Module:
+    """Return a GroupNorm of 8 groups."""
+    return nn.GroupNorm(8, 32)
+
+
+Target = Callable[..., Any]
