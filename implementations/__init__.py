@@ -161,6 +161,11 @@ def _function(found: Any, options: CallOptions) -> Any:
         return ModuleFunction(found, options)
     if isinstance(found, ModuleFunction | NamedFunction):
         return found
+    if isinstance(found, type) and not issubclass(found, torch.autograd.Function):
+        raise UnsupportedError(
+            f"{found.__name__} is a class, and neither a torch.nn.Module nor a "
+            "torch.autograd.Function: make an instance in a file and name that"
+        )
     if options.init or options.channels_first or needs_adapter(found):
         return NamedFunction(found, options)
     return found

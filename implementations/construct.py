@@ -72,6 +72,8 @@ class Constructor:
     """Ways of writing a normalized shape, the likeliest first."""
     takes_several_axes: bool
     """Whether the size may be a shape of several axes."""
+    guesses_eps: bool = False
+    """Whether eps is passed on in ``**kwargs``, without being named."""
 
     @classmethod
     def of(cls, build: Callable[..., nn.Module], given: Mapping[str, object]) -> Constructor:
@@ -130,7 +132,8 @@ class Constructor:
                 "instance in a file and name that"
             )
         forms, several = _forms(size, taken.get(size)) if size is not None else ((), False)
-        return cls(build, dict(given), size, eps, flags, forms, several)
+        guesses = eps is not None and eps not in taken
+        return cls(build, dict(given), size, eps, flags, forms, several, guesses)
 
     def make(
         self,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from inspect import Parameter, signature
 from threading import RLock
 
@@ -56,6 +57,7 @@ class ModuleFunction:
         self._made: dict[tuple[object, ...], nn.Module] = {}
         self._alone = RLock()
         self._form: Form | None = None
+        self._takes_eps = True
         self._meaning: Meaning | None = None
         self.__doc__ = source.__doc__
         self.__name__ = getattr(source, "__name__", type(source).__name__)
@@ -101,6 +103,7 @@ class ModuleFunction:
             source = copy.deepcopy(source).eval()
         changed = ModuleFunction(source, self.options, training=False)
         changed._form, changed._meaning = self._form, self._meaning
+        changed._takes_eps = self._takes_eps
         return changed
 
     def new(
@@ -180,7 +183,16 @@ class ModuleFunction:
 
     def _constructor(self) -> Constructor:
         assert not isinstance(self.source, nn.Module)  # callers ask this of classes alone
-        return Constructor.of(self.source, self.options.init)
+        found = Constructor.of(self.source, self.options.init)
+        return found if self._takes_eps else replace(found, eps=None)
+
+    def _is_eps_taken(self, shape: tuple[int, ...]) -> bool:
+        """Whether an eps that is passed on in ``**kwargs`` arrives: it changes a module."""
+        try:
+            usual, other = (self.new(shape, eps) for eps in (1e-3, 1e-2))
+        except UnsupportedError:
+            return False
+        return _own_eps(usual) != _own_eps(other)
 
     def _find_meaning(self, device: torch.device) -> Meaning:
         """Build it in each way that its constructor allows, and call it, until that works."""
@@ -199,6 +211,10 @@ class ModuleFunction:
                 failed = failed or error
                 continue
             self._form = form
+            if not self.is_instance and self._constructor().guesses_eps:
+                self._takes_eps = self._is_eps_taken(shape)
+                probe = replace(probe, takes_eps=self._takes_eps)
+                meaning = find_meaning(probe, self.options)
             return meaning
         assert failed is not None  # there is at least one candidate, or building it raised
         raise failed
@@ -206,7 +222,7 @@ class ModuleFunction:
     def _candidates(self) -> Iterator[tuple[tuple[int, ...], Form | None, nn.Module]]:
         """Yield shapes, ways of writing them, and a module built so."""
         fixed = self.normalized_shape
-        if fixed is not None or self.is_instance:
+        if fixed is not None or self.is_instance or self._constructor().size is None:
             yield fixed or (_WIDTHS[0],), None, self.new(fixed or (_WIDTHS[0],))
             return
         forms = self._constructor().forms
@@ -241,21 +257,26 @@ class ModuleFunction:
             bias = None if bias is None else bias.reshape(shape)
             return run_module(modules[x.dtype], affine, x, shape, weight, bias)
 
-        own = {
-            name: float(value)
-            for each in module.modules()
-            for name, value in vars(each).items()
-            if is_eps(name) and isinstance(value, int | float)
-        }
         return Probe(
             call=call,
             shape=shape,
             has_weight=affine.weight is not None,
             has_bias=affine.bias is not None,
             takes_eps=not self.is_instance and self._constructor().eps is not None,
-            known_eps=(*own.values(), *(torch.finfo(each).eps for each in _PRECISIONS)),
+            known_eps=(*_own_eps(module), *(torch.finfo(each).eps for each in _PRECISIONS)),
+            is_guess=self.is_instance or self._constructor().size is None,
             device=device,
         )
+
+
+def _own_eps(module: nn.Module) -> list[float]:
+    """Return what a module, and those inside it, keep under the name of an eps."""
+    return [
+        float(value)
+        for each in module.modules()
+        for name, value in vars(each).items()
+        if is_eps(name) and isinstance(value, int | float)
+    ]
 
 
 def _shape_of(module: nn.Module) -> tuple[int, ...] | None:

@@ -15,7 +15,7 @@ from implementations.recognise import LAYER_NORM, measured_eps, recognise, sampl
 __all__ = ["FEATURES_LAST", "CallOptions", "Meaning", "Probe", "find_meaning"]
 
 _LAST = ((2, 3, 5), (3, 5))  # leading axes of an x whose features are last
-_ROWS = (7,)  # of two axes, where axis 1 is the last: told apart by none, and so tried last
+_ROWS = (7,)  # of an x of two axes, whose last axis is axis 1 too
 _SPATIAL = ((5, 7), (5,), (3, 5, 7))  # axes behind the channels of an x of channels first
 FEATURES_LAST = -1
 
@@ -66,6 +66,8 @@ class Probe:
     """Whether a caller can choose eps."""
     known_eps: tuple[float, ...] = ()
     """Values that its eps may be."""
+    is_guess: bool = False
+    """Whether the normalized shape was guessed from the shape of a parameter."""
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     dtypes: tuple[torch.dtype, ...] = (torch.float32, torch.bfloat16, torch.float64)
     """Tried in this order; the first in which it returns something."""
@@ -98,10 +100,14 @@ def find_meaning(probe: Probe, options: CallOptions) -> Meaning:
                 first_error = first_error or f"{type(error).__name__}: {_line(error)}"
                 continue
             name, axis = _recognised(y, x, axis, probe, weight, bias)
+            if y.shape != x.shape:
+                first_error = first_error or (
+                    f"for an x of shape {list(x.shape)} it returned one of shape {list(y.shape)}"
+                )
+                if probe.is_guess:
+                    continue
             nearest = (name, axis, sizes, dtype) if nearest is None else nearest
-            if nearest[0] is None and name is not None:
-                nearest = (name, axis, sizes, dtype)
-            if name == LAYER_NORM:
+            if name is not None:  # of few axes, one normalisation is like another: the first counts
                 return _meaning(probe, options, (name, axis, sizes, dtype), weight, bias)
         if nearest is not None:
             return _meaning(probe, options, nearest, weight, bias)
@@ -114,11 +120,9 @@ def find_meaning(probe: Probe, options: CallOptions) -> Meaning:
 def _ways(probe: Probe, options: CallOptions) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Yield the axis of the features, and the other axes, of each x to try."""
     if not options.channels_first:
-        for sizes in _LAST:
-            yield FEATURES_LAST, sizes
+        yield from ((FEATURES_LAST, sizes) for sizes in _LAST)
     if len(probe.shape) == 1:
-        for sizes in _SPATIAL:
-            yield 1, sizes
+        yield from ((1, sizes) for sizes in _SPATIAL)
     if not options.channels_first:
         yield FEATURES_LAST, _ROWS
 

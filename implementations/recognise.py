@@ -96,7 +96,11 @@ def _normalised(x: Tensor, axis: int, has_parameters: bool) -> Iterator[tuple[st
     yield "BatchNorm", _standardised(x, tuple(others))
     if x.dim() > 2:
         yield "InstanceNorm", _standardised(x, tuple(others[1:]))
-        yield "GroupNorm with 1 group", _standardised(x, tuple(range(1, x.dim())))
+        one_group = "GroupNorm with 1 group"
+        name = (
+            one_group if has_parameters else f"LayerNorm over all axes but the first ({one_group})"
+        )
+        yield name, _standardised(x, tuple(range(1, x.dim())))
     else:
         yield "LayerNorm of the whole tensor", _standardised(x, (0, 1))
     if feature == 1:

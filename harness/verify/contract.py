@@ -1,4 +1,4 @@
-"""Contract checks, which look beyond a single result: all in order, and here arguments and repetition.
+"""Contract checks, which look beyond a single result: their order, arguments, repetition.
 
 The others are in the modules named ``*_contract``, after what they check, and in
 :mod:`harness.verify.second_derivative`.
@@ -297,6 +297,7 @@ REMARKS: dict[Check, RemarkKind] = {
     refuses_wrong_parameters: RemarkKind.MALFORMED_ARGUMENTS,
     refuses_a_wrong_shape: RemarkKind.MALFORMED_ARGUMENTS,
     refuses_parameters_of_fewer_axes: RemarkKind.MALFORMED_ARGUMENTS,
+    is_as_right_under_autocast: RemarkKind.AUTOCAST,
     starts_as_torchs_does: RemarkKind.INITIAL_PARAMETERS,
     reads_what_is_negated: RemarkKind.NEGATED_MISREAD,
     notices_what_has_changed: RemarkKind.CHANGES_UNNOTICED,

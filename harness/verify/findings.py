@@ -8,6 +8,7 @@ from enum import StrEnum
 from harness.records import Case, Status
 
 __all__ = [
+    "SILENT",
     "Count",
     "Declined",
     "Extent",
@@ -17,7 +18,6 @@ __all__ = [
     "Property",
     "Remark",
     "RemarkKind",
-    "SILENT",
     "RunningSums",
     "Suspect",
     "Violation",
@@ -56,6 +56,8 @@ class RemarkKind(StrEnum):
     """A tensor that torch keeps negated (x.conj().imag, say) is read as if it were not."""
     CHANGES_UNNOTICED = "changes_unnoticed"
     """Gradients are wrong, without error, where an input is changed in place before them."""
+    AUTOCAST = "autocast"
+    """Under torch.autocast it computes in half precision, where torch's own does not."""
     RAISES = "raises"
     """Some calls raise that are like others which it answers."""
     LESS_ACCURATE = "less_accurate"

@@ -1,4 +1,4 @@
-"""Contract checks of a module beside those of a function: what it is when new, and in evaluation."""
+"""Contract checks of a module: what it is when new, in evaluation, and called as it stands."""
 
 from __future__ import annotations
 

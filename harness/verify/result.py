@@ -26,7 +26,7 @@ __all__ = ["Verdict"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Whether a target is a LayerNorm, of what scope, and if it is not one, which mistake it makes."""
+    """Whether a target is a LayerNorm, of what scope, and if it is none, which mistake it makes."""
 
     target: str
     handle: str

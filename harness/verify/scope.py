@@ -356,7 +356,7 @@ class _Finder:
                 taken.append(affine)
             elif reason.status is not Status.UNSUPPORTED:
                 self.reasons.append(f"{_AFFINE_WORDS[affine]}: {reason}")
-        self.scope = replace(self.scope, affines=tuple(taken))
+        self.scope = replace(self.scope, affines=tuple(taken) or self.scope.affines)
 
     def look_at_axes(self, options: CallOptions) -> None:
         """Try several normalized axes, on a target that claims to take them."""

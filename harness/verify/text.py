@@ -82,7 +82,9 @@ def _wrong(verdict: Verdict) -> str:
         name = verdict.instead.name
         article = "an" if name[0] in "AEIOUR" and not name.startswith("removal") else "a"
         article = "" if name[0].islower() else f"{article} "
-        what = f"NOT a LayerNorm: it computes {article}{name} over {verdict.instead.axes}"
+        has_axes = name.startswith(("LayerNorm with", "RMSNorm", "removal", "division"))
+        axes = f" over {verdict.instead.axes}" if has_axes else ""
+        what = f"NOT a LayerNorm: it computes {article}{name}{axes}"
     else:
         right = verdict.right_dtypes
         where = f" in {', '.join(verdict.wrong_dtypes)}" if right else ""
@@ -107,10 +109,8 @@ def _not_verified(verdict: Verdict) -> str:
         return f"NOT verified. It {verdict.declined[0].reason}"
     if not verdict.cases and not declined:
         return "NOT verified. No case was tried"
-    return (
-        f"NOT verified. It answers {verdict.cases} of {count(verdict.cases + declined, 'case')}, "
-        "too few to tell"
-    )
+    asked = count(verdict.cases + declined, "case")
+    return f"NOT verified. It answers {verdict.cases} of {asked}, too few to tell"
 
 
 def _untold(verdict: Verdict) -> str:
