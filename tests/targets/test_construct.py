@@ -119,6 +119,10 @@ def test_eps_has_any_name(build: Callable[..., nn.Module]) -> None:
     assert made(build, eps=0.25).given == (0.25,)
 
 
+def test_an_eps_that_is_required_is_torchs_where_none_is_given() -> None:
+    assert made(lambda dim, eps: Kept(eps)).given == (1e-5,)
+
+
 def test_an_eps_that_cannot_be_given_is_declined() -> None:
     with pytest.raises(UnsupportedError, match=r"takes no eps: <lambda>\(dim\)"):
         made(lambda dim: Kept(dim), eps=0.25)

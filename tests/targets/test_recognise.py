@@ -49,7 +49,10 @@ def test_each_known_function_of_the_last_axis_is_named(name: str, y: Tensor) -> 
         ("BatchNorm", nn.BatchNorm2d(WIDTH, affine=False, dtype=torch.float64)),
         ("InstanceNorm", nn.InstanceNorm2d(WIDTH)),
         ("GroupNorm with 8 groups", nn.GroupNorm(8, WIDTH, affine=False)),
-        ("GroupNorm with 1 group", nn.GroupNorm(1, WIDTH, affine=False)),
+        (
+            "LayerNorm over all axes but the first (GroupNorm with 1 group)",
+            nn.GroupNorm(1, WIDTH, affine=False),
+        ),
         ("LayerNorm", lambda x: layer_norm(x.movedim(1, -1)).movedim(-1, 1)),
         ("Identity", nn.Identity()),
     ],
