@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from implementations.channels import on_channels
-from implementations.construct import Constructor, Form, is_eps
+from implementations.construct import Constructor, Form
 from implementations.contract import UnsupportedError
 from implementations.meaning import CallOptions, Meaning, Probe, find_meaning
-from implementations.parameters import Affine, affine_of, run_module
+from implementations.parameters import Affine, affine_of, own_eps, run_module, shape_of
 
 __all__ = ["ModuleFunction"]
 
@@ -72,9 +72,9 @@ class ModuleFunction:
     def normalized_shape(self) -> tuple[int, ...] | None:
         """The one shape that it normalises: an instance's, or that of a size from ``init``."""
         if isinstance(self.source, nn.Module):
-            return _shape_of(self.source)
+            return shape_of(self.source)
         if self._constructor().size is None:
-            return _shape_of(self.new((1,)))
+            return shape_of(self.new((1,)))
         return None
 
     @property
@@ -192,7 +192,7 @@ class ModuleFunction:
             usual, other = (self.new(shape, eps) for eps in (1e-3, 1e-2))
         except UnsupportedError:
             return False
-        return _own_eps(usual) != _own_eps(other)
+        return own_eps(usual) != own_eps(other)
 
     def _find_meaning(self, device: torch.device) -> Meaning:
         """Build it in each way that its constructor allows, and call it, until that works."""
@@ -263,43 +263,10 @@ class ModuleFunction:
             has_weight=affine.weight is not None,
             has_bias=affine.bias is not None,
             takes_eps=not self.is_instance and self._constructor().eps is not None,
-            known_eps=(*_own_eps(module), *(torch.finfo(each).eps for each in _PRECISIONS)),
+            known_eps=(*own_eps(module), *(torch.finfo(each).eps for each in _PRECISIONS)),
             is_guess=self.is_instance or self._constructor().size is None,
             device=device,
         )
-
-
-def _own_eps(module: nn.Module) -> list[float]:
-    """Return what a module, and those inside it, keep under the name of an eps."""
-    return [
-        float(value)
-        for each in module.modules()
-        for name, value in vars(each).items()
-        if is_eps(name) and isinstance(value, int | float)
-    ]
-
-
-def _shape_of(module: nn.Module) -> tuple[int, ...] | None:
-    """Return the normalized shape of an instance; None if it takes any."""
-    for name in ("normalized_shape", "dim", "hidden_size"):
-        found = getattr(module, name, None)
-        if isinstance(found, int) and not isinstance(found, bool) and found > 0:
-            return (found,) if _fits(module, found) else None
-        if isinstance(found, tuple | list) and found and all(isinstance(e, int) for e in found):
-            return tuple(found)
-    affine = affine_of(module, None)
-    own = dict(module.named_parameters())
-    for parameter in (affine.weight, affine.bias):
-        if parameter is not None:
-            sizes = [each for each in own[parameter].shape if each != 1]
-            return tuple(sizes) if len(sizes) == 1 else tuple(own[parameter].shape)
-    inner = [each for each in module.children() if isinstance(each, nn.LayerNorm)]
-    return tuple(inner[0].normalized_shape) if len(inner) == 1 else None
-
-
-def _fits(module: nn.Module, size: int) -> bool:
-    """Whether the parameters of a module have that many elements: ``dim`` may be an axis."""
-    return any(each.numel() == size for each in module.parameters())
 
 
 def _refuse_forward(source: Callable[..., nn.Module] | nn.Module) -> None:

@@ -1,4 +1,4 @@
-"""Which parameters of a module are its weight and bias, and how others take their place."""
+"""What a module holds: its weight and bias, its normalized shape and its eps."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from implementations.construct import is_eps
 from implementations.contract import UnsupportedError
 
-__all__ = ["Affine", "affine_of", "run_module"]
+__all__ = ["Affine", "affine_of", "own_eps", "run_module", "shape_of"]
 
 # what documents and libraries call the scale and the shift
 _WEIGHTS = ("weight", "gain", "gamma", "scale", "g", "w", "a_2", "a", "alpha", "ln_weight")
@@ -88,6 +89,39 @@ def run_module(
         given[name] = parameter if same else parameter.reshape(own[name].shape)
     y: Tensor = functional_call(module, given, (x,))
     return y
+
+
+def own_eps(module: nn.Module) -> list[float]:
+    """Return what a module, and those inside it, keep under the name of an eps."""
+    return [
+        float(value)
+        for each in module.modules()
+        for name, value in vars(each).items()
+        if is_eps(name) and isinstance(value, int | float)
+    ]
+
+
+def shape_of(module: nn.Module) -> tuple[int, ...] | None:
+    """Return the normalized shape of an instance; None if it takes any."""
+    for name in ("normalized_shape", "dim", "hidden_size"):
+        found = getattr(module, name, None)
+        if isinstance(found, int) and not isinstance(found, bool) and found > 0:
+            return (found,) if _fits(module, found) else None
+        if isinstance(found, tuple | list) and found and all(isinstance(e, int) for e in found):
+            return tuple(found)
+    affine = affine_of(module, None)
+    own = dict(module.named_parameters())
+    for parameter in (affine.weight, affine.bias):
+        if parameter is not None:
+            sizes = [each for each in own[parameter].shape if each != 1]
+            return tuple(sizes) if len(sizes) == 1 else tuple(own[parameter].shape)
+    inner = [each for each in module.children() if isinstance(each, nn.LayerNorm)]
+    return tuple(inner[0].normalized_shape) if len(inner) == 1 else None
+
+
+def _fits(module: nn.Module, size: int) -> bool:
+    """Whether the parameters of a module have that many elements: ``dim`` may be an axis."""
+    return any(each.numel() == size for each in module.parameters())
 
 
 def _by_name(own: Mapping[str, Tensor], names: tuple[str, ...]) -> str | None:

@@ -1,7 +1,7 @@
-"""What of the contract a target takes, found by calling it; a catalogue of cases is fitted to it.
+"""What of the contract a target takes; a catalogue of cases is fitted to it.
 
 A target that takes no eps, one axis, three-dimensional x or no weight is verified on all that is
-left, with its own eps and its own number of axes.
+left, with its own eps and its own number of axes. :mod:`harness.verify.find_scope` finds it out.
 """
 
 from __future__ import annotations
@@ -13,42 +13,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.inputs import LAYOUTS, make_inputs
-from harness.records import Affine, Case, Direction, Status
-from harness.verify.findings import Remark, RemarkKind
-from harness.verify.guest import GuestError, Unmet, run_once
-from implementations.contract import Implementation, UnsupportedError
+from harness.records import Affine, Case, Status
+from harness.verify.guest import GuestError
+from implementations.contract import Implementation
 from implementations.from_function import NamedFunction
 from implementations.from_module import ModuleFunction
-from implementations.meaning import CallOptions, Meaning, Probe, find_meaning
 
-__all__ = [
-    "InScope",
-    "Scope",
-    "adapter_of",
-    "find_scope",
-    "fitted",
-    "meaning_of",
-    "scope_of",
-]
+__all__ = ["RICHEST_FIRST", "InScope", "Scope", "adapter_of", "fitted", "scope_of"]
 
-_WIDTH = 32
-_RANKS = (2, 3, 4, 1, 5)  # the number of axes of x, the most usual first
-_LEADING = (2, 3, 2, 2)
-_RICHEST = (Affine.BOTH, Affine.WEIGHT, Affine.NONE, Affine.BIAS)
-_SEVERAL = (2, 3, 5, 7)
-_EPS = (0.0, 1e-12, 0.5)
-_HALVES = {"float16", "bfloat16"}
-
-TryOne = Callable[[Implementation, Case], GuestError | None]
-"""Runs a case, and returns what was raised; None if it was answered, however wrong."""
+RICHEST_FIRST = (Affine.BOTH, Affine.WEIGHT, Affine.NONE, Affine.BIAS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
     """What a target takes; without arguments, all that the contract has."""
 
-    affines: tuple[Affine, ...] = _RICHEST
+    affines: tuple[Affine, ...] = RICHEST_FIRST
     """Which parameters it can be given, the most first."""
     eps: float | None = None
     """The eps that it always adds; None if the caller chooses."""
@@ -67,6 +47,8 @@ class Scope:
     has_gradient: bool = True
     takes_empty: bool = True
     takes_mixed_dtypes: bool = True
+    promotes: bool = False
+    """Whether y has the parameters' dtype, where that is wider than x's."""
     declined_layouts: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     """What is outside, each with what the target raised."""
@@ -136,14 +118,21 @@ class InScope:
 
     def __call__(self, x: Tensor, normalized_shape: Any, *arguments: Any, **named: Any) -> Any:
         if x.dim() in self.scope.ranks:
-            return self.function(x, normalized_shape, *arguments, **named)
+            y = self.function(x, normalized_shape, *arguments, **named)
+            return self._in_dtype_of(x, y)
         y = self.function(
             _with_rank(x, len(tuple(normalized_shape)), self.scope.ranks),
             normalized_shape,
             *arguments,
             **named,
         )
-        return y.reshape(x.shape) if isinstance(y, Tensor) and y.numel() == x.numel() else y
+        y = y.reshape(x.shape) if isinstance(y, Tensor) and y.numel() == x.numel() else y
+        return self._in_dtype_of(x, y)
+
+    def _in_dtype_of(self, x: Tensor, y: Any) -> Any:
+        """Round a promoted y to x's dtype: that it is promoted is a remark, made once."""
+        is_promoted = self.scope.promotes and isinstance(y, Tensor) and y.dtype == torch.float32
+        return y.to(x.dtype) if is_promoted else y
 
 
 def _with_rank(x: Tensor, dims: int, ranks: tuple[int, ...]) -> Tensor:
@@ -185,308 +174,3 @@ def fitted(implementation: Implementation, case: Case, **changes: Any) -> Case:
     if found is None:
         raise GuestError(Status.UNSUPPORTED, "outside what the target takes")
     return found
-
-
-def meaning_of(implementation: Implementation, device: str) -> Meaning | None:
-    """Return what the target computes; None for what declares its algorithm.
-
-    Raises:
-        UnsupportedError: it raises for every x tried, or cannot be built.
-    """
-    adapter = adapter_of(implementation)
-    if adapter is not None:
-        return adapter.meaning(torch.device(device))
-    if implementation.declared:
-        return None
-    function: Callable[..., Tensor] = implementation.function
-    for form in ((True, True), (True, False), (False, False), (False, True)):
-        probe = Probe(
-            call=lambda x, w, b: _with_default_eps(function, x, w, b),
-            shape=(_WIDTH,),
-            has_weight=form[0],
-            has_bias=form[1],
-            takes_eps=True,
-            device=torch.device(device),
-        )
-        try:
-            return find_meaning(probe, CallOptions())
-        except UnsupportedError as error:
-            failed = error
-    raise failed
-
-
-def _with_default_eps(
-    function: Callable[..., Tensor], x: Tensor, weight: Tensor | None, bias: Tensor | None
-) -> Tensor:
-    try:
-        return function(x, tuple(x.shape[-1:]), weight, bias)
-    except TypeError:  # eps has to be given
-        return function(x, tuple(x.shape[-1:]), weight, bias, 1e-5)
-
-
-def find_scope(
-    implementation: Implementation,
-    meaning: Meaning | None,
-    dtypes: tuple[str, ...],
-    device: str,
-    options: CallOptions,
-    try_one: TryOne,
-) -> tuple[Scope, tuple[Remark, ...]]:
-    """Find out by calling the target what it takes.
-
-    Args:
-        implementation: not yet wrapped in :class:`InScope`.
-        meaning: what it computes, if that was found out.
-        dtypes: names, tried in this order until it answers in one.
-        device: device kind.
-        options: what the user says of it.
-        try_one: runs a case, and returns what was raised, or None.
-
-    Raises:
-        UnsupportedError: it answers in no form; the message has the first reason.
-    """
-    scope = _from_meaning(implementation, meaning, options)
-    case, scope = _first_answered(implementation, scope, dtypes, device, try_one)
-    found = _Finder(implementation, case, scope, try_one)
-    found.look_at_ranks()
-    found.look_at_affines()
-    found.look_at_axes(options)
-    found.look_at_eps()
-    found.look_at_gradients()
-    found.look_at_empty()
-    found.look_at_layouts()
-    for dtype in dtypes:
-        if dtype in _HALVES:
-            found.look_at_mixed_dtypes(dtype)
-    return replace(found.scope, reasons=tuple(found.reasons)), tuple(found.remarks)
-
-
-def _from_meaning(
-    implementation: Implementation, meaning: Meaning | None, options: CallOptions
-) -> Scope:
-    adapter = adapter_of(implementation)
-    scope = Scope(eps=options.eps)
-    if meaning is not None:
-        eps = meaning.eps if meaning.eps is not None else options.eps
-        scope = replace(scope, eps=eps, default_eps=meaning.default_eps)
-    if adapter is not None and meaning is not None:
-        shape = adapter.normalized_shape
-        dims = scope.normalized_dims if adapter.takes_several_axes else (1,)
-        scope = replace(
-            scope,
-            normalized_shape=shape,
-            normalized_dims=dims if shape is None else (len(shape),),
-            channels_first=meaning.channels_first,
-        )
-    if options.normalized_dims is not None:
-        scope = replace(scope, normalized_dims=(options.normalized_dims,))
-    return scope
-
-
-def _first_answered(
-    implementation: Implementation,
-    scope: Scope,
-    dtypes: tuple[str, ...],
-    device: str,
-    try_one: TryOne,
-) -> tuple[Case, Scope]:
-    """Return the first case that the target answers, and its scope with that affine and rank."""
-    first: GuestError | None = None
-    for dtype in dtypes:
-        for affine in _RICHEST:
-            for rank in _RANKS:
-                case = _case_of_rank(implementation, rank, dtype, device)
-                some = replace(scope, affines=(affine,), ranks=(rank,))
-                asked = some.fit(case)
-                if asked is None:
-                    continue
-                raised = try_one(implementation, asked)
-                if raised is None:
-                    return asked, some
-                first = first or raised
-    raise UnsupportedError(f"answers in no form tried; first: {first}")
-
-
-def _case_of_rank(implementation: Implementation, rank: int, dtype: str, device: str) -> Case:
-    return Case(
-        implementation=implementation.name,
-        shape=(*_LEADING[: rank - 1], _WIDTH),
-        dtype=dtype,
-        param_dtype=dtype,
-        device=device,
-        direction=Direction.FORWARD,
-    )
-
-
-class _Finder:
-    """Asks one question after another, and keeps what was found."""
-
-    def __init__(
-        self,
-        implementation: Implementation,
-        case: Case,
-        scope: Scope,
-        try_one: TryOne,
-    ) -> None:
-        self.implementation, self.case, self.scope = implementation, case, scope
-        self.reasons: list[str] = []
-        self.remarks: list[Remark] = []
-        self._try_one = try_one
-
-    def _declines(self, case: Case) -> GuestError | None:
-        """Return what the target raises for a case; None if it answers, however wrong."""
-        return self._try_one(self.implementation, case)
-
-    def look_at_ranks(self) -> None:
-        taken = []
-        for rank in sorted(_RANKS):
-            asked = _case_of_rank(self.implementation, rank, self.case.dtype, self.case.device)
-            asked = self.scope.fit(asked) or asked
-            if (reason := self._declines(asked)) is None:
-                taken.append(len(asked.shape))
-            elif rank > 1:
-                self.reasons.append(f"x of {len(asked.shape)} axes: {reason}")
-        self.scope = replace(self.scope, ranks=tuple(taken or [len(self.case.shape)]))
-
-    def look_at_affines(self) -> None:
-        taken = []
-        for affine in _RICHEST:
-            asked = replace(self.case, affine=affine)
-            if (reason := self._declines(asked)) is None:
-                taken.append(affine)
-            elif reason.status is not Status.UNSUPPORTED:
-                self.reasons.append(f"{_AFFINE_WORDS[affine]}: {reason}")
-        self.scope = replace(self.scope, affines=tuple(taken) or self.scope.affines)
-
-    def look_at_axes(self, options: CallOptions) -> None:
-        """Try several normalized axes, on a target that claims to take them."""
-        if options.normalized_dims is not None or self.scope.normalized_shape is not None:
-            return
-        if self.scope.normalized_dims == (1,):
-            adapter = adapter_of(self.implementation)
-            if isinstance(adapter, ModuleFunction | NamedFunction):
-                self.reasons.append("several normalized axes: it takes one size")
-            return
-        taken = [1]
-        for dims in (2, 3, 4):
-            asked = replace(self.case, shape=_SEVERAL, normalized_dims=dims)
-            if self.scope.ranks and 4 not in self.scope.ranks:
-                asked = replace(asked, shape=_SEVERAL[-max(self.scope.ranks) :])
-            if len(asked.shape) < dims:
-                continue
-            reason = self._declines(asked)
-            if reason is None and self._normalises_the_last_alone(asked):
-                self.remarks.append(
-                    Remark(
-                        kind=RemarkKind.SEVERAL_AXES_IGNORED,
-                        text=f"accepts a normalized_shape of {dims} axes, such as "
-                        f"{list(asked.normalized_shape)}, and normalises the last axis alone",
-                    )
-                )
-                break
-            if reason is not None:
-                self.reasons.append(f"{dims} normalized axes: {reason}")
-                break
-            taken.append(dims)
-        if len(taken) == 4:
-            taken.append(5)
-        self.scope = replace(self.scope, normalized_dims=tuple(taken))
-
-    def _normalises_the_last_alone(self, case: Case) -> bool:
-        """Whether a module class takes several axes for one; of a function that is a mistake."""
-        if not isinstance(adapter_of(self.implementation), ModuleFunction):
-            return False
-        inputs = make_inputs(case)
-        try:
-            with torch.no_grad():
-                y = run_once(self.implementation.function, case, inputs).y.double()
-        except (GuestError, Unmet):
-            return False
-        last, every = (
-            _layer_norm_over(inputs.x, dims, inputs.weight, inputs.bias)
-            for dims in (1, case.normalized_dims)
-        )
-        return bool((y - last).norm() < (y - every).norm())
-
-    def look_at_eps(self) -> None:
-        if self.scope.eps is not None:
-            return
-        for eps in _EPS:
-            if (reason := self._declines(replace(self.case, eps=eps))) is not None:
-                self.reasons.append(f"eps = {eps:g}: {reason}")
-                if eps < 1e-5:
-                    self.scope = replace(self.scope, least_eps=1e-8 if eps else 1e-12)
-
-    def look_at_gradients(self) -> None:
-        if self.implementation.forward_only:
-            return
-        reason = self._declines(replace(self.case, direction=Direction.BACKWARD))
-        if reason is not None:
-            self.reasons.append(f"gradients: {reason}")
-            self.scope = replace(self.scope, has_gradient=False)
-
-    def look_at_empty(self) -> None:
-        shape = self.case.shape
-        empty = [(0, *shape[1:])] if len(shape) > self.case.normalized_dims else []
-        if self.scope.normalized_shape is None:
-            empty.append((*shape[:-1], 0))
-        for each in empty:
-            reason = self._declines(replace(self.case, shape=each))
-            if reason is not None:
-                self.scope = replace(self.scope, takes_empty=False)
-                self._remark(RemarkKind.DECLINES_EMPTY, f"an empty x ({_text(each)}): {reason}")
-                return
-
-    def look_at_layouts(self) -> None:
-        declined = []
-        for layout in LAYOUTS:
-            asked = replace(self.case, layout=layout)
-            if (reason := self._declines(asked)) is not None:
-                declined.append(layout)
-                self._remark(RemarkKind.DECLINES_LAYOUT, f"an x in the layout {layout}: {reason}")
-        self.scope = replace(self.scope, declined_layouts=tuple(declined))
-
-    def look_at_mixed_dtypes(self, dtype: str) -> None:
-        """Try x in half precision with parameters in float32, as in mixed-precision training."""
-        asked = replace(self.case, dtype=dtype, param_dtype="float32")
-        if asked.affine is Affine.NONE or self._declines(replace(asked, param_dtype=dtype)):
-            return
-        if (reason := self._declines(asked)) is not None:
-            self.reasons.append(f"{dtype} x with float32 parameters: {reason}")
-            self.scope = replace(self.scope, takes_mixed_dtypes=False)
-            return
-        inputs = make_inputs(asked)
-        call = InScope(self.implementation.function, self.scope)
-        with torch.no_grad():
-            y: Any = call(inputs.x, asked.normalized_shape, inputs.weight, inputs.bias, asked.eps)
-        if isinstance(y, Tensor) and y.dtype == torch.float32:
-            self.scope = replace(self.scope, takes_mixed_dtypes=False)
-            self.remarks.append(
-                Remark(
-                    kind=RemarkKind.PROMOTES,
-                    text="y is float32 for a half-precision x with float32 parameters; torch "
-                    "returns x's dtype",
-                    dtypes=(dtype,),
-                )
-            )
-
-    def _remark(self, kind: RemarkKind, declined: str) -> None:
-        self.remarks.append(Remark(kind=kind, text=f"declines {declined}"))
-
-
-_AFFINE_WORDS = {
-    Affine.BOTH: "weight and bias",
-    Affine.WEIGHT: "weight without bias",
-    Affine.BIAS: "bias without weight",
-    Affine.NONE: "neither weight nor bias",
-}
-
-
-def _layer_norm_over(x: Tensor, dims: int, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    y = torch.nn.functional.layer_norm(x.double(), x.shape[x.dim() - dims :])
-    y = y if weight is None else y * weight.double()
-    return y if bias is None else y + bias.double()
-
-
-def _text(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape))

@@ -38,9 +38,7 @@ def float32_for_halves(
     return _right(x.to(wide_dtype(x.dtype)), normalized_shape, weight, bias, eps)
 
 
-@mutant(
-    Family.LAYOUT, dtypes=HALVES, caught_by=Check.CONTRACT, remark=RemarkKind.PROMOTES
-)
+@mutant(Family.LAYOUT, dtypes=HALVES, caught_by=Check.CONTRACT, remark=RemarkKind.PROMOTES)
 def promoted_by_parameters(
     x: Tensor,
     normalized_shape: Sequence[int],

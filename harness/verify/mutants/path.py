@@ -101,9 +101,7 @@ def last_axis_only_in_inference(
     return scale_and_shift(y, weight, bias).to(x.dtype)
 
 
-@partial(
-    _in_inference, dtypes=HALVES, caught_by=Check.CONTRACT, remark=RemarkKind.PROMOTES
-)
+@partial(_in_inference, dtypes=HALVES, caught_by=Check.CONTRACT, remark=RemarkKind.PROMOTES)
 def promoted_in_inference(
     x: Tensor,
     normalized_shape: Sequence[int],
