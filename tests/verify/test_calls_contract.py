@@ -181,6 +181,6 @@ def test_what_autocast_takes_digits_from_is_found_in_float32() -> None:
         return right((x @ torch.eye(x.shape[-1], dtype=x.dtype)).to(x.dtype), shape, *others)
 
     found = is_as_right_under_autocast(guest(multiplying), CASE)
-    assert found == "y is right, and wrong under torch.autocast"
+    assert found == "loses digits under torch.autocast, which torch's own keeps"
     halves = first_case("guest", "float16", "cpu")
     assert is_as_right_under_autocast(guest(multiplying), halves) is None

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from harness.records import Case, Status
-from harness.verify import Verdict, undeclared, verify, verify_case
+from harness.verify import undeclared, verify, verify_case
 from harness.verify.catalogue import QUICK
 from harness.verify.mutants import RIGHT, WRONG
 from harness.verify.tally import Tally
 from harness.verify.trial import Trial, try_case
+from harness.verify.result import Verdict
 from harness.verify.text import verdict_lines
 from implementations import Algorithm, Implementation, Reduction, adopt, implementation
 
