@@ -5,7 +5,6 @@ Nobody's code is copied. What each is taken from, and what is unusual about it, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -86,6 +85,22 @@ class LayerNorm2d(nn.LayerNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+class Vits(nn.Module):
+    """VITS' and ESPnet's: the second axis of whatever x has, by exchange with the last."""
+
+    def __init__(self, channels: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.channels, self.eps = channels, eps
+        self.gamma = nn.Parameter(torch.ones(channels))
+        self.beta = nn.Parameter(torch.zeros(channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = functional.layer_norm(
+            x.transpose(1, -1), (self.channels,), self.gamma, self.beta, self.eps
+        )
+        return y.transpose(1, -1)
 
 
 class DeBERTa(nn.Module):
@@ -403,5 +418,3 @@ def group_norm() -> nn.Module:
     """Return a GroupNorm of 8 groups."""
     return nn.GroupNorm(8, 32)
 
-
-Target = Callable[..., Any]

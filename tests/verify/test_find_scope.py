@@ -1,0 +1,184 @@
+"""Each limit of a target is found by calling it, and nothing else is taken for one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from harness.inputs import LAYOUTS
+from harness.records import Affine
+from harness.verify.find_scope import find_scope, meaning_of
+from harness.verify.findings import RemarkKind
+from harness.verify.scope import Scope
+from harness.verify.verification import what_is_raised
+from implementations import CallOptions, UnsupportedError, adopt
+
+
+def torchs(
+    x: Tensor, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Tensor:
+    return functional.layer_norm(x, tuple(normalized_shape), weight, bias, eps)
+
+
+def unless(refused: Callable[..., bool]) -> Callable[..., Tensor]:
+    """torch's own, which raises where ``refused`` says so."""
+
+    def limited(
+        x: Tensor, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+    ) -> Tensor:
+        if refused(x, tuple(normalized_shape), weight, bias, eps):
+            raise RuntimeError("not this")
+        return torchs(x, normalized_shape, weight, bias, eps)
+
+    return limited
+
+
+def found(
+    target: Any, *dtypes: str, **said: Any
+) -> tuple[Scope, list[RemarkKind]]:
+    options = CallOptions(**said)
+    implementation = adopt(target, "target", options)
+    scope, remarks = find_scope(
+        implementation,
+        meaning_of(implementation, "cpu"),
+        dtypes or ("float32",),
+        "cpu",
+        options,
+        what_is_raised,
+    )
+    return scope, [each.kind for each in remarks]
+
+
+def test_torchs_own_has_no_limit_but_a_default_eps() -> None:
+    scope, remarks = found(torchs, "float32", "bfloat16")
+    assert scope == Scope(default_eps=1e-5)
+    assert remarks == []
+
+
+@pytest.mark.parametrize(
+    ("refused", "field", "value"),
+    [
+        (lambda x, shape, w, b, eps: x.dim() != 3, "ranks", (3,)),
+        (lambda x, shape, w, b, eps: x.dim() > 3, "ranks", (1, 2, 3)),
+        (lambda x, shape, w, b, eps: w is None, "affines", (Affine.BOTH, Affine.WEIGHT)),
+        (lambda x, shape, w, b, eps: b is not None, "affines", (Affine.WEIGHT, Affine.NONE)),
+        (lambda x, shape, w, b, eps: len(shape) > 1, "normalized_dims", (1,)),
+        (lambda x, shape, w, b, eps: len(shape) > 2, "normalized_dims", (1, 2)),
+        (lambda x, shape, w, b, eps: x.numel() == 0, "takes_empty", False),
+        (lambda x, shape, w, b, eps: eps == 0, "least_eps", 1e-12),
+        (lambda x, shape, w, b, eps: eps < 1e-9, "least_eps", 1e-8),
+        (lambda x, shape, w, b, eps: x.requires_grad, "has_gradient", False),
+    ],
+)
+def test_one_limit_is_found_and_no_other(
+    refused: Callable[..., bool], field: str, value: object
+) -> None:
+    scope, _ = found(unless(refused))
+    usual = Scope(default_eps=1e-5)
+    changed = {
+        name
+        for name in Scope.__dataclass_fields__
+        if getattr(scope, name) != getattr(usual, name)
+    }
+    assert getattr(scope, field) == value
+    assert changed - {"reasons"} == {field}
+
+
+def test_a_limit_has_its_reason() -> None:
+    scope, _ = found(unless(lambda x, *others: x.dim() > 4))
+    assert scope.reasons == ("x of 5 axes: RuntimeError: not this",)
+
+
+def test_an_empty_x_that_raises_is_remarked_on() -> None:
+    _, remarks = found(unless(lambda x, *others: x.numel() == 0))
+    assert remarks == [RemarkKind.DECLINES_EMPTY]
+
+
+def test_layouts_that_raise_are_remarked_on() -> None:
+    scope, remarks = found(unless(lambda x, *others: not x.is_contiguous()))
+    assert set(scope.declined_layouts) < set(LAYOUTS)
+    assert "transposed" in scope.declined_layouts
+    assert "contiguous" not in scope.declined_layouts
+    assert set(remarks) == {RemarkKind.DECLINES_LAYOUT}
+
+
+def test_mixed_dtypes_that_raise_are_a_limit() -> None:
+    mixed = unless(lambda x, shape, w, b, eps: w is not None and w.dtype != x.dtype)
+    assert found(mixed, "float32", "bfloat16")[0].takes_mixed_dtypes is False
+    assert found(mixed, "float32")[0].takes_mixed_dtypes is True
+
+
+def test_a_result_of_the_parameters_dtype_is_remarked_on() -> None:
+    def promoting(x: Tensor, shape: Any, w: Any = None, b: Any = None, eps: float = 1e-5) -> Tensor:
+        y = torchs(x, shape, None, None, eps)
+        y = y if w is None else y * w
+        return y if b is None else y + b
+
+    scope, remarks = found(promoting, "bfloat16")
+    assert scope.promotes
+    assert remarks == [RemarkKind.PROMOTES]
+
+
+# --- modules -------------------------------------------------------------------------------------
+
+
+class OneSize(nn.Module):
+    """Any shape will do to build it; forward looks at the last axis alone."""
+
+    def __init__(self, normalized_shape: Any, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(normalized_shape))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = functional.layer_norm(x, x.shape[-1:], eps=self.eps)
+        return y * self.weight
+
+
+def test_several_axes_that_are_ignored_are_remarked_on() -> None:
+    scope, remarks = found(OneSize)
+    assert scope.normalized_dims == (1,)
+    assert remarks == [RemarkKind.SEVERAL_AXES_IGNORED]
+
+
+def test_an_instance_has_one_shape_and_one_eps() -> None:
+    scope, _ = found(nn.LayerNorm((4, 8), eps=1e-3))
+    assert (scope.normalized_shape, scope.normalized_dims) == ((4, 8), (2,))
+    assert (scope.eps, scope.axes) == (1e-3, "the last 2 axes")
+
+
+def test_channels_first_is_found() -> None:
+    class OfImages(nn.LayerNorm):
+        def __init__(self, channels: int) -> None:
+            super().__init__(channels)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+    scope, remarks = found(OfImages)
+    assert (scope.channels_first, scope.affines) == (True, (Affine.BOTH,))
+    assert (scope.eps, remarks) == (1e-5, [])
+
+
+# --- what the user says --------------------------------------------------------------------------
+
+
+def test_what_the_user_says_is_not_looked_for() -> None:
+    scope, _ = found(torchs, normalized_dims=2, eps=0.25)
+    assert (scope.normalized_dims, scope.eps) == ((2,), 0.25)
+    assert scope.axes == "the last 2 axes"
+
+
+def test_what_answers_in_no_form_is_declined() -> None:
+    with pytest.raises(UnsupportedError, match="first: RuntimeError: not this"):
+        found(unless(lambda *given: True))
+
+
+def test_a_dtype_that_raises_is_passed_over() -> None:
+    wide = unless(lambda x, *others: x.dtype is not torch.float64)
+    assert found(wide, "float32", "float64")[0].ranks == (1, 2, 3, 4, 5)

@@ -1,0 +1,142 @@
+"""Modules and functions as people publish them are judged as a person who reads them would."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import real_modules as real
+from torch import nn
+
+from harness.records import Affine
+from harness.verify import verify
+from harness.verify.findings import Outcome, RemarkKind
+
+BOTH, WEIGHT, NONE = Affine.BOTH, Affine.WEIGHT, Affine.NONE
+EVERY = (Affine.BOTH, Affine.WEIGHT, Affine.NONE, Affine.BIAS)
+LAST, CHANNELS = "the last axis", "the channel axis (axis 1) of x"
+TRAILING = "any number of trailing axes"
+
+# no row of the catalogue has as few elements as these warn of
+pytestmark = pytest.mark.filterwarnings(r"ignore:var.*degrees of freedom is <= 0:UserWarning")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Right:
+    """What is found of a true LayerNorm."""
+
+    target: Any
+    axes: str = LAST
+    eps: float | None = None
+    """The only one; None where the caller chooses."""
+    affines: tuple[Affine, ...] = (BOTH,)
+    ranks: tuple[int, ...] | None = None
+    remarks: tuple[RemarkKind, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+DEFAULT_EPS = (RemarkKind.DEFAULT_EPS,)
+MALFORMED = RemarkKind.MALFORMED_ARGUMENTS
+
+RIGHT = {
+    "nanoGPT": Right(target=real.NanoGPT, eps=1e-5, affines=(BOTH, WEIGHT)),
+    "OLMo": Right(target=real.OLMo, eps=1e-5, affines=(NONE,)),
+    "ConvNeXt": Right(target=real.ConvNeXt, remarks=DEFAULT_EPS),
+    "ConvNeXt, channels first": Right(
+        target=real.ConvNeXt,
+        axes=CHANNELS,
+        remarks=DEFAULT_EPS,
+        options={"init": {"data_format": "channels_first"}},
+    ),
+    "Segment Anything": Right(target=real.SamLayerNorm2d, axes=CHANNELS, remarks=DEFAULT_EPS),
+    "LayerNorm2d": Right(target=real.LayerNorm2d, axes=CHANNELS, remarks=DEFAULT_EPS),
+    "VITS": Right(target=real.Vits, axes=CHANNELS),
+    "DeBERTa": Right(target=real.DeBERTa, remarks=DEFAULT_EPS),
+    "MyNorm": Right(target=real.MyNorm, eps=1e-5),
+    "Cohere": Right(target=real.Cohere, affines=(WEIGHT,)),
+    "ESMFold": Right(target=real.ESMFold),
+    "x-transformers": Right(target=real.XTransformers, eps=1e-5, affines=(WEIGHT,)),
+    "labml in two passes": Right(target=real.Labml, axes=TRAILING, affines=(BOTH, NONE)),
+    "eps named e": Right(target=real.ShortEps),
+    "n_embed": Right(target=real.NumberOfEmbeddings, eps=1e-5),
+    "normalized_shape: int": Right(target=real.ShapeThatIsAnInt),
+    "BERT's gamma and beta": Right(target=real.OldBert, remarks=DEFAULT_EPS),
+    "a trained instance": Right(target=real.trained(), eps=1e-6, remarks=DEFAULT_EPS),
+    "torch.nn.LayerNorm": Right(
+        target=nn.LayerNorm, axes=TRAILING, affines=(BOTH, WEIGHT, NONE)
+    ),
+    "(B, T, C) alone": Right(target=real.batch_time_channels, affines=EVERY, ranks=(3,)),
+    "(N, D) alone": Right(target=real.rows_alone, affines=EVERY, ranks=(2,)),
+    "weight required": Right(
+        target=real.weight_required,
+        affines=(WEIGHT,),
+        remarks=(*DEFAULT_EPS, MALFORMED),
+    ),
+    "a plain function": Right(
+        target=real.broadcasts, axes=TRAILING, affines=EVERY, remarks=(MALFORMED,)
+    ),
+    "raw pointers": Right(
+        target=real.RawPointers,
+        remarks=(
+            RemarkKind.DECLINES_EMPTY,
+            RemarkKind.DECLINES_LAYOUT,
+            MALFORMED,
+            RemarkKind.SECOND_DERIVATIVE_MISSING,
+        ),
+    ),
+    "statistics kept as constants": Right(
+        target=real.SavesItsStatistics,
+        remarks=(MALFORMED, RemarkKind.SECOND_DERIVATIVE_WRONG),
+    ),
+}
+
+INSTEAD = {
+    "T5": (real.T5LayerNorm, "RMSNorm"),
+    "torch.nn.RMSNorm": (nn.RMSNorm, "RMSNorm"),
+    "Nemotron": (real.Nemotron, "LayerNorm with 1 + weight"),
+    "a scale alone": (real.ScaleAlone, "scale and shift without normalisation"),
+    "GroupNorm": (real.group_norm(), "GroupNorm with 8 groups"),
+    "BatchNorm1d": (nn.BatchNorm1d, "BatchNorm"),
+    "BatchNorm2d": (nn.BatchNorm2d, "BatchNorm"),
+    "InstanceNorm2d": (nn.InstanceNorm2d, "InstanceNorm"),
+    "Identity": (nn.Identity, "Identity"),
+}
+
+
+@pytest.mark.parametrize("right", RIGHT.values(), ids=RIGHT)
+def test_a_true_layer_norm_is_one_within_its_scope(right: Right) -> None:
+    verdict = verify(
+        right.target, quick=True, dtypes=("float32",), fail_fast=True, **right.options
+    )
+    assert [each.reason for each in verdict.failures] == []
+    assert verdict.violations == ()
+    assert verdict.outcome is Outcome.LAYER_NORM
+    assert verdict.scope is not None
+    assert (verdict.scope.axes, verdict.scope.eps) == (right.axes, right.eps)
+    assert verdict.scope.affines == right.affines
+    assert right.ranks in {None, verdict.scope.ranks}
+    assert tuple(dict.fromkeys(each.kind for each in verdict.remarks)) == right.remarks
+
+
+@pytest.mark.parametrize(("target", "name"), INSTEAD.values(), ids=INSTEAD)
+def test_another_normalisation_is_named(target: Any, name: str) -> None:
+    verdict = verify(target, quick=True, dtypes=("float32",), fail_fast=True)
+    assert verdict.outcome is Outcome.WRONG
+    assert verdict.instead is not None
+    assert verdict.instead.name == name
+
+
+def test_statistics_that_cancel_are_wrong_and_named() -> None:
+    verdict = verify(real.LabmlOnePass, quick=True, dtypes=("float32",))
+    assert verdict.outcome is Outcome.WRONG
+    assert verdict.instead is None
+    assert {each.case.distribution for each in verdict.failures} >= {"offset_1e2", "offset_1e4"}
+    assert verdict.suspects[0].name == "one_pass_statistics"
+
+
+def test_what_a_constructor_needs_besides_is_asked_for() -> None:
+    verdict = verify(nn.GroupNorm, quick=True, dtypes=("float32",))
+    assert verdict.outcome is Outcome.NOT_VERIFIED
+    assert "--init 'num_groups=...'" in verdict.declined[0].reason
