@@ -100,7 +100,7 @@ class Verification:
                 self._what_is_raised,
             )
             if scope.fit(first_case(self.implementation.name, self.dtypes[0], self.device)) is None:
-                raise UnsupportedError(f"answers only in part: {'; '.join(scope.reasons)}")
+                raise UnsupportedError(f"it answers only in part: {'; '.join(scope.reasons)}")
         except UnsupportedError as error:
             self.state.declined.append(
                 Declined(what="every call", cases=0, reason=str(error), raised=False)
