@@ -267,7 +267,7 @@ def _forms(name: str, parameter: Parameter | None) -> tuple[tuple[Form, ...], bo
     annotation = Parameter.empty if parameter is None else parameter.annotation
     text = annotation if isinstance(annotation, str) else str(annotation)
     shapes = (_as_size, _as_list)
-    if annotation is Parameter.empty:
+    if annotation is Parameter.empty or text.rpartition(".")[2] == "Any":
         return (_as_int, *shapes), "shape" in name or name == ""
     says_int = annotation is int or _SAYS_INT.match(text) is not None
     says_shape = any(word in text for word in _SHAPE_WORDS)

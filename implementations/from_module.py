@@ -202,7 +202,7 @@ class ModuleFunction:
             affine = affine_of(module, shape)
             if affine.others and all(name.count(".") for name in affine.others):
                 raise UnsupportedError(
-                    f"has parameters besides a weight and a bias: {', '.join(affine.others)}"
+                    f"it has parameters besides a weight and a bias: {', '.join(affine.others)}"
                 )
             try:
                 probe = self._probe(module.to(device), affine, shape, device)

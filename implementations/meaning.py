@@ -112,7 +112,7 @@ def find_meaning(probe: Probe, options: CallOptions) -> Meaning:
         if nearest is not None:
             return _meaning(probe, options, nearest, weight, bias)
     raise UnsupportedError(
-        f"raises for every x tried, of 2 to 5 axes with {features} features last or on axis 1; "
+        f"it raises for every x tried, of 2 to 5 axes with {features} features last or on axis 1; "
         f"first: {first_error}"
     )
 

@@ -140,8 +140,9 @@ def measured_eps(
 ) -> float | None:
     """Return the eps that a LayerNorm adds to the variance, from the size of its result.
 
-    With variance v of a row, y = xhat sqrt(v / (v + eps)) weight + bias. Rows are made smaller
-    until that root falls below 0.9, where eps shows in the first digit.
+    With variance v of a row, y = xhat weight / root + bias, where root^2 = c + eps / v: c is 1, or
+    N / (N - 1) of a LayerNorm that divides by N - 1. Two sizes of x give both; rows are made
+    smaller until y falls below 0.9 of what it was, where eps shows in the first digit.
 
     Args:
         call: returns y for an x; float64 is given, the function may round it.
@@ -165,14 +166,12 @@ def measured_eps(
         y = feature_last(call(x).double(), axis)
         found = (y - shift) * scale
         wanted = xhat * scale.square()
-        root = float((found * wanted).sum() / wanted.square().sum())
-        # N - 1 in the place of N makes every result smaller: only what x's size changes is eps
-        full = root if full is None else full
-        if not root > 0:
+        size = float((found * wanted).sum() / wanted.square().sum())
+        full = size if full is None else full
+        if not size > 0:
             return None
-        if root < 0.9 * full:
-            ratio = (full / root) ** 2  # (1 / (1 + eps)) / (variance / (variance + eps))
-            eps = deviation**2 * (ratio - 1) / (1 - ratio * deviation**2)
+        if size < 0.9 * full:
+            eps = (1 / size**2 - 1 / full**2) / (1 / deviation**2 - 1)
             return _rounded(eps, known)
     return 0.0
 

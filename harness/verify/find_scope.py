@@ -149,7 +149,7 @@ def _first_answered(
                 if raised is None:
                     return asked, some
                 first = first or raised
-    raise UnsupportedError(f"answers in no form tried; first: {first}")
+    raise UnsupportedError(f"it answers in no form tried; first: {first}")
 
 
 def _case_of_rank(implementation: Implementation, rank: int, dtype: str, device: str) -> Case:

@@ -6,7 +6,7 @@ left, with its own eps and its own number of axes. :mod:`harness.verify.find_sco
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -117,9 +117,10 @@ class InScope:
         self.__doc__ = function.__doc__
 
     def __call__(self, x: Tensor, normalized_shape: Any, *arguments: Any, **named: Any) -> Any:
+        parameters = [each for each in (*arguments, *named.values()) if isinstance(each, Tensor)]
         if x.dim() in self.scope.ranks:
             y = self.function(x, normalized_shape, *arguments, **named)
-            return self._in_dtype_of(x, y)
+            return self._in_dtype_of(x, y, parameters)
         y = self.function(
             _with_rank(x, len(tuple(normalized_shape)), self.scope.ranks),
             normalized_shape,
@@ -127,12 +128,13 @@ class InScope:
             **named,
         )
         y = y.reshape(x.shape) if isinstance(y, Tensor) and y.numel() == x.numel() else y
-        return self._in_dtype_of(x, y)
+        return self._in_dtype_of(x, y, parameters)
 
-    def _in_dtype_of(self, x: Tensor, y: Any) -> Any:
-        """Round a promoted y to x's dtype: that it is promoted is a remark, made once."""
-        is_promoted = self.scope.promotes and isinstance(y, Tensor) and y.dtype == torch.float32
-        return y.to(x.dtype) if is_promoted else y
+    def _in_dtype_of(self, x: Tensor, y: Any, parameters: Sequence[Tensor]) -> Any:
+        """Round a y that wider parameters promote to x's dtype: that is a remark, made once."""
+        if not (self.scope.promotes and isinstance(y, Tensor) and y.dtype == torch.float32):
+            return y
+        return y.to(x.dtype) if torch.float32 in {each.dtype for each in parameters} else y
 
 
 def _with_rank(x: Tensor, dims: int, ranks: tuple[int, ...]) -> Tensor:

@@ -106,7 +106,7 @@ def _wrong(verdict: Verdict) -> str:
 def _not_verified(verdict: Verdict) -> str:
     declined = sum(each.declined for each in verdict.extents)
     if verdict.scope is None and verdict.declined:
-        return f"NOT verified. It {verdict.declined[0].reason}"
+        return f"NOT verified: {verdict.declined[0].reason}"
     if not verdict.cases and not declined:
         return "NOT verified. No case was tried"
     asked = count(verdict.cases + declined, "case")

@@ -87,6 +87,11 @@ def test_a_name_with_shape_in_it_may_have_several_axes() -> None:
     assert of(lambda normalized_shape: Kept(normalized_shape)).takes_several_axes
     assert not of(lambda hidden_size: Kept(hidden_size)).takes_several_axes
 
+    def of_anything(normalized_shape: Any) -> Kept:
+        return Kept(normalized_shape)
+
+    assert of(of_anything).takes_several_axes
+
 
 def test_a_size_that_is_refused_is_written_in_another_form() -> None:
     def of_lists(shape: Any) -> Kept:

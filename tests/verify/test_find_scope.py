@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from harness.inputs import LAYOUTS
 from harness.records import Affine
+from harness.verify import verify
 from harness.verify.find_scope import find_scope, meaning_of
 from harness.verify.findings import RemarkKind
 from harness.verify.scope import Scope
@@ -63,8 +64,6 @@ def test_torchs_own_has_no_limit_but_a_default_eps() -> None:
 @pytest.mark.parametrize(
     ("refused", "field", "value"),
     [
-        (lambda x, shape, w, b, eps: x.dim() != 3, "ranks", (3,)),
-        (lambda x, shape, w, b, eps: x.dim() > 3, "ranks", (1, 2, 3)),
         (lambda x, shape, w, b, eps: w is None, "affines", (Affine.BOTH, Affine.WEIGHT)),
         (lambda x, shape, w, b, eps: b is not None, "affines", (Affine.WEIGHT, Affine.NONE)),
         (lambda x, shape, w, b, eps: len(shape) > 1, "normalized_dims", (1,)),
@@ -87,6 +86,13 @@ def test_one_limit_is_found_and_no_other(
     }
     assert getattr(scope, field) == value
     assert changed - {"reasons"} == {field}
+
+
+@pytest.mark.parametrize("ranks", [(2,), (3,), (1, 2, 3)])
+def test_ranks_that_it_takes_are_found(ranks: tuple[int, ...]) -> None:
+    scope, _ = found(unless(lambda x, *others: x.dim() not in ranks))
+    assert scope.ranks == ranks
+    assert max(scope.normalized_dims) <= max(ranks)
 
 
 def test_a_limit_has_its_reason() -> None:
@@ -122,6 +128,15 @@ def test_a_result_of_the_parameters_dtype_is_remarked_on() -> None:
     scope, remarks = found(promoting, "bfloat16")
     assert scope.promotes
     assert remarks == [RemarkKind.PROMOTES]
+
+
+def test_a_result_of_another_dtype_than_all_arguments_is_wrong() -> None:
+    def widening(x: Tensor, *others: Any) -> Tensor:
+        return torchs(x, *others).float()
+
+    verdict = verify(widening, quick=True, dtypes=("bfloat16",), fail_fast=True)
+    assert verdict.is_wrong
+    assert "y has dtype" in verdict.failures[0].reason
 
 
 # --- modules -------------------------------------------------------------------------------------
