@@ -15,10 +15,9 @@ from harness.records import Case, Status
 from harness.verify import undeclared, verify, verify_case
 from harness.verify.catalogue import QUICK
 from harness.verify.mutants import RIGHT, WRONG
-from harness.verify.tally import Tally
 from harness.verify.trial import Trial, try_case
+from harness.verify.findings import RemarkKind
 from harness.verify.result import Verdict
-from harness.verify.text import verdict_lines
 from implementations import Algorithm, Implementation, Reduction, adopt, implementation
 
 CASE = Case(implementation="guest", shape=(3, 1000), distribution="constant")
@@ -65,14 +64,10 @@ def test_a_plain_running_sum_is_a_layer_norm(
     assert verdict.cases == verdict.ok + verdict.out_of_guarantee
 
 
-def test_it_is_told_that_it_is_less_accurate_and_what_to_declare() -> None:
-    said = verdict_lines(quick(running_sums.two_passes))
-    assert ": a LayerNorm, as accurate as plain running sums: less than PyTorch's own." in said[0]
-    assert "times what welford with float32 statistics may lose" in said[1]
-    assert "from implementations import Algorithm, Reduction, implementation" in said[2]
-    assert said[3].strip() == (
-        "@implementation(source=..., algorithm=Algorithm.TWO_PASS, reduction=Reduction.SEQUENTIAL)"
-    )
+def test_it_is_remarked_that_it_is_less_accurate() -> None:
+    verdict = quick(running_sums.two_passes)
+    assert [each.kind for each in verdict.remarks] == [RemarkKind.LESS_ACCURATE]
+    assert verdict.remarks[0].dtypes == ("float32",)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +83,7 @@ def test_a_right_one_need_not_declare_its_sums(right: Implementation) -> None:
 def test_what_keeps_the_first_bound_is_not_called_less_accurate() -> None:
     verdict = quick(adopt(torch.nn.functional.layer_norm, "undeclared"))
     assert verdict.running_sums is None
-    assert "undeclared: a LayerNorm. " in verdict_lines(verdict)[0]
+    assert verdict.remarks == ()
 
 
 # --- declared ------------------------------------------------------------------------------------
@@ -132,7 +127,6 @@ def test_a_dtype_is_excused_by_itself() -> None:
     assert verdict.running_sums is not None
     assert verdict.running_sums.dtypes == ("float32",)
     assert [each.failed for each in verdict.counts] == [0, verdict.failed]
-    assert "cases failed, all of float64, " in verdict_lines(verdict)[0]
 
 
 def test_failing_fast_goes_on_where_running_sums_explain() -> None:
@@ -158,46 +152,3 @@ def test_a_count_in_float16_is_not_excused(dtype: str) -> None:
     # 4097 elements counted as 4096 are within what 4097 roundings may come to
     counting = next(each for each in WRONG if each.name == "count_in_float16")
     assert not quick(adopt(counting.fresh(), "counting"), dtype, fail_fast=True).passed
-
-
-# --- what is counted -----------------------------------------------------------------------------
-
-
-def wrong(dtype: str = "float32", **again: Status) -> Trial:
-    case = replace(CASE, dtype=dtype)
-    by = {Algorithm(name): Trial(case=case, status=status) for name, status in again.items()}
-    return Trial(case=case, status=Status.WRONG, reason="far off", again=by)
-
-
-def settled(*trials: Trial) -> Tally:
-    tally = Tally(claims=CLAIMS)
-    for each in trials:
-        tally.add(each, QUICK[0])
-    tally.settle()
-    return tally
-
-
-def test_what_running_sums_promise_nothing_of_is_out_of_guarantee() -> None:
-    both = {"two_pass": Status.OUT_OF_GUARANTEE, "welford": Status.OUT_OF_GUARANTEE}
-    found = settled(wrong(**both), wrong(two_pass=Status.OK, welford=Status.OK))
-    assert (found.ok, found.out_of_guarantee, found.failed) == (1, 1, [])
-    assert list(found.answered) == ["float32"]
-
-
-def test_the_strictest_claim_that_explains_all_is_taken() -> None:
-    both = wrong(two_pass=Status.OK, welford=Status.OK)
-    tally = Tally(claims=CLAIMS)
-    for each in (both, wrong("float64", welford=Status.OK), both):
-        tally.add(each, QUICK[0])
-    assert not tally.is_wrong
-    found = tally.settle()
-    assert found is not None
-    assert (found.algorithm, found.dtypes) == ("welford", ("float32", "float64"))
-    assert {each.algorithm for each in tally.held.values()} == {Algorithm.WELFORD}
-
-
-def test_one_case_that_no_claim_explains_leaves_all_of_its_dtype_failed() -> None:
-    found = settled(wrong(two_pass=Status.OK, welford=Status.OK), wrong())
-    assert found.is_wrong
-    assert (found.ok, len(found.failed), found.held) == (0, 2, {})
-    assert [(each.cases, each.failed) for each in found.counts()] == [(2, 2)]
