@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 import implementations
-from harness.records import Case, Direction
+from harness.records import Case, Direction, Status
 from harness.verify.catalogue import FULL, QUICK
 from harness.verify.find_scope import find_scope, meaning_of
 from harness.verify.pace import Pace
@@ -18,7 +18,7 @@ from harness.verify.scope import InScope
 from harness.verify.trial import Trial, try_case
 from harness.verify.verification import Verification, what_is_raised
 from implementations import CallOptions
-from implementations.contract import Implementation
+from implementations.contract import Implementation, UnsupportedError
 
 __all__ = ["DTYPES", "assert_layer_norm", "verify", "verify_case"]
 
@@ -120,10 +120,13 @@ def verify_case(
     if "direction" in axes:
         axes["direction"] = Direction(axes["direction"])
     case = Case(implementation=implementation.name, shape=shape, **axes)
-    meaning = meaning_of(implementation, case.device)
-    scope, _ = find_scope(
-        implementation, meaning, (case.dtype,), case.device, options, what_is_raised
-    )
+    try:
+        meaning = meaning_of(implementation, case.device)
+        scope, _ = find_scope(
+            implementation, meaning, (case.dtype,), case.device, options, what_is_raised
+        )
+    except UnsupportedError as error:  # it answers nothing
+        return Trial(case=case, status=Status.UNSUPPORTED, reason=str(error))
     function: Any = InScope(implementation.function, scope)
     return try_case(replace(implementation, function=function), case)
 
