@@ -49,6 +49,7 @@ _UNMISTAKABLE = _SIZES.index("features")  # of names after it, some are those of
 _BIAS_FLAGS = ("bias", "use_bias", "with_bias", "has_bias", "add_bias", "elementwise_bias")
 _WEIGHT_FLAGS = ("weight", "use_weight", "use_scale", "with_weight", "scale")
 _AFFINE_FLAGS = ("elementwise_affine", "affine", "use_affine", "learnable", "with_affine")
+_USUAL_EPS = 1e-5  # of torch.nn.LayerNorm
 _SAYS_INT = re.compile(r"(typing\.)?(Union\[|Optional\[)?\s*int\b")
 _SHAPE_WORDS = ("Size", "uple", "ist[", "List", "Sequence", "Iterable", "_shape_t")
 
@@ -72,6 +73,7 @@ class Constructor:
     """Ways of writing a normalized shape, the likeliest first."""
     takes_several_axes: bool
     """Whether the size may be a shape of several axes."""
+    eps_is_required: bool = False
     guesses_eps: bool = False
     """Whether eps is passed on in ``**kwargs``, without being named."""
 
@@ -133,7 +135,8 @@ class Constructor:
             )
         forms, several = _forms(size, taken.get(size)) if size is not None else ((), False)
         guesses = eps is not None and eps not in taken
-        return cls(build, dict(given), size, eps, flags, forms, several, guesses)
+        required = eps in taken and taken[eps].default is Parameter.empty
+        return cls(build, dict(given), size, eps, flags, forms, several, required, guesses)
 
     def make(
         self,
@@ -148,7 +151,7 @@ class Constructor:
 
         Args:
             shape: the normalized shape; ignored by a class that takes no size.
-            eps: None for the class's own.
+            eps: None for the class's own, or 1e-5 if it has none.
             weight: whether it is to have a weight.
             bias: whether it is to have a bias.
             form: how to write ``shape``; None for the first of :attr:`forms` that builds.
@@ -161,6 +164,8 @@ class Constructor:
             if self.eps is None:
                 raise UnsupportedError(f"takes no eps: {signature_text(self.build)}")
             arguments[self.eps] = eps
+        elif self.eps_is_required:
+            arguments[str(self.eps)] = _USUAL_EPS
         for name, what in self.flags.items():
             arguments[name] = {"bias": bias, "weight": weight, "affine": weight or bias}[what]
         failed: Exception | None = None

@@ -36,9 +36,7 @@ def locate(where: str) -> object:
         raise
     except Exception as error:  # other people's imports may raise anything
         looked = (
-            f"; looked in {', '.join(each or '.' for each in sys.path[:4])}, ..."
-            if isinstance(error, ModuleNotFoundError)
-            else ""
+            f"; looked in {_looked_in(place)}" if isinstance(error, ModuleNotFoundError) else ""
         )
         raise LocateError(f"cannot import: {type(error).__name__}: {error}{looked}") from error
     found: object = module
@@ -47,6 +45,22 @@ def locate(where: str) -> object:
             raise LocateError(f"{place} has no {attribute!r}{_public(module)}")
         found = getattr(found, name)
     return found
+
+
+def _looked_in(place: str) -> str:
+    """Name the folder of the target, and those where packages are installed."""
+    own = _root_of(Path(place).resolve())[0] if place.endswith(".py") else Path.cwd()
+    installed = [each for each in sys.path if Path(each).name == "site-packages"]
+    return " and ".join(dict.fromkeys([str(own), *installed]))
+
+
+def _root_of(path: Path) -> tuple[Path, list[str]]:
+    """Return the folder that a file is imported from, and the packages between."""
+    root, packages = path.parent, list[str]()
+    while (root / "__init__.py").is_file():
+        packages.insert(0, root.name)
+        root = root.parent
+    return root, packages
 
 
 def _public(module: ModuleType) -> str:
@@ -74,11 +88,7 @@ def _module_from_file(path: Path) -> ModuleType:
 @cache
 def _module_from_version(path: Path, *version: int) -> ModuleType:
     """Execute a file, once for each version of it."""
-    root = path.parent
-    packages: list[str] = []
-    while (root / "__init__.py").is_file():
-        packages.insert(0, root.name)
-        root = root.parent
+    root, packages = _root_of(path)
     _put_on_path(root)
     if not packages:
         name = f"layernorm_target_{path.stem}"

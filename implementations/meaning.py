@@ -175,7 +175,7 @@ def _meaning(
     bias: Tensor | None,
 ) -> Meaning:
     name, axis, sizes, dtype = found
-    if axis == 1 and sizes in _LAST:  # of a target without parameters: any axis 1 will do
+    if axis == 1 and sizes in {*_LAST, _ROWS}:  # of a target without parameters: any axis 1 will do
         sizes = _SPATIAL[0]
     default_eps = options.eps
     if default_eps is None and name is not None and name.startswith(LAYER_NORM):

@@ -46,6 +46,7 @@ from harness.verify.memory_contract import (
     reads_what_is_negated,
     reads_what_lies_anywhere,
     shares_no_memory,
+    takes_what_lies_anywhere,
 )
 from harness.verify.module_contract import (
     is_the_same_in_evaluation,
@@ -266,6 +267,7 @@ CHECKS: tuple[Check, ...] = (
     sees_new_data,
     reads_what_lies_anywhere,
     reads_what_is_negated,
+    takes_what_lies_anywhere,
     is_right_on_several_threads,
     serves_several_callers_at_once,
     takes_arguments_as_torch_does,
@@ -299,6 +301,7 @@ REMARKS: dict[Check, RemarkKind] = {
     refuses_parameters_of_fewer_axes: RemarkKind.MALFORMED_ARGUMENTS,
     is_as_right_under_autocast: RemarkKind.AUTOCAST,
     starts_as_torchs_does: RemarkKind.INITIAL_PARAMETERS,
+    takes_what_lies_anywhere: RemarkKind.DECLINES_LAYOUT,
     reads_what_is_negated: RemarkKind.NEGATED_MISREAD,
     notices_what_has_changed: RemarkKind.CHANGES_UNNOTICED,
     differentiates_again_correctly: RemarkKind.SECOND_DERIVATIVE_WRONG,

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 
 import torch
 from torch import Tensor
 
-from harness.inputs import LAYOUTS, make_inputs
-from harness.records import Case, Direction
+from harness.inputs import LAYOUTS, Inputs, make_inputs
+from harness.records import Case, Direction, Status
 from harness.verify.answers import (
     copies_of,
     differing_outputs,
@@ -28,6 +28,7 @@ __all__ = [
     "reads_what_is_negated",
     "reads_what_lies_anywhere",
     "shares_no_memory",
+    "takes_what_lies_anywhere",
 ]
 
 Layout = Callable[[Tensor], Tensor]
@@ -91,17 +92,45 @@ def reads_what_is_negated(implementation: Implementation, case: Case) -> str | N
     return None if found is None else f"reads what torch keeps negated as if it were not: {found}"
 
 
+def takes_what_lies_anywhere(implementation: Implementation, case: Case) -> str | None:
+    """Weight, bias and dy in another layout do not raise; y.sum() asks with an expanded dy."""
+    for asked in _laid_cases(implementation, case):
+        for what, layout, _, laid in _laid_out(make_inputs(asked), _ANYWHERE | _NEGATED):
+            try:
+                outputs_of(implementation, asked, laid)
+            except GuestError as ended:
+                if ended.status is not Status.UNSUPPORTED:
+                    return f"declines a {what} in the layout {layout}: {ended}"
+    return None
+
+
 def _reads(implementation: Implementation, case: Case, layouts: Mapping[str, Layout]) -> str | None:
-    direction = Direction.FORWARD if implementation.forward_only else Direction.BACKWARD
-    flat = replace(case, shape=(6, 32), normalized_dims=1, direction=direction)
-    # a transposed weight has to have two axes
-    for wanted in (flat, replace(flat, shape=(4, 6, 8), normalized_dims=2)):
-        asked = scope_of(implementation).fit(wanted)
-        if asked is None:
-            continue
+    for asked in _laid_cases(implementation, case):
         if found := _changes_with_a_layout(implementation, asked, layouts):
             return found
     return None
+
+
+def _laid_cases(implementation: Implementation, case: Case) -> Iterator[Case]:
+    """Yield a case of one normalized axis and one of two: a transposed weight has to have two."""
+    direction = Direction.FORWARD if implementation.forward_only else Direction.BACKWARD
+    flat = replace(case, shape=(6, 32), normalized_dims=1, direction=direction)
+    for wanted in (flat, replace(flat, shape=(4, 6, 8), normalized_dims=2)):
+        asked = scope_of(implementation).fit(wanted)
+        if asked is not None:
+            yield asked
+
+
+def _laid_out(
+    inputs: Inputs, layouts: Mapping[str, Layout]
+) -> Iterator[tuple[str, str, list[str], Inputs]]:
+    """Yield inputs with dy, or weight and bias, in each layout: of what, which, and their names."""
+    given = [name for name in ("weight", "bias") if getattr(inputs, name) is not None]
+    moved = [("dy", ["dy"] if inputs.dy is not None else []), ("weight or bias", given)]
+    for (what, names), (layout, lay) in product(moved, layouts.items()):
+        if names:
+            laid = {name: lay(getattr(inputs, name)) for name in names}
+            yield what, layout, names, replace(inputs, **laid)
 
 
 def _changes_with_a_layout(
@@ -109,12 +138,7 @@ def _changes_with_a_layout(
 ) -> str | None:
     """Return which output changes with the layout of what."""
     inputs = make_inputs(asked)
-    given = [name for name in ("weight", "bias") if getattr(inputs, name) is not None]
-    moved = [("dy", ["dy"] if inputs.dy is not None else []), ("weight or bias", given)]
-    for (what, names), (layout, lay) in product(moved, layouts.items()):
-        if not names:
-            continue
-        laid = replace(inputs, **{name: lay(getattr(inputs, name)) for name in names})
+    for what, layout, names, laid in _laid_out(inputs, layouts):
         plain = replace(inputs, **{name: elsewhere(getattr(laid, name)) for name in names})
         try:
             expected = copies_of(outputs_of(implementation, asked, plain))

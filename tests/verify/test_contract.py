@@ -24,6 +24,7 @@ from harness.verify import (
     training_contract,
 )
 from harness.verify.contract import BACKWARD_CHECKS, CHECKS, Check, contract_findings
+from harness.verify.findings import Remark, RemarkKind
 from harness.verify.mutants import RIGHT, WRONG
 from harness.verify.trial import first_case
 from implementations import ALL, Implementation, UnsupportedError, adopt, native
@@ -319,10 +320,10 @@ def test_a_second_shape_that_raises_is_found() -> None:
             raise RuntimeError("made for one shape")
         return right(x, *others)
 
-    found = list(contract_findings(guest(one_shape), CASE))
-    assert found == [
-        "raises in a call like others that it answers: RuntimeError: made for one shape"
-    ]
+    (found,) = contract_findings(guest(one_shape), CASE)
+    assert isinstance(found, Remark)
+    assert found.kind is RemarkKind.RAISES
+    assert found.text.endswith("RuntimeError: made for one shape")
 
 
 @pytest.mark.parametrize("name", ["unbiased_variance", "root_mean_square", "eps_squared"])

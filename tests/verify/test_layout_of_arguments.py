@@ -12,7 +12,8 @@ from torch.nn import functional
 
 from harness.inputs import LAYOUTS
 from harness.verify.contract import contract_findings
-from harness.verify.memory_contract import reads_what_lies_anywhere
+from harness.verify.findings import Remark, RemarkKind
+from harness.verify.memory_contract import reads_what_is_negated, reads_what_lies_anywhere
 from harness.verify.mutants import WRONG
 from harness.verify.trial import first_case
 from implementations import Implementation, UnsupportedError
@@ -58,7 +59,6 @@ def declining(kind: type[Exception]) -> Implementation:
     ("name", "said"),
     [
         ("dy_strides_ignored", "dx changes with the layout of dy: padded_rows"),
-        ("dy_negative_bit_ignored", "dx changes with the layout of dy: negated"),
         ("parameter_strides_ignored", "y changes with the layout of weight or bias: every_second"),
     ],
 )
@@ -66,6 +66,15 @@ def test_one_that_ignores_where_its_arguments_lie_is_found(
     name: str, said: str, dtype: str
 ) -> None:
     assert reads_what_lies_anywhere(mutant(name), first_case("guest", dtype, "cpu")) == said
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
+def test_one_that_ignores_that_dy_is_kept_negated_is_found(dtype: str) -> None:
+    case = first_case("guest", dtype, "cpu")
+    found = reads_what_is_negated(mutant("dy_negative_bit_ignored"), case)
+    assert found is not None
+    assert found.endswith("dx changes with the layout of dy: negated")
+    assert reads_what_lies_anywhere(mutant("dy_negative_bit_ignored"), case) is None
 
 
 def test_a_number_for_all_of_dy_is_among_the_layouts() -> None:
@@ -91,9 +100,13 @@ def test_one_that_declines_a_layout_breaks_no_promise() -> None:
     assert reads_what_lies_anywhere(declining(UnsupportedError), CASE) is None
 
 
-def test_one_that_fails_for_a_layout_does() -> None:
-    said = next(contract_findings(declining(RuntimeError), CASE))
-    assert said.startswith("raises in a call like others that it answers: RuntimeError: takes a")
+def test_one_that_raises_for_a_layout_is_remarked_on() -> None:
+    assert reads_what_lies_anywhere(declining(RuntimeError), CASE) is None
+    (found,) = contract_findings(declining(RuntimeError), CASE)
+    assert isinstance(found, Remark)
+    assert found.kind is RemarkKind.DECLINES_LAYOUT
+    assert found.text.startswith("declines a dy in the layout")
+    assert found.text.endswith("RuntimeError: takes a contiguous dy")
 
 
 def test_one_without_gradients_is_not_asked_for_them() -> None:

@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 import running_sums
 import torch
+from harness.verify.tally import Tally
 from torch import Tensor, nn
 
 from harness.records import Case, Status
-from harness.verify import Verdict, undeclared, verify, verify_case
+from harness.verify import undeclared, verify, verify_case
 from harness.verify.catalogue import QUICK
 from harness.verify.mutants import RIGHT, WRONG
-from harness.verify.tally import Tally
-from harness.verify.trial import Trial, try_case
+from harness.verify.result import Verdict
 from harness.verify.text import verdict_lines
+from harness.verify.trial import Trial, try_case
 from implementations import Algorithm, Implementation, Reduction, adopt, implementation
 
 CASE = Case(implementation="guest", shape=(3, 1000), distribution="constant")

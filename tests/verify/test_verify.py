@@ -16,9 +16,10 @@ from torch.nn import functional
 
 import implementations
 from harness.records import Case, Direction, Status
-from harness.verify import Verdict, assert_layer_norm, verify, verify_case
+from harness.verify import assert_layer_norm, verify, verify_case
 from harness.verify.catalogue import QUICK, cases_of
 from harness.verify.mutants import WRONG
+from harness.verify.result import Verdict
 from harness.verify.text import verdict_lines
 from implementations import TargetError, UnsupportedError
 

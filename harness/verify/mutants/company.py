@@ -67,7 +67,12 @@ def random_numbers_seeded(
     return _right(x, normalized_shape, weight, bias, eps)
 
 
-@mutant(Family.COMPANY, dtypes=frozenset({"float32"}), caught_by=Check.COMPANY)
+@mutant(
+    Family.COMPANY,
+    dtypes=frozenset({"float32"}),
+    caught_by=Check.COMPANY,
+    remark=RemarkKind.AUTOCAST,
+)
 @layer_norm_of
 def products_left_to_autocast(of: Rows) -> Tensor:
     """Takes sums as matrix products, which autocast does in bfloat16."""
