@@ -73,7 +73,7 @@ class Verdict:
 
     @property
     def outcome(self) -> Outcome:
-        """Wrong if anything was; else a LayerNorm if it was tried to the end, and enough to tell."""
+        """Wrong if anything was; a LayerNorm if it was tried to the end, and enough to tell."""
         if self.failed or self.violations:
             return Outcome.WRONG
         if self.ended or not self.is_verified:
