@@ -32,6 +32,8 @@ from implementations.subject import UnprovenError
 
 __all__ = ["Report", "replace_layer_norms"]
 
+_FEW = 3  # modules with one reason that have a line each; a ResNet has 53 of them
+
 Predicate = Callable[[str, nn.Module], bool]
 """Whether to change the module of this qualified name."""
 
@@ -66,11 +68,24 @@ class Report:
         lines += [f"  {self._described(name)}" for name in self.changed]
         if self.left:
             lines.append(f"{len(self.left)} left as they were")
-            lines += [f"  {self._described(name)}: {reason}" for name, reason in self.left]
+            lines += self._left_lines()
         if self.unfused:
             lines.append("fused inference path, which never calls the norms, switched off")
             lines += [f"  {_readable(name)}" for name in self.unfused]
         return "\n".join(lines)
+
+    def _left_lines(self) -> list[str]:
+        """One line per module; one per reason that more than a few have."""
+        by_reason: dict[str, list[str]] = {}
+        for name, reason in self.left:
+            by_reason.setdefault(reason, []).append(self._described(name))
+        lines = []
+        for reason, names in by_reason.items():
+            if len(names) <= _FEW:
+                lines += [f"  {name}: {reason}" for name in names]
+            else:
+                lines.append(f"  {', '.join(names[:2])} and {len(names) - 2} more: {reason}")
+        return lines
 
     def _described(self, name: str) -> str:
         kind = dict(self.classes).get(name)
