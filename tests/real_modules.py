@@ -53,9 +53,7 @@ class ConvNeXt(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.data_format == "channels_last":
-            return functional.layer_norm(
-                x, self.normalized_shape, self.weight, self.bias, self.eps
-            )
+            return functional.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
         centred = x - x.mean(1, keepdim=True)
         x = centred / torch.sqrt(centred.pow(2).mean(1, keepdim=True) + self.eps)
         return self.weight[:, None, None] * x + self.bias[:, None, None]
@@ -285,9 +283,7 @@ def trained() -> nn.Module:
 # --- true LayerNorms: functions ------------------------------------------------------------------
 
 
-def batch_time_channels(
-    x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5
-) -> Tensor:
+def batch_time_channels(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
     """llm.c's: of three axes alone, with weight and bias."""
     _, _, channels = x.shape
     return functional.layer_norm(x, (channels,), weight, bias, eps)
@@ -324,9 +320,7 @@ def _gradients(dy: Tensor, x: Tensor, weight: Tensor, eps: float) -> tuple[Tenso
     mean, rstd = _statistics(x, eps)
     xhat = (x - mean) * rstd
     wdy = weight * dy
-    dx = rstd * (
-        wdy - wdy.mean(-1, keepdim=True) - xhat * (wdy * xhat).mean(-1, keepdim=True)
-    )
+    dx = rstd * (wdy - wdy.mean(-1, keepdim=True) - xhat * (wdy * xhat).mean(-1, keepdim=True))
     leading = tuple(range(x.dim() - 1))
     return dx, (dy * xhat).sum(leading), dy.sum(leading)
 
@@ -367,9 +361,7 @@ class SavesItsStatistics(torch.autograd.Function):
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, mean, rstd = ctx.saved_tensors
         xhat, wdy = (x - mean) * rstd, weight * dy
-        dx = rstd * (
-            wdy - wdy.mean(-1, keepdim=True) - xhat * (wdy * xhat).mean(-1, keepdim=True)
-        )
+        dx = rstd * (wdy - wdy.mean(-1, keepdim=True) - xhat * (wdy * xhat).mean(-1, keepdim=True))
         leading = tuple(range(x.dim() - 1))
         return dx, (dy * xhat).sum(leading), dy.sum(leading), None
 
@@ -398,9 +390,7 @@ class Nemotron(nn.LayerNorm):
         super().__init__(normalized_shape, eps, True, bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.layer_norm(
-            x, self.normalized_shape, self.weight + 1, self.bias, self.eps
-        )
+        return functional.layer_norm(x, self.normalized_shape, self.weight + 1, self.bias, self.eps)
 
 
 class ScaleAlone(nn.Module):

@@ -14,6 +14,7 @@ from harness.records import Affine, Case, Direction, Status
 from harness.verify.findings import Remark, RemarkKind
 from harness.verify.guest import GuestError, Unmet, run_once
 from harness.verify.scope import RICHEST_FIRST, Scope, adapter_of
+from harness.verify.trial import first_case
 from implementations.contract import Implementation, UnsupportedError
 from implementations.from_function import NamedFunction
 from implementations.from_module import ModuleFunction
@@ -103,7 +104,10 @@ def find_scope(
     for dtype in dtypes:
         if dtype in _HALVES:
             found.look_at_mixed_dtypes(dtype)
-    return replace(found.scope, reasons=tuple(found.reasons)), tuple(found.remarks)
+    scope = replace(found.scope, reasons=tuple(found.reasons))
+    if scope.fit(first_case(implementation.name, dtypes[0], device)) is None:
+        raise UnsupportedError(f"it answers only in part: {'; '.join(scope.reasons)}")
+    return scope, tuple(found.remarks)
 
 
 def _from_meaning(

@@ -73,10 +73,12 @@ class Verdict:
 
     @property
     def outcome(self) -> Outcome:
-        """Wrong if anything was; else a LayerNorm if enough was answered to tell."""
+        """Wrong if anything was; a LayerNorm if it was tried to the end, and enough to tell."""
         if self.failed or self.violations:
             return Outcome.WRONG
-        return Outcome.LAYER_NORM if self.is_verified else Outcome.NOT_VERIFIED
+        if self.ended or not self.is_verified:
+            return Outcome.NOT_VERIFIED
+        return Outcome.LAYER_NORM
 
     @property
     def passed(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.counting import count
-from harness.records import Affine
+from harness.records import Affine, Status
 from harness.verify.findings import SILENT, Count, Declined, Outcome, Suspect
 from harness.verify.result import Verdict
 from harness.verify.scope import Scope
@@ -22,11 +22,12 @@ _AFFINES = {
 def verdict_lines(verdict: Verdict) -> list[str]:
     """Return the lines that a person reads, the answer first."""
     lines = [f"{verdict.target}: {headline(verdict)}"]
-    if verdict.ended:
+    if verdict.ended and verdict.is_wrong:
         lines.append(f"  the verification was not finished: it {verdict.ended}")
     if verdict.instead is None:
         lines += [_suspect_line(each) for each in verdict.suspects]
-        if verdict.failures and not verdict.suspects:
+        is_crash = all(each.status is Status.CRASHED for each in verdict.failures)
+        if not is_crash and not verdict.suspects:
             lines.append("  no known mistake explains it")
     lines += [f"  contract violation in {each.dtype}: {each.text}" for each in verdict.violations]
     lines += _failure_lines(verdict)
@@ -104,6 +105,9 @@ def _wrong(verdict: Verdict) -> str:
 
 
 def _not_verified(verdict: Verdict) -> str:
+    if verdict.ended:
+        right = f"{verdict.ok + verdict.out_of_guarantee} of {count(verdict.cases, 'case')}"
+        return f"NOT verified: it {verdict.ended}. So far {right} were right"
     declined = sum(each.declined for each in verdict.extents)
     if verdict.scope is None and verdict.declined:
         return f"NOT verified: {verdict.declined[0].reason}"

@@ -21,8 +21,8 @@ from fused_kernels import (
 
 from harness.records import Affine, Case, Direction, Status
 from harness.verify import verify
-from harness.verify.trial import try_case
 from harness.verify.text import verdict_lines
+from harness.verify.trial import try_case
 from implementations import find
 from implementations.fused import layout as layouts
 

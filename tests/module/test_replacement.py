@@ -23,10 +23,6 @@ def normal(*shape: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(8))
 
 
-class Wider(nn.LayerNorm):
-    """A subclass that does what its base does."""
-
-
 # --- what is changed -----------------------------------------------------------------------------
 
 
@@ -181,7 +177,7 @@ def test_what_the_predicate_says_no_to_is_left() -> None:
 def test_a_predicate_that_fails_leaves_the_model_as_it_was() -> None:
     made = model()
 
-    def fails_late(name: str, norm: nn.LayerNorm) -> bool:
+    def fails_late(name: str, module: nn.Module) -> bool:
         return {"1": True}[name]
 
     with pytest.raises(KeyError):
@@ -196,20 +192,6 @@ def test_a_shared_module_is_left_if_the_predicate_says_no_to_one_of_its_places()
     reason = "used also as second, to which only() said no"
     assert report.left == (("first", reason), ("second", reason))
     assert type(shared) is nn.LayerNorm
-
-
-def test_a_subclass_is_left_and_the_reason_names_it() -> None:
-    made = nn.Sequential(Wider(8))
-    report = replace_layer_norms(made, "two_pass")
-    assert report.changed == ()
-    assert f"{__name__}.Wider" in report.left[0][1]
-    assert type(made[0]) is Wider
-
-
-def test_a_subclass_is_changed_when_asked_for() -> None:
-    made = nn.Sequential(Wider(8))
-    assert replace_layer_norms(made, "two_pass", also=(Wider,)).changed == ("0",)
-    assert type(made[0]) is LayerNorm
 
 
 def test_a_module_whose_own_forward_was_replaced_is_left() -> None:
@@ -232,7 +214,12 @@ def test_other_norms_are_not_touched() -> None:
     made = nn.Sequential(nn.RMSNorm(8), nn.GroupNorm(2, 8), nn.BatchNorm1d(8))
     before = list(map(type, made))
     report = replace_layer_norms(made, "two_pass")
-    assert (report.changed, report.left) == ((), ())
+    assert report.changed == ()
+    assert report.left == (
+        ("0", "is an RMSNorm: it does not subtract the mean"),
+        ("1", "is a GroupNorm: it normalises over groups of channels and their positions"),
+        ("2", "is a BatchNorm: it normalises over the batch"),
+    )
     assert list(map(type, made)) == before
 
 
@@ -339,4 +326,7 @@ def test_the_report_of_the_model_itself_names_it_in_words() -> None:
 
 def test_the_report_says_when_there_was_nothing_to_replace() -> None:
     report = replace_layer_norms(nn.Linear(8, 8), "two_pass")
-    assert str(report) == "nothing changed: the model has no torch.nn.LayerNorm"
+    assert str(report) == (
+        "nothing changed: the model has no torch.nn.LayerNorm, "
+        'and no module of a class with "norm" in its name'
+    )

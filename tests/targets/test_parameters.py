@@ -56,7 +56,9 @@ def test_a_parameter_whose_role_is_not_known_is_told() -> None:
 
 
 def test_parameters_of_a_module_inside_are_found() -> None:
-    assert affine_of(nn.Sequential(Named(gamma=1.0, beta=0.0)), SHAPE) == Affine("0.gamma", "0.beta")
+    assert affine_of(nn.Sequential(Named(gamma=1.0, beta=0.0)), SHAPE) == Affine(
+        "0.gamma", "0.beta"
+    )
 
 
 def test_what_is_given_takes_the_place_of_its_own() -> None:

@@ -23,7 +23,6 @@ from harness.verify.guest import GuestError, Unmet
 from harness.verify.mutants import WRONG
 from harness.verify.second_derivative import (
     differentiates_again_correctly,
-    differentiates_again_without_error,
 )
 from harness.verify.training_contract import leaves_given_gradients_alone
 from harness.verify.trial import first_case
@@ -158,9 +157,7 @@ def test_a_gradient_that_a_later_one_writes_over_is_found(dtype: str) -> None:
 def test_a_second_derivative_without_a_term_is_found(dtype: str) -> None:
     lacking = mutant("second_derivative_of_constant_statistics")
     found = differentiates_again_correctly(lacking, first_case("guest", dtype, "cpu"))
-    assert found == (
-        "has a wrong second derivative: that of its gradients by x, without error"
-    )
+    assert found == ("has a wrong second derivative: that of its gradients by x, without error")
 
 
 def test_a_second_derivative_that_is_missing_without_a_word_is_found() -> None:
@@ -187,9 +184,7 @@ def test_a_second_derivative_that_is_missing_without_a_word_is_found() -> None:
         return y
 
     found = differentiates_again_correctly(guest(layer_norm), CASE)
-    assert found == (
-        "has a wrong second derivative: that of its gradients by x, without error"
-    )
+    assert found == ("has a wrong second derivative: that of its gradients by x, without error")
 
 
 def test_one_that_refuses_to_be_differentiated_again_breaks_no_promise() -> None:

@@ -13,8 +13,8 @@ from torch.nn import functional
 
 from harness.verify import huge, verify
 from harness.verify.findings import Declined, Violation
-from harness.verify.result import Verdict
 from harness.verify.huge import huge_findings
+from harness.verify.result import Verdict
 from harness.verify.trial import first_case
 from implementations import Implementation, UnsupportedError, native
 
@@ -130,9 +130,7 @@ def test_a_verdict_has_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert verdict(None).passed
     assert verdict(PLENTY).violations == (
-        Violation(
-            dtype="bfloat16", text="y is wrong where there are more than 2^31 - 1 elements"
-        ),
+        Violation(dtype="bfloat16", text="y is wrong where there are more than 2^31 - 1 elements"),
     )
     too_little = verdict(0)
     assert too_little.passed

@@ -11,9 +11,9 @@ from torch.nn import functional
 
 from harness.verify import verify
 from harness.verify.contract import contract_findings
-from harness.verify.trial import first_case
 from harness.verify.findings import Remark, RemarkKind
 from harness.verify.text import verdict_lines
+from harness.verify.trial import first_case
 from implementations import adopt
 
 CASE = first_case("module", "float32", "cpu")

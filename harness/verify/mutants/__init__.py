@@ -26,6 +26,7 @@ __all__ = ["RIGHT", "WRONG", "Check", "Family", "Mutant"]
 
 WRONG: tuple[Mutant, ...] = (
     semantics.unbiased_variance,
+    semantics.unbiased_variance_without_weight,
     semantics.eps_outside_the_root,
     semantics.unbiased_deviation_plus_eps,
     semantics.eps_ignored,

@@ -25,6 +25,16 @@ def unbiased_variance(of: Rows) -> Tensor:
 
 
 @on_rows(Family.SEMANTICS)
+def unbiased_variance_without_weight(of: Rows) -> Tensor:
+    """Divides the variance by N-1 instead of N, and does not multiply by the weight."""
+    variance = of.deviation.square().sum(-1, keepdim=True) / (of.hidden - 1)
+    # the weight's gradient is there, and zero
+    unused = None if of.weight is None else of.weight * 0
+    y = scale_and_shift(of.deviation * torch.rsqrt(variance + of.eps), None, of.bias)
+    return scale_and_shift(y, None, unused)
+
+
+@on_rows(Family.SEMANTICS)
 def eps_outside_the_root(of: Rows) -> Tensor:
     """Adds eps to the standard deviation, outside the root."""
     return of.affine(of.deviation / (of.variance.sqrt() + of.eps))

@@ -1,0 +1,148 @@
+"""torch's LayerNorm in float64, and how far rounding may take a result or gradient from it.
+
+Benign inputs only: the means of the rows are of the size of their standard deviations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import log2
+
+import torch
+from torch import Tensor
+from torch.nn.functional import layer_norm
+
+__all__ = [
+    "Problem",
+    "allowed_gradients",
+    "allowed_result",
+    "difference_in_words",
+    "is_within",
+]
+
+_OPERATIONS = 8  # roundings of an element on its way: centre, square, add eps, root, divide, affine
+_MARGIN = 2.0  # a sum may meet more roundings than those of a tree: one per block of a kernel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """A LayerNorm's arguments in float64, one row per axis 0, and what it makes of them."""
+
+    x: Tensor
+    weight: Tensor
+    bias: Tensor
+    eps: float
+    deviation: Tensor
+    variance: Tensor
+    xhat: Tensor
+    y: Tensor
+    shape: torch.Size
+    """Of x as it was given."""
+
+    @classmethod
+    def of(
+        cls,
+        x: Tensor,
+        normalized_shape: tuple[int, ...],
+        weight: Tensor | None,
+        bias: Tensor | None,
+        eps: float,
+    ) -> Problem:
+        """Take arguments of any dtype; None is a weight of 1, a bias of 0."""
+        rows = x.detach().double().cpu().reshape(-1, torch.Size(normalized_shape).numel())
+        one, zero = torch.ones_like(rows[0]), torch.zeros_like(rows[0])
+        scale = one if weight is None else weight.detach().double().cpu().flatten()
+        shift = zero if bias is None else bias.detach().double().cpu().flatten()
+        deviation = rows - rows.mean(-1, keepdim=True)
+        variance = deviation.square().mean(-1, keepdim=True)
+        return cls(
+            x=rows,
+            weight=scale,
+            bias=shift,
+            eps=eps,
+            deviation=deviation,
+            variance=variance,
+            xhat=deviation / (variance + eps).sqrt(),
+            y=layer_norm(rows, rows.shape[1:], scale, shift, eps),
+            shape=x.shape,
+        )
+
+    def mistaken(
+        self, eps: float, normalized_shape: tuple[int, ...]
+    ) -> Iterator[tuple[str, Tensor]]:
+        """Yield what frequent differences make of x, each with words that continue "it"."""
+        size = self.x.shape[-1]
+        unbiased = self.variance * size / max(size - 1, 1)
+        outside = "adds its eps outside the root"
+        for mistake, divisor in (
+            ("divides by N - 1 in its variance, not by N", (unbiased + eps).sqrt()),
+            (outside, self.variance.sqrt() + eps),
+            (f"{outside}, and divides by N - 1 in its variance", unbiased.sqrt() + eps),
+        ):
+            yield mistake, self.deviation / divisor * self.weight + self.bias
+        if len(normalized_shape) > 1:
+            last = self.x.unflatten(-1, normalized_shape)
+            last = layer_norm(last, last.shape[-1:], eps=eps).flatten(-len(normalized_shape))
+            yield (
+                "normalises the last axis alone, with parameters over several",
+                last * self.weight + self.bias,
+            )
+
+
+def is_within(found: Tensor, exact: Tensor, allowed: Tensor) -> bool:
+    """Whether each element of ``found`` is as near as is allowed; NaN is not."""
+    distance = (found.detach().double().cpu().reshape(exact.shape) - exact).abs()
+    return bool((distance <= allowed).all())
+
+
+def difference_in_words(found: Tensor, exact: Tensor, allowed: Tensor) -> str:
+    """Say how far off the worst element is."""
+    distance = (found.detach().double().cpu().reshape(exact.shape) - exact).abs()
+    worst = int((distance / allowed).nan_to_num(nan=torch.inf).argmax())
+    if not bool(torch.isfinite(found).all()):
+        return "NaN or infinite for a finite x"
+    off, margin = float(distance.flatten()[worst]), float(allowed.flatten()[worst])
+    return f"up to {off:.2g} off, where rounding explains {margin:.1g}"
+
+
+def allowed_result(problem: Problem, dtype: torch.dtype) -> Tensor:
+    """Bound what computing in ``dtype`` may lose of y.
+
+    Sums over N elements in a tree, with log2 N roundings. The error of the mean, of the size of
+    the mean of |x|, is divided by the standard deviation as the elements are.
+    """
+    deviation = (problem.variance + problem.eps).sqrt()
+    xhat_error = problem.xhat.abs() + problem.x.abs().mean(-1, keepdim=True) / deviation
+    return _factor(problem, dtype) * (xhat_error * problem.weight.abs() + problem.bias.abs())
+
+
+def allowed_gradients(
+    problem: Problem, grad_output: Tensor, dtype: torch.dtype
+) -> dict[str, tuple[Tensor, Tensor]]:
+    """Return gradients and bounds of ``"x"``, ``"its weight"`` and ``"its bias"``.
+
+    Of dx = (g - mean(g) - xhat mean(g xhat)) / sigma with g = grad_output weight, each term may
+    lose as much as an element of y; so may each addend of the sums over rows.
+    """
+    dy = grad_output.double().cpu().reshape(problem.x.shape)
+    inputs = [each.clone().requires_grad_() for each in (problem.x, problem.weight, problem.bias)]
+    y = layer_norm(inputs[0], problem.x.shape[1:], inputs[1], inputs[2], problem.eps)
+    dx, dweight, dbias = torch.autograd.grad(y, inputs, dy)
+    deviation = (problem.variance + problem.eps).sqrt()
+    xhat = problem.xhat.abs() + problem.x.abs().mean(-1, keepdim=True) / deviation
+    g = (dy * problem.weight).abs()
+    terms = g + g.mean(-1, keepdim=True) + 2 * xhat * (g * xhat).mean(-1, keepdim=True)
+    factor = _factor(problem, dtype)
+    return {
+        "x": (dx, factor * terms / deviation),
+        "its weight": (dweight, factor * (dy.abs() * xhat).sum(0)),
+        "its bias": (dbias, factor * dy.abs().sum(0)),
+    }
+
+
+def _factor(problem: Problem, dtype: torch.dtype) -> float:
+    roundings = log2(max(problem.x.shape[-1], problem.x.shape[0])) + _OPERATIONS
+    # float64 may be computed in float32, as modules with a fixed dtype inside do
+    unit = max(torch.finfo(dtype).eps, torch.finfo(torch.float32).eps) / 2
+    return _MARGIN * roundings * unit
