@@ -407,4 +407,3 @@ class ScaleAlone(nn.Module):
 def group_norm() -> nn.Module:
     """Return a GroupNorm of 8 groups."""
     return nn.GroupNorm(8, 32)
-

@@ -117,7 +117,8 @@ def _verdict_of(fleet: Fleet, target: str, asked: Asked, timeout_s: float) -> Ve
             return last.made(target, asked, crashed, INTERRUPTED)
         except EndedError as ended:
             if ended.timed_out:
-                return last.made(target, asked, crashed, f"was not done after {timeout_s:g} s")
+                why = f"was not done after {timeout_s:g} s{last.words()}"
+                return last.made(target, asked, crashed, why)
             case, why = last.case, str(ended)
             if case is None or case in crashed:
                 return last.made(target, asked, crashed, why)
@@ -147,6 +148,10 @@ class _Last:
             self.verdict is None or progress.verdict.cases >= self.verdict.cases
         ):
             self.verdict = progress.verdict
+
+    def words(self) -> str:
+        """Name the case that was begun last, if there is one."""
+        return "" if self.case is None else f"; its last case was {self.case.id}"
 
     def made(self, target: str, asked: Asked, crashed: dict[Case, str], ended: str) -> Verdict:
         """Return a verdict of what was found, with the cases that crashed."""

@@ -39,9 +39,7 @@ def unless(refused: Callable[..., bool]) -> Callable[..., Tensor]:
     return limited
 
 
-def found(
-    target: Any, *dtypes: str, **said: Any
-) -> tuple[Scope, list[RemarkKind]]:
+def found(target: Any, *dtypes: str, **said: Any) -> tuple[Scope, list[RemarkKind]]:
     options = CallOptions(**said)
     implementation = adopt(target, "target", options)
     scope, remarks = find_scope(
@@ -80,9 +78,7 @@ def test_one_limit_is_found_and_no_other(
     scope, _ = found(unless(refused))
     usual = Scope(default_eps=1e-5)
     changed = {
-        name
-        for name in Scope.__dataclass_fields__
-        if getattr(scope, name) != getattr(usual, name)
+        name for name in Scope.__dataclass_fields__ if getattr(scope, name) != getattr(usual, name)
     }
     assert getattr(scope, field) == value
     assert changed - {"reasons"} == {field}

@@ -64,9 +64,7 @@ RIGHT = {
     "normalized_shape: int": Right(target=real.ShapeThatIsAnInt),
     "BERT's gamma and beta": Right(target=real.OldBert, remarks=DEFAULT_EPS),
     "a trained instance": Right(target=real.trained(), eps=1e-6, remarks=DEFAULT_EPS),
-    "torch.nn.LayerNorm": Right(
-        target=nn.LayerNorm, axes=TRAILING, affines=(BOTH, WEIGHT, NONE)
-    ),
+    "torch.nn.LayerNorm": Right(target=nn.LayerNorm, axes=TRAILING, affines=(BOTH, WEIGHT, NONE)),
     "(B, T, C) alone": Right(target=real.batch_time_channels, affines=EVERY, ranks=(3,)),
     "(N, D) alone": Right(target=real.rows_alone, affines=EVERY, ranks=(2,)),
     "weight required": Right(
@@ -107,9 +105,7 @@ INSTEAD = {
 
 @pytest.mark.parametrize("right", RIGHT.values(), ids=RIGHT)
 def test_a_true_layer_norm_is_one_within_its_scope(right: Right) -> None:
-    verdict = verify(
-        right.target, quick=True, dtypes=("float32",), fail_fast=True, **right.options
-    )
+    verdict = verify(right.target, quick=True, dtypes=("float32",), fail_fast=True, **right.options)
     assert [each.reason for each in verdict.failures] == []
     assert verdict.violations == ()
     assert verdict.outcome is Outcome.LAYER_NORM

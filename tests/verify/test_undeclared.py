@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,11 +12,10 @@ from torch import Tensor, nn
 
 from harness.records import Case, Status
 from harness.verify import undeclared, verify, verify_case
-from harness.verify.catalogue import QUICK
-from harness.verify.mutants import RIGHT, WRONG
-from harness.verify.trial import Trial, try_case
 from harness.verify.findings import RemarkKind
+from harness.verify.mutants import RIGHT, WRONG
 from harness.verify.result import Verdict
+from harness.verify.trial import try_case
 from implementations import Algorithm, Implementation, Reduction, adopt, implementation
 
 CASE = Case(implementation="guest", shape=(3, 1000), distribution="constant")

@@ -6,7 +6,6 @@ import contextlib
 import io
 import itertools
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -363,7 +362,7 @@ def test_assert_layer_norm_names_the_mistake(unbiased: str) -> None:
 
 
 def test_assert_layer_norm_fails_what_raises_everywhere() -> None:
-    with pytest.raises(AssertionError, match="NOT verified.*RuntimeError: not today"):
+    with pytest.raises(AssertionError, match=r"NOT verified.*RuntimeError: not today"):
         assert_layer_norm(raising, dtypes=("float32",))
 
 

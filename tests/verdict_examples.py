@@ -1,0 +1,140 @@
+"""Verdicts of every kind, made by hand: what the words of verdicts are tried on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from harness.records import Affine, Case, Direction, Status
+from harness.verify.findings import (
+    Count,
+    Declined,
+    Extent,
+    Failure,
+    Instead,
+    Property,
+    Remark,
+    RemarkKind,
+    RunningSums,
+    Suspect,
+    Violation,
+)
+from harness.verify.grade import Grade
+from harness.verify.result import Verdict
+from harness.verify.scope import Scope
+
+__all__ = ["EXAMPLES"]
+
+_CASE = Case(implementation="norms.py:norm", shape=(5, 64), direction=Direction.BACKWARD)
+_FAILURE = Failure(
+    case=_CASE,
+    status=Status.WRONG,
+    reason="y is 405 ulp off, 30 times what welford with float32 statistics may lose",
+    catches="the usual",
+)
+_CRASH = replace(_FAILURE, status=Status.CRASHED, reason="was ended by SIGSEGV")
+_GRADE = Grade(
+    dtype="float32", meets="two_pass (tree)", order=0, condition_limit=None, lost_bits=0.5
+)
+_RIGHT = Verdict(
+    target="norms.py:norm",
+    handle="'norms.py:norm'",
+    algorithm="welford",
+    scope=Scope(default_eps=1e-5),
+    ok=261,
+    out_of_guarantee=4,
+    counts=(Count(dtype="float32", cases=265, failed=0),),
+    extents=(Extent(dtype="float32", answered=265, declined=0),),
+    grades=(_GRADE,),
+    properties=(
+        Property(name="each_row_alone", dtype="float32", holds=True),
+        Property(name="shift_of_x", dtype="float32", holds=True, is_identity=True),
+    ),
+    wall_s=2.5,
+    oracle_s=1.25,
+    guest_s=0.5,
+)
+_WRONG = replace(
+    _RIGHT,
+    ok=200,
+    failed=65,
+    failures=(_FAILURE,),
+    counts=(Count(dtype="float32", cases=265, failed=65),),
+    grades=(),
+    properties=(),
+)
+
+EXAMPLES: dict[str, Verdict] = {
+    "right": _RIGHT,
+    "right, with a narrow scope and remarks": replace(
+        _RIGHT,
+        scope=Scope(
+            affines=(Affine.WEIGHT,),
+            eps=1e-6,
+            default_eps=1e-6,
+            normalized_dims=(1,),
+            has_gradient=False,
+            reasons=("x of 5 axes: RuntimeError: not this",),
+        ),
+        remarks=(
+            Remark(kind=RemarkKind.DEFAULT_EPS, text="adds an eps of 1e-06; torch adds 1e-05"),
+            Remark(
+                kind=RemarkKind.SECOND_DERIVATIVE_WRONG,
+                text="has a wrong second derivative",
+                dtypes=("float32",),
+            ),
+        ),
+    ),
+    "right, by running sums": replace(
+        _RIGHT,
+        running_sums=RunningSums(
+            algorithm="two_pass", dtypes=("float32",), cases=1, worst="that case: 4 times"
+        ),
+    ),
+    "right in one dtype of two": replace(
+        _RIGHT,
+        extents=(*_RIGHT.extents, Extent(dtype="float16", answered=0, declined=250)),
+        declined=(Declined(what="a case", cases=1, reason="TypeError: no halves", raised=True),),
+    ),
+    "wrong": replace(
+        _WRONG,
+        suspects=(
+            Suspect(
+                name="unbiased_variance",
+                mistake="divides the variance by N-1 instead of N",
+                dtypes=("float32",),
+                outputs=("y", "dx", "dweight", "dbias"),
+                unexplained_ratio=0.01,
+            ),
+        ),
+    ),
+    "wrong, as nothing known": _WRONG,
+    "wrong, as another normalisation": replace(
+        _WRONG, instead=Instead(name="RMSNorm", axes="the last axis")
+    ),
+    "wrong in a contract check alone": replace(
+        _RIGHT, violations=(Violation(dtype="float32", text="y shares the memory of x"),)
+    ),
+    "wrong by a crash": replace(_WRONG, failed=1, failures=(_CRASH,), ended="was interrupted"),
+    "not verified, for nothing can be called": replace(
+        _RIGHT,
+        scope=None,
+        ok=0,
+        out_of_guarantee=0,
+        counts=(),
+        extents=(Extent(dtype="float32", answered=0, declined=0),),
+        grades=(),
+        properties=(),
+        declined=(Declined(what="every call", cases=0, reason="needs depth: give --init"),),
+    ),
+    "not verified, for most is declined": replace(
+        _RIGHT,
+        ok=2,
+        out_of_guarantee=0,
+        counts=(Count(dtype="float32", cases=2, failed=0),),
+        extents=(Extent(dtype="float32", answered=2, declined=9),),
+        declined=(Declined(what="a case", cases=9, reason="takes widths of 32 alone"),),
+    ),
+    "not verified, for the time was over": replace(
+        _RIGHT, left=100, ended="was not done after 2 s"
+    ),
+}

@@ -1,0 +1,73 @@
+"""What a verdict comes to follows from what was found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from verdict_examples import EXAMPLES
+
+from harness.verify.findings import Count, Extent, Outcome, Remark, RemarkKind, Violation
+
+RIGHT, WRONG = EXAMPLES["right"], EXAMPLES["wrong"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "outcome"),
+    [
+        ({}, Outcome.LAYER_NORM),
+        ({"failed": 1}, Outcome.WRONG),
+        ({"violations": (Violation(dtype="float32", text="so"),)}, Outcome.WRONG),
+        ({"ok": 0}, Outcome.NOT_VERIFIED),
+        ({"extents": (Extent(dtype="float32", answered=1, declined=1),)}, Outcome.NOT_VERIFIED),
+        ({"ended": "was interrupted"}, Outcome.NOT_VERIFIED),
+        ({"ended": "was interrupted", "failed": 1}, Outcome.WRONG),
+        ({"left": 3}, Outcome.LAYER_NORM),
+        ({"remarks": (Remark(kind=RemarkKind.RAISES, text="so"),)}, Outcome.LAYER_NORM),
+    ],
+)
+def test_the_outcome_follows_from_what_was_found(
+    changes: dict[str, object], outcome: Outcome
+) -> None:
+    verdict = replace(RIGHT, **changes)  # type: ignore[arg-type]
+    assert verdict.outcome is outcome
+    assert verdict.passed is (outcome is Outcome.LAYER_NORM)
+    assert verdict.is_wrong is (outcome is Outcome.WRONG)
+
+
+def test_one_dtype_that_is_verified_is_enough() -> None:
+    unanswered = Extent(dtype="float16", answered=0, declined=9)
+    assert replace(RIGHT, extents=(unanswered, *RIGHT.extents)).passed
+
+
+def test_dtypes_are_wrong_by_a_case_or_by_a_contract_check() -> None:
+    dtypes = ("float32", "float16", "float64", "bfloat16")
+    verdict = replace(
+        RIGHT,
+        extents=tuple(
+            Extent(dtype=each, answered=int(each != "bfloat16"), declined=0) for each in dtypes
+        ),
+        counts=(Count(dtype="float64", cases=3, failed=1),),
+        violations=(Violation(dtype="float16", text="so"),),
+    )
+    assert verdict.wrong_dtypes == ("float16", "float64")
+    assert verdict.right_dtypes == ("float32",)
+
+
+def test_a_right_one_has_nothing_to_reproduce() -> None:
+    assert RIGHT.reproduce is None
+
+
+def test_the_line_that_reproduces_names_what_is_unusual_alone() -> None:
+    assert WRONG.reproduce == (
+        "from harness.verify import verify_case; "
+        "print(verify_case('norms.py:norm', shape=(5, 64), direction='backward'))"
+    )
+
+
+def test_the_line_that_reproduces_holds_what_the_user_said() -> None:
+    said = replace(WRONG, options=", options=CallOptions(eps=0.5)")
+    assert said.reproduce == (
+        "from harness.verify import CallOptions, verify_case; print(verify_case('norms.py:norm', "
+        "shape=(5, 64), direction='backward', options=CallOptions(eps=0.5)))"
+    )
