@@ -36,6 +36,7 @@ __all__ = [
 
 _ROWS = 4100  # more ones than bfloat16 (256) and float16 (2048) can count
 _APART = 1e4  # ours: float32 rounds 5e8 times as coarsely as float64
+_CLEAR_RATIO = 10  # times the bound, as in the diagnosis by mutants
 _MOST_JUDGED = 6  # failed cases; a mistake that explains the smallest explains the others
 _EPS = (1e-3, 1e-7)
 _OUTPUTS = ("y", "dx", "dweight", "dbias")
@@ -47,10 +48,13 @@ def cancelling_variance(
 ) -> Iterator[Suspect]:
     """Ask whether the errors are those of E[x^2] - E[x]^2: large only where the mean is.
 
-    They are if each failed case is within the bound of a one-pass algorithm, and one of them where
-    that bound is finite.
+    They are if each failed case is within the bound of a one-pass algorithm, one of them where
+    that bound is finite, and one clearly beyond the target's own: a little more than that is lost
+    by many an algorithm that nothing is wrong with.
     """
     measured = [each for each in failures if each.errors is not None]
+    if not any(_is_clear(each) for each in measured):
+        return
     small = sorted(measured, key=lambda each: each.case.rows * each.case.hidden)[:_MOST_JUDGED]
     if len(measured) < len(failures) or not small:
         return
@@ -73,6 +77,14 @@ def cancelling_variance(
             outputs=_OUTPUTS,
             unexplained_ratio=0.0,
         )
+
+
+def _is_clear(trial: Trial) -> bool:
+    """Whether an output is clearly beyond its bound, or NaN."""
+    outputs = trial.errors.outputs if trial.errors else ()
+    return any(
+        each.bound_ratio is not None and not each.bound_ratio <= _CLEAR_RATIO for each in outputs
+    )
 
 
 def constant_eps(implementation: Implementation, case: Case) -> Iterator[Suspect]:

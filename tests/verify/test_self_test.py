@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from harness.verify import self_test
+from harness.verify.findings import RemarkKind
 from harness.verify.mutants import RIGHT, WRONG, Mutant
 from harness.verify.self_test import Matrix, Row, is_found, matrix_lines, run_self_test
 from harness.verify.verify import DTYPES, verify
@@ -48,6 +51,14 @@ def test_a_right_function_taken_for_a_mutant_is_not_found() -> None:
         name="module", mistake="is right", family=WRONG[0].family, function=right.function
     )
     assert not is_found(claimed, "float32")
+
+
+def test_a_mutant_of_a_remark_is_found_by_a_remark_of_that_kind_alone() -> None:
+    mutant = next(each for each in WRONG if each.name == "eps_of_1e_12_by_default")
+    assert mutant.remark is RemarkKind.DEFAULT_EPS
+    assert is_found(mutant, "float32")
+    assert not is_found(replace(mutant, remark=RemarkKind.PROMOTES), "float32")
+    assert not is_found(replace(mutant, remark=None), "float32")
 
 
 def test_a_matrix_passes_where_all_is_found_and_nothing_rejected() -> None:
