@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,16 +55,17 @@ class FakeFleet:
         pass
 
 
+@dataclass(frozen=True)
 class _Hello:
-    device_counts = {"cpu": 1}
-    unavailable: dict[str, str] = {}
+    device_counts: tuple[str, ...] = ("cpu",)
+    unavailable: tuple[str, ...] = ()
 
 
 @pytest.fixture
-def fleet(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeFleet]:
+def fleet(monkeypatch: pytest.MonkeyPatch) -> FakeFleet:
     made = FakeFleet([])
     monkeypatch.setattr(verdicts, "Fleet", lambda: made)
-    yield made
+    return made
 
 
 def one_verdict(timeout_s: float = 600) -> Verdict:
