@@ -264,6 +264,7 @@ class ModuleFunction:
             has_bias=affine.bias is not None,
             takes_eps=not self.is_instance and self._constructor().eps is not None,
             known_eps=(*own_eps(module), *(torch.finfo(each).eps for each in _PRECISIONS)),
+            is_module=True,
             is_guess=self.is_instance or self._constructor().size is None,
             device=device,
         )

@@ -48,6 +48,8 @@ class Meaning:
     """The eps that it adds, if a caller cannot choose it and it could be measured."""
     default_eps: float | None
     """The eps that it adds where the caller gives none; None if that could not be measured."""
+    also_channels_first: bool = False
+    """Whether it normalises axis 1 too, of an x whose channels are there."""
     leading: tuple[int, ...]
     """Leading axes, or axes behind the channels, of an x that it takes."""
 
@@ -66,6 +68,8 @@ class Probe:
     """Whether a caller can choose eps."""
     known_eps: tuple[float, ...] = ()
     """Values that its eps may be."""
+    is_module: bool = False
+    """Whether it is a module, whose features may be on either axis."""
     is_guess: bool = False
     """Whether the normalized shape was guessed from the shape of a parameter."""
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
@@ -115,6 +119,23 @@ def find_meaning(probe: Probe, options: CallOptions) -> Meaning:
         f"it raises for every x tried, of 2 to 5 axes with {features} features last or on axis 1; "
         f"first: {first_error}"
     )
+
+
+def _normalises_channels_too(
+    probe: Probe, dtype: torch.dtype, weight: Tensor | None, bias: Tensor | None
+) -> bool:
+    """Whether a target of features last takes them on axis 1 as well, by the shape of x alone."""
+    if weight is None or len(probe.shape) > 1:
+        return False
+    for sizes in _SPATIAL:
+        x = sample(*_shape(1, sizes, probe.shape))
+        try:
+            y = _called(probe, x, weight, bias, dtype)
+        except Exception:  # noqa: BLE001 - the target may raise anything
+            continue
+        if recognise(y, x, 1, weight, bias) == LAYER_NORM:
+            return True
+    return False
 
 
 def _ways(probe: Probe, options: CallOptions) -> Iterator[tuple[int, tuple[int, ...]]]:
@@ -183,6 +204,9 @@ def _meaning(
     return Meaning(
         normalization=name,
         channels_first=axis == 1,
+        also_channels_first=axis == FEATURES_LAST
+        and probe.is_module
+        and _normalises_channels_too(probe, dtype, weight, bias),
         takes_eps=probe.takes_eps,
         eps=None if probe.takes_eps else default_eps,
         default_eps=default_eps,

@@ -72,7 +72,7 @@ def takes_arguments_as_torch_does(implementation: Implementation, case: Case) ->
         with _answering(form), torch.no_grad():
             found = Outputs(y=checked("y", guarded(call)(), x))
             if first_difference(implementation, of_eps, inputs, expected, found):
-                return f"takes {form} for something else"
+                return f"gives another y for {form}"
     if asked.normalized_dims > 1:
         return None
     with _answering("an x of one axis"):
@@ -103,7 +103,7 @@ def _of_one_axis(implementation: Implementation, asked: Case, inputs: Inputs) ->
     if outputs_beyond(implementation, of_row, one_row, expected):
         return None  # it is wrong, and need not be so by the same amount twice
     if first_difference(implementation, of_row, one_row, expected, Outputs(y=alone[None])):
-        return "takes an x of one axis for something else"
+        return "gives another y for an x of one axis"
     return None
 
 

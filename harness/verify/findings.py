@@ -64,6 +64,8 @@ class RemarkKind(StrEnum):
     """It loses more digits than PyTorch's own, as a plain running sum does."""
     SEVERAL_AXES_IGNORED = "several_axes_ignored"
     """Several normalized axes are accepted, and only the last is normalised."""
+    ALSO_CHANNELS_FIRST = "also_channels_first"
+    """It normalises axis 1 too, of an x of another shape, which was not verified."""
     PROMOTES = "promotes"
     """The result has the parameters' dtype where that is wider than x's."""
 

@@ -121,6 +121,14 @@ class Verification:
                     f"torch adds {_USUAL_EPS:g}",
                 )
             )
+        if meaning is not None and meaning.also_channels_first:
+            self.remarks.append(
+                Remark(
+                    kind=RemarkKind.ALSO_CHANNELS_FIRST,
+                    text="normalises axis 1 too, of an x with its channels there, which was not "
+                    "verified: --channels-first verifies it",
+                )
+            )
         name = None if meaning is None else meaning.normalization
         # what drops its weight or bias is a LayerNorm with that mistake, or with another besides
         if name not in {None, LAYER_NORM} and "without its" not in str(name):

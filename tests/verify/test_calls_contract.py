@@ -58,7 +58,7 @@ def test_an_eps_that_counts_as_a_float_alone_is_found() -> None:
         return right(x, normalized_shape, weight, bias, eps if isinstance(eps, float) else 0.0)
 
     found = takes_arguments_as_torch_does(guest(choosy), CASE)
-    assert found == "takes an eps that is an int for something else"
+    assert found == "gives another y for an eps that is an int"
 
 
 def test_a_list_that_cannot_be_hashed_is_found() -> None:
@@ -87,7 +87,7 @@ def test_an_x_of_one_axis_taken_for_something_else_is_found() -> None:
         return bias.clone() if x.dim() == 1 else right(x, shape, weight, bias, eps)
 
     found = takes_arguments_as_torch_does(guest(spread), CASE)
-    assert found == "takes an x of one axis for something else"
+    assert found == "gives another y for an x of one axis"
 
 
 @pytest.mark.parametrize("which", [0, 1])
