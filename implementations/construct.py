@@ -192,6 +192,8 @@ class Constructor:
                 continue
             value = each(shape)
             yield ((), {self.size: value}) if self.size else ((value,), {})
+        if not self.size:  # a class without a constructor of its own takes nothing
+            yield (), {}
 
 
 def makes_modules(function: Callable[..., Any]) -> bool:

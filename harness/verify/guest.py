@@ -223,7 +223,12 @@ def _is_of_another_revision(error: Exception) -> bool:
 
 def _bits(tensor: Tensor) -> Tensor:
     """The bytes of a tensor, for a comparison that NaN passes."""
-    return tensor.contiguous().resolve_neg().view(torch.uint8) if tensor.numel() else tensor
+    if not tensor.numel():
+        return tensor
+    flat = tensor.resolve_neg().reshape(-1)
+    if flat.stride(0) != 1:  # contiguous() leaves a single element its stride
+        flat = flat.clone(memory_format=torch.contiguous_format)
+    return flat.view(torch.uint8)
 
 
 def _article(noun: str) -> str:

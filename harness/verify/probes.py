@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from harness.inputs import make_inputs
 from harness.records import Case, Direction, Status
@@ -39,6 +41,7 @@ _APART = 1e4  # ours: float32 rounds 5e8 times as coarsely as float64
 _CLEAR_RATIO = 10  # times the bound, as in the diagnosis by mutants
 _MOST_JUDGED = 6  # failed cases; a mistake that explains the smallest explains the others
 _EPS = (1e-3, 1e-7)
+_NEAR = 1e-3  # of y: with that eps it is a LayerNorm
 _OUTPUTS = ("y", "dx", "dweight", "dbias")
 _HALVES = {"float16", "bfloat16"}
 
@@ -98,32 +101,27 @@ def constant_eps(implementation: Implementation, case: Case) -> Iterator[Suspect
         None if each is None else each.double().flatten() for each in (inputs.weight, inputs.bias)
     )
 
-    def added(eps: float) -> float | None:
-        def call(x: Tensor) -> Tensor:
-            given = x.to(inputs.x).reshape(inputs.x.shape)
-            y = guarded(
-                implementation.function,
-                given,
-                asked.normalized_shape,
-                inputs.weight,
-                inputs.bias,
-                eps,
-            )()
-            assert isinstance(y, Tensor)  # a failed case has returned one
-            return y.reshape(x.shape)
+    def y_of(x: Tensor, eps: float) -> Tensor:
+        given = x.to(inputs.x).reshape(inputs.x.shape)
+        shape = asked.normalized_shape
+        y = guarded(implementation.function, given, shape, inputs.weight, inputs.bias, eps)()
+        assert isinstance(y, Tensor)  # a failed case has returned one
+        return y.reshape(x.shape)
 
-        with torch.no_grad():
-            return measured_eps(call, (asked.rows, asked.hidden), -1, weight, bias)
-
+    x = inputs.x.double().reshape(asked.rows, asked.hidden)
     try:
-        first, second = (added(each) for each in _EPS)
+        with torch.no_grad():
+            first, second = (
+                measured_eps(partial(y_of, eps=eps), tuple(x.shape), -1, weight, bias)
+                for eps in _EPS
+            )
+            y = y_of(x, _EPS[0]).double()
     except GuestError:
         return
-    if (
-        first is not None
-        and second is not None
-        and abs(first - second) <= 0.01 * max(first, second)
-    ):
+    if first is None or second is None or abs(first - second) > 0.01 * max(first, second):
+        return
+    like = functional.layer_norm(x, x.shape[-1:], weight, bias, first)
+    if (y - like).norm() <= _NEAR * like.norm():
         yield Suspect(
             name="constant_eps",
             mistake=f"adds an eps of {first:.3g} whatever eps it is given",
