@@ -18,9 +18,9 @@ from harness.verify.trial import first_case
 from implementations.contract import Implementation, UnsupportedError
 from implementations.from_function import NamedFunction
 from implementations.from_module import ModuleFunction
-from implementations.meaning import CallOptions, Meaning, Probe, find_meaning
+from implementations.meaning import CallOptions, Meaning
 
-__all__ = ["find_scope", "meaning_of"]
+__all__ = ["find_scope"]
 
 _WIDTH = 32
 _RANKS = (2, 3, 4, 1, 5)  # the number of axes of x, the most usual first
@@ -31,43 +31,6 @@ _HALVES = {"float16", "bfloat16"}
 
 TryOne = Callable[[Implementation, Case], GuestError | None]
 """Runs a case, and returns what was raised; None if it was answered, however wrong."""
-
-
-def meaning_of(implementation: Implementation, device: str) -> Meaning | None:
-    """Return what the target computes; None for what declares its algorithm.
-
-    Raises:
-        UnsupportedError: it raises for every x tried, or cannot be built.
-    """
-    adapter = adapter_of(implementation)
-    if adapter is not None:
-        return adapter.meaning(torch.device(device))
-    if implementation.declared:
-        return None
-    function: Callable[..., Tensor] = implementation.function
-    for form in ((True, True), (True, False), (False, False), (False, True)):
-        probe = Probe(
-            call=lambda x, w, b: _with_default_eps(function, x, w, b),
-            shape=(_WIDTH,),
-            has_weight=form[0],
-            has_bias=form[1],
-            takes_eps=True,
-            device=torch.device(device),
-        )
-        try:
-            return find_meaning(probe, CallOptions())
-        except UnsupportedError as error:
-            failed = error
-    raise failed
-
-
-def _with_default_eps(
-    function: Callable[..., Tensor], x: Tensor, weight: Tensor | None, bias: Tensor | None
-) -> Tensor:
-    try:
-        return function(x, tuple(x.shape[-1:]), weight, bias)
-    except TypeError:  # eps has to be given
-        return function(x, tuple(x.shape[-1:]), weight, bias, 1e-5)
 
 
 def find_scope(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import Any
@@ -10,30 +10,32 @@ from typing import Any
 import torch
 
 from harness.counting import count
-from harness.records import Case, Direction, Status
+from harness.records import Case, Status
 from harness.verify.answers import is_same_answer
-from harness.verify.catalogue import Group, cases_of
+from harness.verify.catalogue import Group
 from harness.verify.contract import contract_findings
 from harness.verify.diagnosis import diagnose
 from harness.verify.errors import Outputs
-from harness.verify.find_scope import find_scope, meaning_of
+from harness.verify.find_scope import find_scope
 from harness.verify.findings import Declined, Instead, Property, Remark, RemarkKind, Violation
 from harness.verify.grade import Grade, grade
-from harness.verify.guest import GuestError, Unmet, run_once
+from harness.verify.guest import GuestError
 from harness.verify.huge import huge_findings
+from harness.verify.identify import meaning_of, what_is_raised
 from harness.verify.identities import identities_of
 from harness.verify.pace import Pace
+from harness.verify.plan import planned_cases
 from harness.verify.properties import properties_of
 from harness.verify.result import Verdict
-from harness.verify.scope import InScope, Scope, fitted, scope_of
+from harness.verify.scope import InScope, Scope, fitted
 from harness.verify.state import State
-from harness.verify.trial import Trial, exact_of, first_case, outputs_of, try_case
+from harness.verify.trial import Trial, first_case, outputs_of, try_case
 from harness.verify.undeclared import running_sums
 from implementations import CallOptions
 from implementations.contract import Implementation, UnsupportedError
 from implementations.recognise import LAYER_NORM
 
-__all__ = ["Verification", "what_is_raised"]
+__all__ = ["Verification"]
 
 _USUAL_EPS = 1e-5  # of torch.nn.functional.layer_norm
 _CASES_SHARE = 0.7  # of a time budget; the rest is for contract checks
@@ -162,7 +164,14 @@ class Verification:
             if case.dtype in self.dtypes:
                 trial = Trial(case=case, status=Status.CRASHED, reason=reason)
                 self.state.add(trial, groups[0])
-        planned = list(self._planned(groups))
+        planned = planned_cases(
+            self.implementation,
+            groups,
+            self.dtypes,
+            self.device,
+            without=self.crashed,
+            in_turns=self.pace.left_s != float("inf"),
+        )
         budget_s = self.pace.left_s
         stop_at_s = 0.0 if budget_s == float("inf") else (1 - _CASES_SHARE) * budget_s
         for place, (group, case) in enumerate(planned):
@@ -174,33 +183,6 @@ class Verification:
                 return
             self._try(case, group)
             self.on_progress(self.verdict)
-
-    def _planned(self, groups: Sequence[Group]) -> Iterator[tuple[Group, Case]]:
-        """Yield each case of the catalogue once, fitted to the scope.
-
-        With a time budget the most telling come first: of each group one, then of each another.
-        """
-        scope = scope_of(self.implementation)
-        seen: set[Case] = set(self.crashed)
-        turns: list[tuple[int, Group, Case]] = []
-        for dtype in self.dtypes:
-            for group in groups:
-                asked = cases_of(
-                    group,
-                    self.implementation.name,
-                    dtype,
-                    self.device,
-                    self.implementation.forward_only,
-                )
-                fits = (scope.fit(each) for each in asked)
-                new = [each for each in fits if each is not None and each not in seen]
-                new = list(dict.fromkeys(new))
-                seen.update(new)
-                turns += [(turn, group, case) for turn, case in enumerate(new)]
-        if self.pace.left_s != float("inf"):
-            turns.sort(key=lambda each: each[0])
-        for _, group, case in turns:
-            yield group, case
 
     def _try(self, case: Case, group: Group) -> None:
         if self.pace.is_too_slow(case):
@@ -336,19 +318,6 @@ _NEGATED = Remark(
     text="reads an x that torch keeps negated (such as z.conj().imag) as if it were not",
 )
 _CHANGED = "the result of the first call changed after later calls"
-
-
-def what_is_raised(implementation: Implementation, case: Case) -> GuestError | None:
-    """Return what the target raises for a case; None if it answers, however wrong."""
-    inputs, _ = exact_of(replace(case, implementation=""))
-    try:
-        with torch.set_grad_enabled(case.direction is not Direction.FORWARD):
-            run_once(implementation.function, case, inputs)
-    except GuestError as ended:
-        return ended
-    except Unmet:
-        exact_of.cache_clear()  # its inputs may be the very thing that was modified
-    return None
 
 
 def _as_source(options: CallOptions) -> str:

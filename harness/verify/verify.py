@@ -11,12 +11,13 @@ import torch
 import implementations
 from harness.records import Case, Direction, Status
 from harness.verify.catalogue import FULL, QUICK
-from harness.verify.find_scope import find_scope, meaning_of
+from harness.verify.find_scope import find_scope
+from harness.verify.identify import meaning_of, what_is_raised
 from harness.verify.pace import Pace
 from harness.verify.result import Verdict
 from harness.verify.scope import InScope
 from harness.verify.trial import Trial, try_case
-from harness.verify.verification import Verification, what_is_raised
+from harness.verify.verification import Verification
 from implementations import CallOptions
 from implementations.contract import Implementation, UnsupportedError
 
