@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -12,7 +12,9 @@ __all__ = ["on_channels"]
 _FACTORS = (2, 3, 5, 7)
 
 
-def on_channels(call: Callable[[Tensor], Tensor], x: Tensor, spatial: int) -> Tensor:
+def on_channels(
+    call: Callable[[Tensor], Tensor], x: Tensor, spatial_counts: Sequence[int]
+) -> Tensor:
     """Call a function of (batch, channels, *spatial) on an x whose last axis is normalised.
 
     A contiguous x is given as a contiguous image; what is written into that is written to x.
@@ -20,9 +22,12 @@ def on_channels(call: Callable[[Tensor], Tensor], x: Tensor, spatial: int) -> Te
     Args:
         call: returns a tensor of the shape it is given.
         x: (..., channels), of any number of axes; its rows become batch and spatial axes.
-        spatial: how many axes there are behind the channels.
+        spatial_counts: how many axes there may be behind the channels; as many as x has beside
+            batch and channels if it may, else the first of these.
     """
     rows = x.numel() // x.shape[-1] if x.shape[-1] else 0
+    wanted = x.dim() - 2
+    spatial = wanted if wanted in spatial_counts else spatial_counts[0]
     sizes = x.shape[:-1] if x.dim() == spatial + 2 else _split(rows, spatial + 1)
     moved = x.reshape(*sizes, x.shape[-1]).movedim(-1, 1)
     given = moved.contiguous() if x.is_contiguous() else moved

@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from inspect import Parameter, signature
 from typing import Any
 
 import torch
 from torch import nn
 
+from implementations.attempt import Raised, attempt
 from implementations.contract import UnsupportedError
 
 __all__ = ["Constructor", "Form", "is_eps", "makes_modules", "signature_text"]
@@ -168,16 +170,17 @@ class Constructor:
             arguments[str(self.eps)] = _USUAL_EPS
         for name, what in self.flags.items():
             arguments[name] = {"bias": bias, "weight": weight, "affine": weight or bias}[what]
-        failed: Exception | None = None
+        failed: Raised | None = None
         for positional, named in self._sizes(shape, form):
-            try:
-                with torch.random.fork_rng(devices=[]):
-                    return self.build(*positional, **arguments, **named)
-            except Exception as error:  # noqa: BLE001 - a constructor may raise anything
-                failed = error
+            with torch.random.fork_rng(devices=[]):
+                made = attempt(partial(self.build, *positional, **arguments, **named))
+            if not isinstance(made, Raised):
+                return made
+            failed = failed or made
+        reason = "" if failed is None else failed.reason
         raise UnsupportedError(
             f"{signature_text(self.build)} cannot be built for a normalized_shape of "
-            f"{list(shape)}: {type(failed).__name__}: {failed}"
+            f"{list(shape)}: {reason}"
         )
 
     def _sizes(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter, signature
+from itertools import product
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ _SHAPES = ("normalized_shape", "norm_shape", "shape", "size", "normalized_size",
 _WEIGHTS = ("weight", "w", "gamma", "g", "gain", "scale", "weights", "ln_weight", "ln_w")
 _BIASES = ("bias", "b", "beta", "shift", "offset", "ln_bias", "ln_b")
 _VARIABLE = {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}
-_WIDTH = 32  # of the x that it is tried on; a power of two, which some kernels ask for
+_WIDTHS = (32, 64, 768, 1024)  # of the x that it is tried on; some kernels take one alone
 
 
 class NamedFunction:
@@ -54,6 +55,9 @@ class NamedFunction:
         self._by_keyword = {
             name for name, each in taken.items() if each.kind is Parameter.KEYWORD_ONLY
         }
+        shape = taken.get(self._roles.get("normalized_shape", ""))
+        self._width: int | None = None
+        self._takes_int = shape is not None and shape.annotation in {int, "int"}
         self._meaning: Meaning | None = None
         self.__doc__ = function.__doc__
         self.__name__ = getattr(function, "__name__", type(function).__name__)
@@ -73,12 +77,12 @@ class NamedFunction:
     @property
     def takes_several_axes(self) -> bool:
         """Whether it takes a normalized_shape."""
-        return "normalized_shape" in self._roles
+        return "normalized_shape" in self._roles and not self._takes_int
 
     @property
     def normalized_shape(self) -> tuple[int, ...] | None:
-        """Any: a function has no shape of its own."""
-        return None
+        """The one width that it takes, of a function that raises for the first that is tried."""
+        return None if self._width in {None, _WIDTHS[0]} else (int(self._width or 0),)
 
     def meaning(self, device: torch.device | None = None) -> Meaning:
         """Return what it computes, found by calling it the first time that this is asked.
@@ -109,7 +113,7 @@ class NamedFunction:
         eps = eps if meaning.takes_eps else None
         if meaning.channels_first:
             return on_channels(
-                lambda moved: self._call(moved, shape, weight, bias, eps), x, len(meaning.leading)
+                lambda moved: self._call(moved, shape, weight, bias, eps), x, meaning.spatial_counts
             )
         return self._call(x, shape, weight, bias, eps)
 
@@ -124,7 +128,7 @@ class NamedFunction:
         values: dict[str, object] = self._defaults | dict(self.options.init)
         for role, value in (
             ("x", x),
-            ("normalized_shape", shape),
+            ("normalized_shape", shape[0] if self._takes_int else shape),
             ("weight", weight),
             ("bias", bias),
             ("eps", eps),
@@ -147,19 +151,22 @@ class NamedFunction:
         # a function that has both may take neither away, or refuse one
         forms += [each for each in ((True, False), (False, False)) if each not in forms]
         failed: UnsupportedError | None = None
-        for weight, bias in forms:
+        for width, (weight, bias) in product(_WIDTHS, forms):
             probe = Probe(
                 call=lambda x, w, b: self._call(x, x.shape[-1:], w, b, None),
-                shape=(_WIDTH,),
+                shape=(width,),
                 has_weight=weight,
                 has_bias=bias,
                 takes_eps="eps" in self._roles,
                 device=device,
             )
             try:
-                return find_meaning(probe, self.options)
+                meaning = find_meaning(probe, self.options)
             except UnsupportedError as error:
                 failed = failed or error
+                continue
+            self._width = width
+            return meaning
         assert failed is not None  # there is at least one form
         raise failed
 
@@ -178,6 +185,9 @@ def needs_adapter(function: Callable[..., Any]) -> bool:
     if any(each.kind in _VARIABLE for each in parameters.values()):
         return False
     roles = _roles(parameters, {})
+    shape = parameters.get(roles.get("normalized_shape", ""))
+    if shape is not None and shape.annotation in {int, "int"}:
+        return True
     order = [roles.get(each) for each in ("x", "normalized_shape", "weight", "bias", "eps")]
     names = [name for name, each in parameters.items() if each.kind is not Parameter.KEYWORD_ONLY]
     if len(names) >= 5 and all(

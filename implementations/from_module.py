@@ -21,6 +21,7 @@ from implementations.construct import Constructor, Form
 from implementations.contract import UnsupportedError
 from implementations.meaning import CallOptions, Meaning, Probe, find_meaning
 from implementations.parameters import Affine, affine_of, own_eps, run_module, shape_of
+from implementations.recognise import LAYER_NORM
 
 __all__ = ["ModuleFunction"]
 
@@ -58,6 +59,7 @@ class ModuleFunction:
         self._alone = RLock()
         self._form: Form | None = None
         self._takes_eps = True
+        self._affine: Affine | None = None
         self._meaning: Meaning | None = None
         self.__doc__ = source.__doc__
         self.__name__ = getattr(source, "__name__", type(source).__name__)
@@ -96,14 +98,14 @@ class ModuleFunction:
                 self._meaning = self._find_meaning(device or torch.device("cpu"))
         return self._meaning
 
-    def in_evaluation(self) -> ModuleFunction:
-        """Return the same with modules in evaluation mode."""
+    def in_other_mode(self) -> ModuleFunction:
+        """Return the same with modules in evaluation mode, or in training if they are not."""
         source = self.source
         if isinstance(source, nn.Module):
-            source = copy.deepcopy(source).eval()
-        changed = ModuleFunction(source, self.options, training=False)
+            source = copy.deepcopy(source).train(not source.training)
+        changed = ModuleFunction(source, self.options, training=not self._training)
         changed._form, changed._meaning = self._form, self._meaning
-        changed._takes_eps = self._takes_eps
+        changed._takes_eps, changed._affine = self._takes_eps, self._affine
         return changed
 
     def new(
@@ -146,14 +148,21 @@ class ModuleFunction:
             raise UnsupportedError(f"normalises one axis; {len(shape)} were asked for")
         with self._alone:  # the parameters are put into the module, and taken out again
             module = self._module(x, shape, weight, bias, eps if meaning.takes_eps else None)
-            affine = affine_of(module, shape)
+            affine = self._affine_in(module, shape)
             if meaning.channels_first:
                 return on_channels(
                     lambda moved: run_module(module, affine, moved, shape, weight, bias),
                     x,
-                    len(meaning.leading),
+                    meaning.spatial_counts,
                 )
             return run_module(module, affine, x, shape, weight, bias)
+
+    def _affine_in(self, module: nn.Module, shape: tuple[int, ...]) -> Affine:
+        """Name weight and bias, as they were named when it was found out what it computes."""
+        names = {name for name, _ in module.named_parameters()}
+        found = self._affine
+        known = set() if found is None else {found.weight, found.bias} - {None}
+        return found if found is not None and names == known else affine_of(module, shape)
 
     def _module(
         self,
@@ -200,17 +209,18 @@ class ModuleFunction:
         failed: UnsupportedError | None = None
         for shape, form, module in self._candidates():
             affine = affine_of(module, shape)
-            if affine.others and all(name.count(".") for name in affine.others):
-                raise UnsupportedError(
-                    f"it has parameters besides a weight and a bias: {', '.join(affine.others)}"
-                )
             try:
                 probe = self._probe(module.to(device), affine, shape, device)
                 meaning = find_meaning(probe, self.options)
             except UnsupportedError as error:
                 failed = failed or error
                 continue
-            self._form = form
+            if affine.others and meaning.normalization == LAYER_NORM:
+                raise UnsupportedError(
+                    f"its parameter {affine.others[0]} is neither a weight nor a bias of shape "
+                    f"{list(shape)}: what it does cannot be verified"
+                )
+            self._form, self._affine = form, affine
             if not self.is_instance and self._constructor().guesses_eps:
                 self._takes_eps = self._is_eps_taken(shape)
                 probe = replace(probe, takes_eps=self._takes_eps)

@@ -9,6 +9,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.parameter import UninitializedParameter
 
 from implementations.construct import is_eps
 from implementations.contract import UnsupportedError
@@ -39,14 +40,18 @@ def affine_of(module: nn.Module, shape: tuple[int, ...] | None) -> Affine:
     Args:
         module: of any normalisation class.
         shape: its normalized shape, if it is known.
+
+    Raises:
+        UnsupportedError: its parameters are made when it is first called.
     """
     own = dict(module.named_parameters())
-    weight, bias = (_by_name(own, names) for names in (_WEIGHTS, _BIASES))
-    rest = [
-        name
-        for name, each in own.items()
-        if name not in {weight, bias} and (shape is None or each.numel() == prod(shape))
-    ]
+    if any(isinstance(each, UninitializedParameter) for each in own.values()):
+        raise UnsupportedError("its parameters have no shape before it is called")
+    fitting = {
+        name: each for name, each in own.items() if shape is None or each.numel() == prod(shape)
+    }
+    weight, bias = (_by_name(fitting, names) for names in (_WEIGHTS, _BIASES))
+    rest = [name for name in fitting if name not in {weight, bias}]
     if weight is None and len(rest) == 1 and not _is(own[rest[0]], 0.0):
         weight, rest = rest[0], []
     elif weight is None or bias is None:

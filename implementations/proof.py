@@ -11,12 +11,14 @@ import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import permutations
 from math import prod
 
 import torch
 from torch import Tensor, nn
 
+from implementations.attempt import Raised, attempt
 from implementations.candidates import what_it_is
 from implementations.contract import UnsupportedError
 from implementations.from_module import ModuleFunction
@@ -36,7 +38,6 @@ from implementations.subject import (
     copied,
     eps_of,
     first_error,
-    first_line,
     keeps_dtype,
     known_eps,
     leading_taken,
@@ -76,13 +77,12 @@ def prove(module: nn.Module, device: torch.device, dtype: torch.dtype) -> Proven
         UnprovenError: it computes none, or could not be called.
     """
     with _undisturbed(device):
-        try:
-            original = copied(module, device)
-            return _proven(original, device, dtype)
-        except UnprovenError:
-            raise
-        except Exception as error:
-            raise UnprovenError(f"could not be tried: {first_line(error)}") from error
+        found = attempt(lambda: _proven(copied(module, device), device, dtype))
+    if not isinstance(found, Raised):
+        return found
+    if isinstance(found.error, UnprovenError):
+        raise found.error
+    raise UnprovenError(f"could not be tried: {found.reason}") from found.error
 
 
 @contextmanager
@@ -215,10 +215,10 @@ def _refuse_channels(subject: Subject) -> None:
     )
     for sizes in ((3, 5), (5,)):
         x = sample(2, features, *sizes)
-        try:
-            with torch.no_grad():
-                y = subject.called(x.to(device=subject.device, dtype=subject.dtype))
-        except Exception:  # noqa: BLE001 - the module may raise anything
+        with torch.no_grad():
+            given = x.to(device=subject.device, dtype=subject.dtype)
+            y = attempt(partial(subject.called, given))
+        if isinstance(y, Raised):
             continue
         if recognise(y.cpu(), x, 1, weight, bias) is not None:
             raise UnprovenError(_CHANNELS)

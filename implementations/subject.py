@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 import torch
 from torch import Tensor, nn
 
+from implementations.attempt import Raised, attempt
 from implementations.candidates import is_hooks
 from implementations.construct import is_eps
 from implementations.parameters import Affine
@@ -25,7 +27,6 @@ __all__ = [
     "copied",
     "eps_of",
     "first_error",
-    "first_line",
     "keeps_dtype",
     "known_eps",
     "leading_taken",
@@ -138,9 +139,8 @@ def leading_taken(subject: Subject) -> list[tuple[int, ...]]:
     taken: list[tuple[int, ...]] = []
     for leading in _LEADING:
         x = subject.given(leading, (1.0,))
-        try:
-            y = subject.module.forward(x)
-        except Exception:  # noqa: BLE001 - the module may raise anything
+        y = attempt(partial(subject.module.forward, x))
+        if isinstance(y, Raised):
             continue
         if not isinstance(y, Tensor) or y.shape == x.shape:  # weight[:, None, None] broadcasts
             taken.append(leading)
@@ -150,10 +150,10 @@ def leading_taken(subject: Subject) -> list[tuple[int, ...]]:
 @torch.no_grad()
 def first_error(subject: Subject) -> str:
     """Say why no x was taken."""
-    try:
-        subject.module.forward(subject.given(_LEADING[0], (1.0,)))
-    except Exception as error:  # noqa: BLE001 - the module may raise anything
-        return f"raises for every x of {list(subject.shape)} features tried: {first_line(error)}"
+    found = attempt(partial(subject.module.forward, subject.given(_LEADING[0], (1.0,))))
+    if isinstance(found, Raised):
+        reason = found.reason
+        return f"raises for every x of {list(subject.shape)} features tried: {reason}"
     return f"returns another shape than that of x, for {list(subject.shape)} features"
 
 
@@ -164,11 +164,8 @@ def keeps_dtype(subject: Subject, leading: tuple[int, ...]) -> bool:
         return False
     x = subject.given(leading, (1.0,))
     for dtype in (*LOW_DTYPES, torch.float64):
-        try:
-            y = subject.called(x.to(dtype))
-        except Exception:  # noqa: BLE001 - the module may raise anything
-            return False
-        if y.dtype != dtype:
+        y = attempt(partial(subject.called, x.to(dtype)))
+        if isinstance(y, Raised) or y.dtype != dtype:
             return False
     return True
 
@@ -214,8 +211,3 @@ def state_of(module: nn.Module) -> dict[str, object]:
         for name in (*each._parameters, *each._modules):
             found[prefix + name] = name
     return found
-
-
-def first_line(error: Exception) -> str:
-    """Return type and message of an error in one line."""
-    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"

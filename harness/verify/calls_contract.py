@@ -27,6 +27,8 @@ from implementations.contract import Implementation
 
 __all__ = [
     "is_as_right_under_autocast",
+    "is_right_under_autocast",
+    "is_the_same_in_inference_mode",
     "leaves_the_process_as_it_was",
     "records_nothing_unasked",
     "serves_several_callers_at_once",
@@ -38,6 +40,7 @@ _CALLERS, _CALLS = 2, 50
 _MOST_S = 1.0  # for a slow target, fewer calls
 _LONG_CALL = (128, 256)  # ours: long enough for another to come between its operations
 _SWITCH_S = 1e-6  # ours: between threads, as often as Python can
+_OF_BFLOAT16 = 2.0**-4  # of y: sixteen roundings of bfloat16 in a row
 _SUBNORMAL = 1e-40  # in float32
 
 
@@ -215,6 +218,20 @@ def _flushes() -> bool:
     return not float(torch.tensor(_SUBNORMAL, dtype=torch.float32).mul(1.0))
 
 
+def is_right_under_autocast(implementation: Implementation, case: Case) -> str | None:
+    """Under autocast y is still a LayerNorm, to the digits of half precision."""
+    if case.dtype != "float32":
+        return None
+    asked = fitted(implementation, case, shape=(6, 64), direction=Direction.FORWARD)
+    inputs = make_inputs(asked)
+    plain = y_of(implementation, asked, inputs).clone()
+    with torch.autocast(case.device, dtype=torch.bfloat16):
+        found = y_of(implementation, asked, inputs)
+    if not (plain - found).norm() <= _OF_BFLOAT16 * plain.norm():
+        return "y is wrong under torch.autocast, beyond the roundings of bfloat16"
+    return None
+
+
 def is_as_right_under_autocast(implementation: Implementation, case: Case) -> str | None:
     """Autocast, in which models are trained, takes no digits away: torch's computes in float32."""
     if case.dtype != "float32":
@@ -226,6 +243,27 @@ def is_as_right_under_autocast(implementation: Implementation, case: Case) -> st
         found = Outputs(y=y_of(implementation, asked, inputs))
     right, wrong = (outputs_beyond(implementation, asked, inputs, each) for each in (plain, found))
     return "loses digits under torch.autocast, which torch's own keeps" if wrong - right else None
+
+
+def is_the_same_in_inference_mode(implementation: Implementation, case: Case) -> str | None:
+    """torch.inference_mode changes no number."""
+    asked = fitted(implementation, case, shape=(6, 64), direction=Direction.FORWARD)
+    inputs = make_inputs(asked)
+    plain = Outputs(y=y_of(implementation, asked, inputs).clone())
+    with torch.inference_mode():
+        call = guarded(
+            implementation.function,
+            inputs.x,
+            asked.normalized_shape,
+            inputs.weight,
+            inputs.bias,
+            asked.eps,
+        )
+        found = Outputs(y=checked("y", call(), inputs.x).clone())
+    found = Outputs(y=found.y.clone())
+    if first_difference(implementation, asked, inputs, plain, found):
+        return "y is another under torch.inference_mode"
+    return None
 
 
 def serves_several_callers_at_once(implementation: Implementation, case: Case) -> str | None:

@@ -91,6 +91,14 @@ _IMAGES = Group(
     normalized_dims=(1, 2, 3),
     layouts=("channels_last", "transposed", "padded_rows", "every_second"),
 )
+_SINGLE_ROWS = Group(
+    catches="a batch or a sequence of one taken for no axis",
+    shapes=((1, 7, 33), (5, 1, 64), (1, 1, 33), (1, 3, 5, 64), (2, 1, 1, 33), (1, 2, 1, 3, 33)),
+)
+_EQUAL_AXES = Group(
+    catches="an axis told by its size alone",
+    shapes=((5, 5), (7, 7, 7), (5, 5, 5, 5), (20, 6, 6)),
+)
 _FIVE_AXES = Group(
     catches="a number of axes that is not the usual two to four",
     shapes=((2, 3, 1, 5, 7),),
@@ -197,6 +205,8 @@ QUICK: tuple[Group, ...] = (
     _BATCHES,
     _IMAGES,
     _SEVERAL_AXES,
+    _SINGLE_ROWS,
+    _EQUAL_AXES,
     _WIDE_PARAMETERS,
     _TRANSPOSED_PARAMETERS,
     _MANY_ROWS,

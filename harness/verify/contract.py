@@ -33,6 +33,8 @@ from harness.verify.backward_contract import (
 )
 from harness.verify.calls_contract import (
     is_as_right_under_autocast,
+    is_right_under_autocast,
+    is_the_same_in_inference_mode,
     leaves_the_process_as_it_was,
     records_nothing_unasked,
     serves_several_callers_at_once,
@@ -49,6 +51,7 @@ from harness.verify.memory_contract import (
     takes_what_lies_anywhere,
 )
 from harness.verify.module_contract import (
+    adds_the_eps_it_shows,
     is_the_same_in_evaluation,
     starts_as_torchs_does,
     uses_its_own_parameters,
@@ -274,7 +277,10 @@ CHECKS: tuple[Check, ...] = (
     records_nothing_unasked,
     leaves_the_process_as_it_was,
     is_as_right_under_autocast,
+    is_right_under_autocast,
+    is_the_same_in_inference_mode,
     is_the_same_in_evaluation,
+    adds_the_eps_it_shows,
     starts_as_torchs_does,
     uses_its_own_parameters,
 )
@@ -300,6 +306,7 @@ REMARKS: dict[Check, RemarkKind] = {
     refuses_a_wrong_shape: RemarkKind.MALFORMED_ARGUMENTS,
     refuses_parameters_of_fewer_axes: RemarkKind.MALFORMED_ARGUMENTS,
     is_as_right_under_autocast: RemarkKind.AUTOCAST,
+    adds_the_eps_it_shows: RemarkKind.SHOWN_EPS,
     starts_as_torchs_does: RemarkKind.INITIAL_PARAMETERS,
     takes_what_lies_anywhere: RemarkKind.DECLINES_LAYOUT,
     reads_what_is_negated: RemarkKind.NEGATED_MISREAD,

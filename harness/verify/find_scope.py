@@ -12,7 +12,8 @@ from torch import Tensor
 from harness.inputs import LAYOUTS, make_inputs
 from harness.records import Affine, Case, Direction, Status
 from harness.verify.findings import Remark, RemarkKind
-from harness.verify.guest import GuestError, Unmet, run_once
+from harness.verify.guest import GuestError
+from harness.verify.identify import normalises_the_last_alone
 from harness.verify.scope import RICHEST_FIRST, Scope, adapter_of
 from harness.verify.trial import first_case
 from implementations.contract import Implementation, UnsupportedError
@@ -59,6 +60,8 @@ def find_scope(
     found = _Finder(implementation, case, scope, try_one)
     found.look_at_ranks()
     found.look_at_affines()
+    if scope.channels_first and meaning is not None:
+        found.tell_spatial_axes(meaning.spatial_counts)
     found.look_at_axes(options)
     found.look_at_eps()
     found.look_at_gradients()
@@ -90,6 +93,8 @@ def _from_meaning(
             normalized_dims=dims if shape is None else (len(shape),),
             channels_first=meaning.channels_first,
         )
+    if meaning is not None and meaning.width is not None:
+        scope = replace(scope, normalized_shape=(meaning.width,), normalized_dims=(1,))
     if options.normalized_dims is not None:
         scope = replace(scope, normalized_dims=(options.normalized_dims,))
     return scope
@@ -146,8 +151,25 @@ class _Finder:
         self._try_one = try_one
 
     def _declines(self, case: Case) -> GuestError | None:
-        """Return what the target raises for a case; None if it answers, however wrong."""
-        return self._try_one(self.implementation, case)
+        """Return what the target raises for a case, and for one of other sizes.
+
+        None if it answers either, however wrong: what is outside the scope is never tried.
+        """
+        raised = self._try_one(self.implementation, case)
+        other = self._of_other_sizes(case)
+        if raised is None or raised.status is Status.UNSUPPORTED or other is None:
+            return raised
+        return raised if self._try_one(self.implementation, other) is not None else None
+
+    def _of_other_sizes(self, case: Case) -> Case | None:
+        """Return the case with an odd width and odd batches; None if it is about its sizes."""
+        if 0 in case.shape:
+            return None
+        leading = tuple(size + 1 for size in case.shape[: len(case.shape) - case.normalized_dims])
+        axes = case.normalized_shape
+        if self.scope.normalized_shape is None:
+            axes = tuple(size + 4 for size in axes)
+        return replace(case, shape=(*leading, *axes))
 
     def look_at_ranks(self) -> None:
         taken = []
@@ -159,6 +181,12 @@ class _Finder:
             elif rank > 1:
                 self.reasons.append(f"x of {len(asked.shape)} axes: {reason}")
         self.scope = replace(self.scope, ranks=tuple(taken or [len(self.case.shape)]))
+
+    def tell_spatial_axes(self, taken: tuple[int, ...]) -> None:
+        """Say which images of channels first it does not take."""
+        declined = [str(each + 2) for each in (1, 2, 3) if each not in taken]
+        if declined:
+            self.reasons.append(f"x of {' or '.join(declined)} axes, channels first: it raises")
 
     def look_at_affines(self) -> None:
         taken = []
@@ -187,7 +215,7 @@ class _Finder:
             if len(asked.shape) < dims:
                 continue
             reason = self._declines(asked)
-            if reason is None and self._normalises_the_last_alone(asked):
+            if reason is None and normalises_the_last_alone(self.implementation, asked):
                 self.remarks.append(
                     Remark(
                         kind=RemarkKind.SEVERAL_AXES_IGNORED,
@@ -203,22 +231,6 @@ class _Finder:
         if len(taken) == 4:
             taken.append(5)
         self.scope = replace(self.scope, normalized_dims=tuple(taken))
-
-    def _normalises_the_last_alone(self, case: Case) -> bool:
-        """Whether a module class takes several axes for one; of a function that is a mistake."""
-        if not isinstance(adapter_of(self.implementation), ModuleFunction):
-            return False
-        inputs = make_inputs(case)
-        try:
-            with torch.no_grad():
-                y = run_once(self.implementation.function, case, inputs).y.double()
-        except (GuestError, Unmet):
-            return False
-        last, every = (
-            _layer_norm_over(inputs.x, dims, inputs.weight, inputs.bias)
-            for dims in (1, case.normalized_dims)
-        )
-        return bool((y - last).norm() < (y - every).norm())
 
     def look_at_eps(self) -> None:
         if self.scope.eps is not None:
@@ -292,12 +304,6 @@ _AFFINE_WORDS = {
     Affine.BIAS: "bias without weight",
     Affine.NONE: "neither weight nor bias",
 }
-
-
-def _layer_norm_over(x: Tensor, dims: int, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    y = torch.nn.functional.layer_norm(x.double(), x.shape[x.dim() - dims :])
-    y = y if weight is None else y * weight.double()
-    return y if bias is None else y + bias.double()
 
 
 def _text(shape: tuple[int, ...]) -> str:

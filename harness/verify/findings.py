@@ -42,6 +42,8 @@ class RemarkKind(StrEnum):
     """A weight, bias or normalized_shape that does not fit is accepted."""
     DEFAULT_EPS = "default_eps"
     """Where no eps is given, it is not the 1e-5 of PyTorch."""
+    SHOWN_EPS = "shown_eps"
+    """It has an attribute named eps of another value than it adds."""
     INITIAL_PARAMETERS = "initial_parameters"
     """A new module does not start at a weight of 1 and a bias of 0."""
     SECOND_DERIVATIVE_WRONG = "second_derivative_wrong"

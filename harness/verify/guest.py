@@ -13,6 +13,7 @@ from torch import Tensor
 from harness.inputs import Inputs
 from harness.records import Case, Direction, Mode, Status
 from harness.verify.errors import Outputs
+from implementations.attempt import first_line
 from implementations.contract import Implementation, LayerNorm, UnsupportedError
 
 __all__ = [
@@ -160,6 +161,8 @@ def checked(name: str, found: object, like: Tensor) -> Tensor:
         raise Unmet(f"{name} is None: {name[1:]} asks for a gradient and gets none")
     if not isinstance(found, Tensor):
         raise Unmet(f"{name} is {_article(type(found).__name__)}, expected a torch.Tensor")
+    if found.layout is not torch.strided:
+        raise Unmet(f"{name} has layout {found.layout}, expected torch.strided")
     for what in ("shape", "dtype", "device"):
         got, expected = getattr(found, what), getattr(like, what)
         if got != expected:
@@ -205,7 +208,7 @@ def is_of_lost_device(error: Exception) -> bool:
 
 def _as_guest_error(error: Exception) -> GuestError:
     """Say in one line how a case ended that raised."""
-    words = str(error).strip().partition("\n")[0]
+    words = first_line(error)
     if isinstance(error, UnsupportedError) or _is_of_another_revision(error):
         return GuestError(Status.UNSUPPORTED, words)
     if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in words:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 
 import torch
 from torch import Tensor
 
+from harness.inputs import make_inputs
 from harness.records import Case, Direction
 from harness.verify.guest import GuestError, Unmet, run_once
 from harness.verify.scope import adapter_of
 from harness.verify.trial import exact_of
 from implementations.contract import Implementation, UnsupportedError
+from implementations.from_module import ModuleFunction
 from implementations.meaning import CallOptions, Meaning, Probe, find_meaning
 
-__all__ = ["meaning_of", "what_is_raised"]
+__all__ = ["meaning_of", "normalises_the_last_alone", "what_is_raised"]
 
-_WIDTH = 32  # of the x that a function is tried on
+_WIDTHS = (32, 64, 768, 1024)  # of the x that it is tried on; some kernels take one alone
 
 
 def meaning_of(implementation: Implementation, device: str) -> Meaning | None:
@@ -32,17 +35,19 @@ def meaning_of(implementation: Implementation, device: str) -> Meaning | None:
     if implementation.declared:
         return None
     function: Callable[..., Tensor] = implementation.function
-    for form in ((True, True), (True, False), (False, False), (False, True)):
+    forms = ((True, True), (True, False), (False, False), (False, True))
+    for width, form in product(_WIDTHS, forms):
         probe = Probe(
             call=lambda x, w, b: _with_default_eps(function, x, w, b),
-            shape=(_WIDTH,),
+            shape=(width,),
             has_weight=form[0],
             has_bias=form[1],
             takes_eps=True,
             device=torch.device(device),
         )
         try:
-            return find_meaning(probe, CallOptions())
+            meaning = find_meaning(probe, CallOptions())
+            return replace(meaning, width=None if width == _WIDTHS[0] else width)
         except UnsupportedError as error:
             failed = error
     raise failed
@@ -68,3 +73,26 @@ def what_is_raised(implementation: Implementation, case: Case) -> GuestError | N
     except Unmet:
         exact_of.cache_clear()  # its inputs may be the very thing that was modified
     return None
+
+
+def normalises_the_last_alone(implementation: Implementation, case: Case) -> bool:
+    """Whether a module class takes several axes for one; of a function that is a mistake."""
+    if not isinstance(adapter_of(implementation), ModuleFunction):
+        return False
+    inputs = make_inputs(case)
+    try:
+        with torch.no_grad():
+            y = run_once(implementation.function, case, inputs).y.double()
+    except (GuestError, Unmet):
+        return False
+    last, every = (
+        _layer_norm_over(inputs.x, dims, inputs.weight, inputs.bias)
+        for dims in (1, case.normalized_dims)
+    )
+    return bool((y - last).norm() < (y - every).norm())
+
+
+def _layer_norm_over(x: Tensor, dims: int, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    y = torch.nn.functional.layer_norm(x.double(), x.shape[x.dim() - dims :])
+    y = y if weight is None else y * weight.double()
+    return y if bias is None else y + bias.double()

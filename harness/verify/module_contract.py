@@ -14,9 +14,14 @@ from harness.verify.guest import guarded
 from harness.verify.scope import InScope, adapter_of, fitted, scope_of
 from implementations.contract import Implementation
 from implementations.from_module import ModuleFunction
-from implementations.parameters import affine_of
+from implementations.parameters import affine_of, own_eps
 
-__all__ = ["is_the_same_in_evaluation", "starts_as_torchs_does", "uses_its_own_parameters"]
+__all__ = [
+    "adds_the_eps_it_shows",
+    "is_the_same_in_evaluation",
+    "starts_as_torchs_does",
+    "uses_its_own_parameters",
+]
 
 _SMALL = 1 / 256  # of x, so that eps is seen in y
 
@@ -28,13 +33,26 @@ def is_the_same_in_evaluation(implementation: Implementation, case: Case) -> str
         return None
     asked = fitted(implementation, case, shape=(6, 32), direction=Direction.FORWARD)
     inputs = make_inputs(asked)
-    function = InScope(module.in_evaluation(), scope_of(implementation))
-    evaluating = replace(implementation, function=function)
+    function = InScope(module.in_other_mode(), scope_of(implementation))
+    other_mode = replace(implementation, function=function)
     expected = Outputs(y=y_of(implementation, asked, inputs).clone())
-    found = Outputs(y=y_of(evaluating, asked, inputs))
+    found = Outputs(y=y_of(other_mode, asked, inputs))
     if first_difference(implementation, asked, inputs, expected, found):
-        return "y is another after module.eval()"
+        return "y is another in evaluation than in training"
     return None
+
+
+def adds_the_eps_it_shows(implementation: Implementation, case: Case) -> str | None:
+    """An attribute named eps is what is added."""
+    module = adapter_of(implementation)
+    measured = scope_of(implementation).default_eps
+    if not isinstance(module, ModuleFunction) or measured is None:
+        return None
+    asked = fitted(implementation, case, shape=(6, 32), direction=Direction.FORWARD)
+    shown = set(own_eps(module.new(asked.normalized_shape)))
+    if len(shown) != 1 or measured in shown:
+        return None
+    return f"has an attribute eps of {shown.pop():g}, and adds {measured:g}"
 
 
 def starts_as_torchs_does(implementation: Implementation, case: Case) -> str | None:

@@ -306,7 +306,7 @@ class Verification:
             suspects=self.suspects,
             grades=tuple(self.grades),
             properties=tuple(self.properties),
-            options=_as_source(self.options),
+            options=self.options.as_argument(),
             wall_s=perf_counter() - self.began,
             oracle_s=state.oracle_s,
             guest_s=state.guest_s,
@@ -318,15 +318,3 @@ _NEGATED = Remark(
     text="reads an x that torch keeps negated (such as z.conj().imag) as if it were not",
 )
 _CHANGED = "the result of the first call changed after later calls"
-
-
-def _as_source(options: CallOptions) -> str:
-    """Write what the user said of a target as an argument of verify_case."""
-    given = {
-        "eps": options.eps,
-        "normalized_dims": options.normalized_dims,
-        "channels_first": options.channels_first or None,
-        "init": dict(options.init) or None,
-    }
-    told = ", ".join(f"{name}={value!r}" for name, value in given.items() if value is not None)
-    return f", options=CallOptions({told})" if told else ""

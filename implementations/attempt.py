@@ -1,0 +1,37 @@
+"""Calls of other people's code, which may raise anything: caught here, and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+__all__ = ["Raised", "attempt", "first_line"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """What a call raised instead of returning something."""
+
+    error: Exception
+
+    @property
+    def reason(self) -> str:
+        """Its type, and the first line of its message."""
+        return f"{type(self.error).__name__}: {first_line(self.error)}"
+
+
+def attempt(call: Callable[[], T]) -> T | Raised:
+    """Return what ``call`` returns, or what it raised."""
+    try:
+        return call()
+    except Exception as error:  # noqa: BLE001 - other people's code may raise anything
+        return Raised(error)
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an exception's message; empty if the message itself raises."""
+    message = attempt(lambda: str(error))
+    return message.strip().partition("\n")[0] if isinstance(message, str) else ""
