@@ -203,8 +203,8 @@ def _called(
     assert x_given is not None  # x is always there
     with torch.no_grad():
         y = probe.call(x_given, weight_given, bias_given)
-    if not isinstance(y, Tensor):
-        raise _NoTensorError(f"returned {type(y).__name__}, expected a torch.Tensor")
+    if not isinstance(y, Tensor) or y.layout is not torch.strided:
+        raise _NoTensorError(f"returned {type(y).__name__}, expected a dense torch.Tensor")
     return y.double().cpu()
 
 

@@ -6,6 +6,7 @@ a new process, without the case that crashed, which is wrong.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from harness.records import Case, Direction
 from harness.refusal import Refusal
-from harness.run.fleet import EndedError, Fleet
+from harness.run.fleet import EndedError, Fleet, HarnessError
 from harness.run.worker import Hello, Progress, VerifyTarget
 
 if TYPE_CHECKING:
@@ -54,16 +55,23 @@ def verdicts_of(
     Raises:
         Refusal: the device cannot be used, or a target cannot be found.
     """
-    # a worker keeps the memory that it has had: huge cases each want another
-    for some in [(each,) for each in targets] if asked.huge else [tuple(targets)]:
+    left = deque(targets)
+    while left:
         with Fleet() as fleet:
             check_device(asked.device, fleet.hello)
             check_targets(fleet, targets, asked.init)
-            for target in some:
-                verdict = _verdict_of(fleet, target, asked, timeout_s)
+            while left:
+                target = left.popleft()
+                try:
+                    verdict = _verdict_of(fleet, target, asked, timeout_s)
+                except HarnessError as bug:  # of this target; the others get a new worker
+                    yield target, _empty(target, f"could not be judged:\n{bug}")
+                    break
                 yield target, verdict
                 if verdict.ended == INTERRUPTED:
                     return
+                if asked.huge:  # a worker keeps the memory that it has had
+                    break
 
 
 def check_device(device: str, hello: Hello) -> None:
@@ -132,6 +140,13 @@ def _verdict_of(fleet: Fleet, target: str, asked: Asked, timeout_s: float) -> Ve
         return found
 
 
+def _empty(target: str, ended: str = "") -> Verdict:
+    """Return the verdict of a target of which nothing was found."""
+    from harness.verify.result import Verdict
+
+    return Verdict(target=target, handle=repr(target), algorithm="", ended=ended)
+
+
 class _Last:
     """What a worker has told last."""
 
@@ -157,9 +172,8 @@ class _Last:
         """Return a verdict of what was found, with the cases that crashed."""
         from harness.records import Status
         from harness.verify.findings import Failure
-        from harness.verify.result import Verdict
 
-        verdict = self.verdict or Verdict(target=target, handle=repr(target), algorithm="")
+        verdict = self.verdict or _empty(target)
         known = {each.case for each in verdict.failures}
         new = tuple(
             Failure(case=case, status=Status.CRASHED, reason=why, catches="a crash")
