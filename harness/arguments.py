@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    ParamType = click.ParamType[Any]
+else:
+    ParamType = click.ParamType  # not generic when it runs: before click 8.4.0 it takes no [...]
 
 __all__ = ["Duration", "Numbers", "Shape", "ShapeText", "Shard", "Words", "axis_options"]
 
 
-class Words(click.ParamType[Any]):
+class Words(ParamType):
     """Values joined by commas."""
 
     name = "name[,name...]"
@@ -58,7 +63,7 @@ class ShapeText(Words):
             self.fail(str(error), param, ctx)
 
 
-class Shape(click.ParamType[Any]):
+class Shape(ParamType):
     """One shape."""
 
     name = "4096x1024"
@@ -74,7 +79,7 @@ class Shape(click.ParamType[Any]):
             self.fail(str(error), param, ctx)
 
 
-class Shard(click.ParamType[Any]):
+class Shard(ParamType):
     """Which part of how many."""
 
     name = "i/n"
@@ -90,7 +95,7 @@ class Shard(click.ParamType[Any]):
         return int(index), int(count)
 
 
-class Duration(click.ParamType[Any]):
+class Duration(ParamType):
     """A time with its unit."""
 
     name = "10m"
@@ -109,7 +114,7 @@ class Duration(click.ParamType[Any]):
 
 
 # option, axis of a sweep, type, help
-_AXES: tuple[tuple[tuple[str, ...], str, click.ParamType[Any], str], ...] = (
+_AXES: tuple[tuple[tuple[str, ...], str, ParamType, str], ...] = (
     (
         ("-i", "--implementation"),
         "implementations",
