@@ -20,7 +20,7 @@ from implementations.c import threads
 from implementations.torch_private import NAMES, PrivateName, lacks
 
 ROOT = Path(__file__).parent.parent
-FILE = Path(torch_private.__file__)
+FILE = ROOT / "implementations" / "torch_private.py"
 MODULES = sorted(
     path
     for package in ("harness", "implementations", "layernorm_bench")
