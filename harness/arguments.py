@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from ast import literal_eval
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
+
+if TYPE_CHECKING:
+    ParamType = click.ParamType[Any]
+else:
+    ParamType = click.ParamType  # not generic when it runs: before click 8.4.0 it takes no [...]
 
 __all__ = [
     "AXIS_OPTIONS",
@@ -23,7 +28,7 @@ __all__ = [
 ]
 
 
-class Words(click.ParamType[Any]):
+class Words(ParamType):
     """Values joined by commas."""
 
     name = "name[,name...]"
@@ -79,7 +84,7 @@ class Numbers(Words):
             self.fail(f"{value!r} is not {kind}, nor several joined by commas", param, ctx)
 
 
-class ShapeText(click.ParamType[Any]):
+class ShapeText(ParamType):
     """Shapes joined by commas; a shape of one axis is given by itself."""
 
     name = "64x768[,8x1024...]"
@@ -95,7 +100,7 @@ class ShapeText(click.ParamType[Any]):
             self.fail(str(error), param, ctx)
 
 
-class Shape(click.ParamType[Any]):
+class Shape(ParamType):
     """One shape."""
 
     name = "4096x1024"
@@ -111,7 +116,7 @@ class Shape(click.ParamType[Any]):
             self.fail(str(error), param, ctx)
 
 
-class Assignment(click.ParamType[Any]):
+class Assignment(ParamType):
     """A name and a value; what is no Python literal is a text."""
 
     name = "key=value"
@@ -129,7 +134,7 @@ class Assignment(click.ParamType[Any]):
             return name, text.strip()
 
 
-class Shard(click.ParamType[Any]):
+class Shard(ParamType):
     """Which part of how many."""
 
     name = "i/n"
@@ -145,7 +150,7 @@ class Shard(click.ParamType[Any]):
         return int(index), int(count)
 
 
-class Duration(click.ParamType[Any]):
+class Duration(ParamType):
     """A time with its unit."""
 
     name = "10m"
@@ -164,7 +169,7 @@ class Duration(click.ParamType[Any]):
 
 
 # option, axis of a sweep, type, help
-_AXES: tuple[tuple[tuple[str, ...], str, click.ParamType[Any], str], ...] = (
+_AXES: tuple[tuple[tuple[str, ...], str, ParamType, str], ...] = (
     (
         ("-i", "--implementation"),
         "implementations",

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from implementations.c import calls, operators
 from implementations.contract import Algorithm, implementation
+from implementations.torch_private import is_seen, is_zero_tensor
 
 __all__ = ["c_recentred"]
 
@@ -34,7 +35,7 @@ def c_recentred(
     eps: float = 1e-5,
 ) -> Tensor:
     """Two-pass without a residual mean in C, compiled on first use, in float32 or wider."""
-    if operators.is_seen(x, weight, bias):
+    if is_seen(x, weight, bias):
         return operators.layer_norm(x, normalized_shape, weight, bias, eps)
     hidden = operators.elements_of_a_row(x, normalized_shape, weight, bias)
     if torch.is_grad_enabled() and (
@@ -63,7 +64,7 @@ class _Direct(torch.autograd.Function):
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
             return operators.composed_gradients(ctx, dy)
-        if dy.is_neg() or dy._is_zerotensor():  # its memory, if any, does not say so
+        if dy.is_neg() or is_zero_tensor(dy):  # its memory, if any, does not say so
             dy = dy.clone()
         x, weight, bias, statistics = ctx.saved_tensors
         wants_dx, wants_dweight, wants_dbias, _, _ = ctx.needs_input_grad

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from inspect import signature
 
 from click.testing import CliRunner, Result
 
 from harness.cli import main
 
+# before click 8.2 standard error went into standard output unless told otherwise
+_MIXED = "mix_stderr" in signature(CliRunner).parameters
+_RUNNER = CliRunner(**({"mix_stderr": False} if _MIXED else {}))
 PROGRAM = "import sys; from harness.cli import main; sys.exit(main())"
 
 
 def call(*arguments: str) -> Result:
     """Run the command in this process."""
-    return CliRunner().invoke(main, arguments)
+    return _RUNNER.invoke(main, arguments)
 
 
 def spawn(*arguments: str) -> subprocess.CompletedProcess[str]:

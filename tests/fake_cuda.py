@@ -212,7 +212,6 @@ class Gpu:
             "empty_cache": lambda: None,
             "graph_pool_handle": lambda: POOL,
             "current_device": lambda: 0,
-            "_sleep": self.sleep,
             "_get_device_index": lambda *_: 0,  # torch.cuda.stream does nothing without a device
             "get_device_properties": properties,
             "mem_get_info": lambda: (1 << 30, 4 << 30),
@@ -220,8 +219,9 @@ class Gpu:
         for name, stand_in in stand_ins.items():
             patch.setattr(torch.cuda, name, stand_in)
         patch.setattr(torch._C, "_host_emptyCache", lambda: None, raising=False)
-        for name in ("_cuda_endAllocateToPool", "_cuda_releasePool"):
-            patch.setattr(torch._C, name, partial(self._told_of_pool, name), raising=False)
+        for name in ("end_allocation_to_pool", "release_pool"):
+            patch.setattr(cuda, name, partial(self._told_of_pool, name))
+        patch.setattr(cuda, "spin", self.sleep)
         patch.setattr(torch, "empty", empty)
         patch.setattr(cuda, "perf_counter", lambda: self.now_s)
         return self

@@ -12,7 +12,9 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 MODULES = sorted(
-    path for package in ("harness", "implementations") for path in (ROOT / package).rglob("*.py")
+    path
+    for package in ("harness", "implementations", "layernorm_bench")
+    for path in (ROOT / package).rglob("*.py")
 )
 # what runs other people's code, and turns whatever that raises into a result or a message
 CATCHES_ANYTHING = {

@@ -128,7 +128,7 @@ def test_a_call_that_cannot_be_recorded_has_no_replay_and_the_stream_works_on(
 ) -> None:
     call = gpu.kernel(2 * US, 10 * US)
     assert device.replayed(lambda: lambda: (call(), gpu.current.synchronize())) is None
-    assert gpu.given_up == [("_cuda_endAllocateToPool", POOL), ("_cuda_releasePool", POOL)]
+    assert gpu.given_up == [("end_allocation_to_pool", POOL), ("release_pool", POOL)]
     assert gpu.current is gpu.default
     assert device.time(call, 10).wall_s == pytest.approx(20 * US, abs=NEAR)
     assert device.replayed(lambda: call) is not None
@@ -137,7 +137,7 @@ def test_a_call_that_cannot_be_recorded_has_no_replay_and_the_stream_works_on(
 def test_a_pool_that_was_left_is_not_released_twice(gpu: Gpu, device: CudaDevice) -> None:
     gpu.leaves_pools = True
     assert device.replayed(lambda: gpu.current.synchronize) is None
-    assert gpu.given_up == [("_cuda_endAllocateToPool", POOL)]
+    assert gpu.given_up == [("end_allocation_to_pool", POOL)]
 
 
 def test_a_call_is_prepared_on_the_stream_that_records_it(gpu: Gpu, device: CudaDevice) -> None:

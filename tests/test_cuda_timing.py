@@ -7,9 +7,9 @@ import weakref
 from collections.abc import Callable
 
 import pytest
-import torch
 from fake_cuda import QUEUE, Gpu
 
+from harness.measure import cuda
 from harness.measure.cuda import CudaDevice
 from harness.records import Clock
 
@@ -51,7 +51,7 @@ def test_a_call_that_the_host_issues_slowly_takes_what_the_device_takes(
 def test_without_the_block_it_would_be_the_hosts_time(
     monkeypatch: pytest.MonkeyPatch, gpu: Gpu, device: CudaDevice
 ) -> None:
-    monkeypatch.setattr(torch.cuda, "_sleep", lambda _: None)
+    monkeypatch.setattr(cuda, "spin", lambda _: None)
     reading = device.time(gpu.kernel(2 * US, 10 * US), 30)
     assert reading.wall_s == pytest.approx(30 * 10 * US + 2 * US, abs=NEAR)
 

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import implementations
 from harness.records import Case, Mode
 from harness.run import callgrind
 from harness.run.instructions import count_instructions, unavailable
-from implementations import Implementation
+from implementations import Implementation, torch_private
 
 CASE = Case(implementation="native", shape=(32, 128))
 UNHURRIED_S = 60.0
@@ -52,7 +51,7 @@ def hangs(*arguments):
 @pytest.fixture
 def path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Return a folder on the PATH, with guests.py and a valgrind that writes what tests expect."""
-    if sys.platform != "linux" or not torch._C._valgrind_supported_platform():
+    if sys.platform != "linux" or not torch_private.can_count_instructions():
         pytest.skip(f"no valgrind could count here: {unavailable()}")
     for name, text in (("valgrind", VALGRIND), ("vgdb", "#!/bin/sh\n"), ("guests.py", GUESTS)):
         (tmp_path / name).write_text(text)
@@ -73,8 +72,8 @@ class FakeCallgrind:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._folder, self._monkeypatch = folder, monkeypatch
-        monkeypatch.setattr(callgrind, "_valgrind_toggle", self._toggle)
-        monkeypatch.setattr(callgrind, "_valgrind_toggle_and_dump_stats", self._dump)
+        monkeypatch.setattr(callgrind, "toggle_counting", self._toggle)
+        monkeypatch.setattr(callgrind, "toggle_counting_and_dump", self._dump)
         self.is_on = False
         self.dumped: list[int] = []
         self._spent = 0
@@ -137,7 +136,7 @@ def test_a_guest_that_raises_in_a_count_spoils_none_after_it(fake: FakeCallgrind
     [
         (sys, "platform", "darwin", "on Linux only, with valgrind; this is darwin"),
         (os, "environ", {"PATH": ""}, "there is no valgrind on the PATH (install valgrind: apt"),
-        (torch._C, "_valgrind_supported_platform", bool, "is built without callgrind (install a"),
+        (torch_private, "can_count_instructions", bool, "is built without callgrind (install a"),
     ],
 )
 @pytest.mark.usefixtures("path")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor
+
+from implementations.torch_private import negated_view
 
 __all__ = ["LAYOUTS", "OF_DY_TOO"]
 
@@ -66,7 +67,7 @@ def expanded(x: Tensor) -> Tensor:
 
 def negated(x: Tensor) -> Tensor:
     """Kept as -x under the negative bit, as z.conj().imag is: whoever reads memory reads -x."""
-    return torch._neg_view(-x)
+    return negated_view(-x)
 
 
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {

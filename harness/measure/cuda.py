@@ -29,6 +29,7 @@ import torch
 from harness.measure.device import Reading
 from harness.measure.nvml import keep_open, read_condition
 from harness.records import Clock, Condition
+from implementations.torch_private import end_allocation_to_pool, lacks, release_pool, spin
 
 __all__ = ["CudaDevice"]
 
@@ -96,12 +97,14 @@ class CudaDevice:
         """Keep the device at work until its clocks are up from those of an idle one."""
         began = perf_counter()
         while perf_counter() - began < _WAKING_S:
-            torch.cuda._sleep(_SPINS)
+            spin(_SPINS)
             torch.cuda.synchronize()
 
     def unavailable(self) -> str | None:
         if torch.version.cuda is None:
             return f"torch {torch.__version__} is built without CUDA"
+        if lacking := lacks("torch.cuda:_sleep"):
+            return f"{lacking}, without which nothing is timed on CUDA"
         return None if torch.cuda.is_available() else "torch sees no CUDA device"
 
     def free_bytes(self) -> int | None:
@@ -196,7 +199,7 @@ class CudaDevice:
         cycles = round(block_s * (self._cycles_hz or self._measured_hz())) if block_s else 0
         asleep.record()
         if cycles:
-            torch.cuda._sleep(cycles)
+            spin(cycles)
         issuing = perf_counter()
         before.record()
         start = perf_counter()
@@ -236,9 +239,9 @@ class CudaDevice:
     def _measured_hz(self) -> float:
         """Cycles a second, as a spin shows that waited for another, so without its launch."""
         before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda._sleep(_SPINS)
+        spin(_SPINS)
         before.record()
-        torch.cuda._sleep(_SPINS)
+        spin(_SPINS)
         after.record()
         after.synchronize()
         self._learn_hz(_SPINS, _between_s(before, after))
@@ -255,7 +258,7 @@ class CudaDevice:
         """Longer than waiting for the device takes once its stream is done."""
         times = []
         for _ in range(_PAIRS):
-            torch.cuda._sleep(_PAIR_SPINS)  # after work a wait may take longer than without
+            spin(_PAIR_SPINS)  # after work a wait may take longer than without
             after = torch.cuda.Event(enable_timing=True)
             after.record()
             after.synchronize()
@@ -270,7 +273,7 @@ class CudaDevice:
         for number in range(_PAIRS):
             before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             before.record()
-            torch.cuda._sleep(number * _PAIR_SPINS)
+            spin(number * _PAIR_SPINS)
             after.record()
             after.synchronize()
             shown.add(round(_between_s(before, after) * 1e9))
@@ -286,8 +289,8 @@ def _give_up(pool: tuple[int, int]) -> None:
     """
     device = torch.cuda.current_device()
     with suppress(RuntimeError):  # newer ones have left it
-        torch._C._cuda_endAllocateToPool(device, pool)
-        torch._C._cuda_releasePool(device, pool)
+        end_allocation_to_pool(device, pool)
+        release_pool(device, pool)
 
 
 def _between_s(before: torch.cuda.Event, after: torch.cuda.Event) -> float:

@@ -7,6 +7,8 @@ from random import Random
 import torch
 from torch import Tensor
 
+from implementations.torch_private import negated_view
+
 __all__ = ["copies_beyond", "overwrite", "relocate"]
 
 _LINE_BYTES = {"cpu": 64, "cuda": 512}  # a cache line, and what torch aligns on a GPU
@@ -34,7 +36,7 @@ def relocate(tensor: Tensor, random: Random, *, far: bool = True) -> Tensor:
     start = -buffer.data_ptr() % line_bytes // size + random.randrange(_LINES) * line
     buffer[start : start + storage.numel()].copy_(storage)
     moved = buffer.as_strided(tensor.size(), tensor.stride(), start + tensor.storage_offset())
-    return torch._neg_view(moved) if tensor.is_neg() else moved
+    return negated_view(moved) if tensor.is_neg() else moved
 
 
 def overwrite(placed: Tensor, tensor: Tensor) -> None:

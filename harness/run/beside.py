@@ -26,13 +26,12 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 
-import torch._library.custom_ops
-
 import implementations
 from harness.run.renaming import Loader, Names
 from harness.run.revision import Checkout
 from implementations.contract import Algorithm, Implementation, Reduction
 from implementations.native import native
+from implementations.torch_private import OPERATOR_LIBRARIES
 
 __all__ = ["AbsentError", "Beside", "IncomparableError", "beside", "is_of"]
 
@@ -210,8 +209,7 @@ def _importing(what: str, package: str) -> Iterator[None]:
     Raises:
         TargetError: the import failed.
     """
-    registered = getattr(torch._library.custom_ops, "OPDEF_TO_LIB", {})
-    before, modules = dict(registered), set(sys.modules)
+    before, modules = dict(OPERATOR_LIBRARIES), set(sys.modules)
     try:
         yield
     except Exception as error:  # another revision's import may raise anything
@@ -221,7 +219,9 @@ def _importing(what: str, package: str) -> Iterator[None]:
         raise implementations.TargetError(
             f"{what}: cannot import: {type(error).__name__}: {error}"
         ) from error
-    taken = [name for name, library in before.items() if registered.get(name) is not library]
+    taken = [
+        name for name, library in before.items() if OPERATOR_LIBRARIES.get(name) is not library
+    ]
     if taken:
         raise implementations.TargetError(
             f"{what} registers the operator {taken[0]} over this revision's, by a name made at run "

@@ -20,13 +20,13 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import torch
-from torch._C import _valgrind_toggle, _valgrind_toggle_and_dump_stats
 
 import implementations
 from harness.inputs import UnrepresentableError, make_inputs
 from harness.measure.allocator import use_steady_allocation
 from harness.records import Case, Direction
 from harness.verify.guest import GuestError, bind
+from implementations.torch_private import toggle_counting, toggle_counting_and_dump
 
 __all__ = ["serve", "total_of"]
 
@@ -93,12 +93,12 @@ def _nothing() -> None: ...
 def _instructions(call: Callable[[], object], calls: int, dumps: Iterator[Path]) -> int:
     """Instructions of so many calls and of the loop around them."""
     repeats = range(calls)
-    _valgrind_toggle()
+    toggle_counting()
     try:
         for _ in repeats:
             call()
     finally:  # what raises must not leave it on
-        _valgrind_toggle_and_dump_stats()
+        toggle_counting_and_dump()
         dump = next(dumps)
     return total_of(dump.read_text())
 

@@ -18,6 +18,7 @@ from harness.records import ArmRole, Case, Direction, Mode
 from harness.verify.guest import bind
 from implementations.c.copies import can_stream, streamed_copy
 from implementations.contract import Implementation, LayerNorm
+from implementations.torch_private import negated_view
 
 __all__ = ["contenders_of", "model_bytes", "refusal", "result_bytes"]
 
@@ -120,7 +121,7 @@ def _bind_torch_add(tensors: Sequence[Tensor]) -> Callable[[], object]:
 
 def _bind_numpy_copy(tensors: Sequence[Tensor]) -> Callable[[], object]:
     """The same, by numpy, to which any dtype is integers of its size."""
-    x = torch._neg_view(tensors[0]) if tensors[0].is_neg() else tensors[0]  # as it lies in memory
+    x = negated_view(tensors[0]) if tensors[0].is_neg() else tensors[0]  # as it lies in memory
     x = x.view(_AS_INTEGERS[x.element_size()])
     return partial(np.copyto, torch.empty_like(x).numpy(), x.numpy())
 

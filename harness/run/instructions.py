@@ -44,7 +44,9 @@ def unavailable() -> str | None:
             return f"there is no {name} on the PATH (install valgrind: apt install valgrind)"
     import torch
 
-    if not torch._C._valgrind_supported_platform():
+    from implementations import torch_private
+
+    if not torch_private.can_count_instructions():
         return f"torch {torch.__version__} is built without callgrind (install a wheel from PyPI)"
     return None
 

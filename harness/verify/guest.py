@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
-import torch._functorch.config
 from torch import Tensor
 
 from harness.inputs import Inputs
@@ -15,6 +14,7 @@ from harness.records import Case, Direction, Mode, Status
 from harness.verify.errors import Outputs
 from implementations.attempt import first_line
 from implementations.contract import Implementation, LayerNorm, UnsupportedError
+from implementations.torch_private import keep_backward_buffers
 
 __all__ = [
     "GuestError",
@@ -63,7 +63,7 @@ def function_of(implementation: Implementation, mode: Mode, *, keep: bool = Fals
     if not keep:
         torch.compiler.reset()
     # a backward that gives its buffers away cannot be timed again and again
-    torch._functorch.config.donated_buffer = False
+    keep_backward_buffers()
     compiled: LayerNorm = torch.compile(implementation.function, dynamic=False)
     return compiled
 

@@ -1,7 +1,8 @@
 """LayerNorm in C, on the CPU, as one operator to torch.compile, torch.export and torch.func.
 
 The way to a kernel through the dispatcher and Python takes as long as a small LayerNorm. So a call
-that none of them sees may go there directly: :func:`is_seen` says which may not.
+that none of them sees may go there directly:
+:func:`implementations.torch_private.is_seen` says which may not.
 """
 
 from __future__ import annotations
@@ -11,46 +12,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from implementations.c import calls
 from implementations.contract import UnsupportedError, trailing_axes, wide_dtype
 
-__all__ = ["composed_gradients", "elements_of_a_row", "is_seen", "layer_norm"]
+__all__ = ["composed_gradients", "elements_of_a_row", "layer_norm"]
 
 FORWARD, BACKWARD = "layernorm_bench::c_recentred", "layernorm_bench::c_recentred_backward"
-
-
-def is_seen(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
-    """Whether something other than a kernel is to see a call with these tensors.
-
-    That may be torch.compile, a mode (of fake tensors, of tracing), a transform of torch.func, a
-    tracer, a profiler, forward-mode differentiation, a subclass of tensor, or a view that negates.
-    """
-    return (
-        _is_compiling()
-        or _modes() > 0
-        or _transform() is not None
-        or _tracing() is not None
-        or _is_profiled()
-        or forward_ad._current_level >= 0
-        # written out: three calls of a function would take as long as all of this
-        or not (type(x) in _PLAIN and x.is_cpu and not x.is_neg())
-        or not (
-            weight is None or (type(weight) in _PLAIN and weight.is_cpu and not weight.is_neg())
-        )
-        or not (bias is None or (type(bias) in _PLAIN and bias.is_cpu and not bias.is_neg()))
-    )
-
-
-_PLAIN = frozenset({Tensor, torch.nn.Parameter})
-# looked up once. A call finds neither Python's code nor torch's in the nearest cache, which the one
-# before has filled with rows: each function more that it goes through takes as long as a row
-_is_compiling = torch.compiler.is_dynamo_compiling
-_modes = torch._C._len_torch_dispatch_stack
-_transform = torch._C._functorch.peek_interpreter_stack
-_tracing = torch._C._get_tracing_state
-_is_profiled = torch._C._autograd._profiler_enabled
 
 
 def elements_of_a_row(

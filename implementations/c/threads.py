@@ -6,7 +6,7 @@ import ctypes
 from contextlib import suppress
 from functools import cache
 
-import torch
+from implementations.torch_private import EXTENSION_FILE
 
 __all__ = ["address_of_parallel"]
 
@@ -18,7 +18,9 @@ def address_of_parallel() -> int:
     It is GOMP_parallel of the OpenMP runtime that torch itself runs on, so that no second set of
     threads competes with torch's.
     """
+    if EXTENSION_FILE is None:
+        return 0
     with suppress(AttributeError):
-        parallel = ctypes.CDLL(torch._C.__file__).GOMP_parallel
+        parallel = ctypes.CDLL(EXTENSION_FILE).GOMP_parallel
         return ctypes.cast(parallel, ctypes.c_void_p).value or 0
     return 0

@@ -30,7 +30,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Results:
     (folder / "pytest.ini").write_text("[pytest]\n")
     installed = "layernorm_bench" in {each.name for each in entry_points(group="pytest11")}
     arguments = [
-        *([] if installed else ["-p", "harness.pytest_plugin"]),
+        *([] if installed else ["-p", "layernorm_bench"]),
         "--layernorm-sweep=tiny.toml",
         "--benchmark-json=found.json",
         "--benchmark-max-time=0.01",

@@ -125,7 +125,12 @@ def test_a_peer_whose_package_is_missing_is_unsupported(
     peer: Implementation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = package_of(peer)
-    monkeypatch.setitem(sys.modules, package.module, None)
+    # with what an earlier test has imported of it
+    for name in [
+        package.module,
+        *(each for each in sys.modules if each.startswith(f"{package.module}.")),
+    ]:
+        monkeypatch.setitem(sys.modules, name, None)
     case = Case(implementation=peer.name, shape=(4, 8))
     record = CaseRunner("here", Allocation.DEFAULT).run(case, [], Budget())
     assert record.status is Status.UNSUPPORTED

@@ -29,6 +29,7 @@ from harness.verify.mutants.mutant import (
     mutant,
 )
 from harness.verify.mutants.reread import reading_dy
+from implementations.torch_private import negated_view
 
 _RECORDING = frozenset({Direction.BACKWARD, Direction.FORWARD_BACKWARD})
 _WARP = 32  # rows of a block
@@ -279,4 +280,4 @@ def dy_strides_ignored(dy: Tensor) -> Tensor:
 @reading_dy(Family.GRADIENT, Check.LAYOUT, remark=RemarkKind.NEGATED_MISREAD)
 def dy_negative_bit_ignored(dy: Tensor) -> Tensor:
     """Reads the memory of dy, where dy may be kept as -dy."""
-    return torch._neg_view(dy) if dy.is_neg() else dy
+    return negated_view(dy) if dy.is_neg() else dy

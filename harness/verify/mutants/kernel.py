@@ -20,6 +20,7 @@ from harness.verify.mutants.mutant import (
     mutant,
     on_rows,
 )
+from implementations.torch_private import negated_view
 
 _VECTOR = 4  # elements of a 16-byte load of float32
 _WARP = 32  # lanes of a warp, and rows of a block
@@ -244,5 +245,5 @@ def negative_bit_ignored(
     eps: float = 1e-5,
 ) -> Tensor:
     """Reads the memory of x, where x may be kept as -x."""
-    kept = torch._neg_view(x) if x.is_neg() else x
+    kept = negated_view(x) if x.is_neg() else x
     return _right(kept, normalized_shape, weight, bias, eps)

@@ -1,0 +1,175 @@
+"""The public module: what it exports, what it imports and when, and other packages of our names."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import harness.verify
+import implementations
+import layernorm_bench
+
+SOURCE = Path(layernorm_bench.__file__).read_text()
+CONSUMER = """
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from implementations import Implementation, {names}
+from layernorm_bench import LayerNorm, assert_layer_norm, replace_layer_norms, verify
+
+everything: tuple[Implementation, ...] = ({names})
+norm: nn.LayerNorm = LayerNorm(8, implementation="two_pass")
+checked: Callable[..., None] = assert_layer_norm
+print(replace_layer_norms(norm, two_pass).changed, verify(two_pass, quick=True).passed)
+verify(two_pass, quick="a mistake")
+"""
+
+
+def python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in ``folder``, which it searches for modules first."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+# --- names ---------------------------------------------------------------------------------------
+
+
+def test_each_public_name_is_the_one_of_its_package() -> None:
+    assert layernorm_bench.verify is harness.verify.verify
+    assert layernorm_bench.assert_layer_norm is harness.verify.assert_layer_norm
+    assert layernorm_bench.LayerNorm is implementations.LayerNorm
+    assert layernorm_bench.replace_layer_norms is implementations.replace_layer_norms
+
+
+def test_a_type_checker_is_told_of_the_same_names_from_the_same_packages() -> None:
+    (block,) = (
+        each
+        for each in ast.parse(SOURCE).body
+        if isinstance(each, ast.If) and ast.unparse(each.test) == "TYPE_CHECKING"
+    )
+    told = {
+        alias.name: each.module
+        for each in block.body
+        if isinstance(each, ast.ImportFrom)
+        for alias in each.names
+    }
+    assert told == layernorm_bench._PACKAGE_OF
+    assert sorted(told) == sorted(layernorm_bench.__all__)
+
+
+def test_another_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'layernorm_bench' has no attribute 'nope'"):
+        layernorm_bench.nope  # type: ignore[attr-defined] # noqa: B018
+
+
+def test_every_implementation_can_be_imported_by_name() -> None:
+    assert {each.name for each in implementations.ALL} <= set(implementations.__all__)
+    assert all(getattr(implementations, each.name) is each for each in implementations.ALL)
+
+
+@pytest.mark.parametrize("package", ["harness", "implementations", "layernorm_bench"])
+def test_a_type_checker_reads_the_types_of_each_package(package: str) -> None:
+    assert (Path(__import__(package).__file__ or "").parent / "py.typed").is_file()
+
+
+def test_a_strictly_typed_user_sees_the_types_and_no_error_but_his_own(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
+    names = ", ".join(each.name for each in implementations.ALL)
+    (tmp_path / "user.py").write_text(CONSUMER.format(names=names))
+    done = python(tmp_path, "-m", "mypy", "--strict", "--cache-dir=cache", "user.py")
+    (error,) = (line for line in done.stdout.splitlines() if " error: " in line)
+    last = len(CONSUMER.splitlines())
+    assert error.startswith(f'user.py:{last}: error: Argument "quick" to "verify" has incompatible')
+
+
+# --- imports -------------------------------------------------------------------------------------
+
+
+def test_importing_it_imports_neither_torch_nor_the_packages(tmp_path: Path) -> None:
+    script = (
+        "import sys, layernorm_bench; "
+        "print(sorted({'torch', 'pytest', 'harness', 'implementations'} & {*sys.modules}))"
+    )
+    assert python(tmp_path, "-c", script).stdout == "[]\n"
+
+
+def test_a_name_is_imported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(vars(layernorm_bench), "verify", raising=False)
+    found = layernorm_bench.verify
+    assert vars(layernorm_bench)["verify"] is found
+
+
+# --- a package of somebody else in the place of ours ---------------------------------------------
+
+
+@pytest.fixture(params=["harness", "implementations"])
+def shadow(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Return a package of a user, in the folder that Python searches first."""
+    path = tmp_path / str(request.param) / "__init__.py"
+    path.parent.mkdir()
+    path.write_text("raise SystemExit('the package of the user was executed')\n")
+    return path
+
+
+def test_a_name_of_the_api_says_which_file_shadows_it(shadow: Path) -> None:
+    script = (
+        "try:\n    from layernorm_bench import LayerNorm\nexcept ImportError as e:\n    print(e)"
+    )
+    done = python(shadow.parents[1], "-c", script)
+    (line,) = done.stdout.splitlines()
+    assert line.startswith(f"{shadow} is imported as {shadow.parent.name!r} in place of ")
+    assert line.endswith("run from another directory, or rename the former")
+
+
+def test_the_option_of_pytest_says_which_file_shadows_it(shadow: Path) -> None:
+    folder = shadow.parents[1]
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    done = python(folder, "-m", "pytest", "-p", "no:cacheprovider", "--layernorm-sweep", "quick")
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR, done.stdout + done.stderr
+    assert f"ERROR: {shadow} is imported as {shadow.parent.name!r}" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_without_the_option_pytest_runs_the_tests_of_a_harness_of_somebody_else(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "harness").mkdir()
+    (tmp_path / "harness" / "__init__.py").write_text("OWNER = 'the user'\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
+    (tmp_path / "test_it.py").write_text(
+        "import harness\n"
+        "def test_it(pytestconfig):\n"
+        "    assert harness.OWNER == 'the user'\n"
+        "    plugin = pytestconfig.pluginmanager.getplugin('layernorm_bench')\n"
+        "    assert plugin.__name__ == 'layernorm_bench'\n"
+    )
+    done = python(tmp_path, "-m", "pytest", "-p", "no:cacheprovider")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout
+
+
+def test_a_module_without_a_spec_is_not_taken_for_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    stranger = ModuleType("harness")
+    monkeypatch.setitem(sys.modules, "harness", stranger)
+    monkeypatch.delitem(vars(layernorm_bench), "verify", raising=False)
+    with pytest.raises(ImportError, match=r"found no package 'harness', expected .*reinstall"):
+        layernorm_bench.verify  # noqa: B018
+
+
+def test_the_entry_point_of_pytest_is_this_module() -> None:
+    (found,) = entry_points(group="pytest11", name="layernorm_bench")
+    assert found.value == "layernorm_bench"

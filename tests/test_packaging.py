@@ -1,0 +1,144 @@
+"""What the package says of itself: its bounds are tested, its licence and its version agree."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable
+from contextlib import nullcontext
+from pathlib import Path
+
+import click
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
+LOWEST = sorted((ROOT / "constraints").glob("lowest*.txt"))
+_REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[\w,.-]+\])?\s*(>=|==)?\s*([\w.]*)")
+
+
+def bounds_of(requirements: Iterable[str]) -> dict[str, str]:
+    """Return for each requirement its lower bound, which may be empty."""
+    found = {}
+    for each in requirements:
+        match = _REQUIREMENT.match(each)
+        assert match, each
+        found[match[1].lower()] = match[3]
+    return found
+
+
+def pins_of(path: Path) -> dict[str, str]:
+    lines = (line.partition("#")[0].strip() for line in path.read_text().splitlines())
+    return bounds_of(line for line in lines if line)
+
+
+def is_lowest(pin: str, bound: str) -> bool:
+    """Whether a pin is the first version of a bound: 2.7.0 is that of 2.7, 2.7.1 is not.
+
+    Versions that are dates have no such first one: 12.535.77 and 3.0.5.260730 begin with theirs.
+    """
+    rest = pin.removeprefix(bound) if f"{pin}.".startswith(f"{bound}.") else "none"
+    return re.fullmatch(r"(\.0)*|\.\d{2,}", rest) is not None
+
+
+def untested(requirements: dict[str, str], pins: Iterable[dict[str, str]]) -> list[str]:
+    """Return the requirements whose lowest version no file of constraints pins."""
+    kept = list(pins)
+    return [
+        f"{name}>={bound}"
+        for name, bound in requirements.items()
+        if not any(name in each and is_lowest(each[name], bound) for each in kept)
+    ]
+
+
+GROUPS = {"": PROJECT["dependencies"], **PROJECT["optional-dependencies"]}
+
+
+@pytest.mark.parametrize("group", GROUPS, ids=lambda group: group or "dependencies")
+def test_every_lower_bound_is_tested_by_a_tox_environment(group: str) -> None:
+    bounds = bounds_of(GROUPS[group])
+    bounds.pop("layernorm-bench", None)  # an extra made of others
+    assert all(bounds.values())
+    assert untested(bounds, map(pins_of, LOWEST)) == []
+
+
+def test_each_file_of_lowest_versions_has_an_environment() -> None:
+    tox = (ROOT / "tox.ini").read_text()
+    assert {each.stem for each in LOWEST} == {"lowest", "lowest-dev", "lowest-peers"}
+    for path in LOWEST:
+        assert f"[testenv:{path.stem}]" in tox
+        assert f"constraints/{path.name}" in tox
+
+
+@pytest.mark.parametrize(
+    ("requirement", "pin"),
+    [("click>=8.1", "click==8.1.1"), ("click>=8.1", "click==8.10"), ("rich>=13", "click==13.0.0")],
+)
+def test_a_bound_that_is_not_tested_is_found(requirement: str, pin: str) -> None:
+    assert untested(bounds_of([requirement]), [bounds_of([pin])]) == [requirement]
+
+
+@pytest.mark.parametrize(
+    ("requirement", "pin"),
+    [
+        ("click>=8.1", "click==8.1.0"),
+        ("rich>=13", "rich==13.0.0"),
+        ("nvidia-ml-py>=12.535", "nvidia-ml-py==12.535.77"),
+        ("triton>=3.3; platform_system == 'Linux'", "triton==3.3.0"),
+    ],
+)
+def test_a_bound_that_is_tested_is_none(requirement: str, pin: str) -> None:
+    assert untested(bounds_of([requirement]), [bounds_of([pin])]) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "fails"),
+    [
+        ((ROOT / "harness" / "arguments.py").read_text(), False),
+        ("import click\nclass Name(click.ParamType[str]): ...", True),
+    ],
+    ids=["harness/arguments.py", "one that would fail"],
+)
+def test_types_of_arguments_need_no_generic_click(
+    monkeypatch: pytest.MonkeyPatch, source: str, fails: bool
+) -> None:
+    def refuse(cls: type, item: object) -> None:
+        raise TypeError("type 'ParamType' is not subscriptable")  # as click before 8.4.0 has it
+
+    monkeypatch.setattr(click.ParamType, "__class_getitem__", classmethod(refuse), raising=False)
+    with pytest.raises(TypeError) if fails else nullcontext():
+        exec(compile(source, "arguments.py", "exec"), {"__name__": "arguments"})
+
+
+def test_the_licence_is_there_in_full() -> None:
+    assert PROJECT["license"] == "Apache-2.0"
+    assert PROJECT["license-files"] == ["LICENSE"]
+    text = (ROOT / "LICENSE").read_text()
+    assert "Version 2.0, January 2004" in text
+    assert "APPENDIX: How to apply the Apache License to your work." in text
+
+
+def test_a_citation_has_the_name_version_licence_and_authors_of_the_package() -> None:
+    citation = (ROOT / "CITATION.cff").read_text()
+    (author,) = (each["name"] for each in PROJECT["authors"])
+    for line in (
+        f"title: {PROJECT['name']}",
+        f"version: {PROJECT['version']}",
+        f"license: {PROJECT['license']}",
+        f"  - name: {author}",
+    ):
+        assert line in citation.splitlines()
+
+
+def test_the_wheel_holds_every_package() -> None:
+    packages = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert packages == sorted(each.parent.name for each in ROOT.glob("*/py.typed"))
+    assert packages == PYPROJECT["tool"]["mypy"]["packages"]
+    assert packages == PYPROJECT["tool"]["importlinter"]["root_packages"]
+
+
+def test_no_address_is_given_that_does_not_exist() -> None:
+    assert "urls" not in PROJECT
+    for name in ("SECURITY.md", "CITATION.cff"):
+        assert not re.search(r"https?://|\w@\w", (ROOT / name).read_text())
