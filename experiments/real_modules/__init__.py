@@ -1,0 +1,1 @@
+"""Every class of published packages with "Norm" in its name: found, read, verified, tabulated."""

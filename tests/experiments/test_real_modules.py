@@ -1,0 +1,162 @@
+"""How experiments/real_modules sorts classes and verdicts; tox -e real-modules runs it."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "experiments" / "real_modules"
+NAME = "real_modules_experiment"  # tests/real_modules.py is something else
+
+RMS_NORM = """
+class {name}(nn.Module):
+    {docstring}
+    def __init__(self, dim{annotation}, eps=1e-6):
+        super({super}).__init__()
+        self.weight, self.eps = nn.Parameter(torch.ones(dim)), eps
+    def forward(self, x):
+        return self.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps)
+    def extra_repr(self):
+        return "{name}"
+"""
+
+
+def load(module: str) -> ModuleType:
+    if NAME not in sys.modules:
+        spec = spec_from_file_location(
+            NAME, FOLDER / "__init__.py", submodule_search_locations=[str(FOLDER)]
+        )
+        assert spec is not None
+        assert spec.loader is not None
+        package = module_from_spec(spec)
+        sys.modules[NAME] = package
+        spec.loader.exec_module(package)
+    return importlib.import_module(f"{NAME}.{module}")
+
+
+def keys(source: str) -> list[str]:
+    classes = load("classes")
+    return [classes._key(node) for node in classes._norm_classes(source)]
+
+
+def rms_norm(name: str, docstring: str = "", annotation: str = "", super_: str = "") -> str:
+    return RMS_NORM.format(name=name, docstring=docstring, annotation=annotation, super=super_)
+
+
+def test_copies_under_other_names_are_one_source() -> None:
+    documented = rms_norm("TheirRMSNorm", '"""T5."""', ": int", "TheirRMSNorm, self")
+    assert keys(rms_norm("OurRMSNorm")) == keys(documented)
+
+
+def test_another_default_eps_is_another_source() -> None:
+    assert keys(rms_norm("A_Norm")) != keys(rms_norm("A_Norm").replace("1e-6", "1e-5"))
+
+
+def test_classes_that_are_no_layers_are_left_out() -> None:
+    assert keys("class TextNormalizer(Normalizer):\n    def forward(self, text): ...") == []
+
+
+@pytest.mark.parametrize(
+    ("source", "kind"),
+    [
+        (rms_norm("RMSNorm"), "layer"),
+        ("class NormFunction(autograd.Function):\n    def forward(ctx, x): ...", "function"),
+        ("class PreNorm(nn.Module):\n    def __init__(self, dim, fn): ...", "block"),
+        ("class AdaNorm(nn.Module):\n    def __init__(self): self.a = nn.Linear(1, 1)", "block"),
+    ],
+)
+def test_layers_functions_and_blocks_are_told_apart(source: str, kind: str) -> None:
+    classes = load("classes")
+    (node,) = classes._norm_classes(source)
+    assert classes._kind(node) == kind
+
+
+def test_every_reading_is_used_once_and_says_something() -> None:
+    readings = load("readings").load_readings(FOLDER / "readings")
+    assert len(readings) > 400
+    assert all(bool(each.computes) != bool(each.skip) for each in readings.values())
+
+
+def verdict(outcome: str, **more: Any) -> dict[str, Any]:
+    return {
+        "outcome": outcome,
+        "headline": "",
+        "instead": None,
+        "axes": "the last axis",
+        "default_eps": 1e-5,
+        "affines": ["both"],
+        "remarks": [],
+        "suspects": [],
+        "violations": [],
+        **more,
+    }
+
+
+@pytest.mark.parametrize(
+    ("computes", "found", "agrees"),
+    [
+        ("LayerNorm", verdict("layer_norm"), True),
+        ("LayerNorm", verdict("wrong"), False),
+        ("LayerNorm", verdict("layer_norm", default_eps=1e-6), False),
+        ("LayerNorm", verdict("layer_norm", axes="the channel axis (axis 1) of x"), False),
+        ("RMSNorm", verdict("wrong", instead="RMSNorm with 1 + weight"), True),
+        ("RMSNorm", verdict("wrong", instead="BatchNorm"), False),
+        ("RMSNorm", verdict("layer_norm"), False),
+        ("EvoNorm", verdict("wrong"), True),
+    ],
+)
+def test_a_verdict_has_to_agree_with_the_reading(
+    computes: str, found: dict[str, Any], agrees: bool
+) -> None:
+    readings = load("readings")
+    reading = readings.Reading(target="package:Norm", computes=computes, eps=1e-5)
+    assert (readings.agreement(reading, found) == "") is agrees
+
+
+def test_only_verdicts_that_agree_are_tabulated() -> None:
+    place = {
+        "distribution": "package",
+        "version": "1.0",
+        "module": "package",
+        "name": "Norm",
+        "line": 1,
+    }
+    reading = {
+        "target": "package:Norm",
+        "computes": "LayerNorm",
+        "skip": "",
+        "wrong": "",
+        "note": "",
+        "init": [],
+        "eps": None,
+    }
+    agreed, contradicted = (
+        {
+            "key": "",
+            "kind": "layer",
+            "copies": 1,
+            "places": [{**place, "name": name}],
+            "reading": {**reading, "target": f"package:{name}"},
+            "verdict": verdict("layer_norm"),
+            "contradiction": contradiction,
+        }
+        for name, contradiction in (("RightNorm", ""), ("OtherNorm", "read as something else"))
+    )
+    results = {
+        "date": "2026-01-01",
+        "python": "3.11",
+        "versions": {"torch": "2.13.0"},
+        "classes": [agreed, contradicted],
+        "kernels": {},
+        "findings": [],
+    }
+    page = load("table").page(results)
+    assert "| `package:RightNorm` | package | 1 |" in page
+    assert "| `package:OtherNorm`" not in page
+    assert "being looked into (1): package:OtherNorm" in page
