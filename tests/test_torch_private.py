@@ -133,11 +133,11 @@ def test_buffers_of_a_backward_are_kept_where_torch_can(monkeypatch: pytest.Monk
     path = "torch._functorch.config:donated_buffer"
     assert lacks(path) is None  # it imports the module, too
     config = torch._functorch.config
-    monkeypatch.setattr(config, "donated_buffer", True)
-    without(monkeypatch, path).keep_backward_buffers()
-    assert config.donated_buffer
-    torch_private.keep_backward_buffers()
-    assert not config.donated_buffer
+    with config.patch(donated_buffer=True):  # monkeypatch would delete it in the end
+        without(monkeypatch, path).keep_backward_buffers()
+        assert config.donated_buffer
+        torch_private.keep_backward_buffers()
+        assert not config.donated_buffer
 
 
 def test_the_registered_operators_are_torchs_own_table(monkeypatch: pytest.MonkeyPatch) -> None:
