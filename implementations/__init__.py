@@ -136,7 +136,7 @@ def _load(target: str, where: str) -> object:
     try:
         return locate(where)
     except LocateError as error:
-        raise TargetError(f"{target}: {error}") from error
+        raise TargetError(f"{target}: {error}") from error.__cause__
 
 
 def adopt(found: object, target: str, options: CallOptions | None = None) -> Implementation:

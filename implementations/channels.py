@@ -31,12 +31,17 @@ def on_channels(
     sizes = x.shape[:-1] if x.dim() == spatial + 2 else _split(rows, spatial + 1)
     moved = x.reshape(*sizes, x.shape[-1]).movedim(-1, 1)
     given = moved.contiguous() if x.is_contiguous() else moved
-    version = given._version
+    version = _version(given)
     y = call(given)
-    if given._version != version and given is not moved:
+    if given is not moved and _version(given) != version:
         with torch.no_grad():
             x.copy_(given.detach().movedim(1, -1).reshape(x.shape))
     return y.movedim(1, -1).reshape(x.shape)
+
+
+def _version(tensor: Tensor) -> int | None:
+    """How often a tensor was written to; None in inference mode, which does not count."""
+    return None if tensor.is_inference() else tensor._version
 
 
 def _split(rows: int, count: int) -> list[int]:

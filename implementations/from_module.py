@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from inspect import Parameter, signature
 from threading import RLock
 
@@ -32,6 +32,19 @@ _PRECISIONS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 _FORMS = ((True, True), (True, False), (False, False), (False, True))  # of weight and bias
 
 
+@dataclass(slots=True)
+class _Found:
+    """What calling a source has shown of it."""
+
+    meaning: Meaning | None = None
+    form: Form | None = None
+    """How its constructor wants a size written."""
+    affine: Affine | None = None
+    """Names of its weight and bias."""
+    takes_eps: bool = True
+    """Whether an eps that its constructor passes on arrives."""
+
+
 class ModuleFunction:
     """A module class or instance as a function of x, normalized_shape, weight, bias and eps.
 
@@ -46,6 +59,7 @@ class ModuleFunction:
         options: CallOptions | None = None,
         *,
         training: bool = True,
+        found: _Found | None = None,
     ) -> None:
         """Take a module class, or an instance, which is called as it stands.
 
@@ -53,14 +67,12 @@ class ModuleFunction:
             source: the class or instance.
             options: what the user says of it.
             training: the mode of modules that are built; an instance keeps its own.
+            found: what was found out before of the same source.
         """
         self.source, self.options, self._training = source, options or CallOptions(), training
         self._made: dict[tuple[object, ...], nn.Module] = {}
         self._alone = RLock()
-        self._form: Form | None = None
-        self._takes_eps = True
-        self._affine: Affine | None = None
-        self._meaning: Meaning | None = None
+        self._found = found or _Found()
         self.__doc__ = source.__doc__
         self.__name__ = getattr(source, "__name__", type(source).__name__)
 
@@ -93,20 +105,17 @@ class ModuleFunction:
         Raises:
             UnsupportedError: it cannot be built or called; the message says why, and what to give.
         """
-        if self._meaning is None:
+        if self._found.meaning is None:
             with self._alone:
-                self._meaning = self._find_meaning(device or torch.device("cpu"))
-        return self._meaning
+                self._found.meaning = self._find_meaning(device or torch.device("cpu"))
+        return self._found.meaning
 
     def in_other_mode(self) -> ModuleFunction:
         """Return the same with modules in evaluation mode, or in training if they are not."""
         source = self.source
         if isinstance(source, nn.Module):
             source = copy.deepcopy(source).train(not source.training)
-        changed = ModuleFunction(source, self.options, training=not self._training)
-        changed._form, changed._meaning = self._form, self._meaning
-        changed._takes_eps, changed._affine = self._takes_eps, self._affine
-        return changed
+        return ModuleFunction(source, self.options, training=not self._training, found=self._found)
 
     def new(
         self,
@@ -124,7 +133,7 @@ class ModuleFunction:
         if isinstance(self.source, nn.Module):
             return copy.deepcopy(self.source)
         shape = tuple(normalized_shape)
-        form = self._form if len(shape) == 1 else None
+        form = self._found.form if len(shape) == 1 else None
         made = self._constructor().make(shape, eps, weight=weight, bias=bias, form=form)
         return made.train(self._training)
 
@@ -138,7 +147,7 @@ class ModuleFunction:
         bias: Tensor | None = None,
         eps: float | None = None,
     ) -> Tensor:
-        meaning = self._meaning or self.meaning(x.device)
+        meaning = self._found.meaning or self.meaning(x.device)
         shape = tuple(normalized_shape)
         if tuple(x.shape[x.dim() - len(shape) :]) != shape:
             raise ValueError(f"x has shape {list(x.shape)}: it does not end in {list(shape)}")
@@ -160,7 +169,7 @@ class ModuleFunction:
     def _affine_in(self, module: nn.Module, shape: tuple[int, ...]) -> Affine:
         """Name weight and bias, as they were named when it was found out what it computes."""
         names = {name for name, _ in module.named_parameters()}
-        found = self._affine
+        found = self._found.affine
         known = set() if found is None else {found.weight, found.bias} - {None}
         return found if found is not None and names == known else affine_of(module, shape)
 
@@ -193,7 +202,7 @@ class ModuleFunction:
     def _constructor(self) -> Constructor:
         assert not isinstance(self.source, nn.Module)  # callers ask this of classes alone
         found = Constructor.of(self.source, self.options.init)
-        return found if self._takes_eps else replace(found, eps=None)
+        return found if self._found.takes_eps else replace(found, eps=None)
 
     def _is_eps_taken(self, shape: tuple[int, ...]) -> bool:
         """Whether an eps that is passed on in ``**kwargs`` arrives: it changes a module."""
@@ -220,10 +229,10 @@ class ModuleFunction:
                     f"its parameter {affine.others[0]} is neither a weight nor a bias of shape "
                     f"{list(shape)}: what it does cannot be verified"
                 )
-            self._form, self._affine = form, affine
+            self._found.form, self._found.affine = form, affine
             if not self.is_instance and self._constructor().guesses_eps:
-                self._takes_eps = self._is_eps_taken(shape)
-                probe = replace(probe, takes_eps=self._takes_eps)
+                self._found.takes_eps = self._is_eps_taken(shape)
+                probe = replace(probe, takes_eps=self._found.takes_eps)
                 meaning = find_meaning(probe, self.options)
             return meaning
         assert failed is not None  # there is at least one candidate, or building it raised

@@ -214,7 +214,7 @@ def test_a_file_that_cannot_be_imported_is_refused(repository: Repository, whose
 
 def test_what_neither_has_is_refused(repository: Repository) -> None:
     line = refused(2, "--base", "HEAD", "-i", "kernels/ln.py:gone")
-    assert line == "-i: kernels/ln.py:gone: kernels/ln.py has no 'gone'"
+    assert line.startswith("-i: kernels/ln.py:gone: kernels/ln.py has no 'gone'")
 
 
 def test_nothing_in_common_is_not_comparable(repository: Repository) -> None:

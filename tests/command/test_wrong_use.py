@@ -57,7 +57,7 @@ from fake_device import LocalFleet
         ("--seed one", "'one' is not a whole number"),
         ("--seed 99999999999999999999", "--seed: must be less than 9223372036854775808"),
         ("-i nativ", "-i: no implementation named 'nativ'; did you mean 'native'?"),
-        ("-i gone.py:f", "-i: gone.py:f: cannot import: FileNotFoundError: no file gone.py"),
+        ("-i gone.py:f", "-i: gone.py:f: cannot import: no file gone.py"),
         ("-i json:nope", "json:nope: json has no 'nope'"),
         ("-i json:decoder", "json:decoder: is of type module, not a function"),
         ("--preset models_gpu", "preset models_gpu: device 'cuda' cannot be used: torch sees no"),

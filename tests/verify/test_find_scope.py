@@ -13,8 +13,9 @@ from torch.nn import functional
 from harness.inputs import LAYOUTS
 from harness.records import Affine
 from harness.verify import verify
-from harness.verify.find_scope import find_scope, meaning_of
+from harness.verify.find_scope import find_scope
 from harness.verify.findings import RemarkKind
+from harness.verify.identify import meaning_of
 from harness.verify.scope import Scope
 from harness.verify.verification import what_is_raised
 from implementations import CallOptions, UnsupportedError, adopt

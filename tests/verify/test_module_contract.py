@@ -91,7 +91,7 @@ def test_a_right_one_is_verified_whatever_its_parameters_are_called(module: type
 @pytest.mark.parametrize(
     ("module", "said"),
     [
-        (AnotherInEvaluation, "y is another after module.eval()"),
+        (AnotherInEvaluation, "y is another in evaluation than in training"),
         (OfItsFirstWeight, "y is that of the old parameters after they were changed in place"),
     ],
 )
