@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -23,3 +25,11 @@ def _alone() -> None:
 def _one_thread() -> None:
     """With one thread, sums are added in the same order on every machine."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _import_path() -> Iterator[None]:
+    """Take folders off the import path that finding a target has put there."""
+    before = list(sys.path)
+    yield
+    sys.path[:] = before
