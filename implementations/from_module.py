@@ -27,7 +27,6 @@ __all__ = ["ModuleFunction"]
 
 _KEPT = 16  # modules that live on: one per shape, eps, form and dtype; some are as large as x
 _WIDTHS = (32, 64, 768)  # tried in this order: some kernels take no other than a model's
-_SEVERAL = (5, 7)
 _PRECISIONS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 _FORMS = ((True, True), (True, False), (False, False), (False, True))  # of weight and bias
 

@@ -20,8 +20,6 @@ LAYER_NORM = "LayerNorm"
 _NEAR = 0.1  # of the norm of y; known normalisations differ by 0.3 and more on these inputs
 _GROUPS = (2, 4, 8, 16, 32)  # what GroupNorm is usually given
 
-Affine = Callable[[Tensor], Tensor]
-
 
 def sample(*shape: int, seed: int = 0) -> Tensor:
     """Draw float64 values whose mean and variance differ along every axis."""
