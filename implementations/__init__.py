@@ -12,8 +12,6 @@ from typing import Any
 
 import torch
 
-from implementations.c_recentred import c_recentred
-from implementations.construct import makes_modules
 from implementations.contract import (
     Algorithm,
     Implementation,
@@ -21,24 +19,26 @@ from implementations.contract import (
     UnsupportedError,
     implementation,
 )
-from implementations.cpp_recentred import cpp_recentred
+from implementations.cpu.c_recentred import c_recentred
+from implementations.cpu.cpp_recentred import cpp_recentred
 from implementations.dispatch import Dispatch
-from implementations.from_function import NamedFunction, needs_adapter
-from implementations.from_module import ModuleFunction
-from implementations.locate import LocateError, locate
-from implementations.meaning import CallOptions
 from implementations.module import LayerNorm
 from implementations.native import native
 from implementations.one_pass import one_pass, one_pass_input_dtype
 from implementations.peers import PEERS
 from implementations.recentred import recentred
 from implementations.renaming import OTHER_NAMES, rename_layer_norm_keys
-from implementations.replacement import replace_layer_norms
+from implementations.replacement.replace import replace_layer_norms
 from implementations.shifted import shifted
-from implementations.triton_one_pass import triton_one_pass
-from implementations.triton_recentred import triton_recentred
-from implementations.triton_two_pass import triton_two_pass
-from implementations.triton_welford import triton_welford
+from implementations.targets.construct import makes_modules
+from implementations.targets.from_function import NamedFunction, needs_adapter
+from implementations.targets.from_module import ModuleFunction
+from implementations.targets.locate import LocateError, locate
+from implementations.targets.meaning import CallOptions
+from implementations.triton.triton_one_pass import triton_one_pass
+from implementations.triton.triton_recentred import triton_recentred
+from implementations.triton.triton_two_pass import triton_two_pass
+from implementations.triton.triton_welford import triton_welford
 from implementations.two_pass import two_pass, two_pass_input_dtype
 from implementations.welford import welford, welford_chunked
 
@@ -147,8 +147,8 @@ def adopt(found: object, target: str, options: CallOptions | None = None) -> Imp
     a function, ``implementation(...)(Module)`` of a module class.
 
     Args:
-        found: of any signature; see :mod:`implementations.from_module` and
-            :mod:`implementations.from_function`.
+        found: of any signature; see :mod:`implementations.targets.from_module` and
+            :mod:`implementations.targets.from_function`.
         target: its name.
         options: what the user says of it where an experiment cannot tell.
 

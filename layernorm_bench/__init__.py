@@ -132,8 +132,8 @@ def pytest_configure(config: pytest.Config) -> None:
         _check_packages()
     except ImportError as error:
         raise pytest.UsageError(str(error)) from error
-    from harness.pytest_sweep import SweepTests
-    from harness.refusal import Refusal
+    from harness.cli.pytest_sweep import SweepTests
+    from harness.records.refusal import Refusal
 
     # from an ini file it adds to what is run: it must not hide other tests
     typed = any(str(each).startswith(_SWEEP) for each in config.invocation_params.args)

@@ -95,10 +95,10 @@ def test_a_bound_that_is_tested_is_none(requirement: str, pin: str) -> None:
 @pytest.mark.parametrize(
     ("source", "fails"),
     [
-        ((ROOT / "harness" / "arguments.py").read_text(), False),
+        ((ROOT / "harness" / "cli" / "arguments.py").read_text(), False),
         ("import click\nclass Name(click.ParamType[str]): ...", True),
     ],
-    ids=["harness/arguments.py", "one that would fail"],
+    ids=["harness/cli/arguments.py", "one that would fail"],
 )
 def test_types_of_arguments_need_no_generic_click(
     monkeypatch: pytest.MonkeyPatch, source: str, fails: bool

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
-from harness.decide.changes import Change, ChangeKind, Comparison
+from harness.regression.changes import Change, ChangeKind, Comparison
 
 __all__ = ["annotations_of_comparison", "annotations_of_refusal"]
 

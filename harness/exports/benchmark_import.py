@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.exports.benchmark_json import EXPORTED_BY, KEY, MODEL_BYTES, record_from
+from harness.measure.sample_statistics import epoch_values, estimate
 from harness.records import (
     Allocation,
     Arm,
@@ -26,8 +27,7 @@ from harness.records import (
     Record,
     Run,
 )
-from harness.refusal import Refusal
-from harness.statistics import epoch_values, estimate
+from harness.records.refusal import Refusal
 from harness.store import Results
 from harness.store.plain import from_plain
 

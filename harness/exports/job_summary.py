@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from math import isfinite
 
-from harness.decide.changes import Change, ChangeKind, Comparison
-from harness.decide.compare import why_unfinished
 from harness.records import Estimate, Record, Status
+from harness.regression.changes import Change, ChangeKind, Comparison
+from harness.regression.compare import why_unfinished
 from harness.store import Results
 
 __all__ = ["LIMIT_BYTES", "summary_of_comparison", "summary_of_refusal", "summary_of_run"]

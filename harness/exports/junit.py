@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from harness.decide.changes import Change, ChangeKind, Comparison
-from harness.decide.compare import why_unfinished
 from harness.records import Case, Record, Status
+from harness.regression.changes import Change, ChangeKind, Comparison
+from harness.regression.compare import why_unfinished
 from harness.store import Results
 
 __all__ = ["junit_of_comparison", "junit_of_refusal", "junit_of_run"]

@@ -16,9 +16,9 @@ import torch
 from torch import Generator, Tensor
 
 from harness.inputs.distributions import DISTRIBUTIONS, standard_normal
+from harness.inputs.grad_outputs import UPSTREAMS
 from harness.inputs.layouts import LAYOUTS, OF_DY_TOO
 from harness.inputs.parameters import PARAMETERS
-from harness.inputs.upstream import UPSTREAMS
 from harness.records import Affine, Case, Direction
 
 __all__ = [

@@ -3,7 +3,8 @@
 Time is cut into epochs of 25 ms. In each, the inputs get a new random place in memory (which
 turns the luck of one placement into a spread that averages out), every arm is called untimed,
 and then samples of about 200 us are taken of the arms in random order. Estimates come from
-:mod:`harness.statistics`; sampling stops when the interval of the ratio to the reference is
+:mod:`harness.measure.sample_statistics`;
+sampling stops when the interval of the ratio to the reference is
 narrow enough, or at a cap, and says which.
 
 Cold figures come from the same sampling with other inputs each time: on the CPU every call takes
@@ -24,11 +25,11 @@ from time import perf_counter
 from torch import Tensor
 
 from harness.measure.device import Device
-from harness.measure.doubts import doubts_of
+from harness.measure.measurement_warnings import doubts_of
 from harness.measure.placement import copies_beyond, relocate
+from harness.measure.sample_statistics import estimate, ratios
 from harness.measure.sampler import Contender, Sampler, Stepped
 from harness.records import Allocation, ArmRole, Budget, Cache, Clock, Doubt, Estimate, Latency
-from harness.statistics import estimate, ratios
 
 __all__ = ["Contender", "Sampled", "is_faster", "measure_latency"]
 

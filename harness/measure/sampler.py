@@ -10,8 +10,8 @@ from time import sleep
 from torch import Tensor
 
 from harness.measure.device import Device, Reading
+from harness.measure.sample_statistics import epoch_value
 from harness.records import Arm, ArmRole, Cache
-from harness.statistics import epoch_value
 
 __all__ = ["Contender", "Sampler", "Stepped"]
 

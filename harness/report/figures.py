@@ -19,8 +19,8 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
 from harness.records import Mode, Status
 from harness.report.content import Panel
-from harness.report.ink import DASHES, FACE, INK, MUTED, SERIES, canvas, to_panel
 from harness.report.quantities import power_of_ten, rounded, seconds
+from harness.report.svg_theme import DASHES, FACE, INK, MUTED, SERIES, canvas, to_panel
 
 __all__ = ["condition_panel", "latency_panel", "speed_map"]
 

@@ -15,7 +15,7 @@ from jinja2 import PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from harness.records import Status
-from harness.refusal import Refusal
+from harness.records.refusal import Refusal
 from harness.report.content import heading
 from harness.report.embedded import case_data, script_json
 from harness.report.frame import Findings, gather

@@ -10,7 +10,7 @@ import pandas as pd
 
 from harness.records import Status
 from harness.report.content import Key
-from harness.report.ink import DASHES, SERIES, series_variable
+from harness.report.svg_theme import DASHES, SERIES, series_variable
 
 __all__ = ["colours", "groups", "keys", "leading", "worst", "worst_status"]
 

@@ -13,9 +13,9 @@ from typing import Any
 import implementations
 from harness.measure.latency import Sampled
 from harness.records import Record
-from harness.run.beside import AbsentError, IncomparableError, beside, is_of
+from harness.regression.ab.revision import BASE, Checkout
+from harness.regression.ab.side_by_side import AbsentError, IncomparableError, beside, is_of
 from harness.run.case import CaseRunner
-from harness.run.revision import BASE, Checkout
 from harness.run.timing import time_beside
 from harness.run.worker import Found, LookUp, RunCase, Standing
 from implementations.contract import Implementation

@@ -24,8 +24,8 @@ import torch
 import implementations
 from harness.inputs import UnrepresentableError, make_inputs
 from harness.measure.allocator import use_steady_allocation
+from harness.numerics.computed import GuestError, bind
 from harness.records import Case, Direction
-from harness.verify.guest import GuestError, bind
 from implementations.torch_private import toggle_counting, toggle_counting_and_dump
 
 __all__ = ["serve", "total_of"]

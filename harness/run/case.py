@@ -17,6 +17,16 @@ from harness.measure.devices import device_of
 from harness.measure.latency import Sampled
 from harness.measure.memory import uncountable
 from harness.measure.placement import overwrite
+from harness.numerics.bounds import guarantee_of
+from harness.numerics.computed import (
+    GuestError,
+    Unmet,
+    function_of,
+    run_once,
+)
+from harness.numerics.errors import Outputs, measure_errors
+from harness.numerics.oracle import Reference
+from harness.numerics.verdict import judge
 from harness.records import (
     Allocation,
     Budget,
@@ -31,20 +41,10 @@ from harness.records import (
     Record,
     Status,
 )
-from harness.run.contenders import refusal
+from harness.run.candidates import refusal
 from harness.run.timing import time_case
 from harness.run.turning import is_turned, turned
 from harness.run.weighing import weigh
-from harness.verify.bounds import guarantee_of
-from harness.verify.errors import Outputs, measure_errors
-from harness.verify.guest import (
-    GuestError,
-    Unmet,
-    function_of,
-    run_once,
-)
-from harness.verify.oracle import Reference
-from harness.verify.verdict import judge
 from implementations.contract import Implementation, LayerNorm
 
 __all__ = ["CaseRunner"]

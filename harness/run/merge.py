@@ -8,6 +8,7 @@ from itertools import accumulate
 from math import fsum
 
 from harness.measure.latency import is_faster
+from harness.measure.sample_statistics import epoch_values, estimate, ratio_estimate
 from harness.records import (
     Arm,
     ArmRole,
@@ -20,7 +21,6 @@ from harness.records import (
     Record,
     Status,
 )
-from harness.statistics import epoch_values, estimate, ratio_estimate
 
 __all__ = ["ENOUGH_PROCESSES", "is_narrow", "merged"]
 

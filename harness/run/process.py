@@ -11,7 +11,7 @@ from pathlib import Path
 from time import monotonic
 
 from harness.records import Measurement, Record
-from harness.refusal import Refusal
+from harness.records.refusal import Refusal
 from harness.run.merge import ENOUGH_PROCESSES, is_narrow, merged
 from harness.run.worker import Bug, Hello, RunCase, serve
 

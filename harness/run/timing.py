@@ -15,9 +15,9 @@ from harness.inputs import Inputs
 from harness.measure.device import Device
 from harness.measure.latency import Sampled, measure_latency
 from harness.measure.sampler import Contender
+from harness.numerics.computed import GuestError, function_of, run_once
 from harness.records import Allocation, ArmRole, Budget, Cache, Case, Latency
-from harness.run.contenders import contenders_of, model_bytes
-from harness.verify.guest import GuestError, function_of, run_once
+from harness.run.candidates import contenders_of, model_bytes
 from implementations.contract import Implementation, LayerNorm
 
 __all__ = ["time_beside", "time_case"]

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from harness.inputs import LAYOUTS, Inputs
+from harness.numerics.errors import Outputs
 from harness.records import Case, Direction
-from harness.verify.errors import Outputs
 
 __all__ = ["is_turned", "turned"]
 

@@ -7,9 +7,9 @@ from random import Random
 from harness.inputs import Inputs
 from harness.measure.memory import count_allocations
 from harness.measure.placement import relocate
+from harness.numerics.computed import bind, bind_recording_forward
 from harness.records import Case, Direction, Memory
-from harness.run.contenders import result_bytes
-from harness.verify.guest import bind, bind_recording_forward
+from harness.run.candidates import result_bytes
 from implementations.contract import LayerNorm
 
 __all__ = ["weigh"]

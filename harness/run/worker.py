@@ -19,7 +19,7 @@ from time import monotonic
 from traceback import format_exc
 
 from harness.records import Budget, Case, Direction, Environment, Measurement
-from harness.run.revision import Checkout
+from harness.regression.ab.revision import Checkout
 
 __all__ = [
     "Bug",
@@ -188,7 +188,7 @@ def serve(connection: Connection, log: str, cuda_device: str | None) -> None:
     except (EOFError, BrokenPipeError):  # the parent has gone
         return
     except Exception as error:  # noqa: BLE001 - not handled: reported to the parent
-        from harness.verify.guest import is_of_lost_device
+        from harness.numerics.computed import is_of_lost_device
 
         if is_of_lost_device(error):  # the case's doing, and the end of this process alone
             _say(str(error).partition("\n")[0])

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness.records import Environment, Record, Run
-from harness.refusal import Refusal
+from harness.records.refusal import Refusal
 from harness.store.plain import from_plain, to_plain
 from harness.store.schema import SAMPLE_FIELDS, record_schema
 

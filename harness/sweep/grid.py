@@ -26,7 +26,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from harness.records import Affine, Direction, Measurement, Mode
-from harness.refusal import Refusal
+from harness.records.refusal import Refusal
 from harness.sweep.origin import Origin
 from harness.sweep.shapes import check_holdable, check_list_of_shapes, parse_shape
 
@@ -180,7 +180,7 @@ class Sweep(_Strict):
 
 def preset_names() -> tuple[str, ...]:
     """Names of the presets, in alphabetical order."""
-    files = resources.files("harness.presets").iterdir()
+    files = resources.files("harness.sweep.presets").iterdir()
     return tuple(sorted(each.name[:-5] for each in files if each.name.endswith(".toml")))
 
 
@@ -195,7 +195,7 @@ def load_preset(name: str) -> Sweep:
             f"no preset named {name!r}; presets: {', '.join(preset_names())}"
             f"{suggest(name, preset_names())}"
         )
-    text = resources.files("harness.presets").joinpath(f"{name}.toml").read_text()
+    text = resources.files("harness.sweep.presets").joinpath(f"{name}.toml").read_text()
     return _parse(text, Origin(source=f"preset {name}"))
 
 

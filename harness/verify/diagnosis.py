@@ -14,8 +14,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from harness.numerics.errors import Outputs
 from harness.records import Case, Direction
-from harness.verify.errors import Outputs
 from harness.verify.findings import Suspect
 from harness.verify.mutants import WRONG, Mutant
 from harness.verify.mutants.mutant import Remembering

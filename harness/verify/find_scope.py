@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 
 from harness.inputs import LAYOUTS, make_inputs
+from harness.numerics.computed import GuestError
 from harness.records import Affine, Case, Direction, Status
 from harness.verify.findings import Remark, RemarkKind
-from harness.verify.guest import GuestError
 from harness.verify.identify import normalises_the_last_alone
 from harness.verify.scope import RICHEST_FIRST, Scope, adapter_of
 from harness.verify.trial import first_case
 from implementations.contract import Implementation, UnsupportedError
-from implementations.from_function import NamedFunction
-from implementations.from_module import ModuleFunction
-from implementations.meaning import CallOptions, Meaning
+from implementations.targets.from_function import NamedFunction
+from implementations.targets.from_module import ModuleFunction
+from implementations.targets.meaning import CallOptions, Meaning
 
 __all__ = ["find_scope"]
 

@@ -11,13 +11,13 @@ from math import isfinite, log, log2
 from statistics import linear_regression
 
 from harness.inputs import Inputs
+from harness.numerics.bounds import Guarantee, guarantee_of
+from harness.numerics.errors import Outputs, measure_errors
+from harness.numerics.oracle import Reference
+from harness.numerics.verdict import judge
 from harness.records import Case, Direction, Status
-from harness.verify.bounds import Guarantee, guarantee_of
-from harness.verify.errors import Outputs, measure_errors
-from harness.verify.oracle import Reference
 from harness.verify.scope import fitted
 from harness.verify.trial import Trial, exact_of, outputs_of, try_case
-from harness.verify.verdict import judge
 from implementations.contract import Algorithm, Implementation, Reduction
 
 __all__ = ["Grade", "grade"]

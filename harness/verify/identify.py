@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from harness.inputs import make_inputs
+from harness.numerics.computed import GuestError, Unmet, run_once
 from harness.records import Case, Direction
-from harness.verify.guest import GuestError, Unmet, run_once
 from harness.verify.scope import adapter_of
 from harness.verify.trial import exact_of
 from implementations.contract import Implementation, UnsupportedError
-from implementations.from_module import ModuleFunction
-from implementations.meaning import CallOptions, Meaning, Probe, find_meaning
+from implementations.targets.from_module import ModuleFunction
+from implementations.targets.meaning import CallOptions, Meaning, Probe, find_meaning
 
 __all__ = ["meaning_of", "normalises_the_last_alone", "what_is_raised"]
 

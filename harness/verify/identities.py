@@ -2,7 +2,7 @@
 
 Each compares two or three answers with one another, or one with a closed form, and none with the
 exact outputs. The exact outputs satisfy the identity, and a right answer is within its a-priori
-bound of them (:mod:`harness.verify.bounds`); what these bounds come to where answers are added
+bound of them (:mod:`harness.numerics.bounds`); what these bounds come to where answers are added
 and multiplied is how far a right implementation may miss it. No tolerance is chosen.
 
 What an implementation keeps bit by bit is in :mod:`harness.verify.properties`.
@@ -17,12 +17,12 @@ import torch
 from torch import Generator, Tensor
 
 from harness.inputs import Inputs, make_inputs
+from harness.numerics.bounds import unit_roundoff
+from harness.numerics.computed import GuestError, Unmet, run_once
+from harness.numerics.oracle import ExactRows, Reference, wide_parameter, wide_rows
 from harness.records import Affine, Case, Direction
-from harness.verify.bounds import unit_roundoff
-from harness.verify.enclosed import Enclosed, exactly, statistic
-from harness.verify.guest import GuestError, Unmet, run_once
-from harness.verify.limits import limits_of, wide_outputs
-from harness.verify.oracle import ExactRows, Reference, wide_parameter, wide_rows
+from harness.verify.exact_outputs import limits_of, wide_outputs
+from harness.verify.interval_arithmetic import Enclosed, exactly, statistic
 from implementations.contract import Implementation
 
 __all__ = ["IDENTITIES", "identities_of"]

@@ -15,17 +15,17 @@ from torch import Tensor
 from torch.nn import functional
 
 from harness.inputs import make_inputs
+from harness.numerics.bounds import guarantee_of, unit_roundoff
+from harness.numerics.computed import GuestError, Unmet, guarded
+from harness.numerics.errors import measure_errors
+from harness.numerics.verdict import judge
 from harness.records import Case, Direction, Status
-from harness.verify.answers import outputs_of as outputs_for
-from harness.verify.bounds import guarantee_of, unit_roundoff
-from harness.verify.errors import measure_errors
+from harness.verify.checks.answers import outputs_of as outputs_for
 from harness.verify.findings import Suspect
-from harness.verify.guest import GuestError, Unmet, guarded
 from harness.verify.scope import fitted, scope_of
 from harness.verify.trial import Trial, exact_of, outputs_of
-from harness.verify.verdict import judge
 from implementations.contract import Algorithm, Implementation, Reduction
-from implementations.recognise import measured_eps
+from implementations.targets.recognise import measured_eps
 
 __all__ = [
     "cancelling_variance",

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from harness.inputs import Inputs, make_inputs
 from harness.inputs.layouts import LAYOUTS
+from harness.numerics.computed import GuestError, Unmet, run_once
 from harness.records import Affine, Case, Direction
-from harness.verify.guest import GuestError, Unmet, run_once
 from harness.verify.scope import fitted, scope_of
 from implementations.contract import Implementation
 

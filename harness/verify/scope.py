@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from harness.numerics.computed import GuestError
 from harness.records import Affine, Case, Status
-from harness.verify.guest import GuestError
 from implementations.contract import Implementation
-from implementations.from_function import NamedFunction
-from implementations.from_module import ModuleFunction
+from implementations.targets.from_function import NamedFunction
+from implementations.targets.from_module import ModuleFunction
 
 __all__ = ["RICHEST_FIRST", "InScope", "Scope", "adapter_of", "fitted", "scope_of"]
 

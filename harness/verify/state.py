@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from harness.records import Case, Status
+from harness.verify.cases.group import Group
 from harness.verify.findings import Count, Declined, Extent, Failure, RunningSums
-from harness.verify.group import Group
 from harness.verify.trial import Trial
 from implementations.contract import Implementation
 

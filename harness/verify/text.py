@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from harness.counting import count
 from harness.records import Affine, Status
+from harness.records.text import count
 from harness.verify.findings import SILENT, Count, Declined, Outcome, Suspect
 from harness.verify.result import Verdict
 from harness.verify.scope import Scope

@@ -10,13 +10,13 @@ from time import perf_counter
 import torch
 
 from harness.inputs import Inputs, UnrepresentableError, make_inputs
+from harness.numerics.bounds import guarantee_of
+from harness.numerics.computed import GuestError, Unmet, run_once
+from harness.numerics.errors import Outputs, measure_errors
+from harness.numerics.oracle import Reference
+from harness.numerics.verdict import judge
 from harness.records import Case, Direction, Errors, Status
-from harness.verify.bounds import guarantee_of
-from harness.verify.errors import Outputs, measure_errors
-from harness.verify.guest import GuestError, Unmet, run_once
-from harness.verify.oracle import Reference
 from harness.verify.undeclared import in_case
-from harness.verify.verdict import judge
 from implementations.contract import Algorithm, Implementation
 
 __all__ = ["Trial", "exact_of", "first_case", "outputs_of", "try_case"]

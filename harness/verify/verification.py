@@ -9,22 +9,22 @@ from typing import Any
 
 import torch
 
-from harness.counting import count
+from harness.numerics.computed import GuestError
+from harness.numerics.errors import Outputs
 from harness.records import Case, Status
-from harness.verify.answers import is_same_answer
-from harness.verify.catalogue import Group
-from harness.verify.contract import contract_findings
+from harness.records.text import count
+from harness.verify.cases.catalogue import Group
+from harness.verify.cases.plan import planned_cases
+from harness.verify.checks.answers import is_same_answer
+from harness.verify.checks.contract_checks import contract_findings
+from harness.verify.checks.huge import huge_findings
 from harness.verify.diagnosis import diagnose
-from harness.verify.errors import Outputs
 from harness.verify.find_scope import find_scope
 from harness.verify.findings import Declined, Instead, Property, Remark, RemarkKind, Violation
 from harness.verify.grade import Grade, grade
-from harness.verify.guest import GuestError
-from harness.verify.huge import huge_findings
 from harness.verify.identify import meaning_of, what_is_raised
 from harness.verify.identities import identities_of
 from harness.verify.pace import Pace
-from harness.verify.plan import planned_cases
 from harness.verify.properties import properties_of
 from harness.verify.result import Verdict
 from harness.verify.scope import InScope, Scope, fitted
@@ -33,7 +33,7 @@ from harness.verify.trial import Trial, first_case, outputs_of, try_case
 from harness.verify.undeclared import running_sums
 from implementations import CallOptions
 from implementations.contract import Implementation, UnsupportedError
-from implementations.recognise import LAYER_NORM
+from implementations.targets.recognise import LAYER_NORM
 
 __all__ = ["Verification"]
 

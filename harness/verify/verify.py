@@ -10,7 +10,7 @@ import torch
 
 import implementations
 from harness.records import Case, Direction, Status
-from harness.verify.catalogue import FULL, QUICK
+from harness.verify.cases.catalogue import FULL, QUICK
 from harness.verify.find_scope import find_scope
 from harness.verify.identify import meaning_of, what_is_raised
 from harness.verify.pace import Pace

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import importlib
-import sys
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
-
-FOLDER = Path(__file__).parents[2] / "experiments" / "real_modules"
-NAME = "real_modules_experiment"  # tests/real_modules.py is something else
 
 RMS_NORM = """
 class {name}(nn.Module):
@@ -28,16 +22,7 @@ class {name}(nn.Module):
 
 
 def load(module: str) -> ModuleType:
-    if NAME not in sys.modules:
-        spec = spec_from_file_location(
-            NAME, FOLDER / "__init__.py", submodule_search_locations=[str(FOLDER)]
-        )
-        assert spec is not None
-        assert spec.loader is not None
-        package = module_from_spec(spec)
-        sys.modules[NAME] = package
-        spec.loader.exec_module(package)
-    return importlib.import_module(f"{NAME}.{module}")
+    return importlib.import_module(f"real_modules.{module}")
 
 
 def keys(source: str) -> list[str]:
@@ -78,7 +63,9 @@ def test_layers_functions_and_blocks_are_told_apart(source: str, kind: str) -> N
 
 
 def test_every_reading_is_used_once_and_says_something() -> None:
-    readings = load("readings").load_readings(FOLDER / "readings")
+    readings = load("readings").load_readings(
+        Path(load("readings").__file__ or "").parent / "readings"
+    )
     assert len(readings) > 400
     assert all(bool(each.computes) != bool(each.skip) for each in readings.values())
 

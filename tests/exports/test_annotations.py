@@ -5,8 +5,8 @@ from __future__ import annotations
 from compared_runs import make_case
 from exported import change_of, comparison_of, one_of_each
 
-from harness.decide.changes import ChangeKind
 from harness.exports.annotations import annotations_of_comparison, annotations_of_refusal
+from harness.regression.changes import ChangeKind
 
 
 def test_failures_are_errors_doubts_warnings_and_notes_notices() -> None:

@@ -15,13 +15,13 @@ from click.testing import CliRunner, Result
 from compared_runs import ELSEWHERE, HERE, STEADY, failed, make_case, make_record, results_of
 from exported import benchmark_file, benchmark_of
 
-from harness.decide.compare import why_unfinished
-from harness.ending import Commands
-from harness.export_cli import import_
+from harness.cli.exit_code import Commands
+from harness.cli.export import import_
 from harness.exports.benchmark_import import import_benchmarks
 from harness.exports.benchmark_json import KEY
 from harness.exports.pytest_benchmark import pytest_benchmark_json
 from harness.records import Arm, ArmRole, Clock, Latency, Record
+from harness.regression.compare import why_unfinished
 from harness.store import read
 
 PROGRAM = Commands(commands={"import": import_})

@@ -8,10 +8,10 @@ from importlib.metadata import entry_points
 
 import pytest
 
-from harness.decide.changes import ChangeKind
-from harness.decide.compare import compare
 from harness.exports.benchmark_import import import_benchmarks
 from harness.records import Budget, Measurement, Status
+from harness.regression.changes import ChangeKind
+from harness.regression.compare import compare
 from harness.run.case import CaseRunner
 from harness.store import Results
 

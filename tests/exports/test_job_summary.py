@@ -8,7 +8,6 @@ import pytest
 from compared_runs import STEADY, failed, make_case, make_latency, make_record, results_of
 from exported import RATIO, change_of, comparison_of, one_of_each
 
-from harness.decide.changes import ChangeKind
 from harness.exports.job_summary import (
     LIMIT_BYTES,
     summary_of_comparison,
@@ -16,6 +15,7 @@ from harness.exports.job_summary import (
     summary_of_run,
 )
 from harness.records import Status
+from harness.regression.changes import ChangeKind
 
 
 def rows(summary: str) -> list[str]:

@@ -11,9 +11,9 @@ import pytest
 from compared_runs import failed, make_case, make_latency, make_record, results_of
 from exported import change_of, comparison_of, one_of_each
 
-from harness.decide.changes import ChangeKind, Comparison
 from harness.exports.junit import junit_of_comparison, junit_of_refusal, junit_of_run
 from harness.records import Cost, Status
+from harness.regression.changes import ChangeKind, Comparison
 from harness.store import Results
 
 # junit-10.xsd of Jenkins' xunit plugin: what each element may hold, and must

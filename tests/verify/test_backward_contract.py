@@ -11,20 +11,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from harness.verify.backward_contract import (
+from harness.numerics.computed import GuestError, Unmet
+from harness.verify.checks.backward import (
     gives_each_gradient,
     gives_the_gradients_asked_for,
     gives_them_again,
     notices_what_has_changed,
 )
-from harness.verify.contract import contract_findings
-from harness.verify.findings import Remark, RemarkKind
-from harness.verify.guest import GuestError, Unmet
-from harness.verify.mutants import WRONG
-from harness.verify.second_derivative import (
+from harness.verify.checks.contract_checks import contract_findings
+from harness.verify.checks.second_derivative import (
     differentiates_again_correctly,
 )
-from harness.verify.training_contract import leaves_given_gradients_alone
+from harness.verify.checks.training import leaves_given_gradients_alone
+from harness.verify.findings import Remark, RemarkKind
+from harness.verify.mutants import WRONG
 from harness.verify.trial import first_case
 from implementations import Implementation, native
 

@@ -14,15 +14,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from harness.verify.calls_contract import (
+from harness.numerics.computed import GuestError
+from harness.verify.checks.calls import (
     is_as_right_under_autocast,
     leaves_the_process_as_it_was,
     records_nothing_unasked,
     serves_several_callers_at_once,
     takes_arguments_as_torch_does,
 )
-from harness.verify.contract import refuses_parameters_of_fewer_axes
-from harness.verify.guest import GuestError
+from harness.verify.checks.contract_checks import refuses_parameters_of_fewer_axes
 from harness.verify.trial import first_case
 from implementations import Implementation, UnsupportedError
 

@@ -9,7 +9,7 @@ import pytest
 
 from harness.inputs import DISTRIBUTIONS, LAYOUTS, PARAMETERS, UPSTREAMS, reported
 from harness.records import Affine, Case, Direction
-from harness.verify.catalogue import FULL, QUICK, Group, cases_of
+from harness.verify.cases.catalogue import FULL, QUICK, Group, cases_of
 from harness.verify.verify import DTYPES
 
 every_tier = pytest.mark.parametrize("tier", [QUICK, FULL], ids=["quick", "full"])

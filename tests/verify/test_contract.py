@@ -14,16 +14,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from harness.records import Case
-from harness.verify import (
-    backward_contract,
-    calls_contract,
-    contract,
-    memory_contract,
-    module_contract,
-    second_derivative,
-    training_contract,
-)
-from harness.verify.contract import BACKWARD_CHECKS, CHECKS, Check, contract_findings
+from harness.verify import checks as contract
+from harness.verify.checks import backward as backward_contract
+from harness.verify.checks import calls as calls_contract
+from harness.verify.checks import memory as memory_contract
+from harness.verify.checks import module as module_contract
+from harness.verify.checks import second_derivative
+from harness.verify.checks import training as training_contract
+from harness.verify.checks.contract_checks import BACKWARD_CHECKS, CHECKS, Check, contract_findings
 from harness.verify.findings import Remark, RemarkKind
 from harness.verify.mutants import RIGHT, WRONG
 from harness.verify.trial import first_case

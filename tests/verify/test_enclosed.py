@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from harness.inputs import make_inputs
+from harness.numerics.bounds import guarantee_of
+from harness.numerics.errors import measure_errors
+from harness.numerics.oracle import Reference
 from harness.records import Affine, Case, Direction
-from harness.verify.bounds import guarantee_of
-from harness.verify.enclosed import Enclosed, exactly, statistic
-from harness.verify.errors import measure_errors
-from harness.verify.limits import limits_of, wide_outputs
-from harness.verify.oracle import Reference
+from harness.verify.exact_outputs import limits_of, wide_outputs
+from harness.verify.interval_arithmetic import Enclosed, exactly, statistic
 from harness.verify.trial import outputs_of
 from implementations import native
 

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from harness.verify import huge, verify
+from harness.verify import verify
+from harness.verify.checks import huge
+from harness.verify.checks.huge import huge_findings
 from harness.verify.findings import Declined, Violation
-from harness.verify.huge import huge_findings
 from harness.verify.result import Verdict
 from harness.verify.trial import first_case
 from implementations import Implementation, UnsupportedError, native

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from harness.inputs import LAYOUTS
-from harness.verify.contract import contract_findings
+from harness.verify.checks.contract_checks import contract_findings
+from harness.verify.checks.memory import reads_what_is_negated, reads_what_lies_anywhere
 from harness.verify.findings import Remark, RemarkKind
-from harness.verify.memory_contract import reads_what_is_negated, reads_what_lies_anywhere
 from harness.verify.mutants import WRONG
 from harness.verify.trial import first_case
 from implementations import Implementation, UnsupportedError

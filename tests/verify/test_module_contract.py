@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from harness.verify import verify
-from harness.verify.contract import contract_findings
+from harness.verify.checks.contract_checks import contract_findings
 from harness.verify.findings import Remark, RemarkKind
 from harness.verify.text import verdict_lines
 from harness.verify.trial import first_case

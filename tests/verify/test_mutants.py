@@ -18,14 +18,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from harness.inputs import LAYOUTS, Inputs, make_inputs
+from harness.numerics.bounds import guarantee_of
+from harness.numerics.computed import Unmet, run_once
+from harness.numerics.errors import measure_errors
+from harness.numerics.oracle import Reference
 from harness.records import Affine, Case, Direction
 from harness.verify import mutants
-from harness.verify.bounds import guarantee_of
-from harness.verify.errors import measure_errors
-from harness.verify.guest import Unmet, run_once
 from harness.verify.mutants import RIGHT, WRONG, Check, Family, Mutant
 from harness.verify.mutants.mutant import HALVES, layer_norm_of
-from harness.verify.oracle import Reference
 from implementations import Implementation
 from implementations.contract import LayerNorm
 

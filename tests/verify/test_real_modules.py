@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import known_modules as real
 import pytest
-import real_modules as real
 from torch import nn
 
 from harness.records import Affine

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from harness.inputs import make_inputs
+from harness.numerics.errors import Outputs
 from harness.records import Case, Direction
-from harness.verify.answers import differing_outputs, is_same_answer
-from harness.verify.errors import Outputs
-from harness.verify.limits import limits_of
+from harness.verify.checks.answers import differing_outputs, is_same_answer
+from harness.verify.exact_outputs import limits_of
 from harness.verify.trial import first_case, outputs_of
 from implementations import Algorithm, Implementation, native, one_pass
 

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from harness.records import Case, Status
 from harness.verify import undeclared
-from harness.verify.catalogue import QUICK
+from harness.verify.cases.catalogue import QUICK
 from harness.verify.findings import Count, Extent
 from harness.verify.state import State
 from harness.verify.trial import Trial

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from harness.verify.contract import is_right_on_several_threads
+from harness.verify.checks.contract_checks import is_right_on_several_threads
 from harness.verify.mutants import WRONG
 from harness.verify.trial import first_case
 from implementations import Implementation, native

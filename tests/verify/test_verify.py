@@ -16,7 +16,7 @@ from torch.nn import functional
 import implementations
 from harness.records import Affine, Case, Direction, Status
 from harness.verify import assert_layer_norm, verify, verify_case
-from harness.verify.catalogue import QUICK, cases_of
+from harness.verify.cases.catalogue import QUICK, cases_of
 from harness.verify.findings import Outcome, RemarkKind
 from harness.verify.mutants import WRONG
 from harness.verify.result import Verdict

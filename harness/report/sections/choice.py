@@ -8,17 +8,17 @@ from math import inf, isinf
 import numpy as np
 import pandas as pd
 
-from harness.decide.choose import faults_of
-from harness.decide.faults import Fault, FaultKind, fault_of, fault_of_time, field_of
-from harness.decide.questions import Name, name_of, questions_of
-from harness.decide.ranking import Candidate, Decider, Ranking, geometric_mean, rank
-from harness.decide.times import LONG_FLOOR, SHORT_FLOOR, widened
 from harness.records import Estimate, Record, Status
 from harness.report.content import Block, Cell, Column, Figure, Panel, Table, Text, number
 from harness.report.figures import speed_map
 from harness.report.frame import REFERENCE, Findings
 from harness.report.quantities import count, rounded, speed
 from harness.report.slices import groups
+from harness.selection.choose import faults_of
+from harness.selection.eligibility import Fault, FaultKind, fault_of, fault_of_time, field_of
+from harness.selection.ranking import Candidate, Decider, Ranking, geometric_mean, rank
+from harness.selection.scenarios import Name, name_of, questions_of
+from harness.selection.times import LONG_FLOOR, SHORT_FLOOR, widened
 
 __all__ = ["which_implementation_to_run"]
 

@@ -1,0 +1,82 @@
+"""Are the error bounds right? Every LayerNorm known to be right, on everything that breaks one.
+
+A bound that is too tight calls right code wrong; one that is too loose catches nothing. This
+counts the first (the mutants of ``verify --self-test`` count the second) and shows how much of
+its bound each implementation uses at most. ``tox run -e calibrate`` exits with 1 if right code was
+called wrong.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from itertools import product
+from time import perf_counter
+
+import click
+import torch
+
+import implementations
+from harness.inputs import DISTRIBUTIONS
+from harness.records import Case, Direction, Status
+from harness.verify.mutants import RIGHT
+from harness.verify.trial import try_case
+from harness.verify.verify import DTYPES
+from implementations.contract import Implementation, Reduction
+
+LENGTHS = (1, 2, 7, 64, 1000, 4097)
+SLOW_FROM = 1000  # one step at a time from Python: longer rows take minutes
+# its float16 and bfloat16 gradients are wrong (README, "What it finds"), so they calibrate nothing
+KNOWN_WRONG = {("native", "float16"), ("native", "bfloat16")}
+
+
+def main() -> int:
+    torch.set_num_threads(1)
+    began, checks, wrong = perf_counter(), 0, 0
+    ours = [each for each in implementations.ALL if "cpu" in each.devices]
+    subjects = [*ours, *RIGHT]
+    click.echo(f"{'':<28}{'checks':>8}{'wrong':>8}   most of its bound used, y and gradients")
+    for subject in subjects:
+        used = {"y": 0.0, "gradients": 0.0}
+        tried = failed = 0
+        for case in cases_of(subject):
+            trial = try_case(subject, case)
+            if trial.errors is None or trial.status is Status.OUT_OF_GUARANTEE:
+                continue
+            tried += 1
+            failed += trial.status is Status.WRONG
+            if trial.status is Status.WRONG:
+                click.echo(f"  wrong: {case.id}: {trial.reason}")
+            for each in trial.errors.outputs:
+                kind = "y" if each.output == "y" else "gradients"
+                if case.dtype in {"float32", "float64"}:  # others are all rounding of the result
+                    used[kind] = max(used[kind], each.bound_ratio or 0.0)
+        checks, wrong = checks + tried, wrong + failed
+        figures = f"{used['y']:.2f} {used['gradients']:.2f}"
+        click.echo(f"{subject.name:<28}{tried:>8}{failed:>8}   {figures}")
+    spent_s = perf_counter() - began
+    click.echo(f"{checks} checks, {wrong} of right code called wrong, {spent_s:.0f} s")
+    return 1 if wrong or not checks else 0
+
+
+def cases_of(subject: Implementation) -> Iterator[Case]:
+    """Every distribution, dtype and length, with gradients where they are to be right."""
+    for dtype, hidden, distribution in product(DTYPES, LENGTHS, DISTRIBUTIONS):
+        if subject.reduction is Reduction.SEQUENTIAL and hidden >= SLOW_FROM:
+            continue
+        directions = [Direction.FORWARD]
+        if not subject.forward_only and (subject.name, dtype) not in KNOWN_WRONG:
+            directions.append(Direction.BACKWARD)
+        for direction in directions:
+            yield Case(
+                implementation=subject.name,
+                shape=(8, hidden),
+                dtype=dtype,
+                param_dtype=dtype,
+                distribution=distribution,
+                direction=direction,
+            )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

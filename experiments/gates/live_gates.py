@@ -1,0 +1,289 @@
+"""Do the gates fail when nothing changed, and do they find what did?
+
+    python experiments/gates/live_gates.py            an hour and a half; tables at the end
+    python experiments/gates/live_gates.py --quick    three minutes: does it all work
+    python experiments/gates/live_gates.py --report   the tables again, from the file
+
+The commands are run as a CI job runs them, in a repository made for it: ``ab --base HEAD``, and
+``run`` followed by ``check`` against a baseline that is recorded first, on the machine as it is
+("quiet": close what else runs) and among busy neighbours ("loaded"). Thirty-six cases, nothing
+changed: every failure is a false one. Then something is planted in one of the three guests, and
+each of its twelve cases is a trial: slower by a share of its own time, statistics in bfloat16, a
+variance over N-1, an extra copy of x.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import click
+import pyarrow as pa
+import pyarrow.parquet as pq
+from gate_tables import report
+
+from harness.measure.environment import read_environment
+
+HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent / "timers"))
+from neighbour import busy_neighbours  # noqa: E402 - it lies with the timers
+
+ROOT = HERE.parents[1]
+PUBLISHED = ROOT / "results" / "published" / "gates.parquet"
+QUICK = ROOT / "results" / "gates-quick.parquet"
+SWEEP = HERE / "thirty_six_cases.toml"
+
+NOTHING = "nothing"
+# and in which guest: the ratio of two_pass to native, which check goes by, differs from process to
+# process on some machines by more than a tenth, and check then does not judge it
+SLOWER = {
+    "ab": (("0.03 slower", "two_pass"), ("0.10 slower", "two_pass")),
+    "check": (("0.10 slower", "two_pass"), ("0.10 slower", "native")),
+}
+WRONG = tuple(
+    (what, "two_pass") for what in ("bfloat16 statistics", "variance over N-1", "extra copy")
+)
+UNCHANGED, PLANTED = 20, 5  # runs of a gate and a condition; a planted one has twelve trials
+COMMAND = [sys.executable, "-c", "from harness.cli import main; main()"]
+TIMEOUT_S = 3600  # ours: a hung command must end some time
+ANSWERED = (0, 1)  # it passed, or it failed: all else is not the gate's answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A gate to run once."""
+
+    condition: str
+    gate: str
+    planted: str
+    guest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What one run of a gate said of one case."""
+
+    condition: str
+    """"quiet", or "loaded" with busy neighbours."""
+    gate: str
+    """"ab" or "check"."""
+    planted: str
+    """What was planted: "0.03 slower" takes 3 % longer."""
+    guest: str
+    """In which guest."""
+    run: int
+    """Counts the runs of gates in this file, from 0."""
+    failed: bool
+    """Whether the gate failed, for whichever case."""
+    case: str
+    """Its id."""
+    kind: str
+    """What the gate called it: same, slower, broke, unsure, ..."""
+    metric: str | None
+    """What of it changed most; None where nothing did."""
+    ratio: float | None
+    """Time now over time before; None where it was not compared."""
+    reason: str
+    """Why, in the gate's words."""
+    run_s: float
+    """Of the whole run of the gate."""
+    load_average: float | None
+    """Of the last minute, when it started."""
+    started: str
+    """UTC time of that."""
+    commit: str
+    """git commit of this project; "+" where there were changes."""
+    cpu: str
+    """Processor model, and the widest instructions that torch uses on it."""
+    cores: int
+    """How many could be used."""
+
+
+class Repository:
+    """A repository with the guests, in which gates are run."""
+
+    def __init__(self, folder: Path, sweep: Path = SWEEP) -> None:
+        self.folder = folder
+        self._sweep = sweep.name
+        self._guests = (HERE / "guests.py").read_text()
+        shutil.copy(sweep, folder / sweep.name)
+        self.plant(NOTHING)
+        who = ["-c", "user.name=gates", "-c", "user.email=gates@localhost"]
+        for arguments in (["init", "-q"], ["add", "."], [*who, "commit", "-qm", "guests"]):
+            subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True)
+
+    def plant(self, what: str, guest: str = "two_pass") -> None:
+        """Have a guest do so in the working copy."""
+        line = 'PLANTED, GUEST = "nothing", "two_pass"'
+        assert line in self._guests
+        text = self._guests.replace(line, f'PLANTED, GUEST = "{what}", "{guest}"')
+        (self.folder / "guests.py").write_text(text)
+
+    def have_baseline(self, kept: Path | None) -> None:
+        """Have what ``check`` compares with, ten processes: as kept, or recorded now and kept."""
+        if kept is not None and kept.exists():
+            shutil.copy(kept, self.folder / "base.parquet")
+            return
+        click.echo("recording a baseline, on the machine as it is", err=True)
+        self._measure("first.parquet")
+        self._ask(["check", "first.parquet", "--baseline", "base.parquet", "--record-baseline"])
+        if kept is not None:
+            shutil.copy(self.folder / "base.parquet", kept)
+
+    def run(self, gate: str) -> dict[str, Any]:
+        """Run a gate; return what it says."""
+        if gate == "ab":
+            return self._ask(["ab", "--base", "HEAD", "--sweep", self._sweep, "--json"])
+        self._measure("run.parquet")
+        return self._ask(["check", "run.parquet", "--baseline", "base.parquet", "--json"])
+
+    def _measure(self, out: str) -> None:
+        (self.folder / out).unlink(missing_ok=True)
+        self._ask(["run", "--sweep", self._sweep, "--out", out])
+
+    def _ask(self, arguments: list[str]) -> dict[str, Any]:
+        done = subprocess.run(
+            [*COMMAND, *arguments],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        if done.returncode not in ANSWERED:
+            raise RuntimeError(
+                f"{' '.join(arguments)} ended with {done.returncode}:\n{done.stderr[-2000:]}"
+            )
+        answer: dict[str, Any] = json.loads(done.stdout) if "--json" in arguments else {}
+        assert answer.get("failed", False) is bool(done.returncode)
+        return answer
+
+
+def tasks_of(condition: str, gates: Sequence[str], unchanged: int, planted: int) -> list[Task]:
+    """All runs of one condition: what is planted in turn with nothing, gate by gate."""
+    found = []
+    for gate in gates:
+        for number in range(max(unchanged, planted)):
+            whats = [(NOTHING, "two_pass")] if number < unchanged else []
+            whats += SLOWER[gate] if number < planted else ()
+            whats += WRONG if number == 0 else ()  # deterministic: once is enough
+            found += [
+                Task(condition=condition, gate=gate, planted=what, guest=guest)
+                for what, guest in whats
+            ]
+    return found
+
+
+def run_tasks(
+    tasks: Sequence[Task], first: int, *, with_neighbours: bool, kept: Path | None
+) -> Iterator[list[Row]]:
+    """Run the tasks of one condition, a baseline recorded first where one is needed."""
+    found = read_environment()
+    commit = f"{found.git_commit or 'unknown'}{'+' if found.git_dirty else ''}"
+    loaded = tasks[0].condition == "loaded" and with_neighbours
+    with tempfile.TemporaryDirectory() as folder:
+        repository = Repository(Path(folder))
+        if any(each.gate == "check" for each in tasks):
+            repository.have_baseline(kept)
+        with busy_neighbours() if loaded else nullcontext():
+            for number, task in enumerate(tasks, first):
+                repository.plant(task.planted, task.guest)
+                started, began = datetime.now(UTC), monotonic()
+                load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+                answer = repository.run(task.gate)
+                run_s = monotonic() - began
+                yield [
+                    Row(
+                        **asdict(task),
+                        run=number,
+                        failed=answer["failed"],
+                        case=each["id"],
+                        kind=each["kind"],
+                        metric=each["metric"],
+                        ratio=each["ratio"]["value"] if each["ratio"] else None,
+                        reason=each["reason"],
+                        run_s=run_s,
+                        load_average=load,
+                        started=started.isoformat(timespec="seconds"),
+                        commit=commit,
+                        cpu=f"{found.cpu} {found.cpu_capability}",
+                        cores=found.cpu_count,
+                    )
+                    for each in answer["changes"]
+                ]
+
+
+@click.command(help=(__doc__ or "").partition("\n")[0])
+@click.option("--quick", is_flag=True, help="One run of each, quiet alone: three minutes.")
+@click.option("--unchanged", type=click.IntRange(0), default=UNCHANGED, show_default=True)
+@click.option("--planted", type=click.IntRange(0), default=PLANTED, show_default=True)
+@click.option("--only", type=click.Choice(["quiet", "loaded"]), help="One condition.")
+@click.option("--as-is", is_flag=True, help="Loaded without neighbours: by what runs anyway.")
+@click.option("--gate", type=click.Choice(["ab", "check"]), help="One gate.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="The parquet.")
+@click.option(
+    "--baseline",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Use it, or record it there.",
+)
+@click.option("--append", is_flag=True, help="Add to --out rather than replace it.")
+@click.option("--report", "report_only", is_flag=True, help="Tables of --out; measure nothing.")
+def main(
+    quick: bool,
+    unchanged: int,
+    planted: int,
+    only: str | None,
+    as_is: bool,
+    gate: str | None,
+    out: Path | None,
+    baseline: Path | None,
+    append: bool,
+    report_only: bool,
+) -> None:
+    out = out or (QUICK if quick else PUBLISHED)
+    if quick:
+        only, unchanged, planted = "quiet", 1, 1
+    if not report_only:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # end the neighbours then, too
+        conditions = ("quiet", "loaded") if only is None else (only,)
+        gates = ("ab", "check") if gate is None else (gate,)
+        tasks = [tasks_of(each, gates, unchanged, planted) for each in conditions]
+        _measure(tasks, out, append, with_neighbours=not as_is, kept=baseline)
+    if not out.exists():
+        raise click.ClickException(f"there is no {out}; measure first")
+    click.echo(report(pq.read_table(out).to_pandas()))
+
+
+def _measure(tasks: Sequence[Sequence[Task]], out: Path, append: bool, **more: Any) -> None:
+    """Run everything; what was measured is in ``out`` after each run of a gate."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    rows = pq.read_table(out).to_pylist() if append and out.exists() else []
+    runs = 1 + max((row["run"] for row in rows), default=-1)
+    for some in tasks:
+        for found in run_tasks(some, runs, **more):
+            runs += 1
+            rows += [asdict(each) for each in found]
+            pq.write_table(pa.Table.from_pylist(rows), out)
+            first = found[0]
+            kinds = sorted({each.kind for each in found} - {"same"})
+            click.echo(
+                f"{first.condition} {first.gate}, {first.planted} ({first.guest}) planted: "
+                f"{'failed' if first.failed else 'passed'} {' '.join(kinds)} {first.run_s:.0f} s",
+                err=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

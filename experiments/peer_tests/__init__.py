@@ -1,0 +1,1 @@
+"""Other projects' acceptance tests, applied to the same LayerNorms."""

@@ -1,0 +1,329 @@
+"""What everybody else's LayerNorm gets wrong, and how fast it is: each peer that is installed.
+
+    python experiments/peers/peer_findings.py            ten minutes at most; the tables at the end
+    python experiments/peers/peer_findings.py --report   the tables again, from the files
+
+Every peer written for the device is verified as ``layernorm-bench verify --quick`` does, a dtype
+at a time and in both directions where it has a gradient, and then timed in turn with native, one
+process for all. ``tox run -e peers`` installs those that run on a CPU. Verdicts are kept in
+results/published/peers.json, times in peers.parquet beside it; the tables come from these alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic
+from typing import Any
+
+import click
+
+from harness.cli.terminal import seconds
+from harness.records import Case, Clock, Direction, Latency, Measurement, Record, Status
+from harness.run.fleet import EndedError, Fleet
+from harness.run.session import Campaign, plan, run_campaign
+from harness.run.worker import VerifyTarget
+from harness.store import Results, read, write
+from harness.sweep import Grid, Sweep
+from harness.verify.findings import Failure
+from harness.verify.result import Verdict
+from implementations import PEERS, find
+from implementations.peers import PACKAGES
+
+PUBLISHED = Path(__file__).parents[2] / "results" / "published"
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+TIMED_DTYPES = ("float32", "bfloat16")
+SHAPES = ((64, 1024), (512, 768), (4096, 1024))  # in one cache, in the next, and beyond
+DIRECTIONS = (Direction.FORWARD, Direction.BACKWARD)
+TIMEOUT_S = 300.0  # ours: for a dtype of a peer; ten times what those that compile a lot take
+WORKERS = 2  # ours: nothing is timed while they verify
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What verification found of a peer in one dtype."""
+
+    peer: str
+    version: str
+    dtype: str
+    forward_only: bool
+    ok: int = 0
+    out_of_guarantee: int = 0
+    failed: int = 0
+    outputs: tuple[str, ...] = ()
+    """Which were wrong in a case at least."""
+    why: str = ""
+    """The likely mistake, or a failure; where nothing was tried, why it was not."""
+    condition_limit: float | None = None
+    """Largest condition at which two digits are kept; None if at every one tried."""
+
+    @property
+    def cases(self) -> int:
+        return self.ok + self.out_of_guarantee + self.failed
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--report", is_flag=True, help="print the tables of what is there already")
+@click.option("--device", default="cpu", show_default=True, help="cpu, cuda")
+@click.option("--out", type=click.Path(path_type=Path), default=PUBLISHED, show_default=True)
+def main(report: bool, device: str, out: Path) -> None:
+    """Verify and time every installed peer, and print what was found as markdown."""
+    name = "peers" if device == "cpu" else f"peers-{device}"
+    verdicts, times = out / f"{name}.json", out / f"{name}.parquet"
+    if not report:
+        installed = {each.module for each in PACKAGES if each.is_installed}
+        names = [
+            each.name for each in PEERS if device in each.devices and {*each.requires} <= installed
+        ]
+        click.echo(f"installed: {', '.join(names) or 'none'}", err=True)
+        found = verified(["native", *names], device)
+        timed = timed_beside_native(names, device)
+        out.mkdir(parents=True, exist_ok=True)
+        verdicts.write_text(json.dumps([asdict(each) for each in found], indent=1) + "\n")
+        write(timed, times)
+    try:
+        kept = [Finding(**each) for each in json.loads(verdicts.read_text())]
+    except FileNotFoundError:
+        raise click.ClickException(f"no {verdicts}; run without --report to make it") from None
+    click.echo(tables(kept, read(times)), nl=False)
+
+
+# --- verification --------------------------------------------------------------------------------
+
+
+def verified(names: Sequence[str], device: str) -> list[Finding]:
+    """Verify each dtype of each implementation, in processes of their own."""
+    with ThreadPoolExecutor(min(WORKERS, os.cpu_count() or 1)) as pool:
+        found = pool.map(lambda name: _verified(name, device), names)
+        return [finding for each in found for finding in each]
+
+
+def _verified(name: str, device: str) -> list[Finding]:
+    found = []
+    with Fleet() as fleet:
+        for dtype in DTYPES:
+            began = monotonic()
+            request = VerifyTarget(name, True, (dtype,), tuple(Direction), device)
+            try:
+                verdict = fleet.ask(request, TIMEOUT_S)
+            except EndedError as ended:
+                verdict = str(ended)
+            found.append(_finding(name, dtype, verdict))
+            click.echo(f"{name}, {dtype}: {monotonic() - began:.0f} s", err=True)
+    return found
+
+
+def _finding(name: str, dtype: str, verdict: object) -> Finding:
+    peer = find(name)
+    known: dict[str, Any] = {
+        "peer": name,
+        "version": _version(name),
+        "dtype": dtype,
+        "forward_only": peer.forward_only,
+    }
+    if isinstance(verdict, str):
+        return Finding(**known, failed=1, why=f"it {verdict}")
+    assert isinstance(verdict, Verdict)
+    grades = [each.condition_limit for each in verdict.grades]
+    return Finding(
+        **known,
+        ok=verdict.ok,
+        out_of_guarantee=verdict.out_of_guarantee,
+        failed=verdict.failed,
+        outputs=tuple(sorted(_outputs(verdict))),
+        why=_why(verdict),
+        condition_limit=grades[0] if grades else None,
+    )
+
+
+def _outputs(verdict: Verdict) -> set[str]:
+    """Names that the reasons of wrong cases begin with."""
+    wrong = [each.reason for each in verdict.failures if each.status is Status.WRONG]
+    return {part.split()[0].rstrip(":") for reason in wrong for part in reason.split("; ")}
+
+
+def _why(verdict: Verdict) -> str:
+    if verdict.suspects:
+        return f"it {verdict.suspects[0].mistake}"
+    if verdict.failures:
+        shown = _telling(verdict.failures)
+        shape = "×".join(map(str, shown.case.shape))
+        return f"at {shape}, for one: {shown.reason}"
+    if verdict.violations:
+        return verdict.violations[0].text
+    return "" if verdict.cases else next((each.reason for each in verdict.declined), "")
+
+
+def _telling(failures: Sequence[Failure]) -> Failure:
+    """The largest of those with nothing unusual about them, or else the smallest of all."""
+    plain = [
+        each
+        for each in failures
+        if each.status is Status.WRONG
+        and each.case
+        == Case(
+            implementation=each.case.implementation,
+            shape=each.case.shape,
+            dtype=each.case.dtype,
+            param_dtype=each.case.dtype,
+            device=each.case.device,
+            direction=each.case.direction,
+        )
+    ]
+    return plain[-1] if plain else failures[0]
+
+
+def _version(name: str) -> str:
+    """Version of the first distribution of a peer; of torch for what is ours."""
+    packages = {each.module: each.distributions[0] for each in PACKAGES}
+    (needed,) = find(name).requires or ("torch",)
+    try:
+        return f"{packages.get(needed, needed)} {version(packages.get(needed, needed))}"
+    except PackageNotFoundError:  # built from source, or of another name
+        return needed
+
+
+# --- time ----------------------------------------------------------------------------------------
+
+
+def timed_beside_native(names: Sequence[str], device: str) -> Results:
+    """Time each implementation on a few shapes."""
+    grid = Grid(
+        implementations=(*names, "native"),
+        shapes=SHAPES,
+        dtypes=TIMED_DTYPES,
+        directions=DIRECTIONS,
+        devices=(device,),
+        measure=(Measurement.ERRORS, Measurement.LATENCY),
+    )
+    sweep = Sweep(grids=(grid,))
+    with TemporaryDirectory() as folder, Fleet() as fleet:
+        campaign = Campaign(
+            planned=plan(sweep, fleet),
+            sweep=sweep,
+            out=Path(folder) / "peers.parquet",
+            command="python experiments/peers/peer_findings.py",
+            began=monotonic(),
+        )
+        return run_campaign(campaign, fleet, _say).results
+
+
+def _say(record: Record) -> None:
+    click.echo(f"{record.case.id}: {record.status} {record.reason}", err=True)
+
+
+# --- tables --------------------------------------------------------------------------------------
+
+
+def tables(findings: Sequence[Finding], timed: Results) -> str:
+    """Return what was found, as markdown."""
+    parts = [
+        _where(timed),
+        "\n".join(_verification(findings)),
+        "\n".join(_reasons(findings)),
+        "Time over that of native, timed in turn with it (below 1 is faster), and its 95 % "
+        "interval within the process; one thread, crossing over from torch and back included:",
+        *("\n".join(_times(timed.records, direction)) for direction in DIRECTIONS),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _where(timed: Results) -> str:
+    environment = next(iter(timed.environments.values()))
+    packages = ", ".join(f"{name} {number}" for name, number in environment.packages)
+    started = timed.runs[0].started_utc.partition("T")[0]
+    return (
+        f"{environment.cpu}, {environment.cpu_count} CPUs, {environment.cpu_capability}; "
+        f"{packages}; {started}, load {environment.load_average or 0:.1f} before it began."
+    )
+
+
+def _verification(findings: Sequence[Finding]) -> Iterator[str]:
+    """A row for each peer: how each dtype fared, and the condition that float32 stands."""
+    yield f"| | version | {' | '.join(DTYPES)} | two digits, float32, up to condition |"
+    yield "|---|---|" + "---|" * (len(DTYPES) + 1)
+    by_peer: dict[str, dict[str, Finding]] = {}
+    for each in findings:
+        by_peer.setdefault(each.peer, {})[each.dtype] = each
+    for name, of_dtype in by_peer.items():
+        cells = [_fared(of_dtype[dtype]) for dtype in DTYPES]
+        first = of_dtype[DTYPES[0]]
+        alone = " (forward only)" if first.forward_only else ""
+        yield f"| {name}{alone} | {first.version} | {' | '.join(cells)} | {_stands(first)} |"
+
+
+def _stands(finding: Finding) -> str:
+    """The condition up to which two digits are kept, to two digits."""
+    if not finding.cases:
+        return "–"
+    if finding.condition_limit is None:
+        return "any tried"
+    return f"{float(f'{finding.condition_limit:.2g}'):,.0f}"
+
+
+def _fared(finding: Finding) -> str:
+    if not finding.cases:
+        return "–"
+    if finding.failed:
+        return f"**✗** {finding.failed} of {finding.cases}: {', '.join(finding.outputs)}"
+    if finding.why:
+        return "**✗** a promise"
+    beyond = finding.out_of_guarantee
+    return f"✓ {finding.ok}" + (f", {beyond} beyond its class" if beyond else "")
+
+
+def _reasons(findings: Iterable[Finding]) -> Iterator[str]:
+    """A line for each thing that failed, with the dtypes it failed in."""
+    by_reason: dict[tuple[str, str], list[str]] = {}
+    for each in findings:
+        if each.cases and each.why:
+            by_reason.setdefault((each.peer, each.why), []).append(each.dtype)
+    for (peer, why), dtypes in by_reason.items():
+        yield f"- **{peer}**, {', '.join(dtypes)}: {why}"
+
+
+def _times(records: Sequence[Record], direction: Direction) -> Iterator[str]:
+    """A row for each implementation that has a time in this direction."""
+    timed = {
+        (each.case.implementation, each.case.dtype, each.case.shape): each
+        for each in records
+        if each.case.direction is direction and each.latency
+    }
+    columns = [*product(TIMED_DTYPES, SHAPES)]
+    heads = [f"{dtype} {'×'.join(map(str, shape))}" for dtype, shape in columns]
+    yield f"| {direction} | {' | '.join(heads)} |"
+    yield "|---|" + "---|" * len(columns)
+    for name in dict.fromkeys(name for name, *_ in timed):
+        cells = [_time(timed.get((name, *column))) for column in columns]
+        yield f"| {name} | {' | '.join(cells)} |"
+
+
+def _time(record: Record | None) -> str:
+    if record is None or record.latency is None:
+        return "–"
+    latency, remarks = record.latency, []
+    if record.status is Status.WRONG:
+        remarks.append("wrong")
+    if latency.clock is Clock.PROCESS_CPU:
+        remarks.append("all threads")
+    if not latency.is_valid:
+        remarks.append("invalid")
+    return " ".join((_figure(record.case.implementation, latency), *remarks))
+
+
+def _figure(name: str, latency: Latency) -> str:
+    ratio = latency.reference_ratio
+    if ratio is None or name == latency.reference:
+        return seconds(latency.per_call_s.value)
+    return f"{ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"
+
+
+if __name__ == "__main__":
+    main()

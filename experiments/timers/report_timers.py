@@ -1,0 +1,294 @@
+"""What the rows say: error and time of each timer, what was taken for true, and how honest we are.
+
+**Error** of a measurement is ``100 * ln(ratio / truth)``: per cent, and the same for twice as for
+half. Of all measurements of a timer and a pair two figures are given: the root of the mean square,
+which a single wild one dominates, and in brackets 1.4826 times the median of the magnitudes, which
+none does (for normally distributed errors the two are equal). Both contain bias.
+
+**Truth.** Of A/A it is 1. Of the others it is a vote of the *quiet* measurements: a tool's vote is
+the median over all its processes (in logarithms), and the truth is the median over the tools. A
+tool has one vote however many rows it has, so our three budgets weigh as much as one peer. The
+votes are counted for each allocation apart, since that changes what is measured: a peer is held to
+what others find under the system's allocator, *where we have no vote at all*; we, and whom we give
+our allocation, are held to the vote under that, where we have one of three. "alternating" is a tool
+here, too: the plainest interleaved loop, with a long budget, the wall clock, and nothing of ours in
+it. The votes are printed with the range over processes: where a tool's own processes disagree (the
+system's allocator may or may not give pages back after every call), no single ratio is true.
+
+**Seconds** are the mean of what a measurement of both arms took, calibration included, starting
+Python and importing excluded, for all alike.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from math import exp, log, sqrt
+from random import Random
+from statistics import fmean, median, stdev
+
+from pairs import PAIRS, RATIO_PAIRS
+from rows import Row
+
+from harness.measure.sample_statistics import median_estimate, t_quantile
+from harness.records import Estimate
+
+__all__ = ["report"]
+
+_NORMAL_MAD = 1.4826  # standard deviation of a normal distribution over its median deviation
+_GROUP = 5  # processes that a published interval is formed over
+_SHUFFLES = 500  # ours: the share moves by less than a per cent from seed to seed
+_FEWEST = 4 * _GROUP  # below that the groups are almost the whole
+_OTHERS = 0.1  # ours: share of the cores that others may use on a machine called quiet
+_LEAST = 1e-3  # per cent: a lone voter has no error, and a geometric mean takes no 0
+_AA_MEDIAN, _AA_SPREAD = 0.5, 0.3  # per cent: the project's goals for A/A
+
+
+def report(rows: Sequence[Row]) -> str:
+    """Return all tables as markdown."""
+    compared = [row for row in rows if row.experiment == "timers"]
+    alone = [row for row in rows if row.experiment == "processes"]
+    truth = _truths(compared)
+    parts = [_where(rows)]
+    for condition in ("quiet", "loaded"):
+        if some := [row for row in compared if row.condition == condition]:
+            parts += [f"**Errors in %, {_condition(some)}**", _error_table(some, truth)]
+    if any(row.condition == "quiet" for row in compared):
+        parts += [
+            "**Ratios on the quiet machine: each tool's vote**",
+            _truth_table(compared, truth),
+        ]
+    if alone:
+        parts += [f"**Ours alone, {_condition(alone)}**", _process_table(alone), _COVERAGE]
+    return "\n\n".join(parts) + "\n"
+
+
+_COVERAGE = (
+    f"Coverage: the processes are drawn into disjoint groups of {_GROUP}, {_SHUFFLES} times; of "
+    "each group the nominal 95 % interval is formed, and counted if it holds the median of all "
+    "processes."
+)
+
+
+# Truth
+
+
+Key = tuple[str, str]
+"""Pair and allocation."""
+
+
+def _votes(rows: Iterable[Row]) -> dict[Key, dict[str, float]]:
+    """For each pair and allocation, what each tool found on the quiet machine."""
+    logs: dict[Key, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        if row.condition == "quiet":
+            logs[row.case, row.allocation][row.tool].append(log(row.ratio))
+    return {
+        key: {tool: exp(median(values)) for tool, values in tools.items()}
+        for key, tools in logs.items()
+    }
+
+
+def _truths(rows: Sequence[Row]) -> dict[Key, float]:
+    truths = {key: exp(median(map(log, by_tool.values()))) for key, by_tool in _votes(rows).items()}
+    known = {(row.case, row.allocation): row.truth for row in rows if row.truth is not None}
+    return truths | known
+
+
+def _truth_table(rows: Sequence[Row], truths: dict[Key, float]) -> str:
+    votes = _votes(rows)
+    tools = list(dict.fromkeys(tool for by_tool in votes.values() for tool in by_tool))
+    body = [
+        [
+            _says(case),
+            allocation,
+            f"{truths[case, allocation]:.4g}",
+            *(_vote(rows, case, allocation, tool, by_tool.get(tool)) for tool in tools),
+        ]
+        for (case, allocation), by_tool in sorted(votes.items(), key=lambda item: _place(*item[0]))
+    ]
+    return _table(["pair", "allocation", "taken for true", *tools], body)
+
+
+def _vote(rows: Sequence[Row], case: str, allocation: str, tool: str, vote: float | None) -> str:
+    """The vote, and in brackets the lowest and highest ratio that it is the median of."""
+    if vote is None:
+        return ""
+    ratios = [
+        row.ratio
+        for row in rows
+        if (row.condition, row.case, row.allocation, row.tool) == ("quiet", case, allocation, tool)
+    ]
+    return f"{vote:.4g} [{min(ratios):.3g}, {max(ratios):.3g}]"
+
+
+# Errors
+
+
+def _error_table(rows: Sequence[Row], truths: dict[Key, float]) -> str:
+    timers = list(dict.fromkeys(row.timer for row in sorted(rows, key=_timer_place)))
+    cases = [case for case in PAIRS if any(row.case == case for row in rows)]
+    body = []
+    for timer in timers:
+        own = [row for row in rows if row.timer == timer]
+        by_case = {
+            case: _errors([row for row in own if row.case == case], truths) for case in cases
+        }
+        body.append([
+            timer,
+            own[0].allocation,
+            f"{max(Counter(row.case for row in own).values())}",
+            f"{fmean(row.seconds for row in own):.2g}",
+            *(_two_figures(by_case[case]) for case in cases),
+            _over_ratios(by_case),
+        ])
+    names = ["timer", "allocation", "runs", "seconds"]
+    return _table([*names, *cases, f"{', '.join(RATIO_PAIRS)} together"], body)
+
+
+def _errors(rows: Iterable[Row], truths: dict[Key, float]) -> list[float]:
+    """Per cent, of those measurements whose truth is known."""
+    return [
+        100 * log(row.ratio / truths[row.case, row.allocation])
+        for row in rows
+        if (row.case, row.allocation) in truths
+    ]
+
+
+def _root_mean_square(errors: Sequence[float]) -> float:
+    return sqrt(fmean(error**2 for error in errors))
+
+
+def _robust(errors: Sequence[float]) -> float:
+    return _NORMAL_MAD * median(map(abs, errors))
+
+
+def _two_figures(errors: Sequence[float]) -> str:
+    if not errors:
+        return ""
+    return f"{_figure(_root_mean_square(errors))} ({_figure(_robust(errors))})"
+
+
+def _over_ratios(by_case: dict[str, list[float]]) -> str:
+    """Geometric means over the three ratios, so that no size decides alone."""
+    errors = [by_case.get(case, []) for case in RATIO_PAIRS]
+    if not all(errors):
+        return ""
+    figures = (
+        exp(fmean(log(max(statistic(each), _LEAST)) for each in errors))
+        for statistic in (_root_mean_square, _robust)
+    )
+    return "{} ({})".format(*map(_figure, figures))
+
+
+# Ours alone
+
+
+def _process_table(rows: Sequence[Row]) -> str:
+    """Centre and spread over processes, and how often an interval over five holds the centre.
+
+    Coverage: the processes are drawn into disjoint groups of five, 500 times; of each group a
+    nominal 95 % interval is formed, and counted if it holds the median over *all* processes. Each
+    group is part of that "all", which flatters by about one point in a hundred with 40 processes.
+    Two intervals: Student's t around the mean of the logarithms, and the one of
+    ``harness.measure.sample_statistics.median_estimate``, around their median.
+    """
+    body = []
+    for case in (case for case in PAIRS if any(row.case == case for row in rows)):
+        ratios = [row.ratio for row in rows if row.case == case]
+        logs = [100 * log(ratio) for ratio in ratios]
+        centre = median(logs)
+        spread = stdev(logs) if len(logs) > 1 else None
+        known = PAIRS[case].truth is not None
+        met = spread is not None and abs(centre) <= _AA_MEDIAN and spread <= _AA_SPREAD
+        body.append([
+            _says(case),
+            f"{len(ratios)}",
+            f"{exp(centre / 100):.4f}",
+            f"{exp(fmean(logs) / 100):.4f}",
+            "" if spread is None else _figure(spread),
+            ("yes" if met else "no") if known else "",
+            _share(_coverage(ratios, _mean_estimate)),
+            _share(_coverage(ratios, median_estimate)),
+        ])
+    goal = f"A/A: median within {_AA_MEDIAN} %, sd within {_AA_SPREAD} %"
+    names = ["pair", "processes", "median", "mean", "sd %", goal]
+    return _table([*names, "95 % interval (mean) covers", "95 % interval (median) covers"], body)
+
+
+def _coverage(
+    ratios: Sequence[float], interval: Callable[[Sequence[float]], Estimate]
+) -> float | None:
+    """Share of groups of five whose interval holds the median of all; None for few processes."""
+    if len(ratios) < _FEWEST:
+        return None
+    centre = exp(median(map(log, ratios)))
+    random = Random(0)
+    held = groups = 0
+    for _ in range(_SHUFFLES):
+        drawn = random.sample(ratios, len(ratios))
+        for start in range(0, len(drawn) - _GROUP + 1, _GROUP):
+            found = interval(drawn[start : start + _GROUP])
+            held += found.low <= centre <= found.high
+            groups += 1
+    return held / groups
+
+
+def _mean_estimate(ratios: Sequence[float]) -> Estimate:
+    """Student's t interval of the mean of the logarithms."""
+    logs = [log(ratio) for ratio in ratios]
+    half = t_quantile(len(logs) - 1) * stdev(logs) / sqrt(len(logs))
+    centre = fmean(logs)
+    return Estimate(value=exp(centre), low=exp(centre - half), high=exp(centre + half))
+
+
+# Words
+
+
+def _where(rows: Sequence[Row]) -> str:
+    first, last = rows[0], rows[-1]
+    commit = f"{first.commit[:12]}{' with changes' if first.commit.endswith('+') else ''}"
+    return (
+        f"{len(rows)} ratios, {first.started[:16]} to {last.started[:16]} UTC; {first.cpu}, "
+        f"{first.cores} cores; torch {first.torch}; {first.platform}; commit {commit}. "
+        "Each error: root mean square, and in brackets the robust figure."
+    )
+
+
+def _condition(rows: Sequence[Row]) -> str:
+    """Name the condition, and say how quiet or how loaded it was."""
+    loads = [row.load_average for row in rows if row.load_average is not None]
+    idle = [row.idle_ratio for row in rows if row.idle_ratio is not None]
+    words = f"{rows[0].condition} machine"
+    if loads and idle:
+        words += f" (median load average {median(loads):.1f}, idle {median(idle):.0%})"
+        alone = 1 - 1 / rows[0].cores  # idle with one core in use
+        if rows[0].condition == "quiet" and median(idle) < alone - _OTHERS:
+            words += f". IT WAS NOT QUIET: {alone:.0%} idle is usual; do not use these figures"
+    return words
+
+
+def _says(case: str) -> str:
+    return f"{case}: {PAIRS[case].says}"
+
+
+def _place(case: str, allocation: str) -> tuple[int, str]:
+    return list(PAIRS).index(case), allocation
+
+
+def _timer_place(row: Row) -> tuple[bool, str]:
+    """Ours first, then by name."""
+    return row.tool != "ours", row.timer
+
+
+def _figure(percent: float) -> str:
+    return f"{percent:.0f}" if percent >= 10 else f"{percent:.2g}"
+
+
+def _share(share: float | None) -> str:
+    return "" if share is None else f"{share:.0%}"
+
+
+def _table(header: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *body]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,1 +1,0 @@
-"""What two runs say about a change, and which implementation to run."""

@@ -1,0 +1,260 @@
+"""Doubts about a latency, each with what was seen and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+
+from harness.measure.sample_statistics import epoch_values, estimate, median_estimate, ratios
+from harness.records import ArmRole, Budget, Clock, Condition, Doubt, DoubtKind, Latency
+
+__all__ = ["doubts_of"]
+
+_BUSY = 1.05  # ours: wall time above CPU time by more than this means others had the core
+_STOLEN = 0.02  # ours: share of one CPU's time that the hypervisor may take unnoticed
+_CHANGED = 1.05  # ours: a change of speed worth a word, if it is also beyond the spread
+_COARSE = 0.01  # ours: share of a sample that one step of the clock may be
+_LOOP_S = 30e-9  # of the loop around the calls, measured: 20 to 40 ns a call
+_SLOW_GOVERNORS = {"powersave", "conservative"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What there is to judge by."""
+
+    latency: Latency
+    budget: Budget
+    before: Condition
+    after: Condition
+    wall_s: float
+    stepped: int
+    left_over: float
+
+    @property
+    def epochs(self) -> int:
+        return len(self.latency.process_of_epoch)
+
+    def times(self, role: ArmRole) -> list[float] | None:
+        """Figure of each epoch of an arm, by the clock that counts."""
+        return self.values(role, cpu=self.latency.clock.is_cpu)
+
+    def values(self, role: ArmRole, *, cpu: bool) -> list[float] | None:
+        """Figure of each epoch of an arm, by CPU or wall clock."""
+        arms = (each for each in self.latency.arms if each.role is role)
+        return next((epoch_values(each, cpu=cpu) for each in arms), None)
+
+
+def doubts_of(
+    latency: Latency | None,
+    budget: Budget,
+    before: Condition,
+    after: Condition,
+    wall_s: float,
+    stepped: int,
+    left_over: float = 0.0,
+) -> tuple[Doubt, ...]:
+    """Return what should be known before a latency is believed.
+
+    Args:
+        latency: None where no sample could be used.
+        budget: what was allowed.
+        before: of the device, before the samples.
+        after: of the device, after them.
+        wall_s: between the two.
+        stepped: samples that were dropped since the clock did not move forward in them.
+        left_over: CPU time of other threads after some calls, over that of the calls.
+    """
+    if latency is None:
+        return (Doubt(kind=DoubtKind.TOO_FEW_SAMPLES, advice=_nothing(after, stepped)),)
+    seen = _Seen(latency, budget, before, after, wall_s, stepped, left_over)
+    found = ((kind, look(seen)) for kind, look in _LOOKS)
+    return tuple(Doubt(kind=kind, advice=advice) for kind, advice in found if advice)
+
+
+def _nothing(after: Condition, stepped: int) -> str:
+    why = [f"in {stepped} samples the clock did not move forward"] if stepped else []
+    if after.throttled_by:
+        why.append(f"the device was throttled ({', '.join(after.throttled_by)})")
+    return f"no sample was usable: {' and '.join(why)}; nothing was measured"
+
+
+def _too_few(seen: _Seen) -> str | None:
+    if seen.epochs >= seen.budget.min_epochs:
+        return None
+    return (
+        f"{seen.epochs} of the {seen.budget.min_epochs} epochs that an interval needs were "
+        f"sampled in {seen.budget.limit_s:g} s; give the case more time"
+    )
+
+
+def _wide(seen: _Seen) -> str | None:
+    if seen.latency.converged or _too_few(seen):
+        return None
+    return (
+        f"the interval is wider than ±{seen.budget.target_ratio:.1%} after {seen.epochs} epochs; "
+        "give the case more time or more processes, or stop other work on the machine"
+    )
+
+
+def _noisy(seen: _Seen) -> str | None:
+    subject = next(each for each in seen.latency.arms if each.role is ArmRole.SUBJECT)
+    if seen.latency.clock is Clock.THREAD_CPU and subject.cpu_s:
+        busy = median_estimate(epoch_values(subject, cpu=False)).value
+        if busy > _BUSY * seen.latency.per_call_s.value:
+            return (
+                f"wall time is {busy / seen.latency.per_call_s.value:.2f} times CPU time: "
+                "another process used the core, so the CPU time is reported"
+            )
+    if seen.before.steal_s is None or seen.after.steal_s is None or not seen.wall_s:
+        return None
+    stolen = (seen.after.steal_s - seen.before.steal_s) / seen.wall_s
+    if stolen <= _STOLEN:
+        return None
+    return (
+        f"the hypervisor gave {stolen:.0%} of a CPU's time to other machines; compare the ratio "
+        "instead of the time, or measure on another machine"
+    )
+
+
+def _changed(seen: _Seen) -> str | None:
+    subject, reference = seen.times(ArmRole.SUBJECT), seen.times(ArmRole.REFERENCE)
+    if subject is None or seen.epochs < 4:  # two halves of two
+        return None
+    figures = ratios(subject, reference) if reference else subject
+    middle = len(figures) // 2
+    early, late = estimate(figures[:middle]), estimate(figures[middle:])
+    low, high = sorted((early, late), key=lambda each: each.value)
+    if high.value < _CHANGED * low.value or not low.high < high.low:
+        return None
+    beside = "beside the same reference" if reference else "with no reference to compare it with"
+    return (
+        f"it took {late.value / early.value:.2f} times as long in the later epochs as in the "
+        f"earlier ones, {beside}; it warms up late or caches results: check which"
+    )
+
+
+def _coarse(seen: _Seen) -> str | None:
+    subject = next(each for each in seen.latency.arms if each.role is ArmRole.SUBJECT)
+    sample_s = median(subject.wall_s) * subject.calls_per_sample
+    step_s = seen.latency.resolution_s or 0.0
+    if step_s > _COARSE * sample_s:
+        return (
+            f"the clock moves in steps of {step_s * 1e9:.0f} ns, {step_s / sample_s:.0%} of a "
+            "sample; compare calls this short by --instructions or in a CUDA graph"
+        )
+    per_call_s = seen.latency.per_call_s.value
+    if seen.latency.clock is not Clock.CUDA_EVENT and per_call_s < 10 * _LOOP_S:
+        return (
+            f"a call takes {per_call_s * 1e9:.0f} ns, of which the loop around it is some "
+            f"{_LOOP_S * 1e9:.0f}; measure a larger shape"
+        )
+    return None
+
+
+def _stepped(seen: _Seen) -> str | None:
+    if not seen.stepped:
+        return None
+    return (
+        f"in {seen.stepped} samples the clock did not move forward; they were dropped: is the "
+        "machine's time being set?"
+    )
+
+
+def _faults(seen: _Seen) -> str | None:
+    faults = seen.latency.minor_faults_ratio
+    if faults is None or faults < 1:
+        return None
+    return (
+        f"{faults:.0f} page faults per call: the time includes the kernel's work on them; use "
+        "glibc, or compare only with times measured in the same way"
+    )
+
+
+def _too_fast(seen: _Seen) -> str | None:
+    if seen.latency.is_valid or seen.left_over:
+        return None
+    return (
+        f"{seen.latency.ceiling_ratio:.2f} times as fast as a copy of the bytes it must move: "
+        "invalid; look for work that is not done, or not waited for"
+    )
+
+
+def _throttled(seen: _Seen) -> str | None:
+    reasons = sorted({*(seen.before.throttled_by or ()), *(seen.after.throttled_by or ())})
+    if not seen.latency.throttled_epochs and not reasons:
+        return None
+    why = f" ({', '.join(reasons)})" if reasons else ""
+    return (
+        f"{seen.latency.throttled_epochs} epochs were dropped since the device was throttled"
+        f"{why}; let it cool, or compare the ratio alone"
+    )
+
+
+def _saving(seen: _Seen) -> str | None:
+    if seen.after.on_battery:
+        return "the machine runs on its battery; plug it in"
+    if seen.after.governor not in _SLOW_GOVERNORS:
+        return None
+    return (
+        f"the CPU's frequency governor is {seen.after.governor!r}; times are comparable among "
+        "themselves only, unless it is set to performance"
+    )
+
+
+def _other_threads(seen: _Seen) -> str | None:
+    if seen.left_over:
+        return (
+            f"after it had returned, threads worked for another {seen.left_over:.0%} of its time: "
+            "invalid, since no call's time holds it all; have it wait for them"
+        )
+    if not seen.latency.others_ratio:
+        return None
+    said = (
+        f"{seen.latency.others_ratio:.0%} of its CPU time is spent in other threads; the time is "
+        "the sum over all threads, without the time that one waits for another"
+    )
+    subject, reference = (
+        seen.values(role, cpu=False) for role in (ArmRole.SUBJECT, ArmRole.REFERENCE)
+    )
+    if not (subject and reference):
+        return said
+    by_wall = estimate(ratios(subject, reference)).value
+    return f"{said}: by the wall clock it takes {by_wall:.2f} times as long as the reference"
+
+
+def _shared(seen: _Seen) -> str | None:
+    others = seen.after.other_processes
+    return (
+        f"{others} other processes compute on the GPU; measure when no other does"
+        if others
+        else None
+    )
+
+
+def _launch_bound(seen: _Seen) -> str | None:
+    launch_s = seen.latency.launch_s
+    if launch_s is None or launch_s <= seen.latency.per_call_s.value:
+        return None
+    return (
+        f"the host takes {launch_s * 1e6:.1f} us to issue what the device does in "
+        f"{seen.latency.per_call_s.value * 1e6:.1f}; in a model that is what counts, unless it is "
+        "replayed from a graph"
+    )
+
+
+_LOOKS: tuple[tuple[DoubtKind, Callable[[_Seen], str | None]], ...] = (
+    (DoubtKind.FASTER_THAN_COPY, _too_fast),
+    (DoubtKind.TOO_FEW_SAMPLES, _too_few),
+    (DoubtKind.NOT_CONVERGED, _wide),
+    (DoubtKind.CHANGED_SPEED, _changed),
+    (DoubtKind.NOISY, _noisy),
+    (DoubtKind.TIMER_TOO_COARSE, _coarse),
+    (DoubtKind.CLOCK_STEPPED, _stepped),
+    (DoubtKind.PAGE_FAULTS, _faults),
+    (DoubtKind.THROTTLED, _throttled),
+    (DoubtKind.POWER_SAVING, _saving),
+    (DoubtKind.OTHER_THREADS, _other_threads),
+    (DoubtKind.SHARED_GPU, _shared),
+    (DoubtKind.LAUNCH_BOUND, _launch_bound),
+)

@@ -1,0 +1,1 @@
+"""What is exact, what an implementation computed, and how wrong that is."""

@@ -1,0 +1,295 @@
+"""How far from exact a correct implementation may be: a-priori bounds, element by element.
+
+Notation, per row: mean m, biased variance s2, unit roundoff u of the dtype in which statistics
+are formed, chain length f (how many roundings an addend of a sum can meet),
+``K = sqrt((m^2 + s2)/(s2 + eps))`` (the condition number, kept finite for constant rows by eps)
+and ``rho = sqrt(s2/(s2 + eps))``. t bounds the relative error of s2 + eps:
+
+    class       t                                               source
+    recentred   (f+4) u rho^2                                   ours: no residual mean is left
+    two_pass    (f+4) u rho^2 + ((f+2) u K)^2                   Chan, Golub, LeVeque 1983
+    welford     (f+4) u (rho^2 + K rho) + ((f+2) u K)^2         the same; Barlow 1991
+    one_pass    2 (f+2) u K^2                                   the same
+    shifted     2 (f+2) u (rho^2 + (m - pivot)^2/(s2 + eps))    the same, shifted data
+
+From t follows the error of rstd, ``1/sqrt(1-t) - 1``; at t >= 1 the algorithm promises nothing
+and the bound is infinite (vacuous). To it come the error of a mean kept in one word, (f+2) u K,
+and one rounding for each remaining operation and for the result. These are bounds, not
+estimates: correct code cannot exceed them, whatever the data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log2, sqrt
+
+import torch
+from torch import Tensor
+
+from harness.numerics.oracle import ExactRows
+from harness.records import Case, Direction, Mode
+from implementations.contract import Algorithm, Implementation, Reduction
+
+__all__ = ["ColumnBound", "Guarantee", "guarantee_of", "spacing", "unit_roundoff"]
+
+COMPILED_LANES = 4  # torch.compile keeps one running sum a lane; float64 in AVX2 has the fewest
+_SLACK = 1 + 2.0**-10  # the exact value decides the spacing, the computed one may lie next door
+_EXPONENT_BITS = 0x7FF << 52
+_DTYPES = {  # significand bits, smallest normal exponent
+    torch.float16: (11, -14),
+    torch.bfloat16: (8, -126),
+    torch.float32: (24, -126),
+    torch.float64: (53, -1022),
+}
+
+
+def unit_roundoff(dtype: torch.dtype) -> float:
+    """Half the spacing of ``dtype`` just above 1."""
+    return 2.0 ** -_DTYPES[dtype][0]
+
+
+def spacing(dtype: torch.dtype, value: Tensor) -> Tensor:
+    """Spacing of ``dtype`` at abs(value), a float64 tensor (one ulp); the least one at 0.
+
+    The exponent bits of a float64 alone are the power of two at or below its size. For infinity
+    and NaN the result is finite, so that an error there is infinitely many of it.
+    """
+    bits, smallest = _DTYPES[dtype]
+    power = (value.contiguous().view(torch.int64) & _EXPONENT_BITS).view(torch.float64)
+    return power.clamp_(2.0**smallest, 2.0**1023).mul_(2.0 ** (1 - bits))
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnBound:
+    """A block of rows' share in the bounds of dweight and dbias; (1, hidden) each."""
+
+    dweight: Tensor
+    dbias: Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guarantee:
+    """What an implementation may get wrong, from its algorithm and the shape of its sums."""
+
+    algorithm: Algorithm
+    reduction: Reduction
+    """Of the sums over a row in the forward."""
+    backward_reduction: Reduction
+    """Of the sums over a row in the backward."""
+    column_reduction: Reduction
+    """Of the sums over all rows."""
+    lanes: int
+    """Running sums of a BLOCKS reduction."""
+    accumulate_dtype: torch.dtype
+    """In which mean and variance are formed."""
+
+    def chain(self, count: int, reduction: Reduction) -> float:
+        """Roundings an addend can meet in a sum of ``count``: f.
+
+        Trees: 8 + log2(N), where 8 allows for the leaves that real trees sum one by one.
+        """
+        if reduction is Reduction.SEQUENTIAL:
+            return count + 8
+        if reduction is Reduction.BLOCKS:
+            return count / self.lanes + log2(self.lanes) + 8
+        return 8 + log2(max(count, 2))
+
+    def condition_limit(self, hidden: int) -> float:
+        """Condition number from which on nothing is promised, eps aside: where t reaches 1."""
+        a, b, c = self._terms(hidden)
+        if c >= 1:
+            return 1.0
+        if a == 0:
+            return (1 - c) / b if b else float("inf")
+        return (sqrt(b * b + 4 * a * (1 - c)) - b) / (2 * a)
+
+    def y(
+        self, exact: ExactRows, weight: Tensor, bias: Tensor, eps: float, dtype: torch.dtype
+    ) -> Tensor:
+        """Bound of abs(y - exact y), (rows, hidden) float64; infinite where nothing is promised."""
+        u = unit_roundoff(self.accumulate_dtype)
+        f = self.chain(exact.y[0].shape[1], self.reduction)
+        size, rho = _sizes(exact, eps)
+        rstd_error = self._rstd_error(exact, size, rho)
+        mean_error = (f + 2) * self._mean_size(exact, size, rho)
+        # what is of a row is put together first: each pass over the elements costs as much as all
+        of_weight = u * mean_error * (1 + rstd_error) + self._underflow(exact, rstd_error)
+        of_part = 4 * u * (1 + rstd_error) + rstd_error
+        part = exact.normalised[0].abs().mul_(of_part)
+        bound = part.add_(of_weight).mul_(weight.abs())
+        bound.add_(exact.y[0].abs(), alpha=2 * u).add_(bias.abs(), alpha=2 * u)
+        bound += _rounding(dtype, exact.y[0])
+        return _vacuous_where_unbounded(bound, rstd_error)
+
+    def dx(
+        self, exact: ExactRows, weight: Tensor, dy: Tensor, eps: float, dtype: torch.dtype
+    ) -> Tensor:
+        """Bound of abs(dx - exact dx), (rows, hidden) float64."""
+        if exact.dx is None:
+            raise ValueError("a forward case has no dx")
+        u = unit_roundoff(self.accumulate_dtype)
+        f = self.chain(dy.shape[1], self.backward_reduction)
+        rstd_error, fixed, slope = self._backward_errors(exact, eps)
+        # e = fixed + slope n bounds the error of n = abs(normalised). All but the first term of
+        #   4 u (scaled + plain + n across) + (f+2) u mean(scaled) + across e
+        #   + (n + e) ((f+3) u mean(scaled n) + mean(scaled e))
+        # is then a constant of the row and a multiple of n: fewer passes over the elements.
+        normalised = exact.normalised[0].abs()
+        signed = dy * weight
+        plain = signed.mean(-1, keepdim=True).abs()
+        across = _row_mean(signed, exact.normalised[0]).abs()
+        scaled = signed.abs_()
+        mean, mean_product = scaled.mean(-1, keepdim=True), _row_mean(scaled, normalised)
+        of_sum = (f + 3) * u * mean_product + fixed * mean + slope * mean_product
+        constant = 4 * u * plain + (f + 2) * u * mean + fixed * (of_sum + across)
+        of_normalised = 4 * u * across + (1 + slope) * of_sum + slope * across
+        inner = normalised.mul_(of_normalised).add_(scaled, alpha=4 * u).add_(constant)
+        bound = inner.mul_(exact.rstd * (1 + rstd_error))
+        bound.addcmul_(exact.dx[0].abs(), rstd_error)
+        bound += _rounding(dtype, exact.dx[0])
+        # differentiating 1/sqrt gives its cube, which leaves the range sooner than anything else
+        limits, cube = torch.finfo(self.accumulate_dtype), exact.rstd**3
+        usable = (cube > limits.tiny) & (cube < limits.max / 4)
+        infinite = torch.full_like(rstd_error, float("inf"))
+        return _vacuous_where_unbounded(bound, torch.where(usable, rstd_error, infinite))
+
+    def columns(self, exact: ExactRows, dy: Tensor, eps: float, rows: int) -> ColumnBound:
+        """Share of one block in the bounds of dweight and dbias, summed over ``rows`` rows."""
+        u = unit_roundoff(self.accumulate_dtype)
+        f = self.chain(rows, self.column_reduction)
+        rstd_error, fixed, slope = self._backward_errors(exact, eps)
+        size = dy.abs()
+        of_normalised = (f + 2) * u * (1 + slope) + slope
+        constant = ((f + 2) * u + 1) * fixed
+        terms = exact.normalised[0].abs().mul_(of_normalised).add_(constant).mul_(size)
+        terms = _vacuous_where_unbounded(terms, rstd_error)
+        return ColumnBound(
+            dweight=terms.sum(0, keepdim=True), dbias=(f + 1) * u * size.sum(0, keepdim=True)
+        )
+
+    @staticmethod
+    def column(share: Tensor, exact: Tensor, dtype: torch.dtype) -> Tensor:
+        """Bound of dweight or dbias from the sum of the blocks' shares; (1, hidden)."""
+        return share + _rounding(dtype, exact)
+
+    def _mean_size(self, exact: ExactRows, size: Tensor, rho: Tensor) -> Tensor:
+        """Size of the number whose rounding the deviations inherit, in deviations; (rows, 1)."""
+        if self.algorithm is Algorithm.RECENTRED:
+            return rho
+        if self.algorithm is Algorithm.SHIFTED:
+            # x - pivot: any pivot from the row is within sqrt(N) deviations of its mean
+            return rho * sqrt(1 + exact.y[0].shape[1])
+        return size
+
+    def _backward_errors(self, exact: ExactRows, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+        """Bounds of the relative error of rstd, and of the error of the normalised value.
+
+        Of the second there are two parts, each (rows, 1) like the first: a constant, and what is
+        a multiple of the normalised value's size.
+        """
+        u = unit_roundoff(self.accumulate_dtype)
+        f = self.chain(exact.y[0].shape[1], self.reduction)
+        size, rho = _sizes(exact, eps)
+        rstd_error = self._rstd_error(exact, size, rho) + 5 * u  # 4 operations and storing it
+        mean_error = (f + 6) * u * self._mean_size(exact, size, rho) * (1 + rstd_error)
+        return rstd_error, mean_error + self._underflow(exact, rstd_error), 4 * u + rstd_error
+
+    def _underflow(self, exact: ExactRows, rstd_error: Tensor) -> Tensor:
+        """Error of the normalised value where x - mean is subnormal, (rows, 1).
+
+        There an operation is off by half the smallest number, however small its result.
+        """
+        f = self.chain(exact.y[0].shape[1], self.reduction)
+        smallest = (
+            torch.finfo(self.accumulate_dtype).smallest_normal
+            * 2
+            * unit_roundoff(self.accumulate_dtype)
+        )
+        return (f + 2) * smallest * exact.rstd * (1 + rstd_error)
+
+    def overflows(self, exact: ExactRows) -> Tensor:
+        """Whether a row's sums leave the range of the dtype they are formed in, (rows, 1)."""
+        hidden = exact.y[0].shape[1]
+        # a quarter: partial sums and combined moments can be larger than the final ones
+        limit = torch.finfo(self.accumulate_dtype).max / 4
+        squares = exact.variance + exact.mean.square()
+        summed = squares if self.algorithm is Algorithm.ONE_PASS else exact.variance
+        # written so that NaN, of an exact square that overflows float64 itself, counts
+        return ~((hidden * summed < limit) & (hidden * squares.sqrt() < limit))
+
+    def _rstd_error(self, exact: ExactRows, size: Tensor, rho: Tensor) -> Tensor:
+        """Bound of the relative error of rstd, (rows, 1); infinite where nothing is promised."""
+        a, b, c = self._terms(exact.y[0].shape[1])
+        t = a * size**2 + b * size * rho + c * rho**2
+        bounded = (t < 1) & ~self.overflows(exact)  # t < 1 is False for NaN too
+        error = 1 / torch.sqrt(1 - torch.where(bounded, t, torch.zeros_like(t))) - 1
+        return torch.where(bounded, error, torch.full_like(t, float("inf")))
+
+    def _terms(self, hidden: int) -> tuple[float, float, float]:
+        """a, b and c in t = a K^2 + b K rho + c rho^2."""
+        u, f = unit_roundoff(self.accumulate_dtype), self.chain(hidden, self.reduction)
+        single_word_mean = ((f + 2) * u) ** 2
+        return {
+            Algorithm.ONE_PASS: (2 * (f + 2) * u, 0.0, 0.0),
+            Algorithm.TWO_PASS: (single_word_mean, 0.0, (f + 4) * u),
+            Algorithm.WELFORD: (single_word_mean, (f + 4) * u, (f + 4) * u),
+            Algorithm.RECENTRED: (0.0, 0.0, (f + 4) * u),
+            # any pivot from the row is within sqrt(N) deviations of its mean
+            Algorithm.SHIFTED: (0.0, 0.0, 2 * (f + 2) * u * (1 + hidden)),
+        }[self.algorithm]
+
+
+def guarantee_of(implementation: Implementation, case: Case) -> Guarantee:
+    """Return what ``implementation`` promises for ``case``.
+
+    torch.compile replaces trees over a row by running sums in the lanes of a vector, and trees
+    over all rows by one running sum; the declared dtype of the statistics still bounds it.
+    """
+    dtype: torch.dtype = getattr(torch, case.dtype)
+    wide = torch.promote_types(dtype, torch.float32)
+    compiled = case.mode is Mode.COMPILED
+    forward, lanes = implementation.reduction, implementation.lanes
+    backward = implementation.backward_reduction or forward
+    if compiled and forward is Reduction.TREE:
+        forward = backward = Reduction.BLOCKS
+        lanes = COMPILED_LANES
+    return Guarantee(
+        algorithm=implementation.algorithm,
+        reduction=forward,
+        backward_reduction=backward,
+        column_reduction=Reduction.SEQUENTIAL if compiled else implementation.column_reduction,
+        lanes=lanes,
+        accumulate_dtype=dtype if implementation.statistics_in_input_dtype else wide,
+    )
+
+
+def has_gradients(case: Case) -> bool:
+    """Whether the case has a backward pass."""
+    return case.direction is not Direction.FORWARD
+
+
+def _sizes(exact: ExactRows, eps: float) -> tuple[Tensor, Tensor]:
+    """K and rho of each row, (rows, 1); 0/0 for constant rows of zeros without eps is NaN."""
+    size = torch.sqrt((exact.mean.square() + exact.variance) / (exact.variance + eps))
+    rho = torch.sqrt(exact.variance / (exact.variance + eps))
+    return size, rho
+
+
+def _row_mean(a: Tensor, b: Tensor) -> Tensor:
+    """Mean of a product over each row, (rows, 1)."""
+    products: Tensor = torch.linalg.vecdot(a, b)
+    return products[:, None] / a.shape[1]
+
+
+def _rounding(dtype: torch.dtype, exact: Tensor) -> Tensor:
+    """Half an ulp: the result is rounded once, whatever else is right."""
+    half = 0.5 * spacing(dtype, exact) * _SLACK
+    # half of the smallest float64 is 0, and no error is within a bound of 0
+    return half.clamp_(min=5e-324) if dtype is torch.float64 else half
+
+
+def _vacuous_where_unbounded(bound: Tensor, rstd_error: Tensor) -> Tensor:
+    finite = torch.isfinite(rstd_error)
+    if bool(finite.all()):  # the usual case, without a pass over the elements
+        return bound
+    return torch.where(finite, bound, torch.full_like(bound, float("inf")))

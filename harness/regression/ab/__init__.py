@@ -1,0 +1,1 @@
+"""Measure two revisions of the same implementations in one process."""

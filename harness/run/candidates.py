@@ -1,0 +1,131 @@
+"""What is timed in turn for a case, and how many bytes each must move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import prod
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import implementations
+from harness.inputs import Inputs
+from harness.measure.environment import compiler
+from harness.measure.sampler import Contender
+from harness.numerics.computed import bind
+from harness.records import ArmRole, Case, Direction, Mode
+from implementations.contract import Implementation, LayerNorm
+from implementations.cpu.copies import can_stream, streamed_copy
+from implementations.torch_private import negated_view
+
+__all__ = ["contenders_of", "model_bytes", "refusal", "result_bytes"]
+
+REFERENCE = implementations.find("native")
+_STREAMED_BYTES = 1 << 20  # ours: below, what is written stays in a cache, and is quicker there
+_AS_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def contenders_of(
+    function: LayerNorm, case: Case, rival: Implementation | None = None
+) -> list[Contender]:
+    """The implementation, the reference where it takes the case, and the copies there are.
+
+    A rival takes the place of them all.
+    """
+    found = [Contender(ArmRole.SUBJECT, case.implementation, partial(bind, function, case))]
+    if rival is not None:
+        found.append(Contender(ArmRole.REFERENCE, rival.name, partial(bind, rival.function, case)))
+        return found
+    # where the reference itself refuses the dtypes there is no ratio
+    if not refusal(REFERENCE, case):
+        reference = partial(bind, REFERENCE.function, case)
+        found.append(Contender(ArmRole.REFERENCE, REFERENCE.name, reference))
+    found.append(Contender(ArmRole.CEILING, "torch copy_", _bind_torch_copy))
+    if case.device == "cuda":  # a copy that the driver makes is not always as fast as a kernel
+        found.append(Contender(ArmRole.CEILING, "torch add", _bind_torch_add))
+    if case.device == "cpu":  # below 1 MB it is up to twice as fast, having less to dispatch
+        found.append(Contender(ArmRole.CEILING, "numpy copyto", _bind_numpy_copy))
+        if _may_stream(case):
+            found.append(Contender(ArmRole.CEILING, "streamed copy", _bind_streamed_copy))
+    return found
+
+
+def _may_stream(case: Case) -> bool:
+    """Whether a copy past the caches may be the fastest, and can be made."""
+    size = prod(case.shape) * getattr(torch, case.dtype).itemsize
+    return size >= _STREAMED_BYTES and case.layout == "contiguous" and can_stream()
+
+
+def refusal(implementation: Implementation, case: Case) -> str | None:
+    """Why an implementation cannot run a case, as far as it declares it."""
+    if case.device not in implementation.devices:
+        return f"{implementation.name} is not written for {case.device}"
+    if case.dtype not in implementation.dtypes:
+        return f"{implementation.name} does not take {case.dtype}"
+    if implementation.forward_only and case.direction is not Direction.FORWARD:
+        return f"{implementation.name} has no gradient"
+    if case.mode is Mode.COMPILED and implementation.outside_torch:
+        return f"{implementation.name} computes outside torch, which cannot compile it"
+    if case.mode is Mode.COMPILED and case.device == "cpu" and compiler() is None:
+        return "torch.compile needs a C++ compiler, and there is none (install g++, or set CXX)"
+    return None
+
+
+def model_bytes(case: Case, inputs: Inputs) -> int:
+    """Bytes any implementation must move: each tensor it needs read once, each result written."""
+    read = {
+        Direction.FORWARD: (inputs.x, inputs.weight, inputs.bias),
+        Direction.BACKWARD: (inputs.x, inputs.dy, inputs.weight),
+        # x is read by both passes: between them lies the rest of the model
+        Direction.FORWARD_BACKWARD: (
+            inputs.x,
+            inputs.weight,
+            inputs.bias,
+            inputs.x,
+            inputs.dy,
+            inputs.weight,
+        ),
+    }[case.direction]
+    return _bytes_of(read) + result_bytes(case, inputs)
+
+
+def result_bytes(case: Case, inputs: Inputs) -> int:
+    """Bytes of what the case returns: y is like x, and a gradient like its input."""
+    gradients = (inputs.x, inputs.weight, inputs.bias)
+    results = {
+        Direction.FORWARD: (inputs.x,),
+        Direction.BACKWARD: gradients,
+        Direction.FORWARD_BACKWARD: (inputs.x, *gradients),
+    }[case.direction]
+    return _bytes_of(results)
+
+
+def _bytes_of(tensors: Sequence[Tensor | None]) -> int:
+    return sum(each.numel() * each.element_size() for each in tensors if each is not None)
+
+
+def _bind_torch_copy(tensors: Sequence[Tensor]) -> Callable[[], object]:
+    """Copy x into memory that is there already."""
+    x = tensors[0]
+    out = torch.empty_like(x)
+    return partial(out.copy_, x)
+
+
+def _bind_torch_add(tensors: Sequence[Tensor]) -> Callable[[], object]:
+    """The same by a kernel, which adds nothing."""
+    x = tensors[0]
+    return partial(torch.add, x, 0, out=torch.empty_like(x))
+
+
+def _bind_numpy_copy(tensors: Sequence[Tensor]) -> Callable[[], object]:
+    """The same, by numpy, to which any dtype is integers of its size."""
+    x = negated_view(tensors[0]) if tensors[0].is_neg() else tensors[0]  # as it lies in memory
+    x = x.view(_AS_INTEGERS[x.element_size()])
+    return partial(np.copyto, torch.empty_like(x).numpy(), x.numpy())
+
+
+def _bind_streamed_copy(tensors: Sequence[Tensor]) -> Callable[[], object]:
+    """The same past the caches, as an implementation may write what they would not hold."""
+    return streamed_copy(torch.empty_like(tensors[0]), tensors[0])

@@ -1,0 +1,1 @@
+"""Which implementation should I run? For one scenario, or for a whole workload."""

@@ -1,0 +1,1 @@
+"""The cases that a target is verified on, as data."""

@@ -1,0 +1,296 @@
+"""The cases a target is verified on, as data, each group saying what it catches.
+
+Each is run as a backward case, which checks y, dx, dweight and dbias together, and again as
+inference, since implementations take another path there; gradients of a kind of their own are run
+backward alone. Sizes are odd, distinct and prime where that matters: a square input or equal axes
+hide a mistaken axis. What is special (no weight, another eps, wide parameters) is asked for at an
+odd size and at a multiple of 64: kernels that load vectors have a path of their own for each.
+The quick tier is a part of the full one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+
+from harness.inputs import DISTRIBUTIONS, reported
+from harness.records import Affine
+from harness.verify.cases.group import BACKWARD, FORWARD, Group, cases_of
+
+__all__ = ["FULL", "QUICK", "Group", "cases_of"]
+
+NARROW = ("float16", "bfloat16")
+_ODD_AND_EVEN = ((5, 31), (5, 64))
+
+
+def _rows(counts: Sequence[int], *hidden: int) -> tuple[tuple[int, ...], ...]:
+    return tuple(product(counts, hidden))
+
+
+_CONDITIONS = Group(
+    catches="cancellation, eps, outliers, isolation of rows",
+    shapes=((5, 64), (3, 1000)),
+    distributions=(
+        "normal",
+        "offset_1e1",
+        "offset_1e2",
+        "offset_1e4",
+        "constant",
+        "tiny_variance",
+        "outlier_first",
+        "transformer_outlier",
+        "ramp_offset",
+        "row_scales",
+        "ulp_comb",
+        "nan_row",
+    ),
+)
+_TAILS = Group(
+    catches="tails of vectors and blocks, N - 1, one element",
+    shapes=(*_rows((1, 67), 1, 2, 3, 7, 33, 129), (3, 4097)),
+)
+_WIDTHS = Group(
+    catches="a kernel made for one of the widths that models have",
+    shapes=_rows((2,), 128, 256, 512, 768, 1024, 2048, 3072, 4096, 8192, 12288),
+)
+_AFFINES = Group(
+    catches="None taken for ones, a bias without weight skipped, weight and bias mixed up",
+    shapes=_ODD_AND_EVEN,
+    affines=(Affine.NONE, Affine.WEIGHT, Affine.BIAS),
+)
+_PARAMETERS = Group(
+    catches="weight or bias that is NaN, zero, negative or exact used in another way than it is",
+    shapes=_ODD_AND_EVEN,
+    parameters=("zero_weight", "negative_weight", "power_of_two_weight", "nan_weight", "nan_bias"),
+)
+_TRANSPOSED_PARAMETERS = Group(
+    catches="strides of weight and bias ignored where they have several axes",
+    shapes=((6, 5, 7),),
+    normalized_dims=(2,),
+    parameters=("transposed",),
+)
+_EPS = Group(
+    catches="eps left out, fixed, outside the root, or cast to a dtype that cannot hold it",
+    shapes=_ODD_AND_EVEN,
+    distributions=("normal", "tiny_variance"),
+    eps=(0.0, 1e-12, 1e-8, 1e-6, 1e-3, 0.5),
+)
+_LAYOUTS = Group(
+    catches="strides, offsets, padding and the negative bit ignored",
+    shapes=((7, 33), (3, 64)),
+    layouts=("storage_offset", "padded_rows", "transposed", "every_second", "expanded", "negated"),
+)
+_BATCHES = Group(
+    catches="rows of x or dy taken for evenly spaced where batches are transposed or cut out",
+    shapes=((4, 6, 64), (2, 3, 5, 33)),
+    layouts=("sequence_first", "sliced_middle"),
+)
+_IMAGES = Group(
+    catches="strides of axes in the middle",
+    shapes=((2, 3, 5, 7),),
+    normalized_dims=(1, 2, 3),
+    layouts=("channels_last", "transposed", "padded_rows", "every_second"),
+)
+_SINGLE_ROWS = Group(
+    catches="a batch or a sequence of one taken for no axis",
+    shapes=((1, 7, 33), (5, 1, 64), (1, 1, 33), (1, 3, 5, 64), (2, 1, 1, 33), (1, 2, 1, 3, 33)),
+)
+_EQUAL_AXES = Group(
+    catches="an axis told by its size alone",
+    shapes=((5, 5), (7, 7, 7), (5, 5, 5, 5), (20, 6, 6)),
+)
+_FIVE_AXES = Group(
+    catches="a number of axes that is not the usual two to four",
+    shapes=((2, 3, 1, 5, 7),),
+    normalized_dims=(1, 2, 3, 5),
+    layouts=("contiguous", "channels_last", "transposed", "every_second"),
+)
+_SEVERAL_AXES = Group(
+    catches="only the last axis normalised, or all but the first",
+    shapes=((2, 3, 5, 7),),
+    normalized_dims=(1, 2, 3, 4),
+)
+_WIDE_PARAMETERS = Group(
+    catches="a result promoted to the parameters' dtype, or parameters rounded to x's",
+    shapes=_ODD_AND_EVEN,
+    dtypes=NARROW,
+    param_dtypes=("float32",),
+)
+_MANY_ROWS = Group(
+    catches="dweight and dbias summed in a narrow dtype, a block of rows left out",
+    shapes=((4100, 24),),
+    upstreams=("shifted_normal", "ones", "few_rows"),
+)
+_MORE_ROWS_THAN_16_BITS = Group(
+    catches="more rows than 16 bits count",
+    shapes=((65_600, 3),),
+    upstreams=("ones",),
+)
+# what a sum over so many rows may lose is more than 64 of them, unless dy is 0 in most others
+_FEW_OF_MORE_ROWS_THAN_16_BITS = Group(
+    catches="more rows than 16 bits count, in vectors; the last left out of sums, portions rounded",
+    shapes=((65_600, 4),),
+    upstreams=("few_rows",),
+)
+_TILES = Group(
+    catches="a tile of later rows and later columns left out",
+    shapes=((300, 520),),
+)
+_CHUNKS = Group(
+    catches="the last chunk of rows left out where there are too many for one",
+    shapes=((1030, 1024),),
+    directions=FORWARD,
+)
+_EMPTY = Group(
+    catches="a crash where there is nothing to do",
+    shapes=((0, 5), (3, 0)),
+    dtypes=("float32", "bfloat16"),
+)
+_ONE_ROW_OF_GRADIENT = Group(
+    catches="a row or column left out of the gradients, a term of dx left out",
+    shapes=((67, 33),),
+    upstreams=("one_row", "one_column", "centred_normal", "tiny"),
+    directions=BACKWARD,
+)
+_UPSTREAMS = Group(
+    catches="terms of dx that have to cancel and do not, gradients of another size",
+    shapes=((7, 33), (3, 1000)),
+    upstreams=("inverse_weight", "normalised", "huge"),
+    directions=BACKWARD,
+)
+_UPSTREAMS_WITHOUT_EPS = Group(
+    catches="a term of dx left out, where without eps nothing else is left",
+    shapes=((7, 33),),
+    upstreams=("normalised",),
+    eps=(0.0,),
+    directions=BACKWARD,
+)
+_POISONED_UPSTREAMS = Group(
+    catches="a NaN or an infinity of dy hidden, or let into other rows and columns",
+    shapes=((7, 33), (5, 64)),
+    upstreams=("nan_row", "infinity_row"),
+    directions=BACKWARD,
+)
+# rstd is 1000 and dy 100: about every third dx is beyond 65504, and no dweight or dbias is
+_OVERFLOWING_DX = Group(
+    catches="a dx beyond the range cut off, so that who scales a loss sees no overflow",
+    shapes=((7, 33), (5, 64)),
+    dtypes=("float16",),
+    distributions=("tiny_variance",),
+    upstreams=("huge",),
+    eps=(1e-6,),
+    directions=BACKWARD,
+)
+
+# the shapes that the bugs were reported on
+_REPORTED: dict[str, tuple[tuple[int, ...], ...]] = {
+    "mlx_2238": ((1, 16),),
+    "onnxruntime_21935": ((1, 256),),
+    "onnxruntime_28463": ((1, 4),),
+    "pytorch_40302": ((2, 32768),),
+    "pytorch_51102": ((5, 4),),
+    "pytorch_81090": ((100, 32),),
+    "pytorch_108072": ((2, 2, 2),),
+    "pytorch_162489": ((4, 64),),
+    "pytorch_188372": ((3, 1),),
+}
+_MADE = tuple(name for name in DISTRIBUTIONS if name not in reported.__all__)
+
+QUICK: tuple[Group, ...] = (
+    _CONDITIONS,
+    _TAILS,
+    _AFFINES,
+    _EPS,
+    _LAYOUTS,
+    _BATCHES,
+    _IMAGES,
+    _SEVERAL_AXES,
+    _SINGLE_ROWS,
+    _EQUAL_AXES,
+    _WIDE_PARAMETERS,
+    _TRANSPOSED_PARAMETERS,
+    _MANY_ROWS,
+    _ONE_ROW_OF_GRADIENT,
+    _PARAMETERS,
+    _UPSTREAMS,
+    _POISONED_UPSTREAMS,
+    _OVERFLOWING_DX,
+    _EMPTY,
+    _WIDTHS,
+    _MORE_ROWS_THAN_16_BITS,
+    _FEW_OF_MORE_ROWS_THAN_16_BITS,
+    _TILES,
+    _CHUNKS,
+)
+
+
+def _not_in(group: Group, shapes: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
+    return tuple(each for each in shapes if each not in group.shapes)
+
+
+FULL: tuple[Group, ...] = (
+    *QUICK,
+    Group(
+        catches="every distribution says what",
+        shapes=((5, 64),),
+        distributions=tuple(each for each in _MADE if each not in _CONDITIONS.distributions),
+    ),
+    Group(
+        catches="every distribution says what, in longer rows",
+        shapes=((17, 1000),),
+        distributions=_MADE,
+    ),
+    Group(
+        catches="tails and one element again, and sizes around powers of two",
+        shapes=_not_in(
+            _TAILS,
+            _rows(
+                (1, 6),
+                *(1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 127, 129, 255, 257),
+                *(768, 1000, 1023, 1024, 1025, 4096, 4097, 5120, 8191, 16384),
+            ),
+        ),
+    ),
+    Group(
+        catches="rows beyond a block, kernels that switch at 32 and 128 rows",
+        shapes=_not_in(_TAILS, _rows((2, 31, 32, 67, 127, 128, 129, 160, 1000), 33, 64)),
+    ),
+    *(
+        Group(
+            catches=f"what was reported as {' '.join(name.split('_'))}",
+            shapes=shapes,
+            distributions=(name,),
+            eps=(1e-5, 1e-6),
+        )
+        for name, shapes in _REPORTED.items()
+    ),
+    _FIVE_AXES,
+    _UPSTREAMS_WITHOUT_EPS,
+    Group(
+        catches="long rows: counts in a narrow dtype, sums in one run",
+        shapes=((2, 65537),),
+        dtypes=("float32", "bfloat16", "float16"),
+        distributions=("normal", "offset_1e1"),
+    ),
+    Group(
+        catches="a million elements a row, as images normalised whole",
+        shapes=((1, 1_000_001),),
+    ),
+    Group(
+        catches="activations as large as they are, all gradients of them",
+        shapes=((1030, 1024), (4100, 768)),
+        dtypes=("float32", "bfloat16"),
+        directions=BACKWARD,
+    ),
+    Group(
+        catches="more rows than 16 bits count, and two million elements of them",
+        shapes=((65_600, 32),),
+        dtypes=("float32",),
+    ),
+    Group(
+        catches="more elements a row than float32 can count",
+        shapes=((1, (1 << 24) + 1),),
+        dtypes=("float32", "bfloat16"),
+        directions=FORWARD,
+    ),
+)

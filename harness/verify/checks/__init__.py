@@ -1,0 +1,1 @@
+"""Contract checks: what a single result does not show."""

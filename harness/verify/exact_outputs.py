@@ -1,0 +1,73 @@
+"""The exact outputs of a small case as whole tensors, and how far off a right answer may be.
+
+For questions that compare one answer with another. How good an answer is, is measured in
+:mod:`harness.numerics.errors`, block by block, whatever the size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from harness.inputs import Inputs
+from harness.numerics.bounds import guarantee_of
+from harness.numerics.double_double import Pair
+from harness.numerics.errors import Outputs
+from harness.numerics.oracle import ExactRows, Reference, wide_parameter, wide_rows
+from harness.records import Case
+from implementations.contract import Implementation
+
+__all__ = ["Limits", "limits_of", "wide_outputs"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What an answer is to be, by output: y, and those of dx, dweight and dbias that there are."""
+
+    rows: ExactRows
+    """All rows of the case."""
+    exact: dict[str, Pair]
+    """(rows, hidden) for y and dx, (1, hidden) for dweight and dbias; as are the bounds."""
+    bounds: dict[str, Tensor]
+    """Of the distance from the exact value; infinite where nothing is promised."""
+
+
+def limits_of(implementation: Implementation, case: Case, inputs: Inputs) -> Limits:
+    """Return what ``implementation`` has to give for ``inputs``, at most 2^16 elements.
+
+    Args:
+        implementation: declares what it may lose.
+        case: its shape and affine are those of ``inputs``.
+        inputs: with a dy, gradients are among the outputs.
+    """
+    (rows,) = Reference(inputs, case)
+    guarantee = guarantee_of(implementation, case)
+    weight = wide_parameter(inputs.weight, 1.0, case)
+    bias = wide_parameter(inputs.bias, 0.0, case)
+    exact = {"y": rows.y}
+    bounds = {"y": guarantee.y(rows, weight, bias, case.eps, inputs.x.dtype)}
+    if inputs.dy is not None and rows.dx is not None:
+        dy = wide_rows(inputs.dy, case, 0, case.rows)
+        exact["dx"] = rows.dx
+        bounds["dx"] = guarantee.dx(rows, weight, dy, case.eps, inputs.x.dtype)
+        share = guarantee.columns(rows, dy, case.eps, case.rows)
+        for name, parameter, total, bound in (
+            ("dweight", inputs.weight, rows.dweight, share.dweight),
+            ("dbias", inputs.bias, rows.dbias, share.dbias),
+        ):
+            if parameter is not None and total is not None:
+                exact[name] = total
+                bounds[name] = guarantee.column(bound, total[0], parameter.dtype)
+    return Limits(rows=rows, exact=exact, bounds=bounds)
+
+
+def wide_outputs(outputs: Outputs, case: Case) -> dict[str, Tensor]:
+    """Return those that there are as float64 on the CPU, shaped as in :class:`Limits`."""
+    found = {"y": wide_rows(outputs.y, case, 0, case.rows)}
+    if outputs.dx is not None:
+        found["dx"] = wide_rows(outputs.dx, case, 0, case.rows)
+    for name, each in (("dweight", outputs.dweight), ("dbias", outputs.dbias)):
+        if each is not None:
+            found[name] = wide_parameter(each, 0.0, case)[None, :]
+    return found

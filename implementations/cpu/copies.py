@@ -1,0 +1,58 @@
+"""A copy in C that writes past the caches: the fastest there is of what they cannot hold."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable
+from functools import cache, partial
+
+import torch
+from torch import Tensor
+
+from implementations.contract import UnsupportedError
+from implementations.cpu.build import load
+from implementations.cpu.threads import address_of_parallel
+
+__all__ = ["can_stream", "streamed_copy"]
+
+_FILES = ("copy.c", "types.h", "elements.h", "threads.h")
+_pack_copy = struct.Struct("@3Pni").pack  # struct copy of copy.c
+
+
+def can_stream() -> bool:
+    """Whether the library is there or can be built."""
+    try:
+        _library()
+    except UnsupportedError:
+        return False
+    return True
+
+
+def streamed_copy(to: Tensor, x: Tensor) -> Callable[[], object]:
+    """Return what copies the bytes of ``x`` to ``to``, both dense, on the CPU, by torch's threads.
+
+    Raises:
+        UnsupportedError: the library cannot be built.
+    """
+    packed = _pack_copy(
+        to.data_ptr(),
+        x.data_ptr(),
+        address_of_parallel(),
+        x.numel() * x.element_size(),
+        torch.get_num_threads(),
+    )
+    # both are kept as long as they may be copied
+    return partial(_call, _library().streamed_copy, packed, to, x)
+
+
+def _call(function: Callable[[bytes], object], packed: bytes, *_: Tensor) -> None:
+    function(packed)
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    library = load(_FILES)
+    library.streamed_copy.argtypes = (ctypes.c_char_p,)
+    library.streamed_copy.restype = None
+    return library

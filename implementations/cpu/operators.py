@@ -1,0 +1,161 @@
+"""LayerNorm in C, on the CPU, as one operator to torch.compile, torch.export and torch.func.
+
+The way to a kernel through the dispatcher and Python takes as long as a small LayerNorm. So a call
+that none of them sees may go there directly:
+:func:`implementations.torch_private.is_seen` says which may not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from implementations.contract import UnsupportedError, trailing_axes, wide_dtype
+from implementations.cpu import calls
+
+__all__ = ["composed_gradients", "elements_of_a_row", "layer_norm"]
+
+FORWARD, BACKWARD = "layernorm_bench::c_recentred", "layernorm_bench::c_recentred_backward"
+
+
+def elements_of_a_row(
+    x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None
+) -> int:
+    """Return how many there are, after checking that the shapes agree.
+
+    Raises:
+        ValueError: they do not.
+    """
+    if (  # the usual case, in a third of the time
+        len(normalized_shape) == 1
+        and x.dim()
+        and (hidden := x.shape[-1]) == normalized_shape[0]
+        and (weight is None or weight.shape == normalized_shape)
+        and (bias is None or bias.shape == normalized_shape)
+    ):
+        return hidden
+    axes = trailing_axes(x, normalized_shape, weight, bias)
+    return x.shape[x.dim() - len(axes) :].numel()
+
+
+def layer_norm(
+    x: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+) -> Tensor:
+    """Call the operator."""
+    if x.device.type not in {"cpu", "meta"}:
+        raise UnsupportedError(f"this C runs on the cpu; x is on {x.device}")
+    hidden = elements_of_a_row(x, normalized_shape, weight, bias)
+    y: Tensor = _forward(x, weight, bias, hidden, eps)[0]
+    return y
+
+
+@torch.library.custom_op(FORWARD, mutates_args=(), device_types="cpu")
+def _forward(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, hidden: int, eps: float
+) -> tuple[Tensor, Tensor]:
+    y, statistics = calls.forward(x, weight, bias, hidden, eps, True)
+    assert statistics is not None  # they were asked for
+    return y, statistics
+
+
+@_forward.register_fake
+def _(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, hidden: int, eps: float
+) -> tuple[Tensor, Tensor]:
+    rows = x.numel() // hidden if hidden else 0
+    statistics = x.new_empty((rows, calls.STATISTICS), dtype=wide_dtype(x.dtype))
+    return torch.empty_like(x, memory_format=torch.contiguous_format), statistics
+
+
+@torch.library.custom_op(BACKWARD, mutates_args=(), device_types="cpu")
+def _backward(
+    dy: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    statistics: Tensor,
+    hidden: int,
+    wants_dx: bool,
+    wants_dweight: bool,
+    wants_dbias: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    found = calls.backward(
+        dy, x, weight, bias, statistics, hidden, wants_dx, wants_dweight, wants_dbias
+    )
+    # an operator returns tensors: an empty one stands for what is not wanted
+    dx, dweight, dbias = (x.new_empty(0) if each is None else each for each in found)
+    return dx, dweight, dbias
+
+
+@_backward.register_fake
+def _(
+    dy: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    statistics: Tensor,
+    hidden: int,
+    wants_dx: bool,
+    wants_dweight: bool,
+    wants_dbias: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    dx, dweight, dbias = (
+        x.new_empty(0)
+        if each is None or not is_wanted
+        else torch.empty_like(each, memory_format=torch.contiguous_format)
+        for each, is_wanted in ((x, wants_dx), (weight, wants_dweight), (bias, wants_dbias))
+    )
+    return dx, dweight, dbias
+
+
+def composed_gradients(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+    """The gradients as the C forms them, composed of what torch differentiates in its turn."""
+    x, weight, bias, _ = ctx.saved_tensors
+    hidden, eps = ctx.hidden, ctx.eps
+    wide = wide_dtype(x.dtype)
+    rows, upstream = x.reshape(-1, hidden).to(wide), dy.reshape(-1, hidden).to(wide)
+    deviation = rows - rows.mean(-1, keepdim=True)
+    for _ in range(2):  # twice: see recentred.py
+        # detached: but for rounding it is zero whatever x is, and so is its gradient
+        deviation = deviation - deviation.detach().mean(-1, keepdim=True)
+    rstd = torch.rsqrt(deviation.square().mean(-1, keepdim=True) + eps)
+    normalised = deviation * rstd
+    scaled = upstream if weight is None else upstream * weight.reshape(hidden)
+    across = (scaled * normalised).mean(-1, keepdim=True)
+    dx = rstd * (scaled - scaled.mean(-1, keepdim=True) - normalised * across)
+    dweight, dbias = (upstream * normalised).sum(0), upstream.sum(0)
+    return (
+        dx.reshape(x.shape).to(x.dtype),
+        None if weight is None else dweight.reshape(weight.shape).to(weight.dtype),
+        None if bias is None else dbias.reshape(bias.shape).to(bias.dtype),
+        None,
+        None,
+    )
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    x, weight, bias, ctx.hidden, ctx.eps = inputs
+    ctx.save_for_backward(x, weight, bias, output[1])
+    ctx.set_materialize_grads(False)  # the statistics have a gradient of None, not of zeros
+
+
+def _operator_gradients(ctx: Any, dy: Tensor | None, _: Tensor | None) -> tuple[Any, ...]:
+    if dy is None:
+        return None, None, None, None, None
+    if torch.is_grad_enabled():
+        return composed_gradients(ctx, dy)
+    x, weight, bias, statistics = ctx.saved_tensors
+    wants = ctx.needs_input_grad[:3]
+    found = _backward(dy, x, weight, bias, statistics, ctx.hidden, *wants)
+    of_inputs = (each if is_wanted else None for each, is_wanted in zip(found, wants, strict=True))
+    return *of_inputs, None, None
+
+
+torch.library.register_autograd(FORWARD, _operator_gradients, setup_context=_save)

@@ -1,0 +1,1 @@
+"""Replace the LayerNorms of a model by another implementation."""

@@ -1,0 +1,213 @@
+"""Which modules of a model may be LayerNorms, and what can be said of one before it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from inspect import Parameter, getattr_static, signature
+
+import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
+from torch.nn.utils.parametrize import (
+    ParametrizationList,
+    is_parametrized,
+    type_before_parametrizations,
+)
+
+from implementations.replacement.adopted import AdoptedLayerNorm
+
+__all__ = [
+    "Candidate",
+    "argument_name",
+    "candidates",
+    "class_name",
+    "fingerprint",
+    "is_hooks",
+    "reason_to_leave",
+    "what_it_is",
+]
+
+_DIFFERENCES = {
+    "RMSNorm": "it does not subtract the mean",
+    "BatchNorm": "it normalises over the batch",
+    "InstanceNorm": "it normalises each channel over its positions",
+    "GroupNorm": "it normalises over groups of channels and their positions",
+}
+# what decides how a module is called and copied: a class with its own would go on using it
+_OVERRIDES = (
+    "__call__",
+    "_call_impl",
+    "__getattribute__",
+    "__deepcopy__",
+    "__reduce__",
+    "__reduce_ex__",
+)
+_CALL_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A module that may be a LayerNorm, and the qualified names it has in the model."""
+
+    module: nn.Module
+    names: tuple[str, ...]
+
+
+def candidates(model: nn.Module) -> list[Candidate]:
+    """Return every ``torch.nn.LayerNorm``, and every module of a class with "norm" in its name.
+
+    Each comes once, in the order of ``named_modules``. What computes a parameter, such as the
+    parametrization that ``weight_norm`` registers, is none.
+    """
+    of_parameters = {
+        id(inner)
+        for each in model.modules()
+        if isinstance(each, ParametrizationList)
+        for inner in each.modules()
+    }
+    names: dict[int, list[str]] = {}
+    found: dict[int, nn.Module] = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        if id(module) not in of_parameters and _is_candidate(module):
+            found[id(module)] = module
+            names.setdefault(id(module), []).append(name)
+    return [Candidate(module, tuple(names[key])) for key, module in found.items()]
+
+
+def _is_candidate(module: nn.Module) -> bool:
+    return isinstance(module, nn.LayerNorm) or "norm" in _kind(module).__name__.lower()
+
+
+def _kind(module: nn.Module) -> type[nn.Module]:
+    """Return the class that the module was written as."""
+    kind: type[nn.Module] = type_before_parametrizations(module)
+    return kind.adopted if issubclass(kind, AdoptedLayerNorm) else kind
+
+
+def class_name(module: nn.Module) -> str | None:
+    """Return module and name of the class, for a reader; None of ``torch.nn.LayerNorm``."""
+    kind = _kind(module)
+    if kind.__name__ == "LayerNorm" and kind.__module__ in {
+        nn.LayerNorm.__module__,
+        "implementations.module",
+    }:
+        return None
+    if getattr(torch.nn, kind.__name__, None) is kind:
+        return f"torch.nn.{kind.__name__}"
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def what_it_is(name: str) -> str:
+    """Say in words what a normalisation is that :mod:`implementations.targets.recognise` names."""
+    for each, difference in _DIFFERENCES.items():
+        if name == each or (name.startswith(f"{each} with ") and "group" in name):
+            return f"is {'an' if name[0] in 'RI' else 'a'} {name}: {difference}"
+    return f"is no plain LayerNorm, but near to: {name}"
+
+
+def reason_to_leave(module: nn.Module) -> str | None:
+    """Say why a module of a class other than ``torch.nn.LayerNorm`` cannot be changed.
+
+    The module is not called. None means that calling it must decide.
+    """
+    kind = _kind(module)
+    if kind.__module__.partition(".")[0] == "torch":
+        return _of_torch(kind)
+    if is_parametrized(module):
+        return "is parametrized; remove the parametrization, replace it, and parametrize it again"
+    for name in _OVERRIDES:
+        if getattr_static(kind, name, None) is not getattr_static(nn.Module, name, None):
+            return f"its class has its own {name}, which would go on being used"
+    return _reason_of_forward(module) or _reason_of_parts(module)
+
+
+def _of_torch(kind: type[nn.Module]) -> str:
+    for name in _DIFFERENCES:
+        if name in kind.__name__:
+            return what_it_is(name)
+    return f"is {kind.__module__}.{kind.__qualname__}, which is no LayerNorm in floating point"
+
+
+def argument_name(module: nn.Module) -> str:
+    """Return what the forward of a module calls x."""
+    return next(iter(signature(module.forward).parameters))
+
+
+def _reason_of_forward(module: nn.Module) -> str | None:
+    """Say why the forward is no function of one tensor."""
+    try:
+        taken = list(signature(module.forward).parameters.values())
+    except (TypeError, ValueError):
+        return "its forward has no signature that could be read"
+    several = {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}
+    if not taken or taken[0].kind in {*several, Parameter.KEYWORD_ONLY}:
+        return f"its forward takes no x: {signature(module.forward)}"
+    x, *others = taken
+    needed = [each.name for each in others if each.default is each.empty]
+    needed = [each.name for each in others if each.name in needed and each.kind not in several]
+    if needed:
+        return f"its forward needs {', '.join(needed)} besides {x.name}"
+    if others:
+        names = ", ".join(str(each).partition(":")[0].partition("=")[0] for each in others)
+        return f"its forward also takes {names}, with which it may do more"
+    return None
+
+
+def _reason_of_parts(module: nn.Module) -> str | None:
+    """Say why parameters, buffers or children are not those of a LayerNorm."""
+    tensors = dict([*module.named_parameters(), *module.named_buffers()])
+    if any(is_lazy(each) for each in tensors.values()):
+        return "its parameters have no shape yet; call the model once before"
+    if len(tensors) > 2:  # a weight and a bias; a whole model is not copied to find that out
+        *most, last = tensors if len(tensors) < 6 else [*list(tensors)[:4], "..."]
+        return f"has more than a weight and a bias: {', '.join([*most, last])}"
+    if strange := [name for name, each in tensors.items() if not each.is_floating_point()]:
+        return f"{strange[0]} is of {tensors[strange[0]].dtype}, not of a floating dtype"
+    for name, child in module.named_modules():
+        if child is module:
+            continue
+        if any(getattr(child, each) for each in _CALL_HOOKS):
+            return f"{name} inside it has hooks, which would not run any more"
+        if not _is_candidate(child) and not any(True for _ in child.parameters()):
+            return f"{name} inside it ({type(child).__name__}) would not be called any more"
+    return None
+
+
+def is_hooks(name: str, value: object) -> bool:
+    """Whether an attribute of a module holds its hooks, of calls or of the ``state_dict``."""
+    return "hook" in name and isinstance(value, dict)
+
+
+def fingerprint(module: nn.Module) -> Hashable:
+    """Return what two modules must have in common to compute the same function of x, weight, bias.
+
+    Classes, names, shapes and all flags. What is no plain value counts by its identity: a
+    fingerprint holds while the modules live and nobody changes them.
+    """
+    return tuple(_fingerprints(module))
+
+
+def _fingerprints(module: nn.Module) -> Iterator[Hashable]:
+    for name, each in module.named_modules():
+        flags = tuple(
+            (key, _identity(value))
+            for key, value in sorted(vars(each).items())
+            if key not in {"_parameters", "_buffers", "_modules", "training"}
+            and not is_hooks(key, value)
+        )
+        tensors = tuple(
+            (key, None if value is None else (value.shape, value.dtype, value.device))
+            for key, value in [*each._parameters.items(), *each._buffers.items()]
+        )
+        yield name, type(each), flags, tuple(each._buffers), tensors
+
+
+def _identity(value: object) -> Hashable:
+    if isinstance(value, tuple | list):
+        return type(value), tuple(_identity(each) for each in value)
+    if isinstance(value, set | frozenset):
+        return type(value), frozenset(_identity(each) for each in value)
+    if value is None or isinstance(value, bool | int | float | str | torch.dtype):
+        return type(value), value
+    return type(value), id(value)

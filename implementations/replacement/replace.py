@@ -1,0 +1,271 @@
+"""Make the LayerNorms of a model run another implementation, and say which did not.
+
+A module is changed where it stands, by giving it another class, as ``torch.nn.utils.parametrize``
+does: parameters, hooks, buffers, training mode, places it is used at and references to it remain.
+Whether a module of a class other than ``torch.nn.LayerNorm`` is one is found by experiment:
+:mod:`implementations.replacement.proof`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizations
+
+from implementations.contract import Implementation
+from implementations.dispatch import Choice, Dispatch, name_of, resolve
+from implementations.module import LayerNorm
+from implementations.replacement.adopted import AdoptedLayerNorm, Places, adopted_class
+from implementations.replacement.candidates import (
+    Candidate,
+    argument_name,
+    candidates,
+    class_name,
+    fingerprint,
+    reason_to_leave,
+)
+from implementations.replacement.proof import Proven, prove
+from implementations.replacement.subject import UnprovenError
+
+__all__ = ["Report", "replace_layer_norms"]
+
+_FEW = 3  # modules with one reason that have a line each; a ResNet has 53 of them
+
+Predicate = Callable[[str, nn.Module], bool]
+"""Whether to change the module of this qualified name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What was changed in a model and what was not; ``str()`` of it is meant to be read.
+
+    Names are qualified, as ``model.named_modules()`` has them; of the model itself it is ``""``.
+    """
+
+    implementation: str
+    """What the changed modules now run."""
+    changed: tuple[str, ...]
+    """Names of changed modules; a module used at several places has several."""
+    left: tuple[tuple[str, str], ...]
+    """Name of, and reason for, each module that was left as it was: each LayerNorm, and each of a
+    class with "norm" in its name. Not those inside a changed module, which it calls no more."""
+    unfused: tuple[str, ...]
+    """Encoders and encoder layers whose fused inference path, which never calls their norms, was
+    switched off."""
+    classes: tuple[tuple[str, str], ...] = ()
+    """Name and class of each module changed or left that was no ``torch.nn.LayerNorm``."""
+
+    def __str__(self) -> str:
+        if not self.changed and not self.left:
+            return (
+                "nothing changed: the model has no torch.nn.LayerNorm, "
+                'and no module of a class with "norm" in its name'
+            )
+        lines = [f"{len(self.changed)} changed to {self.implementation}"]
+        lines += [f"  {self._described(name)}" for name in self.changed]
+        if self.left:
+            lines.append(f"{len(self.left)} left as they were")
+            lines += self._left_lines()
+        if self.unfused:
+            lines.append("fused inference path, which never calls the norms, switched off")
+            lines += [f"  {_readable(name)}" for name in self.unfused]
+        return "\n".join(lines)
+
+    def _left_lines(self) -> list[str]:
+        """One line per module; one per reason that more than a few have."""
+        by_reason: dict[str, list[str]] = {}
+        for name, reason in self.left:
+            by_reason.setdefault(reason, []).append(self._described(name))
+        lines = []
+        for reason, names in by_reason.items():
+            if len(names) <= _FEW:
+                lines += [f"  {name}: {reason}" for name in names]
+            else:
+                lines.append(f"  {', '.join(names[:2])} and {len(names) - 2} more: {reason}")
+        return lines
+
+    def _described(self, name: str) -> str:
+        kind = dict(self.classes).get(name)
+        return _readable(name) + (f" ({kind})" if kind else "")
+
+
+def replace_layer_norms(
+    model: nn.Module, implementation: Choice, *, only: Predicate | None = None
+) -> Report:
+    """Make every LayerNorm in ``model`` run ``implementation``, in place.
+
+    Every ``torch.nn.LayerNorm`` is changed, and every module of a class with "norm" in its name
+    that is shown to compute the same: copies of it are called, in training and evaluation mode,
+    and compared with torch's in result and gradients. The model itself may be one. Hooks,
+    parametrizations, weight tying, names in the ``state_dict`` and optimizers go on working. An
+    instance of :class:`implementations.LayerNorm` gets the new implementation.
+    ``torch.nn.TransformerEncoderLayer`` and ``TransformerEncoder`` take their slower path for
+    inference from then on, and no nested tensors, since the fast one bypasses their norms; unless
+    the implementation is native, which it stands for anyway.
+
+    Args:
+        model: changed in place.
+        implementation: what ``LayerNorm(..., implementation=)`` takes.
+        only: called with qualified name and module; what it says no to is left. A module used at
+            two places is changed if it says yes to both.
+
+    Raises:
+        TargetError: the implementation is not found; nothing is changed.
+    """
+    chosen = resolve(implementation)
+    # decided for all before any is changed: a predicate that raises leaves the model as it was
+    found = candidates(model)
+    decisions = _Decisions(model, chosen, only).of(found)
+    changed: list[str] = []
+    left: list[tuple[str, str]] = []
+    classes: list[tuple[str, str]] = []
+    for each in found:
+        if id(each.module) not in decisions:
+            continue
+        names, decision = decisions[id(each.module)]
+        if (kind := class_name(each.module)) is not None:
+            classes += [(name, kind) for name in names]
+        if isinstance(decision, str):
+            left += [(name, decision) for name in names]
+        else:
+            changed += names
+            _become_ours(each.module, decision).implementation = chosen
+    return Report(
+        implementation=name_of(chosen),
+        changed=tuple(changed),
+        left=tuple(left),
+        unfused=tuple(_unfuse(model)),
+        classes=tuple(classes),
+    )
+
+
+def _readable(name: str) -> str:
+    return name or "(the model itself)"
+
+
+Decision = str | Proven | None
+"""Why a module is left, or what it was shown to be; None of what is known to be a LayerNorm."""
+
+
+@dataclass(slots=True)
+class _Decisions:
+    """What to do with each candidate of a model."""
+
+    model: nn.Module
+    chosen: Implementation | Dispatch
+    only: Predicate | None
+    proofs: dict[Hashable, Proven | str] = field(default_factory=dict)
+    """Of modules with the same fingerprint."""
+
+    def of(self, found: list[Candidate]) -> dict[int, tuple[tuple[str, ...], Decision]]:
+        """Return names and decision for each candidate by id, without those inside a changed one.
+
+        A changed module calls none that it contains: their parameters are read where they are.
+        One that is used elsewhere too is decided for its other names.
+        """
+        decisions: dict[int, tuple[tuple[str, ...], Decision]] = {}
+        covered: set[str] = set()
+        # a module has fewer inside it than one that contains it: containers come first
+        for each in sorted(found, key=lambda each: -sum(1 for _ in each.module.modules())):
+            names = tuple(name for name in each.names if not _inside(name, covered))
+            if not names:
+                continue
+            decision = self._of(names, each.module)
+            decisions[id(each.module)] = names, decision
+            is_changed = not isinstance(decision, str)
+            if is_changed or isinstance(each.module, AdoptedLayerNorm):
+                covered.update(names)
+        return decisions
+
+    def _of(self, names: tuple[str, ...], module: nn.Module) -> Decision:
+        declined = [name for name in names if self.only is not None and not self.only(name, module)]
+        if len(declined) == len(names):
+            return "only() said no"
+        if declined:
+            return f"used also as {_readable(declined[0])}, to which only() said no"
+        if "forward" in vars(module):
+            return (
+                "its forward was replaced on the object, by a hook of accelerate for instance; "
+                "undo that first"
+            )
+        kind: type[nn.Module] = type_before_parametrizations(module)
+        if isinstance(module, LayerNorm):
+            if kind.forward not in (LayerNorm.forward, AdoptedLayerNorm.forward):
+                return "is a subclass of implementations.LayerNorm with a forward of its own"
+            already = module.implementation == self.chosen
+            return f"runs {name_of(self.chosen)} already" if already else None
+        if kind is nn.LayerNorm:
+            return None
+        return reason_to_leave(module) or self._proof(module)
+
+    def _proof(self, module: nn.Module) -> Proven | str:
+        key = fingerprint(module)
+        if key not in self.proofs:
+            try:
+                self.proofs[key] = prove(module, *self._where(module))
+            except UnprovenError as error:
+                self.proofs[key] = str(error)
+        return self.proofs[key]
+
+    def _where(self, module: nn.Module) -> tuple[torch.device, torch.dtype]:
+        """Return device and dtype of the x that a module gets: those of its own or the model's."""
+        for owner in (module, self.model):
+            for each in (*owner.parameters(), *owner.buffers()):
+                if each.is_floating_point():
+                    return torch.device("cpu") if each.is_meta else each.device, each.dtype
+        return torch.device("cpu"), torch.float32
+
+
+def _inside(name: str, covered: set[str]) -> bool:
+    """Whether a name is that of a module inside one of these."""
+    parts = name.split(".") if name else []
+    return any(".".join(parts[:count]) in covered for count in range(len(parts)))
+
+
+def _become_ours(module: nn.Module, proven: Proven | None) -> LayerNorm:
+    """Give ``module`` our class, or one derived from it."""
+    if proven is not None:
+        places = Places(
+            weight=proven.weight,
+            bias=proven.bias,
+            keeps_dtype=proven.keeps_dtype,
+            argument=argument_name(module),
+        )
+        module.__class__ = adopted_class(type(module), places)
+        assert isinstance(module, LayerNorm)
+        module.normalized_shape, module.eps = proven.normalized_shape, proven.eps
+        module.elementwise_affine = proven.weight is not None or proven.bias is not None
+    elif not isinstance(module, LayerNorm):
+        kind: type[LayerNorm] = LayerNorm
+        if is_parametrized(module):  # its class has a property for each parametrized tensor
+            kind = type("ParametrizedLayerNorm", (LayerNorm,), dict(vars(type(module))))
+        module.__class__ = kind
+    assert isinstance(module, LayerNorm)
+    return module
+
+
+def _unfuse(model: nn.Module) -> Iterator[str]:
+    """Switch off the fused inference path of encoders with a norm that is not native.
+
+    These are the attributes by which torch.nn.modules.transformer decides on it, and says so.
+    """
+    for name, module in model.named_modules():
+        if isinstance(module, nn.TransformerEncoderLayer):
+            attribute, off, norms = "activation_relu_or_gelu", 0, module
+        elif isinstance(module, nn.TransformerEncoder):
+            attribute, off, norms = "use_nested_tensor", False, module.layers
+        else:
+            continue
+        if getattr(module, attribute) and _has_other_norm(norms):
+            setattr(module, attribute, off)
+            yield name
+
+
+def _has_other_norm(module: nn.Module) -> bool:
+    return any(
+        isinstance(each, LayerNorm) and name_of(each.implementation) != "native"
+        for each in module.modules()
+    )

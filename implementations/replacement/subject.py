@@ -1,0 +1,213 @@
+"""Copies of a module, called to find out what the module computes.
+
+No copy has the hooks of the module, and none shares a tensor with it.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+
+import torch
+from torch import Tensor, nn
+
+from implementations.attempt import Raised, attempt
+from implementations.replacement.candidates import is_hooks
+from implementations.replacement.rounding import Problem
+from implementations.targets.construct import is_eps
+from implementations.targets.parameters import Affine
+from implementations.targets.recognise import measured_eps
+
+__all__ = [
+    "LOW_DTYPES",
+    "Subject",
+    "UnprovenError",
+    "copied",
+    "eps_of",
+    "first_error",
+    "keeps_dtype",
+    "known_eps",
+    "leading_taken",
+    "state_of",
+    "subject_of",
+]
+
+# leading axes of an x; a module need not take all of them. Few rows, since hidden sizes are large,
+# and no axis of size 1, which could be normalised too and nobody would see it
+_LEADING = ((2, 3, 2), (2, 3), (5,))
+LOW_DTYPES = (torch.float16, torch.bfloat16)
+
+
+class UnprovenError(Exception):
+    """The module is no LayerNorm, or that could not be shown; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A copy of the module, with random parameters."""
+
+    module: nn.Module
+    shape: tuple[int, ...]
+    weight: Tensor | None
+    bias: Tensor | None
+    dtype: torch.dtype
+    device: torch.device
+
+    def given(self, leading: tuple[int, ...], scales: tuple[float, ...]) -> Tensor:
+        """Draw an x whose rows have these standard deviations in turn, and means of half of it."""
+        rows = prod(leading)
+        x = torch.randn(
+            rows,
+            prod(self.shape),
+            generator=torch.Generator().manual_seed(rows),
+            dtype=torch.float64,
+        )
+        scale = torch.tensor([scales[i % len(scales)] for i in range(rows)], dtype=torch.float64)
+        x = ((x + 0.5) * scale[:, None]).reshape(*leading, *self.shape)
+        return x.to(device=self.device, dtype=self.dtype)
+
+    def called(self, x: Tensor) -> Tensor:
+        """Call the forward alone, without hooks."""
+        y = self.module.forward(x)
+        if not isinstance(y, Tensor):
+            raise UnprovenError(f"returns {type(y).__name__}, not a tensor")
+        return y
+
+    def problem(self, x: Tensor, eps: float) -> Problem:
+        """Return the LayerNorm that the copy should compute of x."""
+        return Problem.of(x, self.shape, self.weight, self.bias, eps)
+
+
+def copied(module: nn.Module, device: torch.device) -> nn.Module:
+    """Return a copy without hooks, whose buffers are parameters, which are told apart alike."""
+    empty = {
+        id(value): type(value)()
+        for each in module.modules()
+        for name, value in vars(each).items()
+        if is_hooks(name, value)
+    }
+    made = copy.deepcopy(module, empty)
+    if any(each.is_meta for each in made.parameters()):
+        made.to_empty(device=device)
+        for each in made.parameters():
+            nn.init.ones_(each)
+    for inner in made.modules():
+        for name, buffer in list(inner._buffers.items()):
+            if buffer is not None:
+                del inner._buffers[name]
+                inner.register_parameter(name, nn.Parameter(buffer, requires_grad=False))
+    return made
+
+
+def subject_of(
+    original: nn.Module,
+    affine: Affine,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Subject:
+    """Return a copy in ``dtype`` on ``device``, with random weight and bias.
+
+    Raises:
+        UnprovenError: a parameter does not have as many elements as ``shape``.
+    """
+    module = copy.deepcopy(original).to(device=device, dtype=dtype)
+    named = dict(module.named_parameters())
+    found: dict[str, Tensor | None] = {"weight": None, "bias": None}
+    for seed, (role, name) in enumerate((("weight", affine.weight), ("bias", affine.bias))):
+        if name is None:
+            continue
+        parameter = named[name]
+        if parameter.numel() != prod(shape):
+            raise UnprovenError(
+                f"{name} has {parameter.numel()} elements, its normalized_shape {prod(shape)}"
+            )
+        values = torch.randn(
+            parameter.numel(), generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+        )
+        with torch.no_grad():
+            parameter.copy_((1 - seed + 0.5 * values).reshape(parameter.shape))
+        found[role] = parameter.requires_grad_()
+    return Subject(module, shape, found["weight"], found["bias"], dtype, device)
+
+
+@torch.no_grad()
+def leading_taken(subject: Subject) -> list[tuple[int, ...]]:
+    """Return the leading axes of each x of which it returns as many elements."""
+    taken: list[tuple[int, ...]] = []
+    for leading in _LEADING:
+        x = subject.given(leading, (1.0,))
+        y = attempt(partial(subject.module.forward, x))
+        if isinstance(y, Raised):
+            continue
+        if not isinstance(y, Tensor) or y.shape == x.shape:  # weight[:, None, None] broadcasts
+            taken.append(leading)
+    return taken
+
+
+@torch.no_grad()
+def first_error(subject: Subject) -> str:
+    """Say why no x was taken."""
+    found = attempt(partial(subject.module.forward, subject.given(_LEADING[0], (1.0,))))
+    if isinstance(found, Raised):
+        reason = found.reason
+        return f"raises for every x of {list(subject.shape)} features tried: {reason}"
+    return f"returns another shape than that of x, for {list(subject.shape)} features"
+
+
+@torch.no_grad()
+def keeps_dtype(subject: Subject, leading: tuple[int, ...]) -> bool:
+    """Whether an x of any other dtype than the parameters' gives a result of that dtype."""
+    if subject.weight is None and subject.bias is None:
+        return False
+    x = subject.given(leading, (1.0,))
+    for dtype in (*LOW_DTYPES, torch.float64):
+        y = attempt(partial(subject.called, x.to(dtype)))
+        if isinstance(y, Raised) or y.dtype != dtype:
+            return False
+    return True
+
+
+@torch.no_grad()
+def eps_of(subject: Subject, leading: tuple[int, ...]) -> float:
+    """Measure the eps it adds; 0 if none fits, which the comparison then refuses."""
+    count = prod(subject.shape)
+
+    def call(x: Tensor) -> Tensor:
+        given = x.reshape(*leading, *subject.shape).to(device=subject.device, dtype=subject.dtype)
+        return subject.called(given).cpu().reshape(x.shape)
+
+    weight, bias = (
+        None if each is None else each.detach().double().cpu().flatten()
+        for each in (subject.weight, subject.bias)
+    )
+    known = known_eps(subject.module)
+    eps = measured_eps(call, (prod(leading), count), -1, weight, bias, known)
+    return 0.0 if eps is None else eps
+
+
+def known_eps(module: nn.Module) -> tuple[float, ...]:
+    """Return what its eps may be exactly: attributes so named, and the epsilons of dtypes."""
+    own = [
+        float(value)
+        for each in module.modules()
+        for name, value in vars(each).items()
+        if is_eps(name) and isinstance(value, int | float)
+    ]
+    return (*own, *(torch.finfo(each).eps for each in (torch.float32, *LOW_DTYPES, torch.float64)))
+
+
+def state_of(module: nn.Module) -> dict[str, object]:
+    """Return the plain attributes of a module and of those inside it, and what they contain."""
+    found: dict[str, object] = {}
+    for path, each in module.named_modules():
+        prefix = f"{path}." if path else ""
+        for name, value in vars(each).items():
+            plain = isinstance(value, bool | int | float | str)
+            if name != "training":
+                found[prefix + name] = value if plain else id(value)
+        for name in (*each._parameters, *each._modules):
+            found[prefix + name] = name
+    return found

@@ -1,0 +1,1 @@
+"""Find a target, learn what it computes, and call it with the common signature."""

@@ -1,0 +1,165 @@
+"""The command that looks closer at a case, which must work when it is pasted."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from typing import Any
+
+import click
+import pytest
+from results_factory import make_errors
+
+from harness.cli import main
+from harness.cli.next_commands import closer_look
+from harness.cli.run import run
+from harness.cli.verify import explain, verify
+from harness.records import Affine, Case, Direction, Doubt, DoubtKind, Mode, Record, Status
+from harness.sweep import Sweep
+
+CASE = Case(implementation="one_pass", shape=(64, 768))
+
+
+def wrong(status: Status = Status.WRONG, *, off: str = "y", **fields: Any) -> Record:
+    """A record of which one output is far off."""
+    case = replace(CASE, **fields)
+    errors = make_errors(case)
+    outputs = tuple(
+        replace(each, bound_ratio=9.0 if each.output == off else 0.5, vacuous_elements=0)
+        for each in errors.outputs
+    )
+    return Record(
+        case=case, environment="here", status=status, reason="off",
+        errors=replace(errors, outputs=outputs),
+    )  # fmt: skip
+
+
+def words(record: Record) -> list[str]:
+    step = closer_look(record)
+    assert step is not None
+    name, *arguments = shlex.split(step.command)
+    assert name == "layernorm-bench"
+    return arguments
+
+
+def parsed(command: click.Command, arguments: list[str]) -> dict[str, Any]:
+    """What click makes of a command line; it refuses what the command does not take."""
+    assert main.commands[arguments[0]] is command
+    return command.make_context(arguments[0], arguments[1:]).params
+
+
+def test_a_wrong_y_is_explained() -> None:
+    assert words(wrong()) == [
+        "explain", "one_pass", "--shape", "64x768", "--dtype", "float32",
+        "--distribution", "normal",
+    ]  # fmt: skip
+
+
+def test_every_value_of_a_case_reaches_the_explanation() -> None:
+    record = wrong(
+        shape=(3, 4, 5),
+        normalized_dims=2,
+        dtype="bfloat16",
+        param_dtype="float32",
+        distribution="offset_1e3",
+        layout="transposed",
+        affine=Affine.BIAS,
+        eps=1e-12,
+        seed=7,
+    )
+    found = parsed(explain, words(record))
+    assert found.pop("target") == "one_pass"
+    for name in ("row", "as_json"):
+        found.pop(name)
+    assert {name: getattr(record.case, name) for name in found} == found
+
+
+def test_parameters_of_the_dtype_of_x_need_no_option() -> None:
+    record = wrong(dtype="bfloat16", param_dtype="bfloat16")
+    assert "--param-dtype" not in words(record)
+    assert "--param-dtype" in words(wrong(dtype="bfloat16", param_dtype="float32"))
+
+
+@pytest.mark.parametrize(
+    ("record", "direction"),
+    [
+        (wrong(direction=Direction.BACKWARD, off="dx"), "backward"),
+        (wrong(direction=Direction.FORWARD_BACKWARD, off="dweight"), "backward"),
+        (wrong(parameters="nan_bias"), "forward"),  # explain takes other parameters
+        (wrong(threads=2), "forward"),
+        (replace(wrong(), errors=None), "forward"),  # such as a y of another shape
+        (replace(wrong(), warnings=(Doubt(kind=DoubtKind.CACHED_RESULT, advice=""),)), "forward"),
+    ],
+)
+def test_what_cannot_be_explained_is_verified(record: Record, direction: str) -> None:
+    found = parsed(verify, words(record))
+    assert found["targets"] == ("one_pass",)
+    assert (found["dtypes"], found["directions"]) == (("float32",), (direction,))
+    assert found["device"] == "cpu"
+
+
+def test_the_device_of_a_case_is_named_where_it_is_not_the_cpu() -> None:
+    assert parsed(explain, words(wrong(device="cuda")))["device"] == "cuda"
+    record = wrong(device="cuda", direction=Direction.BACKWARD, off="dx")
+    assert parsed(verify, words(record))["device"] == "cuda"
+
+
+@pytest.mark.parametrize(
+    "status", [Status.CRASHED, Status.TIMEOUT, Status.ERROR, Status.OUT_OF_MEMORY]
+)
+def test_what_did_not_end_is_run_again_by_itself(status: Status) -> None:
+    record = wrong(
+        status,
+        implementation="my folder/mine.py:norm",
+        mode=Mode.COMPILED,
+        shape=(3, 4, 5),
+        normalized_dims=2,
+        dtype="float16",
+        param_dtype="float64",
+        distribution="constant",
+        layout="transposed",
+        direction=Direction.BACKWARD,
+        upstream="ones",
+        affine=Affine.WEIGHT,
+        parameters="nan_bias",
+        eps=1e-3,
+        threads=2,
+        seed=7,
+    )
+    found = parsed(run, words(record))
+    axes = {
+        axis: sum(values, ())
+        for axis, values in found.items()
+        if axis in type(Sweep().grids[0]).model_fields and values
+    }
+    (grid,) = Sweep().with_axes(axes).grids
+    assert grid.implementations == ("my folder/mine.py:norm",)
+    expected = {
+        "modes": record.case.mode, "shapes": record.case.shape, "normalized_dims": 2,
+        "dtypes": "float16", "param_dtypes": "float64", "distributions": "constant",
+        "layouts": "transposed", "directions": record.case.direction, "upstreams": "ones",
+        "affines": record.case.affine, "parameters": "nan_bias", "eps": 1e-3, "threads": 2,
+        "seeds": 7,
+    }  # fmt: skip
+    assert {axis: getattr(grid, axis) for axis in expected} == {
+        axis: (value,) for axis, value in expected.items()
+    }
+
+
+def test_a_compiled_case_is_run_again_since_nothing_else_compiles() -> None:
+    assert words(wrong(mode=Mode.COMPILED))[0] == "run"
+
+
+def test_what_is_out_of_guarantee_in_y_is_explained() -> None:
+    record = wrong(Status.OUT_OF_GUARANTEE)
+    assert words(record)[0] == "explain"
+
+
+def test_of_what_an_implementation_declines_there_is_no_more_to_see() -> None:
+    assert closer_look(wrong(Status.UNSUPPORTED)) is None
+
+
+def test_a_step_says_what_it_is_for() -> None:
+    step = closer_look(wrong())
+    assert step is not None
+    assert CASE.id in step.purpose

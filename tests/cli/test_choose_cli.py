@@ -1,0 +1,224 @@
+"""The command: what it prints, and the exit code of each way it can end."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import click
+import pytest
+from choice_records import SHAPE, failed, ran, results_of
+from click.testing import CliRunner, Result
+from results_factory import make_run
+
+from harness.cli.choice_table import print_choices
+from harness.cli.choose import choose
+from harness.cli.exit_code import Commands
+from harness.records import Record, Status
+from harness.selection.choose import Limits, Wanted
+from harness.selection.choose import choose as choose_among
+from harness.store import Journal, Results, write
+
+NATIVE, QUICK = ran("native", 1.0), ran("one_pass", 0.5)
+WORKLOAD = """
+[[calls]]
+shape = "64x768"
+dtype = "float32"
+direction = "forward"
+count = 24
+"""
+
+
+def store(tmp_path: Path, *records: Record) -> Path:
+    path = tmp_path / "run.parquet"
+    write(results_of(records), path)
+    return path
+
+
+def call(*arguments: object) -> Result:
+    group: click.Group = Commands(commands={"choose": choose})
+    return CliRunner().invoke(group, ["choose", *map(str, arguments)])
+
+
+def strict_json(text: str) -> dict:
+    return json.loads(text, parse_constant=pytest.fail)
+
+
+def test_the_choice_is_printed_with_time_reason_and_price(tmp_path: Path) -> None:
+    done = call(store(tmp_path, NATIVE, QUICK))
+    assert done.exit_code == 0
+    answer = next(each for each in done.output.splitlines() if "64x768" in each)
+    assert "one_pass" in answer
+    assert "the fastest; native is 2 times as slow" in answer
+    assert "\n  native is 2 times as slow\n" in done.output
+    assert "evidence: run.parquet: synthetic of 2001-02-03" in done.output
+
+
+@pytest.mark.parametrize("columns", [40, 60])
+def test_a_narrow_terminal_cuts_no_word(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    stream = Terminal()
+    print_choices(choose_among([results_of([NATIVE, QUICK])], Wanted(), Limits()), stream)
+    answer, _, _ = stream.getvalue().partition("\n64x768 float32 cpu forward:\n")
+    words = answer.replace(",", " ").split()
+    assert {"one_pass", "time", "error", "memory", "fastest;", "native", "slow"} <= set(words)
+    assert "…" not in answer
+    assert max(map(len, answer.splitlines())) <= columns
+
+
+def test_where_none_is_to_be_relied_on_the_exit_code_is_one(tmp_path: Path) -> None:
+    done = call(store(tmp_path, replace(NATIVE, status=Status.WRONG, reason="y is off")))
+    assert done.exit_code == 1
+    assert "none of 1 is to be relied on: 1 wrong" in done.output
+
+
+def test_json_holds_what_the_table_says(tmp_path: Path) -> None:
+    done = call(store(tmp_path, NATIVE, QUICK), "--format", "json")
+    plain = strict_json(done.output)
+    (choice,) = plain["choices"]
+    assert (choice["shape"], choice["implementation"]) == (list(SHAPE), "one_pass")
+    prices = {each["implementation"]: each["price"] for each in choice["candidates"]}
+    assert prices == {"one_pass": None, "native": "is 2 times as slow"}
+    assert plain["complete"] is True
+
+
+def test_json_holds_no_number_that_is_none(tmp_path: Path) -> None:
+    assert NATIVE.latency is not None
+    endless = replace(NATIVE.latency.per_call_s, low=0.0, high=float("inf"))
+    native = replace(
+        ran("native", 1.0, error_ulp=float("inf")),
+        latency=replace(NATIVE.latency, per_call_s=endless),
+    )
+    done = call(store(tmp_path, native), "--format", "json")
+    (candidate,) = strict_json(done.output)["choices"][0]["candidates"]
+    assert candidate["time_s"]["high"] is None
+    assert candidate["error_ulp"] is None
+
+
+def test_python_is_printed_and_nothing_else(tmp_path: Path) -> None:
+    done = call(store(tmp_path, NATIVE, QUICK), "--format", "python")
+    assert done.exit_code == 0
+    compile(done.output, "printed", "exec")
+
+
+def test_filters_and_limits_reach_the_choice(tmp_path: Path) -> None:
+    quick = ran("one_pass", 0.5, error_ulp=9.0, condition=50.0)
+    path = store(tmp_path, NATIVE, quick, ran("native", 1.0, dtype="float64"))
+    done = call(path, "--dtype", "float32", "--max-error", 2, "--format", "json")
+    (choice,) = strict_json(done.output)["choices"]
+    assert choice["implementation"] == "native"
+    limited = call(path, "--shape", "64x768", "--device", "cpu", "--direction", "forward",
+                   "--max-condition", 2, "--dtype", "float32", "--format", "json")  # fmt: skip
+    assert strict_json(limited.output)["choices"][0]["implementation"] == "native"
+
+
+def test_a_filter_that_matches_nothing_is_exit_four(tmp_path: Path) -> None:
+    done = call(store(tmp_path, NATIVE), "--dtype", "float16")
+    assert done.exit_code == 4
+    assert "there is shape: 64x768; dtype: float32" in done.output
+
+
+@pytest.mark.parametrize(
+    "records",
+    [(), (failed("native", Status.CRASHED),), (ran("native"),)],
+    ids=["empty", "failed", "without times"],
+)
+def test_a_run_with_nothing_measured_is_exit_three(
+    tmp_path: Path, records: tuple[Record, ...]
+) -> None:
+    assert call(store(tmp_path, *records)).exit_code == 3
+
+
+def test_a_run_that_is_not_there_or_no_results_file_is_exit_two(tmp_path: Path) -> None:
+    missing = call(tmp_path / "none.parquet")
+    assert missing.exit_code == 2
+    assert "no such file" in missing.output
+    (tmp_path / "cut.parquet").write_bytes(store(tmp_path, NATIVE).read_bytes()[:-100])
+    cut = call(tmp_path / "cut.parquet")
+    assert cut.exit_code == 2
+    assert "damaged" in cut.output
+
+
+@pytest.mark.parametrize("limit", ["--max-error", "--max-condition"])
+def test_a_limit_that_is_no_number_is_exit_two(tmp_path: Path, limit: str) -> None:
+    path = store(tmp_path, NATIVE)
+    assert call(path, limit, "nan").exit_code == 2
+    assert call(path, limit, "-1").exit_code == 2
+
+
+def test_a_direction_that_is_none_is_exit_two(tmp_path: Path) -> None:
+    found = call(store(tmp_path, NATIVE), "--direction", "forward,sideways")
+    assert found.exit_code == 2
+    assert "--direction sideways: write forward, backward or forward+backward" in found.output
+
+
+def test_the_journal_of_a_run_that_was_interrupted_can_be_chosen_from(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    with Journal(path) as journal:
+        journal.add(make_run(planned=9, wall_s=None))
+        journal.add(NATIVE)
+    done = call(path)
+    assert done.exit_code == 0
+    assert "the run was cut short: 1 of its 9 cases are there" in done.output
+
+
+def test_two_runs_are_chosen_from_together(tmp_path: Path) -> None:
+    write(results_of([NATIVE]), tmp_path / "one.parquet")
+    write(results_of([QUICK]), tmp_path / "two.parquet")
+    done = call(tmp_path / "one.parquet", tmp_path / "two.parquet", "--format", "json")
+    assert strict_json(done.output)["choices"][0]["implementation"] == "one_pass"
+
+
+def test_a_workload_gives_one_choice_and_says_what_is_covered(tmp_path: Path) -> None:
+    (tmp_path / "work.toml").write_text(WORKLOAD + WORKLOAD.replace("64x768", "7x7"))
+    path = store(tmp_path, NATIVE, QUICK)
+    done = call(path, "--workload", tmp_path / "work.toml")
+    assert done.exit_code == 0
+    assert ": one_pass: the fastest, all calls together; native is 2 times as slow" in done.output
+    assert "covered: 24 of 48 calls (50 %)" in done.output
+    plain = call(path, "--workload", tmp_path / "work.toml", "--format", "json")
+    (whole,) = strict_json(plain.output)["workload"]
+    assert (whole["implementation"], whole["calls"], whole["calls_covered"]) == ("one_pass", 48, 24)
+    assert whole["missing"][0]["shape"] == [7, 7]
+
+
+def test_a_workload_that_nothing_serves_is_exit_one(tmp_path: Path) -> None:
+    (tmp_path / "work.toml").write_text(WORKLOAD)
+    bad = replace(NATIVE, status=Status.WRONG)
+    assert call(store(tmp_path, bad), "--workload", tmp_path / "work.toml").exit_code == 1
+
+
+def test_a_workload_with_a_mistake_is_exit_two_and_not_in_the_run_exit_four(
+    tmp_path: Path,
+) -> None:
+    path = store(tmp_path, NATIVE)
+    (tmp_path / "bad.toml").write_text(WORKLOAD.replace("24", "-1"))
+    done = call(path, "--workload", tmp_path / "bad.toml")
+    assert done.exit_code == 2
+    assert "bad.toml:6: calls[0].count" in done.output
+    (tmp_path / "other.toml").write_text(WORKLOAD.replace("64x768", "7x7"))
+    assert call(path, "--workload", tmp_path / "other.toml").exit_code == 4
+
+
+def test_a_run_without_its_environment_can_still_be_chosen_from(tmp_path: Path) -> None:
+    path = tmp_path / "run.parquet"
+    write(Results(records=(NATIVE,), runs=(), environments={}), path)
+    done = call(path)
+    assert done.exit_code == 0
+    assert "of no known run" in done.output
+
+
+def test_choosing_needs_no_torch(tmp_path: Path) -> None:
+    code = (
+        "import sys; from harness.cli.choose import choose; "
+        "choose(sys.argv[1:], standalone_mode=False); sys.exit('torch' in sys.modules)"
+    )
+    path = store(tmp_path, NATIVE, QUICK)
+    subprocess.run([sys.executable, "-c", code, path], check=True, capture_output=True)

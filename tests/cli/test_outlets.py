@@ -1,0 +1,183 @@
+"""Where a gate tells its verdict: files of its own, GitHub's, and nothing stale."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from click.testing import CliRunner, Result
+from compared_runs import STEADY, make_case, make_record, results_of
+
+from harness.cli.check import check
+from harness.cli.exit_code import Commands
+from harness.exports.job_summary import LIMIT_BYTES
+from harness.records import Status
+from harness.store import write
+
+PROGRAM = Commands(commands={"check": check})
+CASE = make_case()
+STALE = "of an earlier run"
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
+        monkeypatch.delenv(name, raising=False)
+    write(results_of(make_record(CASE, STEADY)), Path("base.parquet"))
+    write(results_of(make_record(CASE, (1.0,), status=Status.WRONG)), Path("bad.parquet"))
+    write(results_of(make_record(CASE, (1.001,))), Path("good.parquet"))
+
+
+@pytest.fixture
+def github(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A step of a GitHub job, and its summary file."""
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(Path.cwd() / "step.md"))
+    return Path("step.md")
+
+
+def gate(run: str, *more: str) -> Result:
+    return CliRunner().invoke(PROGRAM, ["check", run, "--baseline", "base.parquet", *more])
+
+
+def failures(path: str) -> int:
+    return int(ElementTree.parse(path).getroot().attrib["failures"])
+
+
+def test_both_reports_are_written_whether_it_passes_or_fails() -> None:
+    for run, code, mark in (("bad.parquet", 1, "❌"), ("good.parquet", 0, "✅")):
+        found = gate(run, "--junit", "new/junit.xml", "--summary", "new/summary.md")
+        assert found.exit_code == code, found.output
+        assert failures("new/junit.xml") == code
+        assert Path("new/summary.md").read_text().startswith(f"## layernorm-bench: {mark}")
+        assert found.stdout.startswith(f"{run} against base.parquet: 1 ")
+        assert "::" not in found.stdout
+
+
+def test_a_summary_of_ones_own_is_replaced_and_githubs_added_to(github: Path) -> None:
+    Path("own.md").write_text(STALE)
+    github.write_text("built")
+    gate("bad.parquet", "--summary", "own.md")
+    assert STALE not in Path("own.md").read_text()
+    gate("bad.parquet", "--summary", str(github))
+    gate("good.parquet", "--summary", f"./{github}")  # however it is spelled
+    text = github.read_text()
+    assert text.startswith("built\n## layernorm-bench: ❌")
+    assert text.count("## layernorm-bench: ") == 2
+
+
+def test_what_githubs_file_holds_already_counts_towards_the_limit(github: Path) -> None:
+    github.write_text("x" * (LIMIT_BYTES - 100))
+    found = gate("bad.parquet", "--summary", str(github))
+    assert found.exit_code == 1
+    assert github.stat().st_size == LIMIT_BYTES - 100
+    assert f"has no room for a summary, with {LIMIT_BYTES - 100} bytes" in found.stderr
+
+
+def test_annotations_are_for_github_unless_they_are_asked_for(
+    github: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = f"::error title=broke%3A {CASE.id}::ok before, wrong now"
+    assert told in gate("bad.parquet").stdout
+    assert "::error" not in gate("bad.parquet", "--no-annotations").stdout
+    assert gate("good.parquet").stdout == "good.parquet against base.parquet: 1 same\n"
+    monkeypatch.setenv("GITHUB_ACTIONS", "false")
+    assert "::error" not in gate("bad.parquet").stdout
+    assert told in gate("bad.parquet", "--annotations").stdout
+    assert not github.exists()
+
+
+def test_beside_json_annotations_go_to_standard_error() -> None:
+    found = gate("bad.parquet", "--json", "--annotations")
+    assert json.loads(found.stdout)["failed"] is True
+    assert "::error" in found.stderr
+
+
+def test_a_refusal_is_told_in_every_report() -> None:
+    Path("base.parquet").unlink()
+    for each in ("junit.xml", "summary.md"):
+        Path(each).write_text(STALE)
+    found = gate("good.parquet", "--junit", "junit.xml", "--summary", "summary.md", "--annotations")
+    assert found.exit_code == 2
+    assert ElementTree.parse("junit.xml").getroot().attrib["errors"] == "1"
+    assert Path("summary.md").read_text().startswith("## layernorm-bench: ❌ nothing was compared")
+    assert "base.parquet: no such file" in Path("summary.md").read_text()
+    assert found.stdout.startswith("::error title=layernorm-bench%3A nothing was compared::base.")
+    assert found.stderr.startswith("layernorm-bench: base.parquet: no such file")
+
+
+def test_a_report_of_an_earlier_run_does_not_outlast_a_crash(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def crash(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("harness.regression.compare.compare", crash)
+    for each in ("junit.xml", "summary.md"):
+        Path(each).write_text(STALE)
+    found = gate("good.parquet", "--junit", "junit.xml", "--summary", "summary.md")
+    assert isinstance(found.exception, ZeroDivisionError)
+    assert Path("junit.xml").read_text() == Path("summary.md").read_text() == ""
+
+
+@pytest.mark.parametrize("option", ["--junit", "--summary"])
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_compared(option: str) -> None:
+    Path("file").write_text("")
+    found = gate("bad.parquet", option, "file/out")
+    assert found.exit_code == 2
+    assert found.stdout == ""
+    assert found.stderr.startswith("layernorm-bench: file/out: cannot be written: ")
+
+
+@pytest.mark.parametrize("option", ["--junit", "--summary"])
+@pytest.mark.parametrize(("name", "why"), [("", "names no file"), (".", "is a directory")])
+def test_what_is_no_file_is_refused(option: str, name: str, why: str) -> None:
+    found = gate("bad.parquet", option, name)
+    assert found.exit_code == 2
+    assert why in found.stderr
+
+
+@pytest.mark.parametrize("option", ["--junit", "--summary"])
+def test_no_report_is_written_over_results(option: str) -> None:
+    os.link("good.parquet", "linked.xml")  # the same file by another name
+    for name, why in (
+        ("other.parquet", "other.parquet ends as results files do: choose another for text"),
+        ("linked.xml", "linked.xml: is read by this command, and would be lost: choose another"),
+    ):
+        before = Path("good.parquet").read_bytes()
+        found = gate("good.parquet", option, name)
+        assert found.exit_code == 2
+        assert found.stdout == ""
+        assert why in found.stderr
+        assert Path("good.parquet").read_bytes() == before
+        assert not Path("other.parquet").exists()
+
+
+def test_two_reports_do_not_share_a_file() -> None:
+    found = gate("good.parquet", "--junit", "report", "--summary", "./report")
+    assert found.exit_code == 2
+    assert found.stderr == (
+        "layernorm-bench: report: --junit and --summary would write over each other\n"
+    )
+
+
+def test_recording_compares_nothing_and_has_nothing_to_report() -> None:
+    found = gate("good.parquet", "--record-baseline", "--junit", "junit.xml")
+    assert found.exit_code == 2
+    assert "--record-baseline compares nothing" in found.stderr
+
+
+def test_what_is_left_out_of_the_summary_is_said_to_be_in_the_junit_file() -> None:
+    cases = [make_record(make_case("x" * 900, rows=each), STEADY) for each in range(1300)]
+    broken = [make_record(each.case, (1.0,), status=Status.WRONG) for each in cases]
+    write(results_of(*cases), Path("base.parquet"))
+    write(results_of(*broken), Path("bad.parquet"))
+    gate("bad.parquet", "--junit", "all.xml", "--summary", "summary.md")
+    assert Path("summary.md").stat().st_size <= LIMIT_BYTES
+    assert "for which there is no room here; all are in all.xml" in Path("summary.md").read_text()
+    assert failures("all.xml") == 1300

@@ -1,0 +1,155 @@
+"""Records to choose among: every number is said by the test that asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf, isinf
+
+from results_factory import make_environment, make_latency, make_run
+
+from harness.records import Case, Errors, Estimate, Memory, Mode, OutputErrors, Record, Status
+from harness.selection.choose import Choice, Choices, Limits, Wanted, choose
+from harness.store import Results
+
+HERE = make_environment()
+OTHER_MACHINE = make_environment(cpu="Another CPU")
+SHAPE = (64, 768)
+
+
+def case_of(name: str, **axes: object) -> Case:
+    return Case(implementation=name, **({"shape": SHAPE} | axes))  # type: ignore[arg-type]
+
+
+def errors_of(error_ulp: float, condition: float = 1.0, lost: float = 1e-7) -> Errors:
+    """Errors of y alone; ``lost`` is the share of its norm."""
+    output = OutputErrors(
+        output="y",
+        elements=100,
+        unexpected_nonfinite=7 if isinf(error_ulp) else 0,
+        scaled_max_ulp=error_ulp,
+        scaled_p99_ulp=error_ulp,
+        scaled_mean_ulp=None if isinf(error_ulp) else error_ulp,
+        raw_max_ulp=error_ulp,
+        max_abs=error_ulp,
+        normwise_ratio=lost,
+        bound_ratio=0.5,
+        vacuous_elements=0,
+    )
+    return Errors(
+        outputs=(output,),
+        condition_max_ratio=condition,
+        rho_min_ratio=0.99,
+        mean_error_ratio=None,
+        rstd_error_ratio=None,
+        algorithm="two_pass",
+        reduction="tree",
+        accumulate_dtype="float32",
+        oracle="double_double",
+    )
+
+
+def ran(
+    name: str,
+    ratio: float | None = None,
+    *,
+    spread: float = 0.01,
+    interval: tuple[float, float] | None = None,
+    error_ulp: float = 1.0,
+    condition: float = 1.0,
+    lost: float = 1e-7,
+    status: Status = Status.OK,
+    reason: str = "",
+    peak_bytes: int | None = None,
+    is_valid: bool = True,
+    processes: int = 5,
+    environment: str = HERE.fingerprint,
+    **axes: object,
+) -> Record:
+    """A record of a case that ran; ``ratio`` is its time over that of native, None if untimed.
+
+    Its interval is ``spread`` of it either way, or ``interval``.
+    """
+    case = case_of(name, **axes)
+    latency = None
+    if ratio is not None:
+        low, high = interval or (ratio * (1 - spread), ratio * (1 + spread))
+        over_native = Estimate(value=ratio, low=low, high=high)
+        native = make_latency(replace(case, implementation="native", mode=Mode.EAGER)).per_call_s
+        seconds = Estimate(**{
+            each: getattr(over_native, each) * native.value for each in ("value", "low", "high")
+        })
+        latency = replace(
+            make_latency(case),
+            per_call_s=seconds,
+            reference="native",
+            reference_ratio=over_native,
+            is_valid=is_valid,
+            processes=processes,
+        )
+    memory = None
+    if peak_bytes is not None:
+        memory = Memory(
+            peak_extra_bytes=peak_bytes,
+            allocated_bytes=peak_bytes,
+            allocations=1,
+            saved_bytes=None,
+            minimum_bytes=1,
+        )
+    return Record(
+        case=case,
+        environment=environment,
+        status=status,
+        reason=reason,
+        errors=errors_of(error_ulp, condition, lost),
+        latency=latency,
+        memory=memory,
+    )
+
+
+def failed(name: str, status: Status, reason: str = "", **axes: object) -> Record:
+    """A record of a case that did not run."""
+    return Record(
+        case=case_of(name, **axes), environment=HERE.fingerprint, status=status, reason=reason
+    )
+
+
+def vacuous(name: str, condition: float = 1e4, *, lost: float = 1.0, **axes: object) -> Record:
+    """A record beyond what the algorithm promises."""
+    return ran(
+        name,
+        status=Status.OUT_OF_GUARANTEE,
+        reason="promises nothing",
+        error_ulp=inf if isinf(lost) else 1e6,
+        condition=condition,
+        lost=0.0 if isinf(lost) else lost,
+        **({"distribution": "offset_1e4"} | axes),
+    )
+
+
+def results_of(records: Sequence[Record]) -> Results:
+    """A whole run: as many cases as were planned."""
+    environments = {each.fingerprint: each for each in (HERE, OTHER_MACHINE)}
+    return Results(
+        records=tuple(records),
+        runs=(make_run(planned=len(records)),),
+        environments=environments,
+    )
+
+
+def choices_among(
+    *records: Record, wanted: Wanted | None = None, limits: Limits | None = None
+) -> Choices:
+    return choose([results_of(records)], wanted, limits)
+
+
+def choice_among(*records: Record, limits: Limits | None = None) -> Choice:
+    """Return the only choice."""
+    (choice,) = choices_among(*records, limits=limits).choices
+    return choice
+
+
+def chosen(*records: Record, limits: Limits | None = None) -> str | None:
+    """Return who is chosen for the only question."""
+    best = choice_among(*records, limits=limits).best
+    return None if best is None else best.label

@@ -1,0 +1,177 @@
+"""Runs to compare, in which every figure is given by the test. NOTHING IN HERE WAS MEASURED."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from itertools import product
+from statistics import median
+from typing import Any
+
+from results_factory import make_environment, make_errors, make_memory, make_run
+
+from harness.records import (
+    Allocation,
+    Arm,
+    ArmRole,
+    Cache,
+    Case,
+    Clock,
+    Direction,
+    Environment,
+    Estimate,
+    Latency,
+    Record,
+    Status,
+)
+from harness.regression.changes import Change, Comparison
+from harness.regression.compare import Confirm, compare
+from harness.run.worker import Hello, RunCase
+from harness.store import Results
+
+HERE = make_environment()
+ELSEWHERE = make_environment(cpu="Another CPU", cpu_capability="AVX512")
+STEADY = (1.0, 1.002, 0.998, 1.001, 0.999, 1.003, 0.997, 1.001, 0.999, 1.0)
+"""Ten processes that agree to within 0.2 %."""
+EPOCHS = 2
+
+
+def make_case(implementation: str = "two_pass", rows: int = 64, **axes: Any) -> Case:
+    return Case(implementation=implementation, shape=(rows, 768), **axes)
+
+
+def make_cases(count: int) -> list[Case]:
+    """Return so many cases of three implementations."""
+    grid = product(range(8, 8 * count, 8), Direction, ("native", "one_pass", "two_pass"))
+    return [make_case(name, rows, direction=way) for rows, way, name in grid][:count]
+
+
+def make_latency(ratios: Sequence[float] = (1.0,), **changes: Any) -> Latency:
+    """Return a latency with the given ratio to native in each of its processes."""
+    epochs = tuple(range(EPOCHS * len(ratios)))
+    of_epoch = tuple(ratio for ratio in ratios for _ in range(EPOCHS))
+    latency = Latency(
+        clock=Clock.THREAD_CPU,
+        cache=Cache.WARM,
+        allocation=Allocation.STEADY,
+        per_call_s=Estimate(value=1e-4, low=1e-4, high=1e-4),
+        reference="native",
+        reference_ratio=Estimate(value=median(ratios), low=min(ratios), high=max(ratios)),
+        ceiling_ratio=0.5,
+        model_bytes=1000,
+        converged=True,
+        processes=len(ratios),
+        process_of_epoch=tuple(epoch // EPOCHS for epoch in epochs),
+        minor_faults_ratio=0.0,
+        compile_s=None,
+        arms=(
+            _arm(ArmRole.SUBJECT, [1e-4 * ratio for ratio in of_epoch]),
+            _arm(ArmRole.REFERENCE, [1e-4] * len(of_epoch)),
+        ),
+    )
+    return replace(latency, **changes)
+
+
+def _arm(role: ArmRole, times_s: Sequence[float]) -> Arm:
+    return Arm(
+        role=role,
+        name=str(role),
+        calls_per_sample=1,
+        wall_s=tuple(times_s),
+        cpu_s=tuple(times_s),
+        epochs=tuple(range(len(times_s))),
+    )
+
+
+def make_record(
+    case: Case | None = None,
+    ratios: Sequence[float] | None = None,
+    *,
+    environment: Environment = HERE,
+    **changes: Any,
+) -> Record:
+    """Return a record of a right case; without ``ratios`` it was not timed."""
+    case = case or make_case()
+    record = Record(
+        case=case,
+        environment=environment.fingerprint,
+        status=Status.OK,
+        errors=make_errors(case),
+        latency=None if ratios is None else make_latency(ratios),
+        memory=make_memory(case),
+    )
+    return replace(record, **changes)
+
+
+def failed(case: Case | None = None, status: Status = Status.ERROR, reason: str = "why") -> Record:
+    return make_record(case, status=status, reason=reason, errors=None, memory=None)
+
+
+def results_of(*records: Record, **run: Any) -> Results:
+    """Return the results of a finished run of these records."""
+    return Results(
+        records=records,
+        runs=(make_run(**{"planned": len(records), "git_commit": HERE.git_commit, **run}),),
+        environments={each.fingerprint: each for each in (HERE, ELSEWHERE)},
+    )
+
+
+def compared(before: Results | Record, after: Results | Record, **more: Any) -> Comparison:
+    old, new = (results_of(each) if isinstance(each, Record) else each for each in (before, after))
+    return compare(old, new, baseline_name="old", head_name="new", **more)
+
+
+def change(before: Record, after: Record, **more: Any) -> Change:
+    """Return what became of a case, beside one that was measured in both and stayed the same."""
+    other = make_record(make_case("bystander"))
+    found = compared(results_of(before, other), results_of(after, other), **more)
+    return next(each for each in found.changes if each.case == before.case)
+
+
+def confirming(*ratios: float) -> Confirm:
+    """Return a confirmation that finds the same for every suspect."""
+    return lambda cases: {each.id: ratios for each in cases}
+
+
+@dataclass
+class ScriptedFleet(AbstractContextManager["ScriptedFleet"]):
+    """A fleet whose records are made by a script, and say how often it was started."""
+
+    ratio_of: Mapping[str, float]
+    """By id of case; one that is not in it cannot be timed."""
+    environment: Environment = HERE
+    starts: int = 0
+    asked: list[list[RunCase]] = field(default_factory=list)
+
+    @property
+    def hello(self) -> Hello:
+        return Hello(
+            environment=self.environment,
+            implementations={},
+            distributions=(),
+            layouts=(),
+            upstreams=(),
+            parameters=(),
+            unavailable={},
+            device_counts={"cpu": 1},
+        )
+
+    def __enter__(self) -> ScriptedFleet:
+        self.starts += 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def run(
+        self, jobs: Sequence[RunCase], timeout_s: float, stop_at: float = float("inf")
+    ) -> Iterator[Record]:
+        jobs = list(jobs)
+        self.asked.append(jobs)
+        for job in jobs:
+            ratio = self.ratio_of.get(job.case.id)
+            if ratio is None:
+                yield replace(failed(job.case), environment=self.environment.fingerprint)
+            else:
+                yield make_record(job.case, (ratio,), environment=self.environment)

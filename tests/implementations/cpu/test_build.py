@@ -1,0 +1,213 @@
+"""C is built once, and what goes wrong with it is a sentence."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from harness.records import Case, Status
+from harness.verify.trial import try_case
+from implementations import UnsupportedError
+from implementations.cpu import build, c_recentred, calls
+from implementations.cpu.build import cache_directory, load
+
+FILES = ("copy.c", "elements.h", "threads.h")
+
+with_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+
+
+@pytest.fixture(autouse=True)
+def _fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Nothing is built, and nothing is remembered of what was."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.delenv(build.FLAGS_VARIABLE, raising=False)
+    build._built.cache_clear()
+    yield
+    build._built.cache_clear()
+
+
+def compiler(folder: Path, script: str) -> str:
+    """A program that says it is a C compiler."""
+    path = folder / "my-cc"
+    path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return str(path)
+
+
+def logged(folder: Path) -> str:
+    """The system's compiler, noting each time it compiles."""
+    return compiler(folder, f'case "$*" in *-shared*) echo x >> {folder}/log;; esac; exec cc "$@"')
+
+
+def compilations(folder: Path) -> int:
+    log = folder / "log"
+    return len(log.read_text(encoding="utf-8").split()) if log.exists() else 0
+
+
+# --- what is built -------------------------------------------------------------------------------
+
+
+@with_compiler
+def test_it_is_compiled_once_whoever_asks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CC", logged(tmp_path))
+    for _ in range(2):
+        assert load(FILES).streamed_copy
+        assert load(FILES, ctypes.PyDLL).streamed_copy
+        build._built.cache_clear()  # as in the next process
+    assert compilations(tmp_path) == 1
+    (library,) = cache_directory().iterdir()  # and no file of the compiler's is left beside it
+    assert library.suffix == ".so"
+
+
+@with_compiler
+def test_other_flags_make_another_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    load(FILES)
+    build._built.cache_clear()
+    monkeypatch.setenv(build.FLAGS_VARIABLE, "-O1 -DNAME='two words'")
+    load(FILES)
+    assert len([*cache_directory().iterdir()]) == 2
+
+
+@with_compiler
+def test_a_changed_source_makes_another_library(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shutil.copytree(build.SOURCE, tmp_path / "source")
+    monkeypatch.setattr(build, "SOURCE", tmp_path / "source")
+    load(FILES)
+    build._built.cache_clear()
+    with (tmp_path / "source" / "threads.h").open("a", encoding="utf-8") as file:
+        file.write("/* changed */\n")
+    load(FILES)
+    assert len([*cache_directory().iterdir()]) == 2
+
+
+def test_the_cache_is_where_the_desktop_says(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert cache_directory() == tmp_path / "cache" / "layernorm-bench"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for ignored in ("", "relative/path"):
+        monkeypatch.setenv("XDG_CACHE_HOME", ignored)
+        assert cache_directory() == tmp_path / ".cache" / "layernorm-bench"
+
+
+# --- what goes wrong -----------------------------------------------------------------------------
+
+
+def refusal() -> str:
+    with pytest.raises(UnsupportedError) as error:
+        load(FILES)
+    return str(error.value)
+
+
+def test_without_a_compiler_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert refusal() == ("there is no C compiler (cc, gcc, clang); install gcc or clang, or set CC")
+
+
+def test_a_compiler_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "no-such-cc -m64")
+    assert refusal().startswith("there is no no-such-cc, which CC names")
+
+
+def test_what_the_compiler_complains_of_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script = 'case "$*" in *-dM*) exit 0;; esac; echo "In file a.c:"; echo "a.c:1: error: no" >&2'
+    monkeypatch.setenv("CC", compiler(tmp_path, f"{script}; exit 1"))
+    assert "cannot compile copy.c: a.c:1: error: no" in refusal()
+    assert not [*cache_directory().iterdir()]
+
+
+def test_a_compiler_that_fails_is_not_asked_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CC", compiler(tmp_path, f"echo x >> {tmp_path}/log; exit 1"))
+    assert refusal() == refusal()
+    assert compilations(tmp_path) == len(build._C.machines)
+    assert "it says nothing" in refusal()
+
+
+def test_a_compiler_that_cannot_be_started_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = compiler(tmp_path, "")
+    Path(path).write_bytes(b"\x7fELF, but no more")
+    monkeypatch.setenv("CC", path)
+    assert "cannot be run" in refusal()
+
+
+@pytest.mark.parametrize("variable", ["CC", build.FLAGS_VARIABLE])
+def test_a_quote_that_is_not_closed_is_told(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.setenv("CC", "sh")
+    monkeypatch.setenv(variable, "'-O2")
+    assert refusal() == f"{variable} cannot be read: No closing quotation"
+
+
+@with_compiler
+def test_a_cache_that_cannot_be_written_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert "cannot keep the built C source in" in refusal()
+    assert refusal().endswith("set XDG_CACHE_HOME to a directory that can be written")
+
+
+def test_without_a_home_it_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME")
+
+    def no_home() -> Path:
+        raise RuntimeError("no home directory")
+
+    monkeypatch.setattr(Path, "home", no_home)
+    with pytest.raises(UnsupportedError, match="set XDG_CACHE_HOME"):
+        cache_directory()
+
+
+@with_compiler
+def test_a_damaged_library_is_named(tmp_path: Path) -> None:
+    path = build._built(FILES)
+    assert isinstance(path, Path)
+    path.write_bytes(path.read_bytes()[:100])
+    assert f"cannot load {path}" in refusal()
+    assert "delete it" in refusal()
+
+
+def test_a_run_without_a_compiler_says_that_it_is_unsupported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CC", "no-such-cc")
+    calls._library.cache_clear()
+    trial = try_case(c_recentred, Case(implementation="c_recentred", shape=(4, 8)))
+    assert trial.status is Status.UNSUPPORTED
+    assert "no-such-cc" in (trial.reason or "")
+
+
+# --- dtypes that it does not take ----------------------------------------------------------------
+
+
+@with_compiler
+def test_dtypes_that_it_does_not_take_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UnsupportedError, match=r"does not take torch\.int32; it takes float32"):
+        c_recentred(torch.ones(2, 4, dtype=torch.int32), (4,))
+    mixed = torch.ones(2, 4, dtype=torch.bfloat16), (4,), torch.ones(4, dtype=torch.float16)
+    with pytest.raises(UnsupportedError, match=r"x is torch\.bfloat16, weight is torch\.float16"):
+        c_recentred(*mixed)
+
+
+def test_the_environment_is_left_alone() -> None:
+    before = dict(os.environ)
+    if shutil.which("cc"):
+        load(FILES)
+    assert dict(os.environ) == before

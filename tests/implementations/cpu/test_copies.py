@@ -1,0 +1,56 @@
+"""A copy past the caches copies what it is given, and nothing beside it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from implementations import UnsupportedError
+from implementations.cpu import build, copies
+from implementations.cpu.copies import can_stream, streamed_copy
+
+with_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+
+GUARD = 7
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("start", [0, 1, 63])
+@pytest.mark.parametrize("size", [0, 1, 15, 64, 130, (1 << 18) + 1, (1 << 20) - 5])
+@with_compiler
+def test_it_copies_all_bytes_and_no_others(size: int, start: int, threads: int) -> None:
+    source = torch.randint(0, 256, (size + 1,), dtype=torch.uint8)[1:]
+    room = torch.full((start + size + 64,), GUARD, dtype=torch.uint8)
+    torch.set_num_threads(threads)
+    try:
+        streamed_copy(room[start : start + size], source)()
+    finally:
+        torch.set_num_threads(1)
+    assert torch.equal(room[start : start + size], source)
+    assert bool((room[:start] == GUARD).all())
+    assert bool((room[start + size :] == GUARD).all())
+
+
+@with_compiler
+def test_it_keeps_what_it_copies() -> None:
+    to = torch.zeros(1 << 16)
+    copy = streamed_copy(to, torch.ones(1 << 16))  # nobody else has the source
+    torch.full((1 << 16,), 5.0)  # would take its place
+    copy()
+    assert bool((to == 1).all())
+
+
+def test_without_a_compiler_there_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CC", "no-such-cc")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for each in (copies._library, build._built):
+        each.cache_clear()
+    try:
+        assert not can_stream()
+        with pytest.raises(UnsupportedError, match="no-such-cc"):
+            streamed_copy(torch.zeros(1), torch.ones(1))
+    finally:
+        build._built.cache_clear()

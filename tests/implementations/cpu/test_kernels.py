@@ -1,0 +1,228 @@
+"""The C is right with the instructions of any x86-64, and wrong where the compiler may reorder."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from harness.inputs import make_inputs
+from harness.records import Case, Direction, Status
+from harness.verify import verify
+from harness.verify.trial import try_case
+from implementations import native
+from implementations.contract import UnsupportedError
+from implementations.cpu import build, c_recentred, calls
+
+pytestmark = [
+    pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler"),
+]
+# the oldest of all, one with vectors twice as long and fused products, and what is here
+MACHINES = ["-march=x86-64", "-march=x86-64-v3", ""]
+on_every_machine = pytest.mark.parametrize("flags", MACHINES, ids=["sse2", "avx2", "native"])
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("libraries")
+
+
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch, cache: Path) -> Iterator[Callable[[str], None]]:
+    """Have the C built with these flags from here on, for one test."""
+
+    def with_flags(flags: str) -> None:
+        if "x86-64" in flags and platform.machine() != "x86_64":
+            pytest.skip("these are instructions of x86-64")
+        if flags.endswith("v3") and torch.backends.cpu.get_cpu_capability() == "DEFAULT":
+            pytest.skip("this processor has no AVX2")
+        monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+        monkeypatch.setenv(build.FLAGS_VARIABLE, flags)
+        forget()
+
+    yield with_flags
+    forget()
+
+
+def forget() -> None:
+    build._built.cache_clear()
+    calls._library.cache_clear()
+
+
+def case(shape: tuple[int, ...], **axes: object) -> Case:
+    return replace(Case(implementation="c_recentred", shape=shape), **axes)  # type: ignore[arg-type]
+
+
+# --- instructions --------------------------------------------------------------------------------
+
+
+@on_every_machine
+def test_it_passes_verification_with_the_instructions_of(
+    built: Callable[[str], None], flags: str
+) -> None:
+    built(flags)
+    verdict = verify(c_recentred, quick=True)
+    assert verdict.passed, verdict
+
+
+@pytest.mark.parametrize("direction", [Direction.FORWARD, Direction.BACKWARD])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
+@pytest.mark.parametrize("hidden", [1, 15, 16, 17, 63, 64, 65, 127, 300, 2049, 5000])
+@on_every_machine
+def test_rows_on_and_off_the_length_of_vectors_are_right(
+    built: Callable[[str], None], flags: str, hidden: int, dtype: str, direction: Direction
+) -> None:
+    built(flags)
+    # enough rows for a pipeline of them, and some that no four make up
+    for distribution in ("normal", "last_digit"):
+        trial = try_case(
+            c_recentred,
+            case(
+                (21, hidden),
+                dtype=dtype,
+                param_dtype=dtype,
+                direction=direction,
+                distribution=distribution,
+            ),
+        )
+        assert trial.status is Status.OK, trial.reason
+
+
+def test_a_compiler_that_may_reorder_sums_is_caught(cache: Path) -> None:
+    # in a process of its own: a library linked so has its process flush subnormal numbers to zero
+    program = """
+from harness.verify import verify, verify_case
+print(verify_case("c_recentred", (64, 1000), distribution="last_digit").status)
+print(verify("c_recentred", quick=True, fail_fast=True).passed)
+"""
+    environment = {
+        **os.environ,
+        "XDG_CACHE_HOME": str(cache),
+        build.FLAGS_VARIABLE: "-ffast-math",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["wrong", "False"]
+
+
+# --- memory --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_rows_written_past_the_caches_are_those_written_to_them(dtype: str) -> None:
+    large = case((8192, 1024), dtype=dtype, param_dtype=dtype, direction=Direction.BACKWARD)
+    x, weight, bias, dy = make_inputs(large).tensors
+    x.requires_grad_()
+    y = c_recentred(x, (1024,), weight, bias)
+    (dx,) = torch.autograd.grad(y, x, dy)
+    part = slice(4096, 4352)
+    y_of_part = c_recentred(x[part], (1024,), weight, bias)
+    assert torch.equal(y[part], y_of_part)
+    assert torch.equal(dx[part], torch.autograd.grad(y_of_part, x, dy[part])[0][part])
+
+
+@pytest.mark.parametrize("shape", [(1, 300_000), (7, 40_000), (3000, 768), (5000, 48)], ids=str)
+def test_two_threads_give_the_bits_of_one(shape: tuple[int, int]) -> None:
+    x, weight, bias, dy = make_inputs(case(shape, direction=Direction.BACKWARD)).tensors
+    wanted = [each.requires_grad_() for each in (x, weight, bias)]
+    found = []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        try:
+            y = c_recentred(x, shape[1:], weight, bias)
+            found.append([y, *torch.autograd.grad(y, wanted, dy)])
+        finally:
+            torch.set_num_threads(1)
+    assert all(torch.equal(one, two) for one, two in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: x[:, :48],  # rows further apart than they are long
+        lambda x: x[::3, 8:56],
+        lambda x: x[:, ::2],  # elements apart
+        lambda x: x[:1].expand(40, 64),  # one row many times
+        lambda x: x.t(),
+        lambda x: x.flip(0)[3:],
+        lambda x: x.reshape(8, 8, 64).transpose(0, 1),
+    ],
+)
+def test_any_strides_are_read_right(make: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    generator = torch.Generator().manual_seed(5)
+    x = make(torch.randn(64, 64, generator=generator))
+    dy = make(torch.randn(64, 64, generator=generator))
+    shape = x.shape[-1:]
+    weight, bias = torch.randn(2, *shape, 3, generator=generator).unbind(0)
+    weight, bias = weight[:, 1], bias[:, 1]  # as columns of something else
+    found, expected = (
+        torch.autograd.grad(function(x_, shape, weight, bias), x_, dy)
+        for function in (c_recentred, native)
+        for x_ in (x.detach().requires_grad_(),)
+    )
+    torch.testing.assert_close(found, expected)
+    y = c_recentred(x, shape, weight, bias)
+    assert y.is_contiguous()
+    torch.testing.assert_close(y, native(x, shape, weight, bias))
+
+
+# --- who sees a call -----------------------------------------------------------------------------
+
+
+class Seen(TorchDispatchMode):
+    """Notes the operators that are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        self.names.append(func.name())
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_mode_sees_one_operator() -> None:
+    with Seen() as seen:
+        c_recentred(torch.randn(4, 8), (8,))
+    assert seen.names.count("layernorm_bench::c_recentred") == 1
+
+
+def test_a_profiler_sees_it() -> None:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        c_recentred(torch.randn(4, 8), (8,))
+    assert "layernorm_bench::c_recentred" in {each.key for each in profile.key_averages()}
+
+
+def test_a_call_that_nobody_sees_gives_the_bits_of_one_that_is_seen() -> None:
+    x, weight, bias, dy = make_inputs(case((40, 100), direction=Direction.BACKWARD)).tensors
+    wanted = [each.requires_grad_() for each in (x, weight, bias)]
+    y = c_recentred(x, (100,), weight, bias)
+    plain = [y, *torch.autograd.grad(y, wanted, dy)]
+    with Seen():
+        y = c_recentred(x, (100,), weight, bias)
+        seen = [y, *torch.autograd.grad(y, wanted, dy)]
+    assert all(torch.equal(one, two) for one, two in zip(plain, seen, strict=True))
+
+
+def test_tensors_without_memory_have_shapes_and_other_devices_are_refused() -> None:
+    assert c_recentred(torch.empty(4, 8, device="meta"), (8,)).shape == (4, 8)
+    with (
+        torch._subclasses.FakeTensorMode(),
+        pytest.raises(UnsupportedError, match="runs on the cpu"),
+    ):
+        c_recentred(torch.empty(4, 8, device="cuda"), (8,))

@@ -1,0 +1,222 @@
+"""Everybody else's LayerNorm: what is missing says how to get it, what is not taken is declined.
+
+Nothing but numpy has to be installed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner
+from fake_device import LocalFleet
+from peering import (
+    NAMES,
+    ON_CPU,
+    every_package,
+    every_peer,
+    package_of,
+    python,
+    tensors,
+)
+from torch import Tensor
+
+from harness.cli import main
+from harness.measure.environment import read_environment
+from harness.records import (
+    Allocation,
+    Budget,
+    Case,
+    DoubtKind,
+    Measurement,
+    Mode,
+    Status,
+)
+from harness.run.candidates import refusal
+from harness.run.case import CaseRunner
+from harness.run.session import plan
+from harness.sweep import Grid, Sweep
+from implementations import PEERS, Implementation, UnsupportedError, find
+from implementations.peers import PACKAGES
+from implementations.peers.package import Package, environment
+
+# --- the list ------------------------------------------------------------------------------------
+
+
+def test_every_peer_is_found_by_its_name() -> None:
+    assert [each.name for each in PEERS] == NAMES
+    assert [find(name) for name in NAMES] == list(PEERS)
+
+
+@every_peer
+def test_a_peer_says_what_it_is_and_has_the_signature_of_the_contract(peer: Implementation) -> None:
+    assert peer.summary.endswith(".")
+    assert peer.source.startswith("https://")
+    assert peer.name == getattr(peer.function, "__name__")  # noqa: B009 - no Protocol has one
+    names = ["x", "normalized_shape", "weight", "bias", "eps"]
+    assert list(inspect.signature(peer.function).parameters) == names
+
+
+def test_no_package_is_imported_before_it_runs() -> None:
+    modules = {each.module for each in PACKAGES} - {"numpy"}  # which torch imports itself
+    python(f"import sys, implementations; assert not {modules} & {{*sys.modules}}")
+
+
+def test_the_list_shows_peers_apart_with_what_they_need() -> None:
+    shown = CliRunner().invoke(main, ["list", "implementations"]).output
+    (line,) = (each for each in shown.splitlines() if each.split()[0] == "apex")
+    assert "peer, needs apex, not installed: apex:" in line
+    assert line.endswith("(CUDA only)")
+    (line,) = (each for each in shown.splitlines() if each.split()[0] == "numpy")
+    assert "peer, needs numpy: NumPy:" in line
+
+
+def test_the_versions_of_peers_are_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    from harness.measure import environment as module
+
+    monkeypatch.setattr(module, "_version", lambda package: f"1 of {package}")
+    found = dict(read_environment().packages)
+    assert found["flash-attn"] == "1 of flash-attn"
+    assert {name for each in PACKAGES for name in each.distributions} <= found.keys()
+
+
+def test_in_a_sweep_peers_stand_for_those_written_for_the_device() -> None:
+    fleet = LocalFleet()
+    fleet.hello = replace(
+        fleet.hello,
+        peers={each.name: each.devices for each in PEERS},
+        unavailable={},
+        device_counts={"cpu": 1, "cuda": 1},
+    )
+    grid = Grid(implementations=("native", "peers"), devices=("cpu", "cuda"), shapes=((4, 8),))
+    cases = [each.case for each in plan(Sweep(grids=(grid,)), fleet)]
+    of_device = {
+        kind: [each.implementation for each in cases if each.device == kind]
+        for kind in ("cpu", "cuda")
+    }
+    assert of_device["cpu"] == ["native", *NAMES[:7]]
+    assert of_device["cuda"] == ["native", *NAMES[7:]]
+
+
+# --- packages ------------------------------------------------------------------------------------
+
+
+@every_package
+def test_a_package_that_is_missing_is_asked_for_by_how_to_install_it(
+    package: Package, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package.module, None)  # as if there were none
+    with pytest.raises(UnsupportedError) as caught:
+        package.load()
+    assert str(caught.value) == f"needs {package.distributions[0]}: {package.install}"
+    assert "pip install" in package.install or "https://" in package.install
+
+
+@pytest.mark.usefixtures("forgetful")
+@pytest.mark.parametrize("peer", ON_CPU, ids=lambda each: each.name)
+def test_a_peer_whose_package_is_missing_is_unsupported(
+    peer: Implementation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = package_of(peer)
+    # with what an earlier test has imported of it
+    for name in [
+        package.module,
+        *(each for each in sys.modules if each.startswith(f"{package.module}.")),
+    ]:
+        monkeypatch.setitem(sys.modules, name, None)
+    case = Case(implementation=peer.name, shape=(4, 8))
+    record = CaseRunner("here", Allocation.DEFAULT).run(case, [], Budget())
+    assert record.status is Status.UNSUPPORTED
+    assert record.reason == f"needs {package.distributions[0]}: {package.install}"
+
+
+def test_a_package_that_is_another_of_the_same_name_is_not_taken_for_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "apex.py").write_text("")  # as on PyPI: it has no normalization
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "apex", None)  # none is left there afterwards, either
+    monkeypatch.delitem(sys.modules, "apex")
+    package = package_of(find("apex"))
+    with pytest.raises(UnsupportedError, match=r"apex cannot be imported .*apex\.normalization"):
+        package.load("apex.normalization")
+
+
+def test_a_package_of_another_version_is_named_with_what_it_lacks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "quack.rmsnorm", ModuleType("quack.rmsnorm"))
+    monkeypatch.setitem(sys.modules, "quack", ModuleType("quack"))
+    package = package_of(find("quack"))
+    with pytest.raises(UnsupportedError, match=r"no quack\.rmsnorm\.layernorm_bwd: pip install -U"):
+        package.load("quack.rmsnorm", "layernorm_bwd")
+
+
+def test_a_variable_of_the_environment_is_set_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LNB_SET", "old")
+    monkeypatch.delenv("LNB_UNSET", raising=False)
+    with environment("LNB_SET", "new"), environment("LNB_UNSET", "new"):
+        assert os.environ["LNB_SET"] == os.environ["LNB_UNSET"] == "new"
+    assert os.environ["LNB_SET"] == "old"
+    assert "LNB_UNSET" not in os.environ
+
+
+# --- terms ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "why"),
+    [
+        ("liger", {}, "liger-kernel runs on cuda, x is on cpu"),
+        ("numpy", {"x": torch.zeros(2, 4, dtype=torch.bfloat16)}, "numpy does not take bfloat16"),
+        ("onnxruntime", {"weight": None}, "onnxruntime needs a weight"),
+        (
+            "openvino",
+            {"bias": torch.zeros(4, dtype=torch.float64)},
+            "openvino takes a bias of float32, not float64",
+        ),
+        ("numba", {"x": torch.zeros(2, 4, requires_grad=True)}, "numba has no gradient"),
+        ("numpy", {"weight": torch.ones(4, requires_grad=True)}, "numpy has no gradient"),
+    ],
+)
+def test_what_a_package_does_not_take_is_declined(
+    name: str, given: dict[str, Tensor | None], why: str
+) -> None:
+    usual: dict[str, Any] = {"x": torch.zeros(2, 4), "weight": torch.ones(4), "bias": None}
+    call = {**usual, **given}
+    with pytest.raises(UnsupportedError, match=why):
+        find(name)(call["x"], (4,), call["weight"], call["bias"])
+
+
+@every_peer
+def test_shapes_that_do_not_agree_are_a_mistake_before_anything_else(peer: Implementation) -> None:
+    with pytest.raises(ValueError, match="normalized_shape"):
+        peer(torch.zeros(2, 4), (5,))
+    with pytest.raises(ValueError, match=r"weight has shape \[1\]"):
+        peer(torch.zeros(2, 4), (4,), torch.ones(1))
+
+
+def test_a_parameter_that_asks_for_no_gradient_now_is_taken() -> None:
+    x, weight, bias = tensors()
+    with torch.no_grad():
+        y = find("numpy")(x, (32,), weight.requires_grad_(), bias)
+    assert not y.requires_grad
+
+
+def test_what_computes_outside_torch_is_not_compiled_and_its_memory_not_counted() -> None:
+    numpy = find("numpy")
+    assert numpy.outside_torch
+    compiled = Case(implementation="numpy", shape=(4, 8), mode=Mode.COMPILED)
+    assert refusal(numpy, compiled) == "numpy computes outside torch, which cannot compile it"
+    case = Case(implementation="numpy", shape=(4, 8))
+    record = CaseRunner("here", Allocation.DEFAULT).run(case, [Measurement.MEMORY], Budget())
+    assert (record.status, record.memory) == (Status.OK, None)
+    assert [each.kind for each in record.warnings] == [DoubtKind.NOT_COUNTED]
+    assert record.warnings[0].advice == "numpy takes memory that torch does not see"

@@ -1,0 +1,73 @@
+"""A function of images is called with the rows of x as batch and spatial axes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from implementations.targets.channels import on_channels
+
+
+def numbered(image: Tensor) -> Tensor:
+    """Multiply each channel by its number."""
+    return (image.movedim(1, -1) * torch.arange(6.0)).movedim(-1, 1)
+
+
+@pytest.mark.parametrize("shape", [(6,), (12, 6), (2, 3, 6), (2, 3, 5, 6), (2, 3, 5, 7, 6), (0, 6)])
+@pytest.mark.parametrize("spatial", [1, 2, 3])
+def test_an_x_of_any_axes_is_answered_as_over_its_last(
+    shape: tuple[int, ...], spatial: int
+) -> None:
+    seen: list[torch.Size] = []
+
+    def watching(image: Tensor) -> Tensor:
+        seen.append(image.shape)
+        return numbered(image)
+
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(on_channels(watching, x, (spatial,)), x * torch.arange(6.0))
+    ((batch, channels, *others),) = seen
+    assert (channels, len(others)) == (6, spatial)
+    assert batch * torch.Size(others).numel() == x.numel() // 6
+
+
+def test_an_x_of_its_own_rank_keeps_its_axes() -> None:
+    seen: list[torch.Size] = []
+
+    def watching(image: Tensor) -> Tensor:
+        seen.append(image.shape)
+        return image
+
+    on_channels(watching, torch.zeros(2, 3, 5, 6), (1, 2))
+    assert seen == [(2, 6, 3, 5)]
+
+
+def test_gradients_reach_x() -> None:
+    x = torch.randn(4, 6, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    weights = torch.arange(24.0).reshape(4, 6)
+    (found,) = torch.autograd.grad(on_channels(numbered, x, (2,)), x, weights)
+    (expected,) = torch.autograd.grad(x * torch.arange(6.0), x, weights)
+    assert torch.equal(found, expected)
+
+
+def test_a_contiguous_x_is_given_as_a_contiguous_image() -> None:
+    def dense_only(image: Tensor) -> Tensor:
+        assert image.is_contiguous()
+        return image
+
+    on_channels(dense_only, torch.zeros(4, 6), (2,))
+    with pytest.raises(AssertionError):
+        on_channels(dense_only, torch.zeros(6, 4).T, (2,))
+
+
+def test_what_is_written_into_the_image_is_written_into_x() -> None:
+    x = torch.zeros(4, 6)
+    on_channels(lambda image: image.add_(1), x, (2,))
+    assert torch.equal(x, torch.ones(4, 6))
+
+
+def test_inference_tensors_are_taken() -> None:
+    with torch.inference_mode():
+        x = torch.ones(4, 6)
+        assert torch.equal(on_channels(numbered, x, (2,)), x * torch.arange(6.0))

@@ -1,0 +1,213 @@
+"""The parameters of a constructor are told apart by their names, annotations and defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from implementations import UnsupportedError
+from implementations.targets.construct import Constructor, is_eps, makes_modules, signature_text
+
+WIDTH = 6
+
+
+def of(build: Callable[..., nn.Module], **given: object) -> Constructor:
+    return Constructor.of(build, given)
+
+
+def made(build: Callable[..., nn.Module], shape: tuple[int, ...] = (WIDTH,), **how: Any) -> Any:
+    return of(build).make(shape, how.pop("eps", None), **{"weight": True, "bias": True} | how)
+
+
+class Kept(nn.Module):
+    """Keeps what it was given."""
+
+    def __init__(self, *given: object) -> None:
+        super().__init__()
+        self.given = given
+
+
+# --- sizes ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("build", "size"),
+    [
+        (lambda normalized_shape: Kept(normalized_shape), "normalized_shape"),
+        (lambda hidden_size, eps=1e-6: Kept(hidden_size, eps), "hidden_size"),
+        (lambda bias, ndim: Kept(ndim, bias), "ndim"),
+        (lambda d_model: Kept(d_model), "d_model"),
+        (lambda hidden_size=None: Kept(hidden_size), "hidden_size"),
+        (lambda c_in, eps=1e-5: Kept(c_in, eps), "c_in"),
+        (lambda eps=1e-5: Kept(eps), None),
+        (lambda *passed_on: Kept(*passed_on), ""),
+    ],
+)
+def test_the_size_has_a_known_name_or_is_the_first_required_argument(
+    build: Callable[..., nn.Module], size: str | None
+) -> None:
+    assert of(build).size == size
+
+
+@pytest.mark.parametrize(
+    ("build", "written"),
+    [
+        (lambda dim: Kept(dim), WIDTH),
+        (lambda *passed_on: Kept(*passed_on), WIDTH),
+    ],
+)
+def test_an_unannotated_size_is_an_int(build: Callable[..., nn.Module], written: object) -> None:
+    assert made(build).given == (written,)
+
+
+def test_an_annotation_says_how_the_size_is_written() -> None:
+    def as_int(normalized_shape: int) -> Kept:
+        return Kept(normalized_shape)
+
+    def as_size(dim: torch.Size) -> Kept:
+        return Kept(dim)
+
+    def as_either(dim: int | tuple[int, ...]) -> Kept:
+        return Kept(dim)
+
+    assert made(as_int).given == (WIDTH,)
+    assert isinstance(made(as_size).given[0], torch.Size)
+    assert made(as_either).given == (WIDTH,)
+    assert made(as_either, (2, 3)).given == ((2, 3),)
+    assert [of(each).takes_several_axes for each in (as_int, as_size, as_either)] == [
+        False, True, True
+    ]  # fmt: skip
+
+
+def test_a_name_with_shape_in_it_may_have_several_axes() -> None:
+    assert of(lambda normalized_shape: Kept(normalized_shape)).takes_several_axes
+    assert not of(lambda hidden_size: Kept(hidden_size)).takes_several_axes
+
+    def of_anything(normalized_shape: Any) -> Kept:
+        return Kept(normalized_shape)
+
+    assert of(of_anything).takes_several_axes
+
+
+def test_a_size_that_is_refused_is_written_in_another_form() -> None:
+    def of_lists(shape: Any) -> Kept:
+        if not isinstance(shape, list):
+            raise TypeError("a list, please")
+        return Kept(shape)
+
+    assert made(of_lists).given == ([WIDTH],)
+
+
+def test_what_takes_no_size_is_built_without_one() -> None:
+    assert made(lambda eps=1e-5: Kept(eps)).given == (1e-5,)
+
+
+# --- eps and flags -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda dim, eps=1e-6: Kept(eps),
+        lambda dim, epsilon: Kept(epsilon),
+        lambda dim, variance_epsilon=1e-12: Kept(variance_epsilon),
+        lambda dim, layer_norm_eps=1e-12: Kept(layer_norm_eps),
+        lambda dim, e=1e-5: Kept(e),
+        lambda dim, **options: Kept(options["eps"]),
+    ],
+)
+def test_eps_has_any_name(build: Callable[..., nn.Module]) -> None:
+    assert made(build, eps=0.25).given == (0.25,)
+
+
+def test_an_eps_that_is_required_is_torchs_where_none_is_given() -> None:
+    assert made(lambda dim, eps: Kept(eps)).given == (1e-5,)
+
+
+def test_an_eps_that_cannot_be_given_is_declined() -> None:
+    with pytest.raises(UnsupportedError, match=r"takes no eps: <lambda>\(dim\)"):
+        made(lambda dim: Kept(dim), eps=0.25)
+
+
+@pytest.mark.parametrize(("name", "is_one"), [("eps", True), ("e", True), ("hidden", False)])
+def test_a_name_says_whether_it_is_eps(name: str, is_one: bool) -> None:
+    assert is_eps(name) is is_one
+
+
+def test_flags_switch_weight_and_bias() -> None:
+    def build(dim: int, bias: bool, elementwise_affine: bool = True) -> Kept:
+        return Kept(bias, elementwise_affine)
+
+    assert of(build).flags == {"bias": "bias", "elementwise_affine": "affine"}
+    assert made(build, weight=True, bias=False).given == (False, True)
+    assert made(build, weight=False, bias=False).given == (False, False)
+
+
+def test_a_scale_that_is_a_number_is_no_flag() -> None:
+    assert of(lambda dim, scale=1.0: Kept(dim, scale)).flags == {}
+
+
+# --- what the user says --------------------------------------------------------------------------
+
+
+def test_an_argument_that_nothing_is_known_of_is_asked_for() -> None:
+    with pytest.raises(UnsupportedError, match=r"needs depth, heads: give --init 'depth=\.\.\.'"):
+        of(lambda dim, depth, heads: Kept(dim, depth, heads))
+
+
+def test_what_the_user_gives_is_passed_on() -> None:
+    constructor = of(lambda dim, depth: Kept(dim, depth), depth=3)
+    assert constructor.make((WIDTH,), None, weight=True, bias=True).given == (WIDTH, 3)
+
+
+def test_a_size_that_the_user_gives_stands() -> None:
+    constructor = of(lambda dim, eps=1e-5: Kept(dim), dim=8)
+    assert constructor.size is None
+    assert constructor.make((WIDTH,), None, weight=True, bias=True).given == (8,)
+
+
+def test_an_argument_that_there_is_not_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="has no argument named depht"):
+        of(lambda dim, depth=2: Kept(dim, depth), depht=3)
+
+
+def test_any_argument_is_taken_by_what_takes_any() -> None:
+    constructor = of(lambda dim, **others: Kept(others["depth"]), depth=3)
+    assert constructor.make((WIDTH,), None, weight=True, bias=True).given == (3,)
+
+
+# --- building ------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_built_is_declined_with_what_it_raised() -> None:
+    def odd(dim: int) -> Kept:
+        raise ValueError("dim must be odd")
+
+    with pytest.raises(UnsupportedError, match=r"odd\(.*\[6\]: ValueError: dim must be odd"):
+        made(odd)
+
+
+def test_building_leaves_the_random_numbers_alone() -> None:
+    torch.manual_seed(0)
+    expected = torch.rand(1)
+    torch.manual_seed(0)
+    made(lambda dim: nn.Linear(dim, dim))
+    assert torch.equal(torch.rand(1), expected)
+
+
+def test_a_function_that_takes_a_size_first_makes_modules() -> None:
+    assert makes_modules(lambda hidden_size, eps=1e-5: Kept(hidden_size))
+    assert not makes_modules(lambda x, weight, bias: x)
+    assert not makes_modules(lambda shape, weight: shape)  # a function of a shape, as likely
+
+
+def test_a_signature_is_shown_as_it_is_written() -> None:
+    def build(dim: int, eps: float = 1e-5) -> Kept:
+        return Kept(dim, eps)
+
+    assert signature_text(build).startswith("build(dim: 'int', eps: 'float' = 1e-05)")
+    assert signature_text(max) == "max(...)"

@@ -1,0 +1,245 @@
+"""A module class behind a function's signature: what it has no place for, it declines."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from implementations import CallOptions, UnsupportedError, adopt
+from implementations.targets.from_module import ModuleFunction
+
+X = torch.randn(3, 5, generator=torch.Generator().manual_seed(0))
+WEIGHT, BIAS = torch.arange(1.0, 6.0), torch.arange(5.0)
+
+
+class Annotated(nn.Module):
+    """Names its parameters and eps otherwise, and takes a size."""
+
+    def __init__(self, size: int, epsilon: float) -> None:
+        super().__init__()
+        if not isinstance(size, int):
+            raise TypeError("size is a number")
+        self.gain = nn.Parameter(torch.ones(size))
+        self.beta = nn.Parameter(torch.zeros(size))
+        self.epsilon = epsilon
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.layer_norm(x, x.shape[-1:], self.gain, self.beta, self.epsilon)
+
+
+class Bare(nn.Module):
+    """Has no parameters."""
+
+    def __init__(self, normalized_shape: tuple[int, ...], eps: float) -> None:
+        super().__init__()
+        self.shape, self.eps = normalized_shape, eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.layer_norm(x, self.shape, eps=self.eps)
+
+
+class Unbuildable(nn.Module):
+    """Cannot be made from a shape and eps alone."""
+
+    def __init__(self, config: object, depth: int) -> None:
+        super().__init__()
+
+
+@pytest.mark.parametrize("module", [nn.LayerNorm, Annotated])
+def test_the_module_is_given_weight_bias_and_eps(module: type[nn.Module]) -> None:
+    y = ModuleFunction(module)(X, [5], WEIGHT, BIAS, 0.5)
+    assert torch.equal(y, functional.layer_norm(X, (5,), WEIGHT, BIAS, 0.5))
+
+
+def test_several_axes_are_given_as_a_shape() -> None:
+    weight = WEIGHT.expand(3, 5).contiguous()
+    y = ModuleFunction(nn.LayerNorm)(X, (3, 5), weight, weight)
+    assert torch.equal(y, functional.layer_norm(X, (3, 5), weight, weight))
+
+
+def test_gradients_reach_what_was_given() -> None:
+    leaves = [each.clone().requires_grad_() for each in (X, WEIGHT, BIAS)]
+    x, weight, bias = leaves
+    y = ModuleFunction(nn.LayerNorm)(x, (5,), weight, bias)
+    expected = functional.layer_norm(x, (5,), weight, bias)
+    for found, right in zip(
+        torch.autograd.grad(y, leaves, X), torch.autograd.grad(expected, leaves, X), strict=True
+    ):
+        assert torch.equal(found, right)
+
+
+def test_a_module_without_parameters_answers_without_them() -> None:
+    assert torch.equal(ModuleFunction(Bare)(X, (5,)), functional.layer_norm(X, (5,)))
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [((WEIGHT, None), "weight"), ((None, BIAS), "bias"), ((WEIGHT, BIAS), "weight")],
+)
+def test_a_parameter_that_the_module_has_not_is_declined(
+    given: tuple[Tensor | None, Tensor | None], name: str
+) -> None:
+    with pytest.raises(UnsupportedError, match=f"the module has no {name}"):
+        ModuleFunction(Bare)(X, (5,), *given)
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [((WEIGHT, None), "bias"), ((None, BIAS), "weight"), ((None, None), "weight")],
+)
+def test_a_parameter_that_cannot_be_left_out_is_declined(
+    given: tuple[Tensor | None, Tensor | None], name: str
+) -> None:
+    with pytest.raises(UnsupportedError, match=f"the module always has its {name}"):
+        ModuleFunction(Annotated)(X, (5,), *given)
+
+
+def test_a_parameter_that_a_flag_switches_off_can_be_left_out() -> None:
+    layer_norm = ModuleFunction(nn.LayerNorm)
+    assert torch.equal(layer_norm(X, (5,)), functional.layer_norm(X, (5,)))
+    y = layer_norm(X, (5,), WEIGHT)
+    assert torch.equal(y, functional.layer_norm(X, (5,), WEIGHT))
+
+
+@pytest.mark.parametrize("wrong", [WEIGHT[:1], WEIGHT[:3], WEIGHT.repeat(2), WEIGHT.expand(3, 5)])
+def test_a_parameter_of_another_shape_is_an_error(wrong: Tensor) -> None:
+    layer_norm = ModuleFunction(nn.LayerNorm)
+    with pytest.raises(ValueError, match="weight has shape"):
+        layer_norm(X, (5,), wrong, BIAS)
+    with pytest.raises(ValueError, match="bias has shape"):
+        layer_norm(X, (5,), WEIGHT, wrong)
+
+
+def test_a_module_that_cannot_be_made_so_is_declined() -> None:
+    with pytest.raises(UnsupportedError, match=r"Unbuildable\(config.* --init 'depth=\.\.\.'"):
+        ModuleFunction(Unbuildable)(X, (5,), WEIGHT, BIAS)
+
+
+def test_the_parameters_given_are_not_kept() -> None:
+    layer_norm = ModuleFunction(nn.LayerNorm)
+    first = layer_norm(X, (5,), WEIGHT, BIAS)
+    layer_norm(X, (5,), BIAS, WEIGHT)
+    assert torch.equal(layer_norm(X, (5,), WEIGHT, BIAS), first)
+
+
+def test_an_adopted_module_class_keeps_its_name_and_document() -> None:
+    found = adopt(Annotated, "mine")
+    assert found.name == "mine"
+    assert found.function.__doc__ == Annotated.__doc__
+
+
+# --- what it is found to be ----------------------------------------------------------------------
+
+
+class OneAxis(nn.Module):
+    """Has an eps of its own, and no way to choose it."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.layer_norm(x, x.shape[-1:], self.weight, eps=1e-3)
+
+
+class OfImages(nn.Module):
+    """Normalises the channels, wherever the others are."""
+
+    def __init__(self, num_channels: int, eps: float = 1e-6) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(num_channels, eps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x.movedim(1, -1)).movedim(-1, 1)  # type: ignore[no-any-return]
+
+
+class OfTwo(nn.Module):
+    """Needs more than x."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor, condition: Tensor) -> Tensor:
+        return x + condition
+
+
+def test_an_eps_of_its_own_is_the_only_one() -> None:
+    layer_norm = ModuleFunction(OneAxis)
+    assert layer_norm.meaning().eps == 1e-3
+    expected = functional.layer_norm(X, (5,), WEIGHT, eps=1e-3)
+    for given in ((), (1e-3,)):
+        assert torch.equal(layer_norm(X, (5,), WEIGHT, None, *given), expected)
+    with pytest.raises(UnsupportedError, match=r"its eps is always 0\.001, and 1e-05 was asked"):
+        layer_norm(X, (5,), WEIGHT, None, 1e-5)
+
+
+def test_an_eps_that_is_not_given_is_its_own() -> None:
+    y = ModuleFunction(OfImages)(X * 1e-3, (5,), WEIGHT, BIAS)
+    assert torch.equal(y, functional.layer_norm(X * 1e-3, (5,), WEIGHT, BIAS, 1e-6))
+
+
+def test_several_axes_of_a_class_that_takes_one_are_declined() -> None:
+    with pytest.raises(UnsupportedError, match="normalises one axis; 2 were asked for"):
+        ModuleFunction(OneAxis)(X, (3, 5), WEIGHT.expand(3, 5))
+
+
+def test_the_channels_of_images_are_given_as_the_last_axis() -> None:
+    layer_norm = ModuleFunction(OfImages)
+    assert layer_norm.meaning().channels_first
+    x = X.expand(2, 3, 5)
+    y = layer_norm(x, (5,), WEIGHT, BIAS, 0.5)
+    torch.testing.assert_close(y, functional.layer_norm(x, (5,), WEIGHT, BIAS, 0.5))
+
+
+def test_a_forward_of_more_than_x_is_declined() -> None:
+    with pytest.raises(UnsupportedError, match="its forward needs condition besides x"):
+        ModuleFunction(OfTwo).meaning()
+
+
+def test_a_shape_that_x_does_not_end_in_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"x has shape \[3, 5\]: it does not end in \[4\]"):
+        ModuleFunction(nn.LayerNorm)(X, (4,), WEIGHT[:4], BIAS[:4])
+
+
+# --- an instance ---------------------------------------------------------------------------------
+
+
+def instance() -> nn.LayerNorm:
+    """Return one that was trained."""
+    made = nn.LayerNorm(5, eps=0.25)
+    with torch.no_grad():
+        made.weight.copy_(WEIGHT)
+        made.bias.copy_(BIAS)
+    return made
+
+
+def test_an_instance_is_called_with_its_own_eps_and_what_is_given() -> None:
+    layer_norm = ModuleFunction(instance())
+    assert (layer_norm.is_instance, layer_norm.normalized_shape) == (True, (5,))
+    assert layer_norm.meaning().eps == 0.25
+    y = layer_norm(X, (5,), BIAS, WEIGHT)
+    assert torch.equal(y, functional.layer_norm(X, (5,), BIAS, WEIGHT, 0.25))
+
+
+def test_an_instance_stays_as_it_is() -> None:
+    made = instance()
+    layer_norm = ModuleFunction(made)
+    layer_norm(X, (5,), BIAS, WEIGHT)
+    layer_norm.in_other_mode()(X, (5,), BIAS, WEIGHT)
+    assert made.training
+    assert torch.equal(made.weight, WEIGHT)
+    assert torch.equal(layer_norm.new((5,)).weight, WEIGHT)  # type: ignore[arg-type]
+
+
+def test_another_shape_than_that_of_an_instance_is_declined() -> None:
+    with pytest.raises(UnsupportedError, match=r"its normalized_shape is always \[5\]"):
+        ModuleFunction(instance())(X[:, :4], (4,), WEIGHT[:4], BIAS[:4])
+
+
+def test_an_argument_of_the_constructor_makes_another_class() -> None:
+    options = CallOptions(init={"config": None, "depth": 2})
+    with pytest.raises(UnsupportedError, match="Unbuildable"):
+        ModuleFunction(Unbuildable).new((5,))
+    assert isinstance(ModuleFunction(Unbuildable, options).new((5,)), Unbuildable)

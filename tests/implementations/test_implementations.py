@@ -1,0 +1,327 @@
+"""Every LayerNorm keeps the contract."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import pkgutil
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+import implementations
+from harness.inputs import make_inputs
+from harness.numerics.bounds import guarantee_of
+from harness.numerics.errors import Outputs, measure_errors
+from harness.numerics.oracle import Reference
+from harness.numerics.verdict import judge
+from harness.records import Case, Direction, Mode, Status
+from implementations import (
+    ALL,
+    Implementation,
+)
+from implementations.contract import scale_and_shift, wide_dtype
+
+DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+
+# what needs a GPU is run in tests/fused
+ON_CPU = [each for each in ALL if "cpu" in each.devices]
+
+every_listed = pytest.mark.parametrize("norm", ALL, ids=lambda each: each.name)
+every_implementation = pytest.mark.parametrize("norm", ON_CPU, ids=lambda each: each.name)
+ours = pytest.mark.parametrize(
+    "norm", [each for each in ON_CPU if each.name != "native"], ids=lambda each: each.name
+)
+
+# (shape of x, normalized_shape): one to three axes, no batch axis, nothing at all, one element,
+# and lengths on and off multiples of 64
+SHAPES = [
+    ((4, 64), (64,)),
+    ((4, 65), (65,)),
+    ((3, 200), (200,)),
+    ((2, 3, 5), (5,)),
+    ((2, 3, 5), (3, 5)),
+    ((2, 3, 5, 7), (3, 5, 7)),
+    ((2, 2, 13, 11), (13, 11)),
+    ((3, 5), (3, 5)),
+    ((9,), (9,)),
+    ((6, 1), (1,)),
+    ((0, 7), (7,)),
+    ((3, 0), (0,)),
+    ((0, 0), (0,)),
+    ((2, 0, 3), (0, 3)),
+]
+
+
+def tensors(
+    shape: tuple[int, ...], normalized: tuple[int, ...], dtype: torch.dtype = torch.float64
+) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    return tuple(
+        torch.randn(each, dtype=torch.float64, generator=generator).to(dtype)
+        for each in (shape, normalized, normalized)
+    )
+
+
+# --- the list ------------------------------------------------------------------------------------
+
+
+def test_every_implementation_is_in_the_list() -> None:
+    defined = set()
+    for module in pkgutil.iter_modules(implementations.__path__):
+        found = vars(importlib.import_module(f"implementations.{module.name}")).values()
+        defined |= {each.name for each in found if isinstance(each, Implementation)}
+    assert defined == {each.name for each in ALL}
+
+
+def test_names_are_unique() -> None:
+    names = [each.name for each in ALL]
+    assert len(set(names)) == len(names)
+
+
+@every_listed
+def test_an_implementation_says_what_it_is_and_where_from(norm: Implementation) -> None:
+    assert norm.summary.endswith(".") or norm.summary.endswith("installed.")
+    assert norm.source
+    assert norm.name == norm.function.__name__
+
+
+@every_listed
+def test_an_implementation_has_the_signature_of_the_contract(norm: Implementation) -> None:
+    names = ["x", "normalized_shape", "weight", "bias", "eps"]
+    parameters = inspect.signature(norm.function).parameters
+    assert list(parameters) == names
+    assert parameters["weight"].default is parameters["bias"].default is None
+    assert parameters["eps"].default == 1e-5
+
+
+def test_the_package_works_without_the_harness() -> None:
+    program = (
+        "import sys, implementations;"
+        "found = [m for m in sys.modules if m.partition('.')[0] == 'harness'];"
+        "sys.exit(f'imports {found}' if found else 0)"
+    )
+    root = Path(implementations.__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+# --- values --------------------------------------------------------------------------------------
+
+EXAMPLES: list[dict[str, Any]] = json.loads(
+    (Path(__file__).parents[1] / "data" / "worked_examples.json").read_text(encoding="utf-8")
+)["examples"]
+PRINTED = 0.5e-4 * (1 + 1e-6)  # half a unit in the last of four decimals, and how 0.5e-4 is stored
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: each["name"])
+@every_implementation
+def test_worked_examples_come_out_as_printed(
+    norm: Implementation, example: dict[str, Any], dtype: torch.dtype
+) -> None:
+    x = torch.tensor(example["x"], dtype=dtype)
+    y = norm(x, example["normalized_shape"], eps=example["eps"])
+    expected = torch.tensor(example["y"], dtype=torch.float64)
+    assert bool(((y.double() - expected).abs() <= PRINTED).all())
+
+
+def test_a_worked_example_fails_an_unbiased_variance() -> None:
+    example = EXAMPLES[0]
+    x = torch.tensor(example["x"], dtype=torch.float64)
+    expected = torch.tensor(example["y"], dtype=torch.float64)
+    assert not bool((((x - x.mean()) / x.std() - expected).abs() <= PRINTED).all())
+
+
+@pytest.mark.parametrize(("has_weight", "has_bias"), [(1, 1), (1, 0), (0, 1), (0, 0)])
+@pytest.mark.parametrize(("shape", "normalized"), SHAPES, ids=str)
+@every_implementation
+def test_it_equals_torch_forward_and_backward(
+    norm: Implementation,
+    shape: tuple[int, ...],
+    normalized: tuple[int, ...],
+    has_weight: int,
+    has_bias: int,
+) -> None:
+    x, weight, bias = tensors(shape, normalized)
+    dy = torch.randn(shape, dtype=x.dtype, generator=torch.Generator().manual_seed(4))
+    results = []
+    for function in (norm, functional.layer_norm):
+        leaves = [each.clone().requires_grad_() for each in (x, weight, bias)]
+        used = [leaves[0], *leaves[1 : 1 + has_weight], *leaves[2 : 2 + has_bias]]
+        y = function(
+            leaves[0],
+            normalized,
+            leaves[1] if has_weight else None,
+            leaves[2] if has_bias else None,
+            1e-5,
+        )
+        results.append([y, *torch.autograd.grad(y, used, dy)])
+    # benign float64: a few rounding errors of a few hundred terms, times 1/sqrt(eps) where N = 1
+    for found, expected in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+
+
+@every_implementation
+def test_its_gradient_is_that_of_its_forward(norm: Implementation) -> None:
+    leaves = [each.requires_grad_() for each in tensors((3, 70), (70,))]
+    assert torch.autograd.gradcheck(
+        lambda x, weight, bias: norm(x, (70,), weight, bias, 1e-5), leaves, fast_mode=True
+    )
+
+
+def test_the_gradient_check_finds_a_wrong_gradient() -> None:
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: object, x: Tensor) -> Tensor:
+            return functional.layer_norm(x, x.shape[-1:])
+
+        @staticmethod
+        def backward(ctx: object, dy: Tensor) -> Tensor:
+            return 2 * dy
+
+    x = tensors((3, 7), (7,))[0].requires_grad_()
+    assert not torch.autograd.gradcheck(Doubled.apply, [x], fast_mode=True, raise_exception=False)
+
+
+@every_implementation
+def test_a_feature_order_is_kept_by_permuting_everything(norm: Implementation) -> None:
+    x, weight, bias = tensors((4, 30), (30,))
+    order = torch.randperm(30, generator=torch.Generator().manual_seed(5))
+    torch.testing.assert_close(
+        norm(x[:, order], (30,), weight[order], bias[order]), norm(x, (30,), weight, bias)[:, order]
+    )
+
+
+@every_implementation
+def test_rows_do_not_see_each_other(norm: Implementation) -> None:
+    x, weight, bias = tensors((4, 30), (30,))
+    clean = norm(x, (30,), weight, bias)
+    x[2] = float("nan")
+    found = norm(x, (30,), weight, bias)
+    assert bool(found[2].isnan().all())
+    kept = [0, 1, 3]
+    assert torch.equal(found[kept], clean[kept])
+
+
+@every_implementation
+def test_it_uses_the_eps_it_is_given(norm: Implementation) -> None:
+    x = tensors((4, 30), (30,))[0]
+    torch.testing.assert_close(
+        norm(x, (30,), eps=3.0), functional.layer_norm(x, (30,), eps=3.0), rtol=1e-12, atol=1e-12
+    )
+
+
+# --- contract ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@every_implementation
+def test_y_has_the_shape_dtype_and_device_of_x_which_is_left_alone(
+    norm: Implementation, dtype: torch.dtype
+) -> None:
+    x, weight, bias = tensors((2, 3, 70), (3, 70), dtype)
+    before = [each.clone() for each in (x, weight, bias)]
+    y = norm(x, (3, 70), weight, bias)
+    assert (y.shape, y.dtype, y.device) == (x.shape, dtype, x.device)
+    assert y.data_ptr() != x.data_ptr()
+    for now, then in zip((x, weight, bias), before, strict=True):
+        assert torch.equal(now, then)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@ours
+def test_parameters_may_be_wider_than_x(norm: Implementation, dtype: torch.dtype) -> None:
+    x = tensors((4, 30), (30,), dtype)[0]
+    _, weight, bias = tensors((4, 30), (30,), torch.float32)
+    y = norm(x, (30,), weight, bias)
+    expected = functional.layer_norm(x.double(), (30,), weight.double(), bias.double())
+    assert y.dtype == dtype
+    # a few roundings of values up to 8 in the dtype itself
+    allowed = 64 * max(torch.finfo(dtype).eps, torch.finfo(torch.float32).eps)
+    assert float((y.double() - expected).abs().max()) <= allowed
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@every_implementation
+def test_half_precision_takes_float32_parameters(norm: Implementation, dtype: torch.dtype) -> None:
+    x = tensors((4, 30), (30,), dtype)[0]
+    _, weight, bias = tensors((4, 30), (30,), torch.float32)
+    assert norm(x, (30,), weight, bias).dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("shape", "normalized"), [((4, 30), (31,)), ((4, 30), (4,)), ((30,), (4, 30)), ((4, 30), ())]
+)
+@every_implementation
+def test_a_normalized_shape_that_x_does_not_end_in_is_refused(
+    norm: Implementation, shape: tuple[int, ...], normalized: tuple[int, ...]
+) -> None:
+    # torch raises its own; ours say it in words
+    expected = RuntimeError if norm.name == "native" else ValueError
+    with pytest.raises(expected, match="normalized_shape"):
+        norm(torch.zeros(shape), normalized)
+
+
+@pytest.mark.parametrize("wrong", [(1,), (29,), (4, 30), ()])
+@pytest.mark.parametrize("which", ["weight", "bias"])
+@every_implementation
+def test_a_parameter_of_another_shape_is_refused_not_broadcast(
+    norm: Implementation, which: str, wrong: tuple[int, ...]
+) -> None:
+    expected = RuntimeError if norm.name == "native" else ValueError
+    with pytest.raises(expected, match=f"(?i){which}"):
+        norm(torch.zeros(4, 30), (30,), **{which: torch.ones(wrong)})
+
+
+@ours
+def test_a_refusal_says_what_was_found_and_what_was_expected(norm: Implementation) -> None:
+    with pytest.raises(ValueError, match=re.escape("weight has shape [29], expected [30]")):
+        norm(torch.zeros(4, 30), (30,), torch.ones(29))
+
+
+def test_statistics_are_float32_or_wider() -> None:
+    found = [wide_dtype(each) for each in DTYPES]
+    assert found == [torch.float32, torch.float64, torch.float32, torch.float32]
+
+
+def test_scale_and_shift_leaves_out_what_is_not_given() -> None:
+    y = torch.ones(3)
+    assert scale_and_shift(y, None, None) is y
+    assert scale_and_shift(y, torch.full((3,), 2.0), torch.full((3,), 5.0)).tolist() == [7.0] * 3
+
+
+# --- compiled ------------------------------------------------------------------------------------
+
+
+# torch's own inductor uses what torch itself has deprecated
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++ on the CPU")
+@pytest.mark.parametrize("norm", ON_CPU, ids=lambda each: each.name)
+def test_compiled_it_keeps_the_bound_of_compiled_code(norm: Implementation) -> None:
+    case = Case(
+        implementation=norm.name,
+        mode=Mode.COMPILED,
+        shape=(6, 33),
+        direction=Direction.BACKWARD,
+    )
+    inputs = make_inputs(case)
+    leaves = [each.clone().requires_grad_() for each in inputs.tensors[:3]]
+    torch.compiler.reset()
+    compiled = torch.compile(norm.function)
+    y = compiled(leaves[0], case.normalized_shape, leaves[1], leaves[2], case.eps)
+    outputs = Outputs(y.detach(), *torch.autograd.grad(y, leaves, inputs.dy))
+    guarantee = guarantee_of(norm, case)
+    errors = measure_errors(outputs, inputs, case, guarantee, Reference(inputs, case))
+    assert judge(errors, case, guarantee) == (Status.OK, "")

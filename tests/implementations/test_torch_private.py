@@ -1,0 +1,239 @@
+"""Private names of torch: which exist, what happens without one, and that one module has them."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import pkgutil
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from harness.measure import cuda
+from implementations import torch_private
+from implementations.cpu import threads
+from implementations.torch_private import NAMES, PrivateName, lacks
+
+ROOT = Path(__file__).parents[2]
+FILE = ROOT / "implementations" / "torch_private.py"
+MODULES = sorted(
+    path
+    for package in ("harness", "implementations", "layernorm_bench")
+    for path in (ROOT / package).rglob("*.py")
+    if path != FILE
+)
+# private by name, and documented all the same
+DOCUMENTED = {"os._exit", "Key._fields"}
+# the dictionaries of torch.nn.Module, which subclasses rely on; the version counter that torch's
+# notes on autograd describe; a private attribute of a pydantic model, which its own module sets
+WIDELY_USED = {"_parameters", "_buffers", "_modules", "_version", "_origin"}
+
+
+def version_of(text: str) -> tuple[int, int]:
+    major, minor = re.findall(r"\d+", text)[:2]
+    return int(major), int(minor)
+
+
+INSTALLED = version_of(torch.__version__)
+
+
+def path_of(name: PrivateName) -> str:
+    return name.path
+
+
+# --- the table -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES, ids=path_of)
+def test_a_name_is_there_in_the_versions_that_the_table_says(name: PrivateName) -> None:
+    if name.of_cuda and not torch.backends.cuda.is_built():
+        pytest.skip("this torch is built without CUDA")
+    expected = version_of(name.since) <= INSTALLED and (
+        name.until is None or version_of(name.until) > INSTALLED
+    )
+    assert (lacks(name.path) is None) == expected
+
+
+def test_a_name_that_is_not_there_is_named_with_the_version() -> None:
+    found = lacks("torch:_neg_view", "torch:_no_such_name", "torch._no_such_module:name")
+    assert found == (
+        f"torch {torch.__version__} has no torch._no_such_name, torch._no_such_module.name"
+    )
+
+
+def test_every_name_that_is_looked_up_is_in_the_table_and_says_what_happens_without_it() -> None:
+    looked_up = set(re.findall(r'"(torch[\w.]*:[\w.]+)"', FILE.read_text()))
+    assert looked_up == {each.path for each in NAMES}
+    assert all(each.purpose and each.without for each in NAMES)
+
+
+# --- what happens without ------------------------------------------------------------------------
+
+
+def without(monkeypatch: pytest.MonkeyPatch, *paths: str) -> Any:
+    """Return the module as it is where torch lacks these names."""
+    resolve = pkgutil.resolve_name
+
+    def found(path: str) -> object:
+        if path in paths:
+            raise AttributeError(path)
+        return resolve(path)
+
+    monkeypatch.setattr(pkgutil, "resolve_name", found)
+    spec = importlib.util.spec_from_file_location("torch_private_without", FILE)
+    assert spec is not None
+    assert spec.loader is not None
+    module: ModuleType = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(__import__("sys").modules, spec.name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+SEEN = [each.path for each in NAMES if "see is_seen" in each.purpose]
+
+
+def test_with_all_names_a_plain_call_is_not_seen() -> None:
+    assert len(SEEN) == 5
+    assert not torch_private.is_seen(torch.ones(2, 3), None, None)
+
+
+@pytest.mark.parametrize("path", SEEN)
+def test_where_torch_does_not_tell_every_call_is_taken_for_seen(
+    monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    assert without(monkeypatch, path).is_seen(torch.ones(2, 3), None, None)
+
+
+def test_without_a_negated_view_there_is_a_negated_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.ones(2, 3)
+    assert torch_private.negated_view(x).data_ptr() == x.data_ptr()
+    found = without(monkeypatch, "torch:_neg_view").negated_view(x)
+    assert torch.equal(found, -x)
+    assert not found.is_neg()
+
+
+def test_a_tensor_is_taken_for_zeros_where_torch_does_not_tell(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert not torch_private.is_zero_tensor(torch.ones(2))
+    assert without(monkeypatch, "torch:Tensor._is_zerotensor").is_zero_tensor(torch.ones(2))
+
+
+def test_without_the_library_of_torch_there_is_no_address_of_its_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = without(monkeypatch, "torch._C:__file__").EXTENSION_FILE
+    monkeypatch.setattr(threads, "EXTENSION_FILE", found)
+    assert threads.address_of_parallel.__wrapped__() == 0
+
+
+def test_buffers_of_a_backward_are_kept_where_torch_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = "torch._functorch.config:donated_buffer"
+    assert lacks(path) is None  # it imports the module, too
+    config = torch._functorch.config
+    with config.patch(donated_buffer=True):  # monkeypatch would delete it in the end
+        without(monkeypatch, path).keep_backward_buffers()
+        assert config.donated_buffer
+        torch_private.keep_backward_buffers()
+        assert not config.donated_buffer
+
+
+def test_the_registered_operators_are_torchs_own_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "layernorm_bench::c_recentred" in torch_private.OPERATOR_LIBRARIES
+    path = "torch._library.custom_ops:OPDEF_TO_LIB"
+    assert without(monkeypatch, path).OPERATOR_LIBRARIES == {}
+
+
+def test_without_a_spin_the_device_says_why_it_times_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.version, "cuda", "12.4")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert cuda.CudaDevice().unavailable() is None
+    monkeypatch.delattr(torch.cuda, "_sleep")
+    found = cuda.CudaDevice().unavailable() or ""
+    assert found.startswith(f"torch {torch.__version__} has no torch.cuda._sleep, without which")
+
+
+def test_the_pool_of_a_failed_capture_is_left_by_the_name_that_torch_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[tuple[str, int, tuple[int, int]]] = []
+
+    def tells(name: str) -> Any:
+        return lambda device, pool: told.append((name, device, pool))
+
+    new, old = "_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool"
+    for name in (new, old, "_cuda_releasePool"):
+        monkeypatch.setattr(torch._C, name, tells(name), raising=False)
+    ours = [f"torch._C:{name}" for name in (new, old, "_cuda_releasePool")]
+    for lacking in ([], ours[:1], ours):
+        module = without(monkeypatch, *lacking)
+        module.end_allocation_to_pool(0, (1, 2))
+        module.release_pool(0, (1, 2))
+    assert [name for name, _, _ in told] == [new, "_cuda_releasePool", old, "_cuda_releasePool"]
+    assert {(device, pool) for _, device, pool in told} == {(0, (1, 2))}
+
+
+@pytest.mark.parametrize("path", [each.path for each in NAMES if "valgrind" in each.path])
+def test_without_a_name_of_callgrinds_no_instructions_are_counted(
+    monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setattr(torch._C, "_valgrind_supported_platform", lambda: True)
+    assert without(monkeypatch).can_count_instructions()
+    assert not without(monkeypatch, path).can_count_instructions()
+
+
+# --- and nowhere else ----------------------------------------------------------------------------
+
+
+def private_names(source: str) -> Iterator[str]:
+    """Names with one underscore first that are somebody else's."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and is_private(node.attr):
+            owner = ast.unparse(node.value)
+            if owner not in {"self", "cls"} and not is_private(owner.rpartition(".")[2]):
+                yield f"{owner}.{node.attr}"
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names if is_private_path(each.name))
+        if isinstance(node, ast.ImportFrom):
+            names = (f"{node.module}.{each.name}" for each in node.names)
+            yield from (each for each in names if is_private_path(each))
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def is_private_path(path: str) -> bool:
+    return path.startswith("torch.") and any(map(is_private, path.split(".")))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_no_other_module_uses_a_private_name_of_others(path: Path) -> None:
+    found = set(private_names(path.read_text())) - DOCUMENTED
+    assert {each for each in found if each.rpartition(".")[2] not in WIDELY_USED} == set()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "torch._C._get_tracing_state()",
+        "x._is_zerotensor()",
+        "import torch._functorch.config",
+        "from torch._C import _valgrind_toggle",
+        "from torch import _neg_view",
+    ],
+)
+def test_a_private_name_elsewhere_would_be_noticed(source: str) -> None:
+    assert list(private_names(source))
+
+
+@pytest.mark.parametrize("source", ["self._kept", "cls._kept", "x.__dict__", "import torch"])
+def test_what_is_public_or_its_own_is_not_noticed(source: str) -> None:
+    assert not list(private_names(source))

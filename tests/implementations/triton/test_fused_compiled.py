@@ -1,0 +1,264 @@
+"""What the compiler makes of the fused kernels for a Hopper GPU, which it needs none for."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from implementations.triton import layout as layouts
+from implementations.triton.layout import Layout
+
+pytestmark = [
+    pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed"),
+    pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="interpreted, nothing is compiled"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+HOPPER = 90
+ELEMENT, WIDE = {2: "bf16", 4: "fp32", 8: "fp64"}, {2: "float32", 4: "float32", 8: "float64"}
+SIZES = ("hidden", "x_stride", "dy_stride")  # multiples of 16 elements, as are all pointers' bytes
+SHARED_BYTES = 227 << 10  # of a program
+IN_WIDE = ("parts_ptr", "moments_ptr", "sums_ptr", "mean_ptr", "means_ptr")
+LONG = (
+    "sums_of_blocks",
+    "moments_of_rows",
+    "normalise_blocks",
+    "gradient_sums_of_blocks",
+    "gradient_means_of_rows",
+    "gradients_of_blocks",
+)
+STATISTICS = ("one_pass", "two_pass", "welford", "recentred")
+DX_ONLY = {"dweight_parts_ptr": None, "dbias_parts_ptr": None}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _what_was_compiled_before_does_not_count(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("triton")))
+        yield
+
+
+class Compiled(NamedTuple):
+    ptx: str
+    machine: bytes
+    shared_bytes: int
+
+
+def compiled(
+    kernel: Any, itemsize: int, warps: int, parameters: int = 0, **constants: Any
+) -> Compiled:
+    """Compile a kernel for aligned tensors of elements of ``itemsize`` bytes."""
+    from triton import compile as compile_for
+    from triton import language as tl
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    constants["WIDE"] = getattr(tl, WIDE[itemsize])
+    signature, constexprs, attributes = {}, {}, {}
+    for index, name in enumerate(kernel.arg_names):
+        if name in constants:
+            signature[name], constexprs[index,] = "constexpr", constants[name]
+            continue
+        wide = name.endswith(IN_WIDE)
+        kind = "fp64" if wide and itemsize == 8 else "fp32" if wide else ELEMENT[itemsize]
+        if parameters and name in {"weight_ptr", "bias_ptr"}:
+            kind = ELEMENT[parameters]
+        signature[name] = f"*{kind}" if name.endswith("_ptr") else "i32"
+        if name == "eps_bits":
+            signature[name] = "i64"
+        if name.endswith("_ptr") or name in SIZES:
+            attributes[index,] = [["tt.divisibility", 16]]
+    source = ASTSource(fn=kernel, signature=signature, constexprs=constexprs, attrs=attributes)
+    options = {"num_warps": warps, "enable_fp_fusion": True}
+    made = compile_for(source, target=GPUTarget("cuda", HOPPER, 32), options=options)
+    return Compiled(made.asm["ptx"], made.asm["cubin"], made.metadata.shared)
+
+
+def tile_of(layout: Layout, itemsize: int) -> dict[str, Any]:
+    leaves = layout.columns if layout.columns <= layouts.SHORT else 16 // itemsize
+    return {"COLUMNS": layout.columns, "LEAVES": leaves, "NEIGHBOURS": True}
+
+
+def staged(layout: Layout) -> dict[str, Any]:
+    return {"ROWS": layout.rows, "STAGES": layout.stages}
+
+
+def forward(
+    hidden: int, itemsize: int, statistic: str = "recentred", parameters: int = 0
+) -> tuple[Compiled, Layout]:
+    kernels = import_module("implementations.triton.forward_kernels")
+    layout = layouts.forward(hidden, itemsize)
+    assert layout is not None
+    tile = {**tile_of(layout, itemsize), **staged(layout), "STATISTIC": statistic}
+    return compiled(kernels.forward_of_tiles, itemsize, layout.warps, parameters, **tile), layout
+
+
+def backward(hidden: int, itemsize: int, parameters: int = 0) -> tuple[Compiled, Layout]:
+    kernels = import_module("implementations.triton.backward_kernels")
+    layout = layouts.backward(hidden, itemsize)
+    assert layout is not None
+    without = DX_ONLY if layout.sums_apart else {}
+    tile = {**tile_of(layout, itemsize), **staged(layout), **without, "RECENTRED": True}
+    return compiled(kernels.backward_of_tiles, itemsize, layout.warps, parameters, **tile), layout
+
+
+def of_long_rows(name: str, itemsize: int, statistic: str = "recentred") -> tuple[Compiled, Layout]:
+    """Compile a kernel of those for rows too long for a program to hold."""
+    forwards, backwards = (
+        import_module(f"implementations.triton.long_{each}_kernels")
+        for each in ("forward", "backward")
+    )
+    kernel = getattr(forwards, name, None) or getattr(backwards, name)
+    layout = {
+        "sums_of_blocks": layouts.SUMMING,
+        "gradient_sums_of_blocks": layouts.SUMMING,
+        "moments_of_rows": layouts.JOINING,
+        "gradient_means_of_rows": layouts.JOINING,
+        "normalise_blocks": layouts.WRITING,
+        "gradients_of_blocks": layouts.GRADIENTS,
+    }[name]
+    constants = {
+        "STATISTIC": statistic,
+        "RECENTRED": statistic == "recentred",
+        "SECOND_OF_TWO": False,
+        "LONG_BLOCK": layouts.LONG_BLOCK,
+        **tile_of(layout, itemsize),
+        **staged(layout),
+    }
+    if statistic != "two_pass":
+        constants["mean_ptr"] = None
+    known = {key: value for key, value in constants.items() if key in kernel.arg_names}
+    return compiled(kernel, itemsize, layout.warps, **known), layout
+
+
+def stack_bytes(code: Compiled, tmp_path: Path) -> int:
+    """What a thread has to put aside, for want of registers."""
+    triton = find_spec("triton")
+    assert triton is not None
+    assert triton.origin is not None
+    reader = Path(triton.origin).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    (tmp_path / "kernel.cubin").write_bytes(code.machine)
+    said = subprocess.run(
+        [reader, "--dump-resource-usage", "kernel.cubin"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    (found,) = re.findall(r"STACK:(\d+)", said)
+    return int(found)
+
+
+def accesses(ptx: str, what: str) -> list[str]:
+    return [line.split()[0] for line in re.findall(rf"{what}\S* ", ptx)]
+
+
+@pytest.mark.parametrize("hidden", [64, 512, 1024, 4096])
+@pytest.mark.parametrize("itemsize", [2, 4])
+def test_rows_are_read_and_written_16_bytes_at_once(hidden: int, itemsize: int) -> None:
+    (ptx, *_), layout = forward(hidden, itemsize)
+    assert {each.split(".")[-2] for each in accesses(ptx, r"ld\.global")} == {"v4"}
+    threads = 32 * layout.warps
+    writes = layout.rows * layout.columns * itemsize // (16 * threads)
+    assert sum(".v4." in each for each in accesses(ptx, r"st\.global")) == max(writes, 1)
+
+
+@pytest.mark.parametrize("itemsize", [2, 4])
+def test_so_are_the_blocks_of_long_rows(itemsize: int) -> None:
+    for name, tensors in (("sums_of_blocks", 1), ("gradient_sums_of_blocks", 3)):
+        (ptx, *_), layout = of_long_rows(name, itemsize)
+        reads = layout.columns * itemsize // (16 * 32 * layout.warps)
+        assert sum(".v4." in each for each in accesses(ptx, r"ld\.global")) == tensors * reads
+    for name, writes in (("normalise_blocks", itemsize), ("gradients_of_blocks", itemsize // 2)):
+        (ptx, *_), _ = of_long_rows(name, itemsize)
+        assert sum(".v4." in each for each in accesses(ptx, r"st\.global")) >= writes
+
+
+@pytest.mark.parametrize("name", LONG)
+@pytest.mark.parametrize("itemsize", [2, 4])
+def test_the_kernels_of_long_rows_are_compiled_and_put_nothing_aside(
+    name: str, itemsize: int, tmp_path: Path
+) -> None:
+    for statistic in STATISTICS:
+        assert stack_bytes(of_long_rows(name, itemsize, statistic)[0], tmp_path) == 0
+
+
+@pytest.mark.parametrize("hidden", [512, 1024, 4096, 8192, 16384])
+@pytest.mark.parametrize("itemsize", [2, 4])
+def test_what_the_tables_let_a_thread_hold_fits_into_its_registers(
+    hidden: int, itemsize: int, tmp_path: Path
+) -> None:
+    assert stack_bytes(forward(hidden, itemsize)[0], tmp_path) <= 8  # of Triton 3.6
+    # ours: two numbers of each 16 put aside are in no way of what memory takes
+    assert stack_bytes(backward(hidden, itemsize)[0], tmp_path) <= 128
+
+
+@pytest.mark.parametrize(
+    ("hidden", "itemsize", "parameters"),
+    [(16384, 2, 2), (16384, 2, 4), (16384, 2, 8), (16384, 4, 4), (4096, 8, 8)],
+)
+def test_tiles_on_their_way_fit_into_shared_memory(
+    hidden: int, itemsize: int, parameters: int
+) -> None:
+    for code, layout in (
+        backward(hidden, itemsize, parameters),
+        of_long_rows("gradients_of_blocks", itemsize),
+    ):
+        assert layout.stages > 1
+        assert code.shared_bytes <= SHARED_BYTES
+
+
+def test_the_next_tiles_are_fetched_while_the_backward_works() -> None:
+    (ptx, *_), layout = backward(4096, 2)
+    assert layout.stages > 1
+    assert accesses(ptx, r"cp\.async\.c[ga]\.shared\.global")
+    assert "cp.async.wait_group" in ptx
+
+
+def test_the_second_and_third_centring_are_not_folded_away() -> None:
+    subtractions = {
+        name: len(re.findall(r"sub(?:\.rn)?\.f32", forward(4096, 2, name)[0].ptx))
+        for name in ("two_pass", "recentred")
+    }
+    elements = 4096 // (32 * layouts.forward(4096, 2).warps)
+    assert subtractions["two_pass"] >= elements
+    assert subtractions["recentred"] >= subtractions["two_pass"] + 2 * elements
+
+
+@pytest.mark.parametrize("statistic", STATISTICS)
+def test_no_approximate_division_or_root_but_to_combine_pairs(statistic: str) -> None:
+    for ptx in (
+        forward(4096, 2, statistic)[0].ptx,
+        of_long_rows("sums_of_blocks", 2, statistic)[0].ptx,
+        of_long_rows("moments_of_rows", 2, statistic)[0].ptx,
+    ):
+        approximate = re.findall(r"(?:div\.full|approx)", ptx)
+        assert bool(approximate) == (statistic == "welford")
+
+
+@pytest.mark.parametrize("itemsize", [2, 4, 8])
+def test_the_kernels_that_add_up_parts_are_compiled(itemsize: int) -> None:
+    kernels = import_module("implementations.triton.backward_kernels")
+    layout, parts = layouts.columns(10_000, 65536, 132)
+    tile = {"ROWS": layout.rows, "COLUMNS": layout.columns, "STAGES": layout.stages}
+    assert compiled(kernels.backward_of_columns, itemsize, layout.warps, RECENTRED=True, **tile).ptx
+    adding = layouts.adding(parts)
+    tile = {"ROWS": adding.rows, "COLUMNS": adding.columns}
+    assert compiled(kernels.add_parts, itemsize, adding.warps, **tile).ptx
+
+
+def test_float64_is_compiled_too() -> None:
+    for hidden in (64, 8192):
+        assert re.search(r"add(\.rn)?\.f64", forward(hidden, 8)[0].ptx)
+    for code, _ in (backward(4096, 8), *(of_long_rows(each, 8) for each in LONG)):
+        assert re.search(r"(add|fma)(\.rn)?\.f64", code.ptx)

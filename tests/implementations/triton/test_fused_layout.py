@@ -1,0 +1,108 @@
+"""What the tables of the fused kernels say for every length of a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from implementations.triton import layout as layouts
+from implementations.triton.layout import Layout
+
+HIDDEN = [1, 2, 3, 7, 64, 65, 768, 1000, 1024, 1025, 4096, 8191, 8192, 14336, 16384, 16385, 10**6]
+SIZES = [2, 4, 8]
+MULTIPROCESSORS = [4, 20, 132]
+# of an H100 or H200; smaller devices have less, and there the table needs its own measurements
+REGISTERS, SHARED_BYTES = 64 << 10, 227 << 10
+
+every_length = pytest.mark.parametrize("hidden", HIDDEN)
+every_size = pytest.mark.parametrize("itemsize", SIZES)
+both = pytest.mark.parametrize("choose", [layouts.forward, layouts.backward])
+
+
+@every_length
+@every_size
+@both
+def test_a_tile_holds_a_row_and_no_other_power_of_two_fits_better(
+    choose: Callable[[int, int], Layout | None], hidden: int, itemsize: int
+) -> None:
+    layout = choose(hidden, itemsize)
+    if layout is None:
+        assert hidden > layouts.LONG_BLOCK // 2
+        return
+    assert layout.columns // 2 < hidden <= layout.columns
+    for power in (layout.columns, layout.rows):
+        assert power & (power - 1) == 0
+
+
+@every_length
+@every_size
+def test_what_a_program_holds_fits_into_the_registers_of_a_multiprocessor(
+    hidden: int, itemsize: int
+) -> None:
+    for layout, held in (
+        (layouts.forward(hidden, itemsize), 1),  # x; weight and bias are read once more instead
+        (layouts.backward(hidden, itemsize), 4),  # dy, x and two running sums
+    ):
+        words = max(itemsize // 4, 1)
+        if layout is None:
+            continue
+        assert layout.rows * layout.columns * held * words <= REGISTERS
+        assert layout.rows * layout.columns <= 32 * 32 * layout.warps
+
+
+@every_length
+@every_size
+def test_tiles_on_their_way_fit_into_shared_memory(hidden: int, itemsize: int) -> None:
+    for layout, tensors in (
+        (layouts.forward(hidden, itemsize), 1),
+        (layouts.backward(hidden, itemsize), 2),
+        (layouts.columns(1000, hidden, 132)[0], 2),
+        (layouts.GRADIENTS, 2),
+    ):
+        if layout is None:
+            continue
+        assert layout.stages >= 1
+        held = (layout.stages - 1) * layout.rows * layout.columns * itemsize * tensors
+        assert held < SHARED_BYTES
+
+
+@pytest.mark.parametrize("rows", [1, 5, 64, 1000, 10**6])
+@pytest.mark.parametrize("multiprocessors", MULTIPROCESSORS)
+@every_length
+def test_dweight_is_added_up_in_as_many_running_sums_as_are_declared(
+    hidden: int, multiprocessors: int, rows: int
+) -> None:
+    lanes = min(rows, layouts.PARTS_LANES)
+    held = layouts.backward(hidden, 2)
+    apart, parts = layouts.columns(rows, hidden, multiprocessors)
+    assert held is None or held.grid(rows, multiprocessors) * held.rows >= lanes
+    assert 1 <= parts <= apart.grid(rows, multiprocessors)
+    assert parts * apart.rows >= lanes
+
+
+def test_the_layout_of_a_row_does_not_depend_on_how_many_there_are() -> None:
+    layout = layouts.forward(4096, 2)
+    assert layout is not None
+    assert [layout.grid(rows, 132) for rows in (1, 64, 10**6)] == [1, 64, 10**6]
+
+
+def test_programs_that_stay_take_tiles_in_turn() -> None:
+    layout = Layout(rows=2, columns=1024, warps=4, programs=4)
+    assert [layout.grid(rows, 132) for rows in (1, 64, 10**6)] == [1, 32, 528]
+    assert [layout.grid(rows, 4) for rows in (1, 64, 10**6)] == [1, 32, 32]  # not 16
+
+
+def test_a_row_of_one_element_has_a_layout() -> None:
+    layout = layouts.forward(1, 4)
+    assert layout is not None
+    assert layout.columns == 1
+
+
+@pytest.mark.parametrize(
+    ("rows", "hidden", "parts"), [(1, 10**6, 1), (16, 1 << 22, 1), (2048, 65536, 16), (8, 20000, 8)]
+)
+def test_long_rows_leave_few_parts_of_dweight_where_their_columns_keep_all_programs_busy(
+    rows: int, hidden: int, parts: int
+) -> None:
+    assert layouts.gradient_parts(rows, hidden, 132) == parts

@@ -1,0 +1,95 @@
+"""The fused kernels as autograd and torch.compile use them: which gradients, and whose bits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from fused_kernels import DEVICE, RUN_SOMEWHERE, every_name, gradients, tensors
+from torch.nn import functional
+
+from implementations import find
+from implementations.triton import arguments, launch, operators
+
+pytestmark = RUN_SOMEWHERE
+
+
+@pytest.mark.parametrize("hidden", [33, 9000, 17000])
+def test_a_gradient_is_the_same_alone_and_with_the_others(hidden: int) -> None:
+    x, weight, bias, dy = tensors((2, hidden), hidden)
+    norm = find("triton_recentred")
+    together = gradients(norm, (x, weight, bias), dy, (0, 1, 2))
+    for wanted in ((0,), (1,), (2,), (0, 2)):
+        alone = gradients(norm, (x, weight, bias), dy, wanted)
+        for index, found in zip(wanted, alone, strict=True):
+            assert torch.equal(found, together[index])
+
+
+@every_name
+def test_dweight_and_dbias_have_the_dtypes_of_their_parameters(name: str) -> None:
+    x, weight, bias, dy = tensors((6, 33), 33, torch.bfloat16)
+    given = (x, weight.float(), bias.double())
+    found = gradients(find(name), given, dy, (0, 1, 2))
+    assert [each.dtype for each in found] == [each.dtype for each in given]
+
+
+def test_a_gradient_that_is_one_number_everywhere_is_taken() -> None:
+    x, weight, _, _ = tensors((6, 33), 33)
+    leaf = x.clone().requires_grad_()
+    find("triton_recentred")(leaf, (33,), weight).sum().backward()  # an expanded dy
+    again = x.clone().requires_grad_()
+    functional.layer_norm(again, (33,), weight).sum().backward()
+    torch.testing.assert_close(leaf.grad, again.grad, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (3, 0), (0, 0), (2, 0, 3)])
+def test_what_is_empty_stays_empty_and_its_gradients_are_zero(shape: tuple[int, ...]) -> None:
+    x, weight, bias, dy = tensors(shape, shape[-1])
+    leaves = [each.requires_grad_() for each in (x, weight, bias)]
+    y = find("triton_recentred")(leaves[0], shape[-1:], leaves[1], leaves[2])
+    found = torch.autograd.grad(y, leaves, dy)
+    assert y.shape == shape
+    assert [each.shape for each in found] == [each.shape for each in leaves]
+    assert all(float(each.abs().sum()) == 0 for each in found)
+
+
+@every_name
+def test_it_is_traced_whole_by_torch_compile(name: str) -> None:
+    x, weight, bias, dy = tensors((6, 33), 33)
+    torch.compiler.reset()
+    compiled = torch.compile(find(name).function, fullgraph=True, backend="aot_eager")
+    norm = replace(find(name), function=compiled)
+    expected = gradients(find(name), (x, weight, bias), dy, (0, 1, 2))
+    found = gradients(norm, (x, weight, bias), dy, (0, 1, 2))
+    assert all(map(torch.equal, found, expected))
+    with torch.no_grad():
+        assert torch.equal(norm(x, (33,), weight, bias), find(name)(x, (33,), weight, bias))
+
+
+def test_the_operators_say_of_themselves_what_they_do() -> None:
+    x, weight, bias, dy = tensors((6, 33), 33)
+    leaf = x.clone().requires_grad_()
+    arguments = (leaf, weight, bias, 33, 1e-5, "recentred", True)
+    torch.library.opcheck(operators._forward, arguments)
+    _, moments = launch.forward(x, weight, bias, 33, 1e-5, "recentred", True)
+    given = (dy, x, weight, moments, 33, True, torch.float32, None)
+    torch.library.opcheck(operators._backward, given, test_utils=("test_schema", "test_faketensor"))
+
+
+def test_the_bits_of_a_row_do_not_depend_on_its_batch() -> None:
+    for rows, hidden in ((21, 33), (21, 1000), (3, 17000)):
+        x, weight, bias, dy = tensors((rows, hidden), hidden)
+        norm = find("triton_recentred")
+        whole = gradients(norm, (x, weight, bias), dy, (0,))[0]
+        part = gradients(norm, (x[:2], weight, bias), dy[:2], (0,))[0]
+        assert torch.equal(whole[:2], part)
+        assert torch.equal(norm(x, (hidden,))[:1], norm(x[:1], (hidden,)))
+
+
+def test_rows_that_are_apart_are_read_where_they_are() -> None:
+    x = torch.zeros(4, 6, 40, device=DEVICE)
+    for apart in (x[:, :, :33], x[::2, 0], x[:, 1:2], x[0].expand(4, 6, 40)[:, 0]):
+        hidden = apart.shape[-1]
+        matrix = arguments.as_matrix(apart, apart.numel() // hidden, hidden)
+        assert matrix.data_ptr() == apart.data_ptr()

@@ -1,0 +1,148 @@
+"""Double-double arithmetic against rationals: floats are rationals, so the truth is exact."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import inf, isnan, isqrt
+
+import pytest
+import torch
+from exact import as_fraction
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.numerics import double_double as dd
+from harness.numerics.double_double import Pair
+
+# Joldes, Muller and Popescu (ACM TOMS 44, 2017) prove 3 to 10 units of 2^-106 for these
+# algorithms; one Newton step from a float64 adds 3/2 d^2 with d <= 2.5 * 2^-53. All are below 16.
+RELATIVE_ERROR = Fraction(16, 2**106)
+
+# Exponents far enough from the ends that no product of three over- or underflows.
+magnitudes = st.floats(min_value=1e-60, max_value=1e60)
+numbers = st.one_of(st.just(0.0), magnitudes, magnitudes.map(lambda each: -each))
+fractions_of_ulp = st.floats(min_value=-0.5, max_value=0.5)
+
+
+def tensor(*values: float) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+@st.composite
+def pairs(draw: st.DrawFn, highs: st.SearchStrategy[float] = numbers) -> Pair:
+    """A number of 106 bits, as (high, low) of shape (1,)."""
+    high = tensor(draw(highs))
+    return dd.two_sum(high, high * 2.0**-52 * draw(fractions_of_ulp))
+
+
+def value(pair: Pair) -> Fraction:
+    (only,) = as_fraction(*pair)
+    return only
+
+
+def assert_close(pair: Pair, exact: Fraction, allowed: Fraction = RELATIVE_ERROR) -> None:
+    assert abs(value(pair) - exact) <= allowed * abs(exact)
+
+
+@given(numbers, numbers)
+def test_two_sum_loses_nothing(a: float, b: float) -> None:
+    assert value(dd.two_sum(tensor(a), tensor(b))) == Fraction(a) + Fraction(b)
+
+
+@given(numbers, numbers)
+def test_two_product_loses_nothing(a: float, b: float) -> None:
+    assert value(dd.two_product(tensor(a), tensor(b))) == Fraction(a) * Fraction(b)
+
+
+@given(numbers, numbers)
+def test_the_high_part_is_the_sum_rounded_to_float64(a: float, b: float) -> None:
+    high, _ = dd.two_sum(tensor(a), tensor(b))
+    assert high.item() == float(Fraction(a) + Fraction(b))
+
+
+@given(pairs(), pairs())
+def test_add_is_as_good_as_106_bits_even_when_it_cancels(a: Pair, b: Pair) -> None:
+    assert_close(dd.add(a, b), value(a) + value(b))
+
+
+@given(pairs())
+def test_add_of_nearly_opposite_numbers_keeps_the_difference(a: Pair) -> None:
+    almost = (-a[0] * (1 + 2.0**-50), -a[1])
+    assert_close(dd.add(a, almost), value(a) + value(almost))
+
+
+@given(pairs(), numbers)
+def test_add_float_is_as_good_as_106_bits(a: Pair, b: float) -> None:
+    assert_close(dd.add_float(a, tensor(b)), value(a) + Fraction(b))
+
+
+@given(pairs(), pairs())
+def test_multiply_is_as_good_as_106_bits(a: Pair, b: Pair) -> None:
+    assert_close(dd.multiply(a, b), value(a) * value(b))
+
+
+@given(pairs(), numbers)
+def test_multiply_float_is_as_good_as_106_bits(a: Pair, b: float) -> None:
+    assert_close(dd.multiply_float(a, tensor(b)), value(a) * Fraction(b))
+
+
+@given(pairs())
+def test_square_is_as_good_as_106_bits(a: Pair) -> None:
+    assert_close(dd.square(a), value(a) ** 2)
+
+
+@given(pairs(), st.integers(min_value=1, max_value=10**7))
+def test_divide_float_is_as_good_as_106_bits(a: Pair, count: int) -> None:
+    assert_close(dd.divide_float(a, float(count)), value(a) / count)
+
+
+@given(pairs(magnitudes))
+def test_rsqrt_is_as_good_as_106_bits(a: Pair) -> None:
+    shift = 2**400  # so many bits of the root that its own error is nothing beside the tolerance
+    root = Fraction(isqrt(value(a).numerator * shift**2 // value(a).denominator), shift)
+    assert_close(dd.rsqrt(a), 1 / root)
+
+
+def test_rsqrt_of_zero_is_infinite() -> None:
+    high, low = dd.rsqrt((tensor(0.0), tensor(0.0)))
+    assert (high.item(), low.item()) == (inf, 0.0)
+
+
+@pytest.mark.parametrize("bad", [-1.0, float("nan")])
+def test_rsqrt_of_a_number_without_root_is_nan(bad: float) -> None:
+    high, _ = dd.rsqrt((tensor(bad), tensor(0.0)))
+    assert isnan(high.item())
+
+
+def test_plain_float64_fails_the_tolerance_of_these_tests() -> None:
+    third = (tensor(1.0 / 3.0), tensor(0.0))
+    with pytest.raises(AssertionError):
+        assert_close(third, Fraction(1, 3))
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 5, 7, 64, 77])
+def test_sum_over_adds_every_element_of_any_count(count: int) -> None:
+    # 1/3 as a pair: a float64 sum of it would be far outside the tolerance
+    third = dd.divide_float((tensor(1.0), tensor(0.0)), 3.0)
+    weights = torch.arange(1.0, count + 1, dtype=torch.float64)
+    terms = dd.multiply_float((third[0].expand(count), third[1].expand(count)), weights)
+    total = dd.sum_over(terms, 0)
+    assert total[0].shape == (1,)
+    assert_close(total, sum(as_fraction(*terms), Fraction(0)))
+
+
+@given(st.lists(numbers, max_size=20))
+def test_sum_over_errs_little_beside_the_size_of_its_terms(values: list[float]) -> None:
+    terms = tensor(*values)
+    total = value(dd.sum_over((terms, torch.zeros_like(terms)), 0))
+    exact = sum(map(Fraction, values), Fraction(0))
+    size = sum(map(abs, map(Fraction, values)), Fraction(0))
+    assert abs(total - exact) <= 5 * RELATIVE_ERROR * size  # a tree of 20 is 5 additions deep
+
+
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_sum_over_sums_the_axis_it_is_told_and_keeps_it(dim: int) -> None:
+    terms = torch.arange(15.0, dtype=torch.float64).reshape(3, 5)
+    high, low = dd.sum_over((terms, torch.zeros_like(terms)), dim)
+    assert torch.equal(high, terms.sum(dim, keepdim=True))
+    assert not bool(low.any())

@@ -1,0 +1,439 @@
+"""Error figures: each has a case made by hand whose value is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf, isfinite, nan, sqrt
+
+import pytest
+import torch
+from torch import Tensor
+
+from harness.inputs import Inputs, make_inputs
+from harness.numerics.bounds import guarantee_of
+from harness.numerics.errors import Outputs, measure_errors
+from harness.numerics.oracle import Reference
+from harness.numerics.verdict import judge
+from harness.records import Affine, Case, Direction, Errors, OutputErrors, Status
+from implementations import find
+
+TWO_PASS = find("two_pass")
+COMB = [[1.0, -1.0, 1.0, -1.0], [2.0, -2.0, 2.0, -2.0]]
+"""Mean 0 and deviation 1 or 2: with eps = 0 the exact y is +-1, in every dtype."""
+
+DTYPES = ["float32", "float64", "bfloat16", "float16"]
+
+
+def comb_case(dtype: str = "float32", direction: Direction = Direction.FORWARD) -> Case:
+    return Case(
+        implementation="two_pass",
+        shape=(2, 4),
+        dtype=dtype,
+        param_dtype=dtype,
+        direction=direction,
+        eps=0.0,
+    )
+
+
+def comb_inputs(
+    case: Case, weight: float = 1.0, bias: float = 0.0, dy: list[list[float]] | None = None
+) -> Inputs:
+    dtype = getattr(torch, case.dtype)
+    return Inputs(
+        x=torch.tensor(COMB, dtype=dtype),
+        weight=torch.full((4,), weight, dtype=dtype),
+        bias=torch.full((4,), bias, dtype=dtype),
+        dy=None if dy is None else torch.tensor(dy, dtype=dtype),
+    )
+
+
+def measure(outputs: Outputs, inputs: Inputs, case: Case) -> Errors:
+    return measure_errors(
+        outputs, inputs, case, guarantee_of(TWO_PASS, case), Reference(inputs, case)
+    )
+
+
+def of_y(y: Tensor, inputs: Inputs, case: Case) -> OutputErrors:
+    (found,) = measure(Outputs(y), inputs, case).outputs
+    return found
+
+
+def exact_y(case: Case) -> Tensor:
+    return torch.tensor(COMB, dtype=getattr(torch, case.dtype)).sign()
+
+
+# --- y -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_an_exact_output_has_no_error(dtype: str) -> None:
+    case = comb_case(dtype)
+    found = of_y(exact_y(case), comb_inputs(case), case)
+    assert found == OutputErrors(
+        output="y",
+        elements=8,
+        unexpected_nonfinite=0,
+        scaled_max_ulp=0,
+        scaled_p99_ulp=0,
+        scaled_mean_ulp=0,
+        raw_max_ulp=0,
+        max_abs=0,
+        normwise_ratio=0,
+        bound_ratio=0,
+        vacuous_elements=0,
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_three_ulp_off_is_measured_as_three_ulp(dtype: str) -> None:
+    case = comb_case(dtype)
+    y = exact_y(case)
+    ulp = torch.finfo(y.dtype).eps
+    y[0, 0] += 3 * ulp
+    found = of_y(y, comb_inputs(case), case)
+    assert found.scaled_max_ulp == 3
+    assert found.scaled_p99_ulp == 3
+    assert found.scaled_mean_ulp == 3 / 8
+    assert found.raw_max_ulp == 3
+    assert found.max_abs == 3 * ulp
+    assert found.normwise_ratio == 3 * ulp / 2  # over the norm of four ones
+
+
+def test_an_error_counts_in_ulp_of_the_row_but_raw_in_ulp_of_the_element() -> None:
+    case = comb_case()
+    inputs = comb_inputs(case, weight=1.0, bias=4.0)
+    y = exact_y(case) + 4
+    y[0, 1] += 3 * 2.0**-21  # 3 ulp of the bias 4; the element itself is 3, with half the spacing
+    found = of_y(y, inputs, case)
+    assert found.scaled_max_ulp == 3
+    assert found.raw_max_ulp == 6
+
+
+def test_an_element_near_zero_has_the_scale_of_its_weight() -> None:
+    case = comb_case()
+    inputs = comb_inputs(case, weight=1.0, bias=-1.0)
+    y = exact_y(case) - 1
+    y[0, 0] += 2.0**-23  # 1 ulp of the weight; the exact element is 0
+    found = of_y(y, inputs, case)
+    assert found.scaled_max_ulp == 1
+    assert found.raw_max_ulp > 1e30
+
+
+@pytest.mark.parametrize("bad", [nan, inf, -inf])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_an_output_that_is_not_finite_is_infinitely_wrong(dtype: str, bad: float) -> None:
+    case = comb_case(dtype)
+    y = exact_y(case)
+    y[1, 2] = bad
+    found = of_y(y, comb_inputs(case), case)
+    assert found.unexpected_nonfinite == 1
+    assert found.scaled_max_ulp == found.raw_max_ulp == found.max_abs == inf
+    assert found.normwise_ratio == found.bound_ratio == inf
+    assert found.scaled_mean_ulp is None
+
+
+def test_nan_everywhere_is_wrong_not_right() -> None:
+    case = comb_case()
+    inputs = comb_inputs(case)
+    errors = measure(Outputs(exact_y(case) * nan), inputs, case)
+    status, reason = judge(errors, case, guarantee_of(TWO_PASS, case))
+    assert status is Status.WRONG
+    assert "8 of 8 elements are NaN or infinite" in reason
+
+
+def test_nan_in_one_row_does_not_hide_an_error_in_another_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("harness.numerics.oracle._BLOCK_ELEMENTS", 4)
+    case = comb_case()
+    for first, second in ((nan, 7.0), (7.0, nan)):
+        y = exact_y(case)
+        y[0, 0], y[1, 0] = first, second
+        found = of_y(y, comb_inputs(case), case)
+        assert found.unexpected_nonfinite == 1
+        assert found.bound_ratio == inf
+
+
+def test_nan_where_the_exact_result_is_nan_is_no_error() -> None:
+    case = comb_case()
+    inputs = comb_inputs(case)
+    inputs.x[0, 0] = nan
+    y = exact_y(case)
+    y[0] = nan
+    found = of_y(y, inputs, case)
+    assert found.unexpected_nonfinite == 0
+    assert found.scaled_max_ulp == 0
+    assert found.vacuous_elements == 0
+
+
+def test_a_number_where_the_exact_result_is_nan_is_infinitely_wrong() -> None:
+    case = comb_case()
+    inputs = comb_inputs(case)
+    inputs.x[0, 0] = nan
+    assert of_y(exact_y(case), inputs, case).scaled_max_ulp == inf
+
+
+def test_a_number_where_the_exact_result_is_nan_does_not_hide_another_error() -> None:
+    case = comb_case()
+    inputs = comb_inputs(case)
+    inputs.x[0, 0] = nan
+    y = exact_y(case)
+    y[1, 0] = 77.0
+    assert of_y(y, inputs, case).scaled_max_ulp > 1e6
+
+
+def test_the_percentile_leaves_out_one_element_in_a_hundred() -> None:
+    case = replace(comb_case(), shape=(250, 4))
+    inputs = replace(comb_inputs(case), x=torch.tensor(COMB[:1]).expand(250, 4))
+    y = inputs.x.sign()
+    y[:10, 0] += 5 * 2.0**-23
+    assert of_y(y, inputs, case).scaled_p99_ulp == 0
+    y[10, 0] += 5 * 2.0**-23
+    assert of_y(y, inputs, case).scaled_p99_ulp == 5
+
+
+def test_elements_that_nothing_is_promised_for_are_counted_and_not_bounded() -> None:
+    case = comb_case()
+    constant = replace(comb_inputs(case), x=torch.tensor([[1e6] * 4, [1.0, -1.0, 1.0, -1.0]]))
+    case = replace(case, eps=1e-10)
+    y = torch.tensor([[0.0] * 4, [1.0, -1.0, 1.0, -1.0]])
+    found = of_y(y, constant, case)
+    assert found.vacuous_elements == 4
+    assert found.bound_ratio is not None
+    assert found.bound_ratio <= 1
+
+
+def test_nothing_is_bounded_where_nothing_is_promised() -> None:
+    case = replace(comb_case(), eps=1e-10)
+    constant = replace(comb_inputs(case), x=torch.full((2, 4), 1e6))
+    found = of_y(torch.zeros(2, 4), constant, case)
+    assert found.vacuous_elements == 8
+    assert found.bound_ratio is None
+
+
+# --- gradients -----------------------------------------------------------------------------------
+
+ONES = [[1.0] * 4] * 2
+
+
+def backward_outputs(dtype: str = "float32") -> Outputs:
+    """Exact outputs for dy = 1: dx is 0, dweight the sum of y, dbias 2."""
+    of = {"dtype": getattr(torch, dtype)}
+    return Outputs(
+        y=torch.tensor(COMB, **of).sign(),
+        dx=torch.zeros(2, 4, **of),
+        dweight=torch.tensor([2.0, -2.0, 2.0, -2.0], **of),
+        dbias=torch.full((4,), 2.0, **of),
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_exact_gradients_have_no_error(dtype: str) -> None:
+    case = comb_case(dtype, Direction.BACKWARD)
+    errors = measure(backward_outputs(dtype), comb_inputs(case, dy=ONES), case)
+    assert [each.output for each in errors.outputs] == ["y", "dx", "dweight", "dbias"]
+    assert [each.elements for each in errors.outputs] == [8, 8, 4, 4]
+    assert all(each.scaled_max_ulp == 0 for each in errors.outputs)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("output", "scale"), [("dx", 1), ("dweight", 2), ("dbias", 2)])
+def test_a_gradient_three_ulp_off_is_measured_as_three_ulp(
+    output: str, scale: int, dtype: str
+) -> None:
+    case = comb_case(dtype, Direction.BACKWARD)
+    outputs = backward_outputs(dtype)
+    changed = getattr(outputs, output)
+    changed.view(-1)[0] += 3 * scale * torch.finfo(changed.dtype).eps
+    errors = {
+        each.output: each for each in measure(outputs, comb_inputs(case, dy=ONES), case).outputs
+    }
+    assert errors[output].scaled_max_ulp == 3
+    assert all(each.scaled_max_ulp == 0 for name, each in errors.items() if name != output)
+    assert max(errors.values(), key=lambda each: each.scaled_max_ulp) is errors[output]
+
+
+@pytest.mark.parametrize("output", ["dx", "dweight", "dbias"])
+def test_a_gradient_that_is_nan_is_wrong(output: str) -> None:
+    case = comb_case(direction=Direction.BACKWARD)
+    outputs = backward_outputs()
+    getattr(outputs, output).view(-1)[0] = nan
+    errors = measure(outputs, comb_inputs(case, dy=ONES), case)
+    status, reason = judge(errors, case, guarantee_of(TWO_PASS, case))
+    assert status is Status.WRONG
+    assert reason.startswith(f"{output}: 1 of")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_column_without_gradient_does_not_hide_a_wrong_one(dtype: str) -> None:
+    # where dy is 0 dweight and its bound in float64 are exactly 0, and 0/0 is NaN
+    case = comb_case(dtype, Direction.BACKWARD)
+    inputs = comb_inputs(case, dy=[[0.0, 1.0, 1.0, 1.0]] * 2)
+    outputs = backward_outputs(dtype)
+    for gradient in (outputs.dweight, outputs.dbias):
+        assert gradient is not None
+        gradient[0] = 0
+        gradient[1] = 77
+    errors = {each.output: each for each in measure(outputs, inputs, case).outputs}
+    for name in ("dweight", "dbias"):
+        assert errors[name].bound_ratio is not None
+        assert not errors[name].bound_ratio <= 1
+
+
+def test_a_column_without_gradient_must_be_exactly_zero() -> None:
+    case = comb_case("float64", Direction.BACKWARD)
+    inputs = comb_inputs(case, dy=[[0.0, 1.0, 1.0, 1.0]] * 2)
+    outputs = backward_outputs("float64")
+    errors = {each.output: each for each in measure(outputs, inputs, case).outputs}
+    assert errors["dbias"].bound_ratio == inf  # it says 2 there
+
+
+@pytest.mark.parametrize(
+    ("affine", "expected"),
+    [
+        (Affine.BOTH, ["y", "dx", "dweight", "dbias"]),
+        (Affine.WEIGHT, ["y", "dx", "dweight"]),
+        (Affine.BIAS, ["y", "dx", "dbias"]),
+        (Affine.NONE, ["y", "dx"]),
+    ],
+)
+def test_only_gradients_of_what_was_given_are_compared(affine: Affine, expected: list[str]) -> None:
+    case = replace(comb_case(direction=Direction.BACKWARD), affine=affine)
+    inputs, outputs = comb_inputs(case, dy=ONES), backward_outputs()
+    if "dweight" not in expected:
+        inputs, outputs = replace(inputs, weight=None), replace(outputs, dweight=None)
+    if "dbias" not in expected:
+        inputs, outputs = replace(inputs, bias=None), replace(outputs, dbias=None)
+    found = measure(outputs, inputs, case).outputs
+    assert [each.output for each in found] == expected
+    assert all(each.scaled_max_ulp == 0 for each in found)
+
+
+# --- what y says of mean and rstd ----------------------------------------------------------------
+
+
+def planted(case: Case, mean_shift: float, rstd_factor: float) -> Errors:
+    """Errors of a y whose mean is off by so many deviations and whose rstd by so large a factor."""
+    inputs = make_inputs(case)
+    assert inputs.weight is not None
+    assert inputs.bias is not None
+    x = inputs.x.double()
+    mean, variance = x.mean(-1, keepdim=True), x.var(-1, keepdim=True, correction=0)
+    rstd = (variance + case.eps).rsqrt() * rstd_factor
+    y = (x - (mean + mean_shift * variance.sqrt())) * rstd
+    y = y * inputs.weight.double() + inputs.bias.double()
+    return measure(Outputs(y.to(inputs.x.dtype)), inputs, case)
+
+
+@pytest.mark.parametrize("distribution", ["normal", "offset_1e2", "tiny_variance"])
+def test_a_planted_error_of_the_mean_is_recovered(distribution: str) -> None:
+    case = Case(implementation="two_pass", shape=(20, 64), distribution=distribution)
+    found = planted(case, mean_shift=-0.01, rstd_factor=1.0)
+    assert found.mean_error_ratio == pytest.approx(0.01, rel=0.1)
+    assert found.rstd_error_ratio == pytest.approx(0.0, abs=1e-5)
+
+
+@pytest.mark.parametrize("distribution", ["normal", "offset_1e2", "tiny_variance"])
+def test_a_planted_error_of_rstd_is_recovered(distribution: str) -> None:
+    case = Case(implementation="two_pass", shape=(20, 64), distribution=distribution)
+    found = planted(case, mean_shift=0.0, rstd_factor=0.99)
+    assert found.rstd_error_ratio == pytest.approx(0.01, rel=0.1)
+    assert found.mean_error_ratio == pytest.approx(0.0, abs=1e-4)
+
+
+def test_errors_of_mean_and_rstd_are_told_apart() -> None:
+    case = Case(implementation="two_pass", shape=(20, 64))
+    found = planted(case, mean_shift=0.02, rstd_factor=1.05)
+    assert found.mean_error_ratio == pytest.approx(0.02, rel=0.1)
+    assert found.rstd_error_ratio == pytest.approx(0.05, rel=0.1)
+
+
+@pytest.mark.parametrize("x", [[[1.0] * 4] * 2, [[nan] * 4] * 2])
+def test_rows_that_say_nothing_of_mean_and_rstd_give_none(x: list[list[float]]) -> None:
+    case = replace(comb_case(), eps=1e-5)
+    inputs = replace(comb_inputs(case), x=torch.tensor(x))
+    found = measure(Outputs(torch.tensor(x) * 0), inputs, case)
+    assert found.mean_error_ratio is None
+    assert found.rstd_error_ratio is None
+
+
+# --- what the inputs made possible ---------------------------------------------------------------
+
+
+def test_condition_and_rho_are_those_of_the_rows() -> None:
+    case = replace(comb_case(), eps=3.0)
+    inputs = replace(comb_inputs(case), x=torch.tensor([[2.0, 4, 2, 4], [1.0, -1, 1, -1]]))
+    found = measure(Outputs(inputs.x), inputs, case)
+    assert found.condition_max_ratio == pytest.approx(sqrt(1 + 3**2 / 1), rel=1e-12)
+    assert found.rho_min_ratio == pytest.approx(0.5, rel=1e-12)
+
+
+def test_a_constant_row_has_an_infinite_condition_and_no_rho() -> None:
+    case = replace(comb_case(), eps=1e-5)
+    inputs = replace(comb_inputs(case), x=torch.ones(2, 4))
+    found = measure(Outputs(torch.zeros(2, 4)), inputs, case)
+    assert found.condition_max_ratio == inf
+    assert found.rho_min_ratio == 0
+
+
+def test_a_row_of_zeros_is_well_conditioned() -> None:
+    case = replace(comb_case(), eps=1e-5)
+    inputs = replace(comb_inputs(case), x=torch.zeros(2, 4))
+    assert measure(Outputs(torch.zeros(2, 4)), inputs, case).condition_max_ratio == 1
+
+
+def test_errors_say_what_they_were_held_to() -> None:
+    case = comb_case("bfloat16")
+    found = measure(Outputs(exact_y(case)), comb_inputs(case), case)
+    assert (found.algorithm, found.reduction) == ("two_pass", "tree")
+    assert found.accumulate_dtype == "float32"
+    assert found.oracle == "float64_twice_centred"
+    case = comb_case("float64")
+    found = measure(Outputs(exact_y(case)), comb_inputs(case), case)
+    assert (found.accumulate_dtype, found.oracle) == ("float64", "double_double")
+
+
+def test_the_worst_output_is_the_one_furthest_off() -> None:
+    case = comb_case(direction=Direction.BACKWARD)
+    outputs = backward_outputs()
+    assert outputs.dbias is not None
+    outputs.dbias[0] += 1
+    assert measure(outputs, comb_inputs(case, dy=ONES), case).worst.output == "dbias"
+
+
+# --- nothing to compare --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("direction", [Direction.FORWARD, Direction.BACKWARD])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(0, 4), (3, 0), (0, 0)])
+def test_nothing_compared_is_nothing_wrong(
+    shape: tuple[int, int], dtype: str, direction: Direction
+) -> None:
+    case = Case(
+        implementation="two_pass", shape=shape, dtype=dtype, param_dtype=dtype, direction=direction
+    )
+    inputs = make_inputs(case)
+    zeros = [torch.zeros_like(inputs.x)] * 2
+    columns = [torch.zeros(shape[1], dtype=inputs.x.dtype)] * 2
+    backward = direction is Direction.BACKWARD
+    outputs = Outputs(*zeros, *columns) if backward else Outputs(zeros[0])
+    errors = measure(outputs, inputs, case)
+    assert judge(errors, case, guarantee_of(TWO_PASS, case)) == (Status.OK, "")
+    assert errors.mean_error_ratio is None
+    for found in errors.outputs:
+        of_rows = found.output in {"y", "dx"}
+        assert found.elements == (0 if of_rows else shape[1])
+        assert isfinite(found.scaled_max_ulp)
+        assert found.scaled_mean_ulp == 0
+
+
+def test_a_record_of_errors_needs_no_implementation_to_be_read() -> None:
+    """The parent of a worker would import torch to unpickle an enumeration of theirs."""
+    case = Case(implementation="native", shape=(3, 8))
+    inputs = make_inputs(case)
+    guarantee = guarantee_of(find("native"), case)
+    y = torch.nn.functional.layer_norm(inputs.x, (8,), inputs.weight, inputs.bias)
+    found = measure_errors(Outputs(y=y), inputs, case, guarantee, Reference(inputs, case))
+    assert type(found.algorithm) is str
+    assert type(found.reduction) is str

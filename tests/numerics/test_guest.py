@@ -1,0 +1,373 @@
+"""Calls of other people's code: what breaks the contract, what raises, and what passes through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from harness.inputs import Inputs, make_inputs
+from harness.numerics.computed import (
+    GuestError,
+    Unmet,
+    bind,
+    bind_recording_forward,
+    function_of,
+    run_once,
+)
+from harness.records import Affine, Case, Direction, Mode, Status
+from implementations import UnsupportedError, find
+
+FORWARD = Case(implementation="guest", shape=(4, 6))
+BACKWARD = Case(implementation="guest", shape=(4, 6), direction=Direction.BACKWARD)
+TRAINING = Case(implementation="guest", shape=(4, 6), direction=Direction.FORWARD_BACKWARD)
+
+Guest = Callable[..., Any]
+
+
+def good(
+    x: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    return functional.layer_norm(x, tuple(normalized_shape), weight, bias, eps)
+
+
+def changed(change: Callable[[Tensor], object]) -> Guest:
+    """A guest that returns something else than it should."""
+    return lambda *arguments: change(good(*arguments))
+
+
+def raising(error: BaseException) -> Guest:
+    def guest(*arguments: object) -> NoReturn:
+        raise error
+
+    return guest
+
+
+class FailingGradient(torch.autograd.Function):
+    """The identity, whose gradient raises what it was given."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, error: BaseException) -> Tensor:
+        ctx.error = error
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> NoReturn:
+        raise ctx.error
+
+
+# --- a contract that is kept ---------------------------------------------------------------------
+
+
+def test_a_forward_gives_y_alone() -> None:
+    inputs = make_inputs(FORWARD)
+    outputs = run_once(good, FORWARD, inputs)
+    assert torch.equal(outputs.y, good(inputs.x, (6,), inputs.weight, inputs.bias))
+    assert (outputs.dx, outputs.dweight, outputs.dbias) == (None, None, None)
+
+
+@pytest.mark.parametrize("case", [BACKWARD, TRAINING], ids=lambda each: each.direction)
+def test_a_backward_gives_the_gradients_that_autograd_gives(case: Case) -> None:
+    inputs = make_inputs(case)
+    outputs = run_once(good, case, inputs)
+    leaves = [each.detach().requires_grad_() for each in inputs.tensors[:-1]]
+    expected = torch.autograd.grad(good(leaves[0], (6,), *leaves[1:]), leaves, inputs.dy)
+    assert all(map(torch.equal, (outputs.dx, outputs.dweight, outputs.dbias), expected))
+    assert not outputs.y.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("affine", "names"),
+    [
+        (Affine.BOTH, {"dx", "dweight", "dbias"}),
+        (Affine.WEIGHT, {"dx", "dweight"}),
+        (Affine.BIAS, {"dx", "dbias"}),
+        (Affine.NONE, {"dx"}),
+    ],
+)
+def test_there_is_a_gradient_for_each_parameter_that_was_given(
+    affine: Affine, names: set[str]
+) -> None:
+    case = Case(implementation="guest", shape=(4, 6), direction=Direction.BACKWARD, affine=affine)
+    outputs = run_once(good, case, make_inputs(case))
+    found = {name for name in ("dx", "dweight", "dbias") if getattr(outputs, name) is not None}
+    assert found == names
+
+
+@pytest.mark.parametrize("affine", Affine)
+def test_parameters_reach_the_guest_under_their_own_names(affine: Affine) -> None:
+    case = Case(implementation="guest", shape=(4, 6), affine=affine, eps=0.25)
+    inputs = make_inputs(case)
+    seen: list[Any] = []
+
+    def guest(x: Tensor, *rest: Any) -> Tensor:
+        seen.extend([x, *rest])
+        return good(x, *rest)
+
+    run_once(guest, case, inputs)
+    x, normalized_shape, weight, bias, eps = seen
+    assert x is inputs.x
+    assert weight is inputs.weight
+    assert bias is inputs.bias
+    assert (normalized_shape, eps) == ((6,), 0.25)
+
+
+def test_nan_in_an_output_is_for_the_errors_to_judge_not_for_the_contract() -> None:
+    outputs = run_once(changed(lambda y: y * float("nan")), FORWARD, make_inputs(FORWARD))
+    assert outputs.y.isnan().all()
+
+
+@pytest.mark.parametrize("shape", [(0, 6), (4, 0)], ids=str)
+def test_empty_inputs_keep_the_contract(shape: tuple[int, ...]) -> None:
+    case = Case(implementation="guest", shape=shape, direction=Direction.BACKWARD)
+
+    def guest(
+        x: Tensor, normalized_shape: object, weight: Tensor, bias: Tensor, eps: float
+    ) -> Tensor:
+        return x * weight + bias
+
+    outputs = run_once(guest, case, make_inputs(case))
+    assert outputs.y.shape == shape
+
+
+# --- a contract that is broken -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda y: y[:2], "y has shape [2, 6], expected [4, 6]"),
+        (lambda y: y.t(), "y has shape [6, 4], expected [4, 6]"),
+        (lambda y: y[None], "y has shape [1, 4, 6], expected [4, 6]"),
+        (lambda y: y.double(), "y has dtype torch.float64, expected torch.float32"),
+        (lambda y: y.half(), "y has dtype torch.float16, expected torch.float32"),
+        (lambda y: y.to("meta"), "y has device meta, expected cpu"),
+        (lambda y: (y, y.mean()), "y is a tuple, expected a torch.Tensor"),
+        (lambda y: [y], "y is a list, expected a torch.Tensor"),
+        (lambda y: y.detach().numpy(), "y is a ndarray, expected a torch.Tensor"),
+        (lambda y: None, "y is a NoneType, expected a torch.Tensor"),
+        (lambda y: 1, "y is an int, expected a torch.Tensor"),
+    ],
+)
+@pytest.mark.parametrize("case", [FORWARD, BACKWARD], ids=lambda each: each.direction)
+def test_a_result_that_is_no_layer_norms_is_named(
+    case: Case, change: Callable[[Tensor], object], words: str
+) -> None:
+    with pytest.raises(Unmet) as found:
+        run_once(changed(change), case, make_inputs(case))
+    assert str(found.value) == words
+
+
+def in_place(x: Tensor, *rest: Any) -> Tensor:
+    with torch.no_grad():
+        x.detach().add_(1)
+    return good(x, *rest)
+
+
+def scales_weight(x: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    weight.detach().mul_(2)
+    return good(x, shape, weight, bias, eps)
+
+
+def clears_bias(x: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    y = good(x, shape, weight, bias.clone(), eps)
+    bias.detach().zero_()
+    return y
+
+
+@pytest.mark.parametrize("guest", [in_place, scales_weight, clears_bias])
+def test_an_input_that_was_modified_is_noticed(guest: Guest) -> None:
+    with pytest.raises(Unmet, match="modified one of its inputs"):
+        run_once(guest, FORWARD, make_inputs(FORWARD))
+
+
+def test_an_input_modified_in_the_forward_of_a_backward_case_is_noticed() -> None:
+    with pytest.raises(Unmet, match="modified one of its inputs"):
+        run_once(in_place, BACKWARD, make_inputs(BACKWARD))
+
+
+def test_a_sign_of_zero_is_a_modification_too() -> None:
+    inputs = make_inputs(FORWARD)
+    inputs.x.zero_()
+
+    def guest(x: Tensor, *rest: Any) -> Tensor:
+        x.neg_()
+        return good(x, *rest)
+
+    with pytest.raises(Unmet, match="modified"):
+        run_once(guest, FORWARD, inputs)
+
+
+def test_inputs_that_hold_nan_are_not_taken_for_modified() -> None:
+    inputs = make_inputs(FORWARD)
+    inputs.x[0, 0] = float("nan")
+    assert run_once(good, FORWARD, inputs).y.shape == (4, 6)
+
+
+def test_a_y_that_is_x_itself_is_not_a_modification() -> None:
+    assert run_once(lambda x, *_: x, FORWARD, make_inputs(FORWARD)).y.shape == (4, 6)
+
+
+@pytest.mark.parametrize("case", [BACKWARD, TRAINING], ids=lambda each: each.direction)
+def test_a_y_without_gradient_is_noticed(case: Case) -> None:
+    with pytest.raises(Unmet, match="without gradient for inputs that ask for one"):
+        run_once(changed(Tensor.detach), case, make_inputs(case))
+
+
+def test_a_gradient_that_leaves_out_the_weight_is_noticed() -> None:
+    def guest(x: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+        return good(x, shape, weight.detach(), bias, eps)
+
+    with pytest.raises(Unmet, match="dweight is None: weight asks for a gradient and gets none"):
+        run_once(guest, BACKWARD, make_inputs(BACKWARD))
+
+
+def test_a_gradient_that_leaves_out_x_is_noticed() -> None:
+    def guest(x: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+        return good(x.detach(), shape, weight, bias, eps)
+
+    with pytest.raises(Unmet, match="dx is None"):
+        run_once(guest, BACKWARD, make_inputs(BACKWARD))
+
+
+# --- a guest that raises -------------------------------------------------------------------------
+
+RAISED = [
+    (UnsupportedError("rows longer than 1024"), Status.UNSUPPORTED, "rows longer than 1024"),
+    (torch.OutOfMemoryError("tried 3 GiB"), Status.OUT_OF_MEMORY, "tried 3 GiB"),
+    (MemoryError(), Status.OUT_OF_MEMORY, "out of memory"),
+    (
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"),
+        Status.OUT_OF_MEMORY,
+        "DefaultCPUAllocator: can't allocate memory: you tried",
+    ),
+    (RuntimeError("first\nsecond\nthird"), Status.ERROR, "RuntimeError: first"),
+    (ValueError("\n\n  shapes differ  "), Status.ERROR, "ValueError: shapes differ"),
+    (AssertionError(), Status.ERROR, "AssertionError: "),
+    (NotImplementedError("no"), Status.ERROR, "NotImplementedError: no"),
+    (StopIteration("done"), Status.ERROR, "StopIteration: done"),
+]
+
+
+@pytest.mark.parametrize(("error", "status", "reason"), RAISED, ids=lambda each: repr(each)[:30])
+@pytest.mark.parametrize("case", [FORWARD, BACKWARD], ids=lambda each: each.direction)
+def test_what_a_guest_raises_becomes_a_status_and_one_line(
+    case: Case, error: Exception, status: Status, reason: str
+) -> None:
+    with pytest.raises(GuestError) as found:
+        run_once(raising(error), case, make_inputs(case))
+    assert (found.value.status, found.value.reason) == (status, reason)
+    assert found.value.__cause__ is error
+    assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize("case", [BACKWARD, TRAINING], ids=lambda each: each.direction)
+def test_what_a_gradient_raises_becomes_a_status_too(case: Case) -> None:
+    def guest(x: Tensor, *rest: Any) -> Tensor:
+        y: Tensor = FailingGradient.apply(good(x, *rest), UnsupportedError("no gradient here"))
+        return y
+
+    with pytest.raises(GuestError) as found:
+        run_once(guest, case, make_inputs(case))
+    assert (found.value.status, found.value.reason) == (Status.UNSUPPORTED, "no gradient here")
+
+
+def test_a_guest_of_another_signature_is_an_error_of_its_own() -> None:
+    with pytest.raises(GuestError, match=r"TypeError: .*takes 1 positional argument"):
+        run_once(lambda x: x, FORWARD, make_inputs(FORWARD))  # type: ignore[arg-type, misc]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), GeneratorExit()], ids=repr)
+@pytest.mark.parametrize("case", [FORWARD, BACKWARD], ids=lambda each: each.direction)
+def test_what_asks_the_program_to_end_passes_through(case: Case, error: BaseException) -> None:
+    with pytest.raises(type(error)):
+        run_once(raising(error), case, make_inputs(case))
+
+
+def test_a_mistake_of_the_harness_is_not_the_guests() -> None:
+    too_few = Inputs(x=torch.ones(4, 6), weight=None, bias=None, dy=None)
+    with pytest.raises(IndexError):  # the case says that there are parameters
+        run_once(good, FORWARD, too_few)
+
+
+# --- calls that are bound once and made often ----------------------------------------------------
+
+
+def test_a_bound_forward_can_be_called_again_and_again() -> None:
+    inputs = make_inputs(FORWARD)
+    with torch.no_grad():
+        call = bind(good, FORWARD, inputs.tensors)
+        one, other = call(), call()
+    assert isinstance(one, Tensor)
+    assert isinstance(other, Tensor)
+    assert torch.equal(one, other)
+
+
+def test_a_bound_backward_runs_the_forward_once_and_the_gradients_as_often_as_called() -> None:
+    forwards: list[None] = []
+
+    def guest(*arguments: Any) -> Tensor:
+        forwards.append(None)
+        return good(*arguments)
+
+    call = bind(guest, BACKWARD, make_inputs(BACKWARD).tensors)
+    one, other = call(), call()
+    assert len(forwards) == 1
+    assert isinstance(one, tuple)
+    assert isinstance(other, tuple)
+    assert len(one) == 3
+    assert all(map(torch.equal, one, other))
+
+
+def test_a_bound_training_step_runs_both_every_time() -> None:
+    forwards: list[None] = []
+
+    def guest(*arguments: Any) -> Tensor:
+        forwards.append(None)
+        return good(*arguments)
+
+    call = bind(guest, TRAINING, make_inputs(TRAINING).tensors)
+    call()
+    call()
+    assert len(forwards) == 2
+
+
+def test_the_forward_of_a_backward_case_keeps_its_graph() -> None:
+    y = bind_recording_forward(good, BACKWARD, make_inputs(BACKWARD).tensors)()
+    assert isinstance(y, Tensor)
+    assert y.grad_fn is not None
+
+
+@pytest.mark.parametrize("bound", [bind, bind_recording_forward])
+def test_a_bound_call_is_guarded_too(bound: Callable[..., Callable[[], object]]) -> None:
+    with pytest.raises(GuestError, match="ValueError: no"):
+        bound(raising(ValueError("no")), BACKWARD, make_inputs(BACKWARD).tensors)()
+
+
+def test_binding_leaves_the_inputs_without_gradient() -> None:
+    inputs = make_inputs(BACKWARD)
+    bind(good, BACKWARD, inputs.tensors)()
+    assert not any(each.requires_grad for each in inputs.tensors)
+    assert inputs.x.grad is None
+
+
+# --- modes ---------------------------------------------------------------------------------------
+
+
+def test_in_eager_mode_it_is_the_function_itself_that_is_called() -> None:
+    native = find("native")
+    assert function_of(native, Mode.EAGER) is native.function
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, as it loads the compiler
+def test_in_compiled_mode_it_is_another() -> None:
+    native = find("native")
+    assert function_of(native, Mode.COMPILED) is not native.function

@@ -1,0 +1,281 @@
+"""Two revisions side by side: what is asked of the processes, and what becomes of their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from compared_runs import failed, make_case, make_cases, make_latency, make_record
+
+from harness.records import Case, Measurement, Memory, Record, Status
+from harness.regression.ab.ab import Bench, Lone, Pair, ab
+from harness.regression.ab.revision import BASE, Checkout
+from harness.regression.changes import Change, ChangeKind, Comparison, Metric
+from harness.regression.compare import NotComparableError, NotMeasuredError
+from harness.run.worker import RunCase
+
+ASKED = (Measurement.ERRORS, Measurement.LATENCY, Measurement.MEMORY)
+ONE, TWO, THREE = (make_case(rows=rows) for rows in (1, 2, 3))
+CHECKOUT = Checkout(
+    repository=Path("/here"), folder=Path("/there"), commit="abc", operators=frozenset()
+)
+Script = Callable[[RunCase], Record | None]
+
+
+@dataclass
+class Scripted(AbstractContextManager["Scripted"]):
+    """A fleet that answers by a script, and says what it was asked; None is never begun."""
+
+    script: Script
+    asked: list[list[RunCase]] = field(default_factory=list)
+    starts: int = 0
+
+    def __enter__(self) -> Scripted:
+        self.starts += 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    @property
+    def hello(self) -> Any:
+        return self
+
+    environment = None
+
+    def run(
+        self, jobs: Sequence[RunCase], timeout_s: float, stop_at: float = float("inf")
+    ) -> Iterator[Record]:
+        self.asked.append(list(jobs))
+        for job in list(jobs):
+            record = self.script(job)
+            if record is not None:
+                yield replace(record, case=job.case)
+
+
+def of_base(job: RunCase) -> bool:
+    return job.case.implementation.startswith(BASE)
+
+
+def right(job: RunCase, ratio: float = 1.0) -> Record:
+    """Answer as a right implementation does."""
+    timed = Measurement.LATENCY in job.measurements
+    same = replace(job.case, implementation="two_pass")  # errors are made up by the name
+    record = make_record(same)
+    return replace(record, latency=make_latency((ratio,)) if timed else None)
+
+
+def compared(
+    script: Script = right, *cases: Case, fresh: Script | None = None, **more: Any
+) -> tuple[Comparison, Scripted, Scripted]:
+    """Compare some cases with a base of the same names; return the fleets that were asked, too."""
+    machine, again = Scripted(script), Scripted(fresh or script)
+    pairs = [Pair(case=each, base="two_pass", measurements=ASKED) for each in cases or (ONE,)]
+    found = ab(pairs, bench_of(machine, again), baseline_name="old", head_name="new", **more)
+    return found, machine, again
+
+
+def bench_of(machine: Any, again: Any) -> Bench:
+    return Bench(fleet=machine, make_fleet=lambda: again, timeout_s=1)
+
+
+def only(script: Script, fresh: Script | None = None) -> Change:
+    """Return what became of one case beside one that stayed the same."""
+    found, _, _ = compared(
+        lambda job: right(job) if job.case.shape == TWO.shape else script(job),
+        ONE,
+        TWO,
+        fresh=fresh,
+    )
+    return next(each for each in found.changes if each.case == ONE)
+
+
+# --- what is asked -------------------------------------------------------------------------------
+
+
+def test_base_and_head_run_one_after_the_other_and_then_in_turn() -> None:
+    found, machine, again = compared(right, ONE, TWO, checkout=CHECKOUT)
+    exact, timed = machine.asked
+    assert [(job.case.implementation, job.case.shape) for job in exact] == [
+        ("base@two_pass", ONE.shape),
+        ("two_pass", ONE.shape),
+        ("base@two_pass", TWO.shape),
+        ("two_pass", TWO.shape),
+    ]
+    assert {job.measurements for job in exact} == {(Measurement.ERRORS, Measurement.MEMORY)}
+    assert [(job.case, job.rival, job.checkout) for job in timed] == [
+        (ONE, "base@two_pass", CHECKOUT),
+        (TWO, "base@two_pass", CHECKOUT),
+    ]
+    assert again.starts == 0
+    assert found.counts == {ChangeKind.SAME: 2}
+    assert not found.failed
+
+
+def test_only_suspects_are_timed_again_each_time_in_a_fresh_process() -> None:
+    found, _, again = compared(
+        lambda job: right(job, 1.5 if job.case == TWO else 1.0), ONE, TWO, THREE
+    )
+    assert again.starts == 5
+    assert [[job.case for job in jobs] for jobs in again.asked] == [[TWO]] * 5
+    assert {job.budget.min_epochs for jobs in again.asked for job in jobs} == {12}
+    assert found.counts == {ChangeKind.SLOWER: 1, ChangeKind.SAME: 2}
+    assert found.failed
+
+
+def test_what_is_not_right_in_both_is_not_timed() -> None:
+    found, machine, _ = compared(
+        lambda job: replace(right(job), status=Status.WRONG) if of_base(job) else right(job)
+    )
+    assert machine.asked[1] == []
+    assert found.counts == {ChangeKind.FASTER: 1}
+
+
+def test_the_latency_of_what_is_wrong_in_both_is_said_not_to_be_compared() -> None:
+    found, _, _ = compared(lambda job: replace(right(job), status=Status.WRONG))
+    assert found.counts == {ChangeKind.SAME: 1}
+    assert "latency of 1 case is not compared: right in neither" in found.notes
+
+
+# --- what becomes of the answers -----------------------------------------------------------------
+
+
+def test_a_suspect_that_is_not_confirmed_passes() -> None:
+    change = only(lambda job: right(job, 1.2), fresh=right)
+    assert change.kind is ChangeKind.UNSURE
+    assert "20.0% slower than the base at first sight; not confirmed" in change.reason
+
+
+def test_what_is_faster_passes() -> None:
+    change = only(lambda job: right(job, 0.5))
+    assert (change.kind, change.metric) == (ChangeKind.FASTER, Metric.LATENCY)
+    assert change.ratio is not None
+    assert change.ratio.value == pytest.approx(0.5)
+
+
+def test_a_suspect_that_crashes_when_timed_again_is_unsure() -> None:
+    change = only(lambda job: right(job, 1.5), fresh=lambda job: failed(job.case))
+    assert change.kind is ChangeKind.UNSURE
+    assert "0 processes of 5 could time it to confirm it" in change.reason
+
+
+def test_a_case_that_crashes_beside_the_base_alone_is_unsure() -> None:
+    change = only(lambda job: failed(job.case, reason="it fell") if job.rival else right(job))
+    assert change.kind is ChangeKind.UNSURE
+    assert "it could not be timed beside the base; it fell" in change.reason
+
+
+@pytest.mark.parametrize("status", [Status.WRONG, Status.CRASHED, Status.TIMEOUT, Status.ERROR])
+def test_a_worse_verdict_breaks_it(status: Status) -> None:
+    change = only(lambda job: right(job) if of_base(job) else failed(job.case, status))
+    assert (change.kind, change.metric) == (ChangeKind.BROKE, Metric.STATUS)
+
+
+@pytest.mark.parametrize(
+    ("figure", "metric"),
+    [
+        ("peak_extra_bytes", Metric.PEAK_MEMORY),
+        ("allocated_bytes", Metric.ALLOCATED_MEMORY),
+        ("saved_bytes", Metric.SAVED_MEMORY),
+    ],
+)
+def test_one_byte_more_breaks_it(figure: str, metric: Metric) -> None:
+    memory = Memory(
+        peak_extra_bytes=8, allocated_bytes=8, allocations=1, saved_bytes=8, minimum_bytes=8
+    )
+
+    def script(job: RunCase) -> Record:
+        now = memory if of_base(job) else replace(memory, **{figure: 9})
+        return replace(right(job), memory=now)
+
+    change = only(script)
+    assert (change.kind, change.metric) == (ChangeKind.BROKE, metric)
+
+
+def test_what_remembers_results_is_found_out_when_it_is_timed() -> None:
+    def script(job: RunCase) -> Record:
+        wrong = bool(job.rival)
+        return replace(right(job), status=Status.WRONG, reason="stale") if wrong else right(job)
+
+    change = only(script)
+    assert (change.kind, change.metric) == (ChangeKind.BROKE, Metric.STATUS)
+    assert "ok before, wrong now: stale" in change.reason
+
+
+def test_what_has_always_remembered_results_is_the_same() -> None:
+    def script(job: RunCase) -> Record:
+        timed = Measurement.LATENCY in job.measurements
+        return replace(right(job), status=Status.WRONG, reason="stale") if timed else right(job)
+
+    assert only(script).kind is ChangeKind.SAME
+
+
+def test_suspects_everywhere_are_timed_again_and_said_to_be_many() -> None:
+    cases = make_cases(36)
+    names = {each.implementation for each in cases}
+    found, _, again = compared(lambda job: right(job, 1.5), *cases, fresh=right)
+    assert len(names) > 1
+    assert again.starts == 5
+    assert not found.failed
+    (note,) = found.notes
+    assert note.startswith("36 of 36 cases were suspect at first sight, and not of one")
+
+
+# --- what has no pair ----------------------------------------------------------------------------
+
+
+def lone(kind: ChangeKind, case: Case = THREE) -> Lone:
+    return Lone(case=case, kind=kind, reason="so it is", measurements=ASKED)
+
+
+def test_a_case_in_head_alone_is_run_and_never_fails() -> None:
+    def script(job: RunCase) -> Record:
+        return failed(job.case, Status.WRONG, "why") if job.case == THREE else right(job)
+
+    found, machine, _ = compared(script, lone=[lone(ChangeKind.NEW)])
+    assert THREE in [job.case for job in machine.asked[0]]
+    (change,) = (each for each in found.changes if each.kind is ChangeKind.NEW)
+    assert change.reason == "so it is; now wrong: why"
+    assert not found.failed
+
+
+def test_a_case_in_the_base_alone_is_not_run() -> None:
+    found, machine, _ = compared(lone=[lone(ChangeKind.GONE)])
+    assert THREE.shape not in [job.case.shape for job in machine.asked[0]]
+    assert found.counts == {ChangeKind.GONE: 1, ChangeKind.SAME: 1}
+
+
+def test_nothing_in_common_is_refused() -> None:
+    machine = Scripted(right)
+    bench = bench_of(machine, machine)
+    with pytest.raises(NotComparableError, match=r"new and old have nothing in common: .*so it is"):
+        ab([], bench, baseline_name="old", head_name="new", lone=[lone(ChangeKind.NEW)])
+    assert machine.asked == []
+
+
+def test_when_nothing_can_be_measured_that_is_said_with_why() -> None:
+    with pytest.raises(NotMeasuredError, match=r"no case was measured.*unsupported: not here"):
+        compared(lambda job: failed(job.case, Status.UNSUPPORTED, "not here"))
+
+
+def test_when_the_time_is_up_at_once_nothing_was_measured() -> None:
+    with pytest.raises(NotMeasuredError, match="the time was up"):
+        compared(lambda job: None)
+
+
+def test_cases_that_were_not_begun_in_time_are_unsure() -> None:
+    found, _, _ = compared(
+        lambda job: right(job) if job.case.shape == ONE.shape else None, ONE, TWO
+    )
+    assert found.counts == {ChangeKind.UNSURE: 1, ChangeKind.SAME: 1}
+    assert found.changes[0].reason == "not measured: the time was up"
+
+
+def test_latency_that_was_not_begun_in_time_is_unsure() -> None:
+    found, _, _ = compared(lambda job: None if job.rival else right(job))
+    assert found.counts == {ChangeKind.UNSURE: 1}
+    assert found.changes[0].reason == "latency: not timed: the time was up"

@@ -1,0 +1,83 @@
+"""Sources under other names: the names change, and what runs does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType
+
+import pytest
+
+from harness.regression.ab.import_rewriting import Loader, Names
+
+NAMES = Names(
+    package="theirs",
+    is_ours=lambda top: top in {"implementations", "kernels"},
+    is_module=lambda name: name in {"kernels.ln", "kernels"},
+    operators=frozenset({"ours"}),
+    mark="then",
+)
+GUESTS = sorted((Path(__file__).parents[3] / "implementations").rglob("*.py"))
+
+
+def renamed(source: str) -> CodeType:
+    return Loader("guest", "guest.py", NAMES).source_to_code(source.encode(), "guest.py")
+
+
+def functions(code: CodeType) -> Iterator[CodeType]:
+    """Everything that is defined in some code, at any depth."""
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield each
+            yield from functions(each)
+
+
+@pytest.mark.parametrize("path", GUESTS, ids=lambda path: path.name)
+def test_a_function_of_another_revision_is_the_same_instructions(path: Path) -> None:
+    source = path.read_text()
+    before = [each.co_code for each in functions(compile(source, path, "exec"))]
+    after = [each.co_code for each in functions(renamed(source))]
+    assert after == before
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("import implementations", {"theirs.implementations", "implementations"}),
+        ("import kernels.ln as k", {"theirs.kernels.ln", "kernels", "ln", "k"}),
+        ("from kernels.ln import f", {"theirs.kernels.ln", "f"}),
+        ("from . import f", {"", "f"}),
+        ("import torch.nn", {"torch.nn", "torch"}),
+        ("from torch import nn", {"torch", "nn"}),
+        ("torch.ops.ours.f", {"torch", "ops", "ours_then", "f"}),
+        ("torch.ops.aten.f", {"torch", "ops", "aten", "f"}),
+        ("ours.f", {"ours", "f"}),
+    ],
+)
+def test_names_that_are_ours_are_renamed_and_no_others(source: str, names: set[str]) -> None:
+    assert set(renamed(source).co_names) == names
+
+
+@pytest.mark.parametrize(
+    ("source", "value"),
+    [
+        ("'ours::f'", "ours_then::f"),
+        ("'aten::f'", "aten::f"),
+        ("Library('ours', 'DEF')", "ours_then"),
+        ("word('ours')", "ours"),
+        ("'kernels.ln'", "theirs.kernels.ln"),
+        ("'kernels.rs'", "kernels.rs"),
+        ("'kernels'", "kernels"),
+        ("import_module('kernels')", "theirs.kernels"),
+        ("import_module('torch')", "torch"),
+        ("f'kernels.{x}'", "theirs.kernels."),
+    ],
+)
+def test_strings_that_name_what_is_ours_are_renamed_and_no_others(source: str, value: str) -> None:
+    assert value in renamed(f"x = {source}").co_consts
+
+
+def test_lines_stay_where_they_are() -> None:
+    source = "import kernels.ln, os\n\ndef f():\n    import kernels\n    return 1 / 0\n"
+    (found,) = functions(renamed(source))
+    assert {line for _, _, line in found.co_lines()} == {3, 4, 5}

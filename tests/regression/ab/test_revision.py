@@ -1,0 +1,192 @@
+"""Files of another revision: where they are, what git is asked, and what it is never told."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from git_repository import Repository
+
+from harness.regression.ab.revision import (
+    RevisionError,
+    checked_out,
+    is_unchanged,
+    place_of,
+    repository_of,
+)
+
+OPERATORS = """
+import torch
+
+@torch.library.custom_op("mine::one", mutates_args=())
+def one(x): ...
+
+two = torch.library.triton_op(
+    "yours::two", one, mutates_args=()
+)
+library = torch.library.Library("theirs", "DEF")
+library.define("three(Tensor x) -> Tensor")
+torch.library.define("fourth::four", "(Tensor x) -> Tensor")
+torch.library.Library("aten", "IMPL")
+NAME = 'fifth::five'
+torch.library.define(NAME, "(Tensor x) -> Tensor")
+torch.ops.not_ours.five()
+"""
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    return Repository.at(tmp_path / "repository", {"ln.py": "old", "deep/er/x.py": "also old"})
+
+
+def refused(path: Path, revision: str) -> str:
+    with pytest.raises(RevisionError) as found, checked_out(path, revision):
+        pytest.fail("it was had")
+    assert found.value.exit_code == 2
+    return str(found.value)
+
+
+def test_the_files_of_a_revision_lie_where_they_lay(repository: Repository) -> None:
+    repository.write({"ln.py": "new", "only_now.py": ""})
+    with checked_out(repository.path, "HEAD") as found:
+        there = found.path_of(repository.path / "ln.py")
+        assert there is not None
+        assert there.read_text() == "old"
+        assert (found.folder / "deep/er/x.py").read_text() == "also old"
+        assert not (found.folder / "only_now.py").exists()
+        assert found.commit == repository.git("rev-parse", "HEAD")
+        assert found.path_of(Path("/etc/passwd")) is None
+        installed = repository.path / ".venv/lib/python3/site-packages"
+        assert found.path_of(installed) is found.path_of(installed / "ln.py") is None
+    assert (repository.path / "ln.py").read_text() == "new"
+
+
+@pytest.mark.parametrize("revision", ["main", "HEAD~1", "v1", "a branch/of mine"])
+def test_a_revision_is_whatever_git_takes_for_one(repository: Repository, revision: str) -> None:
+    first = repository.git("rev-parse", "HEAD")
+    repository.git("tag", "v1")
+    if revision.startswith("a "):
+        revision = "branch/of-mine"
+        repository.git("branch", revision)
+    if revision == "HEAD~1":
+        repository.write({"ln.py": "new"})
+        repository.commit()
+    with checked_out(repository.path, revision) as found:
+        assert found.commit == first
+        assert (found.folder / "ln.py").read_text() == "old"
+
+
+def test_the_files_are_removed_and_the_repository_is_as_it_was(repository: Repository) -> None:
+    before = sorted((repository.path / ".git").rglob("*"))
+    state = repository.git("status", "--porcelain")
+    with checked_out(repository.path, "HEAD") as found:
+        folder = found.folder
+        assert folder.exists()
+    assert not folder.parent.exists()
+    assert sorted((repository.path / ".git").rglob("*")) == before
+    assert repository.git("status", "--porcelain") == state
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, SystemExit, RuntimeError])
+def test_the_files_are_removed_however_it_ends(
+    repository: Repository, raised: type[BaseException]
+) -> None:
+    folders = []
+
+    def interrupted() -> None:
+        with checked_out(repository.path, "HEAD") as found:
+            folders.append(found.folder)
+            raise raised
+
+    with pytest.raises(raised):
+        interrupted()
+    assert not folders[0].parent.exists()
+
+
+def test_hooks_of_the_repository_are_not_run(repository: Repository) -> None:
+    for name in ("post-checkout", "post-index-change"):
+        hook = repository.path / ".git/hooks" / name
+        hook.parent.mkdir(exist_ok=True)
+        hook.write_text(f"#!/bin/sh\ntouch {repository.path}/{name}-ran\n")
+        hook.chmod(0o755)
+    with checked_out(repository.path, "HEAD"):
+        pass
+    assert not list(repository.path.glob("*-ran"))
+
+
+def test_it_works_within_a_hook(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_DIR", "/nowhere")
+    monkeypatch.setenv("GIT_INDEX_FILE", "/nowhere/index")
+    assert repository_of(repository.path / "ln.py", "ln.py:f") == repository.path.resolve()
+    with checked_out(repository.path, "HEAD") as found:
+        assert (found.folder / "ln.py").exists()
+
+
+@pytest.mark.parametrize("revision", ["gone", "HEAD^{tree}", "--help", "-1", "", "HEAD~5"])
+def test_a_revision_that_is_no_commit_is_refused(repository: Repository, revision: str) -> None:
+    line = refused(repository.path, revision)
+    assert line.startswith(f"--base {revision}: {repository.path} has no such commit")
+    assert "\n" not in line
+
+
+def test_without_git_that_is_said(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert refused(repository.path, "HEAD").startswith("git is not installed")
+
+
+def test_a_file_that_no_repository_keeps_has_no_revision(tmp_path: Path) -> None:
+    file = tmp_path / "ln.py"
+    file.write_text("")
+    with pytest.raises(RevisionError, match=r"ln.py is in no git repository \(.*not a git repo"):
+        repository_of(file, "ln.py:f")
+
+
+def test_what_git_ignores_has_no_revision(repository: Repository) -> None:
+    repository.write({".gitignore": "venv/\n", "venv/implementations/__init__.py": ""})
+    with pytest.raises(RevisionError, match="git ignores it there"):
+        repository_of(repository.path / "venv/implementations/__init__.py", "native")
+
+
+def test_a_file_that_is_gone_is_of_the_repository_still(repository: Repository) -> None:
+    gone = repository.path / "deep/er/no_more/ln.py"
+    assert repository_of(gone, "ln.py:f") == repository.path.resolve()
+
+
+def test_a_place_is_found_without_importing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "falls_here.py").write_text("raise RuntimeError")
+    (tmp_path / "space_here").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    here = tmp_path.resolve()
+    assert place_of("falls_here:f") == here / "falls_here.py"
+    assert place_of("falls_here.py:f") == here / "falls_here.py"
+    assert place_of("space_here.deeper:f") == here / "space_here"
+    assert place_of("no_such_module_here:f") is None
+    native = place_of("native")
+    assert native is not None
+    assert native.parent.name == "implementations"
+
+
+def test_unchanged_is_what_git_calls_so_and_nothing_beside_it(repository: Repository) -> None:
+    with checked_out(repository.path, "HEAD") as found:
+        assert is_unchanged(found)
+        repository.write({"new.py": ""})
+        assert not is_unchanged(found)
+        os.remove(repository.path / "new.py")
+        repository.write({"ln.py": "new"})
+        assert not is_unchanged(found)
+        repository.commit()
+        assert not is_unchanged(found)
+
+
+def test_operators_that_are_registered_by_name_are_known(repository: Repository) -> None:
+    repository.write({"ops.py": OPERATORS, "other.py": "NAME = 'of_no::one'"})
+    (repository.path / "link.py").symlink_to("nowhere")
+    repository.commit()
+    with checked_out(repository.path, "HEAD") as found:
+        assert found.operators == {"mine", "yours", "theirs", "fourth", "fifth"}

@@ -1,0 +1,560 @@
+"""A whole run: journal, then parquet; and what is kept when it does not come to its end."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any, cast
+
+import pytest
+from fake_device import LocalFleet
+
+from harness.records import Record, Status
+from harness.run import session as module
+from harness.run.fleet import Fleet
+from harness.run.session import (
+    Campaign,
+    ForeignRunError,
+    Outcome,
+    OutputExistsError,
+    plan,
+    run_campaign,
+)
+from harness.store import StoreError, journal, read, read_journal
+from harness.sweep import Grid, Sweep, SweepError
+
+# the guest keeps count of its calls in a file, and in its third case waits until it is let go
+GUEST = """
+import time
+from pathlib import Path
+from torch.nn.functional import layer_norm
+
+HERE = Path(__file__).parent
+
+def counted(x, shape, weight=None, bias=None, eps=1e-5):
+    with open(HERE / "calls", "a") as file:
+        file.write(f"{len(x)}\\n")
+    return layer_norm(x, tuple(shape), weight, bias, eps)
+
+def waits(x, *rest):
+    while len(x) == 3 and not (HERE / "go").exists():
+        time.sleep(0.01)
+    return counted(x, *rest)
+"""
+ROWS = (1, 2, 3, 4, 5)
+
+
+@pytest.fixture
+def guest(tmp_path: Path) -> Path:
+    path = tmp_path / "guest.py"
+    path.write_text(GUEST)
+    return path
+
+
+def calls(guest: Path) -> list[int]:
+    """Rows of x in each call of the guest so far."""
+    path = guest.with_name("calls")
+    return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+
+Make = Callable[..., Campaign]
+
+
+@pytest.fixture
+def make(guest: Path, tmp_path: Path) -> Make:
+    """Make a campaign of five cases of the guest."""
+
+    def campaign(fleet: LocalFleet, rows: tuple[int, ...] = ROWS, **changes: Any) -> Campaign:
+        grid = Grid(
+            implementations=(f"{guest}:counted",),
+            shapes=tuple((each, 8) for each in rows),
+            measure=("errors",),  # type: ignore[arg-type]
+        )
+        sweep = Sweep(grids=(grid,))
+        usual = Campaign(
+            planned=plan(sweep, cast("Fleet", fleet)),
+            sweep=sweep,
+            out=tmp_path / "mine.parquet",
+            command="layernorm-bench run",
+            began=monotonic(),
+        )
+        return replace(usual, **changes)
+
+    return campaign
+
+
+def run(
+    campaign: Campaign, fleet: LocalFleet, on_record: Callable[[Record], None] = lambda _: None
+) -> Outcome:
+    return run_campaign(campaign, cast("Fleet", fleet), on_record)
+
+
+def rows(records: tuple[Record, ...]) -> list[int]:
+    return [each.case.rows for each in records]
+
+
+class StopError(Exception):
+    """Ends a run from outside."""
+
+
+def stop_after(count: int) -> Callable[[Record], None]:
+    seen: list[Record] = []
+
+    def on_record(record: Record) -> None:
+        seen.append(record)
+        if len(seen) == count:
+            raise StopError
+
+    return on_record
+
+
+# --- a run that comes to its end -----------------------------------------------------------------
+
+
+def test_a_run_becomes_one_parquet_file_and_its_journal_goes(make: Make) -> None:
+    fleet = LocalFleet()
+    campaign = make(fleet)
+    outcome = run(campaign, fleet)
+    assert outcome.path == campaign.out
+    assert (outcome.left, outcome.measured, outcome.failed) == (0, 5, 0)
+    left = {each.name for each in campaign.out.parent.iterdir() if each.name.startswith("mine")}
+    assert left == {"mine.parquet"}
+    stored = read(campaign.out)
+    assert stored == outcome.results
+    assert rows(stored.records) == list(ROWS)
+
+
+def test_the_run_says_what_was_asked_and_what_it_cost(make: Make) -> None:
+    fleet = LocalFleet()
+    (stored,) = run(make(fleet, command="layernorm-bench run -i x"), fleet).results.runs
+    assert (stored.name, stored.command, stored.planned) == ("mine", "layernorm-bench run -i x", 5)
+    assert stored.wall_s is not None
+    assert stored.wall_s > 0
+    assert stored.overhead_ratio is not None
+    assert 0 <= stored.overhead_ratio <= 1
+
+
+def test_every_record_is_on_disk_before_anyone_hears_of_it(make: Make) -> None:
+    fleet = LocalFleet()
+    campaign = make(fleet)
+    on_disk: list[int] = []
+
+    def look(_: Record) -> None:
+        on_disk.append(len(read_journal(campaign.journal).records))
+
+    run(campaign, fleet, look)
+    assert on_disk == [1, 2, 3, 4, 5]
+
+
+def test_an_implementation_that_cannot_be_found_is_refused_before_anything_is_written(
+    make: Make, tmp_path: Path
+) -> None:
+    sweep = Sweep(grids=(Grid(implementations=("nativ", "gone.py:f")),))
+    with pytest.raises(SweepError) as refused:
+        plan(sweep, cast("Fleet", LocalFleet()))
+    first, second = str(refused.value).splitlines()
+    assert "no file gone.py" in first
+    assert "did you mean 'native'?" in second
+    assert not list(tmp_path.glob("*.jsonl"))
+
+
+def test_shards_together_plan_every_case_once() -> None:
+    fleet = cast("Fleet", LocalFleet())
+    sweep = Sweep(grids=(Grid(seeds=tuple(range(10))),))
+    whole = plan(sweep, fleet)
+    parts = [each for index in (1, 2, 3) for each in plan(sweep, fleet, (index, 3))]
+    assert sorted(each.case.id for each in parts) == sorted(each.case.id for each in whole)
+
+
+# --- a run that is continued ---------------------------------------------------------------------
+
+
+def test_a_continued_run_never_measures_a_finished_case_twice(make: Make, guest: Path) -> None:
+    fleet = LocalFleet()
+    with pytest.raises(StopError):
+        run(make(fleet), fleet, stop_after(2))
+    assert calls(guest) == [1, 2]
+    outcome = run(make(fleet, resume=True), fleet)
+    assert calls(guest) == [1, 2, 3, 4, 5]
+    assert rows(outcome.results.records) == list(ROWS)
+    assert len(outcome.results.runs) == 2
+    assert read(outcome.path) == outcome.results
+
+
+def test_a_continued_run_says_how_many_cases_are_left(make: Make) -> None:
+    fleet, told = LocalFleet(), list[int]()
+    with pytest.raises(StopError):
+        run(make(fleet), fleet, stop_after(2))
+    campaign = make(fleet, resume=True)
+    run_campaign(campaign, cast("Fleet", fleet), lambda record: None, told.append)
+    assert told == [len(ROWS) - 2]
+
+
+def test_a_torn_last_line_costs_its_own_case_and_no_other(make: Make, guest: Path) -> None:
+    fleet = LocalFleet()
+    with pytest.raises(StopError):
+        run(make(fleet), fleet, stop_after(3))
+    path = make(fleet).journal
+    path.write_bytes(path.read_bytes()[:-40])  # as if killed within the write
+    outcome = run(make(fleet, resume=True), fleet)
+    assert calls(guest) == [1, 2, 3, 3, 4, 5]
+    assert rows(outcome.results.records) == list(ROWS)
+
+
+def test_a_finished_run_that_is_continued_measures_nothing_and_keeps_all(
+    make: Make, guest: Path
+) -> None:
+    fleet = LocalFleet()
+    first = run(make(fleet), fleet)
+    second = run(make(fleet, resume=True), fleet)
+    assert calls(guest) == list(ROWS)
+    assert second.results.records == first.results.records
+    assert not make(fleet).journal.exists()
+
+
+def test_a_finished_run_can_be_widened(make: Make, guest: Path) -> None:
+    fleet = LocalFleet()
+    run(make(fleet, rows=(1, 2)), fleet)
+    outcome = run(make(fleet, rows=(1, 2, 3), resume=True), fleet)
+    assert calls(guest) == [1, 2, 3]
+    assert rows(read(outcome.path).records) == [1, 2, 3]
+
+
+def test_a_finished_run_that_is_widened_and_stopped_loses_nothing(make: Make, guest: Path) -> None:
+    fleet = LocalFleet()
+    run(make(fleet, rows=(1, 2)), fleet)
+    with pytest.raises(StopError):
+        run(make(fleet, resume=True), fleet, stop_after(1))
+    outcome = run(make(fleet, resume=True), fleet)
+    assert calls(guest) == list(ROWS)
+    assert rows(outcome.results.records) == list(ROWS)
+
+
+def test_cases_that_are_no_longer_asked_for_are_kept(make: Make) -> None:
+    fleet = LocalFleet()
+    run(make(fleet), fleet)
+    outcome = run(make(fleet, rows=(2,), resume=True), fleet)
+    assert sorted(rows(outcome.results.records)) == list(ROWS)
+
+
+def test_nothing_to_continue_is_a_run_from_the_start(make: Make) -> None:
+    fleet = LocalFleet()
+    assert run(make(fleet, resume=True), fleet).measured == 5
+
+
+def test_failures_are_results_and_are_not_tried_again(make: Make, guest: Path) -> None:
+    guest.write_text(GUEST.replace("    return layer_norm", "    raise ValueError('no')\n    #"))
+    fleet = LocalFleet()
+    outcome = run(make(fleet), fleet)
+    assert (outcome.measured, outcome.failed) == (0, 5)
+    run(make(fleet, resume=True), fleet)
+    assert calls(guest) == list(ROWS)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
+def test_what_is_there_already_is_not_overwritten(make: Make, suffix: str, guest: Path) -> None:
+    fleet = LocalFleet()
+    campaign = make(fleet)
+    there = campaign.out.with_suffix(suffix)
+    there.write_text("mine")
+    with pytest.raises(OutputExistsError, match="continue it with --resume, or choose another"):
+        run(campaign, fleet)
+    assert there.read_text() == "mine"
+    assert calls(guest) == []
+    assert OutputExistsError.exit_code == 2
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_run_from_another_machine_is_not_continued(
+    make: Make, guest: Path, finished: bool
+) -> None:
+    fleet = LocalFleet()
+    if finished:
+        run(make(fleet, rows=(1, 2)), fleet)
+    else:
+        with pytest.raises(StopError):
+            run(make(fleet), fleet, stop_after(2))
+    elsewhere = LocalFleet()
+    elsewhere.hello = replace(
+        fleet.hello, environment=replace(fleet.hello.environment, cpu="Another CPU")
+    )
+    with pytest.raises(ForeignRunError, match="another machine or with other software"):
+        run(make(elsewhere, resume=True), elsewhere)
+    assert calls(guest) == [1, 2]
+    assert ForeignRunError.exit_code == 4
+
+
+def test_the_same_machine_at_another_commit_is_the_same_machine(make: Make) -> None:
+    fleet = LocalFleet()
+    with pytest.raises(StopError):
+        run(make(fleet), fleet, stop_after(2))
+    later = LocalFleet()
+    later.hello = replace(
+        fleet.hello, environment=replace(fleet.hello.environment, git_commit="f" * 40)
+    )
+    assert run(make(later, resume=True), later).left == 0
+
+
+def test_a_damaged_journal_is_refused_with_its_line(make: Make) -> None:
+    fleet = LocalFleet()
+    with pytest.raises(StopError):
+        run(make(fleet), fleet, stop_after(2))
+    path = make(fleet).journal
+    lines = path.read_bytes().split(b"\n")
+    lines[2] = b"{damaged"
+    path.write_bytes(b"\n".join(lines))
+    with pytest.raises(StoreError, match="line 3 is damaged"):
+        run(make(fleet, resume=True), fleet)
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_second_run_on_one_file_is_refused_while_the_first_lasts(
+    make: Make, guest: Path, resume: bool
+) -> None:
+    fleet = LocalFleet()
+
+    def intrude(_: Record) -> None:
+        words = "mine.jsonl: another run is writing it" if resume else "exists; continue it"
+        with pytest.raises((StoreError, OutputExistsError), match=words):
+            run(make(fleet, resume=resume), fleet)
+
+    outcome = run(make(fleet), fleet, intrude)
+    assert calls(guest) == list(ROWS)
+    assert read(outcome.path) == outcome.results
+
+
+def test_a_run_keeps_others_out_until_its_results_are_stored(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = LocalFleet()
+    store = module.write
+
+    def intrude(*arguments: Any) -> None:
+        with pytest.raises(StoreError, match="another run is writing it"):
+            run(make(fleet, resume=True), fleet)
+        store(*arguments)
+
+    monkeypatch.setattr(module, "write", intrude)
+    outcome = run(make(fleet), fleet)
+    monkeypatch.undo()
+    assert run(make(fleet, resume=True), fleet).results.records == outcome.results.records
+
+
+def test_a_run_that_cannot_be_continued_leaves_nothing_beside_it(make: Make) -> None:
+    fleet = LocalFleet()
+    campaign = make(fleet, resume=True)
+    campaign.out.write_text("no results")
+    for _ in range(2):  # what the first leaves must not hide the file from the second
+        with pytest.raises(StoreError, match="not a readable results file"):
+            run(campaign, fleet)
+    assert not campaign.journal.exists()
+
+
+def test_an_empty_journal_does_not_hide_what_was_measured(make: Make, guest: Path) -> None:
+    fleet = LocalFleet()
+    run(make(fleet), fleet)
+    make(fleet).journal.touch()  # as if killed before the first line
+    run(make(fleet, resume=True), fleet)
+    assert calls(guest) == list(ROWS)
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_folder_in_the_place_of_the_results_is_refused(make: Make, resume: bool) -> None:
+    fleet = LocalFleet()
+    campaign = make(fleet, resume=resume)
+    campaign.out.mkdir()
+    with pytest.raises(OutputExistsError, match=r"mine\.parquet is a folder; choose another --out"):
+        run(campaign, fleet)
+    assert not campaign.journal.exists()
+
+
+# --- a run that is cut short ---------------------------------------------------------------------
+
+
+class HastyFleet(LocalFleet):
+    """A fleet whose time is up after two cases."""
+
+    def run(self, jobs: Any, timeout_s: float, stop_at: float = float("inf")) -> Iterator[Record]:
+        assert stop_at == 12.5
+        yield from super().run(list(jobs)[:2], timeout_s)
+
+
+def test_when_the_time_is_up_cases_are_left_and_the_journal_stays(make: Make, guest: Path) -> None:
+    fleet = HastyFleet()
+    campaign = make(fleet, stop_at=12.5)
+    outcome = run(campaign, fleet)
+    assert (outcome.left, outcome.measured) == (3, 2)
+    assert outcome.path == campaign.journal
+    assert not campaign.out.exists()
+    assert rows(read_journal(campaign.journal).records) == [1, 2]
+    patient = LocalFleet()
+    assert run(make(patient, resume=True), patient).left == 0
+    assert calls(guest) == list(ROWS)
+
+
+def test_the_share_of_a_run_in_which_a_process_was_ended_is_not_known(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = LocalFleet()
+    normal = LocalFleet.run
+
+    def crashing(self: LocalFleet, *arguments: Any) -> Iterator[Record]:
+        for each in normal(self, *arguments):
+            yield replace(each, status=Status.CRASHED, errors=None, cost=None)
+
+    monkeypatch.setattr(LocalFleet, "run", crashing)
+    outcome = run(make(fleet), fleet)
+    assert outcome.run.overhead_ratio is None
+    assert outcome.failed == 5
+
+
+def full_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the disk be full once ``count`` lines of a journal are on it."""
+    fsync, done = os.fsync, []
+
+    def fake(descriptor: int) -> None:
+        if len(done) == count:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        done.append(descriptor)
+        fsync(descriptor)
+
+    monkeypatch.setattr(journal.os, "fsync", fake)
+
+
+def test_on_a_full_disk_what_was_measured_before_is_kept(
+    make: Make, guest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = LocalFleet()
+    with monkeypatch.context() as patch:
+        full_after(4, patch)  # the run, the environment and two cases
+        with pytest.raises(StoreError) as refused:
+            run(make(fleet), fleet)
+    assert "mine.jsonl: cannot be written: No space left on device" in str(refused.value)
+    assert "free some space and continue with --resume" in str(refused.value)
+    outcome = run(make(fleet, resume=True), fleet)
+    assert rows(outcome.results.records) == list(ROWS)
+    assert calls(guest)[:2] == [1, 2]
+    assert calls(guest).count(1) == calls(guest).count(2) == 1
+
+
+def test_when_the_parquet_file_cannot_be_written_the_journal_stays(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = LocalFleet()
+    campaign = make(fleet)
+
+    def full(*_: object) -> None:
+        raise StoreError("mine.parquet: cannot be written: No space left on device")
+
+    monkeypatch.setattr(module, "write", full)
+    with pytest.raises(StoreError):
+        run(campaign, fleet)
+    assert rows(read_journal(campaign.journal).records) == list(ROWS)
+    assert not campaign.out.exists()
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_anything_is_measured(
+    make: Make, guest: Path
+) -> None:
+    fleet = LocalFleet()
+    with pytest.raises(StoreError, match="cannot be written"):
+        run(make(fleet, out=guest / "mine.parquet"), fleet)
+    assert calls(guest) == []
+
+
+# --- the whole program, ended from outside -------------------------------------------------------
+
+
+def command(guest: Path, *more: str) -> list[str]:
+    shapes = ",".join(f"{each}x8" for each in ROWS)
+    program = "import sys; from harness.cli import main; sys.exit(main())"
+    return [
+        *(sys.executable, "-c", program, "run", "--shape", shapes, "--measure", "errors"),
+        *("-i", f"{guest}:waits", "--out", str(guest.with_name("mine.parquet")), *more),
+    ]
+
+
+@pytest.fixture
+def waiting(guest: Path) -> Iterator[subprocess.Popen[str]]:
+    """A run with two cases in its journal, which waits in its third."""
+    with subprocess.Popen(
+        command(guest),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # so that Ctrl-C reaches all of it, and nothing else
+    ) as process:
+        path, patience = guest.with_name("mine.jsonl"), monotonic() + 60
+        while not path.exists() or path.read_bytes().count(b'{"Record"') < 2:
+            assert process.poll() is None, process.communicate()
+            assert monotonic() < patience
+            sleep(0.02)
+        try:
+            yield process
+        finally:
+            guest.with_name("go").touch()  # nothing is left waiting, whatever became of it
+            process.kill()
+
+
+def finish(guest: Path) -> dict[str, Any]:
+    done = subprocess.run(
+        command(guest, "--resume", "--json"), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_a_run_that_is_killed_is_continued_with_every_case_once(
+    waiting: subprocess.Popen[str], guest: Path
+) -> None:
+    os.kill(waiting.pid, signal.SIGKILL)
+    waiting.wait()
+    path = guest.with_name("mine.jsonl")
+    kept = read_journal(path)
+    assert rows(kept.records) == [1, 2]
+    assert kept.runs[0].wall_s is None
+    guest.with_name("go").touch()
+    found = finish(guest)
+    ids = [each["id"] for each in found["cases"]]
+    assert len(set(ids)) == len(ids) == 5
+    assert {each["status"] for each in found["cases"]} == {"ok"}
+    assert (calls(guest).count(1), calls(guest).count(2)) == (1, 1)
+    assert rows(read(guest.with_name("mine.parquet")).records) == list(ROWS)
+    assert not path.exists()
+
+
+# a batch system sends SIGTERM, to the workers too, before it kills
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_what_interrupts_a_run_keeps_what_was_measured_and_says_how_to_continue(
+    waiting: subprocess.Popen[str], guest: Path, sent: signal.Signals
+) -> None:
+    os.killpg(waiting.pid, sent)
+    out, err = waiting.communicate(timeout=60)
+    path = guest.with_name("mine.jsonl")
+    assert waiting.returncode == 130
+    assert out == ""
+    assert "Traceback" not in err
+    *_, said, how = err.splitlines()
+    assert said == f"layernorm-bench: interrupted; the measured cases are in {path}; continue with"
+    assert how.startswith("  layernorm-bench run --shape 1x8,2x8,3x8,4x8,5x8 ")
+    assert how.endswith(f" --resume --out {guest.with_name('mine.parquet')}")
+    assert rows(read_journal(path).records) == [1, 2]
+    assert calls(guest) == [1, 2]
+
+
+def test_what_a_journal_holds_is_lines_of_json(make: Make) -> None:
+    fleet = LocalFleet()
+    campaign = make(fleet)
+    with pytest.raises(StopError):
+        run(campaign, fleet, stop_after(1))
+    kinds = [next(iter(json.loads(line))) for line in campaign.journal.read_text().splitlines()]
+    assert kinds == ["Run", "Environment", "Record"]

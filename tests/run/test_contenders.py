@@ -1,0 +1,170 @@
+"""What is timed beside a case, what it declines, and the bytes that any answer must move."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+import implementations
+from harness.inputs import LAYOUTS, make_inputs
+from harness.records import Affine, ArmRole, Case, Direction, Mode
+from harness.run import candidates as module
+from harness.run.candidates import contenders_of, model_bytes, refusal, result_bytes
+
+CASE = Case(implementation="native", shape=(16, 32))
+LARGE = replace(CASE, shape=(256, 1024))  # x of 1 MiB
+X, WIDTH = 16 * 32 * 4, 32 * 4
+NATIVE = implementations.find("native")
+TWO_PASS = implementations.find("two_pass")
+
+
+def names(case: Case) -> list[tuple[ArmRole, str]]:
+    return [(each.role, each.name) for each in contenders_of(TWO_PASS.function, case)]
+
+
+# --- what is timed in turn -----------------------------------------------------------------------
+
+
+def test_the_reference_and_two_copies_are_timed_beside_a_case() -> None:
+    assert names(replace(CASE, implementation="two_pass")) == [
+        (ArmRole.SUBJECT, "two_pass"),
+        (ArmRole.REFERENCE, "native"),
+        (ArmRole.CEILING, "torch copy_"),
+        (ArmRole.CEILING, "numpy copyto"),
+    ]
+
+
+def test_only_torch_copies_on_a_gpu() -> None:
+    copies = [
+        name for role, name in names(replace(LARGE, device="cuda")) if role is ArmRole.CEILING
+    ]
+    assert copies == ["torch copy_", "torch add"]
+
+
+def test_of_a_megabyte_there_is_a_copy_past_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    streamed = (ArmRole.CEILING, "streamed copy")
+    monkeypatch.setattr(module, "can_stream", lambda: True)
+    assert streamed in names(LARGE)
+    assert streamed not in names(replace(LARGE, shape=(255, 1024)))
+    assert streamed not in names(replace(LARGE, dtype="bfloat16"))
+    assert streamed not in names(replace(LARGE, layout="transposed"))
+    monkeypatch.setattr(module, "can_stream", lambda: False)
+    assert streamed not in names(LARGE)
+
+
+def test_where_the_reference_declines_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    choosy = replace(NATIVE, dtypes=frozenset({"float64"}))
+    monkeypatch.setattr(module, "REFERENCE", choosy)
+    assert ArmRole.REFERENCE not in {role for role, _ in names(CASE)}
+    assert ArmRole.REFERENCE in {role for role, _ in names(replace(CASE, dtype="float64"))}
+
+
+@pytest.mark.parametrize("direction", Direction)
+def test_every_contender_can_be_called_on_the_inputs_of_a_case(direction: Direction) -> None:
+    case = replace(CASE, direction=direction)
+    inputs = make_inputs(case)
+    with torch.set_grad_enabled(direction is not Direction.FORWARD):
+        for each in contenders_of(TWO_PASS.function, case):
+            each.prepare(inputs.tensors)()
+
+
+@pytest.mark.parametrize("copy", ["torch copy_", "numpy copyto"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("shape", [(3, 4, 5), (1, 8), (0, 5), (5, 0)], ids=str)
+def test_a_copy_copies_x_of_any_dtype_and_layout(
+    monkeypatch: pytest.MonkeyPatch, copy: str, dtype: str, layout: str, shape: tuple[int, ...]
+) -> None:
+    made: list[torch.Tensor] = []
+    empty_like = torch.empty_like
+
+    def watched(tensor: torch.Tensor) -> torch.Tensor:
+        made.append(empty_like(tensor))
+        return made[-1]
+
+    monkeypatch.setattr(torch, "empty_like", watched)
+    case = Case(implementation="native", shape=shape, dtype=dtype, layout=layout)
+    (x, *_) = tensors = make_inputs(case).tensors
+    (found,) = (each for each in contenders_of(NATIVE.function, case) if each.name == copy)
+    found.prepare(tensors)()
+    (out,) = made
+    if copy == "numpy copyto" and x.is_neg():  # numpy copies what lies in memory
+        x = torch._neg_view(x)
+    assert torch.equal(out.view(x.dtype), x)
+
+
+# --- what is declined ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("declared", "case", "why"),
+    [
+        ({"devices": frozenset({"cuda"})}, {}, "native is not written for cpu"),
+        ({"dtypes": frozenset({"float64"})}, {}, "native does not take float32"),
+        ({"forward_only": True}, {"direction": Direction.BACKWARD}, "native has no gradient"),
+        ({"forward_only": True}, {"direction": Direction.FORWARD}, None),
+        ({}, {}, None),
+    ],
+    ids=str,
+)
+def test_what_an_implementation_declares_is_what_it_declines(
+    declared: dict[str, Any], case: dict[str, Any], why: str | None
+) -> None:
+    assert refusal(replace(NATIVE, **declared), replace(CASE, **case)) == why
+
+
+@pytest.mark.parametrize(
+    ("device", "mode", "declined"),
+    [("cpu", Mode.COMPILED, True), ("cpu", Mode.EAGER, False), ("cuda", Mode.COMPILED, False)],
+)
+def test_compiling_for_the_cpu_needs_a_compiler(
+    monkeypatch: pytest.MonkeyPatch, device: str, mode: Mode, declined: bool
+) -> None:
+    monkeypatch.setattr(module, "compiler", lambda: None)
+    why = refusal(NATIVE, replace(CASE, device=device, mode=mode))
+    assert (why is not None) is declined
+    assert why is None or "install g++, or set CXX" in why
+
+
+# --- bytes ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("direction", "moved", "results"),
+    [
+        (Direction.FORWARD, 2 * X + 2 * WIDTH, X),
+        # x, dy, weight read; dx, dweight, dbias written
+        (Direction.BACKWARD, 3 * X + 3 * WIDTH, X + 2 * WIDTH),
+        # both, with y written between them
+        (Direction.FORWARD_BACKWARD, 5 * X + 5 * WIDTH, 2 * X + 2 * WIDTH),
+    ],
+)
+def test_bytes_that_must_move_are_those_of_each_tensor_once_in_each_pass(
+    direction: Direction, moved: int, results: int
+) -> None:
+    case = replace(CASE, direction=direction)
+    inputs = make_inputs(case)
+    assert model_bytes(case, inputs) == moved
+    assert result_bytes(case, inputs) == results
+
+
+@pytest.mark.parametrize(
+    ("affine", "given"), [(Affine.BOTH, 2), (Affine.WEIGHT, 1), (Affine.BIAS, 1), (Affine.NONE, 0)]
+)
+def test_parameters_that_are_not_given_are_not_moved(affine: Affine, given: int) -> None:
+    case = replace(CASE, affine=affine)
+    assert model_bytes(case, make_inputs(case)) == 2 * X + given * WIDTH
+
+
+def test_bytes_are_those_of_each_tensors_own_dtype() -> None:
+    case = replace(CASE, dtype="bfloat16")
+    assert model_bytes(case, make_inputs(case)) == X + 2 * WIDTH
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (5, 0)], ids=str)
+def test_a_case_without_elements_moves_its_parameters(shape: tuple[int, ...]) -> None:
+    case = replace(CASE, shape=shape)
+    assert model_bytes(case, make_inputs(case)) == 2 * 4 * shape[1]

@@ -1,0 +1,217 @@
+"""Worker processes: a crash, a hang or a talkative guest costs its own case and no other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.records import Budget, Case, Measurement, Record, Status
+from harness.records.refusal import Refusal
+from harness.run import process as module
+from harness.run.fleet import Fleet, HarnessError
+from harness.run.worker import RunCase
+
+GUESTS = """
+import os, signal, sys
+from torch.nn.functional import layer_norm
+
+def good(x, shape, weight=None, bias=None, eps=1e-5):
+    return layer_norm(x, tuple(shape), weight, bias, eps)
+
+def talks(*arguments):
+    print("hello from the guest")
+    print("and to standard error", file=sys.stderr)
+    os.write(1, b"\\xff\\xfe not text\\n")
+    return good(*arguments)
+
+def segfaults(*arguments):
+    os.write(2, b"about to fall\\n\\n")
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+def exits(*arguments):
+    os._exit(3)
+
+def leaves(*arguments):
+    sys.exit(4)
+
+def loses_the_device(*arguments):
+    raise RuntimeError("CUDA error: an illegal memory access was encountered\\nmore words")
+
+def hangs(*arguments):
+    while True:
+        pass
+"""
+CASE = Case(implementation="native", shape=(4, 8))
+UNHURRIED_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def guests(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("guests") / "guests.py"
+    path.write_text(GUESTS)
+    return path
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Iterator[Fleet]:
+    with Fleet() as fleet:
+        yield fleet
+
+
+def job(implementation: str, **changes: object) -> RunCase:
+    case = replace(CASE, implementation=implementation, **changes)  # type: ignore[arg-type]
+    return RunCase(case, (Measurement.ERRORS,), Budget())
+
+
+def run(fleet: Fleet, *jobs: RunCase, timeout_s: float = UNHURRIED_S) -> list[Record]:
+    return list(fleet.run(jobs, timeout_s))
+
+
+def test_a_worker_says_what_there_is_on_its_machine(fleet: Fleet) -> None:
+    hello = fleet.hello
+    assert "native" in hello.implementations
+    assert "normal" in hello.distributions
+    assert "contiguous" in hello.layouts
+    assert hello.device_counts["cpu"] == 1
+    assert {"cpu", "cuda"} == hello.device_counts.keys() | hello.unavailable.keys()
+    assert hello.environment.fingerprint
+
+
+def test_records_come_in_the_order_of_the_jobs(fleet: Fleet) -> None:
+    jobs = [job(name, seed=seed) for seed in (0, 1) for name in ("native", "one_pass")]
+    records = run(fleet, *jobs)
+    assert [each.case for each in records] == [each.case for each in jobs]
+    assert {each.status for each in records} == {Status.OK}
+    assert {each.environment for each in records} == {fleet.hello.environment.fingerprint}
+
+
+def test_a_file_that_is_no_module_is_a_guest_too(fleet: Fleet, guests: Path) -> None:
+    (record,) = run(fleet, job(f"{guests}:good"))
+    assert record.status is Status.OK
+
+
+def test_what_a_guest_prints_disturbs_nothing(
+    fleet: Fleet, guests: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    records = run(fleet, job(f"{guests}:talks"), job("native"))
+    assert [each.status for each in records] == [Status.OK, Status.OK]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_guest_that_falls_takes_its_own_case_with_it_and_no_other(
+    fleet: Fleet, guests: Path
+) -> None:
+    before, fallen, after = run(fleet, job("native"), job(f"{guests}:segfaults"), job("two_pass"))
+    assert (before.status, after.status) == (Status.OK, Status.OK)
+    assert fallen.status is Status.CRASHED
+    assert fallen.reason == ("its process was ended by SIGSEGV; its last line was: about to fall")
+    assert (fallen.errors, fallen.cost) == (None, None)
+    assert fallen.environment == after.environment
+
+
+def test_a_guest_that_exits_is_a_crash_with_its_exit_code(fleet: Fleet, guests: Path) -> None:
+    left, after = run(fleet, job(f"{guests}:exits"), job("native"))
+    assert (left.status, left.reason) == (Status.CRASHED, "its process ended with exit code 3")
+    assert after.status is Status.OK
+
+
+def test_a_guest_that_asks_to_exit_is_a_crash_too(fleet: Fleet, guests: Path) -> None:
+    left, after = run(fleet, job(f"{guests}:leaves"), job("native"))
+    assert left.status is Status.CRASHED
+    assert "exit code 4" in left.reason
+    assert after.status is Status.OK
+
+
+def test_a_guest_that_loses_the_gpu_is_a_crash_that_names_the_error(
+    fleet: Fleet, guests: Path
+) -> None:
+    lost, after = run(fleet, job(f"{guests}:loses_the_device"), job("native"))
+    assert lost.status is Status.CRASHED
+    assert "its last line was: CUDA error: an illegal memory access" in lost.reason
+    assert after.status is Status.OK
+
+
+def test_a_guest_that_hangs_is_ended_and_the_next_case_is_measured(
+    fleet: Fleet, guests: Path
+) -> None:
+    hung, after = run(fleet, job(f"{guests}:hangs"), job("native"), timeout_s=4)
+    assert (hung.status, hung.reason) == (Status.TIMEOUT, "not done after 4 s")
+    assert hung.errors is None
+    assert after.status is Status.OK
+
+
+def test_after_the_time_is_up_no_case_is_begun(fleet: Fleet) -> None:
+    assert list(fleet.run([job("native")], UNHURRIED_S, stop_at=0.0)) == []
+
+
+def test_what_cannot_be_found_is_said_of_each_and_of_no_other(guests: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.py"
+    broken.write_text("raise RuntimeError('on import')\n")
+    targets = ["nativ", "native", f"{guests}:good", f"{guests}:gone", f"{broken}:f", "gone.py:f"]
+    with Fleet() as fleet:
+        found = fleet.unresolved(targets)
+    assert len(found) == 4
+    assert "did you mean 'native'?" in found[0]
+    assert f"{guests} has no 'gone'" in found[1]
+    assert "cannot import: RuntimeError: on import" in found[2]
+    assert "no file gone.py" in found[3]
+
+
+def test_a_guest_that_ends_the_process_as_it_is_imported_is_said_to(tmp_path: Path) -> None:
+    falls = tmp_path / "falls.py"
+    falls.write_text("import os\nos._exit(7)\n")
+    with Fleet() as fleet:
+        (said,) = fleet.unresolved(["native", f"{falls}:f", "two_pass"])
+    assert f"{falls}:f" in said
+    assert "exit code 7" in said
+
+
+def test_leaving_a_fleet_ends_its_processes_and_removes_their_logs(guests: Path) -> None:
+    with Fleet() as fleet:
+        run(fleet, job("native"))
+        processes = [each.process for each in fleet._workers]
+        folder = Path(fleet._folder.name)
+        assert folder.exists()
+        assert all(each.is_alive() for each in processes)
+    assert not any(each.is_alive() for each in processes)
+    assert not folder.exists()
+
+
+def test_a_bug_in_the_harness_stops_the_run_and_shows_where() -> None:
+    # no sweep would let this distribution through
+    with Fleet() as fleet, pytest.raises(HarnessError) as found:
+        run(fleet, job("native", distribution="no_such_distribution"), job("native"))
+    assert issubclass(HarnessError, Refusal)
+    assert HarnessError.exit_code == 3
+    assert "KeyError: 'no_such_distribution'" in str(found.value)
+    assert "this is a bug in layernorm-bench; what was measured is kept" in str(found.value)
+
+
+def test_a_worker_that_does_not_come_up_is_said_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "START_S", 0)
+    with Fleet() as fleet, pytest.raises(HarnessError, match="did not answer within 0 s"):
+        _ = fleet.hello
+
+
+def test_a_worker_that_ends_before_it_is_up_is_said_to() -> None:
+    with Fleet() as fleet:
+        (worker,) = fleet._workers
+        os.kill(worker.process.pid or 0, 9)
+        with pytest.raises(HarnessError, match="SIGKILL"):
+            _ = fleet.hello
+
+
+def test_a_worker_that_ends_between_two_cases_costs_one_case_at_most() -> None:
+    with Fleet() as fleet:
+        assert run(fleet, job("native"))[0].status is Status.OK
+        (worker,) = fleet._workers
+        os.kill(worker.process.pid or 0, 9)
+        worker.process.join()
+        first, second = run(fleet, job("native"), job("two_pass"))
+    assert first.status is Status.CRASHED
+    assert "SIGKILL" in first.reason
+    assert second.status is Status.OK

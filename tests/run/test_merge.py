@@ -1,0 +1,271 @@
+"""Records of several processes become one: all samples, one verdict, what it cost together."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from fake_device import FakeDevice, latency_of, measure
+
+from harness.measure.sample_statistics import epoch_values, median_estimate
+from harness.records import (
+    Budget,
+    Case,
+    Clock,
+    Cost,
+    Doubt,
+    DoubtKind,
+    Latency,
+    Memory,
+    Record,
+    Status,
+)
+from harness.run.merge import is_narrow, merged
+
+CASE = Case(implementation="native", shape=(4, 8))
+BUDGET = Budget(target_ratio=0.01)
+FOUR = Budget(min_epochs=4, max_epochs=4, limit_s=1e9)
+
+
+def latency(factor: float = 1.0, **changes: Any) -> Latency:
+    """Return the latency of a subject that takes ``factor`` times as long as its reference."""
+    device = FakeDevice(lambda name, _: 2e-6 * (factor if name == "subject" else 1.0))
+    return replace(latency_of(measure(device, budget=FOUR)), **changes)
+
+
+def record(status: Status = Status.OK, **changes: Any) -> Record:
+    return Record(case=CASE, environment="here", status=status, **changes)
+
+
+def timed(*factors: float, **changes: Any) -> list[Record]:
+    return [record(latency=latency(each), **changes) for each in factors]
+
+
+def doubt(kind: DoubtKind, advice: str = "") -> Doubt:
+    return Doubt(kind=kind, advice=advice)
+
+
+def latency_in(found: Record) -> Latency:
+    assert found.latency is not None
+    return found.latency
+
+
+def kinds(found: Record) -> list[DoubtKind]:
+    return [each.kind for each in found.warnings]
+
+
+# --- samples and estimates -----------------------------------------------------------------------
+
+
+def test_the_record_of_one_process_is_left_as_it_is() -> None:
+    (alone,) = timed(1.5)
+    assert merged([alone], BUDGET) is alone
+
+
+def test_samples_follow_one_another_and_epochs_are_counted_on() -> None:
+    one, other = timed(1.0, 2.0)
+    found = latency_in(merged([one, other], BUDGET))
+    assert (found.processes, found.process_of_epoch) == (2, (0, 0, 0, 0, 1, 1, 1, 1))
+    for first, second, both in zip(
+        latency_in(one).arms, latency_in(other).arms, found.arms, strict=True
+    ):
+        assert (both.role, both.name) == (first.role, first.name)
+        assert both.wall_s == first.wall_s + second.wall_s
+        assert first.cpu_s is not None
+        assert second.cpu_s is not None
+        assert both.cpu_s == first.cpu_s + second.cpu_s
+        assert both.epochs == first.epochs + tuple(4 + each for each in second.epochs)
+
+
+def test_estimates_are_over_the_processes() -> None:
+    records = timed(1.0, 1.1, 1.3)
+    found = latency_in(merged(records, BUDGET))
+    assert found.reference_ratio is not None
+    expected = median_estimate([1.0, 1.1, 1.3])
+    assert found.reference_ratio.value == pytest.approx(expected.value)
+    assert found.reference_ratio.low == pytest.approx(expected.low)
+    assert found.per_call_s.value == pytest.approx(2.2e-6)
+
+
+def test_an_interval_that_each_process_has_narrow_is_wide_where_they_disagree() -> None:
+    records = timed(1.0, 1.1, 1.3)
+    assert all(latency_in(each).converged for each in records)
+    assert not latency_in(merged(records, BUDGET)).converged
+    assert latency_in(merged(timed(1.2, 1.2, 1.2), BUDGET)).converged
+
+
+def test_without_a_reference_the_time_itself_is_merged() -> None:
+    device = FakeDevice()
+    alone = latency_of(measure(device, ("subject",), budget=FOUR))
+    found = latency_in(merged([record(latency=alone)] * 3, BUDGET))
+    assert found.reference_ratio is None
+    assert found.converged
+
+
+def test_a_wall_clock_has_no_cpu_times_to_merge() -> None:
+    alone = latency_of(measure(FakeDevice(clock=Clock.CUDA_EVENT), budget=FOUR))
+    found = latency_in(merged([record(latency=alone)] * 2, BUDGET))
+    assert all(each.cpu_s is None for each in found.arms)
+    assert epoch_values(found.arms[0], cpu=False) == pytest.approx([3e-6] * 8)
+
+
+def test_throttled_epochs_add_up_and_the_most_page_faults_count() -> None:
+    one = latency(throttled_epochs=1, minor_faults_ratio=0.1)
+    other = latency(throttled_epochs=2, minor_faults_ratio=0.3)
+    found = latency_in(merged([record(latency=one), record(latency=other)], BUDGET))
+    assert (found.throttled_epochs, found.minor_faults_ratio) == (3, 0.3)
+
+
+def test_a_time_that_work_was_left_over_from_in_one_process_is_invalid() -> None:
+    records = [record(latency=latency(is_valid=each, ceiling_ratio=0.5)) for each in (True, False)]
+    assert not latency_in(merged(records, BUDGET)).is_valid
+
+
+@pytest.mark.parametrize(
+    ("ceilings", "valid"), [((1.0, 1.1, 0.97, 0.95, 1.02), True), ((1.2, 1.21, 1.19, 1.2), False)]
+)
+def test_a_time_is_too_fast_if_it_is_over_all_processes(
+    ceilings: tuple[float, ...], valid: bool
+) -> None:
+    too_fast = doubt(DoubtKind.FASTER_THAN_COPY)
+    records = [
+        record(
+            latency=latency(ceiling_ratio=each, is_valid=each < 1.05),
+            warnings=() if each < 1.05 else (too_fast,),
+        )
+        for each in ceilings
+    ]
+    found = merged(records, BUDGET)
+    assert latency_in(found).is_valid is valid
+    assert (DoubtKind.FASTER_THAN_COPY in kinds(found)) is not valid
+
+
+def test_copies_that_judged_nobody_alone_judge_nobody_together() -> None:
+    records = [record(latency=latency(ceiling_ratio=1.5, is_valid=True)) for _ in range(3)]
+    assert latency_in(merged(records, BUDGET)).is_valid
+
+
+def test_replays_are_merged_too() -> None:
+    records = [
+        record(latency=latency(replay_s=median_estimate([each]), replay_ratio=None))
+        for each in (1e-6, 2e-6, 4e-6)
+    ]
+    assert latency_in(merged(records, BUDGET)).replay_s == median_estimate([1e-6, 2e-6, 4e-6])
+
+
+def test_cold_times_are_merged_as_warm_ones_are() -> None:
+    records = [record(cold=latency(each)) for each in (1.0, 1.1, 1.3)]
+    found = merged(records, BUDGET)
+    assert found.latency is None
+    assert found.cold is not None
+    assert found.cold.processes == 3
+    assert found.cold.reference_ratio is not None
+    assert found.cold.reference_ratio.value == pytest.approx(1.1)
+
+
+def test_a_process_whose_clock_gave_nothing_is_not_counted() -> None:
+    first, last = timed(1.0, 1.0)
+    found = latency_in(merged([first, record(), last], BUDGET))
+    assert (found.processes, found.process_of_epoch) == (2, (0,) * 4 + (1,) * 4)
+
+
+def test_memory_is_that_of_the_first_process() -> None:
+    memory = Memory(
+        peak_extra_bytes=1, allocated_bytes=1, allocations=1, saved_bytes=None, minimum_bytes=1
+    )
+    first, second = timed(1.0, 1.0)
+    assert merged([replace(first, memory=memory), second], BUDGET).memory == memory
+
+
+# --- how a case ended ----------------------------------------------------------------------------
+
+WORSE = [
+    (Status.OK, Status.OUT_OF_GUARANTEE),
+    (Status.OK, Status.WRONG),
+    (Status.OUT_OF_GUARANTEE, Status.WRONG),
+    (Status.OK, Status.CRASHED),
+    (Status.WRONG, Status.CRASHED),
+    (Status.OK, Status.TIMEOUT),
+    (Status.OK, Status.ERROR),
+    (Status.OK, Status.OUT_OF_MEMORY),
+]
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize(("better", "worse"), WORSE)
+def test_the_process_in_which_it_ended_worst_decides(
+    better: Status, worse: Status, place: int
+) -> None:
+    records = [record(better)] * 3
+    records[place] = record(worse, reason="what happened")
+    assert merged(records, BUDGET) is records[place]
+
+
+# --- doubts --------------------------------------------------------------------------------------
+
+
+def test_a_doubt_of_several_processes_is_kept_once() -> None:
+    noisy, faults = doubt(DoubtKind.NOISY), doubt(DoubtKind.PAGE_FAULTS)
+    records = [
+        record(latency=latency(), warnings=(noisy,)),
+        record(latency=latency(), warnings=(noisy, faults)),
+    ]
+    assert kinds(merged(records, Budget(target_ratio=1e9))) == [
+        DoubtKind.NOISY,
+        DoubtKind.PAGE_FAULTS,
+    ]
+
+
+def test_an_interval_too_wide_in_each_process_and_narrow_over_all_is_no_doubt() -> None:
+    wide = (doubt(DoubtKind.NOT_CONVERGED, "after 12 epochs"),)
+    assert kinds(merged(timed(1.2, 1.2, 1.2, warnings=wide), BUDGET)) == []
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_an_interval_too_wide_over_the_processes_is_a_doubt(cold: bool) -> None:
+    factors = (1.0, 1.1, 1.3)
+    records = [record(cold=latency(each)) for each in factors] if cold else timed(*factors)
+    (found,) = merged(records, BUDGET).warnings
+    assert found.kind is DoubtKind.NOT_CONVERGED
+    assert found.advice == (
+        "the interval over 3 processes is wider than ±1.0%; give the case more processes"
+    )
+
+
+# --- cost ----------------------------------------------------------------------------------------
+
+
+def test_what_a_case_cost_is_the_sum_of_its_processes() -> None:
+    cost = Cost(total_s=10.0, guest_s=4.0, oracle_s=3.0, sampling_s=2.0)
+    less = Cost(total_s=1.0, guest_s=0.5, oracle_s=0.0, sampling_s=0.25)
+    records = [record(cost=cost), record(cost=less), record(cost=None)]
+    assert merged(records, BUDGET).cost == Cost(
+        total_s=11.0, guest_s=4.5, oracle_s=3.0, sampling_s=2.25
+    )
+
+
+# --- whether there is something to gain ----------------------------------------------------------
+
+
+def test_a_case_without_a_time_has_nothing_to_narrow() -> None:
+    assert is_narrow(record(), BUDGET)
+
+
+@pytest.mark.parametrize(("high", "narrow"), [(1.005, True), (1.02, False), (math.inf, False)])
+def test_the_interval_of_the_ratio_is_what_has_to_be_narrow(high: float, narrow: bool) -> None:
+    found = latency()
+    assert found.reference_ratio is not None
+    ratio = replace(found.reference_ratio, value=1.0, high=high)
+    wide = replace(found.per_call_s, high=math.inf)
+    timing = replace(found, per_call_s=wide, reference_ratio=ratio)
+    assert is_narrow(record(latency=timing), BUDGET) is narrow
+    assert is_narrow(record(cold=timing), BUDGET) is narrow
+
+
+def test_without_a_ratio_it_is_that_of_the_time() -> None:
+    found = replace(latency(), reference_ratio=None)
+    assert is_narrow(record(latency=found), BUDGET)
+    wide = replace(found.per_call_s, high=2 * found.per_call_s.value)
+    assert not is_narrow(record(latency=replace(found, per_call_s=wide)), BUDGET)

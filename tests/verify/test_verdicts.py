@@ -1,0 +1,181 @@
+"""A verdict survives what its target does to the process that it is verified in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from harness.records import Case, Status
+from harness.run.fleet import EndedError
+from harness.run.worker import Progress, VerifyTarget
+from harness.verify import worker_verdicts as verdicts
+from harness.verify.findings import Outcome
+from harness.verify.result import Verdict
+from harness.verify.worker_verdicts import INTERRUPTED, Asked, verdicts_of
+
+ASKED = Asked(quick=True, dtypes=("float32",), directions=("forward",), device="cpu")
+FIRST, SECOND, THIRD = (Case(implementation="t", shape=(rows, 8)) for rows in (1, 2, 3))
+
+Worker = Callable[[VerifyTarget, Callable[[Progress], None]], Verdict]
+
+
+def verdict(ok: int = 3) -> Verdict:
+    return Verdict(target="t", handle="'t'", algorithm="welford", ok=ok)
+
+
+def crash(timed_out: bool = False) -> EndedError:
+    return EndedError("took its process down, which was ended by SIGSEGV", timed_out=timed_out)
+
+
+@dataclass
+class FakeFleet:
+    """Workers that do as they are told, each asked once."""
+
+    workers: list[Worker]
+    requests: list[VerifyTarget] = field(default_factory=list)
+
+    @property
+    def hello(self) -> Any:
+        return _Hello()
+
+    def unresolved(self, targets: object, init: object = ()) -> list[str]:
+        return []
+
+    def ask(self, request: VerifyTarget, timeout_s: float, on_progress: Any) -> object:
+        self.requests.append(request)
+        return self.workers.pop(0)(request, on_progress)
+
+    def __enter__(self) -> FakeFleet:
+        return self
+
+    def __exit__(self, *ended: object) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class _Hello:
+    device_counts: tuple[str, ...] = ("cpu",)
+    unavailable: tuple[str, ...] = ()
+
+
+@pytest.fixture
+def fleet(monkeypatch: pytest.MonkeyPatch) -> FakeFleet:
+    made = FakeFleet([])
+    monkeypatch.setattr(verdicts, "Fleet", lambda: made)
+    return made
+
+
+def one_verdict(timeout_s: float = 600) -> Verdict:
+    ((target, found),) = verdicts_of(["t"], ASKED, timeout_s)
+    assert target == "t"
+    return found
+
+
+def dies_over(case: Case, so_far: Verdict | None = None) -> Worker:
+    def worker(request: VerifyTarget, on_progress: Callable[[Progress], None]) -> Verdict:
+        if so_far is not None:
+            on_progress(Progress(verdict=so_far))
+        on_progress(Progress(case=case))
+        raise crash()
+
+    return worker
+
+
+def finishes(request: VerifyTarget, on_progress: Callable[[Progress], None]) -> Verdict:
+    return verdict()
+
+
+def test_a_case_that_crashes_is_named_to_the_next_worker(fleet: FakeFleet) -> None:
+    fleet.workers = [dies_over(FIRST), dies_over(SECOND), finishes]
+    assert one_verdict() == verdict()
+    assert [dict(each.crashed) for each in fleet.requests] == [
+        {},
+        {FIRST: str(crash())},
+        {FIRST: str(crash()), SECOND: str(crash())},
+    ]
+
+
+def test_after_the_third_crash_it_is_enough(fleet: FakeFleet) -> None:
+    fleet.workers = [dies_over(FIRST), dies_over(SECOND, verdict(ok=7)), dies_over(THIRD)]
+    found = one_verdict()
+    assert found.outcome is Outcome.WRONG
+    assert found.ended.endswith("for the third time")
+    assert [each.case for each in found.failures] == [FIRST, SECOND, THIRD]
+    assert {each.status for each in found.failures} == {Status.CRASHED}
+    assert (found.ok, found.failed) == (7, 3)
+
+
+def test_a_case_that_crashes_though_it_is_left_out_ends_the_verification(
+    fleet: FakeFleet,
+) -> None:
+    fleet.workers = [dies_over(FIRST), dies_over(FIRST)]
+    found = one_verdict()
+    assert found.ended == str(crash())
+    assert [each.case for each in found.failures] == [FIRST]
+
+
+def test_a_crash_before_any_case_is_told(fleet: FakeFleet) -> None:
+    def dies_at_once(request: VerifyTarget, on_progress: object) -> Verdict:
+        raise crash()
+
+    fleet.workers = [dies_at_once]
+    found = one_verdict()
+    assert (found.ended, found.failures) == (str(crash()), ())
+    assert found.outcome is Outcome.NOT_VERIFIED
+
+
+def test_of_what_hangs_is_told_what_was_found_so_far(fleet: FakeFleet) -> None:
+    def hangs(request: VerifyTarget, on_progress: Callable[[Progress], None]) -> Verdict:
+        on_progress(Progress(verdict=verdict(ok=5)))
+        on_progress(Progress(case=FIRST))
+        raise crash(timed_out=True)
+
+    fleet.workers = [hangs]
+    found = one_verdict(timeout_s=2)
+    assert (found.ok, found.ended) == (5, f"was not done after 2 s; its last case was {FIRST.id}")
+
+
+def test_an_interruption_tells_what_was_found_so_far_and_ends_all(fleet: FakeFleet) -> None:
+    def interrupted(request: VerifyTarget, on_progress: Callable[[Progress], None]) -> Verdict:
+        on_progress(Progress(verdict=verdict(ok=5)))
+        raise KeyboardInterrupt
+
+    fleet.workers = [finishes, interrupted, finishes]
+    found = dict(verdicts_of(["a", "b", "c"], ASKED, 600))
+    assert list(found) == ["a", "b"]
+    assert (found["b"].ok, found["b"].ended) == (5, INTERRUPTED)
+
+
+def test_an_account_of_less_takes_nothing_back(fleet: FakeFleet) -> None:
+    """A second worker begins again; what the first had found stands until it has found more."""
+
+    def interrupted(request: VerifyTarget, on_progress: Callable[[Progress], None]) -> Verdict:
+        on_progress(Progress(verdict=verdict(ok=1)))
+        raise KeyboardInterrupt
+
+    fleet.workers = [dies_over(FIRST, verdict(ok=9)), interrupted]
+    found = one_verdict()
+    assert (found.ok, found.failed) == (9, 1)
+
+
+def test_what_is_asked_reaches_the_worker(fleet: FakeFleet) -> None:
+    fleet.workers = [finishes]
+    asked = Asked(
+        quick=False,
+        dtypes=("float64",),
+        directions=("backward",),
+        device="cpu",
+        eps=0.5,
+        normalized_dims=2,
+        channels_first=True,
+        init=(("depth", 3),),
+        time_budget_s=60.0,
+    )
+    list(verdicts_of(["t"], asked, 600))
+    (request,) = fleet.requests
+    for name in ("quick", "dtypes", "eps", "normalized_dims", "channels_first", "init"):
+        assert getattr(request, name) == getattr(asked, name)
+    assert request.time_budget_s == 60.0
