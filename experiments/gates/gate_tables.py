@@ -21,7 +21,7 @@ def report(rows: pd.DataFrame) -> str:
     ]
     planted = rows[rows["planted"] != "nothing"]
     if len(planted):
-        parts += ["**Planted in one guest of three**", _table(_found(planted))]
+        parts += ["**Planted in one implementation of three**", _table(_found(planted))]
     return "\n\n".join(parts) + "\n"
 
 
@@ -44,17 +44,17 @@ def _unchanged(rows: pd.DataFrame) -> list[dict[str, str]]:
 
 def _found(rows: pd.DataFrame) -> list[dict[str, str]]:
     lines = []
-    for (gate, planted, guest, condition), some in rows.groupby(
-        ["gate", "planted", "guest", "condition"], sort=False
+    for (gate, planted, implementation, condition), some in rows.groupby(
+        ["gate", "planted", "implementation", "condition"], sort=False
     ):
-        is_planted = some["case"].str.contains(f":{guest}/", regex=False)
+        is_planted = some["case"].str.contains(f":{implementation}/", regex=False)
         inside, outside = some[is_planted], some[~is_planted]
         found = inside["kind"].isin(FAILING)
         ratios = inside["ratio"].dropna()
         lines.append({
             "gate": gate,
             "planted": planted,
-            "in": guest,
+            "in": implementation,
             "machine": condition,
             "found": f"{found.sum()} of {len(inside)}",
             "not judged": str(inside["kind"].eq("unsure").sum()),

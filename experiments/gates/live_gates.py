@@ -7,7 +7,7 @@
 The commands are run as a CI job runs them, in a repository made for it: ``ab --base HEAD``, and
 ``run`` followed by ``check`` against a baseline that is recorded first, on the machine as it is
 ("quiet": close what else runs) and among busy neighbours ("loaded"). Thirty-six cases, nothing
-changed: every failure is a false one. Then something is planted in one of the three guests, and
+changed: every failure is a false one. Then something is planted in one of the three implementations, and
 each of its twelve cases is a trial: slower by a share of its own time, statistics in bfloat16, a
 variance over N-1, an extra copy of x.
 """
@@ -46,7 +46,7 @@ QUICK = ROOT / "results" / "gates-quick.parquet"
 SWEEP = HERE / "thirty_six_cases.toml"
 
 NOTHING = "nothing"
-# and in which guest: the ratio of two_pass to native, which check goes by, differs from process to
+# and in which implementation: the ratio of two_pass to native, which check goes by, differs from process to
 # process on some machines by more than a tenth, and check then does not judge it
 SLOWER = {
     "ab": (("0.03 slower", "two_pass"), ("0.10 slower", "two_pass")),
@@ -68,7 +68,7 @@ class Task:
     condition: str
     gate: str
     planted: str
-    guest: str
+    implementation: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +81,8 @@ class Row:
     """"ab" or "check"."""
     planted: str
     """What was planted: "0.03 slower" takes 3 % longer."""
-    guest: str
-    """In which guest."""
+    implementation: str
+    """In which implementation."""
     run: int
     """Counts the runs of gates in this file, from 0."""
     failed: bool
@@ -112,24 +112,24 @@ class Row:
 
 
 class Repository:
-    """A repository with the guests, in which gates are run."""
+    """A repository with the implementations, in which gates are run."""
 
     def __init__(self, folder: Path, sweep: Path = SWEEP) -> None:
         self.folder = folder
         self._sweep = sweep.name
-        self._guests = (HERE / "guests.py").read_text()
+        self._guests = (HERE / "subjects.py").read_text()
         shutil.copy(sweep, folder / sweep.name)
         self.plant(NOTHING)
         who = ["-c", "user.name=gates", "-c", "user.email=gates@localhost"]
-        for arguments in (["init", "-q"], ["add", "."], [*who, "commit", "-qm", "guests"]):
+        for arguments in (["init", "-q"], ["add", "."], [*who, "commit", "-qm", "implementations"]):
             subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True)
 
-    def plant(self, what: str, guest: str = "two_pass") -> None:
-        """Have a guest do so in the working copy."""
+    def plant(self, what: str, implementation: str = "two_pass") -> None:
+        """Have an implementation do so in the working copy."""
         line = 'PLANTED, GUEST = "nothing", "two_pass"'
         assert line in self._guests
-        text = self._guests.replace(line, f'PLANTED, GUEST = "{what}", "{guest}"')
-        (self.folder / "guests.py").write_text(text)
+        text = self._guests.replace(line, f'PLANTED, GUEST = "{what}", "{implementation}"')
+        (self.folder / "subjects.py").write_text(text)
 
     def have_baseline(self, kept: Path | None) -> None:
         """Have what ``check`` compares with, ten processes: as kept, or recorded now and kept."""
@@ -180,8 +180,8 @@ def tasks_of(condition: str, gates: Sequence[str], unchanged: int, planted: int)
             whats += SLOWER[gate] if number < planted else ()
             whats += WRONG if number == 0 else ()  # deterministic: once is enough
             found += [
-                Task(condition=condition, gate=gate, planted=what, guest=guest)
-                for what, guest in whats
+                Task(condition=condition, gate=gate, planted=what, implementation=implementation)
+                for what, implementation in whats
             ]
     return found
 
@@ -199,7 +199,7 @@ def run_tasks(
             repository.have_baseline(kept)
         with busy_neighbours() if loaded else nullcontext():
             for number, task in enumerate(tasks, first):
-                repository.plant(task.planted, task.guest)
+                repository.plant(task.planted, task.implementation)
                 started, began = datetime.now(UTC), monotonic()
                 load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
                 answer = repository.run(task.gate)
@@ -279,7 +279,7 @@ def _measure(tasks: Sequence[Sequence[Task]], out: Path, append: bool, **more: A
             first = found[0]
             kinds = sorted({each.kind for each in found} - {"same"})
             click.echo(
-                f"{first.condition} {first.gate}, {first.planted} ({first.guest}) planted: "
+                f"{first.condition} {first.gate}, {first.planted} ({first.implementation}) planted: "
                 f"{'failed' if first.failed else 'passed'} {' '.join(kinds)} {first.run_s:.0f} s",
                 err=True,
             )

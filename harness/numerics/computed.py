@@ -17,7 +17,7 @@ from implementations.contract import Implementation, LayerNorm, UnsupportedError
 from implementations.torch_private import keep_backward_buffers
 
 __all__ = [
-    "GuestError",
+    "ImplementationError",
     "Unmet",
     "bind",
     "bind_recording_forward",
@@ -39,7 +39,7 @@ _LOST_DEVICE = re.compile(
 )
 
 
-class GuestError(Exception):
+class ImplementationError(Exception):
     """The implementation did not run the case; says how the case ended and why."""
 
     def __init__(self, status: Status, reason: str) -> None:
@@ -74,7 +74,7 @@ def bind(function: LayerNorm, case: Case, tensors: Sequence[Tensor]) -> Callable
     Gradient recording is the caller's: off for a forward case, on for the others.
 
     Raises:
-        GuestError: for a backward case, the forward that has to come first fails.
+        ImplementationError: for a backward case, the forward that has to come first fails.
     """
     if case.direction is Direction.FORWARD:
         x, weight, bias, _ = _by_name(case, tensors)
@@ -113,7 +113,7 @@ def run_once(function: LayerNorm, case: Case, inputs: Inputs) -> Outputs:
     """Run the case once and check what came back, all but its values.
 
     Raises:
-        GuestError: the implementation raised.
+        ImplementationError: the implementation raised.
         Unmet: what it returned is no LayerNorm's result, or it modified its inputs.
     """
     before = [each.clone() for each in inputs.tensors]
@@ -131,7 +131,7 @@ def refuses(function: Callable[..., object], *arguments: object) -> bool:
     """Whether a call raises, whatever it raises."""
     try:
         guarded(function, *arguments)()
-    except GuestError:
+    except ImplementationError:
         return True
     return False
 
@@ -182,7 +182,7 @@ def _by_name(
 
 
 def guarded(function: Callable[..., object], *arguments: object) -> Callable[[], object]:
-    """Bind arguments, and turn whatever the call raises into a GuestError.
+    """Bind arguments, and turn whatever the call raises into a ImplementationError.
 
     But for a GPU that is lost: no case after this one could be run in this process.
     """
@@ -193,7 +193,7 @@ def guarded(function: Callable[..., object], *arguments: object) -> Callable[[],
         except Exception as error:
             if is_of_lost_device(error):
                 raise
-            raise _as_guest_error(error) from error
+            raise _as_implementation_error(error) from error
 
     return call
 
@@ -206,14 +206,14 @@ def is_of_lost_device(error: Exception) -> bool:
     return isinstance(error, RuntimeError) and bool(_LOST_DEVICE.search(str(error)))
 
 
-def _as_guest_error(error: Exception) -> GuestError:
+def _as_implementation_error(error: Exception) -> ImplementationError:
     """Say in one line how a case ended that raised."""
     words = first_line(error)
     if isinstance(error, UnsupportedError) or _is_of_another_revision(error):
-        return GuestError(Status.UNSUPPORTED, words)
+        return ImplementationError(Status.UNSUPPORTED, words)
     if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in words:
-        return GuestError(Status.OUT_OF_MEMORY, words or "out of memory")
-    return GuestError(Status.ERROR, f"{type(error).__name__}: {words}")
+        return ImplementationError(Status.OUT_OF_MEMORY, words or "out of memory")
+    return ImplementationError(Status.ERROR, f"{type(error).__name__}: {words}")
 
 
 def _is_of_another_revision(error: Exception) -> bool:

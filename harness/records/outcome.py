@@ -109,7 +109,7 @@ class Cost:
 
     total_s: float
     """From the case's start to its record."""
-    guest_s: float
+    implementation_s: float
     """Untimed calls of what is measured: first calls, compiling, warm-up, memory."""
     oracle_s: float
     """Exact reference."""

@@ -24,7 +24,7 @@ import torch
 import implementations
 from harness.inputs import UnrepresentableError, make_inputs
 from harness.measure.allocator import use_steady_allocation
-from harness.numerics.computed import GuestError, bind
+from harness.numerics.computed import ImplementationError, bind
 from harness.records import Case, Direction
 from implementations.torch_private import toggle_counting, toggle_counting_and_dump
 
@@ -83,7 +83,7 @@ def _count(case: Case, dumps: Iterator[Path]) -> int | str:
                 call()
             loop = _instructions(_nothing, calls, dumps)
             return round((_instructions(call, calls, dumps) - loop) / calls)
-    except (GuestError, UnrepresentableError, implementations.TargetError) as why:
+    except (ImplementationError, UnrepresentableError, implementations.TargetError) as why:
         return str(why)
 
 

@@ -19,7 +19,7 @@ from harness.measure.memory import uncountable
 from harness.measure.placement import overwrite
 from harness.numerics.bounds import guarantee_of
 from harness.numerics.computed import (
-    GuestError,
+    ImplementationError,
     Unmet,
     function_of,
     run_once,
@@ -60,17 +60,17 @@ _DRAWN_BYTES = 8  # inputs are drawn in float64
 class _Stopwatch:
     """Seconds spent so far, by what they were spent on."""
 
-    guest_s: float = 0.0
+    implementation_s: float = 0.0
     oracle_s: float = 0.0
     sampling_s: float = 0.0
 
     @contextmanager
-    def guest(self) -> Iterator[None]:
+    def implementation(self) -> Iterator[None]:
         began = perf_counter()
         try:
             yield
         finally:
-            self.guest_s += perf_counter() - began
+            self.implementation_s += perf_counter() - began
 
 
 @dataclass(slots=True)
@@ -111,7 +111,7 @@ class CaseRunner:
             record = replace(record, status=Status.UNSUPPORTED, reason=str(why))
         except implementations.TargetError as why:
             record = replace(record, status=Status.ERROR, reason=str(why))
-        except GuestError as ended:
+        except ImplementationError as ended:
             self._shared.clear()  # it may have written to its inputs before it raised
             record = replace(record, status=ended.status, reason=ended.reason)
         except Unmet as broken:
@@ -119,7 +119,7 @@ class CaseRunner:
             record = replace(record, status=Status.WRONG, reason=str(broken))
         cost = Cost(
             total_s=perf_counter() - began,
-            guest_s=watch.guest_s,
+            implementation_s=watch.implementation_s,
             oracle_s=watch.oracle_s,
             sampling_s=watch.sampling_s,
         )
@@ -161,7 +161,7 @@ class CaseRunner:
                 cache=cache,
             )
             watch.sampling_s += sampled.sampling_s
-            watch.guest_s += sampled.warming_s
+            watch.implementation_s += sampled.warming_s
             doubts = sampled.doubts
             if measurement is Measurement.COLD:
                 doubts = tuple(replace(each, advice=f"cold: {each.advice}") for each in doubts)
@@ -178,7 +178,7 @@ class CaseRunner:
                 doubt = Doubt(kind=DoubtKind.NOT_COUNTED, advice=why)
                 yield replace(record, warnings=(*record.warnings, doubt))
                 return
-            with watch.guest():
+            with watch.implementation():
                 memory, operators = weigh(function, case, inputs)
             yield replace(record, memory=memory, operators=operators)
 
@@ -212,14 +212,14 @@ class CaseRunner:
         inputs, _ = self._inputs(record.case)
         other = turned(inputs, record.case)
         if other is not None:
-            with watch.guest():
+            with watch.implementation():
                 again = _asked_at(function, record.case, other, sampled)
             if is_turned(again, first, record.case):
                 return record
         # other numbers altogether: not every right result turns bit by bit
         fresh = replace(record.case, seed=record.case.seed + 1)
         inputs, _ = self._inputs(fresh)
-        with watch.guest():
+        with watch.implementation():
             again = _asked_at(function, fresh, inputs, sampled)
         judged = self._judged(replace(record, case=fresh), implementation, again, watch)
         if judged.status is not Status.WRONG:
@@ -240,19 +240,19 @@ class CaseRunner:
         """Return the case's device.
 
         Raises:
-            GuestError: the case cannot run here, for a reason known beforehand.
+            ImplementationError: the case cannot run here, for a reason known beforehand.
         """
         device = device_of(case.device, case.threads)
         if why := device.unavailable():
-            raise GuestError(Status.UNSUPPORTED, why)
+            raise ImplementationError(Status.UNSUPPORTED, why)
         if why := refusal(self.find(case.implementation), case):
-            raise GuestError(Status.UNSUPPORTED, why)
+            raise ImplementationError(Status.UNSUPPORTED, why)
         needed = case.rows * case.hidden * _DRAWN_BYTES + _held_bytes(case)
         free = device.free_bytes()
         if free is not None and case.device == "cpu":
             free += self._faulted_in_bytes  # it is not free, and at hand
         if free is not None and needed > free:
-            raise GuestError(
+            raise ImplementationError(
                 Status.OUT_OF_MEMORY,
                 f"needs about {needed / 2**30:.3g} GiB, {free / 2**30:.3g} GiB are free",
             )
@@ -308,7 +308,7 @@ def _first_run(
 ) -> tuple[LayerNorm, Outputs, float | None]:
     """Run a case for the first time: the function, its outputs, and seconds to compile it."""
     function = function_of(implementation, case.mode)
-    with watch.guest():
+    with watch.implementation():
         began = perf_counter()
         outputs = run_once(function, case, inputs)
         first_s = perf_counter() - began

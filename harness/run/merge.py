@@ -60,7 +60,7 @@ def merged(records: Sequence[Record], budget: Budget) -> Record:
         warnings=tuple(doubts.values()),
         cost=Cost(
             total_s=fsum(each.total_s for each in costs),
-            guest_s=fsum(each.guest_s for each in costs),
+            implementation_s=fsum(each.implementation_s for each in costs),
             oracle_s=fsum(each.oracle_s for each in costs),
             sampling_s=fsum(each.sampling_s for each in costs),
         ),

@@ -274,7 +274,7 @@ def _finished(run: Run, campaign: Campaign, fresh: Sequence[Record]) -> Run:
     """Add to a run what it cost, and which share of that was the harness's own."""
     wall_s = monotonic() - campaign.began
     costs = [each.cost for each in fresh if each.cost is not None]
-    useful_s = sum(each.guest_s + each.oracle_s + each.sampling_s for each in costs)
+    useful_s = sum(each.implementation_s + each.oracle_s + each.sampling_s for each in costs)
     ended = any(each.status in {Status.TIMEOUT, Status.CRASHED} for each in fresh)
     # what a process that was ended had spent on its case is unknown, and so is the share
     overhead = None if ended or not costs else max(1 - useful_s / wall_s, 0.0)

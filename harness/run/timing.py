@@ -15,7 +15,7 @@ from harness.inputs import Inputs
 from harness.measure.device import Device
 from harness.measure.latency import Sampled, measure_latency
 from harness.measure.sampler import Contender
-from harness.numerics.computed import GuestError, function_of, run_once
+from harness.numerics.computed import ImplementationError, function_of, run_once
 from harness.records import Allocation, ArmRole, Budget, Cache, Case, Latency
 from harness.run.candidates import contenders_of, model_bytes
 from implementations.contract import Implementation, LayerNorm
@@ -62,7 +62,7 @@ def time_case(
     recorded = [_replaying(each, device) for each in contenders if each.role is not ArmRole.CEILING]
     try:
         replayed = measure(recorded)
-    except (_NotReplayable, GuestError):  # it may call what no graph can record
+    except (_NotReplayable, ImplementationError):  # it may call what no graph can record
         return sampled
     latency, replay = sampled.latency, replayed.latency
     if replay is not None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from harness.inputs import LAYOUTS, make_inputs
-from harness.numerics.computed import GuestError
+from harness.numerics.computed import ImplementationError
 from harness.records import Affine, Case, Direction, Status
 from harness.verify.findings import Remark, RemarkKind
 from harness.verify.identify import normalises_the_last_alone
@@ -30,7 +30,7 @@ _SEVERAL = (2, 3, 5, 7)
 _EPS = (0.0, 1e-12, 0.5)
 _HALVES = {"float16", "bfloat16"}
 
-TryOne = Callable[[Implementation, Case], GuestError | None]
+TryOne = Callable[[Implementation, Case], ImplementationError | None]
 """Runs a case, and returns what was raised; None if it was answered, however wrong."""
 
 
@@ -108,7 +108,7 @@ def _first_answered(
     try_one: TryOne,
 ) -> tuple[Case, Scope]:
     """Return the first case that the target answers, and its scope with that affine and rank."""
-    first: GuestError | None = None
+    first: ImplementationError | None = None
     for dtype in dtypes:
         for affine in RICHEST_FIRST:
             for rank in _RANKS:
@@ -150,7 +150,7 @@ class _Finder:
         self.remarks: list[Remark] = []
         self._try_one = try_one
 
-    def _declines(self, case: Case) -> GuestError | None:
+    def _declines(self, case: Case) -> ImplementationError | None:
         """Return what the target raises for a case, and for one of other sizes.
 
         None if it answers either, however wrong: what is outside the scope is never tried.

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from harness.inputs import make_inputs
-from harness.numerics.computed import GuestError, Unmet, run_once
+from harness.numerics.computed import ImplementationError, Unmet, run_once
 from harness.records import Case, Direction
 from harness.verify.scope import adapter_of
 from harness.verify.trial import exact_of
@@ -62,13 +62,13 @@ def _with_default_eps(
         return function(x, tuple(x.shape[-1:]), weight, bias, 1e-5)
 
 
-def what_is_raised(implementation: Implementation, case: Case) -> GuestError | None:
+def what_is_raised(implementation: Implementation, case: Case) -> ImplementationError | None:
     """Return what the target raises for a case; None if it answers, however wrong."""
     inputs, _ = exact_of(replace(case, implementation=""))
     try:
         with torch.set_grad_enabled(case.direction is not Direction.FORWARD):
             run_once(implementation.function, case, inputs)
-    except GuestError as ended:
+    except ImplementationError as ended:
         return ended
     except Unmet:
         exact_of.cache_clear()  # its inputs may be the very thing that was modified
@@ -83,7 +83,7 @@ def normalises_the_last_alone(implementation: Implementation, case: Case) -> boo
     try:
         with torch.no_grad():
             y = run_once(implementation.function, case, inputs).y.double()
-    except (GuestError, Unmet):
+    except (ImplementationError, Unmet):
         return False
     last, every = (
         _layer_norm_over(inputs.x, dims, inputs.weight, inputs.bias)

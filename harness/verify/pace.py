@@ -37,9 +37,9 @@ class Pace:
     def add(self, trial: Trial) -> None:
         """Take in the time of a case."""
         rows, elements = trial.case.rows, trial.case.rows * trial.case.hidden
-        if trial.guest_s and elements:
-            self._per_row_s = min(self._per_row_s, trial.guest_s / rows)
-            self._per_element_s = min(self._per_element_s, trial.guest_s / elements)
+        if trial.implementation_s and elements:
+            self._per_row_s = min(self._per_row_s, trial.implementation_s / rows)
+            self._per_element_s = min(self._per_element_s, trial.implementation_s / elements)
 
     def predicted_s(self, case: Case) -> float:
         """Seconds that the target will take for a case; 0 if nothing is known."""

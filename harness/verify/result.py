@@ -68,7 +68,7 @@ class Verdict:
     wall_s: float = 0.0
     oracle_s: float = 0.0
     """Of it, spent in the exact reference."""
-    guest_s: float = 0.0
+    implementation_s: float = 0.0
     """Of it, spent in the target's first calls."""
 
     @property

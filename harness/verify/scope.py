@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.numerics.computed import GuestError
+from harness.numerics.computed import ImplementationError
 from harness.records import Affine, Case, Status
 from implementations.contract import Implementation
 from implementations.targets.from_function import NamedFunction
@@ -168,11 +168,11 @@ def fitted(implementation: Implementation, case: Case, **changes: Any) -> Case:
     """Return ``case`` with changes, fitted to the target's scope.
 
     Raises:
-        GuestError: unsupported, where the changes are outside.
+        ImplementationError: unsupported, where the changes are outside.
     """
     if "shape" in changes:  # one normalized axis, unless the changes say otherwise
         changes = {"normalized_dims": 1} | changes
     found = scope_of(implementation).fit(replace(case, **changes))
     if found is None:
-        raise GuestError(Status.UNSUPPORTED, "outside what the target takes")
+        raise ImplementationError(Status.UNSUPPORTED, "outside what the target takes")
     return found

@@ -32,7 +32,7 @@ class State:
     refusals: Counter[str] = field(default_factory=Counter)
     """By dtype: cases that the target declined."""
     oracle_s: float = 0.0
-    guest_s: float = 0.0
+    implementation_s: float = 0.0
     _left: dict[str, tuple[Implementation, ...]] = field(default_factory=dict)
     """By dtype, which claims explain every failure so far; all where there is none."""
 
@@ -40,7 +40,7 @@ class State:
         """Take in one case."""
         dtype = trial.case.dtype
         self.oracle_s += trial.oracle_s
-        self.guest_s += trial.guest_s
+        self.implementation_s += trial.implementation_s
         if trial.status in _REFUSED:
             self.refusals[dtype] += 1
             self.declined.append(

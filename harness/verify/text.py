@@ -46,7 +46,7 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     left = f"; {count(verdict.left, 'case')} left when the time was over" if verdict.left else ""
     lines.append(
         f"  {count(verdict.cases, 'case')} in {verdict.wall_s:.1f} s, {verdict.oracle_s:.1f} s "
-        f"of it in the exact reference and {verdict.guest_s:.1f} s in {verdict.target}{left}"
+        f"of it in the exact reference and {verdict.implementation_s:.1f} s in {verdict.target}{left}"
     )
     return lines
 

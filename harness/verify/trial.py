@@ -11,7 +11,7 @@ import torch
 
 from harness.inputs import Inputs, UnrepresentableError, make_inputs
 from harness.numerics.bounds import guarantee_of
-from harness.numerics.computed import GuestError, Unmet, run_once
+from harness.numerics.computed import ImplementationError, Unmet, run_once
 from harness.numerics.errors import Outputs, measure_errors
 from harness.numerics.oracle import Reference
 from harness.numerics.verdict import judge
@@ -34,7 +34,7 @@ class Trial:
     """None where there are no outputs to measure."""
     oracle_s: float = 0.0
     """Seconds spent in the exact reference."""
-    guest_s: float = 0.0
+    implementation_s: float = 0.0
     """Seconds spent in the function."""
     again: dict[Algorithm, Trial] = field(default_factory=dict, repr=False)
     """The same outputs by the bounds of other claims, where they are wrong by the first alone."""
@@ -57,12 +57,12 @@ def try_case(
     try:
         with torch.set_grad_enabled(case.direction is not Direction.FORWARD):
             outputs = run_once(implementation.function, case, inputs)
-    except GuestError as ended:
+    except ImplementationError as ended:
         return Trial(case=case, status=ended.status, reason=ended.reason)
     except Unmet as broken:
         exact_of.cache_clear()  # its inputs may be the very thing that was modified
         return Trial(case=case, status=Status.WRONG, reason=str(broken))
-    guest_s = perf_counter() - began
+    implementation_s = perf_counter() - began
     found = _judged(implementation, outputs, inputs, case, reference)
     again = {}
     if found.status is Status.WRONG and not _is_nonfinite(found):
@@ -72,7 +72,7 @@ def try_case(
         }
         again = {name: each for name, each in by_claim.items() if each.status is not Status.WRONG}
     oracle_s = reference.spent_s - oracle_before
-    return replace(found, oracle_s=oracle_s, guest_s=guest_s, again=again)
+    return replace(found, oracle_s=oracle_s, implementation_s=implementation_s, again=again)
 
 
 def _judged(
@@ -113,7 +113,7 @@ def outputs_of(implementation: Implementation, case: Case) -> Outputs | None:
     try:
         with torch.set_grad_enabled(case.direction is not Direction.FORWARD):
             return run_once(implementation.function, case, inputs)
-    except (GuestError, Unmet):
+    except (ImplementationError, Unmet):
         exact_of.cache_clear()
         return None
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from harness.numerics.computed import GuestError
+from harness.numerics.computed import ImplementationError
 from harness.numerics.errors import Outputs
 from harness.records import Case, Status
 from harness.records.text import count
@@ -137,9 +137,11 @@ class Verification:
             self.instead = Instead(name=str(name), axes=scope.axes)
         return True
 
-    def _what_is_raised(self, implementation: Implementation, case: Case) -> GuestError | None:
+    def _what_is_raised(
+        self, implementation: Implementation, case: Case
+    ) -> ImplementationError | None:
         if case in self.crashed:
-            return GuestError(Status.CRASHED, self.crashed[case])
+            return ImplementationError(Status.CRASHED, self.crashed[case])
         self.on_case(case)
         return what_is_raised(implementation, case)
 
@@ -309,7 +311,7 @@ class Verification:
             options=self.options.as_argument(),
             wall_s=perf_counter() - self.began,
             oracle_s=state.oracle_s,
-            guest_s=state.guest_s,
+            implementation_s=state.implementation_s,
         )
 
 

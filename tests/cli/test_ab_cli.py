@@ -26,7 +26,7 @@ EXACT = ("--measure", "errors,memory")
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
-    """A repository with one guest, in which the command is run."""
+    """A repository with one implementation, in which the command is run."""
     made = Repository.at(tmp_path / "mine", {"kernels/ln.py": GUEST})
     monkeypatch.chdir(made.path)
     return made

@@ -126,7 +126,7 @@ def test_a_guest_that_falls_costs_its_case_and_the_exit_code() -> None:
     )
     done = spawn("run", "-i", "mine.py:norm,mine.py:talks,native", *ONE[2:], "--json")
     assert done.returncode == 3
-    outcome = json.loads(done.stdout)  # nothing but JSON, whatever the guests print
+    outcome = json.loads(done.stdout)  # nothing but JSON, whatever the implementations print
     assert [each["status"] for each in outcome["cases"]] == ["crashed", "wrong", "ok"]
     assert "SIGABRT" in outcome["cases"][0]["reason"]
     assert "1 case could not be measured (1 crashed)" in done.stderr

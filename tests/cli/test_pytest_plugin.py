@@ -15,7 +15,7 @@ from xml.etree import ElementTree as ET
 import pytest
 import torch
 from fake_device import FakeDevice
-from known_guests import CASE
+from known_functions import CASE
 
 import implementations
 from harness.cli.pytest_sweep import SweepTests, Timing, run_case
@@ -25,7 +25,7 @@ from harness.records import Allocation, Case, Direction, Status
 from harness.run.case import CaseRunner
 from harness.sweep import SweepError
 
-GUESTS = """
+SUBJECTS = """
 import warnings
 from torch.nn.functional import layer_norm
 from implementations import Implementation
@@ -49,11 +49,11 @@ forward_only = Implementation(name="f", function=layer_norm, source="", forward_
 SWEEP = """
 [[grids]]
 implementations = [
-  "native", "guests.py:wrong", "guests.py:warns", "guests.py:raises", "guests.py:remembers"
+  "native", "subjects.py:wrong", "subjects.py:warns", "subjects.py:raises", "subjects.py:remembers"
 ]
 shapes = ["4x8"]
 [[grids]]
-implementations = ["native", "guests.py:forward_only"]
+implementations = ["native", "subjects.py:forward_only"]
 shapes = ["4x8"]
 directions = ["backward", "forward+backward"]
 [[grids]] # its errors alone
@@ -90,7 +90,7 @@ class Session:
 def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
     """One pytest on a sweep in which every kind of thing happens."""
     folder = tmp_path_factory.mktemp("sweep")
-    (folder / "guests.py").write_text(GUESTS)
+    (folder / "subjects.py").write_text(SUBJECTS)
     (folder / "tiny.toml").write_text(SWEEP)
     (folder / "test_others.py").write_text("def test_other():\n    pass\n")
     files = ("-v", "--junitxml=found.xml", "--benchmark-json=found.json")
@@ -109,12 +109,15 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
 
 def test_each_case_is_a_test_and_there_are_no_others(session: Session) -> None:
     assert set(session.outcomes) == {
-        *(f"guests.py:{each}/forward/4x8/float32/normal" for each in ("wrong", "warns", "raises")),
-        "guests.py:remembers/forward/4x8/float32/normal",
+        *(
+            f"subjects.py:{each}/forward/4x8/float32/normal"
+            for each in ("wrong", "warns", "raises")
+        ),
+        "subjects.py:remembers/forward/4x8/float32/normal",
         "native/forward/4x8/float32/normal",
         *(
             f"{each}/{direction}/4x8/float32/normal"
-            for each in ("native", "guests.py:forward_only")
+            for each in ("native", "subjects.py:forward_only")
             for direction in ("backward", "forward+backward")
         ),
         *(f"one_pass/forward/8x64/float32/{each}" for each in ("normal", "offset_1e4")),
@@ -134,7 +137,7 @@ def test_a_right_case_passes_and_is_timed(session: Session, direction: Direction
 def test_a_wrong_case_fails_once_in_the_words_of_its_verdict_and_has_no_time(
     session: Session,
 ) -> None:
-    name = "guests.py:wrong/forward/4x8/float32/normal"
+    name = "subjects.py:wrong/forward/4x8/float32/normal"
     outcome, words = session.outcomes[name]
     assert outcome == "failure"
     assert words.startswith("Failed: wrong: y is ")
@@ -145,12 +148,12 @@ def test_a_wrong_case_fails_once_in_the_words_of_its_verdict_and_has_no_time(
 
 
 def test_what_the_implementation_raises_fails_in_one_line(session: Session) -> None:
-    found = session.outcomes["guests.py:raises/forward/4x8/float32/normal"]
+    found = session.outcomes["subjects.py:raises/forward/4x8/float32/normal"]
     assert found == ("failure", "Failed: error: RuntimeError: not today")
 
 
 def test_what_it_cannot_do_is_skipped_with_the_reason(session: Session) -> None:
-    found = session.outcomes["guests.py:forward_only/backward/4x8/float32/normal"]
+    found = session.outcomes["subjects.py:forward_only/backward/4x8/float32/normal"]
     assert found == ("skipped", "unsupported: f has no gradient")
 
 
@@ -167,13 +170,13 @@ def test_a_case_that_is_not_to_be_timed_is_verified_alone(session: Session) -> N
 
 
 def test_results_that_were_remembered_fail_after_the_timing(session: Session) -> None:
-    outcome, words = session.outcomes["guests.py:remembers/forward/4x8/float32/normal"]
+    outcome, words = session.outcomes["subjects.py:remembers/forward/4x8/float32/normal"]
     assert outcome == "failure"
     assert words.startswith("Failed: wrong: right at first, and after the timing: ")
 
 
 def test_a_warning_is_a_warning_even_where_warnings_are_errors(session: Session) -> None:
-    assert session.outcomes["guests.py:warns/forward/4x8/float32/normal"] == ("passed", "")
+    assert session.outcomes["subjects.py:warns/forward/4x8/float32/normal"] == ("passed", "")
     assert "UserWarning: this is slow" in session.text
 
 

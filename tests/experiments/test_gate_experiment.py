@@ -13,7 +13,7 @@ import pytest
 GATES = Path(__file__).parents[2] / "experiments" / "gates"
 SWEEP = """
 [[grids]]
-implementations = ["guests.py:native", "guests.py:two_pass"]
+implementations = ["subjects.py:native", "subjects.py:two_pass"]
 shapes = ["8x64"]
 measure = ["errors", "memory"]
 """
@@ -55,7 +55,7 @@ def test_ab_fails_for_what_is_planted_and_for_nothing_else(
 ) -> None:
     repository.plant(planted)
     answer = repository.run("ab")
-    assert kinds(answer) == {"guests.py:native": "same", "guests.py:two_pass": kind}
+    assert kinds(answer) == {"subjects.py:native": "same", "subjects.py:two_pass": kind}
     assert answer["failed"] is (kind == "broke")
 
 
@@ -70,7 +70,7 @@ def test_all_that_is_planted_is_a_task_of_each_gate(gates: Any) -> None:
 def test_the_tables_count_false_failures_and_what_was_found(gates: Any) -> None:
     row = {
         **dict.fromkeys(("metric", "ratio", "reason"), None),
-        "guest": "two_pass",
+        "implementation": "two_pass",
         **{"gate": "ab", "condition": "quiet", "run_s": 9.0, "load_average": 1.0},
         **{"started": "2026-01-01T00:00:00", "commit": "0" * 40, "cpu": "any", "cores": 2},
     }
@@ -88,7 +88,7 @@ def test_the_tables_count_false_failures_and_what_was_found(gates: Any) -> None:
             "run": 1,
             "planted": "x",
             "failed": True,
-            "case": "guests.py:two_pass/forward",
+            "case": "subjects.py:two_pass/forward",
             "kind": "broke",
         },
         {**row, "run": 1, "planted": "x", "failed": True, "case": "native", "kind": "same"},

@@ -160,7 +160,7 @@ def test_a_run_that_was_cut_short_has_not_passed() -> None:
 
 
 def test_a_case_takes_the_time_it_took() -> None:
-    cost = Cost(total_s=1.25, guest_s=0.5, oracle_s=0.25, sampling_s=0.5)
+    cost = Cost(total_s=1.25, implementation_s=0.5, oracle_s=0.25, sampling_s=0.5)
     record = replace(make_record(), cost=cost)
     root = parsed(junit_of_run(results_of(record, make_record(make_case(rows=1))), "run"))
     assert [each.attrib["time"] for each in root.iter("testcase")] == ["1.250", "0.000"]

@@ -169,7 +169,7 @@ def make_record(case: Case, environment: Environment | None = None) -> Record:
         latency=make_latency(case) if timed else None,
         memory=make_memory(case) if timed else None,
         warnings=doubts if timed and draw > 0.95 else (),
-        cost=Cost(total_s=0.1, guest_s=0.02, oracle_s=0.03, sampling_s=0.04),
+        cost=Cost(total_s=0.1, implementation_s=0.02, oracle_s=0.03, sampling_s=0.04),
     )
 
 

@@ -51,7 +51,7 @@ _RIGHT = Verdict(
     ),
     wall_s=2.5,
     oracle_s=1.25,
-    guest_s=0.5,
+    implementation_s=0.5,
 )
 _WRONG = replace(
     _RIGHT,

@@ -31,7 +31,7 @@ from harness.run.session import (
 from harness.store import StoreError, journal, read, read_journal
 from harness.sweep import Grid, Sweep, SweepError
 
-# the guest keeps count of its calls in a file, and in its third case waits until it is let go
+# the implementation keeps count of its calls in a file, and in its third case waits until it is let go
 GUEST = """
 import time
 from pathlib import Path
@@ -53,15 +53,15 @@ ROWS = (1, 2, 3, 4, 5)
 
 
 @pytest.fixture
-def guest(tmp_path: Path) -> Path:
-    path = tmp_path / "guest.py"
+def implementation(tmp_path: Path) -> Path:
+    path = tmp_path / "implementation.py"
     path.write_text(GUEST)
     return path
 
 
-def calls(guest: Path) -> list[int]:
-    """Rows of x in each call of the guest so far."""
-    path = guest.with_name("calls")
+def calls(implementation: Path) -> list[int]:
+    """Rows of x in each call of the implementation so far."""
+    path = implementation.with_name("calls")
     return [int(line) for line in path.read_text().split()] if path.exists() else []
 
 
@@ -69,12 +69,12 @@ Make = Callable[..., Campaign]
 
 
 @pytest.fixture
-def make(guest: Path, tmp_path: Path) -> Make:
-    """Make a campaign of five cases of the guest."""
+def make(implementation: Path, tmp_path: Path) -> Make:
+    """Make a campaign of five cases of the implementation."""
 
     def campaign(fleet: LocalFleet, rows: tuple[int, ...] = ROWS, **changes: Any) -> Campaign:
         grid = Grid(
-            implementations=(f"{guest}:counted",),
+            implementations=(f"{implementation}:counted",),
             shapes=tuple((each, 8) for each in rows),
             measure=("errors",),  # type: ignore[arg-type]
         )
@@ -177,13 +177,15 @@ def test_shards_together_plan_every_case_once() -> None:
 # --- a run that is continued ---------------------------------------------------------------------
 
 
-def test_a_continued_run_never_measures_a_finished_case_twice(make: Make, guest: Path) -> None:
+def test_a_continued_run_never_measures_a_finished_case_twice(
+    make: Make, implementation: Path
+) -> None:
     fleet = LocalFleet()
     with pytest.raises(StopError):
         run(make(fleet), fleet, stop_after(2))
-    assert calls(guest) == [1, 2]
+    assert calls(implementation) == [1, 2]
     outcome = run(make(fleet, resume=True), fleet)
-    assert calls(guest) == [1, 2, 3, 4, 5]
+    assert calls(implementation) == [1, 2, 3, 4, 5]
     assert rows(outcome.results.records) == list(ROWS)
     assert len(outcome.results.runs) == 2
     assert read(outcome.path) == outcome.results
@@ -198,43 +200,45 @@ def test_a_continued_run_says_how_many_cases_are_left(make: Make) -> None:
     assert told == [len(ROWS) - 2]
 
 
-def test_a_torn_last_line_costs_its_own_case_and_no_other(make: Make, guest: Path) -> None:
+def test_a_torn_last_line_costs_its_own_case_and_no_other(make: Make, implementation: Path) -> None:
     fleet = LocalFleet()
     with pytest.raises(StopError):
         run(make(fleet), fleet, stop_after(3))
     path = make(fleet).journal
     path.write_bytes(path.read_bytes()[:-40])  # as if killed within the write
     outcome = run(make(fleet, resume=True), fleet)
-    assert calls(guest) == [1, 2, 3, 3, 4, 5]
+    assert calls(implementation) == [1, 2, 3, 3, 4, 5]
     assert rows(outcome.results.records) == list(ROWS)
 
 
 def test_a_finished_run_that_is_continued_measures_nothing_and_keeps_all(
-    make: Make, guest: Path
+    make: Make, implementation: Path
 ) -> None:
     fleet = LocalFleet()
     first = run(make(fleet), fleet)
     second = run(make(fleet, resume=True), fleet)
-    assert calls(guest) == list(ROWS)
+    assert calls(implementation) == list(ROWS)
     assert second.results.records == first.results.records
     assert not make(fleet).journal.exists()
 
 
-def test_a_finished_run_can_be_widened(make: Make, guest: Path) -> None:
+def test_a_finished_run_can_be_widened(make: Make, implementation: Path) -> None:
     fleet = LocalFleet()
     run(make(fleet, rows=(1, 2)), fleet)
     outcome = run(make(fleet, rows=(1, 2, 3), resume=True), fleet)
-    assert calls(guest) == [1, 2, 3]
+    assert calls(implementation) == [1, 2, 3]
     assert rows(read(outcome.path).records) == [1, 2, 3]
 
 
-def test_a_finished_run_that_is_widened_and_stopped_loses_nothing(make: Make, guest: Path) -> None:
+def test_a_finished_run_that_is_widened_and_stopped_loses_nothing(
+    make: Make, implementation: Path
+) -> None:
     fleet = LocalFleet()
     run(make(fleet, rows=(1, 2)), fleet)
     with pytest.raises(StopError):
         run(make(fleet, resume=True), fleet, stop_after(1))
     outcome = run(make(fleet, resume=True), fleet)
-    assert calls(guest) == list(ROWS)
+    assert calls(implementation) == list(ROWS)
     assert rows(outcome.results.records) == list(ROWS)
 
 
@@ -250,17 +254,21 @@ def test_nothing_to_continue_is_a_run_from_the_start(make: Make) -> None:
     assert run(make(fleet, resume=True), fleet).measured == 5
 
 
-def test_failures_are_results_and_are_not_tried_again(make: Make, guest: Path) -> None:
-    guest.write_text(GUEST.replace("    return layer_norm", "    raise ValueError('no')\n    #"))
+def test_failures_are_results_and_are_not_tried_again(make: Make, implementation: Path) -> None:
+    implementation.write_text(
+        GUEST.replace("    return layer_norm", "    raise ValueError('no')\n    #")
+    )
     fleet = LocalFleet()
     outcome = run(make(fleet), fleet)
     assert (outcome.measured, outcome.failed) == (0, 5)
     run(make(fleet, resume=True), fleet)
-    assert calls(guest) == list(ROWS)
+    assert calls(implementation) == list(ROWS)
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
-def test_what_is_there_already_is_not_overwritten(make: Make, suffix: str, guest: Path) -> None:
+def test_what_is_there_already_is_not_overwritten(
+    make: Make, suffix: str, implementation: Path
+) -> None:
     fleet = LocalFleet()
     campaign = make(fleet)
     there = campaign.out.with_suffix(suffix)
@@ -268,13 +276,13 @@ def test_what_is_there_already_is_not_overwritten(make: Make, suffix: str, guest
     with pytest.raises(OutputExistsError, match="continue it with --resume, or choose another"):
         run(campaign, fleet)
     assert there.read_text() == "mine"
-    assert calls(guest) == []
+    assert calls(implementation) == []
     assert OutputExistsError.exit_code == 2
 
 
 @pytest.mark.parametrize("finished", [True, False])
 def test_a_run_from_another_machine_is_not_continued(
-    make: Make, guest: Path, finished: bool
+    make: Make, implementation: Path, finished: bool
 ) -> None:
     fleet = LocalFleet()
     if finished:
@@ -288,7 +296,7 @@ def test_a_run_from_another_machine_is_not_continued(
     )
     with pytest.raises(ForeignRunError, match="another machine or with other software"):
         run(make(elsewhere, resume=True), elsewhere)
-    assert calls(guest) == [1, 2]
+    assert calls(implementation) == [1, 2]
     assert ForeignRunError.exit_code == 4
 
 
@@ -317,7 +325,7 @@ def test_a_damaged_journal_is_refused_with_its_line(make: Make) -> None:
 
 @pytest.mark.parametrize("resume", [True, False])
 def test_a_second_run_on_one_file_is_refused_while_the_first_lasts(
-    make: Make, guest: Path, resume: bool
+    make: Make, implementation: Path, resume: bool
 ) -> None:
     fleet = LocalFleet()
 
@@ -327,7 +335,7 @@ def test_a_second_run_on_one_file_is_refused_while_the_first_lasts(
             run(make(fleet, resume=resume), fleet)
 
     outcome = run(make(fleet), fleet, intrude)
-    assert calls(guest) == list(ROWS)
+    assert calls(implementation) == list(ROWS)
     assert read(outcome.path) == outcome.results
 
 
@@ -358,12 +366,12 @@ def test_a_run_that_cannot_be_continued_leaves_nothing_beside_it(make: Make) -> 
     assert not campaign.journal.exists()
 
 
-def test_an_empty_journal_does_not_hide_what_was_measured(make: Make, guest: Path) -> None:
+def test_an_empty_journal_does_not_hide_what_was_measured(make: Make, implementation: Path) -> None:
     fleet = LocalFleet()
     run(make(fleet), fleet)
     make(fleet).journal.touch()  # as if killed before the first line
     run(make(fleet, resume=True), fleet)
-    assert calls(guest) == list(ROWS)
+    assert calls(implementation) == list(ROWS)
 
 
 @pytest.mark.parametrize("resume", [True, False])
@@ -387,7 +395,9 @@ class HastyFleet(LocalFleet):
         yield from super().run(list(jobs)[:2], timeout_s)
 
 
-def test_when_the_time_is_up_cases_are_left_and_the_journal_stays(make: Make, guest: Path) -> None:
+def test_when_the_time_is_up_cases_are_left_and_the_journal_stays(
+    make: Make, implementation: Path
+) -> None:
     fleet = HastyFleet()
     campaign = make(fleet, stop_at=12.5)
     outcome = run(campaign, fleet)
@@ -397,7 +407,7 @@ def test_when_the_time_is_up_cases_are_left_and_the_journal_stays(make: Make, gu
     assert rows(read_journal(campaign.journal).records) == [1, 2]
     patient = LocalFleet()
     assert run(make(patient, resume=True), patient).left == 0
-    assert calls(guest) == list(ROWS)
+    assert calls(implementation) == list(ROWS)
 
 
 def test_the_share_of_a_run_in_which_a_process_was_ended_is_not_known(
@@ -430,7 +440,7 @@ def full_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_on_a_full_disk_what_was_measured_before_is_kept(
-    make: Make, guest: Path, monkeypatch: pytest.MonkeyPatch
+    make: Make, implementation: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fleet = LocalFleet()
     with monkeypatch.context() as patch:
@@ -441,8 +451,8 @@ def test_on_a_full_disk_what_was_measured_before_is_kept(
     assert "free some space and continue with --resume" in str(refused.value)
     outcome = run(make(fleet, resume=True), fleet)
     assert rows(outcome.results.records) == list(ROWS)
-    assert calls(guest)[:2] == [1, 2]
-    assert calls(guest).count(1) == calls(guest).count(2) == 1
+    assert calls(implementation)[:2] == [1, 2]
+    assert calls(implementation).count(1) == calls(implementation).count(2) == 1
 
 
 def test_when_the_parquet_file_cannot_be_written_the_journal_stays(
@@ -462,37 +472,43 @@ def test_when_the_parquet_file_cannot_be_written_the_journal_stays(
 
 
 def test_a_folder_that_cannot_be_made_is_refused_before_anything_is_measured(
-    make: Make, guest: Path
+    make: Make, implementation: Path
 ) -> None:
     fleet = LocalFleet()
     with pytest.raises(StoreError, match="cannot be written"):
-        run(make(fleet, out=guest / "mine.parquet"), fleet)
-    assert calls(guest) == []
+        run(make(fleet, out=implementation / "mine.parquet"), fleet)
+    assert calls(implementation) == []
 
 
 # --- the whole program, ended from outside -------------------------------------------------------
 
 
-def command(guest: Path, *more: str) -> list[str]:
+def command(implementation: Path, *more: str) -> list[str]:
     shapes = ",".join(f"{each}x8" for each in ROWS)
     program = "import sys; from harness.cli import main; sys.exit(main())"
     return [
         *(sys.executable, "-c", program, "run", "--shape", shapes, "--measure", "errors"),
-        *("-i", f"{guest}:waits", "--out", str(guest.with_name("mine.parquet")), *more),
+        *(
+            "-i",
+            f"{implementation}:waits",
+            "--out",
+            str(implementation.with_name("mine.parquet")),
+            *more,
+        ),
     ]
 
 
 @pytest.fixture
-def waiting(guest: Path) -> Iterator[subprocess.Popen[str]]:
+def waiting(implementation: Path) -> Iterator[subprocess.Popen[str]]:
     """A run with two cases in its journal, which waits in its third."""
     with subprocess.Popen(
-        command(guest),
+        command(implementation),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,  # so that Ctrl-C reaches all of it, and nothing else
     ) as process:
-        path, patience = guest.with_name("mine.jsonl"), monotonic() + 60
+        path, patience = implementation.with_name("mine.jsonl"), monotonic() + 60
         while not path.exists() or path.read_bytes().count(b'{"Record"') < 2:
             assert process.poll() is None, process.communicate()
             assert monotonic() < patience
@@ -500,13 +516,13 @@ def waiting(guest: Path) -> Iterator[subprocess.Popen[str]]:
         try:
             yield process
         finally:
-            guest.with_name("go").touch()  # nothing is left waiting, whatever became of it
+            implementation.with_name("go").touch()  # nothing is left waiting, whatever became of it
             process.kill()
 
 
-def finish(guest: Path) -> dict[str, Any]:
+def finish(implementation: Path) -> dict[str, Any]:
     done = subprocess.run(
-        command(guest, "--resume", "--json"), capture_output=True, text=True, check=False
+        command(implementation, "--resume", "--json"), capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
@@ -514,41 +530,41 @@ def finish(guest: Path) -> dict[str, Any]:
 
 
 def test_a_run_that_is_killed_is_continued_with_every_case_once(
-    waiting: subprocess.Popen[str], guest: Path
+    waiting: subprocess.Popen[str], implementation: Path
 ) -> None:
     os.kill(waiting.pid, signal.SIGKILL)
     waiting.wait()
-    path = guest.with_name("mine.jsonl")
+    path = implementation.with_name("mine.jsonl")
     kept = read_journal(path)
     assert rows(kept.records) == [1, 2]
     assert kept.runs[0].wall_s is None
-    guest.with_name("go").touch()
-    found = finish(guest)
+    implementation.with_name("go").touch()
+    found = finish(implementation)
     ids = [each["id"] for each in found["cases"]]
     assert len(set(ids)) == len(ids) == 5
     assert {each["status"] for each in found["cases"]} == {"ok"}
-    assert (calls(guest).count(1), calls(guest).count(2)) == (1, 1)
-    assert rows(read(guest.with_name("mine.parquet")).records) == list(ROWS)
+    assert (calls(implementation).count(1), calls(implementation).count(2)) == (1, 1)
+    assert rows(read(implementation.with_name("mine.parquet")).records) == list(ROWS)
     assert not path.exists()
 
 
 # a batch system sends SIGTERM, to the workers too, before it kills
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_what_interrupts_a_run_keeps_what_was_measured_and_says_how_to_continue(
-    waiting: subprocess.Popen[str], guest: Path, sent: signal.Signals
+    waiting: subprocess.Popen[str], implementation: Path, sent: signal.Signals
 ) -> None:
     os.killpg(waiting.pid, sent)
     out, err = waiting.communicate(timeout=60)
-    path = guest.with_name("mine.jsonl")
+    path = implementation.with_name("mine.jsonl")
     assert waiting.returncode == 130
     assert out == ""
     assert "Traceback" not in err
     *_, said, how = err.splitlines()
     assert said == f"layernorm-bench: interrupted; the measured cases are in {path}; continue with"
     assert how.startswith("  layernorm-bench run --shape 1x8,2x8,3x8,4x8,5x8 ")
-    assert how.endswith(f" --resume --out {guest.with_name('mine.parquet')}")
+    assert how.endswith(f" --resume --out {implementation.with_name('mine.parquet')}")
     assert rows(read_journal(path).records) == [1, 2]
-    assert calls(guest) == [1, 2]
+    assert calls(implementation) == [1, 2]
 
 
 def test_what_a_journal_holds_is_lines_of_json(make: Make) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from known_guests import BACKWARD, CASE, ERRORS, ONE_EPOCH, Guest, good, known, measured
+from known_functions import BACKWARD, CASE, ERRORS, ONE_EPOCH, Guest, good, known, measured
 from torch import Tensor
 
 import implementations
@@ -35,37 +35,37 @@ def runner() -> CaseRunner:
 
 
 @pytest.fixture
-def guest(monkeypatch: pytest.MonkeyPatch) -> Guest:
+def implementation(monkeypatch: pytest.MonkeyPatch) -> Guest:
     return known(monkeypatch)
 
 
 # --- how a case can end --------------------------------------------------------------------------
 
 
-def test_a_result_beyond_its_bound_is_wrong(runner: CaseRunner, guest: Guest) -> None:
-    record = runner.run(guest(lambda *a: good(*a) * 1.01), ERRORS, ONE_EPOCH)
+def test_a_result_beyond_its_bound_is_wrong(runner: CaseRunner, implementation: Guest) -> None:
+    record = runner.run(implementation(lambda *a: good(*a) * 1.01), ERRORS, ONE_EPOCH)
     assert record.status is Status.WRONG
     assert "y is" in record.reason
     assert "ulp off" in record.reason
     assert record.errors is not None
 
 
-def test_a_wrong_result_is_timed_all_the_same(runner: CaseRunner, guest: Guest) -> None:
-    record = runner.run(guest(lambda *a: good(*a) * 1.01), tuple(Measurement), ONE_EPOCH)
+def test_a_wrong_result_is_timed_all_the_same(runner: CaseRunner, implementation: Guest) -> None:
+    record = runner.run(implementation(lambda *a: good(*a) * 1.01), tuple(Measurement), ONE_EPOCH)
     assert record.status is Status.WRONG
     assert measured(record) == ALL_OF_IT
 
 
-def test_nan_is_wrong_and_not_right(runner: CaseRunner, guest: Guest) -> None:
-    record = runner.run(guest(lambda *a: good(*a) * float("nan")), ERRORS, ONE_EPOCH)
+def test_nan_is_wrong_and_not_right(runner: CaseRunner, implementation: Guest) -> None:
+    record = runner.run(implementation(lambda *a: good(*a) * float("nan")), ERRORS, ONE_EPOCH)
     assert record.status is Status.WRONG
     assert "NaN or infinite" in record.reason
 
 
 def test_a_broken_contract_is_wrong_and_nothing_is_measured(
-    runner: CaseRunner, guest: Guest
+    runner: CaseRunner, implementation: Guest
 ) -> None:
-    record = runner.run(guest(lambda *a: good(*a)[:3]), tuple(Measurement), ONE_EPOCH)
+    record = runner.run(implementation(lambda *a: good(*a)[:3]), tuple(Measurement), ONE_EPOCH)
     assert record.status is Status.WRONG
     assert record.reason == "y has shape [3, 32], expected [16, 32]"
     assert measured(record) == set()
@@ -78,24 +78,34 @@ def test_what_the_algorithm_does_not_promise_is_no_pass(runner: CaseRunner) -> N
     assert "one_pass with float32 statistics promises nothing beyond condition" in record.reason
 
 
-def test_a_dtype_that_is_not_taken_is_unsupported(runner: CaseRunner, guest: Guest) -> None:
-    case = guest(dtypes=frozenset({"float64"}))
+def test_a_dtype_that_is_not_taken_is_unsupported(
+    runner: CaseRunner, implementation: Guest
+) -> None:
+    case = implementation(dtypes=frozenset({"float64"}))
     record = runner.run(case, tuple(Measurement), ONE_EPOCH)
-    assert (record.status, record.reason) == (Status.UNSUPPORTED, "guest does not take float32")
+    assert (record.status, record.reason) == (
+        Status.UNSUPPORTED,
+        "implementation does not take float32",
+    )
     assert measured(record) == set()
 
 
 def test_a_device_that_it_is_not_written_for_is_unsupported(
-    runner: CaseRunner, guest: Guest
+    runner: CaseRunner, implementation: Guest
 ) -> None:
-    record = runner.run(guest(devices=frozenset({"cuda"})), ERRORS, ONE_EPOCH)
-    assert (record.status, record.reason) == (Status.UNSUPPORTED, "guest is not written for cpu")
+    record = runner.run(implementation(devices=frozenset({"cuda"})), ERRORS, ONE_EPOCH)
+    assert (record.status, record.reason) == (
+        Status.UNSUPPORTED,
+        "implementation is not written for cpu",
+    )
 
 
-def test_a_gradient_that_it_does_not_have_is_unsupported(runner: CaseRunner, guest: Guest) -> None:
-    case = guest(case=BACKWARD, forward_only=True)
+def test_a_gradient_that_it_does_not_have_is_unsupported(
+    runner: CaseRunner, implementation: Guest
+) -> None:
+    case = implementation(case=BACKWARD, forward_only=True)
     record = runner.run(case, ERRORS, ONE_EPOCH)
-    assert (record.status, record.reason) == (Status.UNSUPPORTED, "guest has no gradient")
+    assert (record.status, record.reason) == (Status.UNSUPPORTED, "implementation has no gradient")
     assert runner.run(replace(case, direction=Direction.FORWARD), ERRORS, ONE_EPOCH).status is (
         Status.OK
     )
@@ -165,15 +175,15 @@ def raises(error: BaseException) -> Callable[..., Any]:
     ids=repr,
 )
 def test_what_the_implementation_raises_is_how_the_case_ends(
-    runner: CaseRunner, guest: Guest, error: Exception, status: Status, reason: str
+    runner: CaseRunner, implementation: Guest, error: Exception, status: Status, reason: str
 ) -> None:
-    record = runner.run(guest(raises(error)), tuple(Measurement), ONE_EPOCH)
+    record = runner.run(implementation(raises(error)), tuple(Measurement), ONE_EPOCH)
     assert (record.status, record.reason) == (status, reason)
     assert measured(record) == set()
 
 
 def test_a_guest_that_fails_only_when_timed_keeps_what_was_measured_before(
-    runner: CaseRunner, guest: Guest
+    runner: CaseRunner, implementation: Guest
 ) -> None:
     calls: list[None] = []
 
@@ -183,13 +193,13 @@ def test_a_guest_that_fails_only_when_timed_keeps_what_was_measured_before(
             raise RuntimeError("tired")
         return good(*arguments)
 
-    record = runner.run(guest(tires), tuple(Measurement), ONE_EPOCH)
+    record = runner.run(implementation(tires), tuple(Measurement), ONE_EPOCH)
     assert (record.status, record.reason) == (Status.ERROR, "RuntimeError: tired")
     assert measured(record) == {"errors"}
 
 
 def test_a_guest_that_fails_only_after_the_timing_keeps_its_time(
-    runner: CaseRunner, guest: Guest, monkeypatch: pytest.MonkeyPatch
+    runner: CaseRunner, implementation: Guest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[None] = []
 
@@ -204,16 +214,16 @@ def test_a_guest_that_fails_only_after_the_timing_keeps_its_time(
         return sampled
 
     monkeypatch.setattr(module, "time_case", then_tired)
-    record = runner.run(guest(tires), tuple(Measurement), ONE_EPOCH)
+    record = runner.run(implementation(tires), tuple(Measurement), ONE_EPOCH)
     assert (record.status, record.reason) == (Status.ERROR, "RuntimeError: tired")
     assert measured(record) == {"errors", "latency"}
 
 
 def test_ctrl_c_in_the_guest_ends_the_run_and_not_the_case(
-    runner: CaseRunner, guest: Guest
+    runner: CaseRunner, implementation: Guest
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
-        runner.run(guest(raises(KeyboardInterrupt())), ERRORS, ONE_EPOCH)
+        runner.run(implementation(raises(KeyboardInterrupt())), ERRORS, ONE_EPOCH)
 
 
 @pytest.mark.parametrize("part", ["measure_errors", "make_inputs", "judge", "time_case"])
@@ -225,6 +235,8 @@ def test_an_exception_in_the_harness_is_not_the_cases(
         runner.run(CASE, tuple(Measurement), ONE_EPOCH)
 
 
-def test_after_a_failed_case_the_next_one_is_measured(runner: CaseRunner, guest: Guest) -> None:
-    runner.run(guest(raises(RuntimeError("no"))), ERRORS, ONE_EPOCH)
+def test_after_a_failed_case_the_next_one_is_measured(
+    runner: CaseRunner, implementation: Guest
+) -> None:
+    runner.run(implementation(raises(RuntimeError("no"))), ERRORS, ONE_EPOCH)
     assert runner.run(CASE, ERRORS, ONE_EPOCH).status is Status.OK

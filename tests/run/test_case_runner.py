@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from known_guests import BACKWARD, CASE, ERRORS, ONE_EPOCH, Guest, known, measured
+from known_functions import BACKWARD, CASE, ERRORS, ONE_EPOCH, Guest, known, measured
 
 from harness.measure.cpu import CpuDevice
 from harness.measure.device import Reading
@@ -39,7 +39,7 @@ def runner() -> CaseRunner:
 
 
 @pytest.fixture
-def guest(monkeypatch: pytest.MonkeyPatch) -> Guest:
+def implementation(monkeypatch: pytest.MonkeyPatch) -> Guest:
     return known(monkeypatch)
 
 
@@ -167,8 +167,8 @@ def test_a_compiled_case_says_what_compiling_took(runner: CaseRunner) -> None:
 def test_the_parts_of_the_cost_are_within_the_whole(runner: CaseRunner) -> None:
     cost = runner.run(CASE, tuple(Measurement), ONE_EPOCH).cost
     assert cost is not None
-    assert min(cost.guest_s, cost.oracle_s, cost.sampling_s) > 0
-    assert cost.guest_s + cost.oracle_s + cost.sampling_s <= cost.total_s
+    assert min(cost.implementation_s, cost.oracle_s, cost.sampling_s) > 0
+    assert cost.implementation_s + cost.oracle_s + cost.sampling_s <= cost.total_s
 
 
 def test_what_was_not_done_costs_nothing(runner: CaseRunner) -> None:
@@ -177,11 +177,13 @@ def test_what_was_not_done_costs_nothing(runner: CaseRunner) -> None:
     assert cost.sampling_s == 0
 
 
-def test_a_case_that_was_refused_has_its_cost_too(runner: CaseRunner, guest: Guest) -> None:
-    cost = runner.run(guest(forward_only=True, case=BACKWARD), ERRORS, ONE_EPOCH).cost
+def test_a_case_that_was_refused_has_its_cost_too(
+    runner: CaseRunner, implementation: Guest
+) -> None:
+    cost = runner.run(implementation(forward_only=True, case=BACKWARD), ERRORS, ONE_EPOCH).cost
     assert cost is not None
     assert cost.total_s > 0
-    assert (cost.guest_s, cost.oracle_s, cost.sampling_s) == (0, 0, 0)
+    assert (cost.implementation_s, cost.oracle_s, cost.sampling_s) == (0, 0, 0)
 
 
 def test_the_exact_result_is_paid_for_once(runner: CaseRunner) -> None:

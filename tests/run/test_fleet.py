@@ -1,4 +1,4 @@
-"""Worker processes: a crash, a hang or a talkative guest costs its own case and no other."""
+"""Worker processes: a crash, a hang or a talkative implementation costs its own case and no other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harness.run import process as module
 from harness.run.fleet import Fleet, HarnessError
 from harness.run.worker import RunCase
 
-GUESTS = """
+SUBJECTS = """
 import os, signal, sys
 from torch.nn.functional import layer_norm
 
@@ -23,7 +23,7 @@ def good(x, shape, weight=None, bias=None, eps=1e-5):
     return layer_norm(x, tuple(shape), weight, bias, eps)
 
 def talks(*arguments):
-    print("hello from the guest")
+    print("hello from the implementation")
     print("and to standard error", file=sys.stderr)
     os.write(1, b"\\xff\\xfe not text\\n")
     return good(*arguments)
@@ -50,9 +50,9 @@ UNHURRIED_S = 60.0
 
 
 @pytest.fixture(scope="module")
-def guests(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("guests") / "guests.py"
-    path.write_text(GUESTS)
+def implementations(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("implementations") / "subjects.py"
+    path.write_text(SUBJECTS)
     return path
 
 
@@ -89,23 +89,25 @@ def test_records_come_in_the_order_of_the_jobs(fleet: Fleet) -> None:
     assert {each.environment for each in records} == {fleet.hello.environment.fingerprint}
 
 
-def test_a_file_that_is_no_module_is_a_guest_too(fleet: Fleet, guests: Path) -> None:
-    (record,) = run(fleet, job(f"{guests}:good"))
+def test_a_file_that_is_no_module_is_a_guest_too(fleet: Fleet, implementations: Path) -> None:
+    (record,) = run(fleet, job(f"{implementations}:good"))
     assert record.status is Status.OK
 
 
 def test_what_a_guest_prints_disturbs_nothing(
-    fleet: Fleet, guests: Path, capfd: pytest.CaptureFixture[str]
+    fleet: Fleet, implementations: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    records = run(fleet, job(f"{guests}:talks"), job("native"))
+    records = run(fleet, job(f"{implementations}:talks"), job("native"))
     assert [each.status for each in records] == [Status.OK, Status.OK]
     assert capfd.readouterr() == ("", "")
 
 
 def test_a_guest_that_falls_takes_its_own_case_with_it_and_no_other(
-    fleet: Fleet, guests: Path
+    fleet: Fleet, implementations: Path
 ) -> None:
-    before, fallen, after = run(fleet, job("native"), job(f"{guests}:segfaults"), job("two_pass"))
+    before, fallen, after = run(
+        fleet, job("native"), job(f"{implementations}:segfaults"), job("two_pass")
+    )
     assert (before.status, after.status) == (Status.OK, Status.OK)
     assert fallen.status is Status.CRASHED
     assert fallen.reason == ("its process was ended by SIGSEGV; its last line was: about to fall")
@@ -113,32 +115,34 @@ def test_a_guest_that_falls_takes_its_own_case_with_it_and_no_other(
     assert fallen.environment == after.environment
 
 
-def test_a_guest_that_exits_is_a_crash_with_its_exit_code(fleet: Fleet, guests: Path) -> None:
-    left, after = run(fleet, job(f"{guests}:exits"), job("native"))
+def test_a_guest_that_exits_is_a_crash_with_its_exit_code(
+    fleet: Fleet, implementations: Path
+) -> None:
+    left, after = run(fleet, job(f"{implementations}:exits"), job("native"))
     assert (left.status, left.reason) == (Status.CRASHED, "its process ended with exit code 3")
     assert after.status is Status.OK
 
 
-def test_a_guest_that_asks_to_exit_is_a_crash_too(fleet: Fleet, guests: Path) -> None:
-    left, after = run(fleet, job(f"{guests}:leaves"), job("native"))
+def test_a_guest_that_asks_to_exit_is_a_crash_too(fleet: Fleet, implementations: Path) -> None:
+    left, after = run(fleet, job(f"{implementations}:leaves"), job("native"))
     assert left.status is Status.CRASHED
     assert "exit code 4" in left.reason
     assert after.status is Status.OK
 
 
 def test_a_guest_that_loses_the_gpu_is_a_crash_that_names_the_error(
-    fleet: Fleet, guests: Path
+    fleet: Fleet, implementations: Path
 ) -> None:
-    lost, after = run(fleet, job(f"{guests}:loses_the_device"), job("native"))
+    lost, after = run(fleet, job(f"{implementations}:loses_the_device"), job("native"))
     assert lost.status is Status.CRASHED
     assert "its last line was: CUDA error: an illegal memory access" in lost.reason
     assert after.status is Status.OK
 
 
 def test_a_guest_that_hangs_is_ended_and_the_next_case_is_measured(
-    fleet: Fleet, guests: Path
+    fleet: Fleet, implementations: Path
 ) -> None:
-    hung, after = run(fleet, job(f"{guests}:hangs"), job("native"), timeout_s=4)
+    hung, after = run(fleet, job(f"{implementations}:hangs"), job("native"), timeout_s=4)
     assert (hung.status, hung.reason) == (Status.TIMEOUT, "not done after 4 s")
     assert hung.errors is None
     assert after.status is Status.OK
@@ -148,15 +152,24 @@ def test_after_the_time_is_up_no_case_is_begun(fleet: Fleet) -> None:
     assert list(fleet.run([job("native")], UNHURRIED_S, stop_at=0.0)) == []
 
 
-def test_what_cannot_be_found_is_said_of_each_and_of_no_other(guests: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_found_is_said_of_each_and_of_no_other(
+    implementations: Path, tmp_path: Path
+) -> None:
     broken = tmp_path / "broken.py"
     broken.write_text("raise RuntimeError('on import')\n")
-    targets = ["nativ", "native", f"{guests}:good", f"{guests}:gone", f"{broken}:f", "gone.py:f"]
+    targets = [
+        "nativ",
+        "native",
+        f"{implementations}:good",
+        f"{implementations}:gone",
+        f"{broken}:f",
+        "gone.py:f",
+    ]
     with Fleet() as fleet:
         found = fleet.unresolved(targets)
     assert len(found) == 4
     assert "did you mean 'native'?" in found[0]
-    assert f"{guests} has no 'gone'" in found[1]
+    assert f"{implementations} has no 'gone'" in found[1]
     assert "cannot import: RuntimeError: on import" in found[2]
     assert "no file gone.py" in found[3]
 
@@ -170,7 +183,7 @@ def test_a_guest_that_ends_the_process_as_it_is_imported_is_said_to(tmp_path: Pa
     assert "exit code 7" in said
 
 
-def test_leaving_a_fleet_ends_its_processes_and_removes_their_logs(guests: Path) -> None:
+def test_leaving_a_fleet_ends_its_processes_and_removes_their_logs(implementations: Path) -> None:
     with Fleet() as fleet:
         run(fleet, job("native"))
         processes = [each.process for each in fleet._workers]

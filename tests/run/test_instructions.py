@@ -39,7 +39,7 @@ done
 while case "$1" in --*) true;; *) false;; esac; do shift; done
 exec "$@"
 """
-GUESTS = """
+SUBJECTS = """
 import os, signal
 def raises(*arguments): raise RuntimeError("not today")
 def falls(*arguments): os.write(2, b"about to fall\\n"), os.kill(os.getpid(), signal.SIGSEGV)
@@ -50,10 +50,10 @@ def hangs(*arguments):
 
 @pytest.fixture
 def path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Return a folder on the PATH, with guests.py and a valgrind that writes what tests expect."""
+    """Return a folder on the PATH, with subjects.py and a valgrind that writes what tests expect."""
     if sys.platform != "linux" or not torch_private.can_count_instructions():
         pytest.skip(f"no valgrind could count here: {unavailable()}")
-    for name, text in (("valgrind", VALGRIND), ("vgdb", "#!/bin/sh\n"), ("guests.py", GUESTS)):
+    for name, text in (("valgrind", VALGRIND), ("vgdb", "#!/bin/sh\n"), ("subjects.py", SUBJECTS)):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
@@ -95,9 +95,9 @@ class FakeCallgrind:
             yield self._folder / str(len(self.dumped))
 
     def count(self, function: Callable[..., Any]) -> int | str:
-        guest = Implementation(name="guest", function=function, source="")
-        self._monkeypatch.setattr(implementations, "ALL", (guest,))
-        return callgrind._count(replace(CASE, implementation="guest"), self._dumps())
+        implementation = Implementation(name="implementation", function=function, source="")
+        self._monkeypatch.setattr(implementations, "ALL", (implementation,))
+        return callgrind._count(replace(CASE, implementation="implementation"), self._dumps())
 
 
 @pytest.fixture
@@ -165,13 +165,13 @@ def test_a_case_whose_count_would_be_that_of_another_is_refused(case: Case, why:
 
 
 def test_a_guest_that_raises_costs_its_own_case_only(path: Path) -> None:
-    raised, unknown, after = answers(f"{path}/guests.py:raises", "nativ", "two_pass")
+    raised, unknown, after = answers(f"{path}/subjects.py:raises", "nativ", "two_pass")
     assert (raised, after) == ("RuntimeError: not today", 1000)
     assert "did you mean 'native'?" in unknown
 
 
 def test_a_process_that_falls_leaves_the_counts_before_it_and_a_reason_after(path: Path) -> None:
-    before, fallen, after = answers("native", f"{path}/guests.py:falls", "native")
+    before, fallen, after = answers("native", f"{path}/subjects.py:falls", "native")
     assert before == 1000
     assert fallen == "its process was ended by SIGSEGV; its last line was: about to fall"
     assert after.startswith("not counted, since counting ended with ")
@@ -179,7 +179,7 @@ def test_a_process_that_falls_leaves_the_counts_before_it_and_a_reason_after(pat
 
 
 def test_a_case_that_hangs_is_ended_and_those_after_it_say_so(path: Path) -> None:
-    before, hung, after = answers("native", f"{path}/guests.py:hangs", "native", timeout_s=4)
+    before, hung, after = answers("native", f"{path}/subjects.py:hangs", "native", timeout_s=4)
     assert (before, hung) == (1000, "not done after 4 s")
     assert after.endswith(hung)
 

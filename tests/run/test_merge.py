@@ -238,11 +238,11 @@ def test_an_interval_too_wide_over_the_processes_is_a_doubt(cold: bool) -> None:
 
 
 def test_what_a_case_cost_is_the_sum_of_its_processes() -> None:
-    cost = Cost(total_s=10.0, guest_s=4.0, oracle_s=3.0, sampling_s=2.0)
-    less = Cost(total_s=1.0, guest_s=0.5, oracle_s=0.0, sampling_s=0.25)
+    cost = Cost(total_s=10.0, implementation_s=4.0, oracle_s=3.0, sampling_s=2.0)
+    less = Cost(total_s=1.0, implementation_s=0.5, oracle_s=0.0, sampling_s=0.25)
     records = [record(cost=cost), record(cost=less), record(cost=None)]
     assert merged(records, BUDGET).cost == Cost(
-        total_s=11.0, guest_s=4.5, oracle_s=3.0, sampling_s=2.25
+        total_s=11.0, implementation_s=4.5, oracle_s=3.0, sampling_s=2.25
     )
 
 

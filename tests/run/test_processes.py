@@ -123,7 +123,7 @@ def test_the_next_case_begins_with_the_first_process_again() -> None:
 
 # --- in processes of their own -------------------------------------------------------------------
 
-GUESTS = """
+SUBJECTS = """
 import os, signal
 from pathlib import Path
 from torch.nn.functional import layer_norm
@@ -145,9 +145,9 @@ def falls_in_the_second(x, *arguments):
 
 
 @pytest.fixture
-def guests(tmp_path: Path) -> Path:
-    path = tmp_path / "guests.py"
-    path.write_text(GUESTS)
+def implementations(tmp_path: Path) -> Path:
+    path = tmp_path / "subjects.py"
+    path.write_text(SUBJECTS)
     return path
 
 
@@ -165,31 +165,33 @@ def run(fleet: Fleet, budget: Budget, *implementations: str) -> list[Record]:
     return list(fleet.run(jobs, UNHURRIED_S))
 
 
-def test_a_case_is_timed_in_as_many_processes_as_asked(fleet: Fleet, guests: Path) -> None:
-    (found,) = run(fleet, replace(QUICK, processes=3), f"{guests}:good")
+def test_a_case_is_timed_in_as_many_processes_as_asked(fleet: Fleet, implementations: Path) -> None:
+    (found,) = run(fleet, replace(QUICK, processes=3), f"{implementations}:good")
     assert found.status is Status.OK
     assert found.latency is not None
     assert (found.latency.processes, found.latency.process_of_epoch) == (3, (0, 1, 2))
-    seen_by = {int(each.name[8:]) for each in guests.parent.glob("seen-by-*")}
+    seen_by = {int(each.name[8:]) for each in implementations.parent.glob("seen-by-*")}
     assert len(seen_by) == 3
     assert seen_by <= {each.process.pid for each in fleet._workers}
 
 
 def test_a_case_that_is_narrow_in_three_is_not_timed_in_the_fourth(
-    fleet: Fleet, guests: Path
+    fleet: Fleet, implementations: Path
 ) -> None:
-    (found,) = run(fleet, replace(QUICK, processes=4, target_ratio=1e300), f"{guests}:good")
+    (found,) = run(
+        fleet, replace(QUICK, processes=4, target_ratio=1e300), f"{implementations}:good"
+    )
     assert found.latency is not None
     assert found.latency.processes == 3
     assert found.latency.converged
-    assert len(list(guests.parent.glob("seen-by-*"))) == 3
+    assert len(list(implementations.parent.glob("seen-by-*"))) == 3
 
 
 def test_a_crash_in_the_second_process_is_how_the_case_ends_and_the_next_one_is_timed(
-    fleet: Fleet, guests: Path
+    fleet: Fleet, implementations: Path
 ) -> None:
     fallen, after = run(
-        fleet, replace(QUICK, processes=2), f"{guests}:falls_in_the_second", "native"
+        fleet, replace(QUICK, processes=2), f"{implementations}:falls_in_the_second", "native"
     )
     assert fallen.status is Status.CRASHED
     assert fallen.reason.startswith("its process was ended by SIGSEGV")

@@ -1,4 +1,4 @@
-"""Inputs that cases have in common are drawn once, and no guest spoils them for the next case."""
+"""Inputs that cases have in common are drawn once, and no implementation spoils them for the next case."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from known_guests import BACKWARD, CASE, ERRORS, ONE_EPOCH, Guest, good, known
+from known_functions import BACKWARD, CASE, ERRORS, ONE_EPOCH, Guest, good, known
 from torch import Tensor
 
 from harness.inputs import make_inputs
@@ -23,7 +23,7 @@ def runner() -> CaseRunner:
 
 
 @pytest.fixture
-def guest(monkeypatch: pytest.MonkeyPatch) -> Guest:
+def implementation(monkeypatch: pytest.MonkeyPatch) -> Guest:
     return known(monkeypatch)
 
 
@@ -112,7 +112,7 @@ def test_of_many_seeds_only_neighbours_are_kept(runner: CaseRunner) -> None:
 
 
 def test_a_guest_that_spoils_its_inputs_does_not_spoil_them_for_the_next(
-    runner: CaseRunner, guest: Guest, drawn: list[str]
+    runner: CaseRunner, implementation: Guest, drawn: list[str]
 ) -> None:
     def spoils(x: Tensor, *rest: Any) -> Tensor:
         y = good(x, *rest)
@@ -120,7 +120,7 @@ def test_a_guest_that_spoils_its_inputs_does_not_spoil_them_for_the_next(
         return y
 
     alone = runner.run(CASE, ERRORS, ONE_EPOCH)
-    spoiled = runner.run(guest(spoils), ERRORS, ONE_EPOCH)
+    spoiled = runner.run(implementation(spoils), ERRORS, ONE_EPOCH)
     after = runner.run(CASE, ERRORS, ONE_EPOCH)
     assert (spoiled.status, spoiled.reason) == (Status.WRONG, "modified one of its inputs")
     assert after.errors == alone.errors
@@ -128,19 +128,19 @@ def test_a_guest_that_spoils_its_inputs_does_not_spoil_them_for_the_next(
 
 
 def test_a_guest_that_spoils_its_inputs_and_then_raises_does_not_spoil_them_for_the_next(
-    runner: CaseRunner, guest: Guest
+    runner: CaseRunner, implementation: Guest
 ) -> None:
     def spoils(x: Tensor, *_: Any) -> Tensor:
         x.fill_(1e9)
         raise ValueError("after the deed")
 
     alone = runner.run(CASE, ERRORS, ONE_EPOCH)
-    assert runner.run(guest(spoils), ERRORS, ONE_EPOCH).status is Status.ERROR
+    assert runner.run(implementation(spoils), ERRORS, ONE_EPOCH).status is Status.ERROR
     assert runner.run(CASE, ERRORS, ONE_EPOCH).errors == alone.errors
 
 
 def test_a_guest_that_spoils_its_inputs_only_later_does_not_spoil_them_for_the_next(
-    runner: CaseRunner, guest: Guest
+    runner: CaseRunner, implementation: Guest
 ) -> None:
     calls: list[None] = []
 
@@ -152,7 +152,7 @@ def test_a_guest_that_spoils_its_inputs_only_later_does_not_spoil_them_for_the_n
         return y
 
     alone = runner.run(CASE, ERRORS, ONE_EPOCH)
-    runner.run(guest(spoils), (Measurement.MEMORY,), ONE_EPOCH)
+    runner.run(implementation(spoils), (Measurement.MEMORY,), ONE_EPOCH)
     assert runner.run(CASE, ERRORS, ONE_EPOCH).errors == alone.errors
 
 

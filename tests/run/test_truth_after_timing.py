@@ -1,4 +1,4 @@
-"""Truth after the timing: what a guest remembers of the timed calls is found out."""
+"""Truth after the timing: what an implementation remembers of the timed calls is found out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from known_guests import BACKWARD, CASE, ONE_EPOCH, Guest, good, known, measured
+from known_functions import BACKWARD, CASE, ONE_EPOCH, Guest, good, known, measured
 from torch import Tensor
 
 from harness.inputs import LAYOUTS
@@ -26,7 +26,7 @@ def runner() -> CaseRunner:
 
 
 @pytest.fixture
-def guest(monkeypatch: pytest.MonkeyPatch) -> Guest:
+def implementation(monkeypatch: pytest.MonkeyPatch) -> Guest:
     return known(monkeypatch)
 
 
@@ -88,9 +88,9 @@ def is_found_out(record: Record) -> bool:
 
 @pytest.mark.parametrize("key", KEYS)
 def test_a_guest_that_gives_a_remembered_result_is_wrong_after_the_timing(
-    runner: CaseRunner, guest: Guest, key: str
+    runner: CaseRunner, implementation: Guest, key: str
 ) -> None:
-    record = runner.run(guest(remembering(KEYS[key])), LATENCY, ONE_EPOCH)
+    record = runner.run(implementation(remembering(KEYS[key])), LATENCY, ONE_EPOCH)
     assert is_found_out(record)
     assert measured(record) == {"errors", "latency"}  # those of when it was right
 
@@ -98,40 +98,40 @@ def test_a_guest_that_gives_a_remembered_result_is_wrong_after_the_timing(
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", [(16, 32), (1, 32), (3, 4, 8)], ids=str)
 def test_it_is_found_out_in_any_layout_and_with_one_row(
-    runner: CaseRunner, guest: Guest, layout: str, shape: tuple[int, ...]
+    runner: CaseRunner, implementation: Guest, layout: str, shape: tuple[int, ...]
 ) -> None:
     case = replace(CASE, shape=shape, layout=layout)
     remembers = remembering(KEYS["address"])
-    assert is_found_out(runner.run(guest(remembers, case), LATENCY, ONE_EPOCH))
+    assert is_found_out(runner.run(implementation(remembers, case), LATENCY, ONE_EPOCH))
 
 
 @pytest.mark.parametrize("direction", [Direction.BACKWARD, Direction.FORWARD_BACKWARD])
 def test_gradients_from_remembered_statistics_are_found_out(
-    runner: CaseRunner, guest: Guest, direction: Direction
+    runner: CaseRunner, implementation: Guest, direction: Direction
 ) -> None:
     _Remembering.kept.clear()
-    case = guest(
+    case = implementation(
         lambda x, _, *rest: _Remembering.apply(x, *rest),  # type: ignore[no-untyped-call]
         replace(BACKWARD, direction=direction),
     )
     assert is_found_out(runner.run(case, LATENCY, ONE_EPOCH))
 
 
-def test_without_a_timing_nothing_is_asked_again(runner: CaseRunner, guest: Guest) -> None:
+def test_without_a_timing_nothing_is_asked_again(runner: CaseRunner, implementation: Guest) -> None:
     calls: list[None] = []
 
     def counting(*arguments: Any) -> Tensor:
         calls.append(None)
         return good(*arguments)
 
-    runner.run(guest(counting), (Measurement.ERRORS,), ONE_EPOCH)
+    runner.run(implementation(counting), (Measurement.ERRORS,), ONE_EPOCH)
     assert len(calls) == 1
 
 
 def test_what_was_wrong_from_the_start_is_not_said_to_remember(
-    runner: CaseRunner, guest: Guest
+    runner: CaseRunner, implementation: Guest
 ) -> None:
-    record = runner.run(guest(lambda *a: good(*a) * 1.01), LATENCY, ONE_EPOCH)
+    record = runner.run(implementation(lambda *a: good(*a) * 1.01), LATENCY, ONE_EPOCH)
     assert record.status is Status.WRONG
     assert not record.reason.startswith("right at first")
     assert DoubtKind.CACHED_RESULT not in {each.kind for each in record.warnings}
@@ -178,28 +178,28 @@ def test_a_result_that_turns_bit_by_bit_needs_no_other_numbers(runner: CaseRunne
 
 
 def test_a_result_that_does_not_turn_bit_by_bit_is_held_to_its_bound_for_other_numbers(
-    runner: CaseRunner, guest: Guest
+    runner: CaseRunner, implementation: Guest
 ) -> None:
     def by_place(x: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
         y = good(x, shape, weight, bias, eps).clone()
         y[0] = good(x[0].double(), shape, weight.double(), bias.double(), eps)
         return y
 
-    record = runner.run(guest(by_place), LATENCY, ONE_EPOCH)
+    record = runner.run(implementation(by_place), LATENCY, ONE_EPOCH)
     assert record.status is Status.OK
     assert seeds(runner) == {0, 1}
 
 
 def test_a_guest_that_returns_the_same_buffer_each_time_is_right(
-    runner: CaseRunner, guest: Guest
+    runner: CaseRunner, implementation: Guest
 ) -> None:
     buffer = torch.empty(CASE.shape)
-    record = runner.run(guest(lambda *a: buffer.copy_(good(*a))), LATENCY, ONE_EPOCH)
+    record = runner.run(implementation(lambda *a: buffer.copy_(good(*a))), LATENCY, ONE_EPOCH)
     assert record.status is Status.OK
 
 
 def test_the_case_of_the_record_is_the_one_that_was_asked_for(
-    runner: CaseRunner, guest: Guest
+    runner: CaseRunner, implementation: Guest
 ) -> None:
-    case = guest(remembering(KEYS["shape"]), replace(CASE, seed=7))
+    case = implementation(remembering(KEYS["shape"]), replace(CASE, seed=7))
     assert runner.run(case, LATENCY, ONE_EPOCH).case == case

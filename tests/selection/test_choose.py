@@ -216,7 +216,10 @@ def test_of_equal_ones_over_one_process_none_is_the_winner_by_time(
     for _ in range(200):
         found = [
             ran(
-                f"guest{number}", float(np.exp(random.normal(0, spread))), spread=0.003, processes=1
+                f"implementation{number}",
+                float(np.exp(random.normal(0, spread))),
+                spread=0.003,
+                processes=1,
             )
             for number in range(candidates)
         ]

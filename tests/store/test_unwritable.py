@@ -125,7 +125,7 @@ def test_a_write_that_fails_half_way_leaves_the_old_file_and_nothing_else(
 
 
 def test_a_reason_that_is_no_valid_text_does_not_lose_the_run(path: Path) -> None:
-    # what a guest raises may hold the half characters Python makes of undecodable file names
+    # what an implementation raises may hold the half characters Python makes of undecodable file names
     wanted = replace(RESULTS, records=(replace(BARE, reason="no file \udcff.py"),))
     write(wanted, path)
     assert read(path).records[0].reason.startswith("no file ")

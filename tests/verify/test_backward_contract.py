@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from harness.numerics.computed import GuestError, Unmet
+from harness.numerics.computed import ImplementationError, Unmet
 from harness.verify.checks.backward import (
     gives_each_gradient,
     gives_the_gradients_asked_for,
@@ -28,7 +28,7 @@ from harness.verify.mutants import WRONG
 from harness.verify.trial import first_case
 from implementations import Implementation, native
 
-CASE = first_case("guest", "float32", "cpu")
+CASE = first_case("implementation", "float32", "cpu")
 every_dtype = pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
 
 
@@ -42,12 +42,12 @@ def right(
     return functional.layer_norm(x, tuple(normalized_shape), weight, bias, eps)
 
 
-def guest(function: Callable[..., Any], **claims: Any) -> Implementation:
-    return Implementation(name="guest", function=function, source="", **claims)
+def implementation(function: Callable[..., Any], **claims: Any) -> Implementation:
+    return Implementation(name="implementation", function=function, source="", **claims)
 
 
 def mutant(name: str) -> Implementation:
-    return guest(next(each for each in WRONG if each.name == name).fresh())
+    return implementation(next(each for each in WRONG if each.name == name).fresh())
 
 
 # --- each gradient -------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ def test_a_gradient_that_grows_is_found(place: int, name: str) -> None:
             given[place] = _Scaled.apply(given[place], lambda: float(next(count)))
         return right(*given)
 
-    found = gives_each_gradient(guest(growing), CASE)
+    found = gives_each_gradient(implementation(growing), CASE)
     assert found == f"{name} of a second backward differs from that of the first"
 
 
@@ -85,14 +85,14 @@ def test_a_missing_gradient_is_found() -> None:
         return right(x, shape, weight, None if bias is None else bias.detach(), eps)
 
     with pytest.raises(Unmet, match="dbias is None"):
-        gives_each_gradient(guest(without_dbias), CASE)
+        gives_each_gradient(implementation(without_dbias), CASE)
     assert "dbias is None: bias asks for a gradient and gets none" in [
-        *contract_findings(guest(without_dbias), CASE)
+        *contract_findings(implementation(without_dbias), CASE)
     ]
 
 
 def test_what_claims_no_gradient_owes_none() -> None:
-    detached = guest(lambda *arguments: right(*arguments).detach(), forward_only=True)
+    detached = implementation(lambda *arguments: right(*arguments).detach(), forward_only=True)
     assert list(contract_findings(detached, CASE)) == []
 
 
@@ -115,7 +115,10 @@ def test_gradients_are_asked_for_where_recording_is_off() -> None:
 def test_a_gradient_that_depends_on_others_being_asked_for_is_found(
     name: str, said: str, dtype: str
 ) -> None:
-    assert gives_the_gradients_asked_for(mutant(name), first_case("guest", dtype, "cpu")) == said
+    assert (
+        gives_the_gradients_asked_for(mutant(name), first_case("implementation", dtype, "cpu"))
+        == said
+    )
 
 
 def test_a_gradient_that_is_not_recorded_for_parameters_alone_is_found() -> None:
@@ -129,9 +132,9 @@ def test_a_backward_that_fails_where_some_are_frozen_is_found() -> None:
             raise TypeError("weight must require grad")
         return right(x, shape, *parameters)
 
-    with pytest.raises(GuestError, match="weight must require grad"):
-        gives_the_gradients_asked_for(guest(picky), CASE)
-    (found,) = contract_findings(guest(picky), CASE)
+    with pytest.raises(ImplementationError, match="weight must require grad"):
+        gives_the_gradients_asked_for(implementation(picky), CASE)
+    (found,) = contract_findings(implementation(picky), CASE)
     assert isinstance(found, Remark)
     assert found.kind is RemarkKind.RAISES
     assert "TypeError: weight must require grad" in found.text
@@ -139,14 +142,16 @@ def test_a_backward_that_fails_where_some_are_frozen_is_found() -> None:
 
 @every_dtype
 def test_a_graph_that_its_backward_uses_up_is_found(dtype: str) -> None:
-    found = gives_them_again(mutant("used_up_by_the_backward"), first_case("guest", dtype, "cpu"))
+    found = gives_them_again(
+        mutant("used_up_by_the_backward"), first_case("implementation", dtype, "cpu")
+    )
     assert found == "dx is another when it is taken of the same graph a second time"
 
 
 @every_dtype
 def test_a_gradient_that_a_later_one_writes_over_is_found(dtype: str) -> None:
     reusing = mutant("gradient_buffer_reused")
-    found = leaves_given_gradients_alone(reusing, first_case("guest", dtype, "cpu"))
+    found = leaves_given_gradients_alone(reusing, first_case("implementation", dtype, "cpu"))
     assert found == "dweight changes after it was returned, when later ones are taken"
 
 
@@ -156,7 +161,7 @@ def test_a_gradient_that_a_later_one_writes_over_is_found(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_second_derivative_without_a_term_is_found(dtype: str) -> None:
     lacking = mutant("second_derivative_of_constant_statistics")
-    found = differentiates_again_correctly(lacking, first_case("guest", dtype, "cpu"))
+    found = differentiates_again_correctly(lacking, first_case("implementation", dtype, "cpu"))
     assert found == ("has a wrong second derivative: that of its gradients by x, without error")
 
 
@@ -183,7 +188,7 @@ def test_a_second_derivative_that_is_missing_without_a_word_is_found() -> None:
         y: Tensor = Once.apply(right(x.detach(), shape, weight, bias, eps), x, dx_of)
         return y
 
-    found = differentiates_again_correctly(guest(layer_norm), CASE)
+    found = differentiates_again_correctly(implementation(layer_norm), CASE)
     assert found == ("has a wrong second derivative: that of its gradients by x, without error")
 
 
@@ -198,7 +203,7 @@ def test_one_that_refuses_to_be_differentiated_again_breaks_no_promise() -> None
         def backward(ctx: Any, dy: Tensor) -> Tensor:
             return dy
 
-    once = guest(lambda *each, **more: Once.apply(right(*each, **more)))
+    once = implementation(lambda *each, **more: Once.apply(right(*each, **more)))
     assert differentiates_again_correctly(once, CASE) is None
 
 
@@ -221,7 +226,7 @@ def test_a_result_that_is_not_guarded_is_found() -> None:
         y: Tensor = _DxOfY.apply(x, weight, affine)
         return y
 
-    found = notices_what_has_changed(guest(layer_norm), CASE)
+    found = notices_what_has_changed(implementation(layer_norm), CASE)
     assert found == (
         "gives a wrong dx, without an error, where y is changed in place between forward and "
         "backward"

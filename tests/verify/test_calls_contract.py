@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from harness.numerics.computed import GuestError
+from harness.numerics.computed import ImplementationError
 from harness.verify.checks.calls import (
     is_as_right_under_autocast,
     leaves_the_process_as_it_was,
@@ -26,7 +26,7 @@ from harness.verify.checks.contract_checks import refuses_parameters_of_fewer_ax
 from harness.verify.trial import first_case
 from implementations import Implementation, UnsupportedError
 
-CASE = first_case("guest", "float32", "cpu")
+CASE = first_case("implementation", "float32", "cpu")
 
 
 def right(
@@ -39,8 +39,8 @@ def right(
     return functional.layer_norm(x, tuple(normalized_shape), weight, bias, eps)
 
 
-def guest(function: Callable[..., Any], **claims: Any) -> Implementation:
-    return Implementation(name="guest", function=function, source="", **claims)
+def implementation(function: Callable[..., Any], **claims: Any) -> Implementation:
+    return Implementation(name="implementation", function=function, source="", **claims)
 
 
 # --- forms of a call -----------------------------------------------------------------------------
@@ -50,14 +50,14 @@ def test_names_of_its_own_are_no_broken_promise() -> None:
     def named(x: Tensor, shape: Sequence[int], gamma: Any, beta: Any, epsilon: float) -> Tensor:
         return right(x, shape, gamma, beta, epsilon)
 
-    assert takes_arguments_as_torch_does(guest(named), CASE) is None
+    assert takes_arguments_as_torch_does(implementation(named), CASE) is None
 
 
 def test_an_eps_that_counts_as_a_float_alone_is_found() -> None:
     def choosy(x: Tensor, normalized_shape: Any, weight: Any, bias: Any, eps: Any) -> Tensor:
         return right(x, normalized_shape, weight, bias, eps if isinstance(eps, float) else 0.0)
 
-    found = takes_arguments_as_torch_does(guest(choosy), CASE)
+    found = takes_arguments_as_torch_does(implementation(choosy), CASE)
     assert found == "gives another y for an eps that is an int"
 
 
@@ -69,8 +69,10 @@ def test_a_list_that_cannot_be_hashed_is_found() -> None:
     def planned(x: Tensor, shape: Any, *others: Any) -> Tensor:
         return right(x, plan(shape), *others)
 
-    with pytest.raises(GuestError, match="with a normalized_shape that is a list: TypeError"):
-        takes_arguments_as_torch_does(guest(planned), CASE)
+    with pytest.raises(
+        ImplementationError, match="with a normalized_shape that is a list: TypeError"
+    ):
+        takes_arguments_as_torch_does(implementation(planned), CASE)
 
 
 def test_a_form_that_is_declined_is_a_limit() -> None:
@@ -79,14 +81,14 @@ def test_a_form_that_is_declined_is_a_limit() -> None:
             raise UnsupportedError("rows alone")
         return right(x, *others)
 
-    assert takes_arguments_as_torch_does(guest(flat), CASE) is None
+    assert takes_arguments_as_torch_does(implementation(flat), CASE) is None
 
 
 def test_an_x_of_one_axis_taken_for_something_else_is_found() -> None:
     def spread(x: Tensor, shape: Any, weight: Any = None, bias: Any = None, eps: Any = 1e-5) -> Any:
         return bias.clone() if x.dim() == 1 else right(x, shape, weight, bias, eps)
 
-    found = takes_arguments_as_torch_does(guest(spread), CASE)
+    found = takes_arguments_as_torch_does(implementation(spread), CASE)
     assert found == "gives another y for an x of one axis"
 
 
@@ -98,7 +100,7 @@ def test_a_parameter_that_is_broadcast_over_an_axis_is_found(which: int) -> None
             parameters[which] = parameters[which].expand(shape)
         return right(x, shape, *parameters, *others[2:])
 
-    found = refuses_parameters_of_fewer_axes(guest(broadcasting), CASE)
+    found = refuses_parameters_of_fewer_axes(implementation(broadcasting), CASE)
     assert found == "accepts a weight or bias of shape [7] for a normalized_shape of [5, 7]"
 
 
@@ -128,7 +130,7 @@ def test_what_is_changed_for_the_caller_is_found_and_put_back(
         return y
 
     threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
-    found = leaves_the_process_as_it_was(guest(changing, forward_only=True), CASE)
+    found = leaves_the_process_as_it_was(implementation(changing, forward_only=True), CASE)
     assert found == f"changes {what}, which is the caller's"
     assert (torch.get_num_threads(), torch.get_default_dtype()) == (threads, dtype)
     assert torch.is_grad_enabled()
@@ -142,21 +144,21 @@ def test_what_is_put_back_by_the_guest_is_not_changed() -> None:
             torch.manual_seed(0)
         return right(*arguments)
 
-    assert leaves_the_process_as_it_was(guest(careful), CASE) is None
+    assert leaves_the_process_as_it_was(implementation(careful), CASE) is None
 
 
 def test_a_y_that_asks_for_a_gradient_of_its_own_is_found() -> None:
     def asking(*arguments: Any) -> Tensor:
         return right(*arguments).detach().requires_grad_()
 
-    found = records_nothing_unasked(guest(asking), CASE)
+    found = records_nothing_unasked(implementation(asking), CASE)
     assert found == "y asks for a gradient under torch.no_grad()"
 
     def asking_if_recorded(*arguments: Any) -> Tensor:
         y = right(*arguments)
         return y.requires_grad_() if torch.is_grad_enabled() else y
 
-    found = records_nothing_unasked(guest(asking_if_recorded), CASE)
+    found = records_nothing_unasked(implementation(asking_if_recorded), CASE)
     assert found == "y asks for a gradient where no input does"
 
 
@@ -170,9 +172,9 @@ def test_another_thread_of_python_that_is_answered_otherwise_is_found() -> None:
         y = right(*arguments)
         return y if threading.current_thread() is main else y + 1
 
-    found = serves_several_callers_at_once(guest(of_one_thread), CASE)
+    found = serves_several_callers_at_once(implementation(of_one_thread), CASE)
     assert found == "y is another where a second thread of Python calls at the same time"
-    on_a_gpu = guest(of_one_thread, devices=frozenset({"cuda"}))
+    on_a_gpu = implementation(of_one_thread, devices=frozenset({"cuda"}))
     assert serves_several_callers_at_once(on_a_gpu, CASE) is None
 
 
@@ -180,7 +182,7 @@ def test_what_autocast_takes_digits_from_is_found_in_float32() -> None:
     def multiplying(x: Tensor, shape: Any, *others: Any) -> Tensor:
         return right((x @ torch.eye(x.shape[-1], dtype=x.dtype)).to(x.dtype), shape, *others)
 
-    found = is_as_right_under_autocast(guest(multiplying), CASE)
+    found = is_as_right_under_autocast(implementation(multiplying), CASE)
     assert found == "loses digits under torch.autocast, which torch's own keeps"
-    halves = first_case("guest", "float16", "cpu")
-    assert is_as_right_under_autocast(guest(multiplying), halves) is None
+    halves = first_case("implementation", "float16", "cpu")
+    assert is_as_right_under_autocast(implementation(multiplying), halves) is None

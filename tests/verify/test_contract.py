@@ -27,7 +27,7 @@ from harness.verify.mutants import RIGHT, WRONG
 from harness.verify.trial import first_case
 from implementations import ALL, Implementation, UnsupportedError, adopt, native
 
-CASE = first_case("guest", "float32", "cpu")
+CASE = first_case("implementation", "float32", "cpu")
 
 
 def right(
@@ -40,8 +40,8 @@ def right(
     return functional.layer_norm(x, tuple(normalized_shape), weight, bias, eps)
 
 
-def guest(function: Callable[..., Any], **claims: Any) -> Implementation:
-    return Implementation(name="guest", function=function, source="", **claims)
+def implementation(function: Callable[..., Any], **claims: Any) -> Implementation:
+    return Implementation(name="implementation", function=function, source="", **claims)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
@@ -101,7 +101,8 @@ def test_a_result_in_an_arguments_memory_is_found(
     function: Callable[..., Tensor], owner: str
 ) -> None:
     assert (
-        memory_contract.shares_no_memory(guest(function), CASE) == f"y shares the memory of {owner}"
+        memory_contract.shares_no_memory(implementation(function), CASE)
+        == f"y shares the memory of {owner}"
     )
 
 
@@ -111,7 +112,7 @@ def test_a_result_in_the_memory_of_the_one_before_is_found() -> None:
     def reusing(x: Tensor, *others: Any) -> Tensor:
         return buffers.setdefault(x.shape, torch.empty_like(x)).copy_(right(x, *others))
 
-    found = memory_contract.shares_no_memory(guest(reusing), CASE)
+    found = memory_contract.shares_no_memory(implementation(reusing), CASE)
     assert found == "y shares the memory of the y before"
 
 
@@ -127,12 +128,12 @@ def from_a_slab(step: int) -> Callable[..., Tensor]:
 
 
 def test_results_side_by_side_in_one_slab_share_no_memory() -> None:
-    assert memory_contract.shares_no_memory(guest(from_a_slab(4 * 32)), CASE) is None
+    assert memory_contract.shares_no_memory(implementation(from_a_slab(4 * 32)), CASE) is None
 
 
 @pytest.mark.parametrize("step", [0, 1, 4 * 32 - 1])
 def test_results_that_overlap_in_one_slab_are_found(step: int) -> None:
-    found = memory_contract.shares_no_memory(guest(from_a_slab(step)), CASE)
+    found = memory_contract.shares_no_memory(implementation(from_a_slab(step)), CASE)
     assert found == "y shares the memory of the y before"
 
 
@@ -169,7 +170,7 @@ def test_a_gradient_whose_elements_overlap_is_found(name: str) -> None:
         y: Tensor = _WithGradients.apply(x, *others, change)
         return y
 
-    found = memory_contract.has_memory_for_each_element(guest(overlapping), CASE)
+    found = memory_contract.has_memory_for_each_element(implementation(overlapping), CASE)
     assert found == f"{name}'s elements overlap in memory, for an x that is contiguous"
 
 
@@ -179,12 +180,12 @@ def overlapping_like_x(x: Tensor, *others: Any) -> Tensor:
 
 
 def test_a_result_whose_elements_overlap_is_found() -> None:
-    found = memory_contract.has_memory_for_each_element(guest(overlapping_like_x), CASE)
+    found = memory_contract.has_memory_for_each_element(implementation(overlapping_like_x), CASE)
     assert found == "y's elements overlap in memory, for an x that is expanded"
 
 
 def test_overlap_is_looked_for_where_no_gradient_is_claimed() -> None:
-    detached = guest(lambda *each: overlapping_like_x(*each).detach(), forward_only=True)
+    detached = implementation(lambda *each: overlapping_like_x(*each).detach(), forward_only=True)
     found = memory_contract.has_memory_for_each_element(detached, CASE)
     assert found == "y's elements overlap in memory, for an x that is expanded"
 
@@ -195,7 +196,7 @@ def test_overlap_is_looked_for_where_no_gradient_is_claimed() -> None:
     ids=["transposed", "padded"],
 )
 def test_other_strides_than_those_of_x_are_no_overlap(strides: Callable[[Tensor], Tensor]) -> None:
-    other = guest(lambda *arguments: strides(right(*arguments)))
+    other = implementation(lambda *arguments: strides(right(*arguments)))
     assert memory_contract.has_memory_for_each_element(other, CASE) is None
 
 
@@ -205,7 +206,7 @@ def test_a_layout_that_is_declined_is_no_overlap() -> None:
             raise RuntimeError("x must be contiguous")
         return right(x, *others)
 
-    assert memory_contract.has_memory_for_each_element(guest(dense_only), CASE) is None
+    assert memory_contract.has_memory_for_each_element(implementation(dense_only), CASE) is None
 
 
 # --- refusals ------------------------------------------------------------------------------------
@@ -220,7 +221,7 @@ def test_a_parameter_that_is_broadcast_is_found(name: str) -> None:
             return right(x, shape, None, bias, eps) * weight
         return right(x, shape, weight, None, eps) + bias
 
-    found = contract.refuses_wrong_parameters(guest(broadcasting), CASE)
+    found = contract.refuses_wrong_parameters(implementation(broadcasting), CASE)
     assert found == f"accepts a {name} of shape [1] for a normalized_shape of [6]"
 
 
@@ -232,7 +233,7 @@ def test_a_parameter_for_each_row_is_found() -> None:
             return right(x, shape, None, bias, eps) * weight
         return right(x, shape, weight, bias, eps)
 
-    found = contract.refuses_wrong_parameters(guest(each_row), CASE)
+    found = contract.refuses_wrong_parameters(implementation(each_row), CASE)
     assert found == "accepts a weight of shape [4, 6] for a normalized_shape of [6]"
 
 
@@ -240,7 +241,7 @@ def test_a_shape_taken_without_a_look_is_found() -> None:
     def last_axis(x: Tensor, shape: Sequence[int], *others: Any) -> Tensor:
         return right(x, x.shape[-1:], *others)
 
-    found = contract.refuses_a_wrong_shape(guest(last_axis), CASE)
+    found = contract.refuses_a_wrong_shape(implementation(last_axis), CASE)
     assert found == "accepts a normalized_shape of [4] for an x of shape [4, 6]"
 
 
@@ -262,7 +263,7 @@ def test_an_answer_that_changes_after_some_calls_is_found(calls: int, words: str
         y = right(*arguments)
         return y if next(count) < calls else -y
 
-    assert contract.answers_alike_every_time(guest(tiring), CASE) == words
+    assert contract.answers_alike_every_time(implementation(tiring), CASE) == words
 
 
 def test_nan_after_some_calls_is_found() -> None:
@@ -271,7 +272,7 @@ def test_nan_after_some_calls_is_found() -> None:
     def tiring(*arguments: Any) -> Tensor:
         return right(*arguments) * (1 if next(count) < 40 else float("nan"))
 
-    found = contract.answers_alike_every_time(guest(tiring), CASE)
+    found = contract.answers_alike_every_time(implementation(tiring), CASE)
     assert found is not None
     assert found.startswith("call 100 gives another answer")
 
@@ -282,12 +283,12 @@ def test_one_answer_for_all_arguments_is_found() -> None:
     def cached(x: Tensor, *others: Any) -> Tensor:
         return known.setdefault(x.shape, right(x, *others)).clone()
 
-    found = contract.answers_alike_every_time(guest(cached), CASE)
+    found = contract.answers_alike_every_time(implementation(cached), CASE)
     assert found == "gives the same answer for other arguments of the same shape"
 
 
 def test_small_answers_are_not_taken_for_one() -> None:
-    small = guest(lambda *arguments: right(*arguments) * 1e-6)
+    small = implementation(lambda *arguments: right(*arguments) * 1e-6)
     assert contract.answers_alike_every_time(small, CASE) is None
 
 
@@ -305,7 +306,7 @@ def test_old_numbers_of_an_address_are_found(place: int) -> None:
         return right(*given)
 
     name = {0: "x", 2: "weight", 3: "bias"}[place]
-    found = contract.sees_new_data(guest(remembering), CASE)
+    found = contract.sees_new_data(implementation(remembering), CASE)
     assert found == f"takes new numbers in {name} at an old address for the old ones"
 
 
@@ -318,7 +319,7 @@ def test_a_second_shape_that_raises_is_found() -> None:
             raise RuntimeError("made for one shape")
         return right(x, *others)
 
-    (found,) = contract_findings(guest(one_shape), CASE)
+    (found,) = contract_findings(implementation(one_shape), CASE)
     assert isinstance(found, Remark)
     assert found.kind is RemarkKind.RAISES
     assert found.text.endswith("RuntimeError: made for one shape")
@@ -337,7 +338,7 @@ def test_what_is_wrong_by_another_amount_each_time_breaks_no_promise() -> None:
         y = right(*arguments)
         return y + 1e-3 * (2 * torch.rand(y.shape, generator=generator) - 1)
 
-    assert list(contract_findings(guest(noisy), CASE)) == []
+    assert list(contract_findings(implementation(noisy), CASE)) == []
 
 
 def test_what_is_wrong_and_later_another_thing_is_found() -> None:
@@ -348,7 +349,7 @@ def test_what_is_wrong_and_later_another_thing_is_found() -> None:
         y = wrong(*arguments)
         return y if next(count) < 40 else -y
 
-    found = contract.answers_alike_every_time(guest(tiring), CASE)
+    found = contract.answers_alike_every_time(implementation(tiring), CASE)
     assert found == "call 100 gives another answer than the first, for the same arguments"
 
 
@@ -359,7 +360,7 @@ def test_what_is_declined_is_no_broken_promise() -> None:
     def declining(*arguments: Any) -> Tensor:
         raise UnsupportedError("not here")
 
-    assert list(contract_findings(guest(declining), CASE)) == []
+    assert list(contract_findings(implementation(declining), CASE)) == []
 
 
 def test_what_broke_the_contract_is_said_once() -> None:

@@ -26,7 +26,7 @@ def mutant(name: str) -> Implementation:
 def cases(dtype: str, *distributions: str, shape: tuple[int, ...] = (33, 257)) -> list[Case]:
     return [
         Case(
-            implementation="guest",
+            implementation="implementation",
             shape=shape,
             dtype=dtype,
             param_dtype=dtype,
@@ -37,15 +37,15 @@ def cases(dtype: str, *distributions: str, shape: tuple[int, ...] = (33, 257)) -
     ]
 
 
-def failures(guest: Implementation, asked: Sequence[Case]) -> list[Trial]:
-    tried = [try_case(guest, each) for each in asked]
+def failures(implementation: Implementation, asked: Sequence[Case]) -> list[Trial]:
+    tried = [try_case(implementation, each) for each in asked]
     found = [each for each in tried if each.status is Status.WRONG]
     assert found
     return found
 
 
-def named(guest: Implementation, asked: Sequence[Case]) -> set[str]:
-    return {each.name for each in diagnose(guest, failures(guest, asked))}
+def named(implementation: Implementation, asked: Sequence[Case]) -> set[str]:
+    return {each.name for each in diagnose(implementation, failures(implementation, asked))}
 
 
 # --- named ---------------------------------------------------------------------------------------
@@ -69,15 +69,15 @@ def thousands_of_rows(of: Rows) -> Tensor:
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_portions_of_any_size_are_named(dtype: str) -> None:
     asked = Case(
-        implementation="guest",
+        implementation="implementation",
         shape=(65_600, 3),
         dtype=dtype,
         param_dtype=dtype,
         upstream="ones",
         direction=Direction.BACKWARD,
     )
-    guest = adopt(thousands_of_rows, "guest")
-    (suspect,) = diagnose(guest, failures(guest, [asked]))
+    implementation = adopt(thousands_of_rows, "implementation")
+    (suspect,) = diagnose(implementation, failures(implementation, [asked]))
     assert suspect.name == "portions_added_in_parameter_dtype"
     assert suspect.outputs == ("dweight", "dbias")
     assert f"rounds to {dtype} after each" in suspect.mistake
@@ -92,8 +92,8 @@ def upcast(
 
 
 def test_what_computes_float64_in_float32_is_named() -> None:
-    guest = adopt(upcast, "guest")
-    (suspect,) = diagnose(guest, failures(guest, cases("float64")))
+    implementation = adopt(upcast, "implementation")
+    (suspect,) = diagnose(implementation, failures(implementation, cases("float64")))
     assert (suspect.name, suspect.dtypes) == ("float64_in_float32", ("float64",))
     assert suspect.outputs == ("y", "dx", "dweight", "dbias")
 
@@ -119,10 +119,10 @@ def pivoted(of: Rows) -> Tensor:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
 def test_errors_near_the_bound_are_not_explained(dtype: str) -> None:
-    guest = adopt(pivoted, "guest")
+    implementation = adopt(pivoted, "implementation")
     shape = (3, 1000) if dtype in {"bfloat16", "float16"} else (5, 64)
     asked = cases(dtype, "outlier_first", shape=shape)
-    assert diagnose(guest, failures(guest, asked)) == ()
+    assert diagnose(implementation, failures(implementation, asked)) == ()
 
 
 def test_one_element_far_off_is_no_mistake_that_rounds_alike() -> None:
@@ -130,16 +130,21 @@ def test_one_element_far_off_is_no_mistake_that_rounds_alike() -> None:
         y = two_pass.function(*arguments)
         return y + torch.nn.functional.one_hot(torch.tensor(3), y.shape[-1]).to(y) / 4
 
-    guest = adopt(spiked, "guest")
-    assert diagnose(guest, failures(guest, cases("bfloat16", "normal", shape=(1, 16384)))) == ()
+    implementation = adopt(spiked, "implementation")
+    assert (
+        diagnose(
+            implementation, failures(implementation, cases("bfloat16", "normal", shape=(1, 16384)))
+        )
+        == ()
+    )
 
 
 def test_large_cases_are_not_asked_of_every_mutant() -> None:
-    guest = mutant("unbiased_variance")
+    implementation = mutant("unbiased_variance")
     large = cases("float64", "normal", shape=(1, (1 << 18) + 1))
-    assert diagnose(guest, failures(guest, large)) == ()
+    assert diagnose(implementation, failures(implementation, large)) == ()
     small = cases("float64", "normal", shape=(1, 1 << 12))
-    assert "unbiased_variance" in named(guest, [*small, *large])
+    assert "unbiased_variance" in named(implementation, [*small, *large])
 
 
 @pytest.mark.parametrize("right", [each for each in RIGHT if each.name == "rows_in_portions"])
@@ -151,5 +156,7 @@ def test_another_eps_is_not_taken_for_float32() -> None:
     def shifted(x: Tensor, shape: Any, weight: Any, bias: Any, eps: float) -> Tensor:
         return two_pass.function(x, shape, weight, bias, eps * 1.001)
 
-    found: list[Suspect] = list(computed_in_float32(adopt(shifted, "guest"), cases("float64")[0]))
+    found: list[Suspect] = list(
+        computed_in_float32(adopt(shifted, "implementation"), cases("float64")[0])
+    )
     assert found == []

@@ -19,8 +19,8 @@ RECENTRED = next(each for each in RIGHT if each.name == "recentred")
 both_dtypes = pytest.mark.parametrize("dtype", ["float32", "float64"])
 
 
-def guest(function: Callable[..., Any]) -> Implementation:
-    return adopt(function, "guest")
+def implementation(function: Callable[..., Any]) -> Implementation:
+    return adopt(function, "implementation")
 
 
 def raising(*arguments: Any) -> Tensor:
@@ -44,7 +44,7 @@ def test_the_strictest_class_met_is_its_own(implementation: Implementation, dtyp
 
 
 def test_a_running_sum_is_no_cancellation() -> None:
-    found = grade(guest(running_sums.two_passes), "float32", "cpu")
+    found = grade(implementation(running_sums.two_passes), "float32", "cpu")
     assert found.meets == "two_pass (sequential)"
 
 
@@ -92,18 +92,18 @@ def test_bits_that_are_rounded_away_are_lost() -> None:
     def coarse(*arguments: Any) -> Tensor:
         return two_pass.function(*arguments).to(torch.bfloat16).to(torch.float32)
 
-    lost = grade(guest(coarse), "float32", "cpu").lost_bits
+    lost = grade(implementation(coarse), "float32", "cpu").lost_bits
     assert lost is not None
     assert lost > 12
 
 
 def test_a_wrong_one_meets_no_class() -> None:
-    shifted = guest(lambda *arguments: two_pass.function(*arguments) + 0.1)
+    shifted = implementation(lambda *arguments: two_pass.function(*arguments) + 0.1)
     assert grade(shifted, "float32", "cpu").meets is None
 
 
 def test_nan_meets_no_class_and_keeps_nothing() -> None:
-    spoiled = guest(lambda *arguments: two_pass.function(*arguments) * float("nan"))
+    spoiled = implementation(lambda *arguments: two_pass.function(*arguments) * float("nan"))
     found = grade(spoiled, "float32", "cpu")
     assert found.meets is None
     assert found.lost_bits is None
@@ -111,7 +111,7 @@ def test_nan_meets_no_class_and_keeps_nothing() -> None:
 
 
 def test_what_raises_everywhere_meets_no_class() -> None:
-    found = grade(guest(raising), "float32", "cpu")
+    found = grade(implementation(raising), "float32", "cpu")
     assert found.meets is None
     assert found.lost_bits is None
 

@@ -21,7 +21,7 @@ from implementations import Implementation, UnsupportedError, native
 
 ROWS = 16
 PLENTY = 1 << 40
-CASE = first_case("guest", "bfloat16", "cpu")
+CASE = first_case("implementation", "bfloat16", "cpu")
 
 
 @pytest.fixture(autouse=True)
@@ -31,8 +31,8 @@ def _lower(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(huge, "_PATTERN", 5)
 
 
-def guest(function: Callable[..., Any], **claims: Any) -> Implementation:
-    return Implementation(name="guest", function=function, source="", **claims)
+def implementation(function: Callable[..., Any], **claims: Any) -> Implementation:
+    return Implementation(name="implementation", function=function, source="", **claims)
 
 
 def right(x: Tensor, shape: Sequence[int], *others: Any) -> Tensor:
@@ -69,18 +69,18 @@ def wrapped(x: Tensor, *others: Any) -> Tensor:
 
 def test_right_ones_are_right_there() -> None:
     assert found(native) == []
-    assert found(guest(right)) == []
+    assert found(implementation(right)) == []
 
 
 @pytest.mark.parametrize("wrong", [unwritten, wrapped])
 def test_rows_that_are_left_out_or_another_s_are_found(wrong: Callable[..., Tensor]) -> None:
     said = "y is wrong where there are more than 2^31 - 1 elements"
-    assert said in found(guest(wrong))
-    assert found(guest(wrong, forward_only=True)) == [said]
+    assert said in found(implementation(wrong))
+    assert found(implementation(wrong, forward_only=True)) == [said]
 
 
 def test_gradients_that_are_left_out_are_found() -> None:
-    wrong = guest(lambda *each: RowsOfGradient.apply(right(*each)))  # type: ignore[no-untyped-call]
+    wrong = implementation(lambda *each: RowsOfGradient.apply(right(*each)))  # type: ignore[no-untyped-call]
     assert found(wrong) == [
         f"{name} is wrong where there are more than 2^31 - 1 elements"
         for name in ("dx", "dweight", "dbias")
@@ -93,7 +93,7 @@ def test_an_error_there_is_told() -> None:
             raise OverflowError("too many for an int")
         return right(x, *others)
 
-    first, _ = found(guest(counting))
+    first, _ = found(implementation(counting))
     assert first == "raises for 19 rows of 64: OverflowError: too many for an int"
 
 
@@ -103,9 +103,9 @@ def test_what_is_declined_or_does_not_fit_is_told_and_breaks_nothing(
     def declining(x: Tensor, *others: Any) -> Tensor:
         raise UnsupportedError("at most 2^31 - 1 elements")
 
-    assert [each.reason for each in found(guest(declining)) if isinstance(each, Declined)] == [
-        "at most 2^31 - 1 elements"
-    ] * 2
+    assert [
+        each.reason for each in found(implementation(declining)) if isinstance(each, Declined)
+    ] == ["at most 2^31 - 1 elements"] * 2
     monkeypatch.setattr(huge, "_at_most", lambda *_: nullcontext())  # so little is too little
     forward = 2 * 19 * 64 * 2 * 5 // 4
     (left_out,) = found(native, forward)  # enough for a forward, not for a backward
@@ -126,7 +126,7 @@ def test_a_verdict_has_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
         return y
 
     def verdict(huge_bytes: int | None) -> Verdict:
-        target = guest(wrong, forward_only=True)
+        target = implementation(wrong, forward_only=True)
         return verify(target, quick=True, dtypes=["bfloat16", "float64"], huge_bytes=huge_bytes)
 
     assert verdict(None).passed

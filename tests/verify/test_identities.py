@@ -34,16 +34,16 @@ from implementations import (
 NAMES = [each.__name__ for each in IDENTITIES]
 OF_Y = [each for each in NAMES if each.startswith(("y_", "xhat_"))]
 HALVES, WIDE = ("float16", "bfloat16"), ("float32", "float64")
-CASE = first_case("guest", "float32", "cpu")
+CASE = first_case("implementation", "float32", "cpu")
 right = layer_norm_of(lambda of: of.y)
 
 
 def first(dtype: str) -> Case:
-    return first_case("guest", dtype, "cpu")
+    return first_case("implementation", dtype, "cpu")
 
 
-def guest(function: LayerNorm | Callable[..., Any], **claims: Any) -> Implementation:
-    return replace(native, name="guest", function=function, **claims)
+def implementation(function: LayerNorm | Callable[..., Any], **claims: Any) -> Implementation:
+    return replace(native, name="implementation", function=function, **claims)
 
 
 def broken(implementation: Implementation, case: Case = CASE) -> list[str]:
@@ -90,7 +90,9 @@ def test_all_hold_whatever_the_seed(dtype: str, seed: int) -> None:
 
 
 def test_wide_parameters_of_narrow_rows_change_nothing() -> None:
-    case = Case(implementation="guest", shape=(6, 32), dtype="bfloat16", param_dtype="float32")
+    case = Case(
+        implementation="implementation", shape=(6, 32), dtype="bfloat16", param_dtype="float32"
+    )
     assert identities_of(two_pass, case) == dict.fromkeys(NAMES, True)
 
 
@@ -185,7 +187,7 @@ def dx_clipped(of: Terms) -> Gradients:
 @pytest.mark.parametrize("dtype", [*HALVES, *WIDE])
 @pytest.mark.parametrize("name", ["gradients_scale_with_dy", "gradients_add_over_dy"])
 def test_a_gradient_that_is_clipped_is_not_linear(name: str, dtype: str) -> None:
-    assert identities_of(guest(dx_clipped), first(dtype))[name] is False
+    assert identities_of(implementation(dx_clipped), first(dtype))[name] is False
 
 
 @analytic
@@ -195,7 +197,7 @@ def dx_slightly_bent(of: Terms) -> Gradients:
 
 
 def test_one_bit_breaks_what_holds_bit_by_bit() -> None:
-    assert broken(guest(dx_slightly_bent)) == ["gradients_scale_with_dy"]
+    assert broken(implementation(dx_slightly_bent)) == ["gradients_scale_with_dy"]
 
 
 @pytest.mark.parametrize("identity", IDENTITIES, ids=lambda each: each.__name__)
@@ -206,7 +208,7 @@ def test_what_is_not_finite_satisfies_none(identity: Identity, value: float) -> 
         y[0, 0] = y[0, 0] * value
         return y
 
-    assert identity(guest(layer_norm_of(holed)), CASE) is False
+    assert identity(implementation(layer_norm_of(holed)), CASE) is False
 
 
 # --- of what cannot be told ----------------------------------------------------------------------
@@ -222,7 +224,7 @@ def test_a_sum_in_another_order_each_time_is_no_broken_identity() -> None:
             total = total + row
         return replace(of.right, dbias=total)
 
-    assert broken(guest(analytic(rounded_anew))) == []
+    assert broken(implementation(analytic(rounded_anew))) == []
 
 
 def test_nothing_is_told_where_nothing_is_promised() -> None:
@@ -237,7 +239,7 @@ def test_nan_where_nothing_is_promised_is_not_wrong() -> None:
 
 
 def test_nothing_is_told_of_gradients_that_are_not_claimed() -> None:
-    detached = guest(lambda *arguments: right(*arguments).detach(), forward_only=True)
+    detached = implementation(lambda *arguments: right(*arguments).detach(), forward_only=True)
     found = identities_of(detached, CASE)
     assert {name for name, holds in found.items() if holds} == set(OF_Y)
     assert {found[name] for name in NAMES if name not in OF_Y} == {None}
@@ -248,11 +250,11 @@ def test_nothing_is_told_of_what_raises(error: type[Exception]) -> None:
     def raising(*arguments: Any) -> Tensor:
         raise error("not here")
 
-    assert identities_of(guest(raising), CASE) == dict.fromkeys(NAMES)
+    assert identities_of(implementation(raising), CASE) == dict.fromkeys(NAMES)
 
 
 def test_nothing_is_told_of_what_is_no_result() -> None:
-    pairs = guest(lambda *arguments: (right(*arguments), None))
+    pairs = implementation(lambda *arguments: (right(*arguments), None))
     assert identities_of(pairs, CASE) == dict.fromkeys(NAMES)
 
 
@@ -262,7 +264,7 @@ def test_what_is_declined_once_is_open_there_only() -> None:
             raise UnsupportedError("needs a weight")
         return right(x, shape, weight, bias, eps)
 
-    found = identities_of(guest(with_parameters_only), CASE)
+    found = identities_of(implementation(with_parameters_only), CASE)
     assert [name for name, holds in found.items() if holds is not True] == [
         "xhat_is_standardised",
         "dx_projects_onto_xhat",
@@ -281,7 +283,7 @@ def test_the_shifted_rows_are_exact() -> None:
 
     for dtype in (*HALVES, *WIDE):
         seen.clear()
-        IDENTITIES[0](guest(watching), first(dtype))
+        IDENTITIES[0](implementation(watching), first(dtype))
         here, there = seen
         assert torch.equal(there.double(), here.double() + 16)
         assert len(here.unique()) > 16
@@ -295,7 +297,7 @@ def test_they_are_asked_without_a_case_being_changed_or_tensors_being_shared() -
         return right(*arguments)
 
     before = replace(CASE)
-    first_time, second_time = (identities_of(guest(counting), CASE) for _ in range(2))
+    first_time, second_time = (identities_of(implementation(counting), CASE) for _ in range(2))
     assert before == CASE
     assert first_time == second_time
     assert next(counter) < 80  # a second's worth of a slow implementation

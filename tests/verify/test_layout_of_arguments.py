@@ -18,15 +18,15 @@ from harness.verify.mutants import WRONG
 from harness.verify.trial import first_case
 from implementations import Implementation, UnsupportedError
 
-CASE = first_case("guest", "float32", "cpu")
+CASE = first_case("implementation", "float32", "cpu")
 
 
-def guest(function: Any, **claims: Any) -> Implementation:
-    return Implementation(name="guest", function=function, source="", **claims)
+def implementation(function: Any, **claims: Any) -> Implementation:
+    return Implementation(name="implementation", function=function, source="", **claims)
 
 
 def mutant(name: str) -> Implementation:
-    return guest(next(each for each in WRONG if each.name == name).function)
+    return implementation(next(each for each in WRONG if each.name == name).function)
 
 
 def right(x: Tensor, shape: Sequence[int], *others: Any) -> Tensor:
@@ -51,7 +51,7 @@ class Declining(torch.autograd.Function):
 
 
 def declining(kind: type[Exception]) -> Implementation:
-    return guest(lambda *each: Declining.apply(right(*each), kind))  # type: ignore[no-untyped-call]
+    return implementation(lambda *each: Declining.apply(right(*each), kind))  # type: ignore[no-untyped-call]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
@@ -65,12 +65,14 @@ def declining(kind: type[Exception]) -> Implementation:
 def test_one_that_ignores_where_its_arguments_lie_is_found(
     name: str, said: str, dtype: str
 ) -> None:
-    assert reads_what_lies_anywhere(mutant(name), first_case("guest", dtype, "cpu")) == said
+    assert (
+        reads_what_lies_anywhere(mutant(name), first_case("implementation", dtype, "cpu")) == said
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
 def test_one_that_ignores_that_dy_is_kept_negated_is_found(dtype: str) -> None:
-    case = first_case("guest", dtype, "cpu")
+    case = first_case("implementation", dtype, "cpu")
     found = reads_what_is_negated(mutant("dy_negative_bit_ignored"), case)
     assert found is not None
     assert found.endswith("dx changes with the layout of dy: negated")
@@ -91,7 +93,7 @@ def test_a_number_for_all_of_dy_is_among_the_layouts() -> None:
             seen.add(dy.stride())
             return dy
 
-    watching = guest(lambda *each: Watching.apply(right(*each)))  # type: ignore[no-untyped-call]
+    watching = implementation(lambda *each: Watching.apply(right(*each)))  # type: ignore[no-untyped-call]
     assert reads_what_lies_anywhere(watching, CASE) is None
     assert {(0, 0), (0, 1), (1, 6), (32, 1), (35, 1), (64, 2)} <= seen
 
@@ -111,9 +113,9 @@ def test_one_that_raises_for_a_layout_is_remarked_on() -> None:
 
 def test_one_without_gradients_is_not_asked_for_them() -> None:
     function = mutant("dy_strides_ignored").function
-    assert reads_what_lies_anywhere(guest(function, forward_only=True), CASE) is None
+    assert reads_what_lies_anywhere(implementation(function, forward_only=True), CASE) is None
     function = mutant("parameter_strides_ignored").function
-    assert reads_what_lies_anywhere(guest(function, forward_only=True), CASE) is not None
+    assert reads_what_lies_anywhere(implementation(function, forward_only=True), CASE) is not None
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])

@@ -23,8 +23,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def trial(case: Case, guest_s: float) -> Trial:
-    return Trial(case=case, status=Status.OK, guest_s=guest_s)
+def trial(case: Case, implementation_s: float) -> Trial:
+    return Trial(case=case, status=Status.OK, implementation_s=implementation_s)
 
 
 def test_nothing_is_predicted_of_nothing() -> None:

@@ -16,7 +16,7 @@ from harness.verify.properties import PROPERTIES, properties_of
 from harness.verify.trial import first_case
 from implementations import Implementation, native, two_pass
 
-CASE = first_case("guest", "float32", "cpu")
+CASE = first_case("implementation", "float32", "cpu")
 NAMES = [each.__name__ for each in PROPERTIES]
 
 
@@ -32,8 +32,8 @@ def right(
     ).contiguous()
 
 
-def guest(function: Callable[..., Any]) -> Implementation:
-    return Implementation(name="guest", function=function, source="")
+def implementation(function: Callable[..., Any]) -> Implementation:
+    return Implementation(name="implementation", function=function, source="")
 
 
 _calls = itertools.count()
@@ -80,7 +80,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
 def test_a_plain_function_keeps_all(dtype: str) -> None:
-    found = properties_of(guest(right), first_case("guest", dtype, "cpu"))
+    found = properties_of(implementation(right), first_case("implementation", dtype, "cpu"))
     assert found == dict.fromkeys(NAMES, True)
 
 
@@ -93,18 +93,18 @@ def test_the_kernel_is_deterministic_and_keeps_signs() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_breaks_one_is_told_so(name: str) -> None:
-    assert properties_of(guest(BROKEN[name]), CASE)[name] is False
+    assert properties_of(implementation(BROKEN[name]), CASE)[name] is False
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - {"deterministic"}))
 def test_what_breaks_one_keeps_the_others(name: str) -> None:
-    found = properties_of(guest(BROKEN[name]), CASE)
+    found = properties_of(implementation(BROKEN[name]), CASE)
     assert [each for each, holds in found.items() if holds is not True] == [name]
 
 
 @pytest.mark.parametrize("result", [lambda y: y * float("nan"), lambda y: (y, y)])
 def test_what_cannot_be_compared_does_not_hold(result: Callable[[Tensor], Any]) -> None:
-    found = properties_of(guest(lambda *arguments: result(right(*arguments))), CASE)
+    found = properties_of(implementation(lambda *arguments: result(right(*arguments))), CASE)
     assert not found["deterministic"]
     assert not found["batch_invariant"]
 
@@ -115,7 +115,7 @@ def test_what_raises_is_not_known() -> None:
             raise RuntimeError("two axes only")
         return right(x, *others)
 
-    found = properties_of(guest(no_axes), CASE)
+    found = properties_of(implementation(no_axes), CASE)
     assert found["contiguous_like_x"] is None
     assert found["deterministic"] is True
 
@@ -124,7 +124,7 @@ def test_what_raises_everywhere_is_known_of_nothing() -> None:
     def raising(*arguments: Any) -> Tensor:
         raise RuntimeError("never")
 
-    assert properties_of(guest(raising), CASE) == dict.fromkeys(NAMES)
+    assert properties_of(implementation(raising), CASE) == dict.fromkeys(NAMES)
 
 
 def test_negation_is_asked_without_bias() -> None:
@@ -135,7 +135,7 @@ def test_negation_is_asked_without_bias() -> None:
         return right(x, shape, *others)
 
     assert CASE.affine is Affine.BOTH
-    properties_of(guest(watching), CASE)
+    properties_of(implementation(watching), CASE)
     assert (True, False) in seen
 
 
@@ -148,5 +148,5 @@ def test_the_threads_of_the_process_are_as_before() -> None:
             raise RuntimeError("one thread only")
         return right(*arguments)
 
-    assert properties_of(guest(raising), CASE)["thread_invariant"] is None
+    assert properties_of(implementation(raising), CASE)["thread_invariant"] is None
     assert torch.get_num_threads() == before

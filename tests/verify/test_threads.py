@@ -14,21 +14,21 @@ from harness.verify.mutants import WRONG
 from harness.verify.trial import first_case
 from implementations import Implementation, native
 
-CASE = first_case("guest", "float32", "cpu")
+CASE = first_case("implementation", "float32", "cpu")
 
 
-def guest(function: Any, **claims: Any) -> Implementation:
-    return Implementation(name="guest", function=function, source="", **claims)
+def implementation(function: Any, **claims: Any) -> Implementation:
+    return Implementation(name="implementation", function=function, source="", **claims)
 
 
 def mutant(name: str, **claims: Any) -> Implementation:
-    return guest(next(each for each in WRONG if each.name == name).function, **claims)
+    return implementation(next(each for each in WRONG if each.name == name).function, **claims)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
 @pytest.mark.parametrize("name", ["rows_of_other_threads_unwritten", "sums_of_other_threads_lost"])
 def test_what_other_threads_lose_is_found(name: str, dtype: str) -> None:
-    said = is_right_on_several_threads(mutant(name), first_case("guest", dtype, "cpu"))
+    said = is_right_on_several_threads(mutant(name), first_case("implementation", dtype, "cpu"))
     assert said == "dbias is right on one thread and wrong on 4"
 
 
@@ -48,13 +48,15 @@ def test_what_is_lost_now_and_then_is_found() -> None:
         y = functional.layer_norm(x, tuple(shape), *others)
         return y * (y > 0) if calls == 3 else y
 
-    said = is_right_on_several_threads(guest(racing, forward_only=True), CASE)
+    said = is_right_on_several_threads(implementation(racing, forward_only=True), CASE)
     assert said == "y is right on one thread and wrong on 4"
 
 
 def test_what_is_wrong_on_one_thread_already_is_no_matter_of_threads() -> None:
     assert is_right_on_several_threads(mutant("unbiased_variance"), CASE) is None
-    assert is_right_on_several_threads(native, first_case("guest", "bfloat16", "cpu")) is None
+    assert (
+        is_right_on_several_threads(native, first_case("implementation", "bfloat16", "cpu")) is None
+    )
 
 
 def test_the_number_of_threads_is_put_back() -> None:
@@ -66,9 +68,9 @@ def test_the_number_of_threads_is_put_back() -> None:
         return functional.layer_norm(arguments[0], tuple(arguments[1]), *arguments[2:])
 
     with pytest.raises(Exception, match="no threads"):
-        is_right_on_several_threads(guest(failing), CASE)
+        is_right_on_several_threads(implementation(failing), CASE)
     assert torch.get_num_threads() == before
 
 
 def test_threads_of_the_cpu_are_no_matter_of_a_gpu() -> None:
-    assert is_right_on_several_threads(guest(None), replace(CASE, device="cuda")) is None
+    assert is_right_on_several_threads(implementation(None), replace(CASE, device="cuda")) is None

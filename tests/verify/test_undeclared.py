@@ -18,7 +18,7 @@ from harness.verify.result import Verdict
 from harness.verify.trial import try_case
 from implementations import Algorithm, Implementation, Reduction, adopt, implementation
 
-CASE = Case(implementation="guest", shape=(3, 1000), distribution="constant")
+CASE = Case(implementation="implementation", shape=(3, 1000), distribution="constant")
 PLAIN = adopt(running_sums.two_passes, "plain")
 CLAIMS = undeclared.running_sums(PLAIN)
 TWO_PASS = {"source": "", "algorithm": Algorithm.TWO_PASS}

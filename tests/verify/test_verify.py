@@ -115,7 +115,7 @@ def test_the_numbers_of_a_verdict_add_up() -> None:
     assert verdict.cases + sum(each.cases for each in verdict.declined) == len(listed)
     assert {*listed} <= {*seen}
     assert verdict.left == 0
-    assert 0 <= verdict.oracle_s + verdict.guest_s <= verdict.wall_s
+    assert 0 <= verdict.oracle_s + verdict.implementation_s <= verdict.wall_s
 
 
 # --- wrong ---------------------------------------------------------------------------------------

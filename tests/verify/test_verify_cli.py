@@ -24,7 +24,7 @@ from harness.verify.self_test import Matrix, Row
 
 PROGRAM = "import sys; from harness.cli import main; sys.exit(main())"
 
-GUESTS = """
+SUBJECTS = """
 import os
 import signal
 import time
@@ -108,9 +108,9 @@ def _one_fleet(shared: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def guests(tmp_path: Path) -> Path:
-    path = tmp_path / "guests.py"
-    path.write_text(GUESTS)
+def implementations(tmp_path: Path) -> Path:
+    path = tmp_path / "subjects.py"
+    path.write_text(SUBJECTS)
     return path
 
 
@@ -142,36 +142,42 @@ def test_a_right_one_ends_in_0() -> None:
     assert found.stdout.startswith("two_pass: a LayerNorm over any number of trailing axes")
 
 
-def test_a_wrong_one_ends_in_1(guests: Path) -> None:
-    found = verified(f"{guests}:wrong")
+def test_a_wrong_one_ends_in_1(implementations: Path) -> None:
+    found = verified(f"{implementations}:wrong")
     assert found.exit_code == 1
     assert "wrong: NOT a LayerNorm." in found.stdout.splitlines()[0]
 
 
-def test_one_wrong_among_right_ones_ends_in_1(guests: Path) -> None:
-    found = verified(f"{guests}:right", f"{guests}:wrong")
+def test_one_wrong_among_right_ones_ends_in_1(implementations: Path) -> None:
+    found = verified(f"{implementations}:right", f"{implementations}:wrong")
     assert found.exit_code == 1
     assert "right: a LayerNorm" in found.stdout
     assert "wrong: NOT a LayerNorm." in found.stdout
 
 
-def test_what_raises_everywhere_ends_in_3(guests: Path) -> None:
-    found = verified(f"{guests}:raising")
+def test_what_raises_everywhere_ends_in_3(implementations: Path) -> None:
+    found = verified(f"{implementations}:raising")
     assert found.exit_code == 3
     assert "RuntimeError: never" in found.stdout.splitlines()[0]
     assert "Traceback" not in found.output
 
 
 @pytest.mark.parametrize(("name", "what"), [("pair", "a tuple"), ("array", "ndarray")])
-def test_what_returns_no_tensor_ends_in_1(guests: Path, name: str, what: str) -> None:
-    found = verified("--direction", "forward", f"{guests}:{name}")
+def test_what_returns_no_tensor_ends_in_1(implementations: Path, name: str, what: str) -> None:
+    found = verified("--direction", "forward", f"{implementations}:{name}")
     assert found.exit_code == 1
     assert what in found.stdout
     assert "expected a torch.Tensor" in found.stdout
 
 
-def test_a_crash_among_targets_ends_in_1_and_the_next_is_verified(guests: Path) -> None:
-    found = verified("--direction", "forward", "--json", f"{guests}:crashing", f"{guests}:right")
+def test_a_crash_among_targets_ends_in_1_and_the_next_is_verified(implementations: Path) -> None:
+    found = verified(
+        "--direction",
+        "forward",
+        "--json",
+        f"{implementations}:crashing",
+        f"{implementations}:right",
+    )
     assert found.exit_code == 1
     crashed, right = json.loads(found.stdout)
     assert (crashed["outcome"], right["outcome"]) == ("wrong", "layer_norm")
@@ -195,26 +201,26 @@ def _interrupted(shared: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_interrupted")
-def test_when_interrupted_what_was_verified_is_told(guests: Path) -> None:
-    found = verified(f"{guests}:right", f"{guests}:wrong")
+def test_when_interrupted_what_was_verified_is_told(implementations: Path) -> None:
+    found = verified(f"{implementations}:right", f"{implementations}:wrong")
     assert found.exit_code == 130
-    assert f"{guests}:right: a LayerNorm" in found.stdout
+    assert f"{implementations}:right: a LayerNorm" in found.stdout
     assert found.stderr.splitlines()[-1] == (
         "layernorm-bench: interrupted; targets verified to the end: 1 of 2"
     )
 
 
 @pytest.mark.usefixtures("_interrupted")
-def test_when_interrupted_the_json_holds_what_was_verified(guests: Path) -> None:
-    found = verified(f"{guests}:right", f"{guests}:wrong", "--json")
+def test_when_interrupted_the_json_holds_what_was_verified(implementations: Path) -> None:
+    found = verified(f"{implementations}:right", f"{implementations}:wrong", "--json")
     assert found.exit_code == 130
     right, wrong = json.loads(found.stdout)
     assert (right["outcome"], right["ended"]) == ("layer_norm", "")
     assert (wrong["outcome"], wrong["ended"]) == ("not_verified", "was interrupted")
 
 
-def test_standard_output_is_json_alone_whatever_a_target_prints(guests: Path) -> None:
-    target = f"{guests}:printing"
+def test_standard_output_is_json_alone_whatever_a_target_prints(implementations: Path) -> None:
+    target = f"{implementations}:printing"
     options = ("--quick", "--json", "--dtype", "float32", "--direction", "forward")
     found = subprocess.run(
         [sys.executable, "-c", PROGRAM, "verify", *options, target],
@@ -230,8 +236,8 @@ def test_standard_output_is_json_alone_whatever_a_target_prints(guests: Path) ->
     assert "no JSON" not in found.stderr
 
 
-def test_json_holds_the_failures_of_a_wrong_one(guests: Path) -> None:
-    found = verified("--json", f"{guests}:wrong")
+def test_json_holds_the_failures_of_a_wrong_one(implementations: Path) -> None:
+    found = verified("--json", f"{implementations}:wrong")
     assert found.exit_code == 1
     (verdict,) = json.loads(found.stdout)
     assert verdict["passed"] is False
@@ -264,8 +270,8 @@ def test_a_verification_that_cannot_be_is_refused_in_one_line(arguments: str, li
 # --- options -------------------------------------------------------------------------------------
 
 
-def test_a_remark_ends_in_0_and_under_strict_in_1(guests: Path) -> None:
-    target = f"{guests}:small_eps"
+def test_a_remark_ends_in_0_and_under_strict_in_1(implementations: Path) -> None:
+    target = f"{implementations}:small_eps"
     relaxed = verified("--json", "--direction", "forward", target)
     assert relaxed.exit_code == 0
     (verdict,) = json.loads(relaxed.stdout)
@@ -277,9 +283,9 @@ def test_strict_passes_what_nothing_is_remarked_of() -> None:
     assert verified("--strict", "--direction", "forward", "native").exit_code == 0
 
 
-def test_the_scope_is_in_the_json(guests: Path) -> None:
+def test_the_scope_is_in_the_json(implementations: Path) -> None:
     found = verified("--json", "--direction", "forward", "--normalized-dims", "2",
-                     "--eps", "0.25", f"{guests}:right")  # fmt: skip
+                     "--eps", "0.25", f"{implementations}:right")  # fmt: skip
     (verdict,) = json.loads(found.stdout)
     assert (verdict["outcome"], verdict["passed"], verdict["instead"]) == ("layer_norm", True, None)
     assert verdict["scope"]["axes"] == "the last 2 axes"
@@ -288,8 +294,8 @@ def test_the_scope_is_in_the_json(guests: Path) -> None:
     assert verdict["headline"].startswith("a LayerNorm over the last 2 axes, with an eps of 0.25")
 
 
-def test_arguments_of_a_constructor_are_literals_or_texts(guests: Path) -> None:
-    target = f"{guests}:OfDepth"
+def test_arguments_of_a_constructor_are_literals_or_texts(implementations: Path) -> None:
+    target = f"{implementations}:OfDepth"
     options = ("--direction", "forward", "--json")
     unsaid = verified(*options, target)
     assert unsaid.exit_code == 3
@@ -360,7 +366,7 @@ def test_an_explanation_is_json_too() -> None:
     ]  # fmt: skip
 
 
-def test_what_is_rightly_not_finite_is_not_off(guests: Path) -> None:
+def test_what_is_rightly_not_finite_is_not_off(implementations: Path) -> None:
     asked = ("--shape", "8x16", "--distribution", "nan_row")
     right = _explained("native", *asked)
     assert right["status"] == "ok"
@@ -371,7 +377,7 @@ def test_what_is_rightly_not_finite_is_not_off(guests: Path) -> None:
         if isnan(_explained("native", *asked, "--row", str(row))["steps"][-1]["exact"][0])
     )
     assert _explained("native", *asked, "--row", str(poisoned))["worst_ulp"] == 0
-    zeros = _explained(f"{guests}:zeros", *asked, "--row", str(poisoned))
+    zeros = _explained(f"{implementations}:zeros", *asked, "--row", str(poisoned))
     assert zeros["worst_ulp"] == inf
 
 
@@ -407,5 +413,7 @@ def test_an_explanation_that_cannot_be_is_refused_in_one_line(arguments: str, li
 @pytest.mark.parametrize(
     ("name", "words"), [("raising", "RuntimeError: never"), ("crashing", "ended by SIGSEGV")]
 )
-def test_what_cannot_be_explained_is_said_in_one_line(guests: Path, name: str, words: str) -> None:
-    assert words in refused("explain", f"{guests}:{name}", "--shape", "4x8")
+def test_what_cannot_be_explained_is_said_in_one_line(
+    implementations: Path, name: str, words: str
+) -> None:
+    assert words in refused("explain", f"{implementations}:{name}", "--shape", "4x8")

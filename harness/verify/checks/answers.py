@@ -1,4 +1,4 @@
-"""Answers of a guest to one question, and whether two of them are the same."""
+"""Answers of an implementation to one question, and whether two of them are the same."""
 
 from __future__ import annotations
 

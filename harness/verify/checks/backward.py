@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from harness.inputs import make_inputs
-from harness.numerics.computed import GuestError, guarded
+from harness.numerics.computed import ImplementationError, guarded
 from harness.numerics.errors import Outputs
 from harness.records import Case, Direction
 from harness.verify.checks.answers import copies_of, differing_outputs, first_difference, outputs_of
@@ -107,7 +107,7 @@ def notices_what_has_changed(implementation: Implementation, case: Case) -> str 
             (graph.y if changed == "y" else graph.leaves[changed]).mul_(-3).add_(1)
         try:
             found = replace(graph.gradients(), y=y)
-        except GuestError:
+        except ImplementationError:
             continue
         if name := first_difference(implementation, asked, inputs, expected, found):
             return (

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from harness.inputs import Inputs, make_inputs
-from harness.numerics.computed import GuestError, checked, guarded
+from harness.numerics.computed import ImplementationError, checked, guarded
 from harness.numerics.errors import Outputs
 from harness.records import Case, Direction, Status
 from harness.verify.checks.answers import first_difference, outputs_beyond, y_of
@@ -115,9 +115,9 @@ def _answering(form: str) -> Iterator[None]:
     """Say of which form of a call it was that the implementation raised; it may decline one."""
     try:
         yield
-    except GuestError as ended:
+    except ImplementationError as ended:
         if ended.status is not Status.UNSUPPORTED:
-            raise GuestError(ended.status, f"with {form}: {ended.reason}") from ended
+            raise ImplementationError(ended.status, f"with {form}: {ended.reason}") from ended
 
 
 def records_nothing_unasked(implementation: Implementation, case: Case) -> str | None:

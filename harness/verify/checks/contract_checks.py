@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from harness.inputs import make_inputs
-from harness.numerics.computed import GuestError, Unmet, refuses
+from harness.numerics.computed import ImplementationError, Unmet, refuses
 from harness.numerics.errors import Outputs
 from harness.records import Affine, Case, Direction, Status
 from harness.verify.checks.answers import (
@@ -100,7 +100,7 @@ def contract_findings(
         kind = REMARKS.get(check)
         try:
             found = check(implementation, case)
-        except GuestError as ended:
+        except ImplementationError as ended:
             if ended.status is Status.UNSUPPORTED:
                 continue
             kind, found = (

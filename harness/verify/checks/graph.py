@@ -1,4 +1,4 @@
-"""One recorded call of a guest, whose gradients can be asked for in more than the usual way."""
+"""One recorded call of an implementation, whose gradients can be asked for in more than the usual way."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Graph:
 
     y: Tensor
     leaves: dict[str, Tensor]
-    """x, weight and bias as the guest got them, as far as there are."""
+    """x, weight and bias as the implementation got them, as far as there are."""
     dy: Tensor
 
     @classmethod
@@ -51,7 +51,7 @@ class Graph:
         """Run the forward on copies of the inputs, of which those ``wanted`` ask for gradients.
 
         Raises:
-            GuestError: the implementation raised.
+            ImplementationError: the implementation raised.
             Unmet: y is not what it should be, or has no gradient.
         """
         assert inputs.dy is not None  # a case with gradients has one
@@ -76,7 +76,7 @@ class Graph:
         Gradients that are recorded are such as have gradients themselves.
 
         Raises:
-            GuestError: the implementation raised.
+            ImplementationError: the implementation raised.
             Unmet: a gradient is missing, or is not what it should be.
         """
         asked = {name: each for name, each in self.leaves.items() if each.requires_grad}

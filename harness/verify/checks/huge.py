@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from harness.inputs import Inputs, make_inputs
-from harness.numerics.computed import GuestError, Unmet, checked, guarded
+from harness.numerics.computed import ImplementationError, Unmet, checked, guarded
 from harness.numerics.errors import Outputs
 from harness.records import Case, Direction, Status
 from harness.verify.checks.answers import differing_outputs, outputs_of
@@ -60,7 +60,7 @@ def huge_findings(
         try:
             with _at_most(memory_bytes, case.device):
                 yield from _asked(implementation, asked)
-        except GuestError as ended:
+        except ImplementationError as ended:
             if ended.status not in {Status.UNSUPPORTED, Status.OUT_OF_MEMORY}:
                 yield f"raises for {rows} rows of {HIDDEN}: {ended.reason}"
                 continue

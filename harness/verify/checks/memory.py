@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from harness.inputs import LAYOUTS, Inputs, make_inputs
-from harness.numerics.computed import GuestError
+from harness.numerics.computed import ImplementationError
 from harness.records import Case, Direction, Status
 from harness.verify.checks.answers import (
     copies_of,
@@ -67,7 +67,7 @@ def has_memory_for_each_element(implementation: Implementation, case: Case) -> s
             continue
         try:
             outputs = outputs_of(implementation, asked, make_inputs(asked))
-        except GuestError:
+        except ImplementationError:
             if layout == "contiguous":
                 raise
             continue  # which layouts are taken is for the catalogue to find
@@ -98,7 +98,7 @@ def takes_what_lies_anywhere(implementation: Implementation, case: Case) -> str 
         for what, layout, _, laid in _laid_out(make_inputs(asked), _ANYWHERE | _NEGATED):
             try:
                 outputs_of(implementation, asked, laid)
-            except GuestError as ended:
+            except ImplementationError as ended:
                 if ended.status is not Status.UNSUPPORTED:
                     return f"declines a {what} in the layout {layout}: {ended}"
     return None
@@ -143,7 +143,7 @@ def _changes_with_a_layout(
         try:
             expected = copies_of(outputs_of(implementation, asked, plain))
             found = outputs_of(implementation, asked, laid)
-        except GuestError:
+        except ImplementationError:
             continue  # a layout that raises is declined
         if not has_bits_of(found, expected):
             for name in differing_outputs(implementation, asked, plain, expected, found):

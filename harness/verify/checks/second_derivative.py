@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from harness.inputs import Inputs, make_inputs
-from harness.numerics.computed import GuestError, guarded
+from harness.numerics.computed import ImplementationError, guarded
 from harness.records import Case
 from harness.verify.checks.answers import outputs_beyond, outputs_of
 from harness.verify.checks.graph import INPUTS, with_each_affine
@@ -33,7 +33,7 @@ def differentiates_again_correctly(implementation: Implementation, case: Case) -
     """
     for asked, inputs in _with_right_gradients(implementation, case):
         second = _second_derivative(implementation, asked, inputs)
-        if isinstance(second, GuestError):
+        if isinstance(second, ImplementationError):
             continue
         if name := _wrongly_derived(implementation, asked, inputs, second):
             return f"has a wrong second derivative: that of its gradients by {name}, without error"
@@ -45,7 +45,11 @@ def differentiates_again_without_error(implementation: Implementation, case: Cas
     for asked, inputs in _with_right_gradients(implementation, case):
         second = _second_derivative(implementation, asked, inputs)
         # of the first form alone: torch's own has none without a weight
-        return f"has no second derivative: {second}" if isinstance(second, GuestError) else None
+        return (
+            f"has no second derivative: {second}"
+            if isinstance(second, ImplementationError)
+            else None
+        )
     return None
 
 
@@ -64,14 +68,14 @@ def _with_right_gradients(
 
 def _second_derivative(
     implementation: Implementation, asked: Case, inputs: Inputs
-) -> tuple[Tensor, ...] | GuestError:
+) -> tuple[Tensor, ...] | ImplementationError:
     """The derivative of the gradients along a direction, or what was raised instead."""
     names = [name for name in INPUTS if getattr(inputs, name) is not None]
     function = partial(_called, implementation.function, names, asked)
     along = make_inputs(replace(asked, seed=asked.seed + 1)).tensors
     try:
         second = guarded(_second, function, inputs.tensors, along)()
-    except GuestError as ended:
+    except ImplementationError as ended:
         return ended
     assert isinstance(second, tuple)  # what that returns
     return second

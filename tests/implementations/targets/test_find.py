@@ -18,7 +18,7 @@ GUEST = '''
 from torch.nn import functional
 
 def my_norm(x, normalized_shape, weight=None, bias=None, eps=1e-5):
-    """Of a guest."""
+    """Of an implementation."""
     return functional.layer_norm(x, normalized_shape, weight, bias, eps)
 
 not_callable = 3
@@ -26,8 +26,10 @@ not_callable = 3
 
 
 @pytest.fixture
-def guest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Path]]:
-    """Write a guest's file, importable as module and by path, and forget it afterwards."""
+def implementation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., Path]]:
+    """Write a implementation's file, importable as module and by path, and forget it afterwards."""
 
     def write(content: str = GUEST) -> Path:
         path = tmp_path / "guest_norms.py"
@@ -52,19 +54,19 @@ def test_module_and_function_find_an_implementation() -> None:
 
 
 def test_a_plain_function_is_found_by_module_and_held_to_what_native_keeps(
-    guest: Callable[..., Path],
+    implementation: Callable[..., Path],
 ) -> None:
-    guest()
+    implementation()
     found = find("guest_norms:my_norm")
     assert found.name == "guest_norms:my_norm"
     assert found.algorithm == native.algorithm
     assert found.backward_reduction == native.backward_reduction
-    assert found.summary == "Of a guest."
+    assert found.summary == "Of an implementation."
     assert torch.equal(found(torch.ones(2, 3), (3,)), torch.zeros(2, 3))
 
 
-def test_a_plain_function_is_found_by_file(guest: Callable[..., Path]) -> None:
-    target = f"{guest()}:my_norm"
+def test_a_plain_function_is_found_by_file(implementation: Callable[..., Path]) -> None:
+    target = f"{implementation()}:my_norm"
     assert find(target).name == target
 
 
@@ -119,22 +121,22 @@ def test_a_module_that_is_not_there_is_named() -> None:
     ],
 )
 def test_a_guest_that_cannot_be_imported_says_why(
-    guest: Callable[..., Path], content: str, named: str
+    implementation: Callable[..., Path], content: str, named: str
 ) -> None:
-    path = guest(content)
+    path = implementation(content)
     for target in (f"{path}:norm", "guest_norms:norm"):
         with pytest.raises(TargetError, match=f"cannot import: {named}"):
             find(target)
 
 
-def test_a_missing_function_is_named(guest: Callable[..., Path]) -> None:
+def test_a_missing_function_is_named(implementation: Callable[..., Path]) -> None:
     with pytest.raises(TargetError, match="has no 'other_norm'"):
-        find(f"{guest()}:other_norm")
+        find(f"{implementation()}:other_norm")
 
 
-def test_what_cannot_be_called_is_no_implementation(guest: Callable[..., Path]) -> None:
+def test_what_cannot_be_called_is_no_implementation(implementation: Callable[..., Path]) -> None:
     with pytest.raises(TargetError, match="is of type int, not a function"):
-        find(f"{guest()}:not_callable")
+        find(f"{implementation()}:not_callable")
 
 
 def test_a_colon_alone_is_no_target() -> None:

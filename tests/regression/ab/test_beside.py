@@ -55,7 +55,7 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
         context.__exit__(None, None, None)  # type: ignore[attr-defined]
     sys.meta_path[:] = finders
     for name in set(sys.modules) - known:
-        if name.startswith(("mine", "other", "guest", "lacks", "layernorm_")):
+        if name.startswith(("mine", "other", "implementation", "lacks", "layernorm_")):
             del sys.modules[name]
 
 
@@ -107,48 +107,48 @@ def test_each_revision_imports_its_own(opened: Open, text: str) -> None:
         "mine/__init__.py": "",
         "mine/words.py": PACKAGE,
         "other.py": "from mine.words import said",
-        "guest.py": says(text),
+        "implementation.py": says(text),
     }
     checkout = opened(as_before(files), as_now(files))
-    assert both(checkout, "guest.py:f") == ("before", "now")
-    assert both(checkout, "guest:f") == ("before", "now")
+    assert both(checkout, "implementation.py:f") == ("before", "now")
+    assert both(checkout, "implementation:f") == ("before", "now")
 
 
 def test_relative_imports_and_cycles_are_each_revisions_own(opened: Open) -> None:
     files = {
-        "mine/__init__.py": "from .words import said\nfrom .guest import f",
+        "mine/__init__.py": "from .words import said\nfrom .implementation import f",
         "mine/words.py": "import mine\n" + PACKAGE,
-        "mine/guest.py": says("from . import words\nsaid = words.said"),
+        "mine/implementation.py": says("from . import words\nsaid = words.said"),
     }
     checkout = opened(as_before(files), as_now(files))
     assert both(checkout, "mine:f") == ("before", "now")
-    assert both(checkout, "mine.guest:f") == ("before", "now")
+    assert both(checkout, "mine.implementation:f") == ("before", "now")
 
 
 def test_a_module_that_is_there_no_more_is_imported_all_the_same(opened: Open) -> None:
     before = {
         "mine.py": PACKAGE.replace("{when}", "before"),
-        "guest.py": says("from mine import said"),
+        "implementation.py": says("from mine import said"),
     }
-    checkout = opened(before, {"guest.py": says("def said(): return 'now'")})
-    assert both(checkout, "guest.py:f") == ("before", "now")
+    checkout = opened(before, {"implementation.py": says("def said(): return 'now'")})
+    assert both(checkout, "implementation.py:f") == ("before", "now")
 
 
 def test_what_the_repository_does_not_hold_is_shared(opened: Open) -> None:
     text = "import json, torch\ndef f(*arguments):\n    return json, torch"
-    checkout = opened({"guest.py": text}, {"guest.py": text})
-    then, now = both(checkout, "guest.py:f")
+    checkout = opened({"implementation.py": text}, {"implementation.py": text})
+    then, now = both(checkout, "implementation.py:f")
     assert then == now == (json, torch)
 
 
 def test_what_is_installed_within_the_repository_is_shared(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files = {"guest.py": "import other\ndef f(*arguments):\n    return other"}
+    files = {"implementation.py": "import other\ndef f(*arguments):\n    return other"}
     environment = ".venv/lib/python3/site-packages"
     checkout = opened(files, {**files, f"{environment}/other.py": ""})
     monkeypatch.syspath_prepend(Path(environment).resolve())
-    then, now = both(checkout, "guest.py:f")
+    then, now = both(checkout, "implementation.py:f")
     assert then is now is sys.modules["other"]
 
 
@@ -156,25 +156,25 @@ def test_a_module_of_a_folder_that_is_new_is_not_shared(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "try:\n    from other import said\nexcept ImportError:\n    said = lambda: 'before'\n"
-    files = {"guest.py": says(text)}
+    files = {"implementation.py": says(text)}
     checkout = opened(files, {**files, "src/other.py": PACKAGE.replace("{when}", "now")})
     monkeypatch.syspath_prepend(Path("src").resolve())
-    assert both(checkout, "guest.py:f") == ("before", "now")
+    assert both(checkout, "implementation.py:f") == ("before", "now")
 
 
 def test_what_is_not_installed_is_missing_by_its_name(opened: Open) -> None:
     text = "try:\n    import no_such_thing\nexcept ImportError as e:\n    said = lambda: e_name\n"
     text = text.replace("    said", "    e_name = e.name\n    said")
-    checkout = opened({"guest.py": says(text)}, {"guest.py": says(text)})
-    assert both(checkout, "guest.py:f") == ("no_such_thing", "no_such_thing")
+    checkout = opened({"implementation.py": says(text)}, {"implementation.py": says(text)})
+    assert both(checkout, "implementation.py:f") == ("no_such_thing", "no_such_thing")
 
 
 def test_words_that_are_no_modules_stay_what_they_are(opened: Open) -> None:
-    text = (
-        "def f(*arguments):\n    return 'guest.py', 'guest.f', 'mine.', 'mine', 'guest', 'a mine.'"
+    text = "def f(*arguments):\n    return 'implementation.py', 'implementation.f', 'mine.', 'mine', 'implementation', 'a mine.'"
+    checkout = opened(
+        {"implementation.py": text, "mine/__init__.py": ""}, {"implementation.py": text}
     )
-    checkout = opened({"guest.py": text, "mine/__init__.py": ""}, {"guest.py": text})
-    then, now = both(checkout, "guest.py:f")
+    then, now = both(checkout, "implementation.py:f")
     assert isinstance(then, tuple)
     assert then[:2] + then[3:] == now[:2] + now[3:]  # type: ignore[index]
     assert then[2].endswith(".mine.")  # what a name is put together from
@@ -184,7 +184,9 @@ def test_words_that_are_no_modules_stay_what_they_are(opened: Open) -> None:
 def test_what_is_imported_by_name_from_elsewhere_is_shared(opened: Open, name: str) -> None:
     text = "from importlib import import_module\njson_name = 'json'\n"
     text += f"def f(*arguments):\n    return import_module({name})"
-    found, now = both(opened({"guest.py": text}, {"guest.py": text}), "guest.py:f")
+    found, now = both(
+        opened({"implementation.py": text}, {"implementation.py": text}), "implementation.py:f"
+    )
     assert found is now
 
 
@@ -197,8 +199,8 @@ def test_files_of_one_name_are_told_apart(opened: Open) -> None:
 
 def test_the_modules_of_this_revision_stay_what_they_are(opened: Open) -> None:
     before = {name: module for name, module in sys.modules.items() if name.startswith("implement")}
-    checkout = opened({"guest.py": GUEST}, {})
-    beside(checkout).find("guest.py:layer_norm")
+    checkout = opened({"implementation.py": GUEST}, {})
+    beside(checkout).find("implementation.py:layer_norm")
     assert {name: sys.modules[name] for name in before} == before
 
 
@@ -227,9 +229,9 @@ def f(x, *arguments):
 def test_operators_of_one_name_are_each_revisions_own(opened: Open) -> None:
     space = "layernorm_bench_test_both"
     texts = [OPERATORS.replace("{space}", space).replace("{number}", each) for each in "12"]
-    checkout = opened({"guest.py": texts[0]}, {"guest.py": texts[1]})
-    assert both(checkout, "guest.py:f") == ((1, 10), (2, 20))
-    assert both(checkout, "guest.py:f") == ((1, 10), (2, 20))
+    checkout = opened({"implementation.py": texts[0]}, {"implementation.py": texts[1]})
+    assert both(checkout, "implementation.py:f") == ((1, 10), (2, 20))
+    assert both(checkout, "implementation.py:f") == ((1, 10), (2, 20))
 
 
 def test_an_operator_that_would_take_anothers_place_is_refused(opened: Open) -> None:
@@ -237,10 +239,11 @@ def test_an_operator_that_would_take_anothers_place_is_refused(opened: Open) -> 
     text = text.replace("import torch", "import torch\nSPACE = 'layernorm_bench_test_one'")
     text += "def f(x, *arguments):\n    return _said(x)\n"
     checkout = opened(
-        {"guest.py": text.replace("{number}", "1")}, {"guest.py": text.replace("{number}", "2")}
+        {"implementation.py": text.replace("{number}", "1")},
+        {"implementation.py": text.replace("{number}", "2")},
     )
-    implementations.find("guest.py:f")
-    (found,) = look_up(LookUp(checkout, ("guest.py:f",)))
+    implementations.find("implementation.py:f")
+    (found,) = look_up(LookUp(checkout, ("implementation.py:f",)))
     assert found.standing is Standing.BROKEN
     assert "registers the operator layernorm_bench_test_one::said over" in found.reason
 
@@ -274,27 +277,27 @@ unknown = Implementation("f", f, Algorithm.KAHAN)
 
 
 def test_what_an_older_class_declares_is_declared_by_this_ones(opened: Open) -> None:
-    checkout = opened({"guest.py": CONTRACT}, {"guest.py": CONTRACT})
-    found = beside(checkout).find("guest.py:mine")
+    checkout = opened({"implementation.py": CONTRACT}, {"implementation.py": CONTRACT})
+    found = beside(checkout).find("implementation.py:mine")
     assert type(found) is Implementation
     assert found.algorithm is Algorithm.ONE_PASS
     assert (found.name, found.devices) == ("f", NATIVE.devices)
 
 
 def test_what_is_not_known_now_is_incomparable(opened: Open) -> None:
-    checkout = opened({"guest.py": CONTRACT}, {"guest.py": CONTRACT})
-    (found,) = look_up(LookUp(checkout, ("guest.py:unknown",)))
+    checkout = opened({"implementation.py": CONTRACT}, {"implementation.py": CONTRACT})
+    (found,) = look_up(LookUp(checkout, ("implementation.py:unknown",)))
     assert found.standing is Standing.INCOMPARABLE
     assert "the base declares the algorithm 'kahan'" in found.reason
 
 
 def test_a_plain_function_is_held_to_what_any_is(opened: Open) -> None:
-    checkout = opened({"guest.py": GUEST}, {})
-    assert beside(checkout).find("guest.py:layer_norm") == replace(
+    checkout = opened({"implementation.py": GUEST}, {})
+    assert beside(checkout).find("implementation.py:layer_norm") == replace(
         NATIVE,
-        name="guest.py:layer_norm",
-        source="guest.py:layer_norm",
-        function=beside(checkout).find("guest.py:layer_norm").function,
+        name="implementation.py:layer_norm",
+        source="implementation.py:layer_norm",
+        function=beside(checkout).find("implementation.py:layer_norm").function,
         declared=False,
     )
 
@@ -305,15 +308,15 @@ def test_a_plain_function_is_held_to_what_any_is(opened: Open) -> None:
 @pytest.mark.parametrize(
     ("target", "standing", "reason"),
     [
-        ("guest.py:layer_norm", Standing.PRESENT, ""),
-        ("guest:layer_norm", Standing.PRESENT, ""),
-        ("guest.py:gone", Standing.ABSENT, "guest.py has no 'gone'"),
+        ("implementation.py:layer_norm", Standing.PRESENT, ""),
+        ("implementation:layer_norm", Standing.PRESENT, ""),
+        ("implementation.py:gone", Standing.ABSENT, "implementation.py has no 'gone'"),
         ("gone.py:f", Standing.ABSENT, "no file gone.py"),
         ("mine.gone:f", Standing.ABSENT, "no module 'mine.gone'"),
         ("broken.py:f", Standing.BROKEN, "cannot import: ZeroDivisionError: division by zero"),
         ("lacks:f", Standing.BROKEN, "lacks: cannot import: ModuleNotFoundError: No module named"),
         ("typo.py:f", Standing.BROKEN, "cannot import: SyntaxError"),
-        ("guest.py:torch", Standing.BROKEN, "is of type module, not a function"),
+        ("implementation.py:torch", Standing.BROKEN, "is of type module, not a function"),
     ],
 )
 @pytest.mark.parametrize("whose", ["base", "now"])
@@ -321,7 +324,7 @@ def test_what_a_revision_has_of_a_target(
     opened: Open, whose: str, target: str, standing: Standing, reason: str
 ) -> None:
     files = {
-        "guest.py": GUEST,
+        "implementation.py": GUEST,
         "broken.py": "1 / 0",
         "lacks.py": "import no_such_thing",
         "typo.py": "def f(:",
@@ -329,7 +332,7 @@ def test_what_a_revision_has_of_a_target(
     }
     checkout = opened(files, files)
     (found,) = look_up(LookUp(checkout if whose == "base" else None, (target,)))
-    if target == "guest.py:torch" and whose == "now":
+    if target == "implementation.py:torch" and whose == "now":
         standing = Standing.ABSENT  # a name that is no function any more is gone
     assert found.standing is standing, found
     assert reason in found.reason or whose == "now"
@@ -337,7 +340,7 @@ def test_what_a_revision_has_of_a_target(
 
 
 def test_a_module_of_another_place_has_no_base(opened: Open) -> None:
-    checkout = opened({"guest.py": GUEST}, {})
+    checkout = opened({"implementation.py": GUEST}, {})
     (found,) = look_up(LookUp(checkout, ("json:dumps",)))
     assert found.standing is Standing.BROKEN
     assert "module 'json' is not of the repository" in found.reason
@@ -354,7 +357,7 @@ def test_what_is_listed_is_told_of_each(listing: str, members: tuple[Implementat
 
 
 def test_a_revision_without_the_package_is_broken(opened: Open) -> None:
-    checkout = opened({"guest.py": GUEST}, {})
+    checkout = opened({"implementation.py": GUEST}, {})
     (found,) = look_up(LookUp(checkout, (), ("ALL",)))
     assert found.standing is Standing.BROKEN
 
@@ -386,8 +389,10 @@ def test_what_the_base_declines_in_a_class_of_its_own_is_unsupported(
     opened: Open, runner: CaseRunner, where: str, status: Status
 ) -> None:
     text = CONTRACT.replace("(Exception):\n", f"(Exception):\n    __module__ = {where!r}\n")
-    checkout = opened({"guest.py": text}, {})
-    record = run_job(runner, RunCase(case_of(BASE + "guest.py:f"), (), QUICK, checkout=checkout))
+    checkout = opened({"implementation.py": text}, {})
+    record = run_job(
+        runner, RunCase(case_of(BASE + "implementation.py:f"), (), QUICK, checkout=checkout)
+    )
     assert record.status is status
     assert record.reason.endswith("not on a Sunday")
 
@@ -406,9 +411,11 @@ def test_what_the_base_declines_in_a_class_of_its_own_is_unsupported(
 def test_a_case_is_timed_beside_its_base_and_nothing_else(
     opened: Open, runner: CaseRunner, mode: Mode
 ) -> None:
-    checkout = opened({"guest.py": GUEST}, {"guest.py": GUEST})
-    case = case_of("guest.py:layer_norm", mode=mode)
-    job = RunCase(case, (Measurement.LATENCY,), QUICK, BASE + "guest.py:layer_norm", checkout)
+    checkout = opened({"implementation.py": GUEST}, {"implementation.py": GUEST})
+    case = case_of("implementation.py:layer_norm", mode=mode)
+    job = RunCase(
+        case, (Measurement.LATENCY,), QUICK, BASE + "implementation.py:layer_norm", checkout
+    )
     record = run_job(runner, job)
     assert record.status is Status.OK
     assert record.latency is not None
@@ -417,9 +424,14 @@ def test_a_case_is_timed_beside_its_base_and_nothing_else(
 
 
 def test_what_the_base_raises_beside_a_case_is_an_error(opened: Open, runner: CaseRunner) -> None:
-    checkout = opened({"guest.py": "def layer_norm(*_): raise OSError('no')"}, {"guest.py": GUEST})
-    case = case_of("guest.py:layer_norm")
-    job = RunCase(case, (Measurement.LATENCY,), QUICK, BASE + "guest.py:layer_norm", checkout)
+    checkout = opened(
+        {"implementation.py": "def layer_norm(*_): raise OSError('no')"},
+        {"implementation.py": GUEST},
+    )
+    case = case_of("implementation.py:layer_norm")
+    job = RunCase(
+        case, (Measurement.LATENCY,), QUICK, BASE + "implementation.py:layer_norm", checkout
+    )
     record = run_job(runner, job)
     assert (record.status, record.reason) == (Status.ERROR, "OSError: no")
     assert record.latency is None

@@ -17,11 +17,13 @@ NAMES = Names(
     operators=frozenset({"ours"}),
     mark="then",
 )
-GUESTS = sorted((Path(__file__).parents[3] / "implementations").rglob("*.py"))
+SUBJECTS = sorted((Path(__file__).parents[3] / "implementations").rglob("*.py"))
 
 
 def renamed(source: str) -> CodeType:
-    return Loader("guest", "guest.py", NAMES).source_to_code(source.encode(), "guest.py")
+    return Loader("implementation", "implementation.py", NAMES).source_to_code(
+        source.encode(), "implementation.py"
+    )
 
 
 def functions(code: CodeType) -> Iterator[CodeType]:
@@ -32,7 +34,7 @@ def functions(code: CodeType) -> Iterator[CodeType]:
             yield from functions(each)
 
 
-@pytest.mark.parametrize("path", GUESTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", SUBJECTS, ids=lambda path: path.name)
 def test_a_function_of_another_revision_is_the_same_instructions(path: Path) -> None:
     source = path.read_text()
     before = [each.co_code for each in functions(compile(source, path, "exec"))]

@@ -1,4 +1,4 @@
-"""The guests of the gate experiment: three LayerNorms, and what can be planted in one of them.
+"""The implementations of the gate experiment: three LayerNorms, and what can be planted in one of them.
 
 A copy of this file is committed to a repository of its own; what is planted, and where, is one line
 of the copy, so that base and head differ as they do in a pull request.
@@ -56,10 +56,10 @@ def two_pass(
     return y
 
 
-def _take_longer(guest: str, began: int) -> None:
+def _take_longer(implementation: str, began: int) -> None:
     """Wait for a share of what the call took so far, if that is planted; read the clock anyway."""
     took = perf_counter_ns() - began
-    if guest == GUEST and PLANTED.endswith("slower"):
+    if implementation == GUEST and PLANTED.endswith("slower"):
         end = began + took * (1 + float(PLANTED.split()[0]))
         while perf_counter_ns() < end:
             pass

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from harness.inputs import Inputs, make_inputs
 from harness.numerics.computed import (
-    GuestError,
+    ImplementationError,
     Unmet,
     bind,
     bind_recording_forward,
@@ -22,9 +22,9 @@ from harness.numerics.computed import (
 from harness.records import Affine, Case, Direction, Mode, Status
 from implementations import UnsupportedError, find
 
-FORWARD = Case(implementation="guest", shape=(4, 6))
-BACKWARD = Case(implementation="guest", shape=(4, 6), direction=Direction.BACKWARD)
-TRAINING = Case(implementation="guest", shape=(4, 6), direction=Direction.FORWARD_BACKWARD)
+FORWARD = Case(implementation="implementation", shape=(4, 6))
+BACKWARD = Case(implementation="implementation", shape=(4, 6), direction=Direction.BACKWARD)
+TRAINING = Case(implementation="implementation", shape=(4, 6), direction=Direction.FORWARD_BACKWARD)
 
 Guest = Callable[..., Any]
 
@@ -40,15 +40,15 @@ def good(
 
 
 def changed(change: Callable[[Tensor], object]) -> Guest:
-    """A guest that returns something else than it should."""
+    """An implementation that returns something else than it should."""
     return lambda *arguments: change(good(*arguments))
 
 
 def raising(error: BaseException) -> Guest:
-    def guest(*arguments: object) -> NoReturn:
+    def implementation(*arguments: object) -> NoReturn:
         raise error
 
-    return guest
+    return implementation
 
 
 class FailingGradient(torch.autograd.Function):
@@ -96,7 +96,9 @@ def test_a_backward_gives_the_gradients_that_autograd_gives(case: Case) -> None:
 def test_there_is_a_gradient_for_each_parameter_that_was_given(
     affine: Affine, names: set[str]
 ) -> None:
-    case = Case(implementation="guest", shape=(4, 6), direction=Direction.BACKWARD, affine=affine)
+    case = Case(
+        implementation="implementation", shape=(4, 6), direction=Direction.BACKWARD, affine=affine
+    )
     outputs = run_once(good, case, make_inputs(case))
     found = {name for name in ("dx", "dweight", "dbias") if getattr(outputs, name) is not None}
     assert found == names
@@ -104,15 +106,15 @@ def test_there_is_a_gradient_for_each_parameter_that_was_given(
 
 @pytest.mark.parametrize("affine", Affine)
 def test_parameters_reach_the_guest_under_their_own_names(affine: Affine) -> None:
-    case = Case(implementation="guest", shape=(4, 6), affine=affine, eps=0.25)
+    case = Case(implementation="implementation", shape=(4, 6), affine=affine, eps=0.25)
     inputs = make_inputs(case)
     seen: list[Any] = []
 
-    def guest(x: Tensor, *rest: Any) -> Tensor:
+    def implementation(x: Tensor, *rest: Any) -> Tensor:
         seen.extend([x, *rest])
         return good(x, *rest)
 
-    run_once(guest, case, inputs)
+    run_once(implementation, case, inputs)
     x, normalized_shape, weight, bias, eps = seen
     assert x is inputs.x
     assert weight is inputs.weight
@@ -127,14 +129,14 @@ def test_nan_in_an_output_is_for_the_errors_to_judge_not_for_the_contract() -> N
 
 @pytest.mark.parametrize("shape", [(0, 6), (4, 0)], ids=str)
 def test_empty_inputs_keep_the_contract(shape: tuple[int, ...]) -> None:
-    case = Case(implementation="guest", shape=shape, direction=Direction.BACKWARD)
+    case = Case(implementation="implementation", shape=shape, direction=Direction.BACKWARD)
 
-    def guest(
+    def implementation(
         x: Tensor, normalized_shape: object, weight: Tensor, bias: Tensor, eps: float
     ) -> Tensor:
         return x * weight + bias
 
-    outputs = run_once(guest, case, make_inputs(case))
+    outputs = run_once(implementation, case, make_inputs(case))
     assert outputs.y.shape == shape
 
 
@@ -183,10 +185,10 @@ def clears_bias(x: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float)
     return y
 
 
-@pytest.mark.parametrize("guest", [in_place, scales_weight, clears_bias])
-def test_an_input_that_was_modified_is_noticed(guest: Guest) -> None:
+@pytest.mark.parametrize("implementation", [in_place, scales_weight, clears_bias])
+def test_an_input_that_was_modified_is_noticed(implementation: Guest) -> None:
     with pytest.raises(Unmet, match="modified one of its inputs"):
-        run_once(guest, FORWARD, make_inputs(FORWARD))
+        run_once(implementation, FORWARD, make_inputs(FORWARD))
 
 
 def test_an_input_modified_in_the_forward_of_a_backward_case_is_noticed() -> None:
@@ -198,12 +200,12 @@ def test_a_sign_of_zero_is_a_modification_too() -> None:
     inputs = make_inputs(FORWARD)
     inputs.x.zero_()
 
-    def guest(x: Tensor, *rest: Any) -> Tensor:
+    def implementation(x: Tensor, *rest: Any) -> Tensor:
         x.neg_()
         return good(x, *rest)
 
     with pytest.raises(Unmet, match="modified"):
-        run_once(guest, FORWARD, inputs)
+        run_once(implementation, FORWARD, inputs)
 
 
 def test_inputs_that_hold_nan_are_not_taken_for_modified() -> None:
@@ -223,22 +225,22 @@ def test_a_y_without_gradient_is_noticed(case: Case) -> None:
 
 
 def test_a_gradient_that_leaves_out_the_weight_is_noticed() -> None:
-    def guest(x: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    def implementation(x: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
         return good(x, shape, weight.detach(), bias, eps)
 
     with pytest.raises(Unmet, match="dweight is None: weight asks for a gradient and gets none"):
-        run_once(guest, BACKWARD, make_inputs(BACKWARD))
+        run_once(implementation, BACKWARD, make_inputs(BACKWARD))
 
 
 def test_a_gradient_that_leaves_out_x_is_noticed() -> None:
-    def guest(x: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    def implementation(x: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
         return good(x.detach(), shape, weight, bias, eps)
 
     with pytest.raises(Unmet, match="dx is None"):
-        run_once(guest, BACKWARD, make_inputs(BACKWARD))
+        run_once(implementation, BACKWARD, make_inputs(BACKWARD))
 
 
-# --- a guest that raises -------------------------------------------------------------------------
+# --- an implementation that raises -------------------------------------------------------------------------
 
 RAISED = [
     (UnsupportedError("rows longer than 1024"), Status.UNSUPPORTED, "rows longer than 1024"),
@@ -262,7 +264,7 @@ RAISED = [
 def test_what_a_guest_raises_becomes_a_status_and_one_line(
     case: Case, error: Exception, status: Status, reason: str
 ) -> None:
-    with pytest.raises(GuestError) as found:
+    with pytest.raises(ImplementationError) as found:
         run_once(raising(error), case, make_inputs(case))
     assert (found.value.status, found.value.reason) == (status, reason)
     assert found.value.__cause__ is error
@@ -271,17 +273,17 @@ def test_what_a_guest_raises_becomes_a_status_and_one_line(
 
 @pytest.mark.parametrize("case", [BACKWARD, TRAINING], ids=lambda each: each.direction)
 def test_what_a_gradient_raises_becomes_a_status_too(case: Case) -> None:
-    def guest(x: Tensor, *rest: Any) -> Tensor:
+    def implementation(x: Tensor, *rest: Any) -> Tensor:
         y: Tensor = FailingGradient.apply(good(x, *rest), UnsupportedError("no gradient here"))
         return y
 
-    with pytest.raises(GuestError) as found:
-        run_once(guest, case, make_inputs(case))
+    with pytest.raises(ImplementationError) as found:
+        run_once(implementation, case, make_inputs(case))
     assert (found.value.status, found.value.reason) == (Status.UNSUPPORTED, "no gradient here")
 
 
 def test_a_guest_of_another_signature_is_an_error_of_its_own() -> None:
-    with pytest.raises(GuestError, match=r"TypeError: .*takes 1 positional argument"):
+    with pytest.raises(ImplementationError, match=r"TypeError: .*takes 1 positional argument"):
         run_once(lambda x: x, FORWARD, make_inputs(FORWARD))  # type: ignore[arg-type, misc]
 
 
@@ -314,11 +316,11 @@ def test_a_bound_forward_can_be_called_again_and_again() -> None:
 def test_a_bound_backward_runs_the_forward_once_and_the_gradients_as_often_as_called() -> None:
     forwards: list[None] = []
 
-    def guest(*arguments: Any) -> Tensor:
+    def implementation(*arguments: Any) -> Tensor:
         forwards.append(None)
         return good(*arguments)
 
-    call = bind(guest, BACKWARD, make_inputs(BACKWARD).tensors)
+    call = bind(implementation, BACKWARD, make_inputs(BACKWARD).tensors)
     one, other = call(), call()
     assert len(forwards) == 1
     assert isinstance(one, tuple)
@@ -330,11 +332,11 @@ def test_a_bound_backward_runs_the_forward_once_and_the_gradients_as_often_as_ca
 def test_a_bound_training_step_runs_both_every_time() -> None:
     forwards: list[None] = []
 
-    def guest(*arguments: Any) -> Tensor:
+    def implementation(*arguments: Any) -> Tensor:
         forwards.append(None)
         return good(*arguments)
 
-    call = bind(guest, TRAINING, make_inputs(TRAINING).tensors)
+    call = bind(implementation, TRAINING, make_inputs(TRAINING).tensors)
     call()
     call()
     assert len(forwards) == 2
@@ -348,7 +350,7 @@ def test_the_forward_of_a_backward_case_keeps_its_graph() -> None:
 
 @pytest.mark.parametrize("bound", [bind, bind_recording_forward])
 def test_a_bound_call_is_guarded_too(bound: Callable[..., Callable[[], object]]) -> None:
-    with pytest.raises(GuestError, match="ValueError: no"):
+    with pytest.raises(ImplementationError, match="ValueError: no"):
         bound(raising(ValueError("no")), BACKWARD, make_inputs(BACKWARD).tensors)()
 
 

@@ -29,12 +29,12 @@ def good(x: Tensor, shape: Any, weight: Any = None, bias: Any = None, eps: float
 
 
 def known(monkeypatch: pytest.MonkeyPatch) -> Guest:
-    """Return what makes an implementation known under the name "guest", and a case of it."""
+    """Return what makes an implementation known under the name "implementation", and a case of it."""
 
     def make(function: Callable[..., Any] = good, case: Case = CASE, **declared: Any) -> Case:
-        made = Implementation(name="guest", function=function, source="", **declared)
+        made = Implementation(name="implementation", function=function, source="", **declared)
         monkeypatch.setattr(implementations, "ALL", (*implementations.ALL, made))
-        return replace(case, implementation="guest")
+        return replace(case, implementation="implementation")
 
     return make
 
