@@ -17,8 +17,8 @@ from implementations.contract import Implementation, LayerNorm, UnsupportedError
 from implementations.torch_private import keep_backward_buffers
 
 __all__ = [
+    "ContractViolationError",
     "ImplementationError",
-    "Unmet",
     "bind",
     "bind_recording_forward",
     "checked",
@@ -48,7 +48,7 @@ class ImplementationError(Exception):
         self.reason = reason
 
 
-class Unmet(Exception):  # noqa: N818 - a finding, not a failure of this program
+class ContractViolationError(Exception):
     """The implementation ran and broke its contract; says how."""
 
 
@@ -114,7 +114,7 @@ def run_once(function: LayerNorm, case: Case, inputs: Inputs) -> Outputs:
 
     Raises:
         ImplementationError: the implementation raised.
-        Unmet: what it returned is no LayerNorm's result, or it modified its inputs.
+        ContractViolationError: what it returned is no LayerNorm's result, or it modified its inputs.
     """
     before = [each.clone() for each in inputs.tensors]
     if case.direction is Direction.FORWARD:
@@ -123,7 +123,7 @@ def run_once(function: LayerNorm, case: Case, inputs: Inputs) -> Outputs:
         outputs = _with_gradients(function, case, inputs)
     for old, new in zip(before, inputs.tensors, strict=True):
         if not torch.equal(_bits(old), _bits(new)):
-            raise Unmet("modified one of its inputs")
+            raise ContractViolationError("modified one of its inputs")
     return outputs
 
 
@@ -140,7 +140,7 @@ def _with_gradients(function: LayerNorm, case: Case, inputs: Inputs) -> Outputs:
     forward, leaves, dy = _recording_forward(function, case, inputs.tensors)
     y = checked("y", guarded(forward)(), inputs.x)
     if not y.requires_grad:
-        raise Unmet("returned a y without gradient for inputs that ask for one")
+        raise ContractViolationError("returned a y without gradient for inputs that ask for one")
     gradients = guarded(partial(torch.autograd.grad, y, leaves, dy, allow_unused=True))()
     assert isinstance(gradients, tuple)  # what autograd.grad returns
     names = [name for name in ("x", "weight", "bias") if getattr(inputs, name) is not None]
@@ -155,19 +155,23 @@ def checked(name: str, found: object, like: Tensor) -> Tensor:
     """Check type, shape, dtype and device of an output.
 
     Raises:
-        Unmet: one of them is not that of ``like``.
+        ContractViolationError: one of them is not that of ``like``.
     """
     if found is None and name.startswith("d"):
-        raise Unmet(f"{name} is None: {name[1:]} asks for a gradient and gets none")
+        raise ContractViolationError(
+            f"{name} is None: {name[1:]} asks for a gradient and gets none"
+        )
     if not isinstance(found, Tensor):
-        raise Unmet(f"{name} is {_article(type(found).__name__)}, expected a torch.Tensor")
+        raise ContractViolationError(
+            f"{name} is {_article(type(found).__name__)}, expected a torch.Tensor"
+        )
     if found.layout is not torch.strided:
-        raise Unmet(f"{name} has layout {found.layout}, expected torch.strided")
+        raise ContractViolationError(f"{name} has layout {found.layout}, expected torch.strided")
     for what in ("shape", "dtype", "device"):
         got, expected = getattr(found, what), getattr(like, what)
         if got != expected:
             got, expected = (list(got), list(expected)) if what == "shape" else (got, expected)
-            raise Unmet(f"{name} has {what} {got}, expected {expected}")
+            raise ContractViolationError(f"{name} has {what} {got}, expected {expected}")
     return found
 
 

@@ -19,8 +19,8 @@ from harness.measure.memory import uncountable
 from harness.measure.placement import overwrite
 from harness.numerics.bounds import guarantee_of
 from harness.numerics.computed import (
+    ContractViolationError,
     ImplementationError,
-    Unmet,
     function_of,
     run_once,
 )
@@ -114,7 +114,7 @@ class CaseRunner:
         except ImplementationError as ended:
             self._shared.clear()  # it may have written to its inputs before it raised
             record = replace(record, status=ended.status, reason=ended.reason)
-        except Unmet as broken:
+        except ContractViolationError as broken:
             self._shared.clear()  # its inputs may be the very thing that was modified
             record = replace(record, status=Status.WRONG, reason=str(broken))
         cost = Cost(

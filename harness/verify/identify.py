@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from harness.inputs import make_inputs
-from harness.numerics.computed import ImplementationError, Unmet, run_once
+from harness.numerics.computed import ContractViolationError, ImplementationError, run_once
 from harness.records import Case, Direction
 from harness.verify.scope import adapter_of
 from harness.verify.trial import exact_of
@@ -70,7 +70,7 @@ def what_is_raised(implementation: Implementation, case: Case) -> Implementation
             run_once(implementation.function, case, inputs)
     except ImplementationError as ended:
         return ended
-    except Unmet:
+    except ContractViolationError:
         exact_of.cache_clear()  # its inputs may be the very thing that was modified
     return None
 
@@ -83,7 +83,7 @@ def normalises_the_last_alone(implementation: Implementation, case: Case) -> boo
     try:
         with torch.no_grad():
             y = run_once(implementation.function, case, inputs).y.double()
-    except (ImplementationError, Unmet):
+    except (ImplementationError, ContractViolationError):
         return False
     last, every = (
         _layer_norm_over(inputs.x, dims, inputs.weight, inputs.bias)

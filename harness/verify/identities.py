@@ -18,7 +18,7 @@ from torch import Generator, Tensor
 
 from harness.inputs import Inputs, make_inputs
 from harness.numerics.bounds import unit_roundoff
-from harness.numerics.computed import ImplementationError, Unmet, run_once
+from harness.numerics.computed import ContractViolationError, ImplementationError, run_once
 from harness.numerics.oracle import ExactRows, Reference, wide_parameter, wide_rows
 from harness.records import Affine, Case, Direction
 from harness.verify.exact_outputs import limits_of, wide_outputs
@@ -53,7 +53,10 @@ def identities_of(implementation: Implementation, case: Case) -> dict[str, bool 
             continue
         try:
             found[each.__name__] = each(implementation, case)
-        except (ImplementationError, Unmet):  # a broken contract is told of elsewhere
+        except (
+            ImplementationError,
+            ContractViolationError,
+        ):  # a broken contract is told of elsewhere
             continue
     return found
 
@@ -256,7 +259,7 @@ def _ask(implementation: Implementation, case: Case, inputs: Inputs) -> dict[str
 
     Raises:
         ImplementationError: it raised.
-        Unmet: it broke its contract.
+        ContractViolationError: it broke its contract.
     """
     asked = _like(case, inputs)
     with torch.set_grad_enabled(inputs.dy is not None):

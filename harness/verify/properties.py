@@ -14,7 +14,7 @@ from torch import Tensor
 
 from harness.inputs import Inputs, make_inputs
 from harness.inputs.layouts import LAYOUTS
-from harness.numerics.computed import ImplementationError, Unmet, run_once
+from harness.numerics.computed import ContractViolationError, ImplementationError, run_once
 from harness.records import Affine, Case, Direction
 from harness.verify.scope import fitted, scope_of
 from implementations.contract import Implementation
@@ -33,7 +33,7 @@ def properties_of(implementation: Implementation, case: Case) -> dict[str, bool 
         try:
             with torch.no_grad():
                 found[each.__name__] = each(implementation, case, make_inputs(case))
-        except (ImplementationError, Unmet):
+        except (ImplementationError, ContractViolationError):
             found[each.__name__] = None
     return found
 

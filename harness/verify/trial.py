@@ -11,7 +11,7 @@ import torch
 
 from harness.inputs import Inputs, UnrepresentableError, make_inputs
 from harness.numerics.bounds import guarantee_of
-from harness.numerics.computed import ImplementationError, Unmet, run_once
+from harness.numerics.computed import ContractViolationError, ImplementationError, run_once
 from harness.numerics.errors import Outputs, measure_errors
 from harness.numerics.oracle import Reference
 from harness.numerics.verdict import judge
@@ -59,7 +59,7 @@ def try_case(
             outputs = run_once(implementation.function, case, inputs)
     except ImplementationError as ended:
         return Trial(case=case, status=ended.status, reason=ended.reason)
-    except Unmet as broken:
+    except ContractViolationError as broken:
         exact_of.cache_clear()  # its inputs may be the very thing that was modified
         return Trial(case=case, status=Status.WRONG, reason=str(broken))
     implementation_s = perf_counter() - began
@@ -113,7 +113,7 @@ def outputs_of(implementation: Implementation, case: Case) -> Outputs | None:
     try:
         with torch.set_grad_enabled(case.direction is not Direction.FORWARD):
             return run_once(implementation.function, case, inputs)
-    except (ImplementationError, Unmet):
+    except (ImplementationError, ContractViolationError):
         exact_of.cache_clear()
         return None
 

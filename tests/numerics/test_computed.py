@@ -12,8 +12,8 @@ from torch.nn import functional
 
 from harness.inputs import Inputs, make_inputs
 from harness.numerics.computed import (
+    ContractViolationError,
     ImplementationError,
-    Unmet,
     bind,
     bind_recording_forward,
     function_of,
@@ -163,7 +163,7 @@ def test_empty_inputs_keep_the_contract(shape: tuple[int, ...]) -> None:
 def test_a_result_that_is_no_layer_norms_is_named(
     case: Case, change: Callable[[Tensor], object], words: str
 ) -> None:
-    with pytest.raises(Unmet) as found:
+    with pytest.raises(ContractViolationError) as found:
         run_once(changed(change), case, make_inputs(case))
     assert str(found.value) == words
 
@@ -187,12 +187,12 @@ def clears_bias(x: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float)
 
 @pytest.mark.parametrize("implementation", [in_place, scales_weight, clears_bias])
 def test_an_input_that_was_modified_is_noticed(implementation: Guest) -> None:
-    with pytest.raises(Unmet, match="modified one of its inputs"):
+    with pytest.raises(ContractViolationError, match="modified one of its inputs"):
         run_once(implementation, FORWARD, make_inputs(FORWARD))
 
 
 def test_an_input_modified_in_the_forward_of_a_backward_case_is_noticed() -> None:
-    with pytest.raises(Unmet, match="modified one of its inputs"):
+    with pytest.raises(ContractViolationError, match="modified one of its inputs"):
         run_once(in_place, BACKWARD, make_inputs(BACKWARD))
 
 
@@ -204,7 +204,7 @@ def test_a_sign_of_zero_is_a_modification_too() -> None:
         x.neg_()
         return good(x, *rest)
 
-    with pytest.raises(Unmet, match="modified"):
+    with pytest.raises(ContractViolationError, match="modified"):
         run_once(implementation, FORWARD, inputs)
 
 
@@ -220,7 +220,9 @@ def test_a_y_that_is_x_itself_is_not_a_modification() -> None:
 
 @pytest.mark.parametrize("case", [BACKWARD, TRAINING], ids=lambda each: each.direction)
 def test_a_y_without_gradient_is_noticed(case: Case) -> None:
-    with pytest.raises(Unmet, match="without gradient for inputs that ask for one"):
+    with pytest.raises(
+        ContractViolationError, match="without gradient for inputs that ask for one"
+    ):
         run_once(changed(Tensor.detach), case, make_inputs(case))
 
 
@@ -228,7 +230,9 @@ def test_a_gradient_that_leaves_out_the_weight_is_noticed() -> None:
     def implementation(x: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
         return good(x, shape, weight.detach(), bias, eps)
 
-    with pytest.raises(Unmet, match="dweight is None: weight asks for a gradient and gets none"):
+    with pytest.raises(
+        ContractViolationError, match="dweight is None: weight asks for a gradient and gets none"
+    ):
         run_once(implementation, BACKWARD, make_inputs(BACKWARD))
 
 
@@ -236,7 +240,7 @@ def test_a_gradient_that_leaves_out_x_is_noticed() -> None:
     def implementation(x: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
         return good(x.detach(), shape, weight, bias, eps)
 
-    with pytest.raises(Unmet, match="dx is None"):
+    with pytest.raises(ContractViolationError, match="dx is None"):
         run_once(implementation, BACKWARD, make_inputs(BACKWARD))
 
 

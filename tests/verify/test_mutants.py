@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from harness.inputs import LAYOUTS, Inputs, make_inputs
 from harness.numerics.bounds import guarantee_of
-from harness.numerics.computed import Unmet, run_once
+from harness.numerics.computed import ContractViolationError, run_once
 from harness.numerics.errors import measure_errors
 from harness.numerics.oracle import Reference
 from harness.records import Affine, Case, Direction
@@ -141,7 +141,7 @@ def finding(function: LayerNorm, case: Case, implementation: Implementation) -> 
     try:
         with torch.set_grad_enabled(case.direction is not Direction.FORWARD):
             outputs = run_once(function, case, lent)
-    except Unmet:
+    except ContractViolationError:
         return Check.CONTRACT
     errors = measure_errors(outputs, inputs, case, guarantee, reference)
     broken = {

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from harness.inputs import make_inputs
-from harness.numerics.computed import ImplementationError, Unmet, refuses
+from harness.numerics.computed import ContractViolationError, ImplementationError, refuses
 from harness.numerics.errors import Outputs
 from harness.records import Affine, Case, Direction, Status
 from harness.verify.checks.answers import (
@@ -107,7 +107,7 @@ def contract_findings(
                 RemarkKind.RAISES,
                 f"raises in a call like others that it answers: {ended}",
             )
-        except Unmet as broken:
+        except ContractViolationError as broken:
             kind, found = None, str(broken)
         if found and found not in seen:
             seen.add(found)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from harness.inputs import Inputs, make_inputs
-from harness.numerics.computed import Unmet, checked, guarded
+from harness.numerics.computed import ContractViolationError, checked, guarded
 from harness.numerics.errors import Outputs
 from harness.records import Case, Direction
 from harness.verify.scope import fitted, scope_of
@@ -52,7 +52,7 @@ class Graph:
 
         Raises:
             ImplementationError: the implementation raised.
-            Unmet: y is not what it should be, or has no gradient.
+            ContractViolationError: y is not what it should be, or has no gradient.
         """
         assert inputs.dy is not None  # a case with gradients has one
         return cls.on(leaves_of(inputs, wanted), inputs.dy, implementation, case)
@@ -67,7 +67,9 @@ class Graph:
             y = checked("y", guarded(implementation.function, *arguments, case.eps)(), leaves["x"])
         if not y.requires_grad:
             asking = " and ".join(name for name, each in leaves.items() if each.requires_grad)
-            raise Unmet(f"returned a y without gradient where {asking} alone asked for one")
+            raise ContractViolationError(
+                f"returned a y without gradient where {asking} alone asked for one"
+            )
         return cls(y, leaves, dy)
 
     def gradients(self, *, keep: bool = False, recorded: bool = False) -> Outputs:
@@ -77,7 +79,7 @@ class Graph:
 
         Raises:
             ImplementationError: the implementation raised.
-            Unmet: a gradient is missing, or is not what it should be.
+            ContractViolationError: a gradient is missing, or is not what it should be.
         """
         asked = {name: each for name, each in self.leaves.items() if each.requires_grad}
         backward = partial(

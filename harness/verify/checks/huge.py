@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from harness.inputs import Inputs, make_inputs
-from harness.numerics.computed import ImplementationError, Unmet, checked, guarded
+from harness.numerics.computed import ContractViolationError, ImplementationError, checked, guarded
 from harness.numerics.errors import Outputs
 from harness.records import Case, Direction, Status
 from harness.verify.checks.answers import differing_outputs, outputs_of
@@ -65,7 +65,7 @@ def huge_findings(
                 yield f"raises for {rows} rows of {HIDDEN}: {ended.reason}"
                 continue
             yield Declined(what=asked.id, cases=1, reason=ended.reason)
-        except Unmet as broken:
+        except ContractViolationError as broken:
             yield f"{broken} for {rows} rows of {HIDDEN}"
 
 
