@@ -6,7 +6,7 @@ import shlex
 from dataclasses import dataclass, fields
 
 from harness.cli.arguments import AXIS_OPTIONS
-from harness.records import Case, Direction, DoubtKind, Mode, OutputErrors, Record, Status
+from harness.records import Case, Direction, Mode, OutputErrors, Record, Status, WarningKind
 from harness.sweep import AXIS_OF_FIELD
 
 __all__ = ["Step", "closer_look", "command_line"]
@@ -56,7 +56,7 @@ def _can_be_explained(record: Record) -> bool:
         case.direction is Direction.FORWARD
         and record.errors is not None
         and _is_off(record.errors.outputs[0])
-        and all(each.kind is not DoubtKind.CACHED_RESULT for each in record.warnings)
+        and all(each.kind is not WarningKind.CACHED_RESULT for each in record.warnings)
         and all(getattr(case, name) == getattr(_USUAL, name) for name in _NOT_EXPLAINED)
     )
 

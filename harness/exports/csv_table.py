@@ -47,7 +47,7 @@ COLUMNS = (
 )
 """Where each figure is in the results file, whose schema has its unit and what it means. Beside
 them ``id`` of the case; ``errors.worst``, the output of the largest scaled error; and ``warnings``,
-the kinds of doubt."""
+the kinds of warning."""
 
 
 def csv_table(results: Results) -> str:

@@ -170,8 +170,8 @@ def _run_row(record: Record) -> str:
         size = worst.scaled_max_ulp
         error = f"{size:.3g} ulp in {worst.output}" if isfinite(size) else "not finite"
     if record.latency is not None:
-        doubt = "" if record.latency.is_valid else " (not believed)"
-        time = f"{record.latency.per_call_s.value * 1e6:,.4g} µs{doubt}"
+        warning = "" if record.latency.is_valid else " (not believed)"
+        time = f"{record.latency.per_call_s.value * 1e6:,.4g} µs{warning}"
         ratio = _ratio(record.latency.reference_ratio)
     cells = (_text(record.case.id), error, time, ratio, _text(record.reason))
     return f"| {' | '.join(cells)} |"

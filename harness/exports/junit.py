@@ -127,8 +127,8 @@ def _figures(record: Record) -> str:
         worst = record.errors.worst
         seen.append(f"{worst.output} {worst.scaled_max_ulp:.3g} ulp off")
     if record.latency is not None:
-        doubt = "" if record.latency.is_valid else " (not believed)"
-        seen.append(f"{record.latency.per_call_s.value * 1e6:.4g} us a call{doubt}")
+        warning = "" if record.latency.is_valid else " (not believed)"
+        seen.append(f"{record.latency.per_call_s.value * 1e6:.4g} us a call{warning}")
         if ratio := record.latency.reference_ratio:
             seen.append(f"{ratio.value:.3f} of the time of {record.latency.reference}")
     return ", ".join(seen)

@@ -56,6 +56,6 @@ def _remark(record: Record, latency: Latency) -> str:
     parts = [
         f"{time.value * 1e6:.4g} us a call ({time.low * 1e6:.4g} to {time.high * 1e6:.4g})",
         f"timed by {latency.timer} in {where}",
-        *(f"doubt: {each.kind.replace('_', ' ')}" for each in record.warnings),
+        *(f"warning: {each.kind.replace('_', ' ')}" for each in record.warnings),
     ]
     return "\n".join(parts)

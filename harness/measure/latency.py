@@ -25,11 +25,20 @@ from time import perf_counter
 from torch import Tensor
 
 from harness.measure.device import Device
-from harness.measure.measurement_warnings import doubts_of
+from harness.measure.measurement_warnings import warnings_of
 from harness.measure.placement import copies_beyond, relocate
 from harness.measure.sample_statistics import estimate, ratios
 from harness.measure.sampler import Contender, Sampler, Stepped
-from harness.records import Allocation, ArmRole, Budget, Cache, Clock, Doubt, Estimate, Latency
+from harness.records import (
+    Allocation,
+    ArmRole,
+    Budget,
+    Cache,
+    Clock,
+    Estimate,
+    Latency,
+    MeasurementWarning,
+)
 
 __all__ = ["Contender", "Sampled", "is_faster", "measure_latency"]
 
@@ -45,11 +54,11 @@ _MANY_PLACES = 12  # ours: among so many copies the luck of places averages out 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """A latency, the doubts about it, and where the time to get it went."""
+    """A latency, the warnings about it, and where the time to get it went."""
 
     latency: Latency | None
-    """None if the clock gave nothing to go by; the doubts say so."""
-    doubts: tuple[Doubt, ...]
+    """None if the clock gave nothing to go by; the warnings say so."""
+    warnings: tuple[MeasurementWarning, ...]
     sampling_s: float
     """Inside samples."""
     warming_s: float
@@ -110,10 +119,10 @@ def measure_latency(
     wall_s, after = perf_counter() - began, device.condition()
     throttled_by = tuple(sorted({*duet.throttled_by, *(after.throttled_by or ())}))
     after = replace(after, throttled_by=throttled_by or after.throttled_by)
-    doubts = doubts_of(latency, budget, before, after, wall_s, duet.stepped, duet.left_over)
+    warnings = warnings_of(latency, budget, before, after, wall_s, duet.stepped, duet.left_over)
     if latency is not None:
         latency = replace(latency, before=before, after=after)
-    return Sampled(latency, doubts, duet.sampling_s, duet.warming_s, duet.placed)
+    return Sampled(latency, warnings, duet.sampling_s, duet.warming_s, duet.placed)
 
 
 class _Duet:

@@ -1,4 +1,4 @@
-"""Doubts about a latency, each with what was seen and what to do about it."""
+"""Warnings about a latency, each with what was seen and what to do about it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,17 @@ from dataclasses import dataclass
 from statistics import median
 
 from harness.measure.sample_statistics import epoch_values, estimate, median_estimate, ratios
-from harness.records import ArmRole, Budget, Clock, Condition, Doubt, DoubtKind, Latency
+from harness.records import (
+    ArmRole,
+    Budget,
+    Clock,
+    Condition,
+    Latency,
+    MeasurementWarning,
+    WarningKind,
+)
 
-__all__ = ["doubts_of"]
+__all__ = ["warnings_of"]
 
 _BUSY = 1.05  # ours: wall time above CPU time by more than this means others had the core
 _STOLEN = 0.02  # ours: share of one CPU's time that the hypervisor may take unnoticed
@@ -45,7 +53,7 @@ class _Seen:
         return next((epoch_values(each, cpu=cpu) for each in arms), None)
 
 
-def doubts_of(
+def warnings_of(
     latency: Latency | None,
     budget: Budget,
     before: Condition,
@@ -53,7 +61,7 @@ def doubts_of(
     wall_s: float,
     stepped: int,
     left_over: float = 0.0,
-) -> tuple[Doubt, ...]:
+) -> tuple[MeasurementWarning, ...]:
     """Return what should be known before a latency is believed.
 
     Args:
@@ -66,10 +74,12 @@ def doubts_of(
         left_over: CPU time of other threads after some calls, over that of the calls.
     """
     if latency is None:
-        return (Doubt(kind=DoubtKind.TOO_FEW_SAMPLES, advice=_nothing(after, stepped)),)
+        return (
+            MeasurementWarning(kind=WarningKind.TOO_FEW_SAMPLES, advice=_nothing(after, stepped)),
+        )
     seen = _Seen(latency, budget, before, after, wall_s, stepped, left_over)
     found = ((kind, look(seen)) for kind, look in _LOOKS)
-    return tuple(Doubt(kind=kind, advice=advice) for kind, advice in found if advice)
+    return tuple(MeasurementWarning(kind=kind, advice=advice) for kind, advice in found if advice)
 
 
 def _nothing(after: Condition, stepped: int) -> str:
@@ -243,18 +253,18 @@ def _launch_bound(seen: _Seen) -> str | None:
     )
 
 
-_LOOKS: tuple[tuple[DoubtKind, Callable[[_Seen], str | None]], ...] = (
-    (DoubtKind.FASTER_THAN_COPY, _too_fast),
-    (DoubtKind.TOO_FEW_SAMPLES, _too_few),
-    (DoubtKind.NOT_CONVERGED, _wide),
-    (DoubtKind.CHANGED_SPEED, _changed),
-    (DoubtKind.NOISY, _noisy),
-    (DoubtKind.TIMER_TOO_COARSE, _coarse),
-    (DoubtKind.CLOCK_STEPPED, _stepped),
-    (DoubtKind.PAGE_FAULTS, _faults),
-    (DoubtKind.THROTTLED, _throttled),
-    (DoubtKind.POWER_SAVING, _saving),
-    (DoubtKind.OTHER_THREADS, _other_threads),
-    (DoubtKind.SHARED_GPU, _shared),
-    (DoubtKind.LAUNCH_BOUND, _launch_bound),
+_LOOKS: tuple[tuple[WarningKind, Callable[[_Seen], str | None]], ...] = (
+    (WarningKind.FASTER_THAN_COPY, _too_fast),
+    (WarningKind.TOO_FEW_SAMPLES, _too_few),
+    (WarningKind.NOT_CONVERGED, _wide),
+    (WarningKind.CHANGED_SPEED, _changed),
+    (WarningKind.NOISY, _noisy),
+    (WarningKind.TIMER_TOO_COARSE, _coarse),
+    (WarningKind.CLOCK_STEPPED, _stepped),
+    (WarningKind.PAGE_FAULTS, _faults),
+    (WarningKind.THROTTLED, _throttled),
+    (WarningKind.POWER_SAVING, _saving),
+    (WarningKind.OTHER_THREADS, _other_threads),
+    (WarningKind.SHARED_GPU, _shared),
+    (WarningKind.LAUNCH_BOUND, _launch_bound),
 )

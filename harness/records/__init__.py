@@ -21,7 +21,7 @@ from harness.records.latency import (
     Estimate,
     Latency,
 )
-from harness.records.outcome import Cost, Doubt, DoubtKind, Memory, Record, Status
+from harness.records.outcome import Cost, MeasurementWarning, Memory, Record, Status, WarningKind
 
 __all__ = [
     "OUR_TIMER",
@@ -36,18 +36,18 @@ __all__ = [
     "Condition",
     "Cost",
     "Direction",
-    "Doubt",
-    "DoubtKind",
     "Environment",
     "Errors",
     "Estimate",
     "Gpu",
     "Latency",
     "Measurement",
+    "MeasurementWarning",
     "Memory",
     "Mode",
     "OutputErrors",
     "Record",
     "Run",
     "Status",
+    "WarningKind",
 ]

@@ -1,4 +1,4 @@
-"""What came of a case: its status, its measurements and the doubts about them."""
+"""What came of a case: its status, its measurements and the warnings about them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from harness.records.case import Case
 from harness.records.errors import Errors
 from harness.records.latency import Latency
 
-__all__ = ["Cost", "Doubt", "DoubtKind", "Memory", "Record", "Status"]
+__all__ = ["Cost", "MeasurementWarning", "Memory", "Record", "Status", "WarningKind"]
 
 
 class Status(StrEnum):
@@ -58,7 +58,7 @@ class Memory:
     """What any implementation must hold: its results."""
 
 
-class DoubtKind(StrEnum):
+class WarningKind(StrEnum):
     """Why a measurement should be taken with care."""
 
     NOT_CONVERGED = "not_converged"
@@ -94,10 +94,10 @@ class DoubtKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doubt:
-    """A doubt about a measurement."""
+class MeasurementWarning:
+    """A measurement warning about a measurement."""
 
-    kind: DoubtKind
+    kind: WarningKind
     """Which."""
     advice: str
     """What was seen, and what to do about it."""
@@ -141,7 +141,7 @@ class Record:
     """Operators that one call runs, those inside PyTorch's own aside; None where not counted."""
     instructions: int | None = None
     """Instructions of one call, in user space and with AVX2 kernels; None where not counted."""
-    warnings: tuple[Doubt, ...] = ()
-    """Doubts about these measurements."""
+    warnings: tuple[MeasurementWarning, ...] = ()
+    """Warnings about these measurements."""
     cost: Cost | None = None
     """Where the time went; None where the process ended before it could say."""

@@ -17,7 +17,7 @@ from shutil import rmtree
 from time import monotonic
 
 from harness.measure.sample_statistics import epoch_values, median_quantile
-from harness.records import Arm, Budget, DoubtKind, Measurement, Record
+from harness.records import Arm, Budget, Measurement, Record, WarningKind
 from harness.records.refusal import Refusal
 from harness.regression.compare import NotMeasuredError, why_unfinished
 from harness.regression.confirm import EPOCHS, LIMIT_S
@@ -211,10 +211,10 @@ def _joined(passes: Sequence[Results], wanted: Results, out: Path, folder: Path)
 def _without_rare_noise(parts: Sequence[Record]) -> Record:
     """Join the records of one case; a disturbance of half the processes moves no median."""
     joined = merged(parts, _MERGING)
-    disturbed = sum(any(each.kind is DoubtKind.NOISY for each in part.warnings) for part in parts)
+    disturbed = sum(any(each.kind is WarningKind.NOISY for each in part.warnings) for part in parts)
     if 2 * disturbed > len(parts):
         return joined
-    kept = tuple(each for each in joined.warnings if each.kind is not DoubtKind.NOISY)
+    kept = tuple(each for each in joined.warnings if each.kind is not WarningKind.NOISY)
     return replace(joined, warnings=kept)
 
 

@@ -19,7 +19,7 @@ from math import exp, inf, log, log1p, sqrt
 from statistics import median
 
 from harness.measure.sample_statistics import epoch_values, ratios, t_quantile
-from harness.records import ArmRole, Case, DoubtKind, Estimate, Latency, Record
+from harness.records import ArmRole, Case, Estimate, Latency, Record, WarningKind
 from harness.regression.changes import ChangeKind
 from harness.regression.findings import (
     Finding,
@@ -261,7 +261,7 @@ def _why_incomparable(old: Latency, new: Latency) -> str | None:
 
 
 def _stepped(record: Record) -> bool:
-    return any(each.kind is DoubtKind.CLOCK_STEPPED for each in record.warnings)
+    return any(each.kind is WarningKind.CLOCK_STEPPED for each in record.warnings)
 
 
 def _welch_degrees(*parts: tuple[float, int]) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import log, log1p
 from statistics import stdev
 
-from harness.records import DoubtKind, Record
+from harness.records import Record, WarningKind
 
 __all__ = ["FAR", "NOISY_SPREAD", "Noise", "noise_of", "spread_of"]
 
@@ -41,9 +41,9 @@ def noise_of(baseline: Record, spread: float) -> Noise | None:
     assert latency is not None  # it was timed
     far = _SPREADS * spread
     # of these the processes may all have had as much as one another, and the next may have none
-    doubts = {each.kind: each.advice for each in baseline.warnings}
-    if DoubtKind.NOISY in doubts:
-        reason = f"noisy in the baseline: {doubts[DoubtKind.NOISY]}"
+    warnings = {each.kind: each.advice for each in baseline.warnings}
+    if WarningKind.NOISY in warnings:
+        reason = f"noisy in the baseline: {warnings[WarningKind.NOISY]}"
         return Noise(reason=reason, least=max(FAR, far))
     if latency.minor_faults_ratio is not None and not latency.minor_faults_ratio < 1:
         reason = f"noisy: {latency.minor_faults_ratio:.0f} page faults a call in the baseline"

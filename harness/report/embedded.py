@@ -15,7 +15,7 @@ __all__ = ["case_data", "script_json"]
 
 _TEXT = (
     "implementation", "mode", "place", "dtype", "direction", "distribution", "shape", "status",
-    "error_output", "reason", "doubts", "id_rest",
+    "error_output", "reason", "warnings", "id_rest",
 )  # fmt: skip
 _NUMBERS = (
     "error_ulp", "bound_ratio", "condition", "latency_s", "latency_low_s", "latency_high_s",

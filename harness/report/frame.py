@@ -145,7 +145,9 @@ def _row(record: Record, letter: str) -> dict[str, Any]:
         "setting": _setting(case),
         "status": str(record.status),
         "reason": record.reason,
-        "doubts": ", ".join(dict.fromkeys(each.kind.replace("_", " ") for each in record.warnings)),
+        "warnings": ", ".join(
+            dict.fromkeys(each.kind.replace("_", " ") for each in record.warnings)
+        ),
         **_error_columns(record),
         **_latency_columns(record),
         **_cold_columns(record),

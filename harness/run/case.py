@@ -34,12 +34,12 @@ from harness.records import (
     Case,
     Cost,
     Direction,
-    Doubt,
-    DoubtKind,
     Measurement,
+    MeasurementWarning,
     Mode,
     Record,
     Status,
+    WarningKind,
 )
 from harness.run.candidates import refusal
 from harness.run.timing import time_case
@@ -162,10 +162,10 @@ class CaseRunner:
             )
             watch.sampling_s += sampled.sampling_s
             watch.implementation_s += sampled.warming_s
-            doubts = sampled.doubts
+            warnings = sampled.warnings
             if measurement is Measurement.COLD:
-                doubts = tuple(replace(each, advice=f"cold: {each.advice}") for each in doubts)
-            warnings = record.warnings + doubts
+                warnings = tuple(replace(each, advice=f"cold: {each.advice}") for each in warnings)
+            warnings = record.warnings + warnings
             if measurement is Measurement.LATENCY:
                 record = replace(record, latency=sampled.latency, warnings=warnings)
             else:
@@ -175,8 +175,8 @@ class CaseRunner:
             yield record
         if Measurement.MEMORY in measurements:
             if why := uncountable(case.device) or _unseen(implementation):
-                doubt = Doubt(kind=DoubtKind.NOT_COUNTED, advice=why)
-                yield replace(record, warnings=(*record.warnings, doubt))
+                warning = MeasurementWarning(kind=WarningKind.NOT_COUNTED, advice=why)
+                yield replace(record, warnings=(*record.warnings, warning))
                 return
             with watch.implementation():
                 memory, operators = weigh(function, case, inputs)
@@ -224,8 +224,8 @@ class CaseRunner:
         judged = self._judged(replace(record, case=fresh), implementation, again, watch)
         if judged.status is not Status.WRONG:
             return record
-        doubt = Doubt(
-            kind=DoubtKind.CACHED_RESULT,
+        warning = MeasurementWarning(
+            kind=WarningKind.CACHED_RESULT,
             advice="its results after the timing are not those of the inputs it was given: look "
             "for what it remembers, by address, by shape or by the number of calls",
         )
@@ -233,7 +233,7 @@ class CaseRunner:
             record,
             status=Status.WRONG,
             reason=f"right at first, and after the timing: {judged.reason}",
-            warnings=(*record.warnings, doubt),
+            warnings=(*record.warnings, warning),
         )
 
     def _ready_device(self, case: Case) -> Device:

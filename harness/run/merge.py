@@ -15,11 +15,11 @@ from harness.records import (
     Budget,
     Clock,
     Cost,
-    Doubt,
-    DoubtKind,
     Latency,
+    MeasurementWarning,
     Record,
     Status,
+    WarningKind,
 )
 
 __all__ = ["ENOUGH_PROCESSES", "is_narrow", "merged"]
@@ -30,7 +30,7 @@ ENOUGH_PROCESSES = 3  # ours: an interval over two is twelve times their spread
 def merged(records: Sequence[Record], budget: Budget) -> Record:
     """Return the first record with the samples of all, and what they say together.
 
-    Errors and memory are the first process's, since they are the same in each; a doubt is kept
+    Errors and memory are the first process's, since they are the same in each; a measurement warning is kept
     once. A process in which the case did not end as well as in the others decides: its record is
     returned.
     """
@@ -40,24 +40,24 @@ def merged(records: Sequence[Record], budget: Budget) -> Record:
     if _gravity(worst) > min(map(_gravity, records)):
         return worst
     warm = _joined([each.latency for each in records], budget)
-    doubts = {each.kind: each for record in records for each in record.warnings}
-    doubts.pop(DoubtKind.NOT_CONVERGED, None)
+    warnings = {each.kind: each for record in records for each in record.warnings}
+    warnings.pop(WarningKind.NOT_CONVERGED, None)
     cold = _joined([each.cold for each in records], budget)
     wide = next((each for each in (warm, cold) if each is not None and not each.converged), None)
     if wide is not None:
-        doubts[DoubtKind.NOT_CONVERGED] = Doubt(
-            kind=DoubtKind.NOT_CONVERGED,
+        warnings[WarningKind.NOT_CONVERGED] = MeasurementWarning(
+            kind=WarningKind.NOT_CONVERGED,
             advice=f"the interval over {wide.processes} processes is wider than "
             f"±{budget.target_ratio:.1%}; give the case more processes",
         )
     if all(each is None or each.is_valid for each in (warm, cold)):
-        doubts.pop(DoubtKind.FASTER_THAN_COPY, None)
+        warnings.pop(WarningKind.FASTER_THAN_COPY, None)
     costs = [each.cost for each in records if each.cost is not None]
     return replace(
         records[0],
         latency=warm,
         cold=cold,
-        warnings=tuple(doubts.values()),
+        warnings=tuple(warnings.values()),
         cost=Cost(
             total_s=fsum(each.total_s for each in costs),
             implementation_s=fsum(each.implementation_s for each in costs),

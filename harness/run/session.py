@@ -9,7 +9,15 @@ from importlib.metadata import version
 from pathlib import Path
 from time import monotonic
 
-from harness.records import Budget, Doubt, DoubtKind, Environment, Record, Run, Status
+from harness.records import (
+    Budget,
+    Environment,
+    MeasurementWarning,
+    Record,
+    Run,
+    Status,
+    WarningKind,
+)
 from harness.records.refusal import Refusal
 from harness.run.fleet import Fleet
 from harness.run.instructions import count_instructions
@@ -256,7 +264,7 @@ def _measure(campaign: Campaign, fleet: Fleet, missing: Sequence[Planned]) -> It
 
 
 def _counted(records: Sequence[Record], timeout_s: float) -> Iterator[Record]:
-    """Add to each record the instructions of its call, or a doubt that says why there are none."""
+    """Add to each record the instructions of its call, or a measurement warning that says why there are none."""
     measured = [each.case for each in records if each.status.is_measured]
     found = dict(count_instructions(measured, timeout_s))
     for record in records:
@@ -266,8 +274,8 @@ def _counted(records: Sequence[Record], timeout_s: float) -> Iterator[Record]:
         elif counted is None:
             yield record
         else:
-            doubt = Doubt(kind=DoubtKind.NOT_COUNTED, advice=counted)
-            yield replace(record, warnings=(*record.warnings, doubt))
+            warning = MeasurementWarning(kind=WarningKind.NOT_COUNTED, advice=counted)
+            yield replace(record, warnings=(*record.warnings, warning))
 
 
 def _finished(run: Run, campaign: Campaign, fresh: Sequence[Record]) -> Run:

@@ -76,9 +76,9 @@ def caveats(choice: Choice) -> Iterator[str]:
     seen, there = best.measured_on
     if seen < there:
         yield f"verified on {seen} of {there} distributions"
-    doubts = dict.fromkeys(each.kind for record in best.timed for each in record.warnings)
-    if doubts:
-        yield f"doubt: {', '.join(each.replace('_', ' ') for each in doubts)}"
+    warnings = dict.fromkeys(each.kind for record in best.timed for each in record.warnings)
+    if warnings:
+        yield f"warning: {', '.join(each.replace('_', ' ') for each in warnings)}"
 
 
 def fault_words(candidate: Candidate, fault: Fault, question: Question) -> str:

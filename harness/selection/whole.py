@@ -39,7 +39,7 @@ class Gain:
 
     @property
     def is_certain(self) -> bool:
-        """Whether the interval leaves no doubt that anything is saved."""
+        """Whether the interval leaves no warning that anything is saved."""
         return self.saved_s.low > 0
 
 

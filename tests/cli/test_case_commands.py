@@ -14,7 +14,16 @@ from harness.cli import main
 from harness.cli.next_commands import closer_look
 from harness.cli.run import run
 from harness.cli.verify import explain, verify
-from harness.records import Affine, Case, Direction, Doubt, DoubtKind, Mode, Record, Status
+from harness.records import (
+    Affine,
+    Case,
+    Direction,
+    MeasurementWarning,
+    Mode,
+    Record,
+    Status,
+    WarningKind,
+)
 from harness.sweep import Sweep
 
 CASE = Case(implementation="one_pass", shape=(64, 768))
@@ -88,7 +97,12 @@ def test_parameters_of_the_dtype_of_x_need_no_option() -> None:
         (wrong(parameters="nan_bias"), "forward"),  # explain takes other parameters
         (wrong(threads=2), "forward"),
         (replace(wrong(), errors=None), "forward"),  # such as a y of another shape
-        (replace(wrong(), warnings=(Doubt(kind=DoubtKind.CACHED_RESULT, advice=""),)), "forward"),
+        (
+            replace(
+                wrong(), warnings=(MeasurementWarning(kind=WarningKind.CACHED_RESULT, advice=""),)
+            ),
+            "forward",
+        ),
     ],
 )
 def test_what_cannot_be_explained_is_verified(record: Record, direction: str) -> None:

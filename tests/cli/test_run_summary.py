@@ -18,11 +18,11 @@ from harness.cli.run_summary import (
     status_counts,
     warning_lines,
 )
-from harness.records import Case, Doubt, DoubtKind, Record, Status
+from harness.records import Case, MeasurementWarning, Record, Status, WarningKind
 
 CASE = Case(implementation="one_pass", shape=(64, 768))
 OK = Record(case=CASE, environment="here", status=Status.OK)
-WARNING = Doubt(kind=DoubtKind.NOISY, advice="close other programs")
+WARNING = MeasurementWarning(kind=WarningKind.NOISY, advice="close other programs")
 RESULTS = Path("results/mine.parquet")
 
 

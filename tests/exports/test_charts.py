@@ -12,7 +12,7 @@ from compared_runs import failed, make_case, make_latency, make_record, results_
 
 from harness.exports.bencher import bencher_metrics
 from harness.exports.smaller_is_better import smaller_is_better
-from harness.records import Doubt, DoubtKind, Estimate, Record, Status
+from harness.records import Estimate, MeasurementWarning, Record, Status, WarningKind
 
 RATIO = Estimate(value=1.5, low=1.4, high=1.7)
 TIMED = make_record(make_case(), latency=make_latency((1.5,), reference_ratio=RATIO))
@@ -63,8 +63,8 @@ def test_error_and_memory_have_charts_of_their_own() -> None:
 
 
 def test_a_doubt_is_beside_the_time() -> None:
-    doubt = Doubt(kind=DoubtKind.CHANGED_SPEED, advice="wait")
-    assert "doubt: changed speed" in entries(replace(TIMED, warnings=(doubt,)))["time"]["extra"]
+    warning = MeasurementWarning(kind=WarningKind.CHANGED_SPEED, advice="wait")
+    assert "warning: changed speed" in entries(replace(TIMED, warnings=(warning,)))["time"]["extra"]
 
 
 def test_bencher_has_nanoseconds_and_the_ends_of_the_interval() -> None:

@@ -11,7 +11,7 @@ import pytest
 from compared_runs import STEADY, failed, make_case, make_record, results_of
 
 from harness.exports.csv_table import COLUMNS, csv_table
-from harness.records import Direction, Doubt, DoubtKind, Errors, OutputErrors, Record
+from harness.records import Direction, Errors, MeasurementWarning, OutputErrors, Record, WarningKind
 from harness.store.plain import without_none
 
 SPECIAL = {"id", "warnings"}
@@ -61,10 +61,11 @@ def test_what_was_not_measured_is_empty() -> None:
 
 
 def test_doubts_are_named() -> None:
-    doubts = tuple(
-        Doubt(kind=kind, advice="wait") for kind in (DoubtKind.NOISY, DoubtKind.THROTTLED)
+    warnings = tuple(
+        MeasurementWarning(kind=kind, advice="wait")
+        for kind in (WarningKind.NOISY, WarningKind.THROTTLED)
     )
-    (row,) = table(replace(make_record(), warnings=doubts))
+    (row,) = table(replace(make_record(), warnings=warnings))
     assert row["warnings"] == "noisy throttled"
 
 

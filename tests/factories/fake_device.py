@@ -29,9 +29,9 @@ from harness.records import (
     Case,
     Clock,
     Condition,
-    DoubtKind,
     Latency,
     Record,
+    WarningKind,
 )
 from harness.run.case import CaseRunner
 from harness.run.worker import Hello, RunCase
@@ -209,8 +209,8 @@ def latency_of(sampled: Sampled) -> Latency:
     return sampled.latency
 
 
-def kinds(sampled: Sampled) -> set[DoubtKind]:
-    return {each.kind for each in sampled.doubts}
+def kinds(sampled: Sampled) -> set[WarningKind]:
+    return {each.kind for each in sampled.warnings}
 
 
 class LocalFleet:

@@ -20,19 +20,19 @@ from harness.records import (
     Clock,
     Cost,
     Direction,
-    Doubt,
-    DoubtKind,
     Environment,
     Errors,
     Estimate,
     Gpu,
     Latency,
+    MeasurementWarning,
     Memory,
     Mode,
     OutputErrors,
     Record,
     Run,
     Status,
+    WarningKind,
 )
 from harness.store import Results
 
@@ -159,7 +159,11 @@ def make_record(case: Case, environment: Environment | None = None) -> Record:
     errors = make_errors(case)
     status, reason = _judge(errors)
     timed = case.distribution == "normal" and case.seed == 0
-    doubts = (Doubt(kind=DoubtKind.NOISY, advice=f"spread of {draw:.1%}: close other programs"),)
+    warnings = (
+        MeasurementWarning(
+            kind=WarningKind.NOISY, advice=f"spread of {draw:.1%}: close other programs"
+        ),
+    )
     return Record(
         case=case,
         environment=where,
@@ -168,7 +172,7 @@ def make_record(case: Case, environment: Environment | None = None) -> Record:
         errors=errors,
         latency=make_latency(case) if timed else None,
         memory=make_memory(case) if timed else None,
-        warnings=doubts if timed and draw > 0.95 else (),
+        warnings=warnings if timed and draw > 0.95 else (),
         cost=Cost(total_s=0.1, implementation_s=0.02, oracle_s=0.03, sampling_s=0.04),
     )
 

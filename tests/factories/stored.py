@@ -20,18 +20,18 @@ from harness.records import (
     Clock,
     Cost,
     Direction,
-    Doubt,
-    DoubtKind,
     Environment,
     Errors,
     Estimate,
     Gpu,
     Latency,
+    MeasurementWarning,
     Memory,
     OutputErrors,
     Record,
     Run,
     Status,
+    WarningKind,
 )
 from harness.store import Results, StoreError, read
 
@@ -163,7 +163,7 @@ FULL = Record(
     memory=Memory(
         peak_extra_bytes=1, allocated_bytes=2, allocations=3, saved_bytes=None, minimum_bytes=1
     ),
-    warnings=(Doubt(kind=DoubtKind.NOISY, advice="close the browser"),),
+    warnings=(MeasurementWarning(kind=WarningKind.NOISY, advice="close the browser"),),
     cost=Cost(total_s=1.0, implementation_s=0.5, oracle_s=0.25, sampling_s=0.125),
 )
 BARE = Record(case=replace(CASE, seed=1), environment="0123456789ab", status=Status.CRASHED)

@@ -19,7 +19,7 @@ from harness.records import (
     Cache,
     Clock,
     Condition,
-    DoubtKind,
+    WarningKind,
 )
 
 
@@ -230,14 +230,14 @@ def test_it_stops_at_the_fewest_epochs_when_the_interval_is_narrow() -> None:
     sampled = measure(FakeDevice())
     assert epochs_of(sampled) == ROOMY.min_epochs
     assert latency_of(sampled).converged
-    assert DoubtKind.NOT_CONVERGED not in kinds(sampled)
+    assert WarningKind.NOT_CONVERGED not in kinds(sampled)
 
 
 def test_it_stops_at_the_most_epochs_when_the_interval_stays_wide() -> None:
     sampled = measure(wobbling(), budget=Budget(min_epochs=2, max_epochs=7, limit_s=1e9))
     assert epochs_of(sampled) == 7
     assert not latency_of(sampled).converged
-    assert DoubtKind.NOT_CONVERGED in kinds(sampled)
+    assert WarningKind.NOT_CONVERGED in kinds(sampled)
 
 
 def test_it_stops_when_the_time_is_up() -> None:
@@ -245,7 +245,7 @@ def test_it_stops_when_the_time_is_up() -> None:
     sampled = measure(device, budget=Budget(min_epochs=4, max_epochs=1000, limit_s=0.2))
     assert 4 <= epochs_of(sampled) < 12
     assert device.now() < 0.3
-    assert DoubtKind.NOT_CONVERGED in kinds(sampled)
+    assert WarningKind.NOT_CONVERGED in kinds(sampled)
 
 
 def test_a_narrow_interval_over_too_few_epochs_is_not_convergence() -> None:
@@ -253,7 +253,7 @@ def test_a_narrow_interval_over_too_few_epochs_is_not_convergence() -> None:
     assert epochs_of(sampled) == 1
     assert not latency_of(sampled).converged
     assert latency_of(sampled).per_call_s.high == float("inf")
-    assert kinds(sampled) == {DoubtKind.TOO_FEW_SAMPLES}
+    assert kinds(sampled) == {WarningKind.TOO_FEW_SAMPLES}
 
 
 @pytest.mark.parametrize("cache", Cache)
@@ -273,5 +273,5 @@ def test_a_guest_slower_than_the_whole_budget_is_sampled_a_few_times_and_doubted
     sampled = measure(device, budget=Budget(limit_s=2.0), cache=cache)
     assert len(arm_of(sampled, ArmRole.SUBJECT).wall_s) == 1
     assert latency_of(sampled).per_call_s.value == pytest.approx(3.0)
-    assert DoubtKind.TOO_FEW_SAMPLES in kinds(sampled)
+    assert WarningKind.TOO_FEW_SAMPLES in kinds(sampled)
     assert device.now() < 4 * 3.0

@@ -10,7 +10,17 @@ from fake_device import ROOMY, TIMES_S, FakeDevice, kinds, latency_of, measure
 
 from harness.measure.cpu import CpuDevice
 from harness.measure.latency import Sampled
-from harness.records import ArmRole, Cache, Case, Clock, Doubt, DoubtKind, Latency, Record, Status
+from harness.records import (
+    ArmRole,
+    Cache,
+    Case,
+    Clock,
+    Latency,
+    MeasurementWarning,
+    Record,
+    Status,
+    WarningKind,
+)
 from harness.run.merge import merged
 
 IDLE = "None"  # what a device that is given nothing to do is said to have called
@@ -27,7 +37,7 @@ def of_arm(latency: Latency, role: ArmRole) -> tuple[float, ...]:
 
 
 def advice(sampled: Sampled) -> str | None:
-    found = (each.advice for each in sampled.doubts if each.kind is DoubtKind.OTHER_THREADS)
+    found = (each.advice for each in sampled.warnings if each.kind is WarningKind.OTHER_THREADS)
     return next(found, None)
 
 
@@ -84,11 +94,11 @@ def test_a_sample_of_one_short_call_varies_by_as_much(others_s: float, clock: st
     assert latency_of(sampled).clock == clock
 
 
-# --- doubts --------------------------------------------------------------------------------------
+# --- warnings --------------------------------------------------------------------------------------
 
 
 def test_a_guest_that_works_alone_raises_no_doubt() -> None:
-    assert DoubtKind.OTHER_THREADS not in kinds(handing_over({}))
+    assert WarningKind.OTHER_THREADS not in kinds(handing_over({}))
 
 
 def test_handing_over_is_said_with_what_the_wall_clock_shows() -> None:
@@ -109,7 +119,7 @@ def test_without_a_reference_nothing_is_said_of_one() -> None:
 
 def test_waiting_for_a_thread_is_not_taken_for_a_busy_machine() -> None:
     device = FakeDevice(others_s={"subject": 9e-6}, waiting_ratio=4.0)
-    assert DoubtKind.NOISY not in kinds(measure(device))
+    assert WarningKind.NOISY not in kinds(measure(device))
 
 
 def test_work_left_over_when_a_call_returns_makes_its_time_invalid() -> None:
@@ -118,7 +128,7 @@ def test_work_left_over_when_a_call_returns_makes_its_time_invalid() -> None:
     said = advice(sampled)
     assert said is not None
     assert "after it had returned, threads worked for another" in said
-    assert DoubtKind.FASTER_THAN_COPY not in kinds(sampled)
+    assert WarningKind.FASTER_THAN_COPY not in kinds(sampled)
 
 
 def test_threads_that_sleep_leave_nothing_over() -> None:
@@ -128,10 +138,12 @@ def test_threads_that_sleep_leave_nothing_over() -> None:
 # --- several processes ---------------------------------------------------------------------------
 
 
-def record_of(sampled: Sampled, *doubts: Doubt) -> Record:
+def record_of(sampled: Sampled, *warnings: MeasurementWarning) -> Record:
     case = Case(implementation="one", shape=(4, 8))
     latency = latency_of(sampled)
-    return Record(case=case, environment="here", status=Status.OK, latency=latency, warnings=doubts)
+    return Record(
+        case=case, environment="here", status=Status.OK, latency=latency, warnings=warnings
+    )
 
 
 def test_a_process_that_handed_over_decides_the_clock_of_all() -> None:
@@ -143,6 +155,6 @@ def test_a_process_that_handed_over_decides_the_clock_of_all() -> None:
 
 
 def test_what_one_process_doubts_is_doubted_of_all() -> None:
-    doubt = Doubt(kind=DoubtKind.OTHER_THREADS, advice="seen in one")
+    warning = MeasurementWarning(kind=WarningKind.OTHER_THREADS, advice="seen in one")
     calm = handing_over({})
-    assert doubt in merged([record_of(calm), record_of(calm, doubt)], ROOMY).warnings
+    assert warning in merged([record_of(calm), record_of(calm, warning)], ROOMY).warnings

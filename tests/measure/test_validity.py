@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fake_device import ROOMY, TIMES_S, FakeDevice, kinds, latency_of, measure
 
-from harness.records import ArmRole, Budget, Condition, DoubtKind
+from harness.records import ArmRole, Budget, Condition, WarningKind
 
 # --- throttled epochs ----------------------------------------------------------------------------
 
@@ -32,25 +32,25 @@ def test_throttled_epochs_are_dropped_measured_again_and_counted() -> None:
     assert subject.role is ArmRole.SUBJECT
     assert max(subject.wall_s) == pytest.approx(3e-6)
     # which it was in the midst of the samples only
-    (doubt,) = sampled.doubts
-    assert doubt.kind is DoubtKind.THROTTLED
-    assert "2 epochs were dropped since the device was throttled (hot)" in doubt.advice
+    (warning,) = sampled.warnings
+    assert warning.kind is WarningKind.THROTTLED
+    assert "2 epochs were dropped since the device was throttled (hot)" in warning.advice
 
 
 def test_a_device_that_is_always_throttled_is_given_up_and_says_why() -> None:
     device = FakeDevice(state=lambda _: throttled("power_cap", "hot"))
     sampled = measure(device)
     assert sampled.latency is None
-    (doubt,) = sampled.doubts
-    assert doubt.kind is DoubtKind.TOO_FEW_SAMPLES
-    assert "the device was throttled (hot, power_cap); nothing was measured" in doubt.advice
+    (warning,) = sampled.warnings
+    assert warning.kind is WarningKind.TOO_FEW_SAMPLES
+    assert "the device was throttled (hot, power_cap); nothing was measured" in warning.advice
     assert device.now() < 3 * ROOMY.max_epochs * 0.03
 
 
 def test_a_device_that_is_not_throttled_drops_nothing() -> None:
     sampled = measure(FakeDevice(state=lambda _: throttled()))
     assert latency_of(sampled).throttled_epochs == 0
-    assert sampled.doubts == ()
+    assert sampled.warnings == ()
 
 
 # --- the fastest copy is the ceiling -------------------------------------------------------------
@@ -81,7 +81,7 @@ def test_of_two_copies_the_faster_is_kept(copy_s: float, kept: str) -> None:
 def test_what_is_faster_than_a_copy_is_invalid_and_doubted(copy_s: float, valid: bool) -> None:
     sampled = measure(FakeDevice(lambda name, _: copy_s if name == "copy" else 3e-6))
     assert latency_of(sampled).is_valid is valid
-    assert (DoubtKind.FASTER_THAN_COPY in kinds(sampled)) is not valid
+    assert (WarningKind.FASTER_THAN_COPY in kinds(sampled)) is not valid
 
 
 def test_what_is_faster_than_a_copy_by_less_than_the_noise_is_valid() -> None:
@@ -97,4 +97,4 @@ def test_what_is_faster_than_a_copy_by_less_than_the_noise_is_valid() -> None:
     assert latency.ceiling_ratio is not None
     assert latency.ceiling_ratio > 1.05
     assert latency.is_valid
-    assert DoubtKind.FASTER_THAN_COPY not in kinds(sampled)
+    assert WarningKind.FASTER_THAN_COPY not in kinds(sampled)

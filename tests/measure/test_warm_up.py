@@ -8,7 +8,7 @@ import pytest
 from fake_device import ROOMY, TIMES_S, FakeDevice, kinds, latency_of, measure
 
 from harness.measure.sampler import SAMPLE_S, Sampler
-from harness.records import Budget, Cache, Clock, DoubtKind
+from harness.records import Budget, Cache, Clock, WarningKind
 
 LIMIT_S = 2.0
 
@@ -75,7 +75,7 @@ def test_what_was_slow_while_it_warmed_up_is_in_no_sample() -> None:
     device = FakeDevice(lambda name, n: TIMES_S[name] * (1000 if n < 2 else 1))
     sampled = measure(device)
     assert latency_of(sampled).per_call_s.value == pytest.approx(3e-6)
-    assert sampled.doubts == ()
+    assert sampled.warnings == ()
 
 
 # --- how many calls fill a sample ----------------------------------------------------------------
@@ -114,9 +114,9 @@ def test_samples_in_which_the_clock_was_set_back_are_dropped_and_doubted() -> No
     sampled = measure(FakeDevice(set_by_s=setting_back(100, 140)))
     assert latency_of(sampled).per_call_s.value == pytest.approx(clean.per_call_s.value)
     assert min(min(each.wall_s) for each in latency_of(sampled).arms) > 0
-    (doubt,) = sampled.doubts
-    assert doubt.kind is DoubtKind.CLOCK_STEPPED
-    assert "in 2 samples the clock did not move forward" in doubt.advice
+    (warning,) = sampled.warnings
+    assert warning.kind is WarningKind.CLOCK_STEPPED
+    assert "in 2 samples the clock did not move forward" in warning.advice
 
 
 @pytest.mark.parametrize("reading", range(27))
@@ -137,15 +137,15 @@ def test_a_long_call_is_still_sampled_alone_when_its_first_time_was_negative() -
 def test_a_clock_that_only_goes_back_gives_no_latency_and_ends(clock: Clock) -> None:
     sampled = measure(FakeDevice(clock=clock, set_by_s=lambda _: -1.0))
     assert sampled.latency is None
-    (doubt,) = sampled.doubts
-    assert doubt.kind is DoubtKind.TOO_FEW_SAMPLES
-    assert "samples the clock did not move forward; nothing was measured" in doubt.advice
+    (warning,) = sampled.warnings
+    assert warning.kind is WarningKind.TOO_FEW_SAMPLES
+    assert "samples the clock did not move forward; nothing was measured" in warning.advice
 
 
 def test_a_clock_that_stands_still_gives_no_latency_and_ends() -> None:
     sampled = measure(FakeDevice(lambda _, __: 0.0))
     assert sampled.latency is None
-    assert kinds(sampled) == {DoubtKind.TOO_FEW_SAMPLES}
+    assert kinds(sampled) == {WarningKind.TOO_FEW_SAMPLES}
 
 
 def test_a_clock_that_goes_back_for_one_arm_alone_leaves_nothing_to_compare_and_ends() -> None:

@@ -21,7 +21,7 @@ from compared_runs import (
     results_of,
 )
 
-from harness.records import Arm, Doubt, DoubtKind, Measurement, Record, Status
+from harness.records import Arm, Measurement, MeasurementWarning, Record, Status, WarningKind
 from harness.regression.baseline import RecordingError, accept, passes_left, record_baseline
 from harness.regression.compare import NotMeasuredError
 from harness.regression.latency_test import process_ratios
@@ -61,9 +61,9 @@ class Drifting(ScriptedFleet):
                 yield each
                 continue
             noisy = self.starts <= self.noisy_starts
-            doubts = (Doubt(kind=DoubtKind.NOISY, advice="busy"),) if noisy else ()
+            warnings = (MeasurementWarning(kind=WarningKind.NOISY, advice="busy"),) if noisy else ()
             latency = make_latency((1 + 0.001 * (self.starts - 1),))
-            yield replace(each, latency=latency, warnings=doubts)
+            yield replace(each, latency=latency, warnings=warnings)
 
 
 def fleet(**more: Any) -> Drifting:

@@ -22,7 +22,7 @@ from compared_runs import (
     results_of,
 )
 
-from harness.records import Allocation, Cache, Clock, Doubt, DoubtKind, Status
+from harness.records import Allocation, Cache, Clock, MeasurementWarning, Status, WarningKind
 from harness.regression.changes import ChangeKind, Metric
 from harness.regression.latency_test import BASELINE_PROCESSES, Shift, judge, process_ratios
 from harness.regression.noise import noise_of, spread_of
@@ -210,7 +210,7 @@ def test_what_is_faster_in_four_of_five_is_unsure() -> None:
 
 # --- a noisy baseline ----------------------------------------------------------------------------
 
-SHARED = Doubt(kind=DoubtKind.NOISY, advice="wall time is 1.3 times CPU time")
+SHARED = MeasurementWarning(kind=WarningKind.NOISY, advice="wall time is 1.3 times CPU time")
 NOISY = {
     "the baseline's processes spread by 4.2%": make_record(ratios=SPREAD_BY_4),
     "noisy in the baseline: wall time is 1.3 times CPU time": replace(BEFORE, warnings=(SHARED,)),
@@ -300,9 +300,9 @@ def test_a_baseline_of_fewer_than_ten_processes_judges_no_latency() -> None:
 
 @pytest.mark.parametrize("whose", ["baseline", "run"])
 def test_a_time_taken_while_the_clock_jumped_is_reported_only(whose: str) -> None:
-    doubt = (Doubt(kind=DoubtKind.CLOCK_STEPPED, advice="set by hand"),)
-    before = replace(BEFORE, warnings=doubt if whose == "baseline" else ())
-    after = replace(now(2.0), warnings=doubt if whose == "run" else ())
+    warning = (MeasurementWarning(kind=WarningKind.CLOCK_STEPPED, advice="set by hand"),)
+    before = replace(BEFORE, warnings=warning if whose == "baseline" else ())
+    after = replace(now(2.0), warnings=warning if whose == "run" else ())
     assert never_judged(before, after).endswith(f"the clock jumped while the {whose} was timed")
 
 

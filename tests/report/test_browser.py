@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.records import Doubt, DoubtKind
+from harness.records import MeasurementWarning, WarningKind
 from harness.report import write_report
 from harness.store import Results
 
@@ -204,14 +204,16 @@ def test_the_answer_is_seen_on_a_telephone(tab: Page) -> None:
 
 
 def test_words_are_not_broken_on_a_telephone(tab: Page, many: Results, tmp_path: Path) -> None:
-    kinds = (DoubtKind.NOT_CONVERGED, DoubtKind.PAGE_FAULTS)
-    doubts = tuple(Doubt(kind=each, advice="give the case more time") for each in kinds)
-    records = tuple(replace(each, warnings=doubts) for each in many.records[:40])
-    write_report([replace(many, records=records)], tmp_path / "doubts.html")
-    tab.goto((tmp_path / "doubts.html").as_uri())
+    kinds = (WarningKind.NOT_CONVERGED, WarningKind.PAGE_FAULTS)
+    warnings = tuple(
+        MeasurementWarning(kind=each, advice="give the case more time") for each in kinds
+    )
+    records = tuple(replace(each, warnings=warnings) for each in many.records[:40])
+    write_report([replace(many, records=records)], tmp_path / "warnings.html")
+    tab.goto((tmp_path / "warnings.html").as_uri())
     tab.set_viewport_size({"width": 390, "height": 800})
     lines = tab.evaluate(
-        """() => [...document.querySelectorAll("#doubts :is(tbody th, .long)")].flatMap((cell) => {
+        """() => [...document.querySelectorAll("#warnings :is(tbody th, .long)")].flatMap((cell) => {
           const range = document.createRange();
           const found = [];
           const walk = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
@@ -225,7 +227,7 @@ def test_words_are_not_broken_on_a_telephone(tab: Page, many: Results, tmp_path:
           return found;
         })"""
     )
-    assert tab.locator("#doubts tbody th").count() == len(kinds)
+    assert tab.locator("#warnings tbody th").count() == len(kinds)
     assert lines == []
 
 

@@ -10,13 +10,13 @@ from results_factory import make_environment, make_errors, make_latency, make_me
 from harness.records import (
     Case,
     Direction,
-    Doubt,
-    DoubtKind,
     Errors,
     Estimate,
+    MeasurementWarning,
     Memory,
     Record,
     Status,
+    WarningKind,
 )
 from harness.report.content import Figure, Table, Text
 from harness.report.frame import gather
@@ -123,7 +123,9 @@ def test_the_map_of_speeds_has_no_row_for_who_was_asked_for_errors_alone() -> No
     doubtful = replace(
         errors_alone,
         case=replace(case, implementation="hasty"),
-        warnings=(Doubt(kind=DoubtKind.TOO_FEW_SAMPLES, advice="give the case more time"),),
+        warnings=(
+            MeasurementWarning(kind=WarningKind.TOO_FEW_SAMPLES, advice="give the case more time"),
+        ),
     )
     records = (*timed("native", 1.0), errors_alone, declined, doubtful)
     environments = {"here": make_environment()}

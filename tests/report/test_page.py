@@ -309,10 +309,10 @@ def test_every_field_of_the_environment_is_shown(page: str) -> None:
 
 
 def test_doubts_are_listed_with_their_advice(results: Results, many: Results) -> None:
-    assert "close other programs" in section(build_page([many]), "doubts")
+    assert "close other programs" in section(build_page([many]), "warnings")
     certain = [replace(each, warnings=()) for each in results.records]
     page = build_page([with_records(results, *certain)])
-    assert "No measurement gave cause for doubt" in section(page, "doubts")
+    assert "No measurement gave cause for warning" in section(page, "warnings")
 
 
 def test_operators_are_counted_in_words_and_only_of_what_runs_them(results: Results) -> None:

@@ -18,11 +18,11 @@ from harness.records import (
     Cache,
     Case,
     Direction,
-    Doubt,
-    DoubtKind,
     Measurement,
+    MeasurementWarning,
     Mode,
     Status,
+    WarningKind,
 )
 from harness.run import case as module
 from harness.run.case import CaseRunner
@@ -122,9 +122,9 @@ def test_memory_that_cannot_be_counted_is_none_with_the_reason_and_not_zero(
     record = runner.run(CASE, (Measurement.MEMORY,), ONE_EPOCH)
     assert record.status is Status.OK
     assert record.memory is None
-    (doubt,) = record.warnings
-    assert doubt.kind is DoubtKind.NOT_COUNTED
-    assert doubt.advice == (
+    (warning,) = record.warnings
+    assert warning.kind is WarningKind.NOT_COUNTED
+    assert warning.advice == (
         "torch is built without its profiler (Kineto), which counts allocations on the CPU"
     )
 
@@ -133,8 +133,8 @@ def test_doubts_about_warm_and_cold_times_are_kept_both_and_told_apart(
     runner: CaseRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def doubting(*arguments: Any, cache: Cache, **more: Any) -> Any:
-        doubt = Doubt(kind=DoubtKind.NOISY, advice=str(cache))
-        return replace(time_case(*arguments, cache=cache, **more), doubts=(doubt,))
+        warning = MeasurementWarning(kind=WarningKind.NOISY, advice=str(cache))
+        return replace(time_case(*arguments, cache=cache, **more), warnings=(warning,))
 
     monkeypatch.setattr(module, "time_case", doubting)
     record = runner.run(CASE, (Measurement.LATENCY, Measurement.COLD), ONE_EPOCH)
@@ -147,7 +147,7 @@ def test_a_clock_that_gives_nothing_leaves_no_latency_and_a_doubt(
     monkeypatch.setattr(CpuDevice, "time", lambda *_: Reading(-1.0, -1.0))
     record = runner.run(CASE, (Measurement.LATENCY,), ONE_EPOCH)
     assert (record.status, record.latency) == (Status.OK, None)
-    assert [each.kind for each in record.warnings] == [DoubtKind.TOO_FEW_SAMPLES]
+    assert [each.kind for each in record.warnings] == [WarningKind.TOO_FEW_SAMPLES]
 
 
 @needs_compiler

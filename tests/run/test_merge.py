@@ -15,12 +15,12 @@ from harness.records import (
     Case,
     Clock,
     Cost,
-    Doubt,
-    DoubtKind,
     Latency,
+    MeasurementWarning,
     Memory,
     Record,
     Status,
+    WarningKind,
 )
 from harness.run.merge import is_narrow, merged
 
@@ -43,8 +43,8 @@ def timed(*factors: float, **changes: Any) -> list[Record]:
     return [record(latency=latency(each), **changes) for each in factors]
 
 
-def doubt(kind: DoubtKind, advice: str = "") -> Doubt:
-    return Doubt(kind=kind, advice=advice)
+def warning(kind: WarningKind, advice: str = "") -> MeasurementWarning:
+    return MeasurementWarning(kind=kind, advice=advice)
 
 
 def latency_in(found: Record) -> Latency:
@@ -52,7 +52,7 @@ def latency_in(found: Record) -> Latency:
     return found.latency
 
 
-def kinds(found: Record) -> list[DoubtKind]:
+def kinds(found: Record) -> list[WarningKind]:
     return [each.kind for each in found.warnings]
 
 
@@ -129,7 +129,7 @@ def test_a_time_that_work_was_left_over_from_in_one_process_is_invalid() -> None
 def test_a_time_is_too_fast_if_it_is_over_all_processes(
     ceilings: tuple[float, ...], valid: bool
 ) -> None:
-    too_fast = doubt(DoubtKind.FASTER_THAN_COPY)
+    too_fast = warning(WarningKind.FASTER_THAN_COPY)
     records = [
         record(
             latency=latency(ceiling_ratio=each, is_valid=each < 1.05),
@@ -139,7 +139,7 @@ def test_a_time_is_too_fast_if_it_is_over_all_processes(
     ]
     found = merged(records, BUDGET)
     assert latency_in(found).is_valid is valid
-    assert (DoubtKind.FASTER_THAN_COPY in kinds(found)) is not valid
+    assert (WarningKind.FASTER_THAN_COPY in kinds(found)) is not valid
 
 
 def test_copies_that_judged_nobody_alone_judge_nobody_together() -> None:
@@ -203,23 +203,23 @@ def test_the_process_in_which_it_ended_worst_decides(
     assert merged(records, BUDGET) is records[place]
 
 
-# --- doubts --------------------------------------------------------------------------------------
+# --- warnings --------------------------------------------------------------------------------------
 
 
 def test_a_doubt_of_several_processes_is_kept_once() -> None:
-    noisy, faults = doubt(DoubtKind.NOISY), doubt(DoubtKind.PAGE_FAULTS)
+    noisy, faults = warning(WarningKind.NOISY), warning(WarningKind.PAGE_FAULTS)
     records = [
         record(latency=latency(), warnings=(noisy,)),
         record(latency=latency(), warnings=(noisy, faults)),
     ]
     assert kinds(merged(records, Budget(target_ratio=1e9))) == [
-        DoubtKind.NOISY,
-        DoubtKind.PAGE_FAULTS,
+        WarningKind.NOISY,
+        WarningKind.PAGE_FAULTS,
     ]
 
 
 def test_an_interval_too_wide_in_each_process_and_narrow_over_all_is_no_doubt() -> None:
-    wide = (doubt(DoubtKind.NOT_CONVERGED, "after 12 epochs"),)
+    wide = (warning(WarningKind.NOT_CONVERGED, "after 12 epochs"),)
     assert kinds(merged(timed(1.2, 1.2, 1.2, warnings=wide), BUDGET)) == []
 
 
@@ -228,7 +228,7 @@ def test_an_interval_too_wide_over_the_processes_is_a_doubt(cold: bool) -> None:
     factors = (1.0, 1.1, 1.3)
     records = [record(cold=latency(each)) for each in factors] if cold else timed(*factors)
     (found,) = merged(records, BUDGET).warnings
-    assert found.kind is DoubtKind.NOT_CONVERGED
+    assert found.kind is WarningKind.NOT_CONVERGED
     assert found.advice == (
         "the interval over 3 processes is wider than ±1.0%; give the case more processes"
     )

@@ -12,7 +12,7 @@ from known_functions import BACKWARD, CASE, ONE_EPOCH, Guest, good, known, measu
 from torch import Tensor
 
 from harness.inputs import LAYOUTS
-from harness.records import Allocation, Case, Direction, DoubtKind, Measurement, Record, Status
+from harness.records import Allocation, Case, Direction, Measurement, Record, Status, WarningKind
 from harness.run.case import CaseRunner
 
 LATENCY = (Measurement.LATENCY,)
@@ -79,7 +79,7 @@ def is_found_out(record: Record) -> bool:
     if record.status is not Status.WRONG:
         return False
     assert record.reason.startswith("right at first, and after the timing: ")
-    assert DoubtKind.CACHED_RESULT in {each.kind for each in record.warnings}
+    assert WarningKind.CACHED_RESULT in {each.kind for each in record.warnings}
     return True
 
 
@@ -134,7 +134,7 @@ def test_what_was_wrong_from_the_start_is_not_said_to_remember(
     record = runner.run(implementation(lambda *a: good(*a) * 1.01), LATENCY, ONE_EPOCH)
     assert record.status is Status.WRONG
     assert not record.reason.startswith("right at first")
-    assert DoubtKind.CACHED_RESULT not in {each.kind for each in record.warnings}
+    assert WarningKind.CACHED_RESULT not in {each.kind for each in record.warnings}
 
 
 # --- what does not -------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from math import inf
 
 from choice_records import choice_among, choices_among, failed, ran, vacuous
 
-from harness.records import Direction, Doubt, DoubtKind, Mode, Record, Status
+from harness.records import Direction, MeasurementWarning, Mode, Record, Status, WarningKind
 from harness.selection.choose import Limits
 from harness.selection.text import answer_words, caveats, price
 from harness.selection.words_of_evidence import evidence_lines
@@ -93,7 +93,7 @@ def test_a_wide_interval_is_told_and_not_called_as_fast() -> None:
     wide = ran("exact", 2.0, interval=(0.82, 4.9), error_ulp=0.5)
     told = "may be as fast: its interval is 0.82 to 4.9 times that of native"
     assert price_of("exact", NATIVE, wide) == told
-    apart = ran("slow", 1.5)  # comes before it, and is not what is in doubt
+    apart = ran("slow", 1.5)  # comes before it, and is not what is in warning
     assert reason(NATIVE, apart, wide) == f"the fastest by its estimate; exact {told}"
 
 
@@ -116,8 +116,10 @@ def test_who_crashed_is_said_not_to_be_measured() -> None:
 
 
 def test_a_time_that_is_not_believed_is_said_to_be_with_the_doubt() -> None:
-    doubt = Doubt(kind=DoubtKind.FASTER_THAN_COPY, advice="9 times as fast as a copy")
-    quick = replace(ran("quick", 0.1, is_valid=False), warnings=(doubt,))
+    warning = MeasurementWarning(
+        kind=WarningKind.FASTER_THAN_COPY, advice="9 times as fast as a copy"
+    )
+    quick = replace(ran("quick", 0.1, is_valid=False), warnings=(warning,))
     assert price_of("quick", NATIVE, quick) == (
         "has no time to be believed: 9 times as fast as a copy"
     )
@@ -181,8 +183,10 @@ def test_what_the_chosen_one_was_not_verified_on_is_counted() -> None:
 
 
 def test_doubts_about_the_time_of_the_chosen_one_are_named() -> None:
-    doubted = replace(NATIVE, warnings=(Doubt(kind=DoubtKind.NOT_CONVERGED, advice="wait"),))
-    assert list(caveats(choice_among(doubted))) == ["doubt: not converged"]
+    doubted = replace(
+        NATIVE, warnings=(MeasurementWarning(kind=WarningKind.NOT_CONVERGED, advice="wait"),)
+    )
+    assert list(caveats(choice_among(doubted))) == ["warning: not converged"]
 
 
 # --- evidence -------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from math import exp, inf, isfinite, log, log1p, sqrt
 from statistics import median, stdev
 
 from harness.measure.sample_statistics import median_estimate, median_quantile
-from harness.records import Budget, Case, DoubtKind, Estimate, Record
+from harness.records import Budget, Case, Estimate, Record, WarningKind
 from harness.regression.changes import ChangeKind
 from harness.regression.findings import (
     Finding,
@@ -81,7 +81,7 @@ def look_at(record: Record) -> Look | Finding:
     if not 0 < ratio.value < inf:
         return unsure_latency("its samples are not positive numbers")
     error = log(ratio.high / ratio.value) / median_quantile(epochs) if isfinite(ratio.high) else inf
-    stepped = any(each.kind is DoubtKind.CLOCK_STEPPED for each in record.warnings)
+    stepped = any(each.kind is WarningKind.CLOCK_STEPPED for each in record.warnings)
     return Look(
         case=record.case,
         ratio=ratio,

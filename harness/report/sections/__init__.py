@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.report.content import Section
-from harness.report.sections.account import all_cases, doubts, not_measured
+from harness.report.sections.account import all_cases, not_measured, warnings
 from harness.report.sections.accuracy import error_against_condition, error_of_the_gradients
 from harness.report.sections.choice import which_implementation_to_run
 from harness.report.sections.cost import instructions, memory, speed_against_a_copy
@@ -22,6 +22,6 @@ SECTIONS: tuple[Section, ...] = (
     instructions,
     all_cases,
     not_measured,
-    doubts,
+    warnings,
     environment_and_method,
 )

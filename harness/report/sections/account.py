@@ -11,7 +11,7 @@ from harness.report.content import Block, CaseTable, Cell, Column, Table, Text, 
 from harness.report.frame import Findings
 from harness.report.quantities import count
 
-__all__ = ["all_cases", "doubts", "not_measured"]
+__all__ = ["all_cases", "not_measured", "warnings"]
 
 _NUMBER = re.compile(r"(?<![\w.])\d[\d.,]*(?:e[+-]?\d+)?\b", re.IGNORECASE)
 
@@ -75,17 +75,17 @@ def _names(labels: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(labels))
 
 
-def doubts(findings: Findings) -> tuple[Block, ...]:
+def warnings(findings: Findings) -> tuple[Block, ...]:
     """List the measurements that should be taken with care."""
     found: dict[str, list[tuple[str, str]]] = {}
     cases: Counter[str] = Counter()
     for label, record in zip(findings.cases["label"], findings.records, strict=True):
         # a case may have one of a kind warm, and another cold
-        cases.update({doubt.kind for doubt in record.warnings})
-        for doubt in record.warnings:
-            found.setdefault(doubt.kind, []).append((label, doubt.advice))
+        cases.update({warning.kind for warning in record.warnings})
+        for warning in record.warnings:
+            found.setdefault(warning.kind, []).append((label, warning.advice))
     if not found:
-        return (Text("No measurement gave cause for doubt."),)
+        return (Text("No measurement gave cause for warning."),)
     rows = [
         (
             Cell(kind.replace("_", " ")),
@@ -96,10 +96,10 @@ def doubts(findings: Findings) -> tuple[Block, ...]:
         for kind, rows in found.items()
     ]
     columns = (
-        Column("Doubt"),
+        Column("MeasurementWarning"),
         Column("What was seen, and what to do"),
         Column("Implementations"),
         Column("Cases", is_number=True),
     )
     caption = "The numbers stand; they may be less certain than they look."
-    return (Table(title="Doubts, by kind", caption=caption, columns=columns, rows=tuple(rows)),)
+    return (Table(title="Warnings, by kind", caption=caption, columns=columns, rows=tuple(rows)),)

@@ -238,7 +238,7 @@ def _speed_figures(cases: pd.DataFrame) -> list[Figure]:
                 title=f"Speed relative to {REFERENCE}: {place}, {direction}",
                 caption="2.00 is twice as fast, 0.50 half as fast: blue is faster, orange slower. "
                 "✕: the result was not within its bound, so the speed is of no use. A dash: not "
-                "asked for, or not timed for a reason that is under “Not measured” or “Doubts”. "
+                "asked for, or not timed for a reason that is under “Not measured” or “Warnings”. "
                 "Where several cases share a cell it shows their geometric mean.",
                 panels=tuple(panels),
                 is_stretched=False,
@@ -256,7 +256,7 @@ def _speed_tables(timed: pd.DataFrame, whole: pd.DataFrame) -> tuple[pd.DataFram
     no row.
     """
     is_measured = whole["status"].isin([each.value for each in Status if each.is_measured])
-    asked = whole[whole["ratio"].notna() | ~is_measured | (whole["doubts"] != "")]
+    asked = whole[whole["ratio"].notna() | ~is_measured | (whole["warnings"] != "")]
     labels = [str(label) for (label,), _ in groups(asked, "label")]
     shapes = list(timed.sort_values("elements", kind="stable")["shape"].unique())
     rows = pd.DataFrame({

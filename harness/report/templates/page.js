@@ -110,13 +110,13 @@
     ["latency_low_s", "from", seconds], ["latency_high_s", "to", seconds],
     ["speed", "Speed", times], ["copy_ratio", "Of copy speed", percent],
     ["peak_bytes", "Peak memory", bytes], ["saved_bytes", "Kept", bytes],
-    ["reason", "Reason"], ["doubts", "Doubts"], ["id", "Id"],
+    ["reason", "Reason"], ["warnings", "Warnings"], ["id", "Id"],
   ];
   const CLIPPED = new Set(["reason", "id"]);
   // a sheet is narrow: it names a case by its id, and leaves out what the id says
   const ON_SCREEN = new Set([
     "mode", "place", "dtype", "direction", "distribution", "shape",
-    "condition", "latency_low_s", "latency_high_s", "copy_ratio", "saved_bytes", "doubts",
+    "condition", "latency_low_s", "latency_high_s", "copy_ratio", "saved_bytes", "warnings",
   ]);
   const look = (name, ...others) =>
     [...others, ON_SCREEN.has(name) ? "screen" : ""].filter(Boolean).join(" ");

@@ -34,10 +34,10 @@ from harness.records import (
     Allocation,
     Budget,
     Case,
-    DoubtKind,
     Measurement,
     Mode,
     Status,
+    WarningKind,
 )
 from harness.run.candidates import refusal
 from harness.run.case import CaseRunner
@@ -218,5 +218,5 @@ def test_what_computes_outside_torch_is_not_compiled_and_its_memory_not_counted(
     case = Case(implementation="numpy", shape=(4, 8))
     record = CaseRunner("here", Allocation.DEFAULT).run(case, [Measurement.MEMORY], Budget())
     assert (record.status, record.memory) == (Status.OK, None)
-    assert [each.kind for each in record.warnings] == [DoubtKind.NOT_COUNTED]
+    assert [each.kind for each in record.warnings] == [WarningKind.NOT_COUNTED]
     assert record.warnings[0].advice == "numpy takes memory that torch does not see"

@@ -17,7 +17,7 @@ from compared_runs import make_case, make_latency, make_record
 from fake_device import FakeDevice, latency_of, measure
 
 from harness.measure.sample_statistics import median_quantile
-from harness.records import Doubt, DoubtKind, Estimate, Record, Status
+from harness.records import Estimate, MeasurementWarning, Record, Status, WarningKind
 from harness.regression.ab.latency import SCREENING, Look, judge, look_at
 from harness.regression.changes import ChangeKind, Metric
 from harness.regression.findings import Finding
@@ -207,8 +207,8 @@ def test_a_suspect_that_cannot_be_timed_again_says_why() -> None:
 
 
 def test_while_the_clock_jumps_nothing_is_judged() -> None:
-    doubt = Doubt(kind=DoubtKind.CLOCK_STEPPED, advice="set by hand")
-    found = judge(look(*[1.5] * 8, warnings=(doubt,)), [1.5] * 5)
+    warning = MeasurementWarning(kind=WarningKind.CLOCK_STEPPED, advice="set by hand")
+    found = judge(look(*[1.5] * 8, warnings=(warning,)), [1.5] * 5)
     assert found.kind is ChangeKind.UNSURE
     assert found.reason.endswith("the clock jumped while it was timed")
 
