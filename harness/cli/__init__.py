@@ -28,7 +28,7 @@ KINDS = (
     "workloads",
     "distributions",
     "layouts",
-    "upstreams",
+    "grad_outputs",
     "parameters",
     "devices",
 )

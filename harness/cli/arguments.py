@@ -189,7 +189,7 @@ _AXES: tuple[tuple[tuple[str, ...], str, ParamType, str], ...] = (
     (("--device",), "devices", Words(), "cpu, cuda"),
     (("--distribution",), "distributions", Words(), "of the inputs; see `list distributions`"),
     (("--layout",), "layouts", Words(), "of x in memory; see `list layouts`"),
-    (("--upstream",), "upstreams", Words(), "gradients of y; see `list upstreams`"),
+    (("--grad-output",), "grad_outputs", Words(), "gradients of y; see `list grad_outputs`"),
     (("--direction",), "directions", Words(), "forward, backward, forward+backward"),
     (("--mode",), "modes", Words(), "eager, compiled"),
     (("--affine",), "affines", Words(), "both, weight, bias, none"),

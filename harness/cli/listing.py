@@ -65,10 +65,10 @@ def _layouts() -> dict[str, str]:
     return {name: describe(each) for name, each in LAYOUTS.items()}
 
 
-def _upstreams() -> dict[str, str]:
-    from harness.inputs import UPSTREAMS, describe
+def _grad_outputs() -> dict[str, str]:
+    from harness.inputs import GRAD_OUTPUTS, describe
 
-    return {name: describe(each) for name, each in UPSTREAMS.items()}
+    return {name: describe(each) for name, each in GRAD_OUTPUTS.items()}
 
 
 def _parameters() -> dict[str, str]:
@@ -90,7 +90,7 @@ CATALOGUE: dict[str, Callable[[], dict[str, str]]] = {
     "workloads": _workloads,
     "distributions": _distributions,
     "layouts": _layouts,
-    "upstreams": _upstreams,
+    "grad_outputs": _grad_outputs,
     "parameters": _parameters,
     "devices": _devices,
 }

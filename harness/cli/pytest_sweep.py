@@ -21,7 +21,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 import implementations
 from harness.exports.benchmark_json import extra_info_of, machine_info_of
-from harness.inputs import DISTRIBUTIONS, LAYOUTS, PARAMETERS, UPSTREAMS, Inputs
+from harness.inputs import DISTRIBUTIONS, GRAD_OUTPUTS, LAYOUTS, PARAMETERS, Inputs
 from harness.measure.device import Device
 from harness.measure.devices import DEVICES
 from harness.measure.environment import read_environment
@@ -136,7 +136,7 @@ def _planned(sweep: Sweep) -> tuple[Planned, ...]:
         implementations={each.name: each.devices for each in implementations.ALL},
         distributions=DISTRIBUTIONS,
         layouts=LAYOUTS,
-        upstreams=UPSTREAMS,
+        grad_outputs=GRAD_OUTPUTS,
         parameters=PARAMETERS,
         devices={kind: make().unavailable() for kind, make in DEVICES.items()},
         peers={each.name: each.devices for each in implementations.PEERS},

@@ -1,4 +1,4 @@
-"""The tensors of a case: named distributions, layouts and upstream gradients.
+"""The tensors of a case: named distributions, layouts and grad_output gradients.
 
 Values are drawn in float64 from the case's seed and rounded once to the dtype under test; the
 exact reference starts from the rounded values. Equal cases draw equal inputs, whatever the
@@ -16,16 +16,16 @@ import torch
 from torch import Generator, Tensor
 
 from harness.inputs.distributions import DISTRIBUTIONS, standard_normal
-from harness.inputs.grad_outputs import UPSTREAMS
+from harness.inputs.grad_outputs import GRAD_OUTPUTS
 from harness.inputs.layouts import LAYOUTS, OF_DY_TOO
 from harness.inputs.parameters import PARAMETERS
 from harness.records import Affine, Case, Direction
 
 __all__ = [
     "DISTRIBUTIONS",
+    "GRAD_OUTPUTS",
     "LAYOUTS",
     "PARAMETERS",
-    "UPSTREAMS",
     "Inputs",
     "UnrepresentableError",
     "describe",
@@ -73,7 +73,7 @@ class Inputs:
 
 
 def describe(function: Callable[..., object]) -> str:
-    """First line of what a distribution, a layout or an upstream says of itself."""
+    """First line of what a distribution, a layout or an grad_output says of itself."""
     return (function.__doc__ or "").strip().partition("\n")[0]
 
 
@@ -101,8 +101,8 @@ def make_inputs(case: Case) -> Inputs:
     dy = None
     if case.direction is not Direction.FORWARD:
         factors = torch.ones(case.hidden) if weight is None else weight
-        upstream = UPSTREAMS[case.upstream]
-        drawn = upstream(stored.double(), factors.double(), _generator(case, "dy"))
+        grad_output = GRAD_OUTPUTS[case.grad_output]
+        drawn = grad_output(stored.double(), factors.double(), _generator(case, "dy"))
         held = torch.where(drawn.isinf(), drawn, drawn.clamp(-limits.max, limits.max))
         dy = held.to(dtype).reshape(case.shape).to(case.device)
         dy = LAYOUTS[case.layout](dy) if case.layout in OF_DY_TOO else dy

@@ -1,6 +1,6 @@
 """Named gradients of y that a backward pass starts from, each saying what it breaks.
 
-An upstream takes x (rows, hidden) and weight (hidden,), both float64 with the values as stored,
+An grad_output takes x (rows, hidden) and weight (hidden,), both float64 with the values as stored,
 and a generator, and returns a float64 tensor (rows, hidden).
 """
 
@@ -13,9 +13,9 @@ from torch import Generator, Tensor
 
 from harness.inputs.distributions import standard_normal
 
-__all__ = ["UPSTREAMS", "Upstream"]
+__all__ = ["GRAD_OUTPUTS", "Output"]
 
-Upstream = Callable[[Tensor, Tensor, Generator], Tensor]
+Output = Callable[[Tensor, Tensor, Generator], Tensor]
 
 
 def shifted_normal(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
@@ -107,7 +107,7 @@ def _poisoned(x: Tensor, generator: Generator, value: float) -> Tensor:
     return dy
 
 
-UPSTREAMS: dict[str, Upstream] = {
+GRAD_OUTPUTS: dict[str, Output] = {
     each.__name__: each
     for each in (
         shifted_normal,

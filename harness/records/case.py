@@ -70,7 +70,7 @@ class Case:
     """Name of x's layout in memory; those of several batch axes are dy's too."""
     direction: Direction = Direction.FORWARD
     """Which pass is run."""
-    upstream: str = "shifted_normal"
+    grad_output: str = "shifted_normal"
     """Name of the gradient of y that a backward pass starts from."""
     affine: Affine = Affine.BOTH
     """Which of weight and bias are given."""
@@ -112,7 +112,7 @@ class Case:
             (self.normalized_dims != 1, f"dims={self.normalized_dims}"),
             (self.param_dtype != self.dtype, f"params={self.param_dtype}"),
             (self.layout != "contiguous", f"layout={self.layout}"),
-            (self.upstream != "shifted_normal", f"upstream={self.upstream}"),
+            (self.grad_output != "shifted_normal", f"grad_output={self.grad_output}"),
             (self.affine is not Affine.BOTH, f"affine={self.affine}"),
             (self.parameters != "normal", f"parameters={self.parameters}"),
             (self.eps != 1e-5, f"eps={self.eps!r}"),

@@ -139,7 +139,7 @@ def cases_of(
         implementations=everything,
         distributions=hello.distributions,
         layouts=hello.layouts,
-        upstreams=hello.upstreams,
+        grad_outputs=hello.grad_outputs,
         parameters=hello.parameters,
         devices=devices,
         peers=peers,

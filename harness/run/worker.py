@@ -50,7 +50,7 @@ class Hello:
     """Names, each with the kinds of device it is written for."""
     distributions: tuple[str, ...]
     layouts: tuple[str, ...]
-    upstreams: tuple[str, ...]
+    grad_outputs: tuple[str, ...]
     parameters: tuple[str, ...]
     unavailable: dict[str, str]
     """Device kinds that cannot be used here, and why."""
@@ -202,7 +202,7 @@ def _answer(connection: Connection) -> None:
     import torch
 
     import implementations
-    from harness.inputs import DISTRIBUTIONS, LAYOUTS, PARAMETERS, UPSTREAMS
+    from harness.inputs import DISTRIBUTIONS, GRAD_OUTPUTS, LAYOUTS, PARAMETERS
     from harness.measure.devices import DEVICES
     from harness.measure.environment import read_environment
     from harness.run.both import look_up, run_job
@@ -218,7 +218,7 @@ def _answer(connection: Connection) -> None:
             implementations={each.name: each.devices for each in implementations.ALL},
             distributions=tuple(DISTRIBUTIONS),
             layouts=tuple(LAYOUTS),
-            upstreams=tuple(UPSTREAMS),
+            grad_outputs=tuple(GRAD_OUTPUTS),
             parameters=tuple(PARAMETERS),
             unavailable=unavailable,
             device_counts={

@@ -154,7 +154,7 @@ def _question_of(record: Record) -> Question:
         implementation="",
         mode=Mode.EAGER,
         distribution=_USUAL.distribution,
-        upstream=_USUAL.upstream,
+        grad_output=_USUAL.grad_output,
         parameters=_USUAL.parameters,
         seed=_USUAL.seed,
     )

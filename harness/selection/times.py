@@ -80,7 +80,7 @@ def times_of(records: Sequence[Record]) -> Times:
 def _meeting(record: Record) -> tuple[object, ...]:
     case, latency = record.case, record.latency
     assert latency is not None  # only timed records are asked
-    inputs = (case.distribution, case.upstream, case.parameters, case.seed)
+    inputs = (case.distribution, case.grad_output, case.parameters, case.seed)
     return (*inputs, latency.timer, latency.clock, latency.cache, latency.allocation)
 
 

@@ -29,7 +29,7 @@ def expand(
     implementations: Mapping[str, Collection[str]],
     distributions: Iterable[str],
     layouts: Iterable[str],
-    upstreams: Iterable[str],
+    grad_outputs: Iterable[str],
     parameters: Iterable[str],
     devices: Mapping[str, str | None],
     peers: Mapping[str, Collection[str]] | None = None,
@@ -42,7 +42,7 @@ def expand(
             it stands for those written for the device of the case.
         distributions: names that exist.
         layouts: names that exist.
-        upstreams: names that exist.
+        grad_outputs: names that exist.
         parameters: names that exist.
         devices: kinds that exist, each with why it cannot be used, or None.
         peers: what "peers" stands for, likewise.
@@ -53,7 +53,7 @@ def expand(
     mistakes = [
         *_unknown(sweep, "distributions", "distribution", tuple(distributions)),
         *_unknown(sweep, "layouts", "layout", tuple(layouts)),
-        *_unknown(sweep, "upstreams", "upstream", tuple(upstreams)),
+        *_unknown(sweep, "grad_outputs", "grad_output", tuple(grad_outputs)),
         *_unknown(sweep, "parameters", "parameters", tuple(parameters)),
         *_unknown(sweep, "devices", "device", tuple(devices)),
         *(
@@ -94,7 +94,7 @@ AXIS_OF_FIELD = {
     "eps": "eps",
     "seed": "seeds",
     "distribution": "distributions",
-    "upstream": "upstreams",
+    "grad_output": "grad_outputs",
     "direction": "directions",
     "mode": "modes",
     "implementation": "implementations",

@@ -107,7 +107,7 @@ class Grid(_Strict):
     distributions: Annotated[tuple[str, ...], Axis] = ("normal",)
     layouts: Annotated[tuple[str, ...], Axis] = ("contiguous",)
     directions: Annotated[tuple[Direction, ...], Axis] = (Direction.FORWARD,)
-    upstreams: Annotated[tuple[str, ...], Axis] = ("shifted_normal",)
+    grad_outputs: Annotated[tuple[str, ...], Axis] = ("shifted_normal",)
     affines: Annotated[tuple[Affine, ...], Axis] = (Affine.BOTH,)
     parameters: Annotated[tuple[str, ...], Axis] = ("normal",)
     eps: Annotated[tuple[Eps, ...], Axis] = (1e-5,)

@@ -139,7 +139,7 @@ def _telling(failures: Sequence[Trial]) -> dict[Case, set[str]]:
             case.normalized_dims,
             case.affine,
             case.eps,
-            case.upstream,
+            case.grad_output,
             case.parameters,
         )
         if chosen.setdefault(kind, case) is case:

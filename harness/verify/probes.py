@@ -172,7 +172,7 @@ def narrow_sums(implementation: Implementation, case: Case) -> Iterator[Suspect]
     the rows, each added up as it should be, lose a 1 between two large numbers in other portions.
     """
     counting = _probe(implementation, case, (_ROWS, 24))
-    outputs = outputs_of(implementation, replace(counting, upstream="ones"))
+    outputs = outputs_of(implementation, replace(counting, grad_output="ones"))
     if outputs is None or outputs.dbias is None:
         return
     counted = float(outputs.dbias.double().max())

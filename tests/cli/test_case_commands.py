@@ -133,7 +133,7 @@ def test_what_did_not_end_is_run_again_by_itself(status: Status) -> None:
         distribution="constant",
         layout="transposed",
         direction=Direction.BACKWARD,
-        upstream="ones",
+        grad_output="ones",
         affine=Affine.WEIGHT,
         parameters="nan_bias",
         eps=1e-3,
@@ -151,7 +151,7 @@ def test_what_did_not_end_is_run_again_by_itself(status: Status) -> None:
     expected = {
         "modes": record.case.mode, "shapes": record.case.shape, "normalized_dims": 2,
         "dtypes": "float16", "param_dtypes": "float64", "distributions": "constant",
-        "layouts": "transposed", "directions": record.case.direction, "upstreams": "ones",
+        "layouts": "transposed", "directions": record.case.direction, "grad_outputs": "ones",
         "affines": record.case.affine, "parameters": "nan_bias", "eps": 1e-3, "threads": 2,
         "seeds": 7,
     }  # fmt: skip

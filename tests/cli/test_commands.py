@@ -26,7 +26,7 @@ from harness.sweep import preset_names
         ("workloads", {"bert_base", "gpt2_xl"}),
         ("distributions", set(DISTRIBUTIONS)),
         ("layouts", {"contiguous", "transposed"}),
-        ("upstreams", {"shifted_normal", "ones"}),
+        ("grad_outputs", {"shifted_normal", "ones"}),
         ("devices", {"cpu", "cuda"}),
     ],
 )
@@ -52,7 +52,7 @@ def test_without_a_kind_everything_is_listed_under_its_kind() -> None:
         "workloads:",
         "distributions:",
         "layouts:",
-        "upstreams:",
+        "grad_outputs:",
         "parameters:",
         "devices:",
     ]

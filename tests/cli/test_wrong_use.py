@@ -41,7 +41,7 @@ from fake_device import LocalFleet
             "--distribution: no distribution named 'nromal'; did you mean 'normal'?",
         ),
         ("--layout contigous", "--layout: no layout named 'contigous'; did you mean 'contiguous'?"),
-        ("--upstream oens", "--upstream: no upstream named 'oens'; did you mean 'ones'?"),
+        ("--grad-output oens", "--grad-output: no grad_output named 'oens'; did you mean 'ones'?"),
         ("--device cuda", "--device: device 'cuda' cannot be used: torch sees no CUDA device"),
         ("--device tpu", "--device: no device named 'tpu'; did you mean 'cpu'?"),
         ("--direction backwar", "--direction: 'backwar' is not one of forward, backward, forward+"),

@@ -151,7 +151,7 @@ class ScriptedFleet(AbstractContextManager["ScriptedFleet"]):
             implementations={},
             distributions=(),
             layouts=(),
-            upstreams=(),
+            grad_outputs=(),
             parameters=(),
             unavailable={},
             device_counts={"cpu": 1},

@@ -34,8 +34,8 @@ def exact_layer_norm(
     gamma, beta = _row(weight), _row(bias)
     hidden = len(gamma)
     result = ExactLayerNorm([], [], [], [], [], [Fraction(0)] * hidden, [Fraction(0)] * hidden)
-    for stored, upstream in zip(x.double().tolist(), dy.double().tolist(), strict=True):
-        row, gradient = _rationals(stored), _rationals(upstream)
+    for stored, grad_output in zip(x.double().tolist(), dy.double().tolist(), strict=True):
+        row, gradient = _rationals(stored), _rationals(grad_output)
         mean = sum(row, Fraction(0)) / hidden
         variance = sum(((each - mean) ** 2 for each in row), Fraction(0)) / hidden
         rstd = 1 / _square_root(variance + Fraction(eps))

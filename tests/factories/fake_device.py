@@ -17,7 +17,7 @@ from results_factory import make_environment
 from torch import Tensor
 
 import implementations
-from harness.inputs import DISTRIBUTIONS, LAYOUTS, PARAMETERS, UPSTREAMS
+from harness.inputs import DISTRIBUTIONS, GRAD_OUTPUTS, LAYOUTS, PARAMETERS
 from harness.measure import latency as module
 from harness.measure.device import Reading
 from harness.measure.latency import Contender, Sampled, measure_latency
@@ -224,7 +224,7 @@ class LocalFleet:
             implementations={each.name: each.devices for each in implementations.ALL},
             distributions=tuple(DISTRIBUTIONS),
             layouts=tuple(LAYOUTS),
-            upstreams=tuple(UPSTREAMS),
+            grad_outputs=tuple(GRAD_OUTPUTS),
             parameters=tuple(PARAMETERS),
             unavailable={"cuda": "torch sees no CUDA device"} | (unavailable or {}),
             device_counts={"cpu": 1},

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.inputs import DISTRIBUTIONS, LAYOUTS, PARAMETERS, UPSTREAMS
+from harness.inputs import DISTRIBUTIONS, GRAD_OUTPUTS, LAYOUTS, PARAMETERS
 from harness.sweep import (
     Planned,
     Sweep,
@@ -31,7 +31,7 @@ def expanded(
         implementations=written_for,
         distributions=DISTRIBUTIONS,
         layouts=LAYOUTS,
-        upstreams=UPSTREAMS,
+        grad_outputs=GRAD_OUTPUTS,
         parameters=PARAMETERS,
         devices=devices or {"cpu": None, "cuda": "torch sees no CUDA device"},
     )

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from harness.inputs import (
     DISTRIBUTIONS,
+    GRAD_OUTPUTS,
     LAYOUTS,
     PARAMETERS,
-    UPSTREAMS,
     Inputs,
     UnrepresentableError,
     describe,
@@ -25,7 +25,7 @@ from harness.inputs import (
     parameters,
     reported,
 )
-from harness.inputs import grad_outputs as upstream
+from harness.inputs import grad_outputs as grad_output
 from harness.records import Affine, Case, Direction, Mode
 
 CASE = Case(implementation="native", shape=(6, 33), direction=Direction.BACKWARD)
@@ -239,7 +239,7 @@ def test_no_layout_is_forgotten_in_the_list() -> None:
 
 
 def test_no_upstream_is_forgotten_in_the_list() -> None:
-    assert defined_in(upstream, ("x", "weight", "generator")) == set(UPSTREAMS)
+    assert defined_in(grad_output, ("x", "weight", "generator")) == set(GRAD_OUTPUTS)
 
 
 def test_no_parameters_are_forgotten_in_the_list() -> None:
@@ -291,7 +291,7 @@ def upstream_case(name: str, **axes: object) -> Case:
         implementation="",
         shape=(4, 33),
         direction=Direction.BACKWARD,
-        upstream=name,
+        grad_output=name,
         **axes,  # type: ignore[arg-type]
     )
 
@@ -339,11 +339,11 @@ def test_near_max_has_either_sign_and_nearly_reaches_the_end_of_the_range() -> N
     assert float(x.min()) < -0.98 * 65504
 
 
-@pytest.mark.parametrize("name", UPSTREAMS)
+@pytest.mark.parametrize("name", GRAD_OUTPUTS)
 def test_every_upstream_says_what_it_breaks_and_only_poison_is_not_finite(name: str) -> None:
-    assert len(describe(UPSTREAMS[name])) > 20
+    assert len(describe(GRAD_OUTPUTS[name])) > 20
     for shape in ((4, 7), (1, 1), (0, 5), (5, 0)):
-        case = Case(implementation="", shape=shape, direction=Direction.BACKWARD, upstream=name)
+        case = Case(implementation="", shape=shape, direction=Direction.BACKWARD, grad_output=name)
         dy = make_inputs(case).dy
         assert dy is not None
         assert dy.shape == shape
@@ -361,7 +361,7 @@ def test_an_infinite_gradient_stays_so(dtype: str) -> None:
 def test_a_gradient_that_only_the_dtype_cannot_hold_is_the_largest_it_can(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(UPSTREAMS, "ones", lambda x, *_: torch.full_like(x, 1e6))
+    monkeypatch.setitem(GRAD_OUTPUTS, "ones", lambda x, *_: torch.full_like(x, 1e6))
     dy = make_inputs(upstream_case("ones", dtype="float16")).dy
     assert dy is not None
     assert bool((dy == 65504).all())

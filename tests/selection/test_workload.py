@@ -288,7 +288,7 @@ def models() -> tuple[Planned, ...]:
         implementations={},
         distributions=("normal",),
         layouts=("contiguous", "transposed"),
-        upstreams=("shifted_normal",),
+        grad_outputs=("shifted_normal",),
         parameters=("normal",),
         devices={"cpu": None},
     )

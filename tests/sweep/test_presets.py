@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sweeping import NAMES, TWO_DEVICES, expanded
 
 import implementations
-from harness.inputs import DISTRIBUTIONS, LAYOUTS, PARAMETERS, UPSTREAMS
+from harness.inputs import DISTRIBUTIONS, GRAD_OUTPUTS, LAYOUTS, PARAMETERS
 from harness.measure.devices import DEVICES
 from harness.records import Case
 from harness.sweep import (
@@ -47,7 +47,7 @@ def test_a_preset_names_only_what_exists(name: str) -> None:
         implementations={each.name: each.devices for each in implementations.ALL},
         distributions=DISTRIBUTIONS,
         layouts=LAYOUTS,
-        upstreams=UPSTREAMS,
+        grad_outputs=GRAD_OUTPUTS,
         parameters=PARAMETERS,
         devices=dict.fromkeys(DEVICES),
     )

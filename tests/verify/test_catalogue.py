@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.inputs import DISTRIBUTIONS, LAYOUTS, PARAMETERS, UPSTREAMS, reported
+from harness.inputs import DISTRIBUTIONS, GRAD_OUTPUTS, LAYOUTS, PARAMETERS, reported
 from harness.records import Affine, Case, Direction
 from harness.verify.cases.catalogue import FULL, QUICK, Group, cases_of
 from harness.verify.verify import DTYPES
@@ -29,7 +29,7 @@ def test_every_name_exists(tier: tuple[Group, ...]) -> None:
     for group in tier:
         assert set(group.distributions) <= set(DISTRIBUTIONS)
         assert set(group.layouts) <= set(LAYOUTS)
-        assert set(group.upstreams) <= set(UPSTREAMS)
+        assert set(group.grad_outputs) <= set(GRAD_OUTPUTS)
         assert set(group.parameters) <= set(PARAMETERS)
         assert set(group.dtypes) <= set(DTYPES)
         assert set(group.param_dtypes) <= {None, *DTYPES}
@@ -149,7 +149,7 @@ def test_the_full_catalogue_has_every_distribution() -> None:
 
 
 def test_the_full_catalogue_has_every_upstream_and_all_parameters() -> None:
-    assert {each.upstream for each in cases(FULL)} == set(UPSTREAMS)
+    assert {each.grad_output for each in cases(FULL)} == set(GRAD_OUTPUTS)
     assert {each.parameters for each in cases(FULL)} == set(PARAMETERS)
 
 
@@ -175,9 +175,9 @@ def test_a_group_is_tried_backward_and_as_inference_unless_it_says_otherwise() -
 
 
 def test_inference_is_tried_once_however_many_gradients_there_are() -> None:
-    group = Group(catches="x", shapes=((2, 3),), upstreams=("ones", "one_row"))
+    group = Group(catches="x", shapes=((2, 3),), grad_outputs=("ones", "one_row"))
     found = list(cases_of(group, "target", "float32", "cpu", False))
-    assert [(each.direction, each.upstream) for each in found] == [
+    assert [(each.direction, each.grad_output) for each in found] == [
         (Direction.BACKWARD, "ones"),
         (Direction.FORWARD, "shifted_normal"),
         (Direction.BACKWARD, "one_row"),
@@ -191,7 +191,7 @@ def test_a_case_carries_all_axes_of_its_group() -> None:
         normalized_dims=(2,),
         distributions=("constant",),
         layouts=("transposed",),
-        upstreams=("ones",),
+        grad_outputs=("ones",),
         affines=(Affine.BIAS,),
         parameters=("nan_bias",),
         eps=(0.5,),
@@ -207,7 +207,7 @@ def test_a_case_carries_all_axes_of_its_group() -> None:
         device="cuda",
         distribution="constant",
         layout="transposed",
-        upstream="ones",
+        grad_output="ones",
         affine=Affine.BIAS,
         parameters="nan_bias",
         eps=0.5,

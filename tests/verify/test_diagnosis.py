@@ -73,7 +73,7 @@ def test_portions_of_any_size_are_named(dtype: str) -> None:
         shape=(65_600, 3),
         dtype=dtype,
         param_dtype=dtype,
-        upstream="ones",
+        grad_output="ones",
         direction=Direction.BACKWARD,
     )
     implementation = adopt(thousands_of_rows, "implementation")

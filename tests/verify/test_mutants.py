@@ -69,8 +69,8 @@ def contiguous_cases(dtype: str) -> Iterator[Case]:
     yield case((12, 257), "offset_1e4")
     yield case((5, 64), "constant")
     yield case((5, 64), NAN)
-    yield case((5, 64), upstream="nan_row")
-    yield case((5, 64), "tiny_variance", upstream="huge", eps=1e-6)
+    yield case((5, 64), grad_output="nan_row")
+    yield case((5, 64), "tiny_variance", grad_output="huge", eps=1e-6)
     yield case((3, 4, 5, 7), normalized_dims=2)
     yield case((3, 4, 5, 7), normalized_dims=2, direction=Direction.FORWARD)
     yield case((3, 4, 31), affine=Affine.WEIGHT)
@@ -83,7 +83,7 @@ def contiguous_cases(dtype: str) -> Iterator[Case]:
     yield case((67, 129))
     yield case((2, 2048), direction=Direction.FORWARD)
     yield case((5, 4097), direction=Direction.FORWARD)
-    yield case((65_600, 4), upstream="few_rows")
+    yield case((65_600, 4), grad_output="few_rows")
     yield case((1030, 1024), direction=Direction.FORWARD)
 
 

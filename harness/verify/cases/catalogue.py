@@ -119,18 +119,18 @@ _WIDE_PARAMETERS = Group(
 _MANY_ROWS = Group(
     catches="dweight and dbias summed in a narrow dtype, a block of rows left out",
     shapes=((4100, 24),),
-    upstreams=("shifted_normal", "ones", "few_rows"),
+    grad_outputs=("shifted_normal", "ones", "few_rows"),
 )
 _MORE_ROWS_THAN_16_BITS = Group(
     catches="more rows than 16 bits count",
     shapes=((65_600, 3),),
-    upstreams=("ones",),
+    grad_outputs=("ones",),
 )
 # what a sum over so many rows may lose is more than 64 of them, unless dy is 0 in most others
 _FEW_OF_MORE_ROWS_THAN_16_BITS = Group(
     catches="more rows than 16 bits count, in vectors; the last left out of sums, portions rounded",
     shapes=((65_600, 4),),
-    upstreams=("few_rows",),
+    grad_outputs=("few_rows",),
 )
 _TILES = Group(
     catches="a tile of later rows and later columns left out",
@@ -149,26 +149,26 @@ _EMPTY = Group(
 _ONE_ROW_OF_GRADIENT = Group(
     catches="a row or column left out of the gradients, a term of dx left out",
     shapes=((67, 33),),
-    upstreams=("one_row", "one_column", "centred_normal", "tiny"),
+    grad_outputs=("one_row", "one_column", "centred_normal", "tiny"),
     directions=BACKWARD,
 )
 _UPSTREAMS = Group(
     catches="terms of dx that have to cancel and do not, gradients of another size",
     shapes=((7, 33), (3, 1000)),
-    upstreams=("inverse_weight", "normalised", "huge"),
+    grad_outputs=("inverse_weight", "normalised", "huge"),
     directions=BACKWARD,
 )
 _UPSTREAMS_WITHOUT_EPS = Group(
     catches="a term of dx left out, where without eps nothing else is left",
     shapes=((7, 33),),
-    upstreams=("normalised",),
+    grad_outputs=("normalised",),
     eps=(0.0,),
     directions=BACKWARD,
 )
 _POISONED_UPSTREAMS = Group(
     catches="a NaN or an infinity of dy hidden, or let into other rows and columns",
     shapes=((7, 33), (5, 64)),
-    upstreams=("nan_row", "infinity_row"),
+    grad_outputs=("nan_row", "infinity_row"),
     directions=BACKWARD,
 )
 # rstd is 1000 and dy 100: about every third dx is beyond 65504, and no dweight or dbias is
@@ -177,7 +177,7 @@ _OVERFLOWING_DX = Group(
     shapes=((7, 33), (5, 64)),
     dtypes=("float16",),
     distributions=("tiny_variance",),
-    upstreams=("huge",),
+    grad_outputs=("huge",),
     eps=(1e-6,),
     directions=BACKWARD,
 )

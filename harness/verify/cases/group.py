@@ -26,7 +26,7 @@ class Group:
     """None is x's."""
     distributions: tuple[str, ...] = ("normal",)
     layouts: tuple[str, ...] = ("contiguous",)
-    upstreams: tuple[str, ...] = ("shifted_normal",)
+    grad_outputs: tuple[str, ...] = ("shifted_normal",)
     affines: tuple[Affine, ...] = (Affine.BOTH,)
     parameters: tuple[str, ...] = ("normal",)
     eps: tuple[float, ...] = (1e-5,)
@@ -46,17 +46,17 @@ def cases_of(
         group.param_dtypes,
         group.distributions,
         group.layouts,
-        group.upstreams,
+        group.grad_outputs,
         group.affines,
         group.parameters,
         group.eps,
         group.directions if not forward_only else FORWARD,
     )
     for (
-        shape, dims, param_dtype, distribution, layout, upstream, affine, parameters, eps, direction
+        shape, dims, param_dtype, distribution, layout, grad_output, affine, parameters, eps, direction
     ) in axes:  # fmt: skip
-        # inference has no gradient to start from: its cases are those of the first upstream
-        if direction is Direction.FORWARD and upstream != group.upstreams[0]:
+        # inference has no gradient to start from: its cases are those of the first grad_output
+        if direction is Direction.FORWARD and grad_output != group.grad_outputs[0]:
             continue
         yield Case(
             implementation=target,
@@ -67,7 +67,7 @@ def cases_of(
             device=device,
             distribution=distribution,
             layout=layout,
-            upstream=upstream if direction is not Direction.FORWARD else _ANY_UPSTREAM,
+            grad_output=grad_output if direction is not Direction.FORWARD else _ANY_UPSTREAM,
             affine=affine,
             parameters=parameters,
             eps=eps,
