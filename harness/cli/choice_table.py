@@ -31,9 +31,9 @@ _LEAST_WRAPPED = 24  # ours: characters of such a column below which it is a lad
 
 
 def print_choices(choices: Choices, stream: TextIO) -> None:
-    """Print the answer to each question, then what the alternatives cost."""
+    """Print the answer to each scenario, then what the alternatives cost."""
     console = _console(stream)
-    places = {each.question.environment for each in choices.choices}
+    places = {each.scenario.environment for each in choices.choices}
     rows = [_row(each, with_place=len(places) > 1) for each in choices.choices]
     if rows and _least_width(rows) <= console.width:
         console.print(_table(rows))
@@ -52,12 +52,12 @@ def print_choices(choices: Choices, stream: TextIO) -> None:
 
 
 def _row(choice: Choice, *, with_place: bool) -> dict[str, str]:
-    """The answer to one question, by heading."""
+    """The answer to one scenario, by heading."""
     best = choice.best
     time, error, memory = _figures(best)
     return {
-        **({"environment": choice.question.environment} if with_place else {}),
-        "for": choice.question.words,
+        **({"environment": choice.scenario.environment} if with_place else {}),
+        "for": choice.scenario.words,
         "run": "none" if best is None else best.label,
         "time": time,
         "error": error,
@@ -130,7 +130,7 @@ def _print_prices(console: Console, choice: Choice) -> None:
     told = list(caveats(choice))
     if not others and not told:
         return
-    console.print(f"{choice.question.words}:", soft_wrap=True)
+    console.print(f"{choice.scenario.words}:", soft_wrap=True)
     if choice.best is not None:
         for line in told:
             console.print(f"  {choice.best.label}: {line}", soft_wrap=True)

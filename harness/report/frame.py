@@ -27,7 +27,7 @@ SIGNIFICAND_BITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
 
 
 _QUESTION = ["place", "dtype", "direction", "shape", "distribution", "setting", "seed"]
-"""What a case asks of every candidate: numbered in the column ``question``."""
+"""What a case asks of every candidate: numbered in the column ``scenario``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ def gather(results: Sequence[Results]) -> Findings:
         for output in record.errors.outputs
     ]
     cases = _with_orders(pd.DataFrame(rows))
-    cases["question"] = cases.groupby(_QUESTION, observed=True).ngroup()
+    cases["scenario"] = cases.groupby(_QUESTION, observed=True).ngroup()
     return Findings(
         cases=cases,
         outputs=pd.DataFrame(outputs, columns=["case", "output", "error_ulp", "status"]),

@@ -10,7 +10,7 @@ from harness.records import Estimate
 from harness.selection.choose import Choice, Choices
 from harness.selection.eligibility import error_ulp
 from harness.selection.ranking import Candidate
-from harness.selection.scenarios import Question
+from harness.selection.scenarios import Scenario
 from harness.selection.text import answer_words, caveats, price
 from harness.selection.whole import Gain, Whole
 from harness.selection.words_of_whole import price_in_whole, whole_reason
@@ -31,7 +31,7 @@ def choices_as_plain(
         "limits": to_plain(choices.limits),
         "notes": list(choices.notes),
         "choices": [_choice(each) for each in choices.choices],
-        "untimed": [_question(each) for each in choices.untimed],
+        "untimed": [_scenario(each) for each in choices.untimed],
     }
     if wholes:
         plain["workload"] = [_whole(each) for each in wholes]
@@ -41,7 +41,7 @@ def choices_as_plain(
 def _choice(choice: Choice) -> dict[str, Any]:
     best = choice.best
     return {
-        **_question(choice.question),
+        **_scenario(choice.scenario),
         **_chosen(best),
         "decided_by": choice.ranking.decider,
         "reason": answer_words(choice),
@@ -65,8 +65,8 @@ def _choice(choice: Choice) -> dict[str, Any]:
     }
 
 
-def _question(question: Question) -> dict[str, Any]:
-    case = question.case
+def _scenario(scenario: Scenario) -> dict[str, Any]:
+    case = scenario.case
     return {
         "shape": list(case.shape),
         "normalized_dims": case.normalized_dims,
@@ -78,7 +78,7 @@ def _question(question: Question) -> dict[str, Any]:
         "affine": case.affine,
         "eps": case.eps,
         "threads": case.threads,
-        "environment": question.environment,
+        "environment": scenario.environment,
     }
 
 

@@ -20,11 +20,11 @@ from harness.selection.scenarios import (
     Evidence,
     Groups,
     Name,
-    Question,
+    Scenario,
     evidence_for,
     merged_records,
     name_of,
-    questions_of,
+    scenarios_of,
     was_timed,
 )
 from harness.selection.times import counts, times_of, widened
@@ -57,7 +57,7 @@ class NothingThereError(Refusal):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Which questions to answer; an empty axis is every one."""
+    """Which scenarios to answer; an empty axis is every one."""
 
     shapes: tuple[tuple[int, ...], ...] = ()
     dtypes: tuple[str, ...] = ()
@@ -77,9 +77,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The answer to one question."""
+    """The answer to one scenario."""
 
-    question: Question
+    scenario: Scenario
     ranking: Ranking
     candidates: tuple[Candidate, ...]
     """All that were asked, the fastest first; those without a time are last."""
@@ -96,7 +96,7 @@ class Choices:
     """What a run, or several, answer."""
 
     choices: tuple[Choice, ...]
-    untimed: tuple[Question, ...]
+    untimed: tuple[Scenario, ...]
     """Wanted as well, but measured for their errors alone."""
     environments: dict[str, Environment]
     """By fingerprint."""
@@ -107,23 +107,23 @@ class Choices:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every question has an answer other than none."""
+        """Whether every scenario has an answer other than none."""
         return all(each.best is not None for each in self.choices)
 
 
 def choose(
     results: Sequence[Results], wanted: Wanted | None = None, limits: Limits | None = None
 ) -> Choices:
-    """Answer every question that ``results`` hold, each within one environment.
+    """Answer every scenario that ``results`` hold, each within one environment.
 
     Raises:
         NothingMeasuredError: no record, none that was measured, or no time among those wanted.
-        NothingThereError: no question is as wanted.
+        NothingThereError: no scenario is as wanted.
     """
     wanted, limits = wanted or Wanted(), limits or Limits()
     records = merged_records(results)
     _refuse_unmeasured(records)
-    groups = questions_of(records)
+    groups = scenarios_of(records)
     found = [each for each in groups if _is_wanted(each.case, wanted)]
     if not found:
         raise NothingThereError(
@@ -142,7 +142,7 @@ def choose(
             name: found
             for each in results
             for name, found in each.environments.items()
-            if any(question.environment == name for question in timed)
+            if any(scenario.environment == name for scenario in timed)
         },
         runs=tuple(dict.fromkeys(run for each in results for run in each.runs)),
         limits=limits,
@@ -150,32 +150,32 @@ def choose(
     )
 
 
-def _answer(question: Question, groups: Groups, limits: Limits) -> Choice:
-    evidence = evidence_for(question, groups, limits.max_condition)
-    candidates = sorted(_candidates(question, groups, limits, evidence), key=_time_first)
+def _answer(scenario: Scenario, groups: Groups, limits: Limits) -> Choice:
+    evidence = evidence_for(scenario, groups, limits.max_condition)
+    candidates = sorted(_candidates(scenario, groups, limits, evidence), key=_time_first)
     return Choice(
-        question=question,
+        scenario=scenario,
         ranking=rank(candidates),
         candidates=tuple(candidates),
         distributions=evidence.distributions,
     )
 
 
-def faults_of(question: Question, groups: Groups) -> dict[Name, Fault]:
+def faults_of(scenario: Scenario, groups: Groups) -> dict[Name, Fault]:
     """What speaks against each candidate, of those against whom anything does."""
     limits = Limits()
-    evidence = evidence_for(question, groups, limits.max_condition)
+    evidence = evidence_for(scenario, groups, limits.max_condition)
     return {
         (each.implementation, each.mode): each.fault
-        for each in _candidates(question, groups, limits, evidence)
+        for each in _candidates(scenario, groups, limits, evidence)
         if each.fault is not None
     }
 
 
 def _candidates(
-    question: Question, groups: Groups, limits: Limits, evidence: Evidence
+    scenario: Scenario, groups: Groups, limits: Limits, evidence: Evidence
 ) -> Iterator[Candidate]:
-    records = groups[question]
+    records = groups[scenario]
     times = times_of(records)
     field = field_of([
         record
@@ -212,7 +212,7 @@ def _candidates(
 
 
 def _gap(own: Sequence[Record], required: set[str]) -> Fault | None:
-    """Find distributions that others were verified on for this question, and this one not."""
+    """Find distributions that others were verified on for this scenario, and this one not."""
     missing = required - {each.case.distribution for each in own}
     if not missing:
         return None
@@ -256,7 +256,7 @@ def _refuse_unmeasured(records: Sequence[Record]) -> None:
 
 
 def _axes(groups: Groups) -> dict[str, tuple[str, ...]]:
-    """What the questions of a run differ in, as it is written on the command line."""
+    """What the scenarios of a run differ in, as it is written on the command line."""
     cases = [each.case for each in groups]
     return {
         "shape": tuple(dict.fromkeys(_text(each.shape) for each in cases)),
@@ -283,9 +283,9 @@ def _text(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape))
 
 
-def _several(questions: Sequence[Question]) -> str:
-    rest = f" and {len(questions) - 1} more" if len(questions) > 1 else ""
-    return f"{questions[0].words}{rest}"
+def _several(scenarios: Sequence[Scenario]) -> str:
+    rest = f" and {len(scenarios) - 1} more" if len(scenarios) > 1 else ""
+    return f"{scenarios[0].words}{rest}"
 
 
 def _notes(results: Sequence[Results], timed: Sequence[Sequence[Record]]) -> Iterable[str]:

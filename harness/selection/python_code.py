@@ -9,7 +9,7 @@ from harness.records import Direction, Mode
 from harness.records.refusal import Refusal
 from harness.selection.choose import Choices, NothingMeasuredError
 from harness.selection.ranking import Candidate, label_of
-from harness.selection.scenarios import Name, Question
+from harness.selection.scenarios import Name, Scenario
 from harness.selection.whole import Whole
 
 __all__ = ["SeveralMachinesError", "python_lines"]
@@ -43,7 +43,7 @@ class SeveralMachinesError(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class _Pick:
-    question: Question
+    scenario: Scenario
     name: Name
 
 
@@ -53,7 +53,7 @@ def python_lines(
     """Yield the lines of a program; what it rests on is said in comments.
 
     Args:
-        choices: for each question.
+        choices: for each scenario.
         wholes: for a workload: its calls alone, by the one that serves them all if there is one.
         evidence: lines for the head.
 
@@ -61,34 +61,34 @@ def python_lines(
         SeveralMachinesError: see there.
         NothingMeasuredError: nothing was chosen.
     """
-    if len({each.question.environment for each in choices.choices}) > 1:
+    if len({each.scenario.environment for each in choices.choices}) > 1:
         raise SeveralMachinesError(
             "the choices are of several environments, which a program cannot tell apart: give the "
             "RUN of one, or take --format table"
         )
     pairs = _pairs(choices, wholes)
-    picks = [_Pick(question, _name(best)) for question, best in pairs if best is not None]
+    picks = [_Pick(scenario, _name(best)) for scenario, best in pairs if best is not None]
     if not picks:
         raise NothingMeasuredError(
             "nothing is to be relied on, so there is no code to print; --format table says why"
         )
     yield from (_comment(each) for each in evidence)
-    for question, best in pairs:
+    for scenario, best in pairs:
         if best is None:
-            yield _comment(f"none is to be relied on for {question.words}")
+            yield _comment(f"none is to be relied on for {scenario.words}")
     names = list(dict.fromkeys(each.name for each in picks))
     yield from _imports(names, has_table=len(names) > 1)
     if len(names) == 1:
-        yield from _one(names[0], picks[0].question)
+        yield from _one(names[0], picks[0].scenario)
     else:
         yield from _table(picks)
 
 
-def _pairs(choices: Choices, wholes: Sequence[Whole]) -> list[tuple[Question, Candidate | None]]:
+def _pairs(choices: Choices, wholes: Sequence[Whole]) -> list[tuple[Scenario, Candidate | None]]:
     if not wholes:
-        return [(each.question, each.best) for each in choices.choices]
+        return [(each.scenario, each.best) for each in choices.choices]
     return [
-        (load.choice.question, whole.best or load.choice.best)
+        (load.choice.scenario, whole.best or load.choice.best)
         for whole in wholes
         for load in whole.loads
     ]
@@ -111,8 +111,8 @@ def _imports(names: Sequence[Name], *, has_table: bool) -> Iterator[str]:
     yield from _COMPILED if is_compiled else ("",)
 
 
-def _one(name: Name, question: Question) -> Iterator[str]:
-    sizes = question.case.normalized_shape
+def _one(name: Name, scenario: Scenario) -> Iterator[str]:
+    sizes = scenario.case.normalized_shape
     found = _found(name)
     yield f"layer_norm = {found if name[1] is Mode.COMPILED else f'implementations.find({found})'}"
     yield "LayerNorm = partial(DropIn, implementation=layer_norm)"
@@ -125,7 +125,7 @@ def _table(picks: Sequence[_Pick]) -> Iterator[str]:
     for pick in left_aside:
         yield _comment(
             f"left aside, since the table cannot tell it from another: {label_of(*pick.name)} for "
-            f"{pick.question.words}"
+            f"{pick.scenario.words}"
         )
     yield "dispatch = Dispatch("
     yield "    {"
@@ -142,13 +142,13 @@ def _table(picks: Sequence[_Pick]) -> Iterator[str]:
 def _entries(picks: Sequence[_Pick]) -> tuple[dict[Key, Name], list[_Pick]]:
     """Return the table, and the picks that it has no place for.
 
-    Where several questions share a key, that with the usual settings comes first, and a whole
+    Where several scenarios share a key, that with the usual settings comes first, and a whole
     training step before its backward alone.
     """
     found: dict[Key, Name] = {}
     left_aside = []
     for pick in sorted(picks, key=_precedence):
-        key = _key(pick.question)
+        key = _key(pick.scenario)
         if found.setdefault(key, pick.name) != pick.name:
             left_aside.append(pick)
     table: dict[Key, Name] = {}
@@ -162,11 +162,11 @@ def _entries(picks: Sequence[_Pick]) -> tuple[dict[Key, Name], list[_Pick]]:
 
 
 def _precedence(pick: _Pick) -> tuple[int, bool]:
-    return len(pick.question.settings), pick.question.case.direction is Direction.BACKWARD
+    return len(pick.scenario.settings), pick.scenario.case.direction is Direction.BACKWARD
 
 
-def _key(question: Question) -> Key:
-    case = question.case
+def _key(scenario: Scenario) -> Key:
+    case = scenario.case
     return case.hidden, case.dtype, case.device, case.rows, _MODULE_DIRECTION[case.direction]
 
 

@@ -1,7 +1,7 @@
 """Which of several candidates to run: the fastest, ties broken by accuracy, then by memory.
 
 Only what is close to the fastest can win by anything but time: an interval that is wide overlaps
-many, and makes none of them as fast. The one place where this is decided: for a question, for a
+many, and makes none of them as fast. The one place where this is decided: for a scenario, for a
 workload and for the page.
 """
 

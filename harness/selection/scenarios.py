@@ -1,7 +1,7 @@
 """What a run asks of every implementation, and whose records bear upon the answer.
 
-A question is a shape, dtype, device and direction with its settings, in one environment. Its own
-records answer it; on distributions that it was not tried on, those of the most alike question of
+A scenario is a shape, dtype, device and direction with its settings, in one environment. Its own
+records answer it; on distributions that it was not tried on, those of the most alike scenario of
 the run that was can only speak against: cancellation does not ask for the shape.
 """
 
@@ -18,11 +18,11 @@ __all__ = [
     "Evidence",
     "Groups",
     "Name",
-    "Question",
+    "Scenario",
     "evidence_for",
     "merged_records",
     "name_of",
-    "questions_of",
+    "scenarios_of",
     "was_timed",
 ]
 
@@ -38,13 +38,13 @@ _NEAR: Mapping[Direction, tuple[Direction, ...]] = {
     ),
 }
 
-Groups = Mapping["Question", Sequence[Record]]
+Groups = Mapping["Scenario", Sequence[Record]]
 Name = tuple[str, Mode]
 """Who answers: the implementation, and how it is run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Scenario:
     """What is asked of every candidate."""
 
     case: Case
@@ -54,7 +54,7 @@ class Question:
 
     @property
     def words(self) -> str:
-        """The question in one line, without its environment."""
+        """The scenario in one line, without its environment."""
         case = self.case
         shape = "x".join(map(str, case.shape)) or "scalar"
         return " ".join([shape, case.dtype, case.device, case.direction, *self.settings])
@@ -68,10 +68,10 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """The records that bear upon a question, by candidate."""
+    """The records that bear upon a scenario, by candidate."""
 
     own: dict[Name, tuple[Record, ...]]
-    """Measured for the question itself."""
+    """Measured for the scenario itself."""
     elsewhere: dict[Name, tuple[Record, ...]]
     """Of distributions that it was not tried on."""
     distributions: tuple[str, ...]
@@ -96,11 +96,11 @@ def _timer_of(record: Record) -> str:
     return OUR_TIMER if record.latency is None else record.latency.timer
 
 
-def questions_of(records: Iterable[Record]) -> dict[Question, list[Record]]:
-    """Sort records by the question that they answer, in the order of the run."""
-    groups: dict[Question, list[Record]] = {}
+def scenarios_of(records: Iterable[Record]) -> dict[Scenario, list[Record]]:
+    """Sort records by the scenario that they answer, in the order of the run."""
+    groups: dict[Scenario, list[Record]] = {}
     for record in records:
-        groups.setdefault(_question_of(record), []).append(record)
+        groups.setdefault(_scenario_of(record), []).append(record)
     return groups
 
 
@@ -112,16 +112,16 @@ def was_timed(records: Sequence[Record]) -> bool:
 
 
 def evidence_for(
-    question: Question, groups: Groups, max_condition: float | None = None
+    scenario: Scenario, groups: Groups, max_condition: float | None = None
 ) -> Evidence:
-    """Gather what bears upon a question; nothing of inputs conditioned worse than allowed."""
-    own = groups[question]
+    """Gather what bears upon a scenario; nothing of inputs conditioned worse than allowed."""
+    own = groups[scenario]
     tried = {each.case.distribution for each in own if each.status.is_measured}
     own = [each for each in own if _is_conditioned(each, max_condition)]
-    names = dict.fromkeys(map(name_of, groups[question]))
+    names = dict.fromkeys(map(name_of, groups[scenario]))
     near = [
         [each for each in groups[other] if _is_conditioned(each, max_condition)]
-        for other in _nearest(question, groups)
+        for other in _nearest(scenario, groups)
     ]
     elsewhere: dict[Name, tuple[Record, ...]] = dict.fromkeys(names, ())
     distributions = dict.fromkeys(each.case.distribution for each in own if each.status.is_measured)
@@ -148,7 +148,7 @@ def evidence_for(
     )
 
 
-def _question_of(record: Record) -> Question:
+def _scenario_of(record: Record) -> Scenario:
     case = replace(
         record.case,
         implementation="",
@@ -158,7 +158,7 @@ def _question_of(record: Record) -> Question:
         parameters=_USUAL.parameters,
         seed=_USUAL.seed,
     )
-    return Question(case=case, environment=record.environment)
+    return Scenario(case=case, environment=record.environment)
 
 
 def name_of(record: Record) -> Name:
@@ -177,22 +177,22 @@ def _of(name: Name, distribution: str, records: Sequence[Record]) -> list[Record
     return same_mode or [each for each in own if each.case.mode is Mode.EAGER]
 
 
-def _nearest(question: Question, groups: Groups) -> list[Question]:
-    """Other questions whose errors bear upon this one, the most alike first."""
-    directions = _NEAR[question.case.direction]
-    case, family = question.case, _family(question.case)
+def _nearest(scenario: Scenario, groups: Groups) -> list[Scenario]:
+    """Other scenarios whose errors bear upon this one, the most alike first."""
+    directions = _NEAR[scenario.case.direction]
+    case, family = scenario.case, _family(scenario.case)
     alike = [
         each
         for each in groups
-        # the cheap ones first: there are as many pairs as questions squared
+        # the cheap ones first: there are as many pairs as scenarios squared
         if (each.case.dtype, each.case.device) == (case.dtype, case.device)
         and each.case.direction in directions
-        and each.environment == question.environment
-        and each != question
+        and each.environment == scenario.environment
+        and each != scenario
         and _family(each.case) == family
     ]
 
-    def distance(other: Question) -> tuple[int, float]:
+    def distance(other: Scenario) -> tuple[int, float]:
         ratio = max(other.case.hidden, 1) / max(case.hidden, 1)
         return directions.index(other.case.direction), abs(log(ratio))
 

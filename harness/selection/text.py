@@ -10,7 +10,7 @@ from harness.records import Record, Status
 from harness.selection.choose import Choice
 from harness.selection.eligibility import Fault, FaultKind, error_ulp
 from harness.selection.ranking import Candidate, Decider, worst_in_common
-from harness.selection.scenarios import Question
+from harness.selection.scenarios import Scenario
 from harness.selection.words_of_speed import fastest_words, rival_words, speed_words, tied_words
 
 __all__ = [
@@ -58,7 +58,7 @@ def price(candidate: Candidate, choice: Choice) -> str:
     if best is not None and candidate.cost is not None:
         parts.append(speed_words(candidate, best))
     if candidate.fault is not None:
-        parts.append(fault_words(candidate, candidate.fault, choice.question))
+        parts.append(fault_words(candidate, candidate.fault, choice.scenario))
     elif best is not None:
         parts += _defeat(candidate, best, choice)
     return " and ".join(parts) or "is the choice"
@@ -81,15 +81,15 @@ def caveats(choice: Choice) -> Iterator[str]:
         yield f"warning: {', '.join(each.replace('_', ' ') for each in warnings)}"
 
 
-def fault_words(candidate: Candidate, fault: Fault, question: Question) -> str:
+def fault_words(candidate: Candidate, fault: Fault, scenario: Scenario) -> str:
     """What speaks against a candidate: a predicate to its name."""
     if fault.kind is FaultKind.OUT_OF_GUARANTEE:
-        return _stop_words(candidate, fault.records, question)
+        return _stop_words(candidate, fault.records, scenario)
     if fault.kind is FaultKind.WRONG:
         record = _first(fault.records)
         more = len({each.case.distribution for each in fault.records}) - 1
         rest = f", and on {more} more" if more else ""
-        place = _place(record, candidate, question)
+        place = _place(record, candidate, scenario)
         return f"is wrong on {record.case.distribution}{place}: {record.reason}{rest}"
     if fault.kind in _NOT_RUN:
         record = fault.records[0]
@@ -101,7 +101,7 @@ def fault_words(candidate: Candidate, fault: Fault, question: Question) -> str:
     if fault.kind is FaultKind.UNVERIFIED:
         return _gap_words(fault)
     if fault.kind is FaultKind.INACCURATE:
-        return _inaccurate_words(candidate, fault.records, question)
+        return _inaccurate_words(candidate, fault.records, scenario)
     if fault.kind is FaultKind.NOT_BELIEVED:
         advice = [each.advice for record in fault.records for each in record.warnings]
         return f"has no time to be believed{': ' if advice else ''}{'; '.join(advice)}"
@@ -157,10 +157,10 @@ def _defeat(candidate: Candidate, best: Candidate, choice: Choice) -> Iterator[s
         yield f"takes more memory: {_bytes(candidate.peak_bytes)} against {_bytes(best.peak_bytes)}"
 
 
-def _stop_words(candidate: Candidate, records: Sequence[Record], question: Question) -> str:
+def _stop_words(candidate: Candidate, records: Sequence[Record], scenario: Scenario) -> str:
     """Say where a promise ends, and what is left beyond."""
     first = _first(records)
-    detail = f"{first.case.distribution}{_place(first, candidate, question)}"
+    detail = f"{first.case.distribution}{_place(first, candidate, scenario)}"
     words = f"{_lost_words(first)} {_reach(candidate, first, detail)}"
     least = min(map(_digits_left, records))
     if least == _digits_left(first):
@@ -213,7 +213,7 @@ def _declined_words(record: Record) -> str:
     return f"was not measured: {record.reason or 'declined'}"
 
 
-def _inaccurate_words(candidate: Candidate, records: Sequence[Record], question: Question) -> str:
+def _inaccurate_words(candidate: Candidate, records: Sequence[Record], scenario: Scenario) -> str:
     worst = max(records, key=lambda each: error_ulp(each) or 0.0)
     first = _condition(_first(records)) or inf
     within = [
@@ -222,19 +222,19 @@ def _inaccurate_words(candidate: Candidate, records: Sequence[Record], question:
         if each not in records and (found := _condition(each)) is not None and found < first
     ]
     held = f", and within what is allowed up to condition {max(within):.3g}" if within else ""
-    place = _place(worst, candidate, question)
+    place = _place(worst, candidate, scenario)
     return f"is {ulp(error_ulp(worst))} off on {worst.case.distribution}{place}{held}"
 
 
-def _place(record: Record, candidate: Candidate, question: Question) -> str:
-    """Say where a record is from, if not from the question itself."""
+def _place(record: Record, candidate: Candidate, scenario: Scenario) -> str:
+    """Say where a record is from, if not from the scenario itself."""
     case = record.case
     differing = []
     if case.mode is not candidate.mode:
         differing.append(f" run {case.mode}")
-    if case.shape != question.case.shape:
+    if case.shape != scenario.case.shape:
         differing.append(f" at {'x'.join(map(str, case.shape))}")
-    if case.direction is not question.case.direction:
+    if case.direction is not scenario.case.direction:
         differing.append(f" in {case.direction}")
     return "".join(differing)
 

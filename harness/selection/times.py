@@ -1,4 +1,4 @@
-"""Times of one question on one scale: the ratio to the reference, which was timed in turn.
+"""Times of one scenario on one scale: the ratio to the reference, which was timed in turn.
 
 The seconds of two cases may be minutes of a machine's life apart. Their ratios to the same
 reference are free of what befell that one as well, such as a slower clock; what befalls one alone,
@@ -30,7 +30,7 @@ _LONG_S = 1e-3  # ours: longer calls leave the cache, where neighbours decide wh
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """The times of one question, by candidate."""
+    """The times of one scenario, by candidate."""
 
     records: dict[Name, Record]
     """That the times are of."""

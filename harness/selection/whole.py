@@ -79,17 +79,17 @@ def choose_for_whole(workload: Workload, choices: Choices) -> tuple[Whole, ...]:
 
     Raises:
         NothingThereError: the run holds none of the calls.
-        WorkloadError: a call is several questions of the run.
+        WorkloadError: a call is several scenarios of the run.
     """
     places = dict.fromkeys(
-        (each.question.environment, each.question.case.device) for each in choices.choices
+        (each.scenario.environment, each.scenario.case.device) for each in choices.choices
     )
     devices = {device for _, device in places}
     found = [_whole(workload, choices.choices, devices, *place) for place in places]
     held = [each for each in found if each.loads]
     if not held:
         asked = ", ".join(each.words for each in workload.calls[:3])
-        there = ", ".join(each.question.words for each in choices.choices[:3])
+        there = ", ".join(each.scenario.words for each in choices.choices[:3])
         raise NothingThereError(
             f"the run holds none of the workload's calls ({asked}, ...); it holds {there}, ..."
         )
@@ -106,7 +106,7 @@ def _whole(
     here = [
         each
         for each in choices
-        if (each.question.environment, each.question.case.device) == (environment, device)
+        if (each.scenario.environment, each.scenario.case.device) == (environment, device)
     ]
     loads, missing = [], []
     for call in workload.calls:
@@ -142,17 +142,17 @@ def _whole(
 
 
 def _choice_for(call: Call, choices: Sequence[Choice]) -> Choice | None:
-    """Find the question that ``call`` is.
+    """Find the scenario that ``call`` is.
 
     Raises:
         WorkloadError: it is several.
     """
-    found = [each for each in choices if _is_asked(call, each.question.case)]
+    found = [each for each in choices if _is_asked(call, each.scenario.case)]
     if len(found) > 1:
         differing = [
             f"{axis} = {' or '.join(json.dumps(each) for each in values)}"
             for axis in _OPTIONAL
-            if len(values := dict.fromkeys(getattr(each.question.case, axis) for each in found)) > 1
+            if len(values := dict.fromkeys(getattr(each.scenario.case, axis) for each in found)) > 1
         ]
         raise WorkloadError(
             f"{call.words}: the run has {len(found)} of this; say which: {'; '.join(differing)}"

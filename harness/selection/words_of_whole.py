@@ -41,7 +41,7 @@ def price_in_whole(candidate: Candidate, whole: Whole) -> str:
         found = [each for each in load.choice.candidates if each.label == candidate.label]
         why = "was not asked"
         if found and found[0].fault is not None:
-            why = fault_words(found[0], found[0].fault, load.choice.question)
+            why = fault_words(found[0], found[0].fault, load.choice.scenario)
         parts.append(f"in {load.call.words}{rest} {why}")
     by = next((by for each, by in whole.ranking.tied if each is candidate), None)
     if by in {Decider.ACCURACY, Decider.MEMORY}:

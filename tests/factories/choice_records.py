@@ -150,6 +150,6 @@ def choice_among(*records: Record, limits: Limits | None = None) -> Choice:
 
 
 def chosen(*records: Record, limits: Limits | None = None) -> str | None:
-    """Return who is chosen for the only question."""
+    """Return who is chosen for the only scenario."""
     best = choice_among(*records, limits=limits).best
     return None if best is None else best.label

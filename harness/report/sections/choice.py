@@ -17,7 +17,7 @@ from harness.report.slices import groups
 from harness.selection.choose import faults_of
 from harness.selection.eligibility import Fault, FaultKind, fault_of, fault_of_time, field_of
 from harness.selection.ranking import Candidate, Decider, Ranking, geometric_mean, rank
-from harness.selection.scenarios import Name, name_of, questions_of
+from harness.selection.scenarios import Name, name_of, scenarios_of
 from harness.selection.times import LONG_FLOOR, SHORT_FLOOR, widened
 
 __all__ = ["which_implementation_to_run"]
@@ -120,7 +120,7 @@ def _candidates(group: pd.DataFrame, records: Sequence[Record]) -> Iterator[Cand
     """Yield everything that was timed; ``records`` are those of the whole frame.
 
     What speaks against one is what does so over all cases of the group, beside the others that
-    were timed, and what ``choose`` has against it for any of its questions.
+    were timed, and what ``choose`` has against it for any of its scenarios.
     """
     is_timed = group["label"].isin(group.loc[group["ratio"].notna(), "label"])
     beside = [records[index] for index in group.index[is_timed]]
@@ -132,7 +132,7 @@ def _candidates(group: pd.DataFrame, records: Sequence[Record]) -> Iterator[Cand
             continue
         evidence = tuple(records[index] for index in own.index)
         fault = fault_of(evidence, field) or faults.get(name_of(evidence[0]))
-        if fault is None and set(timed["question"]) != asked:
+        if fault is None and set(timed["scenario"]) != asked:
             fault = Fault(kind=FaultKind.UNTIMED)
         ratios = [
             Estimate(value=value, low=low, high=high)
@@ -158,11 +158,11 @@ def _candidates(group: pd.DataFrame, records: Sequence[Record]) -> Iterator[Cand
 
 
 def _faults_of_questions(group: Sequence[Record], records: Sequence[Record]) -> dict[Name, Fault]:
-    """Return the first thing that speaks against each candidate for one of the timed questions."""
-    every, faults = questions_of(records), dict[Name, Fault]()
-    for question, own in questions_of(group).items():
+    """Return the first thing that speaks against each candidate for one of the timed scenarios."""
+    every, faults = scenarios_of(records), dict[Name, Fault]()
+    for scenario, own in scenarios_of(group).items():
         if any(each.latency is not None for each in own):
-            for name, fault in faults_of(question, every).items():
+            for name, fault in faults_of(scenario, every).items():
                 if fault.kind is not FaultKind.UNTIMED:  # counted for the mean over all of them
                     faults.setdefault(name, fault)
     return faults
@@ -170,7 +170,7 @@ def _faults_of_questions(group: Sequence[Record], records: Sequence[Record]) -> 
 
 def _timed_questions(group: pd.DataFrame) -> set[int]:
     """What any of them was timed for: means over some of it each are no means to compare."""
-    return set(group.loc[group["ratio"].notna(), "question"])
+    return set(group.loc[group["ratio"].notna(), "scenario"])
 
 
 def _relative_time(candidate: Candidate) -> float:
@@ -213,8 +213,8 @@ def _from_condition(records: Sequence[Record]) -> str:
 def _wins(best: Candidate, sound: Sequence[Candidate], group: pd.DataFrame) -> str:
     """Count the cases in which no other sound implementation is faster."""
     timed = group[group["ratio"].notna() & group["label"].isin([each.label for each in sound])]
-    least = timed.groupby("question")["ratio"].min()
-    own = timed[timed["label"] == best.label].set_index("question")["ratio"]
+    least = timed.groupby("scenario")["ratio"].min()
+    own = timed[timed["label"] == best.label].set_index("scenario")["ratio"]
     return f"{int((own <= least.loc[own.index]).sum())} of {len(own)}"
 
 

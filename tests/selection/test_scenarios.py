@@ -67,7 +67,7 @@ def test_a_failure_at_another_shape_says_nothing() -> None:
     assert chosen(NATIVE, ran("quick", 0.5), held, crash) == "quick"
 
 
-# --- questions ------------------------------------------------------------------------------------
+# --- scenarios ------------------------------------------------------------------------------------
 
 
 def test_each_shape_dtype_device_and_direction_is_a_question_of_its_own() -> None:
@@ -79,7 +79,7 @@ def test_each_shape_dtype_device_and_direction_is_a_question_of_its_own() -> Non
         {"direction": Direction.BACKWARD},
     ]
     found = choices_among(*(ran("native", 1.0, **each) for each in axes))
-    assert [each.question.words for each in found.choices] == [
+    assert [each.scenario.words for each in found.choices] == [
         "64x768 float32 cpu forward",
         "8x16 float32 cpu forward",
         "64x768 bfloat16 cpu forward",
@@ -90,7 +90,7 @@ def test_each_shape_dtype_device_and_direction_is_a_question_of_its_own() -> Non
 
 def test_unusual_settings_are_questions_of_their_own_and_named() -> None:
     found = choices_among(NATIVE, ran("native", 1.0, threads=4, param_dtype="float64"))
-    assert found.choices[1].question.words == (
+    assert found.choices[1].scenario.words == (
         "64x768 float32 cpu forward params=float64 threads=4"
     )
 
@@ -104,7 +104,7 @@ def test_two_machines_are_chosen_for_apart_and_said_to_be() -> None:
         ran("slow", 2.0, environment=there),
     )
     assert [
-        (each.question.environment, each.best and each.best.label) for each in found.choices
+        (each.scenario.environment, each.best and each.best.label) for each in found.choices
     ] == [
         (HERE.fingerprint, "quick"),
         (there, "native"),
