@@ -57,7 +57,9 @@ def _choice(choice: Choice) -> dict[str, Any]:
                 "error_ulp": _finite(_error(each)),
                 "peak_extra_bytes": each.peak_bytes,
                 "verified_on": each.measured_on[0],
-                "fault": None if each.fault is None else each.fault.kind,
+                "disqualification": None
+                if each.disqualification is None
+                else each.disqualification.kind,
                 "price": None if each is best else price(each, choice),
             }
             for each in choice.candidates

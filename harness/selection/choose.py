@@ -14,7 +14,13 @@ from math import inf
 from harness.records import OUR_TIMER, Case, Environment, Record, Run, Status
 from harness.records.refusal import Refusal
 from harness.regression.compare import why_unfinished
-from harness.selection.eligibility import Fault, FaultKind, fault_of, fault_of_time, field_of
+from harness.selection.eligibility import (
+    Disqualification,
+    DisqualificationKind,
+    disqualification_of,
+    field_of,
+    time_disqualification,
+)
 from harness.selection.ranking import Candidate, Ranking, rank
 from harness.selection.scenarios import (
     Evidence,
@@ -39,7 +45,7 @@ __all__ = [
     "NothingThereError",
     "Wanted",
     "choose",
-    "faults_of",
+    "disqualifications_of",
 ]
 
 
@@ -161,14 +167,14 @@ def _answer(scenario: Scenario, groups: Groups, limits: Limits) -> Choice:
     )
 
 
-def faults_of(scenario: Scenario, groups: Groups) -> dict[Name, Fault]:
+def disqualifications_of(scenario: Scenario, groups: Groups) -> dict[Name, Disqualification]:
     """What speaks against each candidate, of those against whom anything does."""
     limits = Limits()
     evidence = evidence_for(scenario, groups, limits.max_condition)
     return {
-        (each.implementation, each.mode): each.fault
+        (each.implementation, each.mode): each.disqualification
         for each in _candidates(scenario, groups, limits, evidence)
-        if each.fault is not None
+        if each.disqualification is not None
     }
 
 
@@ -191,19 +197,21 @@ def _candidates(
     }
     for name, own in evidence.own.items():
         every = (*own, *evidence.elsewhere[name])
-        fault = fault_of(every, field, limits.max_error_ulp) or _gap(own, required)
-        if fault is None and name not in times.records:
-            fault = _untimed(times.not_believed.get(name))
+        disqualification = disqualification_of(every, field, limits.max_error_ulp) or _gap(
+            own, required
+        )
+        if disqualification is None and name not in times.records:
+            disqualification = _untimed(times.not_believed.get(name))
         cost = times.costs.get(name)
-        if fault is None and cost is not None:
-            fault = fault_of_time(cost)
+        if disqualification is None and cost is not None:
+            disqualification = time_disqualification(cost)
         record = times.records.get(name)
         yield Candidate(
             implementation=name[0],
             mode=name[1],
             cost=cost,
             span=widened(cost, record) if cost and record else None,
-            fault=fault,
+            disqualification=disqualification,
             evidence=every,
             timed=(record,) if record else (),
             peak_bytes=record.memory.peak_extra_bytes if record and record.memory else None,
@@ -211,18 +219,18 @@ def _candidates(
         )
 
 
-def _gap(own: Sequence[Record], required: set[str]) -> Fault | None:
+def _gap(own: Sequence[Record], required: set[str]) -> Disqualification | None:
     """Find distributions that others were verified on for this scenario, and this one not."""
     missing = required - {each.case.distribution for each in own}
     if not missing:
         return None
-    return Fault(kind=FaultKind.UNVERIFIED, missing=tuple(sorted(missing)))
+    return Disqualification(kind=DisqualificationKind.UNVERIFIED, missing=tuple(sorted(missing)))
 
 
-def _untimed(doubtful: Record | None) -> Fault:
+def _untimed(doubtful: Record | None) -> Disqualification:
     if doubtful is None:
-        return Fault(kind=FaultKind.UNTIMED)
-    return Fault(kind=FaultKind.NOT_BELIEVED, records=(doubtful,))
+        return Disqualification(kind=DisqualificationKind.UNTIMED)
+    return Disqualification(kind=DisqualificationKind.NOT_BELIEVED, records=(doubtful,))
 
 
 def _coverage(records: Sequence[Record], evidence: Evidence) -> tuple[int, int]:

@@ -10,14 +10,14 @@ from math import inf, isinf, isnan
 from harness.records import Case, Estimate, Mode, Record, Status
 
 __all__ = [
-    "Fault",
-    "FaultKind",
+    "Disqualification",
+    "DisqualificationKind",
     "Field",
+    "disqualification_of",
     "error_ulp",
-    "fault_of",
-    "fault_of_time",
     "field_of",
     "point_of",
+    "time_disqualification",
 ]
 
 _FAILURES = (
@@ -29,7 +29,7 @@ _FAILURES = (
 )
 
 
-class FaultKind(StrEnum):
+class DisqualificationKind(StrEnum):
     """Why an implementation is not to be relied on, the worst first."""
 
     WRONG = "wrong"
@@ -55,10 +55,10 @@ class FaultKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class Disqualification:
     """What speaks against an implementation."""
 
-    kind: FaultKind
+    kind: DisqualificationKind
     records: tuple[Record, ...] = ()
     """Where it shows."""
     missing: tuple[str, ...] = ()
@@ -89,9 +89,9 @@ def field_of(records: Sequence[Record]) -> Field:
     )
 
 
-def fault_of(
+def disqualification_of(
     own: Sequence[Record], field: Field, max_error_ulp: float | None = None
-) -> Fault | None:
+) -> Disqualification | None:
     """Return the worst that speaks against an implementation; None if nothing does.
 
     Being wrong always does. A point that nobody could run, such as values that the dtype cannot
@@ -105,7 +105,7 @@ def fault_of(
     measured = [each for each in own if each.status.is_measured]
     wrong = [each for each in measured if each.status is Status.WRONG]
     if wrong:
-        return Fault(kind=FaultKind.WRONG, records=tuple(wrong))
+        return Disqualification(kind=DisqualificationKind.WRONG, records=tuple(wrong))
     is_right_somewhere = any(each.status is Status.OK for each in measured)
     vacuous = [
         each
@@ -114,7 +114,7 @@ def fault_of(
         and (not is_right_somewhere or point_of(each.case) in field.promised)
     ]
     if vacuous:
-        return Fault(kind=FaultKind.OUT_OF_GUARANTEE, records=tuple(vacuous))
+        return Disqualification(kind=DisqualificationKind.OUT_OF_GUARANTEE, records=tuple(vacuous))
     for status in _FAILURES:
         failed = [
             each
@@ -122,26 +122,26 @@ def fault_of(
             if each.status is status and (not measured or point_of(each.case) in field.possible)
         ]
         if failed:
-            return Fault(kind=FaultKind(status.value), records=tuple(failed))
+            return Disqualification(kind=DisqualificationKind(status.value), records=tuple(failed))
     errors = [(each, error_ulp(each)) for each in measured]
     if all(error is None for _, error in errors):
-        return Fault(kind=FaultKind.UNVERIFIED)
+        return Disqualification(kind=DisqualificationKind.UNVERIFIED)
     if max_error_ulp is None:
         return None
     unknown = tuple(each for each, error in errors if error is None)
     if unknown:
-        return Fault(kind=FaultKind.UNVERIFIED, records=unknown)
+        return Disqualification(kind=DisqualificationKind.UNVERIFIED, records=unknown)
     far = tuple(each for each, error in errors if error is not None and not error <= max_error_ulp)
-    return Fault(kind=FaultKind.INACCURATE, records=far) if far else None
+    return Disqualification(kind=DisqualificationKind.INACCURATE, records=far) if far else None
 
 
-def fault_of_time(cost: Estimate) -> Fault | None:
+def time_disqualification(cost: Estimate) -> Disqualification | None:
     """Return what speaks against a time itself; None if it has an interval to compare it by."""
     if 0 <= cost.low <= cost.value <= cost.high < inf and cost.value > 0:
         return None
     if 0 < cost.value < inf and isinf(cost.high):
-        return Fault(kind=FaultKind.TOO_FEW_SAMPLES)
-    return Fault(kind=FaultKind.NOT_BELIEVED)
+        return Disqualification(kind=DisqualificationKind.TOO_FEW_SAMPLES)
+    return Disqualification(kind=DisqualificationKind.NOT_BELIEVED)
 
 
 def error_ulp(record: Record) -> float | None:

@@ -13,7 +13,12 @@ from enum import StrEnum
 from math import exp, log
 
 from harness.records import Estimate, Mode, Record, Status
-from harness.selection.eligibility import Fault, error_ulp, fault_of_time, point_of
+from harness.selection.eligibility import (
+    Disqualification,
+    error_ulp,
+    point_of,
+    time_disqualification,
+)
 
 __all__ = [
     "Candidate",
@@ -60,7 +65,7 @@ class Candidate:
     """Its time, on a scale that the candidates have in common; None where there is none."""
     span: Estimate | None
     """The same with the interval that tells it from others: what processes differ by is in it."""
-    fault: Fault | None
+    disqualification: Disqualification | None
     """Why it is not to be relied on; None where it is."""
     evidence: tuple[Record, ...] = ()
     """Records of its accuracy."""
@@ -86,7 +91,7 @@ class Ranking:
     """What told it from the others."""
     tied: tuple[tuple[Candidate, Decider], ...]
     """The others that time does not tell from it, and what did."""
-    sound: tuple[Candidate, ...]
+    eligible: tuple[Candidate, ...]
     """All that are to be relied on, the fastest first."""
 
 
@@ -96,20 +101,22 @@ def label_of(implementation: str, mode: Mode) -> str:
 
 
 def rank(candidates: Sequence[Candidate]) -> Ranking:
-    """Choose among ``candidates`` those without a fault, by time, accuracy and memory."""
+    """Choose among ``candidates`` those without a disqualification, by time, accuracy and memory."""
     timed = [
         (each.cost.value, each.label, each)
         for each in candidates
-        if each.fault is None and each.cost is not None and fault_of_time(each.cost) is None
+        if each.disqualification is None
+        and each.cost is not None
+        and time_disqualification(each.cost) is None
     ]
-    sound = tuple(each for *_, each in sorted(timed, key=lambda entry: entry[:2]))
-    if not sound:
-        return Ranking(best=None, decider=None, tied=(), sound=())
-    fastest = sound[0]
-    tied = [each for each in sound if is_tie(each, fastest)]
+    eligible = tuple(each for *_, each in sorted(timed, key=lambda entry: entry[:2]))
+    if not eligible:
+        return Ranking(best=None, decider=None, tied=(), eligible=())
+    fastest = eligible[0]
+    tied = [each for each in eligible if is_tie(each, fastest)]
     left = [each for each in tied if each is fastest or is_close(each, fastest)]
     defeated = [(each, Decider.ESTIMATE) for each in tied if each not in left]
-    decider = Decider.ONLY if len(sound) == 1 else Decider.TIME
+    decider = Decider.ONLY if len(eligible) == 1 else Decider.TIME
     if defeated:
         decider = Decider.ESTIMATE
     for means in (Decider.ACCURACY, Decider.MEMORY):
@@ -122,7 +129,7 @@ def rank(candidates: Sequence[Candidate]) -> Ranking:
         # the smaller estimate of two is no reason to call them alike if it has a wide interval
         decider = Decider.NOTHING if is_close(left[0], left[0]) else Decider.ESTIMATE
         defeated += [(each, decider) for each in left[1:]]
-    return Ranking(best=left[0], decider=decider, tied=tuple(defeated), sound=sound)
+    return Ranking(best=left[0], decider=decider, tied=tuple(defeated), eligible=eligible)
 
 
 def is_tie(one: Candidate, other: Candidate) -> bool:

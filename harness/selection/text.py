@@ -8,7 +8,7 @@ from math import floor, inf, isfinite, isinf, log10
 
 from harness.records import Record, Status
 from harness.selection.choose import Choice
-from harness.selection.eligibility import Fault, FaultKind, error_ulp
+from harness.selection.eligibility import Disqualification, DisqualificationKind, error_ulp
 from harness.selection.ranking import Candidate, Decider, worst_in_common
 from harness.selection.scenarios import Scenario
 from harness.selection.words_of_speed import fastest_words, rival_words, speed_words, tied_words
@@ -16,12 +16,17 @@ from harness.selection.words_of_speed import fastest_words, rival_words, speed_w
 __all__ = [
     "answer_words",
     "caveats",
-    "fault_words",
+    "disqualification_text",
     "price",
     "ulp",
 ]
 
-_NOT_RUN = {FaultKind.CRASHED, FaultKind.TIMEOUT, FaultKind.ERROR, FaultKind.OUT_OF_MEMORY}
+_NOT_RUN = {
+    DisqualificationKind.CRASHED,
+    DisqualificationKind.TIMEOUT,
+    DisqualificationKind.ERROR,
+    DisqualificationKind.OUT_OF_MEMORY,
+}
 _DIGITS = ("loses all digits", "keeps one digit", "keeps two digits")
 _MOST_NAMES = 4  # ours: more distributions are a number
 
@@ -33,7 +38,7 @@ def answer_words(choice: Choice) -> str:
         return _none_words(choice)
     decider = choice.ranking.decider
     fastest = fastest_words(best, choice.candidates)
-    others = [each for each in choice.ranking.sound if each is not best]
+    others = [each for each in choice.ranking.eligible if each is not best]
     if decider is Decider.ONLY:
         alone = len(choice.candidates) == 1
         return "the only one measured" if alone else "the only one to be relied on"
@@ -57,8 +62,8 @@ def price(candidate: Candidate, choice: Choice) -> str:
     parts = []
     if best is not None and candidate.cost is not None:
         parts.append(speed_words(candidate, best))
-    if candidate.fault is not None:
-        parts.append(fault_words(candidate, candidate.fault, choice.scenario))
+    if candidate.disqualification is not None:
+        parts.append(disqualification_text(candidate, candidate.disqualification, choice.scenario))
     elif best is not None:
         parts += _defeat(candidate, best, choice)
     return " and ".join(parts) or "is the choice"
@@ -81,31 +86,33 @@ def caveats(choice: Choice) -> Iterator[str]:
         yield f"warning: {', '.join(each.replace('_', ' ') for each in warnings)}"
 
 
-def fault_words(candidate: Candidate, fault: Fault, scenario: Scenario) -> str:
+def disqualification_text(
+    candidate: Candidate, disqualification: Disqualification, scenario: Scenario
+) -> str:
     """What speaks against a candidate: a predicate to its name."""
-    if fault.kind is FaultKind.OUT_OF_GUARANTEE:
-        return _stop_words(candidate, fault.records, scenario)
-    if fault.kind is FaultKind.WRONG:
-        record = _first(fault.records)
-        more = len({each.case.distribution for each in fault.records}) - 1
+    if disqualification.kind is DisqualificationKind.OUT_OF_GUARANTEE:
+        return _stop_words(candidate, disqualification.records, scenario)
+    if disqualification.kind is DisqualificationKind.WRONG:
+        record = _first(disqualification.records)
+        more = len({each.case.distribution for each in disqualification.records}) - 1
         rest = f", and on {more} more" if more else ""
         place = _place(record, candidate, scenario)
         return f"is wrong on {record.case.distribution}{place}: {record.reason}{rest}"
-    if fault.kind in _NOT_RUN:
-        record = fault.records[0]
+    if disqualification.kind in _NOT_RUN:
+        record = disqualification.records[0]
         said = f": {record.reason}" if record.reason else ""
         status = record.status.replace("_", " ")
         return f"was not measured on {record.case.distribution}: {status}{said}"
-    if fault.kind is FaultKind.UNSUPPORTED:
-        return _declined_words(fault.records[0])
-    if fault.kind is FaultKind.UNVERIFIED:
-        return _gap_words(fault)
-    if fault.kind is FaultKind.INACCURATE:
-        return _inaccurate_words(candidate, fault.records, scenario)
-    if fault.kind is FaultKind.NOT_BELIEVED:
-        advice = [each.advice for record in fault.records for each in record.warnings]
+    if disqualification.kind is DisqualificationKind.UNSUPPORTED:
+        return _declined_words(disqualification.records[0])
+    if disqualification.kind is DisqualificationKind.UNVERIFIED:
+        return _gap_words(disqualification)
+    if disqualification.kind is DisqualificationKind.INACCURATE:
+        return _inaccurate_words(candidate, disqualification.records, scenario)
+    if disqualification.kind is DisqualificationKind.NOT_BELIEVED:
+        advice = [each.advice for record in disqualification.records for each in record.warnings]
         return f"has no time to be believed{': ' if advice else ''}{'; '.join(advice)}"
-    if fault.kind is FaultKind.TOO_FEW_SAMPLES:
+    if disqualification.kind is DisqualificationKind.TOO_FEW_SAMPLES:
         return (
             "was timed too few times to tell how far off that is: raise seconds_per_case, or take "
             "--processes 5"
@@ -113,10 +120,10 @@ def fault_words(candidate: Candidate, fault: Fault, scenario: Scenario) -> str:
     return "was not timed as the others were, on their inputs and by their timer"
 
 
-def _gap_words(fault: Fault) -> str:
+def _gap_words(disqualification: Disqualification) -> str:
     """Where a candidate was not verified."""
-    if fault.missing:
-        return f"was not verified on {_names(fault.missing)}, where others hold"
+    if disqualification.missing:
+        return f"was not verified on {_names(disqualification.missing)}, where others hold"
     return "was not verified: its errors were not measured"
 
 
@@ -128,13 +135,25 @@ def ulp(error: float | None) -> str:
 
 
 def _none_words(choice: Choice) -> str:
-    counts = Counter(each.fault.kind for each in choice.candidates if each.fault is not None)
+    counts = Counter(
+        each.disqualification.kind
+        for each in choice.candidates
+        if each.disqualification is not None
+    )
     kinds = ", ".join(f"{number} {kind.replace('_', ' ')}" for kind, number in counts.items())
     reason = f"none of {len(choice.candidates)} is to be relied on: {kinds}"
     off = [
-        (max(error for error in map(error_ulp, each.fault.records) if error is not None), each)
+        (
+            max(
+                error
+                for error in map(error_ulp, each.disqualification.records)
+                if error is not None
+            ),
+            each,
+        )
         for each in choice.candidates
-        if each.fault is not None and each.fault.kind is FaultKind.INACCURATE
+        if each.disqualification is not None
+        and each.disqualification.kind is DisqualificationKind.INACCURATE
     ]
     if off:
         error, nearest = min(off, key=lambda entry: entry[0])
@@ -143,7 +162,7 @@ def _none_words(choice: Choice) -> str:
 
 
 def _defeat(candidate: Candidate, best: Candidate, choice: Choice) -> Iterator[str]:
-    """Say what told a candidate without fault from the best, beyond time."""
+    """Say what told a candidate without disqualification from the best, beyond time."""
     by = next((by for each, by in choice.ranking.tied if each is candidate), None)
     if by is Decider.ACCURACY:
         worst = worst_in_common([candidate, best])

@@ -9,7 +9,7 @@ from math import inf
 
 from harness.records import Case, Estimate
 from harness.selection.choose import Choice, Choices, NothingThereError
-from harness.selection.eligibility import Fault, FaultKind
+from harness.selection.eligibility import Disqualification, DisqualificationKind
 from harness.selection.ranking import Candidate, Ranking, rank, weighted_sum
 from harness.selection.scenarios import Name
 from harness.selection.workload import Call, Workload, WorkloadError
@@ -56,7 +56,7 @@ class Whole:
     ranking: Ranking
     candidates: tuple[Candidate, ...]
     """Cost is that of all calls together, in seconds."""
-    faults: tuple[tuple[str, tuple[Load, ...]], ...]
+    disqualifications: tuple[tuple[str, tuple[Load, ...]], ...]
     """For each candidate, by label, the calls that it is not to be relied on for."""
     dispatch_s: Estimate | None
     """Time of all calls, each by its own choice; None where one has none."""
@@ -120,11 +120,11 @@ def _whole(
     names = dict.fromkeys(
         (each.implementation, each.mode) for load in loads for each in load.choice.candidates
     )
-    candidates, faults = [], []
+    candidates, disqualifications = [], []
     for name in names:
         candidate, faulty = _candidate(name, loads)
         candidates.append(candidate)
-        faults.append((candidate.label, faulty))
+        disqualifications.append((candidate.label, faulty))
     candidates.sort(key=lambda each: each.cost.value if each.cost else inf)
     ranking = rank(candidates)
     dispatch_s = _dispatch_s(loads)
@@ -135,7 +135,7 @@ def _whole(
         missing=tuple(missing),
         ranking=ranking,
         candidates=tuple(candidates),
-        faults=tuple(faults),
+        disqualifications=tuple(disqualifications),
         dispatch_s=dispatch_s,
         gain=_gain(ranking.best, loads) if dispatch_s else None,
     )
@@ -177,8 +177,13 @@ def _of(name: Name, load: Load) -> Candidate | None:
 def _candidate(name: Name, loads: Sequence[Load]) -> tuple[Candidate, tuple[Load, ...]]:
     """Put together what is known of one implementation; and where it is not to be relied on."""
     own = [(_of(name, load), load) for load in loads]
-    faulty = tuple(load for each, load in own if each is None or each.fault is not None)
-    faults = [Fault(kind=FaultKind.UNTIMED) if each is None else each.fault for each, _ in own]
+    faulty = tuple(load for each, load in own if each is None or each.disqualification is not None)
+    disqualifications = [
+        Disqualification(kind=DisqualificationKind.UNTIMED)
+        if each is None
+        else each.disqualification
+        for each, _ in own
+    ]
     costs = [(each.cost, load.call.count) for each, load in own if each and each.cost]
     spans = [(each.span, load.call.count) for each, load in own if each and each.span]
     held = [each.peak_bytes for each, _ in own if each]
@@ -188,7 +193,7 @@ def _candidate(name: Name, loads: Sequence[Load]) -> tuple[Candidate, tuple[Load
         mode=name[1],
         cost=weighted_sum(costs) if len(costs) == len(loads) else None,
         span=weighted_sum(spans) if len(spans) == len(loads) else None,
-        fault=next(filter(None, faults), None),
+        disqualification=next(filter(None, disqualifications), None),
         evidence=tuple(record for each, _ in own if each for record in each.evidence),
         timed=tuple(record for each, _ in own if each for record in each.timed),
         peak_bytes=max(known) if len(known) == len(loads) else None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from harness.selection.ranking import Candidate, Decider
-from harness.selection.text import fault_words
+from harness.selection.text import disqualification_text
 from harness.selection.whole import Load, Whole
 from harness.selection.words_of_speed import fastest_words, rival_words, speed_words, tied_words
 
@@ -18,7 +18,7 @@ def whole_reason(whole: Whole) -> str:
     if best is None:
         ways = "a choice for each shape does" if whole.dispatch_s else "no choice for each does"
         return f"none of {len(whole.candidates)} serves every call; {ways}"
-    others = [each for each in whole.ranking.sound if each is not best]
+    others = [each for each in whole.ranking.eligible if each is not best]
     fastest = fastest_words(best, whole.candidates)
     if whole.ranking.decider is Decider.ONLY:
         return "the only one to be relied on for every call"
@@ -35,13 +35,13 @@ def price_in_whole(candidate: Candidate, whole: Whole) -> str:
     parts = []
     if whole.best is not None and candidate.cost is not None:
         parts.append(speed_words(candidate, whole.best))
-    faulty = dict(whole.faults)[candidate.label]
+    faulty = dict(whole.disqualifications)[candidate.label]
     for load in faulty[:1]:
         rest = f" (and {len(faulty) - 1} more)" if len(faulty) > 1 else ""
         found = [each for each in load.choice.candidates if each.label == candidate.label]
         why = "was not asked"
-        if found and found[0].fault is not None:
-            why = fault_words(found[0], found[0].fault, load.choice.scenario)
+        if found and found[0].disqualification is not None:
+            why = disqualification_text(found[0], found[0].disqualification, load.choice.scenario)
         parts.append(f"in {load.call.words}{rest} {why}")
     by = next((by for each, by in whole.ranking.tied if each is candidate), None)
     if by in {Decider.ACCURACY, Decider.MEMORY}:

@@ -10,7 +10,7 @@ from choice_records import choice_among, chosen, failed, ran, vacuous
 from harness.measure.sample_statistics import median_estimate
 from harness.records import Clock, Estimate, Record, Status
 from harness.selection.choose import Limits
-from harness.selection.eligibility import FaultKind
+from harness.selection.eligibility import DisqualificationKind
 from harness.selection.ranking import Candidate, Decider, rank
 
 NATIVE = ran("native", 1.0)
@@ -18,10 +18,14 @@ LONG = (4096, 4096)
 """Of calls that take more than a millisecond."""
 
 
-def fault_of(name: str, *records: Record, limits: Limits | None = None) -> FaultKind | None:
+def disqualification_of(
+    name: str, *records: Record, limits: Limits | None = None
+) -> DisqualificationKind | None:
     choice = choice_among(*records, limits=limits)
-    (fault,) = (each.fault for each in choice.candidates if each.label == name)
-    return None if fault is None else fault.kind
+    (disqualification,) = (
+        each.disqualification for each in choice.candidates if each.label == name
+    )
+    return None if disqualification is None else disqualification.kind
 
 
 # --- time -----------------------------------------------------------------------------------------
@@ -33,11 +37,14 @@ def test_the_fastest_is_chosen() -> None:
 
 def test_a_time_that_is_not_believed_does_not_count() -> None:
     assert chosen(NATIVE, ran("quick", 0.1, is_valid=False)) == "native"
-    assert fault_of("quick", NATIVE, ran("quick", 0.1, is_valid=False)) is FaultKind.NOT_BELIEVED
+    assert (
+        disqualification_of("quick", NATIVE, ran("quick", 0.1, is_valid=False))
+        is DisqualificationKind.NOT_BELIEVED
+    )
 
 
 def test_who_was_not_timed_is_not_chosen() -> None:
-    assert fault_of("exact", NATIVE, ran("exact")) is FaultKind.UNTIMED
+    assert disqualification_of("exact", NATIVE, ran("exact")) is DisqualificationKind.UNTIMED
     assert chosen(NATIVE, ran("exact", error_ulp=0.5)) == "native"
 
 
@@ -61,7 +68,7 @@ def test_times_are_compared_on_the_same_inputs_alone() -> None:
     elsewhere = ran("quick", 0.5, distribution="uniform")
     here = [NATIVE, ran("native", distribution="uniform"), ran("third", 1.2)]
     both = [*here, ran("third", distribution="uniform"), ran("quick")]
-    assert fault_of("quick", *both, elsewhere) is FaultKind.UNTIMED
+    assert disqualification_of("quick", *both, elsewhere) is DisqualificationKind.UNTIMED
 
 
 def test_times_of_another_clock_are_not_compared() -> None:
@@ -91,17 +98,17 @@ def test_intervals_apart_are_no_tie_however_accurate_the_slower() -> None:
 def test_a_time_of_one_epoch_is_no_time_to_choose_by(ratio: float) -> None:
     once = ran("once", ratio, interval=(0.0, inf), error_ulp=0.5)
     assert chosen(once, NATIVE) == "native"
-    assert fault_of("once", once, NATIVE) is FaultKind.TOO_FEW_SAMPLES
+    assert disqualification_of("once", once, NATIVE) is DisqualificationKind.TOO_FEW_SAMPLES
     assert chosen(once) is None
 
 
 @pytest.mark.parametrize("bad", [nan, inf, 0.0, -1.0])
 def test_a_time_that_is_no_number_is_not_believed(bad: float) -> None:
     unreal = ran("unreal", bad, interval=(bad, bad))
-    assert fault_of("unreal", unreal, NATIVE) is FaultKind.NOT_BELIEVED
+    assert disqualification_of("unreal", unreal, NATIVE) is DisqualificationKind.NOT_BELIEVED
     assert chosen(unreal, NATIVE) == "native"
     unreal = ran("unreal", 0.5, interval=(bad, nan))
-    assert fault_of("unreal", unreal, NATIVE) is FaultKind.NOT_BELIEVED
+    assert disqualification_of("unreal", unreal, NATIVE) is DisqualificationKind.NOT_BELIEVED
 
 
 def test_a_reference_whose_time_is_no_number_spoils_no_other() -> None:
@@ -110,7 +117,7 @@ def test_a_reference_whose_time_is_no_number_spoils_no_other() -> None:
 
 def test_a_cost_that_is_no_number_is_ranked_nowhere() -> None:
     none = Estimate(value=nan, low=nan, high=nan)
-    unknown = Candidate(implementation="unknown", cost=none, span=none, fault=None)
+    unknown = Candidate(implementation="unknown", cost=none, span=none, disqualification=None)
     assert rank([unknown]).best is None
 
 
@@ -239,7 +246,7 @@ def test_out_of_guarantee_is_no_pass_where_another_keeps_its_promise() -> None:
     held = ran("native", distribution="offset_1e4", condition=1e4)
     records = (NATIVE, held, ran("quick", 0.5), vacuous("quick"))
     assert chosen(*records) == "native"
-    assert fault_of("quick", *records) is FaultKind.OUT_OF_GUARANTEE
+    assert disqualification_of("quick", *records) is DisqualificationKind.OUT_OF_GUARANTEE
 
 
 def test_where_none_promises_anything_none_is_blamed() -> None:
@@ -252,7 +259,10 @@ def test_who_promises_nothing_anywhere_is_not_chosen_even_alone() -> None:
 
 def test_who_was_not_verified_where_others_hold_is_not_chosen() -> None:
     held = ran("native", distribution="constant")
-    assert fault_of("quick", NATIVE, held, ran("quick", 0.5)) is FaultKind.UNVERIFIED
+    assert (
+        disqualification_of("quick", NATIVE, held, ran("quick", 0.5))
+        is DisqualificationKind.UNVERIFIED
+    )
     assert chosen(NATIVE, held, ran("quick", 0.5)) == "native"
 
 

@@ -14,8 +14,14 @@ from harness.report.figures import speed_map
 from harness.report.frame import REFERENCE, Findings
 from harness.report.quantities import count, rounded, speed
 from harness.report.slices import groups
-from harness.selection.choose import faults_of
-from harness.selection.eligibility import Fault, FaultKind, fault_of, fault_of_time, field_of
+from harness.selection.choose import disqualifications_of
+from harness.selection.eligibility import (
+    Disqualification,
+    DisqualificationKind,
+    disqualification_of,
+    field_of,
+    time_disqualification,
+)
 from harness.selection.ranking import Candidate, Decider, Ranking, geometric_mean, rank
 from harness.selection.scenarios import Name, name_of, scenarios_of
 from harness.selection.times import LONG_FLOOR, SHORT_FLOOR, widened
@@ -26,7 +32,7 @@ _MOST_EXCLUDED = 4  # ours: more names hide the answer
 
 
 def which_implementation_to_run(findings: Findings) -> tuple[Block, ...]:
-    """Name the fastest implementation without a fault, for each device, dtype and direction."""
+    """Name the fastest implementation without a disqualification, for each device, dtype and direction."""
     cases = findings.cases
     if not cases["ratio"].notna().any():
         return (
@@ -76,10 +82,15 @@ def _choice_row(
     faster = [
         each
         for each in candidates
-        if each.fault and (best is None or _relative_time(each) < _relative_time(best))
+        if each.disqualification and (best is None or _relative_time(each) < _relative_time(best))
     ]
-    # faults first, then gaps
-    faster.sort(key=lambda each: each.fault is not None and each.fault.kind is FaultKind.UNTIMED)
+    # disqualifications first, then gaps
+    faster.sort(
+        key=lambda each: (
+            each.disqualification is not None
+            and each.disqualification.kind is DisqualificationKind.UNTIMED
+        )
+    )
     words = [f"{each.label} {_speed(each)}: {_fault_words(each, group)}" for each in faster]
     if len(words) > _MOST_EXCLUDED:
         words[_MOST_EXCLUDED:] = [f"and {len(words) - _MOST_EXCLUDED:,} more"]
@@ -93,12 +104,12 @@ def _choice_row(
             Cell(),
             excluded,
         )
-    others = [each for each in ranking.sound if each is not best]
+    others = [each for each in ranking.eligible if each is not best]
     return (
         *where,
         Cell(best.label, is_strong=True, note="\n".join(_qualifications(best, ranking))),
         number(_speed(best)),
-        number(_wins(best, ranking.sound, group)),
+        number(_wins(best, ranking.eligible, group)),
         Cell(others[0].label, note=_speed(others[0])) if others else Cell("none"),
         excluded,
     )
@@ -124,16 +135,18 @@ def _candidates(group: pd.DataFrame, records: Sequence[Record]) -> Iterator[Cand
     """
     is_timed = group["label"].isin(group.loc[group["ratio"].notna(), "label"])
     beside = [records[index] for index in group.index[is_timed]]
-    field, faults = field_of(beside), _faults_of_questions(beside, records)
+    field, disqualifications = field_of(beside), _faults_of_questions(beside, records)
     asked = _timed_questions(group)
     for _, own in groups(group, "label"):
         timed = own[own["ratio"].notna()]
         if not len(timed):
             continue
         evidence = tuple(records[index] for index in own.index)
-        fault = fault_of(evidence, field) or faults.get(name_of(evidence[0]))
-        if fault is None and set(timed["scenario"]) != asked:
-            fault = Fault(kind=FaultKind.UNTIMED)
+        disqualification = disqualification_of(evidence, field) or disqualifications.get(
+            name_of(evidence[0])
+        )
+        if disqualification is None and set(timed["scenario"]) != asked:
+            disqualification = Disqualification(kind=DisqualificationKind.UNTIMED)
         ratios = [
             Estimate(value=value, low=low, high=high)
             for value, low, high in zip(
@@ -144,28 +157,32 @@ def _candidates(group: pd.DataFrame, records: Sequence[Record]) -> Iterator[Cand
             widened(ratio, records[index]) for ratio, index in zip(ratios, timed.index, strict=True)
         ]
         cost = geometric_mean(ratios)
-        fault = fault or fault_of_time(cost)
+        disqualification = disqualification or time_disqualification(cost)
         held = timed["peak_bytes"]
         yield Candidate(
             implementation=evidence[0].case.implementation,
             mode=evidence[0].case.mode,
             cost=cost,
             span=geometric_mean(spans),
-            fault=fault,
+            disqualification=disqualification,
             evidence=evidence,
             peak_bytes=int(held.max()) if held.notna().all() else None,
         )
 
 
-def _faults_of_questions(group: Sequence[Record], records: Sequence[Record]) -> dict[Name, Fault]:
+def _faults_of_questions(
+    group: Sequence[Record], records: Sequence[Record]
+) -> dict[Name, Disqualification]:
     """Return the first thing that speaks against each candidate for one of the timed scenarios."""
-    every, faults = scenarios_of(records), dict[Name, Fault]()
+    every, disqualifications = scenarios_of(records), dict[Name, Disqualification]()
     for scenario, own in scenarios_of(group).items():
         if any(each.latency is not None for each in own):
-            for name, fault in faults_of(scenario, every).items():
-                if fault.kind is not FaultKind.UNTIMED:  # counted for the mean over all of them
-                    faults.setdefault(name, fault)
-    return faults
+            for name, disqualification in disqualifications_of(scenario, every).items():
+                if (
+                    disqualification.kind is not DisqualificationKind.UNTIMED
+                ):  # counted for the mean over all of them
+                    disqualifications.setdefault(name, disqualification)
+    return disqualifications
 
 
 def _timed_questions(group: pd.DataFrame) -> set[int]:
@@ -184,22 +201,24 @@ def _speed(candidate: Candidate) -> str:
 
 def _fault_words(candidate: Candidate, group: pd.DataFrame) -> str:
     """Say in a few words what speaks against an implementation."""
-    fault = candidate.fault
-    assert fault is not None  # who has none is not passed over
-    if fault.kind in {FaultKind.WRONG, FaultKind.OUT_OF_GUARANTEE}:
-        return f"{fault.kind.replace('_', ' ')} {_from_condition(fault.records)}"
-    if fault.kind is FaultKind.UNTIMED:
+    disqualification = candidate.disqualification
+    assert disqualification is not None  # who has none is not passed over
+    if disqualification.kind in {DisqualificationKind.WRONG, DisqualificationKind.OUT_OF_GUARANTEE}:
+        return (
+            f"{disqualification.kind.replace('_', ' ')} {_from_condition(disqualification.records)}"
+        )
+    if disqualification.kind is DisqualificationKind.UNTIMED:
         own = _timed_questions(group[group["label"] == candidate.label])
         return f"timed in {len(own)} of {len(_timed_questions(group))} cases only"
-    if fault.kind is FaultKind.TOO_FEW_SAMPLES:
+    if disqualification.kind is DisqualificationKind.TOO_FEW_SAMPLES:
         return "timed too few times to tell"
-    if fault.kind is FaultKind.NOT_BELIEVED:
+    if disqualification.kind is DisqualificationKind.NOT_BELIEVED:
         return "its time is not to be believed"
-    if fault.kind is FaultKind.UNSUPPORTED:
-        return f"declines {count(len(fault.records), 'case')} that others run"
-    if fault.kind is FaultKind.UNVERIFIED:
+    if disqualification.kind is DisqualificationKind.UNSUPPORTED:
+        return f"declines {count(len(disqualification.records), 'case')} that others run"
+    if disqualification.kind is DisqualificationKind.UNVERIFIED:
         return "its errors were not measured"
-    return f"{fault.kind.replace('_', ' ')} in {count(len(fault.records), 'case')}"
+    return f"{disqualification.kind.replace('_', ' ')} in {count(len(disqualification.records), 'case')}"
 
 
 def _from_condition(records: Sequence[Record]) -> str:
@@ -210,9 +229,9 @@ def _from_condition(records: Sequence[Record]) -> str:
     return "on constant rows" if isinf(least) else f"from condition {rounded(least)} on"
 
 
-def _wins(best: Candidate, sound: Sequence[Candidate], group: pd.DataFrame) -> str:
-    """Count the cases in which no other sound implementation is faster."""
-    timed = group[group["ratio"].notna() & group["label"].isin([each.label for each in sound])]
+def _wins(best: Candidate, eligible: Sequence[Candidate], group: pd.DataFrame) -> str:
+    """Count the cases in which no other eligible implementation is faster."""
+    timed = group[group["ratio"].notna() & group["label"].isin([each.label for each in eligible])]
     least = timed.groupby("scenario")["ratio"].min()
     own = timed[timed["label"] == best.label].set_index("scenario")["ratio"]
     return f"{int((own <= least.loc[own.index]).sum())} of {len(own)}"
