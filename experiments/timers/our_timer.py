@@ -14,7 +14,7 @@ from torch import Tensor
 
 from harness.measure.allocator import fault_in
 from harness.measure.devices import device_of
-from harness.measure.latency import Contender, measure_latency
+from harness.measure.latency import TimedCall, measure_latency
 from harness.numerics.computed import bind
 from harness.records import Allocation, ArmRole, Budget
 
@@ -30,14 +30,14 @@ def ours(pair: Pair, random: Random, *, limit_s: float) -> Measured:
     tensors = pair.tensors()
     # an interval is never as narrow as 0, and the epochs are never so many: time alone decides
     budget = Budget(target_ratio=0.0, max_epochs=1_000_000)
-    contenders = [
-        Contender(role, pair.implementation(role), partial(_bind, pair, role)) for role in ROLES
+    timed_calls = [
+        TimedCall(role, pair.implementation(role), partial(_bind, pair, role)) for role in ROLES
     ]
     began = perf_counter()
     fault_in(8 * sum(each.numel() * each.element_size() for each in tensors))  # as for any case
     left_s = limit_s - (perf_counter() - began)
     sampled = measure_latency(
-        contenders,
+        timed_calls,
         tensors,
         device_of("cpu", threads=1),
         replace(budget, limit_s=left_s),

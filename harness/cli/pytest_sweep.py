@@ -29,8 +29,8 @@ from harness.measure.latency import Sampled
 from harness.measure.placement import relocate
 from harness.numerics.computed import bind
 from harness.records import Allocation, Budget, Case, Environment, Measurement, Record, Status
-from harness.run.candidates import model_bytes
 from harness.run.case import CaseRunner
+from harness.run.timed_calls import model_bytes
 from harness.sweep import (
     EVERY,
     PEERS,

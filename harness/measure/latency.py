@@ -28,7 +28,7 @@ from harness.measure.device import Device
 from harness.measure.measurement_warnings import warnings_of
 from harness.measure.placement import copies_beyond, relocate
 from harness.measure.sample_statistics import estimate, ratios
-from harness.measure.sampler import Contender, Sampler, Stepped
+from harness.measure.sampler import Sampler, Stepped, TimedCall
 from harness.records import (
     Allocation,
     ArmRole,
@@ -40,7 +40,7 @@ from harness.records import (
     MeasurementWarning,
 )
 
-__all__ = ["Contender", "Sampled", "is_faster", "measure_latency"]
+__all__ = ["Sampled", "TimedCall", "is_faster", "measure_latency"]
 
 _EPOCH_S = 25e-3
 _ROUNDS = 4  # at least so many samples of an arm in an epoch, unless the budget forbids
@@ -68,7 +68,7 @@ class Sampled:
 
 
 def measure_latency(
-    contenders: Sequence[Contender],
+    timed_calls: Sequence[TimedCall],
     tensors: Sequence[Tensor],
     device: Device,
     budget: Budget,
@@ -80,10 +80,10 @@ def measure_latency(
     compile_s: float | None = None,
     cache: Cache = Cache.WARM,
 ) -> Sampled:
-    """Time ``contenders`` in turn on copies of ``tensors``.
+    """Time ``timed_calls`` in turn on copies of ``tensors``.
 
     Args:
-        contenders: first the SUBJECT, at most one REFERENCE; of several CEILINGs the one that
+        timed_calls: first the SUBJECT, at most one REFERENCE; of several CEILINGs the one that
             is fastest in its warm-up is kept.
         tensors: inputs shared by all; each epoch works on relocated copies.
         device: where the calls run.
@@ -101,7 +101,7 @@ def measure_latency(
     if cache is Cache.ROTATE:
         copies = copies_beyond(device.cache_bytes(), model_bytes, device.free_bytes())
     can_throttle = before.throttled_by is not None
-    duet = _Duet(contenders, tensors, device, budget, random, cache, copies, can_throttle)
+    duet = _Duet(timed_calls, tensors, device, budget, random, cache, copies, can_throttle)
     duet.warm_up()
     if cache is Cache.ROTATE:
         began = perf_counter()  # hundreds of copies are made and warmed up once, for all epochs
@@ -126,11 +126,11 @@ def measure_latency(
 
 
 class _Duet:
-    """The contenders of one measurement, sampled epoch by epoch."""
+    """The timed_calls of one measurement, sampled epoch by epoch."""
 
     def __init__(
         self,
-        contenders: Sequence[Contender],
+        timed_calls: Sequence[TimedCall],
         tensors: Sequence[Tensor],
         device: Device,
         budget: Budget,
@@ -143,7 +143,7 @@ class _Duet:
         self.epochs = self.throttled = self.stepped = 0
         self.throttled_by: set[str] = set()
         self.placed: Sequence[Tensor] = ()
-        self._arms = [Sampler(each, device, cache) for each in contenders]
+        self._arms = [Sampler(each, device, cache) for each in timed_calls]
         self._tensors, self._device, self._budget = tensors, device, budget
         self._random, self._cache, self._copies = random, cache, copies
         self._faults = self._calls = self._warm_up_calls = 0
@@ -158,7 +158,7 @@ class _Duet:
         self._place()
         for each in self._arms:
             self._warm_up_calls += each.warm_up(self._budget.limit_s)
-        ceilings = [each for each in self._arms if each.contender.role is ArmRole.CEILING]
+        ceilings = [each for each in self._arms if each.timed_call.role is ArmRole.CEILING]
         slower = sorted(ceilings, key=lambda each: each.best_s)[1:]
         self._arms = [each for each in self._arms if each not in slower]
         self._orders = list(permutations(self._arms))
@@ -232,7 +232,7 @@ class _Duet:
             cache=self._cache,
             allocation=allocation,
             per_call_s=estimate(subject),
-            reference=reference.contender.name if reference else None,
+            reference=reference.timed_call.name if reference else None,
             reference_ratio=self._ratio(),
             ceiling_ratio=copy_ratio.value if copy_ratio else None,
             model_bytes=model_bytes,
@@ -281,7 +281,7 @@ class _Duet:
         return median(ceiling) >= _LEAST_GPU_COPY_S
 
     def _arm(self, role: ArmRole) -> Sampler | None:
-        return next((each for each in self._arms if each.contender.role is role), None)
+        return next((each for each in self._arms if each.timed_call.role is role), None)
 
     def _values(self, role: ArmRole) -> list[float] | None:
         arm = self._arm(role)

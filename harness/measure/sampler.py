@@ -13,7 +13,7 @@ from harness.measure.device import Device, Reading
 from harness.measure.sample_statistics import epoch_value
 from harness.records import Arm, ArmRole, Cache
 
-__all__ = ["Contender", "Sampler", "Stepped"]
+__all__ = ["Sampler", "Stepped", "TimedCall"]
 
 SAMPLE_S = 200e-6  # far below a scheduler slice (4 ms), far above the clock's own cost (0.5 us)
 _SETTLED_CALLS = 3  # ours: so many calls in a row that are no faster than the fastest before
@@ -25,7 +25,7 @@ _IDLE_S = 20e-3  # ours: in which a thread that was left work gets a core, if ot
 
 
 @dataclass(frozen=True, slots=True)
-class Contender:
+class TimedCall:
     """Something to time: ``prepare`` binds it to inputs at their current place."""
 
     role: ArmRole
@@ -58,10 +58,10 @@ class _Rotating:
 
 
 class Sampler:
-    """Takes the samples of one contender."""
+    """Takes the samples of one timed_call."""
 
-    def __init__(self, contender: Contender, device: Device, cache: Cache) -> None:
-        self.contender = contender
+    def __init__(self, timed_call: TimedCall, device: Device, cache: Cache) -> None:
+        self.timed_call = timed_call
         self.calls = 1
         self.epoch_values: list[float] = []
         """The figure of each epoch that counts."""
@@ -82,7 +82,7 @@ class Sampler:
 
     def bind(self, places: Iterable[Sequence[Tensor]]) -> None:
         """Call on inputs at these places from now on, one after the other."""
-        calls = [self.contender.prepare(each) for each in places]
+        calls = [self.timed_call.prepare(each) for each in places]
         self._call, self._turn = calls[0], 1
         if len(calls) > 1:
             self._call, self._turn = _Rotating(calls), len(calls)
@@ -202,8 +202,8 @@ class Sampler:
         found = [self._cpu_s(each) for each in self._readings]
         cpu_s = [each / self.calls for each in found if each is not None]
         return Arm(
-            role=self.contender.role,
-            name=self.contender.name,
+            role=self.timed_call.role,
+            name=self.timed_call.name,
             calls_per_sample=self.calls,
             wall_s=tuple(each.wall_s / self.calls for each in self._readings),
             cpu_s=tuple(cpu_s) or None,

@@ -41,7 +41,7 @@ from harness.records import (
     Status,
     WarningKind,
 )
-from harness.run.candidates import refusal
+from harness.run.timed_calls import refusal
 from harness.run.timing import time_case
 from harness.run.turning import is_turned, turned
 from harness.run.weighing import weigh

@@ -14,10 +14,10 @@ from torch import Tensor
 from harness.inputs import Inputs
 from harness.measure.device import Device
 from harness.measure.latency import Sampled, measure_latency
-from harness.measure.sampler import Contender
+from harness.measure.sampler import TimedCall
 from harness.numerics.computed import ImplementationError, function_of, run_once
 from harness.records import Allocation, ArmRole, Budget, Cache, Case, Latency
-from harness.run.candidates import contenders_of, model_bytes
+from harness.run.timed_calls import model_bytes, timed_calls_of
 from implementations.contract import Implementation, LayerNorm
 
 __all__ = ["time_beside", "time_case"]
@@ -55,11 +55,13 @@ def time_case(
         compile_s=compile_s,
         cache=cache,
     )
-    contenders = contenders_of(function, case, rival)
-    sampled = measure(contenders)
+    timed_calls = timed_calls_of(function, case, rival)
+    sampled = measure(timed_calls)
     if sampled.latency is None or not _is_launch_bound(sampled.latency):
         return sampled
-    recorded = [_replaying(each, device) for each in contenders if each.role is not ArmRole.CEILING]
+    recorded = [
+        _replaying(each, device) for each in timed_calls if each.role is not ArmRole.CEILING
+    ]
     try:
         replayed = measure(recorded)
     except (_NotReplayable, ImplementationError):  # it may call what no graph can record
@@ -89,11 +91,11 @@ def _is_launch_bound(latency: Latency) -> bool:
     return launch_s is not None and launch_s > _LAUNCH_SHARE * latency.per_call_s.value
 
 
-def _replaying(contender: Contender, device: Device) -> Contender:
+def _replaying(timed_call: TimedCall, device: Device) -> TimedCall:
     def prepare(tensors: Sequence[Tensor]) -> Callable[[], object]:
-        replay = device.replayed(partial(contender.prepare, tensors))
+        replay = device.replayed(partial(timed_call.prepare, tensors))
         if replay is None:
             raise _NotReplayable
         return replay
 
-    return replace(contender, prepare=prepare)
+    return replace(timed_call, prepare=prepare)

@@ -9,7 +9,7 @@ from harness.measure.memory import count_allocations
 from harness.measure.placement import relocate
 from harness.numerics.computed import bind, bind_recording_forward
 from harness.records import Case, Direction, Memory
-from harness.run.candidates import result_bytes
+from harness.run.timed_calls import result_bytes
 from implementations.contract import LayerNorm
 
 __all__ = ["weigh"]

@@ -20,7 +20,7 @@ import implementations
 from harness.inputs import DISTRIBUTIONS, GRAD_OUTPUTS, LAYOUTS, PARAMETERS
 from harness.measure import latency as module
 from harness.measure.device import Reading
-from harness.measure.latency import Contender, Sampled, measure_latency
+from harness.measure.latency import Sampled, TimedCall, measure_latency
 from harness.records import (
     Allocation,
     ArmRole,
@@ -98,9 +98,9 @@ class FakeDevice:
         """Seconds by the clock of this device."""
         return self._now_s
 
-    def contenders(self, *names: str) -> list[Contender]:
+    def timed_calls(self, *names: str) -> list[TimedCall]:
         """Something to time for each name in ROLES."""
-        return [Contender(ROLES[name], name, self._prepare(name)) for name in names]
+        return [TimedCall(ROLES[name], name, self._prepare(name)) for name in names]
 
     def wake(self) -> None:
         self.woken_s.append(self._now_s)
@@ -191,7 +191,7 @@ def measure(
         patch.object(module, "_minor_faults", faults),
     ):
         return measure_latency(
-            device.contenders(*names),
+            device.timed_calls(*names),
             tensors,
             device,
             budget,

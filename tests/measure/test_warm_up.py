@@ -18,7 +18,7 @@ def warmed_up(
 ) -> tuple[Sampler, FakeDevice, int]:
     """Warm up the subject; return what samples it, its device and how many calls that took."""
     device = FakeDevice(script, makes_each=True)
-    (subject,) = device.contenders("subject")
+    (subject,) = device.timed_calls("subject")
     sampler = Sampler(subject, device, cache)
     sampler.bind([()] * copies)
     return sampler, device, sampler.warm_up(LIMIT_S)

@@ -11,7 +11,7 @@ from fake_device import ROOMY, FakeDevice, latency_of, measure
 from torch import Tensor
 
 from harness.measure.latency import Sampled
-from harness.measure.sampler import Contender, Sampler
+from harness.measure.sampler import Sampler, TimedCall
 from harness.records import ArmRole, Budget, Cache
 
 KIB = 1024
@@ -112,7 +112,7 @@ def test_results_are_held_for_one_turn() -> None:
 
         return call
 
-    sampler = Sampler(Contender(ArmRole.SUBJECT, "subject", prepare), FakeDevice(), Cache.ROTATE)
+    sampler = Sampler(TimedCall(ArmRole.SUBJECT, "subject", prepare), FakeDevice(), Cache.ROTATE)
     sampler.bind([()] * 3)
     for number in range(7):
         sampler.call()
@@ -128,8 +128,8 @@ def test_warm_results_are_not_held() -> None:
         alive.add(result)
         return result
 
-    contender = Contender(ArmRole.SUBJECT, "subject", lambda _: call)
-    sampler = Sampler(contender, FakeDevice(), Cache.WARM)
+    timed_call = TimedCall(ArmRole.SUBJECT, "subject", lambda _: call)
+    sampler = Sampler(timed_call, FakeDevice(), Cache.WARM)
     sampler.bind([()])
     sampler.call()
     assert not alive

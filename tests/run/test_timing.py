@@ -13,7 +13,7 @@ from fake_device import ROOMY, FakeDevice, latency_of
 import implementations
 from harness.inputs import make_inputs
 from harness.measure import latency as latency_module
-from harness.measure.latency import Contender, Sampled
+from harness.measure.latency import Sampled, TimedCall
 from harness.records import Allocation, Cache, Case, Clock, Direction
 from harness.run import timing as module
 from harness.run.timing import time_case
@@ -29,13 +29,13 @@ TIMES_S = {
 
 
 def timed(device: FakeDevice, case: Case = CASE, cache: Cache = Cache.WARM) -> Sampled:
-    """Time a case on a device, whose contenders stand for those of the case."""
+    """Time a case on a device, whose timed_calls stand for those of the case."""
 
-    def contenders_of(*_: object) -> list[Contender]:
-        return device.contenders("subject", "reference", "copy")
+    def timed_calls_of(*_: object) -> list[TimedCall]:
+        return device.timed_calls("subject", "reference", "copy")
 
     with (
-        patch.object(module, "contenders_of", contenders_of),
+        patch.object(module, "timed_calls_of", timed_calls_of),
         patch.object(latency_module, "perf_counter", device.now),
         torch.no_grad(),
     ):

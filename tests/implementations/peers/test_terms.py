@@ -39,9 +39,9 @@ from harness.records import (
     Status,
     WarningKind,
 )
-from harness.run.candidates import refusal
 from harness.run.case import CaseRunner
 from harness.run.session import plan
+from harness.run.timed_calls import refusal
 from harness.sweep import Grid, Sweep
 from implementations import PEERS, Implementation, UnsupportedError, find
 from implementations.peers import PACKAGES

@@ -13,42 +13,42 @@ from torch import Tensor
 import implementations
 from harness.inputs import Inputs
 from harness.measure.environment import compiler
-from harness.measure.sampler import Contender
+from harness.measure.sampler import TimedCall
 from harness.numerics.computed import bind
 from harness.records import ArmRole, Case, Direction, Mode
 from implementations.contract import Implementation, LayerNorm
 from implementations.cpu.copies import can_stream, streamed_copy
 from implementations.torch_private import negated_view
 
-__all__ = ["contenders_of", "model_bytes", "refusal", "result_bytes"]
+__all__ = ["model_bytes", "refusal", "result_bytes", "timed_calls_of"]
 
 REFERENCE = implementations.find("native")
 _STREAMED_BYTES = 1 << 20  # ours: below, what is written stays in a cache, and is quicker there
 _AS_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def contenders_of(
+def timed_calls_of(
     function: LayerNorm, case: Case, rival: Implementation | None = None
-) -> list[Contender]:
+) -> list[TimedCall]:
     """The implementation, the reference where it takes the case, and the copies there are.
 
     A rival takes the place of them all.
     """
-    found = [Contender(ArmRole.SUBJECT, case.implementation, partial(bind, function, case))]
+    found = [TimedCall(ArmRole.SUBJECT, case.implementation, partial(bind, function, case))]
     if rival is not None:
-        found.append(Contender(ArmRole.REFERENCE, rival.name, partial(bind, rival.function, case)))
+        found.append(TimedCall(ArmRole.REFERENCE, rival.name, partial(bind, rival.function, case)))
         return found
     # where the reference itself refuses the dtypes there is no ratio
     if not refusal(REFERENCE, case):
         reference = partial(bind, REFERENCE.function, case)
-        found.append(Contender(ArmRole.REFERENCE, REFERENCE.name, reference))
-    found.append(Contender(ArmRole.CEILING, "torch copy_", _bind_torch_copy))
+        found.append(TimedCall(ArmRole.REFERENCE, REFERENCE.name, reference))
+    found.append(TimedCall(ArmRole.CEILING, "torch copy_", _bind_torch_copy))
     if case.device == "cuda":  # a copy that the driver makes is not always as fast as a kernel
-        found.append(Contender(ArmRole.CEILING, "torch add", _bind_torch_add))
+        found.append(TimedCall(ArmRole.CEILING, "torch add", _bind_torch_add))
     if case.device == "cpu":  # below 1 MB it is up to twice as fast, having less to dispatch
-        found.append(Contender(ArmRole.CEILING, "numpy copyto", _bind_numpy_copy))
+        found.append(TimedCall(ArmRole.CEILING, "numpy copyto", _bind_numpy_copy))
         if _may_stream(case):
-            found.append(Contender(ArmRole.CEILING, "streamed copy", _bind_streamed_copy))
+            found.append(TimedCall(ArmRole.CEILING, "streamed copy", _bind_streamed_copy))
     return found
 
 

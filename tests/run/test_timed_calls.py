@@ -12,7 +12,7 @@ import implementations
 from harness.inputs import LAYOUTS, make_inputs
 from harness.records import Affine, ArmRole, Case, Direction, Mode
 from harness.run import candidates as module
-from harness.run.candidates import contenders_of, model_bytes, refusal, result_bytes
+from harness.run.timed_calls import model_bytes, refusal, result_bytes, timed_calls_of
 
 CASE = Case(implementation="native", shape=(16, 32))
 LARGE = replace(CASE, shape=(256, 1024))  # x of 1 MiB
@@ -22,7 +22,7 @@ TWO_PASS = implementations.find("two_pass")
 
 
 def names(case: Case) -> list[tuple[ArmRole, str]]:
-    return [(each.role, each.name) for each in contenders_of(TWO_PASS.function, case)]
+    return [(each.role, each.name) for each in timed_calls_of(TWO_PASS.function, case)]
 
 
 # --- what is timed in turn -----------------------------------------------------------------------
@@ -67,7 +67,7 @@ def test_every_contender_can_be_called_on_the_inputs_of_a_case(direction: Direct
     case = replace(CASE, direction=direction)
     inputs = make_inputs(case)
     with torch.set_grad_enabled(direction is not Direction.FORWARD):
-        for each in contenders_of(TWO_PASS.function, case):
+        for each in timed_calls_of(TWO_PASS.function, case):
             each.prepare(inputs.tensors)()
 
 
@@ -88,7 +88,7 @@ def test_a_copy_copies_x_of_any_dtype_and_layout(
     monkeypatch.setattr(torch, "empty_like", watched)
     case = Case(implementation="native", shape=shape, dtype=dtype, layout=layout)
     (x, *_) = tensors = make_inputs(case).tensors
-    (found,) = (each for each in contenders_of(NATIVE.function, case) if each.name == copy)
+    (found,) = (each for each in timed_calls_of(NATIVE.function, case) if each.name == copy)
     found.prepare(tensors)()
     (out,) = made
     if copy == "numpy copyto" and x.is_neg():  # numpy copies what lies in memory
