@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from math import prod
 
@@ -70,7 +70,7 @@ class Case:
     """Name of x's layout in memory; those of several batch axes are dy's too."""
     direction: Direction = Direction.FORWARD
     """Which pass is run."""
-    grad_output: str = "shifted_normal"
+    grad_output: str = field(default="shifted_normal", metadata={"formerly": "upstream"})
     """Name of the gradient of y that a backward pass starts from."""
     affine: Affine = Affine.BOTH
     """Which of weight and bias are given."""

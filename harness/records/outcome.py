@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from harness.records.case import Case
@@ -109,7 +109,7 @@ class Cost:
 
     total_s: float
     """From the case's start to its record."""
-    implementation_s: float
+    implementation_s: float = field(metadata={"formerly": "guest_s"})
     """Untimed calls of what is measured: first calls, compiling, warm-up, memory."""
     oracle_s: float
     """Exact reference."""

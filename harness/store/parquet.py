@@ -24,7 +24,8 @@ __all__ = ["SCHEMA_VERSION", "Results", "StoreError", "read", "write"]
 # 2 - the ceiling is the fastest of several copies, not torch's alone; cold latencies are added
 # 3 - a latency names its timer: an older reader would take an imported one for ours; a CPU time
 #     may be that of all threads, as the clock says
-SCHEMA_VERSION = 3
+# 4 - case.upstream is case.grad_output, cost.guest_s is cost.implementation_s
+SCHEMA_VERSION = 4
 
 _VERSION_KEY = b"layernorm_bench_schema"
 _RUNS_KEY = b"layernorm_bench_runs"

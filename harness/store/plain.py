@@ -41,9 +41,9 @@ def from_plain(annotation: Any, stored: Any) -> Any:
         return _tuple_from_plain(get_args(annotation), stored)
     if is_dataclass(annotation):
         return owner(**{
-            each.name: from_plain(hint, stored[each.name])
+            each.name: from_plain(hint, stored[name])
             for each, hint in typed_fields(owner)
-            if each.name in stored or _has_no_default(each)
+            if (name := _stored_name(each, stored)) in stored or _has_no_default(each)
         })
     if isinstance(annotation, type) and issubclass(annotation, StrEnum):
         return annotation(stored)
@@ -75,6 +75,12 @@ def without_none(annotation: Any) -> Any:
     if is_optional(annotation):
         (annotation,) = (each for each in get_args(annotation) if each is not NoneType)
     return annotation
+
+
+def _stored_name(each: Field[Any], stored: dict[str, Any]) -> str:
+    """Return the name under which a field is stored: in older files its former one."""
+    former: str = each.metadata.get("formerly", each.name)
+    return former if each.name not in stored and former in stored else each.name
 
 
 def _has_no_default(each: Field[Any]) -> bool:

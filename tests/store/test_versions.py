@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from stored import (
 )
 
 from harness.records import (
+    Cost,
     Environment,
     Run,
     Status,
@@ -129,3 +131,22 @@ def test_a_parquet_file_of_someone_else_is_refused(path: Path) -> None:
     pq.write_table(pa.table({"a": [1, 2]}), path)
     with pytest.raises(StoreError, match="not one that layernorm-bench wrote"):
         read(path)
+
+
+def test_former_names_of_fields_are_read(path: Path) -> None:
+    case = replace(RESULTS.records[0].case, grad_output="ones")
+    cost = Cost(total_s=3.0, implementation_s=2.0, oracle_s=0.5, sampling_s=0.25)
+    wanted = replace(RESULTS.records[0], case=case, cost=cost)
+    write(replace(RESULTS, records=(wanted,)), path)
+    rewrite(path, with_former_names)
+    (found,) = read(path).records
+    assert (found.case, found.cost) == (case, cost)
+
+
+def with_former_names(table: pa.Table) -> pa.Table:
+    rows = table.to_pylist()
+    for row in rows:
+        row["case"]["upstream"] = row["case"].pop("grad_output")
+        row["cost"]["guest_s"] = row["cost"].pop("implementation_s")
+    former = pa.Table.from_pylist(rows)
+    return former.replace_schema_metadata(table.schema.metadata)
