@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.table import Column, Table
 
-from harness.cli.terminal import bytes_text, seconds
 from harness.records import Estimate
+from harness.records.text import bytes_text, seconds_text
 from harness.selection.choose import Choice, Choices
 from harness.selection.eligibility import error_ulp
 from harness.selection.ranking import Candidate
@@ -152,7 +152,7 @@ def _figures(best: Candidate | None) -> tuple[str, str, str]:
 def _interval(estimate: Estimate | None) -> str:
     if estimate is None:
         return "-"
-    return f"{seconds(estimate.value)} [{seconds(estimate.low)}, {seconds(estimate.high)}]"
+    return f"{seconds_text(estimate.value)} [{seconds_text(estimate.low)}, {seconds_text(estimate.high)}]"
 
 
 def _saved(whole: Whole) -> str:
@@ -162,4 +162,4 @@ def _saved(whole: Whole) -> str:
     total = f"; {_interval(whole.dispatch_s)} in all"
     if whole.gain is None or not whole.gain.is_certain:
         return total
-    return f", {seconds(whole.gain.saved_s.value)}{total}"
+    return f", {seconds_text(whole.gain.saved_s.value)}{total}"

@@ -10,9 +10,8 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from harness.cli.next_commands import Step, closer_look, command_line
-from harness.cli.terminal import seconds
 from harness.records import Record, Status
-from harness.records.text import count
+from harness.records.text import count, seconds_text
 
 __all__ = [
     "case_lines",
@@ -107,7 +106,7 @@ def outcome_line(
     """
     statuses = ", ".join(f"{number} {status}" for status, number in status_counts(records).items())
     before = f" ({earlier} of them measured earlier)" if earlier else ""
-    parts = [f"{count(len(records), 'case')}{before} in {seconds(wall_s)}"]
+    parts = [f"{count(len(records), 'case')}{before} in {seconds_text(wall_s)}"]
     parts[0] += f": {statuses}" if statuses else ""
     warned = sum(bool(each.warnings) for each in records)
     if warned:

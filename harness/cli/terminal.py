@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from math import inf, isfinite
+from math import inf
 from time import monotonic
 from types import TracebackType
 from typing import TextIO
@@ -15,13 +15,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from harness.records import Record, Status
+from harness.records.text import bytes_text, seconds_text, ulp_text
 
 __all__ = [
     "MOST_ROWS",
     "RunProgress",
-    "bytes_text",
     "print_records",
-    "seconds",
 ]
 
 MOST_ROWS = 40  # ours: a screenful of cases; more are counted by implementation
@@ -159,46 +158,21 @@ def _table_lines(records: Sequence[Record], width: int | None) -> Iterator[str |
         yield f"columns left out: {names}; widen the terminal, or see the results file"
 
 
-def seconds(value: float) -> str:
-    """A duration with the unit that suits it, to three digits."""
-    if not isfinite(value):
-        return f"{value:g} s"
-    for factor, unit in ((1e9, "ns"), (1e6, "µs"), (1e3, "ms")):
-        if float(f"{value * factor:.3g}") < 1000:
-            return f"{value * factor:.3g} {unit}"
-    if float(f"{value:.3g}") < 100:
-        return f"{value:.3g} s"
-    minutes, rest = divmod(round(value), 60)
-    return f"{minutes} min {rest} s"
-
-
-def bytes_text(value: int) -> str:
-    """An amount of memory with the unit that suits it, to four digits."""
-    for factor, unit in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if value >= factor:
-            return f"{value / factor:.4g} {unit}"
-    return f"{value} B"
-
-
 def _count(number: int | None) -> str:
     return "-" if number is None else f"{number:,}"
 
 
-def _ulp(error: float) -> str:
-    return f"{error:.3g} ulp" if isfinite(error) else "not finite"
-
-
 def _time_left(left_s: float) -> str:
-    return f"  ({seconds(float(round(left_s))) if left_s >= 1 else '<1 s'} left)"
+    return f"  ({seconds_text(float(round(left_s))) if left_s >= 1 else '<1 s'} left)"
 
 
 def _figures(record: Record) -> str:
     """The figures of a case, for its line of progress."""
     figures = []
     if record.errors is not None:
-        figures.append(f"worst error {_ulp(record.errors.worst.scaled_max_ulp)}")
+        figures.append(f"worst error {ulp_text(record.errors.worst.scaled_max_ulp)}")
     if record.latency is not None:
-        figures.append(f"latency {seconds(record.latency.per_call_s.value)}")
+        figures.append(f"latency {seconds_text(record.latency.per_call_s.value)}")
         ratio = record.latency.reference_ratio
         if ratio is not None:
             figures.append(f"{ratio.value:.3g} times the reference")
@@ -210,11 +184,11 @@ def _cells(record: Record) -> tuple[str, ...]:
     dash = "-"
     y_error = worst = latency = ratio = memory = dash
     if record.errors is not None:
-        y_error = _ulp(record.errors.outputs[0].scaled_max_ulp)
+        y_error = ulp_text(record.errors.outputs[0].scaled_max_ulp)
         furthest = record.errors.worst
-        worst = f"{_ulp(furthest.scaled_max_ulp)} in {furthest.output}"
+        worst = f"{ulp_text(furthest.scaled_max_ulp)} in {furthest.output}"
     if record.latency is not None:
-        latency = seconds(record.latency.per_call_s.value)
+        latency = seconds_text(record.latency.per_call_s.value)
         estimate = record.latency.reference_ratio
         if estimate is not None:
             ratio = f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"

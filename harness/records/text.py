@@ -1,10 +1,49 @@
-"""A number and its noun: "1 case", "3 cases"."""
+"""Quantities as people read them: counts, durations, amounts of memory, errors, shapes."""
 
 from __future__ import annotations
 
-__all__ = ["count"]
+from collections.abc import Sequence
+from math import isfinite
+
+__all__ = ["bytes_text", "count", "percent_text", "seconds_text", "shape_text", "ulp_text"]
 
 
 def count(number: int, noun: str, plural: str = "") -> str:
-    """Return ``number`` and ``noun``, which takes an s unless ``plural`` is given."""
-    return f"{number} {noun if number == 1 else plural or noun + 's'}"
+    """Return "1 case" or "1,200 cases"; ``plural`` is for nouns that take more than an s."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def seconds_text(value: float) -> str:
+    """Return a duration to three digits: "13.6 µs", "4.5 s", "2 min 5 s"."""
+    if not isfinite(value):
+        return f"{value:g} s"
+    for factor, unit in ((1e9, "ns"), (1e6, "µs"), (1e3, "ms")):
+        if float(f"{value * factor:.3g}") < 1000:
+            return f"{value * factor:.3g} {unit}"
+    if float(f"{value:.3g}") < 100:
+        return f"{value:.3g} s"
+    minutes, rest = divmod(round(value), 60)
+    return f"{minutes:,} min {rest} s"
+
+
+def bytes_text(value: float) -> str:
+    """Return an amount of memory to four digits, in powers of 1024: "1.5 MiB"."""
+    for factor, unit in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if value >= factor:
+            return f"{value / factor:.4g} {unit}"
+    return f"{value:g} B"
+
+
+def ulp_text(error: float) -> str:
+    """Return an error to three digits: "4.99 ulp", or "not finite"."""
+    return f"{error:.3g} ulp" if isfinite(error) else "not finite"
+
+
+def percent_text(share: float) -> str:
+    """Return a share to two digits: 0.25 is "25 %"."""
+    return f"{share * 100:.2g} %"
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    """Return "64x768"; a tensor without axes is "scalar"."""
+    return "x".join(map(str, shape)) or "scalar"

@@ -12,11 +12,10 @@ from results_factory import make_errors, make_latency, make_memory, make_record,
 from harness.cli import terminal as module
 from harness.cli.terminal import (
     RunProgress,
-    bytes_text,
     print_records,
-    seconds,
 )
 from harness.records import Case, Record, Status
+from harness.records.text import bytes_text, seconds_text
 
 CASE = Case(implementation="one_pass", shape=(64, 768))
 OK = Record(case=CASE, environment="here", status=Status.OK)
@@ -61,17 +60,17 @@ def printed(*records: Record, every: bool = False) -> str:
     ],
 )
 def test_a_duration_has_the_unit_that_suits_it(value: float, text: str) -> None:
-    assert seconds(value) == text
+    assert seconds_text(value) == text
 
 
 @pytest.mark.parametrize("value", [119.6, 179.9, 3599.7])
 def test_a_minute_never_has_sixty_seconds(value: float) -> None:
-    assert not seconds(value).endswith(" 60 s")
+    assert not seconds_text(value).endswith(" 60 s")
 
 
 @pytest.mark.parametrize("value", [999.9e-9, 999.9e-6, 0.9999])
 def test_a_duration_just_below_a_unit_is_not_in_powers_of_ten(value: float) -> None:
-    assert "e+" not in seconds(value)
+    assert "e+" not in seconds_text(value)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +100,7 @@ def test_a_row_holds_the_figures() -> None:
     assert MEASURED.memory is not None
     row = printed(MEASURED).splitlines()[1]
     assert f"{MEASURED.errors.outputs[0].scaled_max_ulp:.3g} ulp" in row
-    assert seconds(MEASURED.latency.per_call_s.value) in row
+    assert seconds_text(MEASURED.latency.per_call_s.value) in row
     assert bytes_text(MEASURED.memory.peak_extra_bytes) in row
     ratio = MEASURED.latency.reference_ratio
     assert ratio is not None
@@ -240,7 +239,7 @@ def test_the_line_of_a_measured_case_holds_its_worst_error_and_its_time() -> Non
     RunProgress(1, stream).show(MEASURED)
     line = stream.getvalue()
     assert f"worst error {MEASURED.errors.worst.scaled_max_ulp:.3g} ulp" in line
-    assert f"latency {seconds(MEASURED.latency.per_call_s.value)}" in line
+    assert f"latency {seconds_text(MEASURED.latency.per_call_s.value)}" in line
     assert MEASURED.latency.reference_ratio is not None
     assert f"{MEASURED.latency.reference_ratio.value:.3g} times the reference" in line
 

@@ -1,0 +1,16 @@
+"""Golden files: the text that a renderer makes of fixed values, kept beside its test."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+__all__ = ["assert_golden"]
+
+
+def assert_golden(text: str, path: Path) -> None:
+    """Compare ``text`` with the file; ``WRITE_GOLDEN=1 pytest FILE`` writes the file instead."""
+    if os.environ.get("WRITE_GOLDEN"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
+    assert text.rstrip("\n") + "\n" == path.read_text(encoding="utf-8")
