@@ -101,11 +101,15 @@ class Case:
     def id(self) -> str:
         """Readable key that joins a case to its baseline; stable across releases.
 
-        The axes people read first are always there; the others only where they differ from
-        the usual value, so that a new axis changes no existing id.
+        The first five axes are always there. The others follow only where they differ from the
+        usual value, so that a new axis changes no existing id.
         """
         shape = "x".join(map(str, self.shape))
-        parts = [self.implementation, self.direction, shape, self.dtype, self.distribution]
+        always = (self.implementation, self.direction, shape, self.dtype, self.distribution)
+        return "/".join((*always, *self.settings()))
+
+    def settings(self) -> tuple[str, ...]:
+        """Return the settings that differ from the usual value, as the id writes them."""
         unusual = (
             (self.mode is not Mode.EAGER, f"{self.mode}"),
             (self.device != "cpu", self.device),
@@ -119,7 +123,7 @@ class Case:
             (self.threads != 1, f"threads={self.threads}"),
             (self.seed != 0, f"seed={self.seed}"),
         )
-        return "/".join([*parts, *(text for differs, text in unusual if differs)])
+        return tuple(text for differs, text in unusual if differs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
