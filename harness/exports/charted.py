@@ -29,9 +29,9 @@ def ratio_of(latency: Latency) -> Estimate | None:
 
 def error_ulp(record: Record) -> float | None:
     """Return the error of the worst output, scaled; None of a wrong one, or if it is no number."""
-    if record.errors is None or record.status is Status.WRONG:
+    error = record.worst_ulp
+    if error is None or record.status is Status.WRONG:
         return None
-    error = record.errors.worst.scaled_max_ulp
     return error if isfinite(error) else None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf, isnan
 
 __all__ = ["Errors", "OutputErrors"]
 
@@ -34,6 +35,13 @@ class OutputErrors:
     vacuous_elements: int
     """Elements for which the algorithm promises nothing, so that no bound applies."""
 
+    @property
+    def worst_ulp(self) -> float:
+        """Largest scaled error; infinite if an element is not finite where it should be."""
+        # scaled_max_ulp alone may be NaN, for which no comparison holds
+        lost = self.unexpected_nonfinite or isnan(self.scaled_max_ulp)
+        return inf if lost else self.scaled_max_ulp
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Errors:
@@ -61,4 +69,9 @@ class Errors:
     @property
     def worst(self) -> OutputErrors:
         """The output furthest from its exact value, in scaled ulp."""
-        return max(self.outputs, key=lambda each: each.scaled_max_ulp)
+        return max(self.outputs, key=lambda output: output.worst_ulp)
+
+    @property
+    def worst_ulp(self) -> float | None:
+        """Scaled error of the worst output; None where there are no outputs."""
+        return max((output.worst_ulp for output in self.outputs), default=None)

@@ -145,3 +145,8 @@ class Record:
     """Warnings about these measurements."""
     cost: Cost | None = None
     """Where the time went; None where the process ended before it could say."""
+
+    @property
+    def worst_ulp(self) -> float | None:
+        """Scaled error of the worst output; None where not measured."""
+        return None if self.errors is None else self.errors.worst_ulp

@@ -14,7 +14,7 @@ def count(number: int, noun: str, plural: str = "") -> str:
 
 
 def seconds_text(value: float) -> str:
-    """Return a duration to three digits: "13.6 µs", "4.5 s", "2 min 5 s"."""
+    """Return a duration to three digits: "13.6 ms", "4.5 s", "2 min 5 s"."""
     if not isfinite(value):
         return f"{value:g} s"
     for factor, unit in ((1e9, "ns"), (1e6, "µs"), (1e3, "ms")):

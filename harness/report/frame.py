@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf, isnan, nan
+from math import nan
 from string import ascii_uppercase
 from typing import Any
 
@@ -171,22 +171,16 @@ def _error_columns(record: Record) -> dict[str, Any]:
     if errors is None or not errors.outputs:
         none = dict.fromkeys(("error_ulp", "y_ulp", "bound_ratio", "condition"), nan)
         return {"error_output": "", **none}
-    worst = max(errors.outputs, key=_error_ulp)
+    worst = errors.worst
     bounds = [each.bound_ratio for each in errors.outputs if each.bound_ratio is not None]
-    y_ulp = [_error_ulp(each) for each in errors.outputs if each.output == "y"]
+    y_ulp = [each.worst_ulp for each in errors.outputs if each.output == "y"]
     return {
         "error_output": worst.output,
-        "error_ulp": _error_ulp(worst),
+        "error_ulp": worst.worst_ulp,
         "y_ulp": y_ulp[0] if y_ulp else nan,
         "bound_ratio": max(bounds, default=nan),
         "condition": errors.condition_max_ratio,
     }
-
-
-def _error_ulp(output: OutputErrors) -> float:
-    """Return the scaled error; infinite where the output is not finite and should be."""
-    lost = output.unexpected_nonfinite or isnan(output.scaled_max_ulp)
-    return inf if lost else output.scaled_max_ulp
 
 
 def _output_row(output: OutputErrors) -> dict[str, Any]:
@@ -198,7 +192,7 @@ def _output_row(output: OutputErrors) -> dict[str, Any]:
         status = Status.OUT_OF_GUARANTEE
     else:
         status = Status.OK
-    return {"output": output.output, "error_ulp": _error_ulp(output), "status": str(status)}
+    return {"output": output.output, "error_ulp": output.worst_ulp, "status": str(status)}
 
 
 def _latency_columns(record: Record) -> dict[str, float]:

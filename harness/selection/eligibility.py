@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from math import inf, isinf, isnan
+from math import inf, isinf
 
 from harness.records import Case, Estimate, Mode, Record, Status
 
@@ -149,9 +149,4 @@ def error_ulp(record: Record) -> float | None:
 
     None where it was not measured.
     """
-    if record.errors is None or not record.errors.outputs:
-        return None
-    return max(
-        inf if each.unexpected_nonfinite or isnan(each.scaled_max_ulp) else each.scaled_max_ulp
-        for each in record.errors.outputs
-    )
+    return record.worst_ulp
