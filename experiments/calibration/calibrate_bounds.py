@@ -1,8 +1,8 @@
-"""Are the error bounds right? Every LayerNorm known to be right, on everything that breaks one.
+"""Are the error bounds right? Every LayerNorm known to be right, on every input distribution.
 
-A bound that is too tight calls right code wrong; one that is too loose catches nothing. This
-counts the first (the mutants of ``verify --self-test`` count the second) and shows how much of
-its bound each implementation uses at most. ``tox run -e calibrate`` exits with 1 if right code was
+A bound that is too tight calls right code wrong; a bound that is too loose catches nothing. This
+script counts the first (``verify --self-test`` counts the second). It also shows the largest share
+of its bound that each implementation uses. ``tox run -e calibrate`` exits with 1 if right code was
 called wrong.
 """
 
@@ -25,17 +25,17 @@ from harness.verify.verify import DTYPES
 from implementations.contract import Implementation, Reduction
 
 LENGTHS = (1, 2, 7, 64, 1000, 4097)
-SLOW_FROM = 1000  # one step at a time from Python: longer rows take minutes
-# its float16 and bfloat16 gradients are wrong (README, "What it finds"), so they calibrate nothing
+SLOW_FROM = 1000  # sequential implementations run one step per element in Python: minutes
+# native's float16 and bfloat16 gradients are wrong on the CPU, so they calibrate nothing
 KNOWN_WRONG = {("native", "float16"), ("native", "bfloat16")}
 
 
 def main() -> int:
     torch.set_num_threads(1)
     began, checks, wrong = perf_counter(), 0, 0
-    ours = [each for each in implementations.ALL if "cpu" in each.devices]
-    subjects = [*ours, *RIGHT]
-    click.echo(f"{'':<28}{'checks':>8}{'wrong':>8}   most of its bound used, y and gradients")
+    on_cpu = [each for each in implementations.ALL if "cpu" in each.devices]
+    subjects = [*on_cpu, *RIGHT]
+    click.echo(f"{'':<28}{'checks':>8}{'wrong':>8}   share of the bound: y, gradients")
     for subject in subjects:
         used = {"y": 0.0, "gradients": 0.0}
         tried = failed = 0
@@ -49,7 +49,8 @@ def main() -> int:
                 click.echo(f"  wrong: {case.id}: {trial.reason}")
             for each in trial.errors.outputs:
                 kind = "y" if each.output == "y" else "gradients"
-                if case.dtype in {"float32", "float64"}:  # others are all rounding of the result
+                # in halves, rounding the result is most of the error
+                if case.dtype in {"float32", "float64"}:
                     used[kind] = max(used[kind], each.bound_ratio or 0.0)
         checks, wrong = checks + tried, wrong + failed
         figures = f"{used['y']:.2f} {used['gradients']:.2f}"
@@ -60,7 +61,7 @@ def main() -> int:
 
 
 def cases_of(subject: Implementation) -> Iterator[Case]:
-    """Every distribution, dtype and length, with gradients where they are to be right."""
+    """Yield every distribution, dtype and row length, with gradients where they must be right."""
     for dtype, hidden, distribution in product(DTYPES, LENGTHS, DISTRIBUTIONS):
         if subject.reduction is Reduction.SEQUENTIAL and hidden >= SLOW_FROM:
             continue

@@ -1,13 +1,12 @@
-"""What the acceptance tests of other projects would say of a LayerNorm.
+"""The acceptance tests of other projects, applied to any LayerNorm on the CPU.
 
-Each check takes a peer's published inputs, shapes, parameters, eps, reference and tolerances, and
-asks them of any function with the signature of a LayerNorm, on the CPU. It is their question, not
-a run of their code: where a problem is made smaller to be quick, :attr:`PeerCheck.reduced` says
-how. For comparison only: no verdict of ours depends on a tolerance in this file.
+Each check uses the inputs, shapes, parameters, eps, reference and tolerances that a project
+publishes. The project's own code is not run. Where a problem is made smaller to be quick,
+:attr:`PeerCheck.reduced` says how. No verdict of the harness depends on a tolerance in this file.
 
-No peer accepts a result of another type, shape or dtype, or a function that raises. NaN in a
-result fails every check but llm.c's, which asks whether a difference is too large and not whether
-it is small enough. (apex allows NaN where the reference has it too, which it never does here.)
+Every check rejects a result of another type, shape or dtype, and a function that raises. NaN in a
+result fails every check except llm.c's, which tests whether a difference is too large and not
+whether it is small enough. (apex allows NaN where the reference is NaN. No reference here is.)
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from implementations.contract import LayerNorm
-from peer_tests.peer_problems import Problem, is_close, pairs, run, seeded, torchs
+from peer_tests.peer_problems import Problem, is_close, pairs, run, seeded, torch_results
 
 __all__ = ["PEER_CHECKS", "PeerCheck"]
 
@@ -34,9 +33,9 @@ class PeerCheck:
     reduced: str
     """What was made smaller here, and what that hides; empty if nothing."""
     dtypes: frozenset[str]
-    """Names of the dtypes that it is published for; it has no opinion on others."""
+    """Names of the dtypes for which the test is published."""
     accepts: Callable[[LayerNorm, torch.dtype], bool]
-    """Whether a function passes in one of those dtypes."""
+    """Whether a function passes in one of these dtypes."""
 
 
 # --- the peers -----------------------------------------------------------------------------------
@@ -50,7 +49,9 @@ def _assert_close(function: LayerNorm, dtype: torch.dtype) -> bool:
     weight, bias = torch.randn(2, shape[-1], generator=drawn).to(dtype)
     problem = Problem(x=x, weight=weight, bias=bias, dy=dy)
     found = run(function, problem)
-    return found is not None and all(is_close(*pair) for pair in pairs(found, torchs(problem)))
+    return found is not None and all(
+        is_close(*pair) for pair in pairs(found, torch_results(problem))
+    )
 
 
 def _tritonbench(function: LayerNorm, dtype: torch.dtype) -> bool:
@@ -61,7 +62,7 @@ def _tritonbench(function: LayerNorm, dtype: torch.dtype) -> bool:
         weight, bias = torch.rand(2, shape[-1], generator=drawn)
         problem = Problem(x=x, weight=weight, bias=bias).to(dtype)
         found = run(function, problem)
-        if found is None or not is_close(found.y, torchs(problem).y):
+        if found is None or not is_close(found.y, torch_results(problem).y):
             return False
     return True
 
@@ -76,14 +77,14 @@ def _liger(function: LayerNorm, dtype: torch.dtype) -> bool:
         found = run(function, problem)
         if found is None or not all(
             torch.allclose(*pair, rtol=tolerance, atol=tolerance)
-            for pair in pairs(found, torchs(problem))
+            for pair in pairs(found, torch_results(problem))
         ):
             return False
     return True
 
 
-# ours, for theirs is that of a GPU's generator: one of those with which right results in bfloat16
-# pass; with some an x of 0.15 is rounded by more than the 3e-4 that y near 0 may be off
+# apex seeds a GPU's generator. With this seed of the CPU's, right results in bfloat16 pass; with
+# some others an x of 0.15 is rounded by more than 3e-4, the largest error that apex allows of y near 0.
 _APEX_SEED = 0
 
 _APEX_TOLERANCES = {  # (rtol, atol) of y, then of dx; for two dtypes assert_allclose's defaults
@@ -108,7 +109,7 @@ def _apex(function: LayerNorm, dtype: torch.dtype) -> bool:
             )
             # rounded before it is sliced: rounding a slice would make it contiguous
             narrow = replace(wide.to(dtype), x=x.to(dtype)[::a, ::b, ::c])
-            expected, found = torchs(wide), run(function, narrow)
+            expected, found = torch_results(wide), run(function, narrow)
             if found is None or found.dx is None or expected.dx is None:
                 return False
             if not (
@@ -120,7 +121,7 @@ def _apex(function: LayerNorm, dtype: torch.dtype) -> bool:
 
 
 def _flash_attention(function: LayerNorm, dtype: torch.dtype) -> bool:
-    """Largest error at most twice torch's own plus a constant, against float32 rounded."""
+    """Largest error at most twice torch's own plus a constant, against rounded float32 results."""
     atol = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}[dtype]
     for hidden in (192, 2048, 3000):
         drawn = seeded()
@@ -130,7 +131,8 @@ def _flash_attention(function: LayerNorm, dtype: torch.dtype) -> bool:
         found = run(function, problem)
         # twice torch's own error is 0: on a GPU it rounds the float32 result, the reference here
         if found is None or not all(
-            bool((one - other).abs().max() <= atol) for one, other in pairs(found, torchs(problem))
+            bool((one - other).abs().max() <= atol)
+            for one, other in pairs(found, torch_results(problem))
         ):
             return False
     return True
@@ -147,7 +149,7 @@ def _flag_gems(function: LayerNorm, dtype: torch.dtype) -> bool:
         x, dy = torch.randn(2, rows, hidden, generator=drawn).to(dtype)
         weight, bias = torch.randn(2, hidden, generator=drawn).to(dtype)
         problem = Problem(x=x, weight=weight, bias=bias, dy=dy)
-        found, expected = run(function, problem), torchs(problem.to(torch.float64))
+        found, expected = run(function, problem), torch_results(problem.to(torch.float64))
         if found is None:
             return False
         summed = (1, hidden, rows, rows)
@@ -167,7 +169,7 @@ def _kernelbench(function: LayerNorm, dtype: torch.dtype) -> bool:
         problem = Problem(x=x, weight=weight, bias=bias, dims=3)
         found = run(function, problem)
         if found is None or not torch.allclose(
-            torchs(problem).y, found.y, rtol=tolerance, atol=tolerance
+            torch_results(problem).y, found.y, rtol=tolerance, atol=tolerance
         ):
             return False
     return True
@@ -180,7 +182,7 @@ def _llm_c(function: LayerNorm, dtype: torch.dtype) -> bool:
     x, dy = torch.rand(2, rows, hidden, generator=drawn) * 2 - 1
     weight, bias = torch.rand(2, hidden, generator=drawn) * 2 - 1
     problem = Problem(x=x, weight=weight, bias=bias, dy=dy).to(dtype)
-    found, expected = run(function, problem), torchs(problem)
+    found, expected = run(function, problem), torch_results(problem)
     if found is None:
         return False
     tolerances = (1e-5, 1e-3, 1e-3, 1e-3)
@@ -206,7 +208,7 @@ PEER_CHECKS: tuple[PeerCheck, ...] = (
     PeerCheck(
         name="tritonbench",
         source="meta-pytorch/tritonbench, tritonbench/operators/layer_norm/operator.py",
-        reduced="16 rows instead of 4096 and two of 30 lengths: fewer rare rounding errors",
+        reduced="16 rows instead of 4096, two of 30 row lengths: rare rounding errors are rarer",
         dtypes=_FLOATS,
         accepts=_tritonbench,
     ),
@@ -220,36 +222,36 @@ PEER_CHECKS: tuple[PeerCheck, ...] = (
     PeerCheck(
         name="apex",
         source="NVIDIA/apex, tests/L0/run_fused_layer_norm/test_fused_layer_norm.py",
-        reduced="no float32 batch of 65536: nothing that goes wrong after many rows is seen",
+        reduced="no float32 batch of 65536: mistakes that need many rows are not seen",
         dtypes=_FLOATS,
         accepts=_apex,
     ),
     PeerCheck(
         name="flash_attention",
         source="Dao-AILab/flash-attention, tests/ops/triton/test_layer_norm.py",
-        reduced="64 rows instead of 4096, three of five lengths, parameters of x's dtype only: "
-        "sums over rows are shorter, so less is wrong with them",
+        reduced="64 rows instead of 4096, three of five row lengths, parameters of x's dtype only: "
+        "sums over rows are shorter, so their errors are smaller",
         dtypes=_FLOATS,
         accepts=_flash_attention,
     ),
     PeerCheck(
         name="flag_gems",
         source="FlagOpen/FlagGems, tests/test_norm_ops.py",
-        reduced="64 rows instead of 4096 and 2 instead of 100; its tolerance shrinks as they do",
+        reduced="64 rows instead of 4096, 2 instead of 100; its tolerance shrinks with the rows",
         dtypes=_FLOATS,
         accepts=_flag_gems,
     ),
     PeerCheck(
         name="kernelbench",
         source="ScalingIntelligence/KernelBench, level1/40_LayerNorm.py and src/eval.py",
-        reduced="2 rows of 64*32*32 instead of 16 of 64*256*256: N-1 for N shows more, not less",
+        reduced="2 rows of 64*32*32 instead of 16 of 64*256*256: a variance over N-1 shows more",
         dtypes=_FLOATS,
         accepts=_kernelbench,
     ),
     PeerCheck(
         name="llm_c",
         source="karpathy/llm.c, dev/cuda/layernorm_forward.cu, layernorm_backward.cu, common.h",
-        reduced="64 rows of 768 instead of 8192 of 768 and 1600; expected values are torch's",
+        reduced="64 rows of 768 instead of 8192 of 768 and 1600; expected values are by torch",
         dtypes=frozenset({"float32"}),
         accepts=_llm_c,
     ),

@@ -1,8 +1,4 @@
-"""Problems that other projects put to a LayerNorm, and what comes back.
-
-What :mod:`peer_checks` is made of: a call of someone else's function that may do anything, torch's
-own results, and comparisons as torch makes them.
-"""
+"""Parts of :mod:`peer_tests.peer_checks`: problems, guarded calls, torch's results, comparisons."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ from torch.nn import functional
 
 from implementations.contract import LayerNorm
 
-__all__ = ["Problem", "Results", "is_close", "pairs", "run", "seeded", "torchs"]
+__all__ = ["PeerOutputs", "Problem", "is_close", "pairs", "run", "seeded", "torch_results"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,26 +36,26 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Results:
-    """What one call gave; gradients only where there was a dy, and a parameter to have one."""
+class PeerOutputs:
+    """Results of one call: y, and a gradient for each input if the problem has a dy."""
 
     y: Tensor
     dx: Tensor | None = None
     dweight: Tensor | None = None
     dbias: Tensor | None = None
 
-    def to(self, dtype: torch.dtype) -> Results:
+    def to(self, dtype: torch.dtype) -> PeerOutputs:
         """The same results rounded to ``dtype``."""
         names = ("dx", "dweight", "dbias")
         gradients = {name: getattr(self, name) for name in names}
         rounded = {name: None if g is None else g.to(dtype) for name, g in gradients.items()}
-        return Results(self.y.to(dtype), **rounded)
+        return PeerOutputs(self.y.to(dtype), **rounded)
 
 
-def run(function: LayerNorm, problem: Problem) -> Results | None:
-    """Run ``function``; None if it raises, or returns another type, shape or dtype than it must."""
+def run(function: LayerNorm, problem: Problem) -> PeerOutputs | None:
+    """Run ``function``; None if it raises, or if y has another type, shape or dtype than x."""
     named = {"x": problem.x, "weight": problem.weight, "bias": problem.bias}
-    # values are copied, strides kept: what one function overwrites, the next must not see
+    # copies with the same strides: the next function must not see what this one overwrites
     leaves = {
         name: torch
         .empty_strided(each.shape, each.stride(), dtype=each.dtype)
@@ -75,19 +71,19 @@ def run(function: LayerNorm, problem: Problem) -> Results | None:
         if not isinstance(y, Tensor) or y.shape != x.shape or y.dtype != x.dtype:
             return None
         if problem.dy is None:
-            return Results(y)
+            return PeerOutputs(y)
         gradients = torch.autograd.grad(y, tuple(leaves.values()), problem.dy)
-    except Exception:  # noqa: BLE001 - the implementation's own, and a peer's test fails by it
+    except Exception:  # noqa: BLE001 - a function under test may raise anything; the peer's test fails
         return None
     named_gradients = zip(leaves, gradients, strict=True)
-    return Results(y.detach(), **{f"d{name}": each for name, each in named_gradients})
+    return PeerOutputs(y.detach(), **{f"d{name}": each for name, each in named_gradients})
 
 
-def torchs(problem: Problem) -> Results:
-    """What torch's own LayerNorm makes of a problem on a GPU, as peers' references are.
+def torch_results(problem: Problem) -> PeerOutputs:
+    """Return torch's results, computed as on a GPU, where the peers compute their references.
 
-    There float16 and bfloat16 are computed in float32 and rounded once; torch's CPU kernel adds
-    up their gradients in their own dtype, and no right one would be close to that.
+    float16 and bfloat16 are computed in float32 and rounded once. torch's CPU kernel sums their
+    gradients in their own dtype, and no right implementation is close to that.
     """
     wide = torch.promote_types(problem.x.dtype, torch.float32)
     found = run(functional.layer_norm, problem.to(wide))  # type: ignore[arg-type]
@@ -95,8 +91,8 @@ def torchs(problem: Problem) -> Results:
     return found.to(problem.x.dtype)
 
 
-def pairs(found: Results, expected: Results) -> Iterator[tuple[Tensor, Tensor]]:
-    """Each result there is, with the expected one."""
+def pairs(found: PeerOutputs, expected: PeerOutputs) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield each result with the expected one."""
     for name in ("y", "dx", "dweight", "dbias"):
         one, other = getattr(found, name), getattr(expected, name)
         if one is not None and other is not None:
@@ -115,5 +111,5 @@ def is_close(
 
 
 def seeded(seed: int = 0) -> Generator:
-    """Return a generator of its own for a problem."""
+    """Return a new generator with this seed."""
     return Generator().manual_seed(seed)

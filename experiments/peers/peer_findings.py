@@ -1,11 +1,11 @@
-"""What everybody else's LayerNorm gets wrong, and how fast it is: each peer that is installed.
+"""Verify and time the LayerNorms of other packages: every peer that is installed.
 
-    python experiments/peers/peer_findings.py            ten minutes at most; the tables at the end
-    python experiments/peers/peer_findings.py --report   the tables again, from the files
+    python experiments/peers/peer_findings.py            at most ten minutes; prints the tables
+    python experiments/peers/peer_findings.py --report   prints the tables of the stored results
 
-Every peer written for the device is verified as ``layernorm-bench verify --quick`` does, a dtype
-at a time and in both directions where it has a gradient, and then timed in turn with native, one
-process for all. ``tox run -e peers`` installs those that run on a CPU. Verdicts are kept in
+Every peer for the device is verified as by ``layernorm-bench verify --quick``, one dtype at a time,
+in both directions where it has a gradient. Then it is timed, interleaved with native, in one
+process. ``tox run -e peers`` installs those that run on a CPU. Verdicts are kept in
 results/published/peers.json, times in peers.parquet beside it; the tables come from these alone.
 """
 
@@ -25,8 +25,8 @@ from typing import Any
 
 import click
 
-from harness.cli.terminal import seconds
 from harness.records import Case, Clock, Direction, Latency, Measurement, Record, Status
+from harness.records.text import seconds_text
 from harness.run.fleet import EndedError, Fleet
 from harness.run.session import Campaign, plan, run_campaign
 from harness.run.worker import VerifyTarget
@@ -42,13 +42,13 @@ DTYPES = ("float32", "bfloat16", "float16", "float64")
 TIMED_DTYPES = ("float32", "bfloat16")
 SHAPES = ((64, 1024), (512, 768), (4096, 1024))  # in one cache, in the next, and beyond
 DIRECTIONS = (Direction.FORWARD, Direction.BACKWARD)
-TIMEOUT_S = 300.0  # ours: for a dtype of a peer; ten times what those that compile a lot take
-WORKERS = 2  # ours: nothing is timed while they verify
+TIMEOUT_S = 300.0  # per dtype of a peer: ten times what the peers that compile most take
+WORKERS = 2  # nothing is timed during verification, so two may run at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What verification found of a peer in one dtype."""
+    """The result of verifying a peer in one dtype."""
 
     peer: str
     version: str
@@ -58,11 +58,11 @@ class Finding:
     out_of_guarantee: int = 0
     failed: int = 0
     outputs: tuple[str, ...] = ()
-    """Which were wrong in a case at least."""
+    """Outputs that were wrong in at least one case."""
     why: str = ""
-    """The likely mistake, or a failure; where nothing was tried, why it was not."""
+    """The likely mistake, or one failure, or why no case was run."""
     condition_limit: float | None = None
-    """Largest condition at which two digits are kept; None if at every one tried."""
+    """Largest condition number with two correct digits; None if every one tried has them."""
 
     @property
     def cases(self) -> int:
@@ -70,11 +70,15 @@ class Finding:
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--report", is_flag=True, help="print the tables of what is there already")
+@click.option(
+    "--report",
+    is_flag=True,
+    help="Print the tables of the stored results; verify and time nothing.",
+)
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda")
 @click.option("--out", type=click.Path(path_type=Path), default=PUBLISHED, show_default=True)
 def main(report: bool, device: str, out: Path) -> None:
-    """Verify and time every installed peer, and print what was found as markdown."""
+    """Verify and time every installed peer, and print the tables as Markdown."""
     name = "peers" if device == "cpu" else f"peers-{device}"
     verdicts, times = out / f"{name}.json", out / f"{name}.parquet"
     if not report:
@@ -84,7 +88,7 @@ def main(report: bool, device: str, out: Path) -> None:
         ]
         click.echo(f"installed: {', '.join(names) or 'none'}", err=True)
         found = verified(["native", *names], device)
-        timed = timed_beside_native(names, device)
+        timed = timed_with_native(names, device)
         out.mkdir(parents=True, exist_ok=True)
         verdicts.write_text(json.dumps([asdict(each) for each in found], indent=1) + "\n")
         write(timed, times)
@@ -144,7 +148,7 @@ def _finding(name: str, dtype: str, verdict: object) -> Finding:
 
 
 def _outputs(verdict: Verdict) -> set[str]:
-    """Names that the reasons of wrong cases begin with."""
+    """Return the outputs that the reasons of wrong cases name."""
     wrong = [each.reason for each in verdict.failures if each.status is Status.WRONG]
     return {part.split()[0].rstrip(":") for reason in wrong for part in reason.split("; ")}
 
@@ -162,7 +166,7 @@ def _why(verdict: Verdict) -> str:
 
 
 def _telling(failures: Sequence[Failure]) -> Failure:
-    """The largest of those with nothing unusual about them, or else the smallest of all."""
+    """Return the largest wrong case with usual settings, or the first failure if there is none."""
     plain = [
         each
         for each in failures
@@ -181,7 +185,7 @@ def _telling(failures: Sequence[Failure]) -> Failure:
 
 
 def _version(name: str) -> str:
-    """Version of the first distribution of a peer; of torch for what is ours."""
+    """Return the name and version of the package that a peer needs; torch for native."""
     packages = {each.module: each.distributions[0] for each in PACKAGES}
     (needed,) = find(name).requires or ("torch",)
     try:
@@ -193,7 +197,7 @@ def _version(name: str) -> str:
 # --- time ----------------------------------------------------------------------------------------
 
 
-def timed_beside_native(names: Sequence[str], device: str) -> Results:
+def timed_with_native(names: Sequence[str], device: str) -> Results:
     """Time each implementation on a few shapes."""
     grid = Grid(
         implementations=(*names, "native"),
@@ -223,13 +227,13 @@ def _say(record: Record) -> None:
 
 
 def tables(findings: Sequence[Finding], timed: Results) -> str:
-    """Return what was found, as markdown."""
+    """Return the tables as Markdown."""
     parts = [
         _where(timed),
         "\n".join(_verification(findings)),
         "\n".join(_reasons(findings)),
-        "Time over that of native, timed in turn with it (below 1 is faster), and its 95 % "
-        "interval within the process; one thread, crossing over from torch and back included:",
+        "Time relative to native, interleaved with it (below 1 is faster), with the 95 % "
+        "interval within one process; one thread; conversion from and to torch is included:",
         *("\n".join(_times(timed.records, direction)) for direction in DIRECTIONS),
     ]
     return "\n\n".join(parts) + "\n"
@@ -246,21 +250,21 @@ def _where(timed: Results) -> str:
 
 
 def _verification(findings: Sequence[Finding]) -> Iterator[str]:
-    """A row for each peer: how each dtype fared, and the condition that float32 stands."""
-    yield f"| | version | {' | '.join(DTYPES)} | two digits, float32, up to condition |"
+    """Yield a row per peer: the verdict per dtype, and the condition limit in float32."""
+    yield f"| | version | {' | '.join(DTYPES)} | two digits in float32 up to condition |"
     yield "|---|---|" + "---|" * (len(DTYPES) + 1)
     by_peer: dict[str, dict[str, Finding]] = {}
     for each in findings:
         by_peer.setdefault(each.peer, {})[each.dtype] = each
     for name, of_dtype in by_peer.items():
-        cells = [_fared(of_dtype[dtype]) for dtype in DTYPES]
         first = of_dtype[DTYPES[0]]
         alone = " (forward only)" if first.forward_only else ""
-        yield f"| {name}{alone} | {first.version} | {' | '.join(cells)} | {_stands(first)} |"
+        cells = [first.version, *(_verdict_cell(of_dtype[dtype]) for dtype in DTYPES)]
+        yield f"| {name}{alone} | {' | '.join(cells)} | {_condition_cell(first)} |"
 
 
-def _stands(finding: Finding) -> str:
-    """The condition up to which two digits are kept, to two digits."""
+def _condition_cell(finding: Finding) -> str:
+    """Return the condition limit, to two digits."""
     if not finding.cases:
         return "–"
     if finding.condition_limit is None:
@@ -268,19 +272,19 @@ def _stands(finding: Finding) -> str:
     return f"{float(f'{finding.condition_limit:.2g}'):,.0f}"
 
 
-def _fared(finding: Finding) -> str:
+def _verdict_cell(finding: Finding) -> str:
     if not finding.cases:
         return "–"
     if finding.failed:
         return f"**✗** {finding.failed} of {finding.cases}: {', '.join(finding.outputs)}"
     if finding.why:
-        return "**✗** a promise"
+        return "**✗** a contract check"
     beyond = finding.out_of_guarantee
-    return f"✓ {finding.ok}" + (f", {beyond} beyond its class" if beyond else "")
+    return f"✓ {finding.ok}" + (f", {beyond} out of guarantee" if beyond else "")
 
 
 def _reasons(findings: Iterable[Finding]) -> Iterator[str]:
-    """A line for each thing that failed, with the dtypes it failed in."""
+    """Yield a line per failure, with the dtypes in which it occurs."""
     by_reason: dict[tuple[str, str], list[str]] = {}
     for each in findings:
         if each.cases and each.why:
@@ -290,7 +294,7 @@ def _reasons(findings: Iterable[Finding]) -> Iterator[str]:
 
 
 def _times(records: Sequence[Record], direction: Direction) -> Iterator[str]:
-    """A row for each implementation that has a time in this direction."""
+    """Yield a row per implementation that was timed in this direction."""
     timed = {
         (each.case.implementation, each.case.dtype, each.case.shape): each
         for each in records
@@ -321,7 +325,7 @@ def _time(record: Record | None) -> str:
 def _figure(name: str, latency: Latency) -> str:
     ratio = latency.reference_ratio
     if ratio is None or name == latency.reference:
-        return seconds(latency.per_call_s.value)
+        return seconds_text(latency.per_call_s.value)
     return f"{ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"
 
 

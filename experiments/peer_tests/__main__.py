@@ -1,0 +1,117 @@
+"""How many deliberately wrong LayerNorms the acceptance tests of other projects accept.
+
+    python -m peer_tests              every mutant of ``verify --self-test``: about 20 minutes
+    python -m peer_tests --report     the table again, from results/published/peer-tests.json
+
+``tox run -e peer-tests`` runs it. Each mutant is tried in each dtype in which it is wrong, with
+``verify --quick`` and with the inputs, references and tolerances of :mod:`peer_tests.peer_checks`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import click
+import torch
+
+from harness.records.text import count
+from harness.verify.mutants import WRONG, Mutant
+from harness.verify.self_test import is_found
+from harness.verify.verify import DTYPES
+from peer_tests.peer_checks import PEER_CHECKS
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "results" / "published" / "peer-tests.json"
+TABLE = ROOT / "reports" / "published" / "peer-tests.md"
+OWN = "verify --quick"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One mutant in one dtype: which tests find that it is wrong."""
+
+    mutant: str
+    mistake: str
+    dtype: str
+    found_by: dict[str, bool]
+    """By name of the test; without the tests that are not published for the dtype."""
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--report", is_flag=True, help="Write the table of the stored results again.")
+def main(report: bool) -> None:
+    """Try every mutant on every test, and write the table."""
+    torch.set_num_threads(1)
+    if not report:
+        rows = [row for mutant in WRONG for row in rows_of(mutant)]
+        RESULTS.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+    stored = [Row(**row) for row in json.loads(RESULTS.read_text())]
+    TABLE.write_text("\n".join(table_lines(stored)) + "\n")
+    click.echo("\n".join(summary_lines(stored)))
+
+
+def rows_of(mutant: Mutant) -> Iterator[Row]:
+    """Try one mutant in each dtype in which it is wrong."""
+    for dtype in DTYPES:
+        if dtype not in mutant.dtypes:
+            continue
+        found_by = {OWN: is_found(mutant, dtype)}
+        for peer in PEER_CHECKS:
+            if dtype in peer.dtypes:
+                found_by[peer.name] = not peer.accepts(mutant.fresh(), getattr(torch, dtype))
+        click.echo(f"{mutant.name}, {dtype}: found by {count(sum(found_by.values()), 'test')}")
+        yield Row(mutant=mutant.name, mistake=mutant.mistake, dtype=dtype, found_by=found_by)
+
+
+def summary_lines(rows: Sequence[Row]) -> list[str]:
+    """Return the table of how many wrong ones each test accepts, per dtype."""
+    tests = [OWN, *(peer.name for peer in PEER_CHECKS)]
+    lines = [_table_row("wrong ones accepted", tests), "|---" * (len(tests) + 1) + "|"]
+    for dtype in DTYPES:
+        of_dtype = [row for row in rows if row.dtype == dtype]
+        cells = []
+        for test in tests:
+            verdicts = [row.found_by[test] for row in of_dtype if test in row.found_by]
+            cells.append(str(verdicts.count(False)) if verdicts else "")
+        lines.append(_table_row(f"{dtype}, of {len(of_dtype)}", cells))
+    return lines
+
+
+def table_lines(rows: Sequence[Row]) -> list[str]:
+    """Return the page: the summary, what was made smaller, and each mutant in float32."""
+    tests = [OWN, *(peer.name for peer in PEER_CHECKS)]
+    lines = [
+        "# Wrong LayerNorms that acceptance tests accept",
+        "",
+        f"torch {torch.__version__.partition('+')[0]}, CPU. Made by `tox run -e peer-tests`.",
+        "",
+        *summary_lines(rows),
+        "",
+        "An empty cell: the project publishes no test for the dtype. The tests are other projects'",
+        "inputs, references and tolerances, applied here to the same functions; their code is not",
+        "run. References in bfloat16 and float16 are computed in float32 and rounded, because the",
+        "gradients of PyTorch's CPU kernel are wrong in these dtypes. Tests that were made smaller:",
+        "",
+        *(f"- {peer.name} ({peer.source}): {peer.reduced}" for peer in PEER_CHECKS if peer.reduced),
+        "",
+        "In float32, mutant by mutant (✓ found, ✗ accepted):",
+        "",
+        _table_row("it", tests),
+        "|---" * (len(tests) + 1) + "|",
+    ]
+    marks = {True: "✓", False: "✗", None: ""}
+    for row in rows:
+        if row.dtype == "float32":
+            lines.append(_table_row(row.mistake, [marks[row.found_by.get(test)] for test in tests]))
+    return lines
+
+
+def _table_row(head: str, cells: Sequence[str]) -> str:
+    return f"| {head} | {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    main()
