@@ -34,7 +34,6 @@ class Row:
     """One mutant in one dtype: which tests find that it is wrong."""
 
     mutant: str
-    mistake: str
     dtype: str
     found_by: dict[str, bool]
     """By name of the test; without the tests that are not published for the dtype."""
@@ -63,7 +62,7 @@ def rows_of(mutant: Mutant) -> Iterator[Row]:
             if dtype in peer.dtypes:
                 found_by[peer.name] = not peer.accepts(mutant.fresh(), getattr(torch, dtype))
         click.echo(f"{mutant.name}, {dtype}: found by {count(sum(found_by.values()), 'test')}")
-        yield Row(mutant=mutant.name, mistake=mutant.mistake, dtype=dtype, found_by=found_by)
+        yield Row(mutant=mutant.name, dtype=dtype, found_by=found_by)
 
 
 def summary_lines(rows: Sequence[Row]) -> list[str]:
@@ -93,7 +92,7 @@ def table_lines(rows: Sequence[Row]) -> list[str]:
         "An empty cell: the project publishes no test for the dtype. The tests are other projects'",
         "inputs, references and tolerances, applied here to the same functions; their code is not",
         "run. References in bfloat16 and float16 are computed in float32 and rounded, because the",
-        "gradients of PyTorch's CPU kernel are wrong in these dtypes. Tests that were made smaller:",
+        "gradients of PyTorch's CPU kernel are wrong in these dtypes. Tests made smaller:",
         "",
         *(f"- {peer.name} ({peer.source}): {peer.reduced}" for peer in PEER_CHECKS if peer.reduced),
         "",
@@ -102,10 +101,13 @@ def table_lines(rows: Sequence[Row]) -> list[str]:
         _table_row("it", tests),
         "|---" * (len(tests) + 1) + "|",
     ]
+    mistakes = {mutant.name: mutant.mistake for mutant in WRONG}
     marks = {True: "✓", False: "✗", None: ""}
     for row in rows:
         if row.dtype == "float32":
-            lines.append(_table_row(row.mistake, [marks[row.found_by.get(test)] for test in tests]))
+            lines.append(
+                _table_row(mistakes[row.mutant], [marks[row.found_by.get(test)] for test in tests])
+            )
     return lines
 
 

@@ -84,7 +84,7 @@ def _liger(function: LayerNorm, dtype: torch.dtype) -> bool:
 
 
 # apex seeds a GPU's generator. With this seed of the CPU's, right results in bfloat16 pass; with
-# some others an x of 0.15 is rounded by more than 3e-4, the largest error that apex allows of y near 0.
+# some others an x of 0.15 is rounded by more than 3e-4, the error that apex allows of y near 0.
 _APEX_SEED = 0
 
 _APEX_TOLERANCES = {  # (rtol, atol) of y, then of dx; for two dtypes assert_allclose's defaults
