@@ -129,7 +129,7 @@ def compare(before: Path, after: Path, as_json: bool) -> None:
     )
     _show(comparison, as_json)
     for path, results in ((before, old), (after, new)):
-        if why := _unfinished(results):
+        if why := results.why_unfinished:
             click.echo(f"note: {path} was cut short, {why}", err=as_json)
 
 
@@ -147,7 +147,7 @@ def _read(path: Path) -> Any:
 
 def _read_finished(run: Path) -> Any:
     head = _read(run)
-    if why := _unfinished(head):
+    if why := head.why_unfinished:
         whole = run.with_suffix(".parquet")
         raise UnfinishedError(f"{run}: was cut short, {why}; go on with --resume --out {whole}")
     return head
@@ -158,16 +158,9 @@ def _read_baseline(path: Path, run: Path) -> Any:
         again = shlex.join(["check", str(run), "--baseline", str(path), "--record-baseline"])
         raise Refusal(f"{path}: no such file; make the baseline with `layernorm-bench {again}`")
     baseline = _read(path)
-    if why := _unfinished(baseline):
+    if why := baseline.why_unfinished:
         raise UnfinishedError(f"{path}: is no baseline: it was cut short, {why}")
     return baseline
-
-
-def _unfinished(results: Any) -> str | None:
-    from harness.regression.compare import why_unfinished
-
-    why: str | None = why_unfinished(results)
-    return why
 
 
 def _record(head: Any, baseline: Path, resume: bool) -> None:

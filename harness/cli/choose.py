@@ -100,7 +100,7 @@ def choose(
             raise click.UsageError(
                 f"--direction {each}: write forward, backward or forward+backward"
             )
-    from harness.selection.choose import Limits, Wanted
+    from harness.selection.choose import Requirements, ScenarioFilter
     from harness.selection.choose import choose as choose_among
     from harness.selection.whole import choose_for_whole
     from harness.selection.words_of_evidence import evidence_lines
@@ -112,14 +112,14 @@ def choose(
         read_journal(each) if each.suffix == ".jsonl" else read(each, samples=False)
         for each in runs
     ]
-    wanted = Wanted(
+    wanted = ScenarioFilter(
         shapes=sum(shape, ()),
         dtypes=sum(dtype, ()),
         devices=sum(device, ()),
         directions=sum(direction, ()),
     )
-    limits = Limits(max_error_ulp=max_error_ulp, max_condition=max_condition)
-    choices = choose_among(results, wanted, limits)
+    requirements = Requirements(max_error_ulp=max_error_ulp, max_condition=max_condition)
+    choices = choose_among(results, wanted, requirements)
     wholes = () if asked is None else choose_for_whole(asked, choices)
     evidence = list(evidence_lines(choices, [each.name for each in runs]))
     if form == "json":

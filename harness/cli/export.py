@@ -49,7 +49,6 @@ def export(run: Path, form: str, out: Path | None) -> None:
     """
     from harness.exports.formats import AS_TEXT
     from harness.exports.job_summary import summary_of_run
-    from harness.regression.compare import why_unfinished
 
     if out:
         keep_inputs(out, run)
@@ -62,7 +61,7 @@ def export(run: Path, form: str, out: Path | None) -> None:
             f"{run}: holds {_cases(len(twice))} more than once, such as {twice[0]}; leave one "
             "record of each"
         )
-    if why := why_unfinished(results):
+    if why := results.why_unfinished:
         click.echo(f"note: {run} was cut short, {why}", err=True)
     if form == "summary" and out:
         rest = f"layernorm-bench export {run} --format csv has all of them"

@@ -9,7 +9,6 @@ from math import isfinite
 
 from harness.records import Estimate, Record, Status
 from harness.regression.changes import Change, ChangeKind, Comparison
-from harness.regression.compare import why_unfinished
 from harness.store import Results
 
 __all__ = ["LIMIT_BYTES", "summary_of_comparison", "summary_of_refusal", "summary_of_run"]
@@ -90,7 +89,7 @@ def summary_of_run(
         f"{counts[status]} {_words(status)}" for status in _BAD_FIRST if counts[status]
     )
     bad = [each for each in counts if each is Status.WRONG or each.is_failure]
-    why = why_unfinished(results)
+    why = results.why_unfinished
     passed = not bad and not why and any(each.is_measured for each in counts)
     lead = [
         f"## layernorm-bench: {'✅' if passed else '❌'} {ended}",

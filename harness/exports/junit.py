@@ -15,7 +15,6 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from harness.records import Case, Record, Status
 from harness.regression.changes import Change, ChangeKind, Comparison
-from harness.regression.compare import why_unfinished
 from harness.store import Results
 
 __all__ = ["junit_of_comparison", "junit_of_refusal", "junit_of_run"]
@@ -76,7 +75,7 @@ def junit_of_run(results: Results, name: str) -> str:
     short has an error of its own.
     """
     tests = [_test_of_record(each) for each in results.records]
-    if why := why_unfinished(results):
+    if why := results.why_unfinished:
         text = f"the run was cut short: {why}"
         tests.insert(
             0,

@@ -19,7 +19,7 @@ from time import monotonic
 from harness.measure.sample_statistics import epoch_values, median_quantile
 from harness.records import Arm, Budget, Measurement, Record, WarningKind
 from harness.records.refusal import Refusal
-from harness.regression.compare import NotMeasuredError, why_unfinished
+from harness.regression.compare import NotMeasuredError
 from harness.regression.confirm import EPOCHS, LIMIT_S
 from harness.regression.latency_test import BASELINE_PROCESSES
 from harness.regression.noise import NOISY_SPREAD
@@ -143,7 +143,7 @@ def refuse_unacceptable(head: Results, baseline: Results | None) -> None:
         RecordingError: the run was cut short, or the baseline could judge latencies that it, as
             the next one, could not.
     """
-    if why := why_unfinished(head):
+    if why := head.why_unfinished:
         raise RecordingError(f"a run that was cut short is no baseline: {why}; finish it first")
     if not any(each.status.is_measured for each in head.records):
         raise NotMeasuredError("no case of the run was measured: it is no baseline")

@@ -31,7 +31,6 @@ __all__ = [
     "NotComparableError",
     "NotMeasuredError",
     "compare",
-    "why_unfinished",
 ]
 
 Confirm = Callable[[Sequence[Case]], Mapping[str, Sequence[float]] | str]
@@ -107,16 +106,6 @@ def compare(
         head=head_name,
         notes=(*notes, *notes_on(baseline, head, old, new, least_processes)),
     )
-
-
-def why_unfinished(results: Results) -> str | None:
-    """Say how a run was cut short; None if it was not."""
-    if not results.runs:
-        return None
-    run, found = results.runs[-1], len(results.records)
-    if run.wall_s is not None and found >= run.planned:
-        return None
-    return f"{found} of its {_cases(run.planned)} are there"
 
 
 def _by_id(results: Results, name: str) -> dict[str, Record]:

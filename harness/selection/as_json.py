@@ -28,7 +28,7 @@ def choices_as_plain(
         "evidence": list(evidence),
         "runs": to_plain(choices.runs),
         "environments": {name: to_plain(each) for name, each in choices.environments.items()},
-        "limits": to_plain(choices.limits),
+        "requirements": to_plain(choices.requirements),
         "notes": list(choices.notes),
         "choices": [_choice(each) for each in choices.choices],
         "untimed": [_scenario(each) for each in choices.untimed],

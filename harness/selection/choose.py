@@ -13,12 +13,11 @@ from math import inf
 
 from harness.records import OUR_TIMER, Case, Environment, Record, Run, Status
 from harness.records.refusal import Refusal
-from harness.regression.compare import why_unfinished
 from harness.selection.eligibility import (
     Disqualification,
     DisqualificationKind,
+    attainable_by,
     disqualification_of,
-    field_of,
     time_disqualification,
 )
 from harness.selection.ranking import Candidate, Ranking, rank
@@ -40,29 +39,29 @@ from harness.sweep import suggest
 __all__ = [
     "Choice",
     "Choices",
-    "Limits",
-    "NothingMeasuredError",
-    "NothingThereError",
-    "Wanted",
+    "NoTimesError",
+    "NotInRunError",
+    "Requirements",
+    "ScenarioFilter",
     "choose",
     "disqualifications_of",
 ]
 
 
-class NothingMeasuredError(Refusal):
+class NoTimesError(Refusal):
     """There is no time to choose by."""
 
     exit_code = 3
 
 
-class NothingThereError(Refusal):
+class NotInRunError(Refusal):
     """What was asked for is not in the run."""
 
     exit_code = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class ScenarioFilter:
     """Which scenarios to answer; an empty axis is every one."""
 
     shapes: tuple[tuple[int, ...], ...] = ()
@@ -72,7 +71,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Requirements:
     """What is asked of an implementation beyond its own bound."""
 
     max_error_ulp: float | None = None
@@ -103,11 +102,11 @@ class Choices:
 
     choices: tuple[Choice, ...]
     untimed: tuple[Scenario, ...]
-    """Wanted as well, but measured for their errors alone."""
+    """ScenarioFilter as well, but measured for their errors alone."""
     environments: dict[str, Environment]
     """By fingerprint."""
     runs: tuple[Run, ...]
-    limits: Limits
+    requirements: Requirements
     notes: tuple[str, ...] = ()
     """What holds for all: a run that was cut short, one candidate only."""
 
@@ -118,31 +117,31 @@ class Choices:
 
 
 def choose(
-    results: Sequence[Results], wanted: Wanted | None = None, limits: Limits | None = None
+    results: Sequence[Results],
+    wanted: ScenarioFilter | None = None,
+    requirements: Requirements | None = None,
 ) -> Choices:
     """Answer every scenario that ``results`` hold, each within one environment.
 
     Raises:
-        NothingMeasuredError: no record, none that was measured, or no time among those wanted.
-        NothingThereError: no scenario is as wanted.
+        NoTimesError: no record, none that was measured, or no time among those wanted.
+        NotInRunError: no scenario is as wanted.
     """
-    wanted, limits = wanted or Wanted(), limits or Limits()
+    wanted, requirements = wanted or ScenarioFilter(), requirements or Requirements()
     records = merged_records(results)
     _refuse_unmeasured(records)
     groups = scenarios_of(records)
     found = [each for each in groups if _is_wanted(each.case, wanted)]
     if not found:
-        raise NothingThereError(
-            f"nothing measured is as asked for; there is {_what_there_is(groups)}"
-        )
+        raise NotInRunError(f"nothing measured is as asked for; there is {_what_there_is(groups)}")
     timed = [each for each in found if was_timed(groups[each])]
     if not any(counts(record) for each in timed for record in groups[each]):
-        raise NothingMeasuredError(
+        raise NoTimesError(
             f"no time that counts is among {_several(found)}: run the sweep again with "
             "`--measure errors,latency,memory`"
         )
     return Choices(
-        choices=tuple(_answer(each, groups, limits) for each in timed),
+        choices=tuple(_answer(each, groups, requirements) for each in timed),
         untimed=tuple(each for each in found if each not in timed),
         environments={
             name: found
@@ -151,14 +150,14 @@ def choose(
             if any(scenario.environment == name for scenario in timed)
         },
         runs=tuple(dict.fromkeys(run for each in results for run in each.runs)),
-        limits=limits,
+        requirements=requirements,
         notes=(*_absent(wanted, groups), *_notes(results, [groups[each] for each in timed])),
     )
 
 
-def _answer(scenario: Scenario, groups: Groups, limits: Limits) -> Choice:
-    evidence = evidence_for(scenario, groups, limits.max_condition)
-    candidates = sorted(_candidates(scenario, groups, limits, evidence), key=_time_first)
+def _answer(scenario: Scenario, groups: Groups, requirements: Requirements) -> Choice:
+    evidence = evidence_for(scenario, groups, requirements.max_condition)
+    candidates = sorted(_candidates(scenario, groups, requirements, evidence), key=_time_first)
     return Choice(
         scenario=scenario,
         ranking=rank(candidates),
@@ -169,21 +168,21 @@ def _answer(scenario: Scenario, groups: Groups, limits: Limits) -> Choice:
 
 def disqualifications_of(scenario: Scenario, groups: Groups) -> dict[Name, Disqualification]:
     """What speaks against each candidate, of those against whom anything does."""
-    limits = Limits()
-    evidence = evidence_for(scenario, groups, limits.max_condition)
+    requirements = Requirements()
+    evidence = evidence_for(scenario, groups, requirements.max_condition)
     return {
         (each.implementation, each.mode): each.disqualification
-        for each in _candidates(scenario, groups, limits, evidence)
+        for each in _candidates(scenario, groups, requirements, evidence)
         if each.disqualification is not None
     }
 
 
 def _candidates(
-    scenario: Scenario, groups: Groups, limits: Limits, evidence: Evidence
+    scenario: Scenario, groups: Groups, requirements: Requirements, evidence: Evidence
 ) -> Iterator[Candidate]:
     records = groups[scenario]
     times = times_of(records)
-    field = field_of([
+    field = attainable_by([
         record
         for side in (evidence.own, evidence.elsewhere)
         for own in side.values()
@@ -197,7 +196,7 @@ def _candidates(
     }
     for name, own in evidence.own.items():
         every = (*own, *evidence.elsewhere[name])
-        disqualification = disqualification_of(every, field, limits.max_error_ulp) or _gap(
+        disqualification = disqualification_of(every, field, requirements.max_error_ulp) or _gap(
             own, required
         )
         if disqualification is None and name not in times.records:
@@ -242,7 +241,7 @@ def _time_first(candidate: Candidate) -> tuple[float, str]:
     return inf if candidate.cost is None else candidate.cost.value, candidate.label
 
 
-def _is_wanted(case: Case, wanted: Wanted) -> bool:
+def _is_wanted(case: Case, wanted: ScenarioFilter) -> bool:
     return (
         (not wanted.shapes or case.shape in wanted.shapes)
         and (not wanted.dtypes or case.dtype in wanted.dtypes)
@@ -255,10 +254,10 @@ def _refuse_unmeasured(records: Sequence[Record]) -> None:
     if any(each.status.is_measured for each in records):
         return
     if not records:
-        raise NothingMeasuredError("no case at all is in it; run a sweep, and see what ends it")
+        raise NoTimesError("no case at all is in it; run a sweep, and see what ends it")
     counts = Counter(each.status.replace("_", " ") for each in records)
     ended = ", ".join(f"{count} {status}" for status, count in counts.items())
-    raise NothingMeasuredError(
+    raise NoTimesError(
         f"no case was measured ({ended}), such as {records[0].case.id}: {records[0].reason}"
     )
 
@@ -278,7 +277,7 @@ def _what_there_is(groups: Groups) -> str:
     return "; ".join(f"{name}: {', '.join(each)}" for name, each in _axes(groups).items())
 
 
-def _absent(wanted: Wanted, groups: Groups) -> Iterable[str]:
+def _absent(wanted: ScenarioFilter, groups: Groups) -> Iterable[str]:
     """Name what was asked for beside what is there."""
     asked = (map(_text, wanted.shapes), wanted.dtypes, wanted.devices, wanted.directions)
     for (name, there), values in zip(_axes(groups).items(), asked, strict=True):
@@ -298,7 +297,7 @@ def _several(scenarios: Sequence[Scenario]) -> str:
 
 def _notes(results: Sequence[Results], timed: Sequence[Sequence[Record]]) -> Iterable[str]:
     for each in results:
-        unfinished = why_unfinished(each)
+        unfinished = each.why_unfinished
         if unfinished:
             yield f"the run was cut short: {unfinished}; continue it with --resume"
     names = {name_of(record) for records in timed for record in records}

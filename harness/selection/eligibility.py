@@ -10,12 +10,12 @@ from math import inf, isinf
 from harness.records import Case, Estimate, Mode, Record, Status
 
 __all__ = [
+    "Attainable",
     "Disqualification",
     "DisqualificationKind",
-    "Field",
+    "attainable_by",
     "disqualification_of",
     "error_ulp",
-    "field_of",
     "point_of",
     "time_disqualification",
 ]
@@ -66,7 +66,7 @@ class Disqualification:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
+class Attainable:
     """What the candidates together could do, by point."""
 
     possible: frozenset[Case]
@@ -80,17 +80,17 @@ def point_of(case: Case) -> Case:
     return replace(case, implementation="", mode=Mode.EAGER)
 
 
-def field_of(records: Sequence[Record]) -> Field:
+def attainable_by(records: Sequence[Record]) -> Attainable:
     """Return what those who answered ``records`` could do together."""
     points = [(point_of(each.case), each.status) for each in records if each.status.is_measured]
-    return Field(
+    return Attainable(
         possible=frozenset(point for point, _ in points),
         promised=frozenset(point for point, status in points if status is Status.OK),
     )
 
 
 def disqualification_of(
-    own: Sequence[Record], field: Field, max_error_ulp: float | None = None
+    own: Sequence[Record], field: Attainable, max_error_ulp: float | None = None
 ) -> Disqualification | None:
     """Return the worst that speaks against an implementation; None if nothing does.
 

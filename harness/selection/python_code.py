@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from harness.records import Direction, Mode
 from harness.records.refusal import Refusal
-from harness.selection.choose import Choices, NothingMeasuredError
+from harness.selection.choose import Choices, NoTimesError
 from harness.selection.ranking import Candidate, label_of
 from harness.selection.scenarios import Name, Scenario
 from harness.selection.whole import Whole
@@ -59,7 +59,7 @@ def python_lines(
 
     Raises:
         SeveralMachinesError: see there.
-        NothingMeasuredError: nothing was chosen.
+        NoTimesError: nothing was chosen.
     """
     if len({each.scenario.environment for each in choices.choices}) > 1:
         raise SeveralMachinesError(
@@ -69,7 +69,7 @@ def python_lines(
     pairs = _pairs(choices, wholes)
     picks = [_Pick(scenario, _name(best)) for scenario, best in pairs if best is not None]
     if not picks:
-        raise NothingMeasuredError(
+        raise NoTimesError(
             "nothing is to be relied on, so there is no code to print; --format table says why"
         )
     yield from (_comment(each) for each in evidence)

@@ -62,8 +62,7 @@ class Scenario:
     @property
     def settings(self) -> tuple[str, ...]:
         """The axes beyond shape, dtype, device and direction that are not as usual."""
-        tail = self.case.id.split("/")[5:]  # after implementation, direction, ..., distribution
-        return tuple(each for each in tail if each != self.case.device)
+        return replace(self.case, device=_USUAL.device).settings()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import inf
 
 from harness.records import Case, Estimate
-from harness.selection.choose import Choice, Choices, NothingThereError
+from harness.selection.choose import Choice, Choices, NotInRunError
 from harness.selection.eligibility import Disqualification, DisqualificationKind
 from harness.selection.ranking import Candidate, Ranking, rank, weighted_sum
 from harness.selection.scenarios import Name
@@ -78,7 +78,7 @@ def choose_for_whole(workload: Workload, choices: Choices) -> tuple[Whole, ...]:
     """Choose one implementation for ``workload`` on each device that was measured.
 
     Raises:
-        NothingThereError: the run holds none of the calls.
+        NotInRunError: the run holds none of the calls.
         WorkloadError: a call is several scenarios of the run.
     """
     places = dict.fromkeys(
@@ -90,7 +90,7 @@ def choose_for_whole(workload: Workload, choices: Choices) -> tuple[Whole, ...]:
     if not held:
         asked = ", ".join(each.words for each in workload.calls[:3])
         there = ", ".join(each.scenario.words for each in choices.choices[:3])
-        raise NothingThereError(
+        raise NotInRunError(
             f"the run holds none of the workload's calls ({asked}, ...); it holds {there}, ..."
         )
     return tuple(held)

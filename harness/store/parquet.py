@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from harness.records import Environment, Record, Run
 from harness.records.refusal import Refusal
+from harness.records.text import count
 from harness.store.plain import from_plain, to_plain
 from harness.store.schema import SAMPLE_FIELDS, record_schema
 
@@ -46,6 +47,16 @@ class Results:
     """The invocations that made them, in order; more than one after ``--resume``."""
     environments: dict[str, Environment]
     """By fingerprint, as named in the records."""
+
+    @property
+    def why_unfinished(self) -> str | None:
+        """How much of the last run is there, if it was cut short; else None."""
+        if not self.runs:
+            return None
+        run, found = self.runs[-1], len(self.records)
+        if run.wall_s is not None and found >= run.planned:
+            return None
+        return f"{found:,} of its {count(run.planned, 'case')} are there"
 
 
 def write(results: Results, path: Path) -> None:

@@ -17,7 +17,7 @@ from harness.cli.choice_table import print_choices
 from harness.cli.choose import choose
 from harness.cli.exit_code import Commands
 from harness.records import Record, Status
-from harness.selection.choose import Limits, Wanted
+from harness.selection.choose import Requirements, ScenarioFilter
 from harness.selection.choose import choose as choose_among
 from harness.store import Journal, Results, write
 
@@ -65,7 +65,7 @@ def test_a_narrow_terminal_cuts_no_word(columns: int, monkeypatch: pytest.Monkey
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", str(columns))
     stream = Terminal()
-    print_choices(choose_among([results_of([NATIVE, QUICK])], Wanted(), Limits()), stream)
+    print_choices(choose_among([results_of([NATIVE, QUICK])], ScenarioFilter(), Requirements()), stream)
     answer, _, _ = stream.getvalue().partition("\n64x768 float32 cpu forward:\n")
     words = answer.replace(",", " ").split()
     assert {"one_pass", "time", "error", "memory", "fastest;", "native", "slow"} <= set(words)

@@ -21,7 +21,6 @@ from harness.exports.benchmark_import import import_benchmarks
 from harness.exports.benchmark_json import KEY
 from harness.exports.pytest_benchmark import pytest_benchmark_json
 from harness.records import Arm, ArmRole, Clock, Latency, Record
-from harness.regression.compare import why_unfinished
 from harness.store import read
 
 PROGRAM = Commands(commands={"import": import_})
@@ -81,7 +80,7 @@ def test_a_file_becomes_a_results_file_with_all_but_the_times_as_they_were() -> 
     results = read(Path("made/run.parquet"))
     assert [replace(each, latency=None) for each in results.records] == [RECORD, second]
     assert results.environments == {HERE.fingerprint: HERE}
-    assert why_unfinished(results) is None
+    assert results.why_unfinished is None
     (run,) = results.runs
     assert run.started_utc == "2001-02-03T04:05:06+00:00"
     assert run.wall_s == pytest.approx(2 * 3 * sum(SAMPLES))

@@ -9,7 +9,7 @@ from math import inf, isinf
 from results_factory import make_environment, make_latency, make_run
 
 from harness.records import Case, Errors, Estimate, Memory, Mode, OutputErrors, Record, Status
-from harness.selection.choose import Choice, Choices, Limits, Wanted, choose
+from harness.selection.choose import Choice, Choices, Requirements, ScenarioFilter, choose
 from harness.store import Results
 
 HERE = make_environment()
@@ -138,18 +138,18 @@ def results_of(records: Sequence[Record]) -> Results:
 
 
 def choices_among(
-    *records: Record, wanted: Wanted | None = None, limits: Limits | None = None
+    *records: Record, wanted: ScenarioFilter | None = None, requirements: Requirements | None = None
 ) -> Choices:
-    return choose([results_of(records)], wanted, limits)
+    return choose([results_of(records)], wanted, requirements)
 
 
-def choice_among(*records: Record, limits: Limits | None = None) -> Choice:
+def choice_among(*records: Record, requirements: Requirements | None = None) -> Choice:
     """Return the only choice."""
-    (choice,) = choices_among(*records, limits=limits).choices
+    (choice,) = choices_among(*records, requirements=requirements).choices
     return choice
 
 
-def chosen(*records: Record, limits: Limits | None = None) -> str | None:
+def chosen(*records: Record, requirements: Requirements | None = None) -> str | None:
     """Return who is chosen for the only scenario."""
-    best = choice_among(*records, limits=limits).best
+    best = choice_among(*records, requirements=requirements).best
     return None if best is None else best.label

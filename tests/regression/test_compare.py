@@ -24,7 +24,6 @@ from harness.regression.compare import (
     DuplicateCaseError,
     NotComparableError,
     NotMeasuredError,
-    why_unfinished,
 )
 
 ONE, TWO, THREE = (make_case(rows=rows) for rows in (1, 2, 3))
@@ -177,13 +176,13 @@ def test_the_codes_tell_unmeasured_from_incomparable() -> None:
 
 
 def test_a_finished_run_is_finished() -> None:
-    assert why_unfinished(results_of(make_record(ONE))) is None
+    assert results_of(make_record(ONE)).why_unfinished is None
 
 
 def test_a_run_without_an_end_was_cut_short() -> None:
-    assert why_unfinished(results_of(make_record(ONE), wall_s=None)) is not None
+    assert results_of(make_record(ONE), wall_s=None).why_unfinished is not None
 
 
 def test_a_run_with_cases_left_was_cut_short() -> None:
-    found = why_unfinished(results_of(make_record(ONE), planned=9))
+    found = results_of(make_record(ONE), planned=9).why_unfinished
     assert found == "1 of its 9 cases are there"

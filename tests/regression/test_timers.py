@@ -11,7 +11,7 @@ from compared_runs import STEADY, change, compared, make_latency, make_record
 from harness.records import Estimate, Record
 from harness.regression.changes import ChangeKind, Metric
 from harness.selection.choose import choose
-from harness.selection.eligibility import FaultKind
+from harness.selection.eligibility import DisqualificationKind
 
 OTHER = "pytest-benchmark:perf_counter"
 NATIVE = ran("native", 1.0)
@@ -54,9 +54,11 @@ def test_who_was_timed_by_another_timer_is_not_chosen_for_its_time() -> None:
     records = (NATIVE, ran("third", 1.5), quick)
     assert chosen(*records) == "native"
     (choice,) = choices_among(*records).choices
-    (fault,) = (each.fault for each in choice.candidates if each.label == "quick")
-    assert fault is not None
-    assert fault.kind is FaultKind.UNTIMED
+    (disqualification,) = (
+        each.disqualification for each in choice.candidates if each.label == "quick"
+    )
+    assert disqualification is not None
+    assert disqualification.kind is DisqualificationKind.UNTIMED
 
 
 def test_a_choice_says_who_timed_if_it_was_not_us() -> None:

@@ -9,7 +9,7 @@ from choice_records import choice_among, chosen, failed, ran, vacuous
 
 from harness.measure.sample_statistics import median_estimate
 from harness.records import Clock, Estimate, Record, Status
-from harness.selection.choose import Limits
+from harness.selection.choose import Requirements
 from harness.selection.eligibility import DisqualificationKind
 from harness.selection.ranking import Candidate, Decider, rank
 
@@ -19,9 +19,9 @@ LONG = (4096, 4096)
 
 
 def disqualification_of(
-    name: str, *records: Record, limits: Limits | None = None
+    name: str, *records: Record, requirements: Requirements | None = None
 ) -> DisqualificationKind | None:
-    choice = choice_among(*records, limits=limits)
+    choice = choice_among(*records, requirements=requirements)
     (disqualification,) = (
         each.disqualification for each in choice.candidates if each.label == name
     )
@@ -288,17 +288,17 @@ def test_what_nobody_can_run_speaks_against_nobody() -> None:
 def test_an_error_above_the_one_allowed_excludes() -> None:
     records = (ran("native", 1.0, error_ulp=2.0), ran("quick", 0.5, error_ulp=2.1))
     assert chosen(*records) == "quick"
-    assert chosen(*records, limits=Limits(max_error_ulp=2.0)) == "native"
+    assert chosen(*records, requirements=Requirements(max_error_ulp=2.0)) == "native"
 
 
 @pytest.mark.parametrize("error_ulp", [inf, nan])
 def test_an_error_that_is_no_number_is_above_every_one_allowed(error_ulp: float) -> None:
-    limits = Limits(max_error_ulp=1e300)
-    assert chosen(ran("native", 1.0, error_ulp=error_ulp), limits=limits) is None
+    requirements = Requirements(max_error_ulp=1e300)
+    assert chosen(ran("native", 1.0, error_ulp=error_ulp), requirements=requirements) is None
 
 
 def test_evidence_beyond_the_condition_to_be_served_is_left_aside() -> None:
     held = ran("native", distribution="offset_1e4", condition=1e4)
     records = (NATIVE, held, ran("quick", 0.5), vacuous("quick", 1e4))
-    assert chosen(*records, limits=Limits(max_condition=1e3)) == "quick"
-    assert chosen(*records, limits=Limits(max_condition=1e4)) == "native"
+    assert chosen(*records, requirements=Requirements(max_condition=1e3)) == "quick"
+    assert chosen(*records, requirements=Requirements(max_condition=1e4)) == "native"

@@ -9,7 +9,7 @@ import torch
 from choice_records import OTHER_MACHINE, choices_among, failed, ran
 
 from harness.records import Direction, Mode, Record, Status
-from harness.selection.choose import Choices, NothingMeasuredError
+from harness.selection.choose import Choices, NoTimesError
 from harness.selection.python_code import SeveralMachinesError, python_lines
 from harness.selection.whole import Whole, choose_for_whole
 from harness.selection.workload import Call, Workload
@@ -113,7 +113,7 @@ def test_choices_of_two_machines_are_no_program() -> None:
 
 
 def test_nothing_chosen_is_no_program() -> None:
-    with pytest.raises(NothingMeasuredError, match="nothing is to be relied on"):
+    with pytest.raises(NoTimesError, match="nothing is to be relied on"):
         code_for(ran("native", 1.0, status=Status.WRONG))
 
 

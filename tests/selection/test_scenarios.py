@@ -16,7 +16,7 @@ from choice_records import (
 from results_factory import make_run
 
 from harness.records import Direction, Mode, Record, Status
-from harness.selection.choose import NothingMeasuredError, NothingThereError, Wanted, choose
+from harness.selection.choose import NoTimesError, NotInRunError, ScenarioFilter, choose
 from harness.selection.ranking import Decider
 from harness.store import Results
 
@@ -120,18 +120,18 @@ def test_a_case_of_two_files_counts_once_and_the_later_one_is_taken() -> None:
 
 
 def test_filters_leave_the_evidence_of_other_shapes_in() -> None:
-    wanted = Wanted(shapes=((64, 768),))
+    wanted = ScenarioFilter(shapes=((64, 768),))
     found = choices_among(NATIVE, ran("quick", 0.5), *elsewhere(**SMALL), wanted=wanted)
     assert [each.best.label for each in found.choices if each.best] == ["native"]
 
 
 def test_a_filter_that_matches_nothing_says_what_there_is() -> None:
-    with pytest.raises(NothingThereError, match="there is shape: 64x768; dtype: float32; device"):
-        choices_among(NATIVE, wanted=Wanted(dtypes=("float16",)))
+    with pytest.raises(NotInRunError, match="there is shape: 64x768; dtype: float32; device"):
+        choices_among(NATIVE, wanted=ScenarioFilter(dtypes=("float16",)))
 
 
 def test_of_several_values_the_one_that_is_not_there_is_named() -> None:
-    found = choices_among(NATIVE, wanted=Wanted(dtypes=("float32", "float31")))
+    found = choices_among(NATIVE, wanted=ScenarioFilter(dtypes=("float32", "float31")))
     assert found.notes[0] == "no case of dtype float31 was measured; did you mean 'float32'?"
 
 
@@ -145,18 +145,18 @@ def test_only_native_is_chosen_and_said_to_be_no_choice() -> None:
 
 
 def test_a_run_without_a_case_was_not_measured() -> None:
-    with pytest.raises(NothingMeasuredError, match="no case at all"):
+    with pytest.raises(NoTimesError, match="no case at all"):
         choose([Results(records=(), runs=(), environments={})])
 
 
 def test_a_run_of_failures_alone_was_not_measured_and_says_how_they_ended() -> None:
-    with pytest.raises(NothingMeasuredError, match=r"2 crashed.*such as native/.*SIGSEGV"):
+    with pytest.raises(NoTimesError, match=r"2 crashed.*such as native/.*SIGSEGV"):
         choices_among(*(failed(name, Status.CRASHED, "SIGSEGV") for name in ("native", "quick")))
 
 
 @pytest.mark.parametrize("records", [[ran("native")], [ran("native", 0.1, is_valid=False)]])
 def test_a_run_without_a_time_that_counts_was_not_measured(records: list[Record]) -> None:
-    with pytest.raises(NothingMeasuredError, match="--measure errors,latency,memory"):
+    with pytest.raises(NoTimesError, match="--measure errors,latency,memory"):
         choices_among(*records)
 
 

@@ -6,21 +6,21 @@ from math import inf
 from choice_records import choice_among, choices_among, failed, ran, vacuous
 
 from harness.records import Direction, MeasurementWarning, Mode, Record, Status, WarningKind
-from harness.selection.choose import Limits
+from harness.selection.choose import Requirements
 from harness.selection.text import answer_words, caveats, price
 from harness.selection.words_of_evidence import evidence_lines
 
 NATIVE = ran("native", 1.0)
 
 
-def price_of(name: str, *records: Record, limits: Limits | None = None) -> str:
-    choice = choice_among(*records, limits=limits)
+def price_of(name: str, *records: Record, requirements: Requirements | None = None) -> str:
+    choice = choice_among(*records, requirements=requirements)
     (candidate,) = (each for each in choice.candidates if each.label == name)
     return price(candidate, choice)
 
 
-def reason(*records: Record, limits: Limits | None = None) -> str:
-    return answer_words(choice_among(*records, limits=limits))
+def reason(*records: Record, requirements: Requirements | None = None) -> str:
+    return answer_words(choice_among(*records, requirements=requirements))
 
 
 # --- the price of each alternative ----------------------------------------------------------------
@@ -136,7 +136,7 @@ def test_who_is_less_accurate_than_asked_is_told_where_and_how_far_it_is_not() -
     worse = ran("quick", error_ulp=90.0, distribution="offset_1e2", condition=100.0)
     held = ran("native", distribution="offset_1e2", condition=100.0)
     said = price_of(
-        "quick", NATIVE, held, ran("quick", 0.5), worse, limits=Limits(max_error_ulp=2.0)
+        "quick", NATIVE, held, ran("quick", 0.5), worse, requirements=Requirements(max_error_ulp=2.0)
     )
     assert said == (
         "is 2 times as fast and is 90 ulp off on offset_1e2, "
@@ -165,7 +165,7 @@ def test_none_is_an_answer_with_its_reason() -> None:
 
 def test_if_none_is_accurate_enough_the_nearest_is_named() -> None:
     records = (ran("native", 1.0, error_ulp=5.0), ran("quick", 0.5, error_ulp=7.0))
-    assert reason(*records, limits=Limits(max_error_ulp=1.0)) == (
+    assert reason(*records, requirements=Requirements(max_error_ulp=1.0)) == (
         "none of 2 is to be relied on: 2 inaccurate; the nearest, native, is 5 ulp off"
     )
 

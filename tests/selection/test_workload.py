@@ -8,7 +8,7 @@ import pytest
 from choice_records import OTHER_MACHINE, choices_among, failed, ran
 
 from harness.records import Direction, Record, Status
-from harness.selection.choose import NothingThereError
+from harness.selection.choose import NotInRunError
 from harness.selection.whole import Whole, choose_for_whole
 from harness.selection.words_of_whole import (
     gain_words,
@@ -176,7 +176,7 @@ def test_a_call_for_a_device_that_was_not_measured_is_missing() -> None:
 
 
 def test_a_workload_of_which_the_run_holds_nothing_is_refused() -> None:
-    with pytest.raises(NothingThereError, match=r"none of the workload's calls.*5x7"):
+    with pytest.raises(NotInRunError, match=r"none of the workload's calls.*5x7"):
         wholes_of([call((5, 7))], *NATIVE)
 
 

@@ -18,8 +18,8 @@ from harness.selection.choose import disqualifications_of
 from harness.selection.eligibility import (
     Disqualification,
     DisqualificationKind,
+    attainable_by,
     disqualification_of,
-    field_of,
     time_disqualification,
 )
 from harness.selection.ranking import Candidate, Decider, Ranking, geometric_mean, rank
@@ -135,7 +135,7 @@ def _candidates(group: pd.DataFrame, records: Sequence[Record]) -> Iterator[Cand
     """
     is_timed = group["label"].isin(group.loc[group["ratio"].notna(), "label"])
     beside = [records[index] for index in group.index[is_timed]]
-    field, disqualifications = field_of(beside), _faults_of_questions(beside, records)
+    field, disqualifications = attainable_by(beside), _faults_of_questions(beside, records)
     asked = _timed_questions(group)
     for _, own in groups(group, "label"):
         timed = own[own["ratio"].notna()]
