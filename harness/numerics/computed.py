@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from harness.inputs import Inputs
-from harness.numerics.errors import Outputs
+from harness.numerics.error_measurement import Outputs
 from harness.records import Case, Direction, Mode, Status
 from implementations.attempt import first_line
 from implementations.contract import Implementation, LayerNorm, UnsupportedError

@@ -7,14 +7,14 @@ import torch
 from harness.numerics.bounds import Guarantee, unit_roundoff
 from harness.records import Case, Errors, OutputErrors, Status
 
-__all__ = ["judge"]
+__all__ = ["verdict_of"]
 
 # ours: an error so many times the size of what is measured is told as it is. A result of 0, or of
 # twice the value, is once its size off
 _NOTHING_RATIO = 1e6
 
 
-def judge(errors: Errors, case: Case, guarantee: Guarantee) -> tuple[Status, str]:
+def verdict_of(errors: Errors, case: Case, guarantee: Guarantee) -> tuple[Status, str]:
     """Return WRONG if a bound is broken, OUT_OF_GUARANTEE if one is vacuous, OK otherwise."""
     broken = [each for each in errors.outputs if _is_broken(each)]
     if broken:

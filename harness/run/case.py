@@ -24,9 +24,9 @@ from harness.numerics.computed import (
     function_of,
     run_once,
 )
-from harness.numerics.errors import Outputs, measure_errors
+from harness.numerics.error_measurement import Outputs, measure_errors
 from harness.numerics.oracle import Reference
-from harness.numerics.verdict import judge
+from harness.numerics.verdict import verdict_of
 from harness.records import (
     Allocation,
     Budget,
@@ -191,7 +191,7 @@ class CaseRunner:
         guarantee = guarantee_of(implementation, record.case)
         errors = measure_errors(outputs, inputs, record.case, guarantee, reference)
         watch.oracle_s += reference.spent_s - oracle_before
-        status, reason = judge(errors, record.case, guarantee)
+        status, reason = verdict_of(errors, record.case, guarantee)
         return replace(record, status=status, reason=reason, errors=errors)
 
     def _checked_again(

@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from harness.numerics.errors import Outputs
+from harness.numerics.error_measurement import Outputs
 from harness.records import Case, Direction
 from harness.verify.findings import Suspect
 from harness.verify.mutants import WRONG, Mutant

@@ -1,7 +1,7 @@
 """The exact outputs of a small case as whole tensors, and how far off a right answer may be.
 
 For questions that compare one answer with another. How good an answer is, is measured in
-:mod:`harness.numerics.errors`, block by block, whatever the size.
+:mod:`harness.numerics.error_measurement`, block by block, whatever the size.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor
 from harness.inputs import Inputs
 from harness.numerics.bounds import guarantee_of
 from harness.numerics.double_double import Pair
-from harness.numerics.errors import Outputs
+from harness.numerics.error_measurement import Outputs
 from harness.numerics.oracle import ExactRows, Reference, wide_parameter, wide_rows
 from harness.records import Case
 from implementations.contract import Implementation

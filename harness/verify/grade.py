@@ -12,9 +12,9 @@ from statistics import linear_regression
 
 from harness.inputs import Inputs
 from harness.numerics.bounds import Guarantee, guarantee_of
-from harness.numerics.errors import Outputs, measure_errors
+from harness.numerics.error_measurement import Outputs, measure_errors
 from harness.numerics.oracle import Reference
-from harness.numerics.verdict import judge
+from harness.numerics.verdict import verdict_of
 from harness.records import Case, Direction, Status
 from harness.verify.scope import fitted
 from harness.verify.trial import Trial, exact_of, outputs_of, try_case
@@ -148,7 +148,7 @@ def _meets(
     guarantee: Guarantee, outputs: Outputs, inputs: Inputs, case: Case, reference: Reference
 ) -> bool:
     errors = measure_errors(outputs, inputs, case, guarantee, reference)
-    return judge(errors, case, guarantee)[0] is not Status.WRONG
+    return verdict_of(errors, case, guarantee)[0] is not Status.WRONG
 
 
 def _order(trials: list[Trial], dtype: str) -> int | None:

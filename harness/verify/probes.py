@@ -17,8 +17,8 @@ from torch.nn import functional
 from harness.inputs import make_inputs
 from harness.numerics.bounds import guarantee_of, unit_roundoff
 from harness.numerics.computed import ContractViolationError, ImplementationError, guarded
-from harness.numerics.errors import measure_errors
-from harness.numerics.verdict import judge
+from harness.numerics.error_measurement import measure_errors
+from harness.numerics.verdict import verdict_of
 from harness.records import Case, Direction, Status
 from harness.verify.checks.answers import outputs_of as outputs_for
 from harness.verify.findings import Suspect
@@ -70,7 +70,7 @@ def cancelling_variance(
         inputs, reference = exact_of(replace(each.case, implementation=""))
         guarantee = guarantee_of(one_pass, each.case)
         errors = measure_errors(outputs, inputs, each.case, guarantee, reference)
-        found.append(judge(errors, each.case, guarantee)[0])
+        found.append(verdict_of(errors, each.case, guarantee)[0])
     if Status.WRONG not in found and Status.OK in found:
         yield Suspect(
             name="one_pass_statistics",

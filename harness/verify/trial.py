@@ -12,9 +12,9 @@ import torch
 from harness.inputs import Inputs, UnrepresentableError, make_inputs
 from harness.numerics.bounds import guarantee_of
 from harness.numerics.computed import ContractViolationError, ImplementationError, run_once
-from harness.numerics.errors import Outputs, measure_errors
+from harness.numerics.error_measurement import Outputs, measure_errors
 from harness.numerics.oracle import Reference
-from harness.numerics.verdict import judge
+from harness.numerics.verdict import verdict_of
 from harness.records import Case, Direction, Errors, Status
 from harness.verify.undeclared import in_case
 from implementations.contract import Algorithm, Implementation
@@ -85,7 +85,7 @@ def _judged(
     """Judge outputs by what ``implementation`` declares."""
     guarantee = guarantee_of(implementation, case)
     errors = measure_errors(outputs, inputs, case, guarantee, reference)
-    status, reason = judge(errors, case, guarantee)
+    status, reason = verdict_of(errors, case, guarantee)
     return Trial(case=case, status=status, reason=reason, errors=errors)
 
 

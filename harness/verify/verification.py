@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from harness.numerics.computed import ImplementationError
-from harness.numerics.errors import Outputs
+from harness.numerics.error_measurement import Outputs
 from harness.records import Case, Status
 from harness.records.text import count
 from harness.verify.cases.catalogue import Group

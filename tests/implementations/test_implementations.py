@@ -21,9 +21,9 @@ from torch.nn import functional
 import implementations
 from harness.inputs import make_inputs
 from harness.numerics.bounds import guarantee_of
-from harness.numerics.errors import Outputs, measure_errors
+from harness.numerics.error_measurement import Outputs, measure_errors
 from harness.numerics.oracle import Reference
-from harness.numerics.verdict import judge
+from harness.numerics.verdict import verdict_of
 from harness.records import Case, Direction, Mode, Status
 from implementations import (
     ALL,
@@ -324,4 +324,4 @@ def test_compiled_it_keeps_the_bound_of_compiled_code(norm: Implementation) -> N
     outputs = Outputs(y.detach(), *torch.autograd.grad(y, leaves, inputs.dy))
     guarantee = guarantee_of(norm, case)
     errors = measure_errors(outputs, inputs, case, guarantee, Reference(inputs, case))
-    assert judge(errors, case, guarantee) == (Status.OK, "")
+    assert verdict_of(errors, case, guarantee) == (Status.OK, "")

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from harness.inputs import DISTRIBUTIONS, Inputs, UnrepresentableError, make_inputs
 from harness.numerics.bounds import guarantee_of
-from harness.numerics.errors import Outputs, measure_errors
+from harness.numerics.error_measurement import Outputs, measure_errors
 from harness.numerics.oracle import Reference
-from harness.numerics.verdict import judge
+from harness.numerics.verdict import verdict_of
 from harness.records import Case, Direction, Errors, Status
 from implementations import ALL, Implementation, find
 
@@ -41,7 +41,7 @@ def verdict(
     found = guarantee_of(implementation, case)
     outputs = outputs or run(implementation, inputs, case)
     errors = measure_errors(outputs, inputs, case, found, Reference(inputs, case))
-    return *judge(errors, case, found), errors
+    return *verdict_of(errors, case, found), errors
 
 
 def small_cases(

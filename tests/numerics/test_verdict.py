@@ -7,7 +7,7 @@ from math import inf, nan
 import pytest
 
 from harness.numerics.bounds import guarantee_of
-from harness.numerics.verdict import judge
+from harness.numerics.verdict import verdict_of
 from harness.records import Case, Errors, OutputErrors, Status
 from implementations import find
 
@@ -50,7 +50,7 @@ def judged(*outputs: OutputErrors) -> tuple[Status, str]:
         accumulate_dtype="float32",
         oracle="double_double",
     )
-    return judge(errors, CASE, GUARANTEE)
+    return verdict_of(errors, CASE, GUARANTEE)
 
 
 @pytest.mark.parametrize("ratio", [0.0, 0.5, 1.0])

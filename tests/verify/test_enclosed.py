@@ -13,7 +13,7 @@ from torch import Tensor
 
 from harness.inputs import make_inputs
 from harness.numerics.bounds import guarantee_of
-from harness.numerics.errors import measure_errors
+from harness.numerics.error_measurement import measure_errors
 from harness.numerics.oracle import Reference
 from harness.records import Affine, Case, Direction
 from harness.verify.exact_outputs import limits_of, wide_outputs

@@ -20,7 +20,7 @@ from torch.nn import functional
 from harness.inputs import LAYOUTS, Inputs, make_inputs
 from harness.numerics.bounds import guarantee_of
 from harness.numerics.computed import ContractViolationError, run_once
-from harness.numerics.errors import measure_errors
+from harness.numerics.error_measurement import measure_errors
 from harness.numerics.oracle import Reference
 from harness.records import Affine, Case, Direction
 from harness.verify import mutants

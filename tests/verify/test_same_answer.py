@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from harness.inputs import make_inputs
-from harness.numerics.errors import Outputs
+from harness.numerics.error_measurement import Outputs
 from harness.records import Case, Direction
 from harness.verify.checks.answers import differing_outputs, is_same_answer
 from harness.verify.exact_outputs import limits_of

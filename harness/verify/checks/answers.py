@@ -11,7 +11,7 @@ from harness.inputs import Inputs, make_inputs
 from harness.numerics.bounds import guarantee_of
 from harness.numerics.computed import run_once
 from harness.numerics.double_double import Pair
-from harness.numerics.errors import Outputs, measure_errors
+from harness.numerics.error_measurement import Outputs, measure_errors
 from harness.numerics.oracle import Reference
 from harness.records import Case, Direction
 from harness.verify.exact_outputs import limits_of, wide_outputs

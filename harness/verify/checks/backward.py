@@ -8,7 +8,7 @@ import torch
 
 from harness.inputs import make_inputs
 from harness.numerics.computed import ImplementationError, guarded
-from harness.numerics.errors import Outputs
+from harness.numerics.error_measurement import Outputs
 from harness.records import Case, Direction
 from harness.verify.checks.answers import copies_of, differing_outputs, first_difference, outputs_of
 from harness.verify.checks.graph import Graph, leaves_of, training_case, with_each_affine

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from harness.inputs import Inputs, make_inputs
 from harness.numerics.computed import ImplementationError, checked, guarded
-from harness.numerics.errors import Outputs
+from harness.numerics.error_measurement import Outputs
 from harness.records import Case, Direction, Status
 from harness.verify.checks.answers import first_difference, outputs_beyond, y_of
 from harness.verify.checks.graph import Graph, training_case

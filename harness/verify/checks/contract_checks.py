@@ -15,7 +15,7 @@ from torch import Tensor
 
 from harness.inputs import make_inputs
 from harness.numerics.computed import ContractViolationError, ImplementationError, refuses
-from harness.numerics.errors import Outputs
+from harness.numerics.error_measurement import Outputs
 from harness.records import Affine, Case, Direction, Status
 from harness.verify.checks.answers import (
     differing_outputs,

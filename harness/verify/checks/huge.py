@@ -12,7 +12,7 @@ from torch import Tensor
 
 from harness.inputs import Inputs, make_inputs
 from harness.numerics.computed import ContractViolationError, ImplementationError, checked, guarded
-from harness.numerics.errors import Outputs
+from harness.numerics.error_measurement import Outputs
 from harness.records import Case, Direction, Status
 from harness.verify.checks.answers import differing_outputs, outputs_of
 from harness.verify.findings import Declined

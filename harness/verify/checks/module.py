@@ -8,7 +8,7 @@ import torch
 
 from harness.inputs import make_inputs
 from harness.numerics.computed import guarded
-from harness.numerics.errors import Outputs
+from harness.numerics.error_measurement import Outputs
 from harness.records import Case, Direction
 from harness.verify.checks.answers import first_difference, outputs_beyond, y_of
 from harness.verify.scope import InScope, adapter_of, fitted, scope_of

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from harness.inputs import make_inputs
-from harness.numerics.errors import Outputs
+from harness.numerics.error_measurement import Outputs
 from harness.records import Case
 from harness.verify.checks.answers import copies_of, first_difference, y_of
 from harness.verify.checks.graph import Graph, leaves_of, training_case

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from harness.inputs import Inputs, make_inputs
 from harness.numerics.bounds import guarantee_of
-from harness.numerics.errors import Outputs, measure_errors
+from harness.numerics.error_measurement import Outputs, measure_errors
 from harness.numerics.oracle import Reference
-from harness.numerics.verdict import judge
+from harness.numerics.verdict import verdict_of
 from harness.records import Affine, Case, Direction, Errors, OutputErrors, Status
 from implementations import find
 
@@ -136,7 +136,7 @@ def test_nan_everywhere_is_wrong_not_right() -> None:
     case = comb_case()
     inputs = comb_inputs(case)
     errors = measure(Outputs(exact_y(case) * nan), inputs, case)
-    status, reason = judge(errors, case, guarantee_of(TWO_PASS, case))
+    status, reason = verdict_of(errors, case, guarantee_of(TWO_PASS, case))
     assert status is Status.WRONG
     assert "8 of 8 elements are NaN or infinite" in reason
 
@@ -259,7 +259,7 @@ def test_a_gradient_that_is_nan_is_wrong(output: str) -> None:
     outputs = backward_outputs()
     getattr(outputs, output).view(-1)[0] = nan
     errors = measure(outputs, comb_inputs(case, dy=ONES), case)
-    status, reason = judge(errors, case, guarantee_of(TWO_PASS, case))
+    status, reason = verdict_of(errors, case, guarantee_of(TWO_PASS, case))
     assert status is Status.WRONG
     assert reason.startswith(f"{output}: 1 of")
 
@@ -419,7 +419,7 @@ def test_nothing_compared_is_nothing_wrong(
     backward = direction is Direction.BACKWARD
     outputs = Outputs(*zeros, *columns) if backward else Outputs(zeros[0])
     errors = measure(outputs, inputs, case)
-    assert judge(errors, case, guarantee_of(TWO_PASS, case)) == (Status.OK, "")
+    assert verdict_of(errors, case, guarantee_of(TWO_PASS, case)) == (Status.OK, "")
     assert errors.mean_error_ratio is None
     for found in errors.outputs:
         of_rows = found.output in {"y", "dx"}
