@@ -1,17 +1,18 @@
-"""Compare our sampler with other timers: error and time of a ratio, quiet and loaded.
+"""Compare the harness's sampler with other timers: error and duration, quiet and loaded.
 
-    python experiments/timers/compare_timers.py            half an hour; an estimate first
-    python experiments/timers/compare_timers.py --quick    two minutes: does it all work
-    python experiments/timers/compare_timers.py --report   the tables again, from the file
+    python experiments/timers/compare_timers.py            half an hour; prints an estimate first
+    python experiments/timers/compare_timers.py --quick    two minutes, to see that all of it works
+    python experiments/timers/compare_timers.py --report   prints the tables of the stored rows
 
-Two experiments. "timers": every timer measures every pair, each time in a fresh process, in random
-order, on the machine as it is ("quiet": close what else runs) and among busy neighbours
-("loaded"). "processes": ours alone, loaded, in many processes, each of which measures five pairs
-in random order: is A/A 1, is a slowdown found, does an interval over five processes cover.
+There are two experiments. In "timers", every timer measures every pair, each time in a new process,
+in random order: on a quiet machine (close other programs first) and beside busy neighbours
+("loaded"). In "processes", the harness's sampler alone measures five pairs in random order in many
+processes on a loaded machine. It shows whether A/A is 1, whether a slowdown is found, and how often
+an interval over five processes covers the median.
 
-Timers that take seconds run in every second repeat; pyperf, which takes minutes, in every fourth
-and only if asked for. What is timed is in pairs.py, how in timers.py, what counts as true in
-report_timers.py.
+Timers that take seconds run in every second repeat. pyperf takes minutes: it runs in every fourth
+repeat, and only with --with-pyperf. pairs.py defines what is timed, timers.py how, report_timers.py
+which ratio is taken as true.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ ROOT = Path(__file__).parents[2]
 PUBLISHED = ROOT / "results" / "published" / "timers.parquet"
 QUICK = ROOT / "results" / "timers-quick.parquet"
 
-ALONE_TIMER = "ours-0.3"
+ALONE_TIMER = "harness-0.3"
 REPEATS, PROCESSES = 4, 40  # half an hour
 QUICK_REPEATS, QUICK_PROCESSES = 2, 4
-QUICK_TIMERS, QUICK_PAIRS = "ours-0.3,blocked-0.2", ("tiny", "dram", "aa")
-IDLE_BEFORE = 0.95  # ours: a machine with nothing to do is idle for longer
+QUICK_TIMERS, QUICK_PAIRS = "harness-0.3,blocked-0.2", ("tiny", "dram", "aa")
+IDLE_BEFORE = 0.95  # a machine on which nothing runs is idle for a larger share
 # seconds to start a process on two cores of a server of 2024, for the estimate
 START_S = {"quiet": 1.8, "loaded": 4.0}
 
@@ -71,7 +72,7 @@ class Task:
 def tasks_of(
     condition: str, timers: Sequence[Timer], pairs: Sequence[str], repeats: int, processes: int
 ) -> list[Task]:
-    """All processes of one condition, in the order they are to run: random, but always the same."""
+    """Return the processes of one condition in a random order that is always the same."""
     random = Random(condition)
     drawn: list[tuple[str, Timer, tuple[str, ...]]] = []
     for repeat in range(repeats):
@@ -95,7 +96,7 @@ def tasks_of(
 
 
 def run_tasks(tasks: Sequence[Task], progress: Callable[[Task, str], None]) -> Iterator[list[Row]]:
-    """Run them one after the other, the loaded ones among neighbours."""
+    """Run the tasks one after the other; those of the loaded condition beside neighbours."""
     here = Here.read()
     for condition in ("quiet", "loaded"):
         some = [task for task in tasks if task.condition == condition]
@@ -218,13 +219,21 @@ class Progress:
 @click.command(help=(__doc__ or "").partition("\n")[0])
 @click.option("--quick", is_flag=True, help="Two repeats of two timers: two minutes.")
 @click.option("--repeats", type=click.IntRange(1), help=f"Processes per cell. [{REPEATS}]")
-@click.option("--processes", type=click.IntRange(0), help=f"Processes of ours alone. [{PROCESSES}]")
+@click.option(
+    "--processes", type=click.IntRange(0), help=f"Processes of the harness alone. [{PROCESSES}]"
+)
 @click.option("--only", type=click.Choice(["quiet", "loaded"]), help="One condition.")
-@click.option("--timers", "names", metavar="A,B", help="Some timers, by name or its beginning.")
-@click.option("--with-pyperf", is_flag=True, help="Another two minutes a pair, or four.")
+@click.option(
+    "--timers", "names", metavar="A,B", help="Some timers, by name or the beginning of a name."
+)
+@click.option(
+    "--with-pyperf", is_flag=True, help="Time with pyperf too: two to four more minutes per pair."
+)
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="The parquet.")
 @click.option("--table", type=click.Path(path_type=Path, dir_okay=False), help="Markdown file.")
-@click.option("--report", "report_only", is_flag=True, help="Tables of --out; measure nothing.")
+@click.option(
+    "--report", "report_only", is_flag=True, help="Print the tables of --out; measure nothing."
+)
 def main(
     quick: bool,
     repeats: int | None,
@@ -279,7 +288,9 @@ def _measure(tasks: Sequence[Task], out: Path) -> None:
         raise click.ClickException("pyperf is not installed; pip install pyperf")
     _warn_unless_quiet(tasks)
     click.echo(f"{len(tasks)} processes, about {expected_s / 60:.0f} min, to {out}", err=True)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # end the neighbours then, too
+    signal.signal(
+        signal.SIGTERM, signal.default_int_handler
+    )  # so that the neighbours are ended too
     try:
         for rows in run_tasks(tasks, Progress(tasks)):
             append(rows, lines)
@@ -301,7 +312,7 @@ def _warn_unless_quiet(tasks: Sequence[Task]) -> None:
     if idle_ratio is not None and idle_ratio < IDLE_BEFORE:
         click.echo(
             f"this machine is not quiet: {1 - idle_ratio:.0%} of its time is used; close what else "
-            "runs, since what is taken for true is measured in this condition",
+            "runs, since the true ratios are measured in this condition",
             err=True,
         )
 

@@ -1,8 +1,8 @@
 """Busy neighbours: processes that keep every core busy while something else is timed.
 
-As many as there are cores work in bursts and rest in between, as builds and tests do; one more
-copies 192 MB back and forth, which takes memory bandwidth and what the caches hold. With what is
-being timed that is more than the cores can do at once, so no core is ever idle.
+One process per core works in bursts with rests in between, as builds and tests do. One more copies
+192 MB back and forth, which uses memory bandwidth and evicts the caches. Together with the process
+that is timed there are more processes than cores, so no core is idle.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from time import perf_counter, sleep
 __all__ = ["busy_neighbours"]
 
 _COPIED_BYTES = 192_000_000  # several times a usual last-level cache
-_WORK_S, _REST_S = (0.02, 0.2), (0.0, 0.02)  # ours: several scheduler slices, and a few at most
-_SETTLE_S = 2.0  # until all have started, and their memory is there
+# bursts of several scheduler slices (4 ms), rests of at most five
+_WORK_S, _REST_S = (0.02, 0.2), (0.0, 0.02)
+_SETTLE_S = 2.0  # until all processes have started and faulted in their memory
 _PATIENCE_S = 5.0
 
 
@@ -32,7 +33,7 @@ def busy_neighbours() -> Iterator[None]:
     try:
         for number, kind in enumerate(kinds):
             command = [sys.executable, __file__, kind, str(number)]
-            # in a session of their own: an interrupt from the keyboard is for us to pass on
+            # sessions of their own: Ctrl-C must reach this process, which ends them
             started.append(subprocess.Popen(command, start_new_session=True))
         sleep(_SETTLE_S)
         ended = [each.args for each in started if each.poll() is not None]

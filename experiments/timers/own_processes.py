@@ -25,7 +25,7 @@ from harness.records import ArmRole
 __all__ = ["Finding", "measure"]
 
 _HERE = Path(__file__).parent
-_TIMEOUT_S = 3600  # ours: a hung process must end some time; pyperf on a loaded machine is slow
+_TIMEOUT_S = 3600  # ends a hung process; pyperf on a loaded machine takes minutes
 
 
 class Finding(NamedTuple):
@@ -116,6 +116,6 @@ def _run(
         check=False,
     )
     if done.returncode:
-        words = f"{done.stdout}\n{done.stderr}".strip()[-2000:]  # ours: the end says why
+        words = f"{done.stdout}\n{done.stderr}".strip()[-2000:]  # the end says why
         raise RuntimeError(f"{' '.join(arguments)} ended with {done.returncode}:\n{words}")
     return done.stdout

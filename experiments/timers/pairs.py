@@ -1,7 +1,7 @@
-"""What every timer times: two functions on the same inputs, called the same way.
+"""The pairs that are timed: two functions on the same inputs, called the same way.
 
-A pair is a subject and a reference, and what is measured of it is one number: the subject's time
-over the reference's. All pairs are float32, forward, without gradients, on one thread.
+A pair is a subject and a reference. One number is measured: the subject's time over the
+reference's. All pairs are float32, forward, without gradients, on one thread.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Pair:
     case: Case
     """The subject's case; the reference is the implementation ``native``."""
     reference_rows: int
-    """The reference gets so many of the subject's rows: all of them, but for "slower"."""
+    """Rows of the subject's x that the reference gets: all of them, except in "slower"."""
     says: str
-    """What the pair stands for, in the report."""
+    """What the report says of the pair."""
     truth: float | None = None
     """The ratio, where it is known by construction."""
 

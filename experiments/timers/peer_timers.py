@@ -1,7 +1,7 @@
-"""Timers that run inside a process of ours, each as its own documentation says to use it.
+"""Timers of other tools that run inside this process, each used as its documentation says.
 
-None of them knows of a ratio: each times one arm, then the other. Which comes first is drawn for
-each process, so that neither is always the one that warms the machine up.
+None of them measures a ratio: each times one function, then the other. The order is drawn for each
+process, so that no function always warms the machine up for the other.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from harness.records import ArmRole
 
 __all__ = ["Measured", "adaptive", "alternating", "blocked", "order_of_arms", "repeated"]
 
-_BLOCK_S = 1e-3  # ours: far above the clock's cost, far below a scheduler slice
+_BLOCK_S = 1e-3  # far above the cost of the clock, below a scheduler slice (4 ms)
 
 
 class Measured(NamedTuple):
@@ -62,8 +62,8 @@ def repeated(pair: Pair, random: Random) -> Measured:
 def alternating(pair: Pair, random: Random, *, run_s: float) -> Measured:
     """Alternate blocks of 1 ms of both arms: the median of the ratios of neighbours.
 
-    No tool, and nothing of ours in it: the plainest loop that a drifting machine cannot mislead.
-    It has a vote in what is taken for true, and is run on the quiet machine only.
+    It belongs to no tool and uses no code of the harness: it is the simplest loop that drift of
+    the machine does not bias. It votes on the true ratio, and runs on the quiet machine only.
     """
     calls = pair.calls()
     began = perf_counter()

@@ -1,22 +1,22 @@
-"""What the rows say: error and time of each timer, what was taken for true, and how honest we are.
+"""The tables: error and duration of each timer, the true ratios, and the coverage of intervals.
 
-**Error** of a measurement is ``100 * ln(ratio / truth)``: per cent, and the same for twice as for
-half. Of all measurements of a timer and a pair two figures are given: the root of the mean square,
-which a single wild one dominates, and in brackets 1.4826 times the median of the magnitudes, which
-none does (for normally distributed errors the two are equal). Both contain bias.
+**Error** of a measurement is ``100 * ln(ratio / truth)``: per cent, symmetric for twice and half.
+Two figures summarize the errors of a timer and a pair: the root mean square, which one outlier can
+dominate, and in brackets 1.4826 times the median magnitude, which no outlier changes. For normally
+distributed errors the two are equal. Both contain bias.
 
-**Truth.** Of A/A it is 1. Of the others it is a vote of the *quiet* measurements: a tool's vote is
-the median over all its processes (in logarithms), and the truth is the median over the tools. A
-tool has one vote however many rows it has, so our three budgets weigh as much as one peer. The
-votes are counted for each allocation apart, since that changes what is measured: a peer is held to
-what others find under the system's allocator, *where we have no vote at all*; we, and whom we give
-our allocation, are held to the vote under that, where we have one of three. "alternating" is a tool
-here, too: the plainest interleaved loop, with a long budget, the wall clock, and nothing of ours in
-it. The votes are printed with the range over processes: where a tool's own processes disagree (the
-system's allocator may or may not give pages back after every call), no single ratio is true.
+**Truth.** The true ratio of A/A is 1. That of another pair is a vote of the *quiet* measurements.
+The vote of a tool is the median over its processes, in logarithms; the truth is the median over the
+tools. A tool has one vote, however many rows it has, so the three budgets of the harness weigh as
+much as one other tool. Votes are separate for each allocator setting, because the setting changes
+what is measured. With the system's settings the harness has no vote at all; with its own settings
+it has one of three. "alternating" is a tool too: a plain interleaved loop with a long budget and
+the wall clock, without code of the harness. The table of votes shows the range over processes:
+where the processes of one tool disagree, no single ratio is true (the system's allocator may return
+pages after every call).
 
-**Seconds** are the mean of what a measurement of both arms took, calibration included, starting
-Python and importing excluded, for all alike.
+**Seconds** are the mean duration of measuring both functions, with calibration, without the start
+of Python and imports, for all timers alike.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ __all__ = ["report"]
 
 _NORMAL_MAD = 1.4826  # standard deviation of a normal distribution over its median deviation
 _GROUP = 5  # processes that a published interval is formed over
-_SHUFFLES = 500  # ours: the share moves by less than a per cent from seed to seed
-_FEWEST = 4 * _GROUP  # below that the groups are almost the whole
-_OTHERS = 0.1  # ours: share of the cores that others may use on a machine called quiet
+_SHUFFLES = 500  # the share then differs by less than one per cent between seeds
+_FEWEST = 4 * _GROUP  # with fewer processes a group is a large part of the whole
+_OTHERS = 0.1  # share of the cores that other programs may use on a quiet machine
 _LEAST = 1e-3  # per cent: a lone voter has no error, and a geometric mean takes no 0
 _AA_MEDIAN, _AA_SPREAD = 0.5, 0.3  # per cent: the project's goals for A/A
 
@@ -59,7 +59,7 @@ def report(rows: Sequence[Row]) -> str:
             _truth_table(compared, truth),
         ]
     if alone:
-        parts += [f"**Ours alone, {_condition(alone)}**", _process_table(alone), _COVERAGE]
+        parts += [f"**The harness alone, {_condition(alone)}**", _process_table(alone), _COVERAGE]
     return "\n\n".join(parts) + "\n"
 
 
@@ -181,7 +181,7 @@ def _over_ratios(by_case: dict[str, list[float]]) -> str:
     return "{} ({})".format(*map(_figure, figures))
 
 
-# Ours alone
+# The harness alone
 
 
 def _process_table(rows: Sequence[Row]) -> str:
@@ -277,8 +277,8 @@ def _place(case: str, allocation: str) -> tuple[int, str]:
 
 
 def _timer_place(row: Row) -> tuple[bool, str]:
-    """Ours first, then by name."""
-    return row.tool != "ours", row.timer
+    """Order the harness first, then by name."""
+    return row.tool != "harness", row.timer
 
 
 def _figure(percent: float) -> str:

@@ -1,6 +1,6 @@
-"""The raw results: a row for each ratio, kept line by line while measuring, as parquet at the end.
+"""The raw results, one row per ratio: lines of JSON while measuring, parquet at the end.
 
-Rows are never dropped or changed. What they mean is worked out in report_timers.py.
+Rows are never dropped or changed. report_timers.py computes what they mean.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ __all__ = ["Row", "append", "read", "write"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One ratio, and what it was measured under."""
+    """One ratio, and the conditions under which it was measured."""
 
     experiment: str
-    """"timers" compares ours with others; "processes" looks at ours alone, many times."""
+    """"timers" compares all timers; "processes" repeats the harness's sampler in many processes."""
     condition: str
     """"quiet", or "loaded" with busy neighbours."""
     timer: str
     """Name of the timer; after a dash the statistic, where a tool offers several."""
     tool: str
-    """Whose timer it is."""
+    """The tool that the timer is of."""
     allocation: str
     """How the process got memory for results: "default" or "steady"."""
     case: str
     """Name of the pair."""
     subject: str
-    """Implementation and shape whose time is above the line."""
+    """Implementation and shape in the numerator."""
     reference: str
-    """Implementation and shape whose time is below it."""
+    """Implementation and shape in the denominator."""
     process: int
     """Counts the fresh processes of this experiment and condition, in the order they ran."""
     ratio: float
@@ -43,13 +43,13 @@ class Row:
     truth: float | None
     """The ratio, where it is known by construction."""
     seconds: float
-    """To time both, calibration included; without starting processes and importing."""
+    """Seconds to time both, with calibration, without process start and imports."""
     process_s: float
-    """The whole process, start and imports included; all the pairs that it measured."""
+    """Seconds of the whole process, with start and imports, for all its pairs."""
     load_average: float | None
-    """Of the last minute, when the process started."""
+    """Load average over the last minute, when the process started."""
     idle_ratio: float | None
-    """Share of the cores' time that nobody used while the process ran; None where not known."""
+    """Share of the cores' time that was idle while the process ran; None where unknown."""
     started: str
     """UTC time at which the process started."""
     commit: str
@@ -57,7 +57,7 @@ class Row:
     cpu: str
     """Processor model, and the widest instructions that torch uses on it."""
     cores: int
-    """How many could be used."""
+    """Cores that the process may use."""
     torch: str
     """Version of torch."""
     platform: str
@@ -86,4 +86,8 @@ def read(path: Path) -> list[Row]:
         plain = [json.loads(line) for line in path.read_text().splitlines()]
     else:
         plain = pq.read_table(path).to_pylist()
-    return [Row(**each) for each in plain]
+    # published rows name the harness's sampler "ours"
+    for row in plain:
+        row["tool"] = row["tool"].replace("ours", "harness")
+        row["timer"] = row["timer"].replace("ours-", "harness-")
+    return [Row(**row) for row in plain]

@@ -1,7 +1,8 @@
 """The timers that are compared, by name.
 
-Ours runs under the allocation that the harness sets up. The peers run as they come, under the
-system's; one row gives torch's timer ours: how much of the difference is the allocator's.
+The harness's sampler runs with the harness's allocator settings. The other timers run with the
+system's defaults. One row runs torch's timer with the harness's settings, to show how much of the
+difference is due to the allocator.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
-from our_timer import ours
+from harness_timer import sampler
 from pairs import COMPARED_PAIRS, RATIO_PAIRS, Pair
 from peer_timers import Measured, adaptive, alternating, blocked, repeated
 
@@ -19,7 +20,7 @@ from harness.records import Allocation
 
 __all__ = ["ALTERNATING_S", "TIMERS", "Timer", "selected"]
 
-ALTERNATING_S = 2.0  # ours: ten times the shortest budget
+ALTERNATING_S = 2.0  # ten times the shortest budget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,34 +29,34 @@ class Timer:
 
     name: str
     tool: str
-    """Whose it is: a tool has one vote in what is taken for true, however many rows it has."""
+    """The tool that the timer is of. A tool has one vote on the true ratio, however many rows."""
     quiet_s: float
-    """Roughly how long it takes of a pair, for the estimate before a run."""
+    """Seconds per pair, roughly: for the estimate before a run."""
     loaded_s: float
     """The same, among busy neighbours."""
     measure: Callable[[Pair, Random], Measured] | None = None
     """None for a tool that starts processes of its own."""
     steady: bool = False
-    """Whether the harness's allocation is set up first."""
+    """Whether the harness's allocator settings are made first."""
     quiet_only: bool = False
-    """It is there for the truth, not for the comparison."""
+    """Whether it only votes on the true ratio and is not compared."""
     every: int = 1
-    """It runs in every so many repeats: what takes long is run less often."""
+    """It runs in every n-th repeat: slow timers run less often."""
     pairs: tuple[str, ...] = COMPARED_PAIRS
-    """What it measures."""
+    """Names of the pairs that it measures."""
 
     @property
     def allocation(self) -> Allocation:
         return Allocation.STEADY if self.steady else Allocation.DEFAULT
 
 
-def _ours(limit_s: float) -> Timer:
+def _harness(limit_s: float) -> Timer:
     return Timer(
-        name=f"ours-{limit_s}",
-        tool="ours",
+        name=f"harness-{limit_s}",
+        tool="harness",
         quiet_s=limit_s,
         loaded_s=1.3 * limit_s,
-        measure=partial(ours, limit_s=limit_s),
+        measure=partial(sampler, limit_s=limit_s),
         steady=True,
     )
 
@@ -85,9 +86,9 @@ def _alternating(*, steady: bool = False) -> Timer:
 
 
 TIMERS = (
-    _ours(0.2),
-    _ours(0.3),
-    _ours(1.0),
+    _harness(0.2),
+    _harness(0.3),
+    _harness(1.0),
     _blocked(0.2),
     _blocked(1.0),
     _blocked(1.0, steady=True),
@@ -101,7 +102,7 @@ TIMERS = (
 
 
 def selected(names: str) -> tuple[Timer, ...]:
-    """Timers by name or by the beginning of one, separated by commas: "ours,blocked-1.0".
+    """Timers by name or by the beginning of one, separated by commas: "harness,blocked-1.0".
 
     Raises:
         ValueError: there is none of that name.

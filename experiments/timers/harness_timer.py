@@ -1,4 +1,4 @@
-"""Our sampler, called as the harness calls it: the one place to follow when it changes."""
+"""The harness's sampler, called as the harness calls it."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from harness.measure.latency import TimedCall, measure_latency
 from harness.numerics.computed import bind
 from harness.records import Allocation, ArmRole, Budget
 
-__all__ = ["ours"]
+__all__ = ["sampler"]
 
 
-def ours(pair: Pair, random: Random, *, limit_s: float) -> Measured:
-    """Measure ``pair`` for ``limit_s`` seconds, whatever the interval is by then.
+def sampler(pair: Pair, random: Random, *, limit_s: float) -> Measured:
+    """Measure ``pair`` for ``limit_s`` seconds, however wide the interval is then.
 
-    The functions are bound as for any case of a sweep, which puts the harness's own layer around
-    each call; what that costs is in the figures. There is no third arm for the ceiling.
+    The functions are bound as for any case of a sweep, so the harness's own layer is around each
+    call and its cost is in the figures. No copy is timed.
     """
     tensors = pair.tensors()
-    # an interval is never as narrow as 0, and the epochs are never so many: time alone decides
+    # no interval is as narrow as 0 and no run has so many epochs: only the time limit ends it
     budget = Budget(target_ratio=0.0, max_epochs=1_000_000)
     timed_calls = [
         TimedCall(role, pair.implementation(role), partial(_bind, pair, role)) for role in ROLES
@@ -43,7 +43,7 @@ def ours(pair: Pair, random: Random, *, limit_s: float) -> Measured:
         replace(budget, limit_s=left_s),
         random,
         allocation=Allocation.STEADY,
-        model_bytes=0,  # recorded with the result only, which is not kept here
+        model_bytes=0,  # only stored with the result, which is not kept here
         copied_bytes=0,
     )
     seconds = perf_counter() - began
