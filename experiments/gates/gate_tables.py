@@ -6,11 +6,14 @@ import pandas as pd
 
 __all__ = ["report"]
 
-FAILING = {"slower", "broke"}
+FAILING = {"slower", "regressed"}
+# what rows stored before the kinds were renamed call them
+_FORMER_KINDS = {"broke": "regressed", "inconclusive": "inconclusive"}
 
 
 def report(rows: pd.DataFrame) -> str:
     """Return all tables as markdown."""
+    rows = rows.assign(kind=rows["kind"].replace(_FORMER_KINDS))
     first, last = rows.iloc[0], rows.iloc[-1]
     parts = [
         f"{rows['run'].nunique()} runs of gates, {first.started[:16]} to {last.started[:16]} UTC; "
@@ -34,7 +37,7 @@ def _unchanged(rows: pd.DataFrame) -> list[dict[str, str]]:
             "runs that failed": str(some[some["failed"]]["run"].nunique()),
             "checks of a case": str(len(some)),
             "that failed": str(some["kind"].isin(FAILING).sum()),
-            "not judged": str(some["kind"].eq("unsure").sum()),
+            "not judged": str(some["kind"].eq("inconclusive").sum()),
             "median seconds": f"{some.groupby('run')['run_s'].first().median():.0f}",
             "load": f"{some['load_average'].median():.1f}",
         }
@@ -57,7 +60,7 @@ def _found(rows: pd.DataFrame) -> list[dict[str, str]]:
             "in": implementation,
             "machine": condition,
             "found": f"{found.sum()} of {len(inside)}",
-            "not judged": str(inside["kind"].eq("unsure").sum()),
+            "not judged": str(inside["kind"].eq("inconclusive").sum()),
             "runs that failed": f"{inside[inside['failed']]['run'].nunique()} of "
             f"{inside['run'].nunique()}",
             "false failures of the others": f"{outside['kind'].isin(FAILING).sum()} of "

@@ -90,7 +90,7 @@ class Row:
     case: str
     """Its id."""
     kind: str
-    """What the gate called it: same, slower, broke, unsure, ..."""
+    """What the gate called it: unchanged, slower, regressed, inconclusive, ..."""
     metric: str | None
     """What of it changed most; None where nothing did."""
     ratio: float | None
@@ -277,7 +277,7 @@ def _measure(tasks: Sequence[Sequence[Task]], out: Path, append: bool, **more: A
             rows += [asdict(each) for each in found]
             pq.write_table(pa.Table.from_pylist(rows), out)
             first = found[0]
-            kinds = sorted({each.kind for each in found} - {"same"})
+            kinds = sorted({each.kind for each in found} - {"unchanged"})
             click.echo(
                 f"{first.condition} {first.gate}, {first.planted} ({first.implementation}) planted: "
                 f"{'failed' if first.failed else 'passed'} {' '.join(kinds)} {first.run_s:.0f} s",

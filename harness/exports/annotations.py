@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
+from harness.records.text import count
 from harness.regression.changes import Change, ChangeKind, Comparison
 
 __all__ = ["annotations_of_comparison", "annotations_of_refusal"]
 
 _MOST = 10
 _LONGEST_TITLE = 255  # of an annotation in the interface for checks
-_DOUBTFUL = (ChangeKind.UNSURE, ChangeKind.INCOMPARABLE, ChangeKind.GONE)
 
 
 class Level(StrEnum):
@@ -40,7 +40,7 @@ def annotations_of_comparison(comparison: Comparison) -> list[str]:
     notes = [("layernorm-bench", each) for each in comparison.notes]
     return [
         *_lines(Level.ERROR, failing),
-        *_lines(Level.WARNING, list(_doubtful(comparison.changes))),
+        *_lines(Level.WARNING, list(_not_judged(comparison.changes))),
         *_lines(Level.NOTICE, notes),
     ]
 
@@ -50,12 +50,12 @@ def annotations_of_refusal(why: str) -> list[str]:
     return [_line(Level.ERROR, "layernorm-bench: nothing was compared", why)]
 
 
-def _doubtful(changes: Sequence[Change]) -> Iterator[tuple[str, str]]:
-    for kind in _DOUBTFUL:
-        found = [each for each in changes if each.kind is kind]
-        if found:
-            title = "1 case is" if len(found) == 1 else f"{len(found)} cases are"
-            yield f"{title} {kind}", f"such as {found[0].case.id}: {found[0].reason}"
+def _not_judged(changes: Sequence[Change]) -> Iterator[tuple[str, str]]:
+    for kind in ChangeKind:
+        alike = [change for change in changes if change.kind is kind]
+        if alike and not kind.is_judged and kind is not ChangeKind.NEW:  # a new case is no problem
+            cases = f"{count(len(alike), 'case')} {'is' if len(alike) == 1 else 'are'}"
+            yield f"{cases} {kind}", f"such as {alike[0].case.id}: {alike[0].reason}"
 
 
 def _lines(level: Level, told: Sequence[tuple[str, str]]) -> Iterator[str]:

@@ -19,7 +19,6 @@ _SPARE_BYTES = 1024  # ours: for the sentence that says what was left out, and t
 # what markdown, or HTML in it, would take for its own; not the underscores within names
 _MARKS = re.compile(r"[\\`*{}\[\]<>#|~&!]|(?<!\w)_|_(?!\w)")
 _BREAKS = re.compile(r"\s+")
-_JUDGED = {ChangeKind.SAME, ChangeKind.FASTER}
 # the first of a run to be looked at
 _BAD_FIRST = (
     Status.WRONG,
@@ -53,7 +52,7 @@ def summary_of_comparison(
     verdict = "✅ no case got worse"
     if bad:
         verdict = f"❌ {_cases(bad)} got worse"
-    elif not by_kind.keys() & _JUDGED:
+    elif not any(kind.is_judged for kind in by_kind):
         verdict = "⚠️ no case could be judged in full"
     counts = ", ".join(f"{number} {kind}" for kind, number in comparison.counts.items())
     lead = [
@@ -69,7 +68,7 @@ def summary_of_comparison(
             [_change_row(each) for each in found],
         )
         for kind, found in by_kind.items()
-        if kind is not ChangeKind.SAME
+        if kind is not ChangeKind.UNCHANGED
     ]
     opened = sum(each.is_failure for each in by_kind)
     return _page(lead, sections, opened, limit_bytes, rest)

@@ -14,7 +14,7 @@ from enum import StrEnum
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from harness.records import Case, Record, Status
-from harness.regression.changes import Change, ChangeKind, Comparison
+from harness.regression.changes import Change, Comparison
 from harness.store import Results
 
 __all__ = ["junit_of_comparison", "junit_of_refusal", "junit_of_run"]
@@ -23,10 +23,9 @@ _DECLARATION = '<?xml version="1.0" encoding="UTF-8"?>'
 _SUITE = "layernorm-bench"
 # what XML 1.0 cannot hold in any spelling (section 2.2), lone surrogates among it
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_NOT_JUDGED = {ChangeKind.UNSURE, ChangeKind.INCOMPARABLE, ChangeKind.GONE, ChangeKind.NEW}
 
 
-class Outcome(StrEnum):
+class JUnitStatus(StrEnum):
     """How a test case ended, by the name of its element."""
 
     PASSED = "passed"
@@ -43,7 +42,7 @@ class Entry:
 
     group: str
     name: str
-    outcome: Outcome
+    status: JUnitStatus
     type: str
     """What kind of failure, or of reason to skip it."""
     text: str
@@ -63,7 +62,7 @@ def junit_of_comparison(comparison: Comparison) -> str:
 def junit_of_refusal(why: str) -> str:
     """Return a report of one error, for a gate that could not compare: it must not look passed."""
     gate = Entry(
-        group=_SUITE, name="the gate", outcome=Outcome.ERROR, type="not compared", text=why
+        group=_SUITE, name="the gate", status=JUnitStatus.ERROR, type="not compared", text=why
     )
     return _document([gate], properties={}, output=())
 
@@ -79,7 +78,9 @@ def junit_of_run(results: Results, name: str) -> str:
         text = f"the run was cut short: {why}"
         tests.insert(
             0,
-            Entry(group=_SUITE, name="the run", outcome=Outcome.ERROR, type="cut short", text=text),
+            Entry(
+                group=_SUITE, name="the run", status=JUnitStatus.ERROR, type="cut short", text=text
+            ),
         )
     commands = dict.fromkeys(each.command for each in results.runs)
     properties = {"run": name, "command": "; ".join(commands)}
@@ -87,32 +88,32 @@ def junit_of_run(results: Results, name: str) -> str:
 
 
 def _test_of_change(change: Change) -> Entry:
-    outcome = Outcome.PASSED
+    status = JUnitStatus.PASSED
     if change.kind.is_failure:
-        outcome = Outcome.FAILURE
-    elif change.kind in _NOT_JUDGED:
-        outcome = Outcome.SKIPPED
+        status = JUnitStatus.FAILURE
+    elif not change.kind.is_judged:
+        status = JUnitStatus.SKIPPED
     return Entry(
         group=_group(change.case),
         name=change.case.id,
-        outcome=outcome,
+        status=status,
         type=str(change.kind),
         text=change.reason,
     )
 
 
 def _test_of_record(record: Record) -> Entry:
-    outcome = Outcome.SKIPPED
+    status = JUnitStatus.SKIPPED
     if record.status is Status.OK:
-        outcome = Outcome.PASSED
+        status = JUnitStatus.PASSED
     elif record.status is Status.WRONG:
-        outcome = Outcome.FAILURE
+        status = JUnitStatus.FAILURE
     elif record.status.is_failure:
-        outcome = Outcome.ERROR
+        status = JUnitStatus.ERROR
     return Entry(
         group=_group(record.case),
         name=record.case.id,
-        outcome=outcome,
+        status=status,
         type=str(record.status),
         text=record.reason or _figures(record),
         time_s=record.cost.total_s if record.cost else 0.0,
@@ -141,10 +142,10 @@ def _group(case: Case) -> str:
 def _document(tests: Sequence[Entry], *, properties: dict[str, str], output: Iterable[str]) -> str:
     counts = {
         "tests": len(tests),
-        "failures": sum(each.outcome is Outcome.FAILURE for each in tests),
-        "errors": sum(each.outcome is Outcome.ERROR for each in tests),
+        "failures": sum(each.status is JUnitStatus.FAILURE for each in tests),
+        "errors": sum(each.status is JUnitStatus.ERROR for each in tests),
     }
-    skipped = sum(each.outcome is Outcome.SKIPPED for each in tests)
+    skipped = sum(each.status is JUnitStatus.SKIPPED for each in tests)
     shared = {name: str(count) for name, count in counts.items()} | {
         "name": _SUITE,
         "time": _seconds(sum(each.time_s for each in tests)),
@@ -173,10 +174,10 @@ def _add(suite: Element, test: Entry) -> None:
         },
     )
     text = _legal(test.text)
-    if test.outcome is Outcome.PASSED:
+    if test.status is JUnitStatus.PASSED:
         SubElement(case, "system-out").text = text
         return
-    ended = SubElement(case, test.outcome, {"type": test.type, "message": text})
+    ended = SubElement(case, test.status, {"type": test.type, "message": text})
     ended.text = f"{test.type}: {text}"
 
 

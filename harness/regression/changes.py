@@ -12,29 +12,41 @@ __all__ = ["Change", "ChangeKind", "Comparison", "Metric"]
 
 
 class ChangeKind(StrEnum):
-    """What became of a case."""
+    """What became of a case. The order is from worst to best."""
 
-    BROKE = "broke"
-    """Right and measured before, and not now; or worse in something that is compared exactly."""
+    REGRESSED = "regressed"
+    """Worse in a metric that is compared exactly: status, error, memory, operators."""
     SLOWER = "slower"
-    """Takes longer, confirmed."""
-    UNSURE = "unsure"
-    """Cannot be told: too noisy, or suspected and not confirmed."""
-    INCOMPARABLE = "incomparable"
-    """Something measured in both may not be compared, for a reason of this case."""
+    """Takes longer, confirmed in fresh processes."""
+    INCONCLUSIVE = "inconclusive"
+    """Too noisy to judge, or suspected and not confirmed."""
+    NOT_COMPARABLE = "not comparable"
+    """Measured in both runs, but under conditions that differ."""
     GONE = "gone"
     """In the baseline only."""
     NEW = "new"
     """In the run only."""
+    IMPROVED = "improved"
+    """Better in a metric that is compared exactly."""
     FASTER = "faster"
-    """Takes less time, confirmed; or better in something that is compared exactly."""
-    SAME = "same"
-    """No difference beyond what is compared."""
+    """Takes less time, confirmed in fresh processes."""
+    UNCHANGED = "unchanged"
+    """No difference beyond what the comparison allows."""
 
     @property
     def is_failure(self) -> bool:
-        """Whether a gate stops at it."""
-        return self in {ChangeKind.BROKE, ChangeKind.SLOWER}
+        """Whether a gate fails because of it."""
+        return self in {ChangeKind.REGRESSED, ChangeKind.SLOWER}
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether both runs were compared and the result is known."""
+        return self not in {
+            ChangeKind.INCONCLUSIVE,
+            ChangeKind.NOT_COMPARABLE,
+            ChangeKind.GONE,
+            ChangeKind.NEW,
+        }
 
 
 class Metric(StrEnum):

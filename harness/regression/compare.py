@@ -18,7 +18,7 @@ from harness.regression.latency_test import (
     Shift,
     examine,
     has_machine_changed,
-    judge,
+    latency_change,
     process_ratios,
 )
 from harness.regression.notes import notes_on
@@ -90,7 +90,7 @@ def compare(
         )
     latencies, notes = _latencies(both, confirm, least_processes)
     findings = [findings_of(*each, latencies.get(each[0].case.id)) for each in both]
-    if all(each.kind is ChangeKind.INCOMPARABLE for found in findings for each in found):
+    if all(each.kind is ChangeKind.NOT_COMPARABLE for found in findings for each in found):
         raise NotComparableError(
             f"nothing that {baseline_name} and {head_name} have in common may be compared: "
             f"{both[0][0].case.id}: {findings[0][0].reason}"
@@ -151,7 +151,7 @@ def _latencies(
         if isinstance(examined, Finding):
             found[before.case.id] = examined
         elif examined is not None and examined.unsteady:
-            found[before.case.id] = judge(examined, examined.unsteady)
+            found[before.case.id] = latency_change(examined, examined.unsteady)
         elif examined is not None:
             shifts.append(examined)
     suspects = [each for each in shifts if each.is_suspect]
@@ -178,7 +178,7 @@ def _latencies(
             answer = confirmed if isinstance(confirmed, str) else confirmed.get(name, ())
         elif changed:
             answer = "not judged, since too many cases moved at once"
-        found[name] = judge(each, answer, has_machine_changed=changed)
+        found[name] = latency_change(each, answer, has_machine_changed=changed)
     return found, notes
 
 
@@ -192,7 +192,7 @@ def _of_another_machine(before: Record, after: Record) -> Finding | None:
     if all(ratios) and old.reference == new.reference:
         first, second = (median(each) for each in ratios)
         why += f": {first:.3f} of the time of {old.reference} there, {second:.3f} here"
-    return latency_finding(ChangeKind.INCOMPARABLE, why, None)
+    return latency_finding(ChangeKind.NOT_COMPARABLE, why, None)
 
 
 def _cases(number: int) -> str:

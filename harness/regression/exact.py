@@ -96,17 +96,17 @@ def _status_finding(before: Record, after: Record, *, same_machine: bool) -> Fin
     if old is new:
         why = f": {after.reason}" if after.reason else ""
         return Finding(
-            kind=ChangeKind.SAME, metric=Metric.STATUS, reason=f"{_words(old)} in both{why}"
+            kind=ChangeKind.UNCHANGED, metric=Metric.STATUS, reason=f"{_words(old)} in both{why}"
         )
-    kind = ChangeKind.SAME
+    kind = ChangeKind.UNCHANGED
     if _RANK[new] > _RANK[old]:
         elsewhere = not same_machine and new in _OF_THE_MACHINE
-        kind = ChangeKind.UNSURE if elsewhere else ChangeKind.BROKE
+        kind = ChangeKind.INCONCLUSIVE if elsewhere else ChangeKind.REGRESSED
     elif _RANK[new] < _RANK[old]:
-        kind = ChangeKind.FASTER
+        kind = ChangeKind.IMPROVED
     why = f": {after.reason}" if after.reason else ""
     text = f"{_words(old)} before, {_words(new)} now{why}"
-    if kind is ChangeKind.UNSURE:
+    if kind is ChangeKind.INCONCLUSIVE:
         text += "; that may be this machine's doing"
     return Finding(kind=kind, metric=Metric.STATUS, reason=text, severity=inf)
 
@@ -119,7 +119,7 @@ def _error_finding(before: Errors, after: Errors) -> Finding:
     unknown: list[Finding] = []
     for old in before.outputs:
         if old.output not in now:
-            worse.append(_error(ChangeKind.BROKE, f"{old.output} was returned before", inf))
+            worse.append(_error(ChangeKind.REGRESSED, f"{old.output} was returned before", inf))
             continue
         for name, words in _ERROR_FIGURES.items():
             first, second = getattr(old, name), getattr(now[old.output], name)
@@ -127,20 +127,20 @@ def _error_finding(before: Errors, after: Errors) -> Finding:
                 continue
             if isnan(first) and isnan(second):
                 text = f"{old.output}: {words} was no number before, and is none now"
-                unknown.append(_error(ChangeKind.UNSURE, text))
+                unknown.append(_error(ChangeKind.INCONCLUSIVE, text))
                 continue
             # a NaN is not below anything, and so is worse
-            kind = ChangeKind.FASTER if second < first else ChangeKind.BROKE
+            kind = ChangeKind.IMPROVED if second < first else ChangeKind.REGRESSED
             text = f"{old.output}: {words} {_pair(first, second)}"
             found = _error(kind, text, _factor(first, second))
-            (better if kind is ChangeKind.FASTER else worse).append(found)
+            (better if kind is ChangeKind.IMPROVED else worse).append(found)
     if worse:
         return _first_of(worse, len(better), "better")
     if unknown:
         return unknown[0]
     if better:
         return _first_of(better, 0, "worse")
-    return _error(ChangeKind.SAME, "errors are equal")
+    return _error(ChangeKind.UNCHANGED, "errors are equal")
 
 
 def _error_elsewhere(before: Errors, after: Errors, *, same_machine: bool) -> Finding:
@@ -149,11 +149,11 @@ def _error_elsewhere(before: Errors, after: Errors, *, same_machine: bool) -> Fi
     declared = _declared(before), _declared(after)
     for old in before.outputs:
         if old.output not in now:
-            return _error(ChangeKind.BROKE, f"{old.output} was returned before", inf)
+            return _error(ChangeKind.REGRESSED, f"{old.output} was returned before", inf)
         new = now[old.output]
         if isnan(old.scaled_max_ulp) and isnan(new.scaled_max_ulp):
             text = f"{old.output}: its error was no number before, and is none now"
-            return _error(ChangeKind.UNSURE, text)
+            return _error(ChangeKind.INCONCLUSIVE, text)
         if _is_worse_elsewhere(old, new, same_bound=declared[0] == declared[1]):
             text = f"{old.output}: {_ERROR_FIGURES['scaled_max_ulp']} " + _pair(
                 old.scaled_max_ulp, new.scaled_max_ulp
@@ -163,9 +163,11 @@ def _error_elsewhere(before: Errors, after: Errors, *, same_machine: bool) -> Fi
             elif old.bound_ratio is not None and new.bound_ratio is not None:
                 text += f", {old.bound_ratio:.2g} of its bound before, {new.bound_ratio:.2g} now"
             text += ", more than another order of the same sums explains"
-            return _error(ChangeKind.BROKE, text, _factor(old.scaled_max_ulp, new.scaled_max_ulp))
+            return _error(
+                ChangeKind.REGRESSED, text, _factor(old.scaled_max_ulp, new.scaled_max_ulp)
+            )
     where = "sums on a GPU" if same_machine else "another instruction set"
-    return _error(ChangeKind.SAME, f"errors within what {where} may change")
+    return _error(ChangeKind.UNCHANGED, f"errors within what {where} may change")
 
 
 def _is_worse_elsewhere(old: OutputErrors, new: OutputErrors, *, same_bound: bool) -> bool:
@@ -186,15 +188,15 @@ def _memory_findings(before: Memory, after: Memory, *, is_told: bool) -> list[Fi
         if second is None:
             found.append(_missing(metric, f"{words} were counted"))
             continue
-        kind = ChangeKind.FASTER if second < first else ChangeKind.BROKE
+        kind = ChangeKind.IMPROVED if second < first else ChangeKind.REGRESSED
         text = f"{words}: {_pair(first, second)}"
         if not is_told:
-            kind, text = ChangeKind.UNSURE, f"{text}; kernels may size buffers by their GPU"
+            kind, text = ChangeKind.INCONCLUSIVE, f"{text}; kernels may size buffers by their GPU"
         factor = _factor(first, second)
         found.append(Finding(kind=kind, metric=metric, reason=text, severity=factor))
     if found:
         return found
-    return [Finding(kind=ChangeKind.SAME, metric=Metric.PEAK_MEMORY, reason="memory is equal")]
+    return [Finding(kind=ChangeKind.UNCHANGED, metric=Metric.PEAK_MEMORY, reason="memory is equal")]
 
 
 def _operator_findings(before: int, after: int | None, *, is_told: bool) -> list[Finding]:
@@ -203,16 +205,18 @@ def _operator_findings(before: int, after: int | None, *, is_told: bool) -> list
         return []
     if after is None:
         return [_missing(Metric.OPERATORS, "operators were counted")]
-    kind = ChangeKind.FASTER if after < before else ChangeKind.BROKE
+    kind = ChangeKind.IMPROVED if after < before else ChangeKind.REGRESSED
     text = f"operators of a call: {_pair(before, after)}"
     if not is_told:
-        kind, text = ChangeKind.UNSURE, f"{text}; another machine may compile differently"
+        kind, text = ChangeKind.INCONCLUSIVE, f"{text}; another machine may compile differently"
     severity = _factor(before, after)
     return [Finding(kind=kind, metric=Metric.OPERATORS, reason=text, severity=severity)]
 
 
 def _missing(metric: Metric, what: str) -> Finding:
-    return Finding(kind=ChangeKind.UNSURE, metric=metric, reason=f"{what} before, and not now")
+    return Finding(
+        kind=ChangeKind.INCONCLUSIVE, metric=metric, reason=f"{what} before, and not now"
+    )
 
 
 def _error(kind: ChangeKind, reason: str, severity: float = 1.0) -> Finding:

@@ -13,9 +13,9 @@ __all__ = [
     "Finding",
     "change_of",
     "count_of",
+    "inconclusive_latency",
     "latency_finding",
     "percent",
-    "unsure_latency",
     "worst_first",
 ]
 
@@ -48,9 +48,9 @@ def latency_finding(kind: ChangeKind, reason: str, ratio: Estimate | None) -> Fi
     )
 
 
-def unsure_latency(why: str, ratio: Estimate | None = None) -> Finding:
+def inconclusive_latency(why: str, ratio: Estimate | None = None) -> Finding:
     """A latency of which it cannot be told what became of it."""
-    return latency_finding(ChangeKind.UNSURE, why, ratio)
+    return latency_finding(ChangeKind.INCONCLUSIVE, why, ratio)
 
 
 def percent(moved: float) -> str:
@@ -67,12 +67,12 @@ def change_of(case: Case, findings: Sequence[Finding]) -> Change:
     """Return the change of a case: its worst finding, with whatever else is not the same."""
     ordered = sorted(findings, key=_gravity)
     worst = ordered[0]
-    told = [each for each in ordered if each.kind is not ChangeKind.SAME] or ordered
+    told = [each for each in ordered if each.kind is not ChangeKind.UNCHANGED] or ordered
     return Change(
         case=case,
         kind=worst.kind,
         reason="; ".join(each.reason for each in told),
-        metric=None if worst.kind is ChangeKind.SAME else worst.metric,
+        metric=None if worst.kind is ChangeKind.UNCHANGED else worst.metric,
         ratio=next((each.ratio for each in findings if each.ratio is not None), None),
     )
 

@@ -24,9 +24,9 @@ from harness.regression.changes import ChangeKind
 from harness.regression.findings import (
     Finding,
     count_of,
+    inconclusive_latency,
     latency_finding,
     percent,
-    unsure_latency,
 )
 from harness.regression.noise import FAR, Noise, noise_of, spread_of
 
@@ -38,7 +38,7 @@ __all__ = [
     "has_machine_changed",
     "is_everywhere",
     "is_steady",
-    "judge",
+    "latency_change",
     "process_ratios",
 ]
 
@@ -143,15 +143,15 @@ def examine(before: Record, after: Record, least_processes: int) -> Shift | Find
     if old is None:
         return None
     if new is None:
-        return unsure_latency("it was timed before, and not now")
+        return inconclusive_latency("it was timed before, and not now")
     if why := _why_incomparable(old, new):
-        return latency_finding(ChangeKind.INCOMPARABLE, why, None)
+        return latency_finding(ChangeKind.NOT_COMPARABLE, why, None)
     first, second = process_ratios(old), process_ratios(new)
     for whose, figures in (("baseline", first), ("run", second)):
         if not figures:
-            return unsure_latency(f"the {whose} has samples that are not positive numbers")
+            return inconclusive_latency(f"the {whose} has samples that are not positive numbers")
     if len(first) < least_processes:
-        return unsure_latency(
+        return inconclusive_latency(
             f"the baseline timed it in {count_of(len(first))}, and {least_processes} are needed to "
             "know how processes differ"
         )
@@ -198,7 +198,7 @@ def is_everywhere(moved: Sequence[Case], cases: Sequence[Case]) -> bool:
     return len(moved) - count > max(1.0, _CHANGED_SHARE * others)
 
 
-def judge(
+def latency_change(
     shift: Shift, confirmed: Sequence[float] | str | None, *, has_machine_changed: bool = False
 ) -> Finding:
     """Return what became of a case's latency.
@@ -211,18 +211,20 @@ def judge(
     """
     first_sight = _words(shift, shift.after)
     if shift.noise and not shift.is_suspect:
-        return unsure_latency(f"{first_sight}; {shift.noise.reason}", shift.estimate(shift.after))
+        return inconclusive_latency(
+            f"{first_sight}; {shift.noise.reason}", shift.estimate(shift.after)
+        )
     if confirmed is None and len(shift.before) < 2:
         why = f"{first_sight}; one process before does not tell what processes differ by"
-        return unsure_latency(why, shift.estimate(shift.after))
+        return inconclusive_latency(why, shift.estimate(shift.after))
     if confirmed is None:
         text = f"{first_sight}, within what processes differ by"
-        return latency_finding(ChangeKind.SAME, text, shift.estimate(shift.after))
+        return latency_finding(ChangeKind.UNCHANGED, text, shift.estimate(shift.after))
     if isinstance(confirmed, str):
-        return unsure_latency(f"{first_sight}; {confirmed}", shift.estimate(shift.after))
+        return inconclusive_latency(f"{first_sight}; {confirmed}", shift.estimate(shift.after))
     if len(confirmed) < CONFIRMING_PROCESSES or not all(0 < each < inf for each in confirmed):
         why = f"{count_of(len(confirmed))} of {CONFIRMING_PROCESSES} could time it to confirm it"
-        return unsure_latency(f"{first_sight}; {why}", shift.estimate(shift.after))
+        return inconclusive_latency(f"{first_sight}; {why}", shift.estimate(shift.after))
     slower = _moved(shift.before, shift.after) > 0
     extreme = max(shift.before) if slower else min(shift.before)
     beyond = min(confirmed) > extreme if slower else max(confirmed) < extreme
@@ -235,7 +237,7 @@ def judge(
         least = max(least, FAR)
     if not (beyond and (moved if slower else -moved) > least):
         text = f"{first_sight}; not confirmed: {percent(moved)}, {among}"
-        return unsure_latency(text, shift.estimate(shift.after))
+        return inconclusive_latency(text, shift.estimate(shift.after))
     kind = ChangeKind.SLOWER if slower else ChangeKind.FASTER
     text = (
         f"{_words(shift, confirmed)} ({among}, beyond all {len(shift.before)} of the "

@@ -18,7 +18,7 @@ def findings_of(before: Record, after: Record, latency: Finding | None) -> list[
     if found:
         return found
     why = f"{before.status.replace('_', ' ')} in both, and nothing else of it may be compared"
-    return [Finding(kind=ChangeKind.INCOMPARABLE, metric=Metric.STATUS, reason=why)]
+    return [Finding(kind=ChangeKind.NOT_COMPARABLE, metric=Metric.STATUS, reason=why)]
 
 
 def change_between(case: Case, found: Sequence[Finding]) -> tuple[Change, float]:

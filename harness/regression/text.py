@@ -38,7 +38,7 @@ def _alike(changes: Iterable[Change]) -> Iterable[Sequence[Change]]:
     found: dict[tuple[str, ...], list[Change]] = {}
     for each in changes:
         own = (each.case.id,) if each.kind.is_failure else ()
-        if each.kind is not ChangeKind.SAME:
+        if each.kind is not ChangeKind.UNCHANGED:
             found.setdefault((each.kind, each.reason, *own), []).append(each)
     return found.values()
 

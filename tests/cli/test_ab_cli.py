@@ -67,7 +67,7 @@ def test_what_is_unchanged_passes(repository: Repository) -> None:
     assert found.exit_code == 0, found.output
     first, note = found.stdout.splitlines()
     commit = repository.git("rev-parse", "HEAD")[:12]
-    assert first == f"the working copy against HEAD ({commit}): 4 same"
+    assert first == f"the working copy against HEAD ({commit}): 4 unchanged"
     assert note == "note: the working copy is the base itself: what differs is noise"
 
 
@@ -96,7 +96,7 @@ def test_a_planted_regression_fails_with_its_reason(
         repository.commit()
     found = call("--base", "before", "-i", TARGET, "--shape", "8x64", *EXACT)
     assert found.exit_code == 1, found.output
-    assert "1 broke" in found.stdout
+    assert "1 regressed" in found.stdout
     assert reason in found.stdout
 
 
@@ -124,15 +124,17 @@ def test_a_path_is_looked_up_from_where_the_command_is_run(
     repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(repository.path / "kernels")
-    assert "1 same" in gate(*EXACT, target="ln.py:layer_norm").stdout
-    assert "1 same" in gate(*EXACT, target=f"{repository.path}/kernels/ln.py:layer_norm").stdout
+    assert "1 unchanged" in gate(*EXACT, target="ln.py:layer_norm").stdout
+    assert (
+        "1 unchanged" in gate(*EXACT, target=f"{repository.path}/kernels/ln.py:layer_norm").stdout
+    )
 
 
 def test_a_function_that_is_new_beside_one_that_is_not_passes(repository: Repository) -> None:
     repository.write({"kernels/new.py": GUEST})
     found = gate(*EXACT, "-i", "kernels/new.py:layer_norm")
     assert found.exit_code == 0, found.output
-    assert "1 new, 1 same" in found.stdout
+    assert "1 new, 1 unchanged" in found.stdout
     assert "; now ok" in found.stdout
 
 
@@ -142,13 +144,13 @@ def test_a_function_that_is_gone_is_said_to_be(repository: Repository) -> None:
     (repository.path / "kernels/old.py").unlink()
     found = gate(*EXACT, "-i", "kernels/old.py:layer_norm")
     assert found.exit_code == 0, found.output
-    assert "1 gone, 1 same" in found.stdout
+    assert "1 gone, 1 unchanged" in found.stdout
 
 
 def test_json_holds_what_is_printed(repository: Repository) -> None:
     found = json.loads(gate(*EXACT, "--json").stdout)
     assert found["failed"] is False
-    assert found["counts"] == {"same": 1}
+    assert found["counts"] == {"unchanged": 1}
     assert found["changes"][0]["case"]["implementation"] == TARGET
 
 
@@ -290,8 +292,8 @@ def test_the_packages_own_are_compared_as_they_are_and_were(
     kinds = {each["case"]["implementation"]: each["kind"] for each in json.loads(output)["changes"]}
     assert kinds.pop("two_pass") == "new"
     assert kinds.pop("welford") == "gone"
-    assert kinds.pop("one_pass") == "broke"
-    assert kinds.pop("native") == "same"
+    assert kinds.pop("one_pass") == "regressed"
+    assert kinds.pop("native") == "unchanged"
 
 
 def test_when_interrupted_it_leaves_nothing_behind(repository: Repository, tmp_path: Path) -> None:

@@ -82,10 +82,10 @@ def test_what_githubs_file_holds_already_counts_towards_the_limit(github: Path) 
 def test_annotations_are_for_github_unless_they_are_asked_for(
     github: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = f"::error title=broke%3A {CASE.id}::ok before, wrong now"
+    told = f"::error title=regressed%3A {CASE.id}::ok before, wrong now"
     assert told in gate("bad.parquet").stdout
     assert "::error" not in gate("bad.parquet", "--no-annotations").stdout
-    assert gate("good.parquet").stdout == "good.parquet against base.parquet: 1 same\n"
+    assert gate("good.parquet").stdout == "good.parquet against base.parquet: 1 unchanged\n"
     monkeypatch.setenv("GITHUB_ACTIONS", "false")
     assert "::error" not in gate("bad.parquet").stdout
     assert told in gate("bad.parquet", "--annotations").stdout

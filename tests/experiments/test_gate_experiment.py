@@ -44,10 +44,10 @@ def kinds(answer: dict[str, Any]) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("planted", "kind"),
     [
-        ("nothing", "same"),
-        ("bfloat16 statistics", "broke"),
-        ("variance over N-1", "broke"),
-        ("extra copy", "broke"),
+        ("nothing", "unchanged"),
+        ("bfloat16 statistics", "regressed"),
+        ("variance over N-1", "regressed"),
+        ("extra copy", "regressed"),
     ],
 )
 def test_ab_fails_for_what_is_planted_and_for_nothing_else(
@@ -55,8 +55,8 @@ def test_ab_fails_for_what_is_planted_and_for_nothing_else(
 ) -> None:
     repository.plant(planted)
     answer = repository.run("ab")
-    assert kinds(answer) == {"subjects.py:native": "same", "subjects.py:two_pass": kind}
-    assert answer["failed"] is (kind == "broke")
+    assert kinds(answer) == {"subjects.py:native": "unchanged", "subjects.py:two_pass": kind}
+    assert answer["failed"] is (kind == "regressed")
 
 
 def test_all_that_is_planted_is_a_task_of_each_gate(gates: Any) -> None:
@@ -89,9 +89,9 @@ def test_the_tables_count_false_failures_and_what_was_found(gates: Any) -> None:
             "planted": "x",
             "failed": True,
             "case": "subjects.py:two_pass/forward",
-            "kind": "broke",
+            "kind": "regressed",
         },
-        {**row, "run": 1, "planted": "x", "failed": True, "case": "native", "kind": "same"},
+        {**row, "run": 1, "planted": "x", "failed": True, "case": "native", "kind": "unchanged"},
     ]
     text = gates.report(pd.DataFrame(rows))
     assert "| ab | quiet | 1 | 1 | 1 | 1 | 0 | 9 | 1.0 |" in text

@@ -65,5 +65,5 @@ def test_errors_meet_those_of_a_run_and_times_do_not(imported: Results) -> None:
     run = Results(records=ours, runs=(), environments=imported.environments)
     found = compare(run, imported, baseline_name="ours", head_name="theirs", least_processes=1)
     for each in found.changes:
-        assert each.kind is ChangeKind.INCOMPARABLE
+        assert each.kind is ChangeKind.NOT_COMPARABLE
         assert "timers are not mixed" in each.reason

@@ -32,20 +32,21 @@ def cells(row: str) -> list[str]:
 def test_the_verdict_is_the_heading() -> None:
     bad = summary_of_comparison(one_of_each())
     assert bad.startswith("## layernorm-bench: ❌ 2 cases got worse\n")
-    good = summary_of_comparison(comparison_of(change_of(ChangeKind.SAME)))
+    good = summary_of_comparison(comparison_of(change_of(ChangeKind.UNCHANGED)))
     assert good.startswith("## layernorm-bench: ✅ no case got worse\n")
-    assert "new.parquet against old.parquet: 1 same" in good
-    unsure = summary_of_comparison(comparison_of(change_of(ChangeKind.UNSURE)))
+    assert "new.parquet against old.parquet: 1 unchanged" in good
+    unsure = summary_of_comparison(comparison_of(change_of(ChangeKind.INCONCLUSIVE)))
     assert unsure.startswith("## layernorm-bench: ⚠️ no case could be judged in full\n")
 
 
 def test_failures_are_open_and_first_the_others_folded_and_the_same_counted() -> None:
     found = summary_of_comparison(one_of_each())
-    headings = re.findall(r"^(?:### |<details><summary>)(\w+ \w+)", found, re.MULTILINE)
-    kinds = ["broke", "slower", "unsure", "incomparable", "gone", "new", "faster"]
+    headings = re.findall(r"^(?:### |<details><summary>)([^(<\n]+)", found, re.MULTILINE)
+    kinds = ["regressed", "slower", "inconclusive", "not comparable", "gone", "new"]
+    kinds += ["improved", "faster"]
     assert headings == [f"1 {kind}" for kind in kinds]
-    assert found.index("### 1 slower") < found.index("<details><summary>1 unsure")
-    assert found.count("<details>") == found.count("</details>") == 5
+    assert found.index("### 1 slower") < found.index("<details><summary>1 inconclusive")
+    assert found.count("<details>") == found.count("</details>") == 6
     assert "- it rains" in found
 
 
@@ -68,7 +69,7 @@ def test_a_ratio_is_told_with_its_interval() -> None:
     ],
 )
 def test_text_stays_text_and_in_its_cell(text: str, shown: str) -> None:
-    summary = summary_of_comparison(comparison_of(change_of(ChangeKind.BROKE, text)))
+    summary = summary_of_comparison(comparison_of(change_of(ChangeKind.REGRESSED, text)))
     (row,) = rows(summary)
     assert row == f"| {make_case(rows=0).id} | – | {shown} |"
     assert summary.encode()
@@ -76,7 +77,7 @@ def test_text_stays_text_and_in_its_cell(text: str, shown: str) -> None:
 
 def test_it_keeps_within_the_limit_and_says_what_was_left_out() -> None:
     count = 9000
-    changes = [change_of(ChangeKind.BROKE, "µ" * 100, number) for number in range(count)]
+    changes = [change_of(ChangeKind.REGRESSED, "µ" * 100, number) for number in range(count)]
     found = summary_of_comparison(comparison_of(*changes), rest="all are in junit.xml")
     assert LIMIT_BYTES * 0.99 < len(found.encode()) <= LIMIT_BYTES
     (left,) = re.findall(r"^(\d+) cases more for which there is no room here; (.+)$", found, re.M)
@@ -86,10 +87,10 @@ def test_it_keeps_within_the_limit_and_says_what_was_left_out() -> None:
 
 
 def test_what_is_cut_is_the_least_bad() -> None:
-    changes = [change_of(ChangeKind.BROKE), change_of(ChangeKind.NEW, "n" * 2000, 1)]
+    changes = [change_of(ChangeKind.REGRESSED), change_of(ChangeKind.NEW, "n" * 2000, 1)]
     found = summary_of_comparison(comparison_of(*changes), limit_bytes=2500)
     assert len(found.encode()) <= 2500
-    assert "### 1 broke" in found
+    assert "### 1 regressed" in found
     assert "1 new</summary>" not in found
     assert "1 case more for which there is no room here\n" in found
 

@@ -63,21 +63,22 @@ def test_what_fails_the_gate_fails_and_what_was_not_judged_is_skipped() -> None:
     comparison = one_of_each()
     endings = {each.kind: ending(of(comparison)[each.case.id]) for each in comparison.changes}
     assert endings == {
-        ChangeKind.BROKE: "failure",
+        ChangeKind.REGRESSED: "failure",
         ChangeKind.SLOWER: "failure",
-        ChangeKind.UNSURE: "skipped",
-        ChangeKind.INCOMPARABLE: "skipped",
+        ChangeKind.INCONCLUSIVE: "skipped",
+        ChangeKind.NOT_COMPARABLE: "skipped",
         ChangeKind.GONE: "skipped",
         ChangeKind.NEW: "skipped",
+        ChangeKind.IMPROVED: "system-out",
         ChangeKind.FASTER: "system-out",
-        ChangeKind.SAME: "system-out",
+        ChangeKind.UNCHANGED: "system-out",
     }
 
 
 def test_the_suite_counts_its_cases() -> None:
     root = parsed(junit_of_comparison(one_of_each()))
     for suite in (root, *root):
-        assert suite.attrib["tests"] == "8"
+        assert suite.attrib["tests"] == "9"
         assert suite.attrib["failures"] == "2"
         assert suite.attrib["errors"] == "0"
     assert root[0].attrib["skipped"] == "4"
@@ -107,14 +108,14 @@ def test_what_was_compared_and_what_holds_for_all_is_told_once() -> None:
     ],
 )
 def test_no_text_can_break_the_xml(reason: str, read: str) -> None:
-    (case,) = of(comparison_of(change_of(ChangeKind.BROKE, reason))).values()
+    (case,) = of(comparison_of(change_of(ChangeKind.REGRESSED, reason))).values()
     assert case[0].attrib["message"] == read
-    assert case[0].text == f"broke: {read}"
+    assert case[0].text == f"regressed: {read}"
 
 
 def test_an_implementation_is_one_class_whatever_dots_are_in_its_name() -> None:
     case = make_case("path/to.v2/mine.py:norm")
-    (found,) = of(comparison_of(change_of(ChangeKind.SAME, case=case))).values()
+    (found,) = of(comparison_of(change_of(ChangeKind.UNCHANGED, case=case))).values()
     package, _, name = found.attrib["classname"].rpartition(".")
     assert (package, name) == ("layernorm-bench", "path/to_v2/mine_py:norm")
     assert found.attrib["name"] == case.id

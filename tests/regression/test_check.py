@@ -102,7 +102,7 @@ def test_a_run_that_is_as_the_baseline_passes() -> None:
     store(run_of(1.0, 1.01, 0.99))
     found = gate()
     assert found.exit_code == 0
-    assert found.stdout == "run.parquet against base.parquet: 3 same\n"
+    assert found.stdout == "run.parquet against base.parquet: 3 unchanged\n"
 
 
 def test_a_case_that_is_slower_in_five_fresh_processes_fails(install: Install) -> None:
@@ -110,7 +110,7 @@ def test_a_case_that_is_slower_in_five_fresh_processes_fails(install: Install) -
     machine = install(ScriptedFleet(ratio_of={TWO.id: 1.2}))
     found = gate()
     assert found.exit_code == 1
-    assert found.stdout.startswith("run.parquet against base.parquet: 1 slower, 2 same\n")
+    assert found.stdout.startswith("run.parquet against base.parquet: 1 slower, 2 unchanged\n")
     assert found.stderr.splitlines() == [
         f"timing 1 suspect again, process {number} of 5" for number in range(1, 6)
     ]
@@ -122,7 +122,7 @@ def test_a_case_that_was_slow_by_chance_passes(install: Install) -> None:
     install(ScriptedFleet(ratio_of={TWO.id: 1.001}))
     found = gate()
     assert found.exit_code == 0
-    assert "1 unsure, 2 same" in found.stdout
+    assert "1 inconclusive, 2 unchanged" in found.stdout
 
 
 def test_a_case_that_is_faster_passes(install: Install) -> None:
@@ -130,7 +130,7 @@ def test_a_case_that_is_faster_passes(install: Install) -> None:
     install(ScriptedFleet(ratio_of={TWO.id: 0.7}))
     found = gate()
     assert found.exit_code == 0
-    assert "1 faster, 2 same" in found.stdout
+    assert "1 faster, 2 unchanged" in found.stdout
 
 
 def test_fresh_processes_take_the_suspects_in_orders_of_their_own(install: Install) -> None:
@@ -202,7 +202,7 @@ def test_a_baseline_of_one_process_fails_no_latency_and_says_so() -> None:
     store(run_of(1.0, 9.0, 1.0), run_of(1.0, 1.0, 1.0))
     found = gate()
     assert found.exit_code == 0
-    assert "3 unsure" in found.stdout
+    assert "3 inconclusive" in found.stdout
     assert "note: latency of 3 cases is not judged" in found.stdout
 
 
@@ -328,7 +328,7 @@ def test_a_run_without_times_of_native_fails_no_latency_and_lists_the_case() -> 
     store(results_of(make_record(ONE, latency=alone)))
     found = gate()
     assert found.exit_code == 0
-    assert "incomparable" in found.stdout
+    assert "not comparable" in found.stdout
     assert "no reference was timed beside it now" in found.stdout
 
 
@@ -355,7 +355,7 @@ def test_accept_shows_what_changed_and_makes_the_run_the_baseline() -> None:
     store(head)
     found = gate("--accept")
     assert found.exit_code == 0
-    assert "1 broke, 2 gone" in found.stdout
+    assert "1 regressed, 2 gone" in found.stdout
     assert found.stderr == "accepted: base.parquet holds the run now\n"
     assert read(Path("base.parquet")) == head
 
@@ -428,7 +428,9 @@ def test_compare_fails_nothing_and_times_nothing() -> None:
     store(results_of(broke, *run_of(1.0, 1.5, 1.0).records[1:]))
     found = seen()
     assert found.exit_code == 0
-    assert found.stdout.startswith("run.parquet against base.parquet: 1 broke, 1 unsure, 1 same\n")
+    assert found.stdout.startswith(
+        "run.parquet against base.parquet: 1 regressed, 1 inconclusive, 1 unchanged\n"
+    )
 
 
 def test_compare_believes_five_processes_against_ten() -> None:
@@ -439,7 +441,7 @@ def test_compare_believes_five_processes_against_ten() -> None:
 def test_compare_tells_runs_of_one_process_apart_without_judging() -> None:
     store(run_of(1.0, 1.5, 1.0), run_of(1.0, 1.0, 1.0))
     found = seen()
-    assert "3 unsure" in found.stdout
+    assert "3 inconclusive" in found.stdout
     assert "50.0% slower" in found.stdout
     assert "one process before does not tell what processes differ by" in found.stdout
 

@@ -37,7 +37,7 @@ def test_a_case_that_is_in_one_run_only_is_new_or_gone_and_fails_nothing() -> No
     found = compared(before, results_of(make_record(TWO), make_record(THREE)))
     assert {each.case: each.kind for each in found.changes} == {
         ONE: ChangeKind.GONE,
-        TWO: ChangeKind.SAME,
+        TWO: ChangeKind.UNCHANGED,
         THREE: ChangeKind.NEW,
     }
     assert not found.failed
@@ -64,13 +64,13 @@ def test_the_worst_comes_first_and_of_two_alike_the_larger() -> None:
 def test_a_case_is_found_again_by_its_id_whatever_its_place() -> None:
     before = results_of(make_record(ONE), make_record(TWO))
     found = compared(before, results_of(make_record(TWO), make_record(ONE)))
-    assert found.counts == {ChangeKind.SAME: 2}
+    assert found.counts == {ChangeKind.UNCHANGED: 2}
 
 
 def test_a_run_equals_itself_and_is_told_to_be_the_same() -> None:
     run = results_of(make_record(ONE, STEADY))
     found = compared(run, run)
-    assert found.counts == {ChangeKind.SAME: 1}
+    assert found.counts == {ChangeKind.UNCHANGED: 1}
     assert "both hold the same measurements, which are always equal to themselves" in found.notes
 
 
@@ -82,7 +82,7 @@ def test_another_version_of_torch_is_named_and_no_latency_is_compared() -> None:
     before, after = make_record(ONE, STEADY), make_record(ONE, (2.0,), environment=newer)
     head = replace(results_of(after), environments={newer.fingerprint: newer})
     found = compared(results_of(before), head, confirm=confirming(*[2.0] * 5))
-    assert found.counts == {ChangeKind.INCOMPARABLE: 1}
+    assert found.counts == {ChangeKind.NOT_COMPARABLE: 1}
     (note,) = found.notes
     assert "torch 2.13.0, numpy 2.4.6 before, torch 2.14.0, numpy 2.4.6 now" in note
     assert "latency of 1 case is not compared" in note
@@ -98,7 +98,7 @@ def test_a_machine_that_no_file_describes_is_another_one() -> None:
 
 def test_a_baseline_of_few_processes_is_told_how_to_become_one_of_many() -> None:
     found = compared(make_record(ONE, STEADY[:1]), make_record(ONE, (1.0,)))
-    assert found.counts == {ChangeKind.UNSURE: 1}
+    assert found.counts == {ChangeKind.INCONCLUSIVE: 1}
     assert any("--record-baseline" in each for each in found.notes)
 
 

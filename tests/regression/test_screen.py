@@ -24,7 +24,12 @@ from compared_runs import (
 
 from harness.records import Allocation, Cache, Clock, MeasurementWarning, Status, WarningKind
 from harness.regression.changes import ChangeKind, Metric
-from harness.regression.latency_test import BASELINE_PROCESSES, Shift, judge, process_ratios
+from harness.regression.latency_test import (
+    BASELINE_PROCESSES,
+    Shift,
+    latency_change,
+    process_ratios,
+)
 from harness.regression.noise import noise_of, spread_of
 
 BEFORE = make_record(ratios=STEADY)
@@ -81,19 +86,19 @@ def test_a_missing_arm_gives_no_figures() -> None:
 
 def test_a_case_within_what_processes_differ_by_is_the_same() -> None:
     found = change(BEFORE, now(1.029), confirm=lambda cases: pytest.fail("it is no suspect"))
-    assert found.kind is ChangeKind.SAME
+    assert found.kind is ChangeKind.UNCHANGED
     assert "latency: 2.9% slower, 1.000 of the time of native before and 1.029 now" in found.reason
 
 
 def test_a_case_beyond_3_percent_is_suspect() -> None:
-    assert change(BEFORE, now(1.031)).kind is ChangeKind.UNSURE
+    assert change(BEFORE, now(1.031)).kind is ChangeKind.INCONCLUSIVE
 
 
 def test_a_case_that_spreads_is_suspect_beyond_two_of_its_spreads() -> None:
     before = make_record(ratios=SPREAD_BY_2)
     two = exp(2 * stdev(map(log, SPREAD_BY_2))) * median(SPREAD_BY_2)
-    assert change(before, now(two * 0.999)).kind is ChangeKind.SAME
-    assert change(before, now(two * 1.001)).kind is ChangeKind.UNSURE
+    assert change(before, now(two * 0.999)).kind is ChangeKind.UNCHANGED
+    assert change(before, now(two * 1.001)).kind is ChangeKind.INCONCLUSIVE
 
 
 def test_the_ratio_of_a_change_has_an_interval_around_it() -> None:
@@ -127,7 +132,7 @@ def test_the_interval_of_a_change_holds_it_in_95_of_100(times: float) -> None:
 
 def test_without_a_confirmation_a_suspect_stays_unsure() -> None:
     found = change(BEFORE, now(1.5))
-    assert found.kind is ChangeKind.UNSURE
+    assert found.kind is ChangeKind.INCONCLUSIVE
     assert found.metric is Metric.LATENCY
     assert found.reason.endswith("suspected, and not confirmed")
 
@@ -162,38 +167,38 @@ def test_a_suspect_that_all_fresh_processes_confirm_is_slower() -> None:
 
 def test_one_fresh_process_within_the_baseline_confirms_nothing() -> None:
     found = slower(1.10, 1.002, 1.10, 1.10, 1.11, 1.12)
-    assert found.kind is ChangeKind.UNSURE
+    assert found.kind is ChangeKind.INCONCLUSIVE
     assert "not confirmed: 10.0% slower, 1.002 to 1.120 in 5 fresh processes" in found.reason
 
 
 def test_an_effect_below_4_percent_confirms_nothing() -> None:
-    assert slower(1.10, *[1.039] * 5).kind is ChangeKind.UNSURE
+    assert slower(1.10, *[1.039] * 5).kind is ChangeKind.INCONCLUSIVE
     assert slower(1.10, *[1.041] * 5).kind is ChangeKind.SLOWER
 
 
 def test_fresh_processes_that_differ_among_themselves_confirm_nothing() -> None:
-    assert slower(1.10, 1.06, 1.08, 1.10, 1.20, 1.30).kind is ChangeKind.UNSURE
+    assert slower(1.10, 1.06, 1.08, 1.10, 1.20, 1.30).kind is ChangeKind.INCONCLUSIVE
     assert slower(2.00, 1.80, 1.90, 2.00, 2.10, 2.20).kind is ChangeKind.SLOWER
 
 
 def test_a_fresh_process_that_is_faster_does_not_confirm_that_it_is_slower() -> None:
-    assert slower(1.10, *[0.8] * 5).kind is ChangeKind.UNSURE
+    assert slower(1.10, *[0.8] * 5).kind is ChangeKind.INCONCLUSIVE
 
 
 def test_four_fresh_processes_confirm_nothing() -> None:
     found = slower(1.10, *[1.5] * 4)
-    assert found.kind is ChangeKind.UNSURE
+    assert found.kind is ChangeKind.INCONCLUSIVE
     assert found.reason.endswith("4 processes of 5 could time it to confirm it")
 
 
 @pytest.mark.parametrize("bad", [nan, inf, 0.0])
 def test_a_confirmation_that_is_no_number_confirms_nothing(bad: float) -> None:
-    assert slower(1.10, 1.5, 1.5, 1.5, 1.5, bad).kind is ChangeKind.UNSURE
+    assert slower(1.10, 1.5, 1.5, 1.5, 1.5, bad).kind is ChangeKind.INCONCLUSIVE
 
 
 def test_a_suspect_that_cannot_be_timed_again_says_why() -> None:
     found = change(BEFORE, now(1.5), confirm=lambda cases: "it cannot be confirmed here: rain")
-    assert found.kind is ChangeKind.UNSURE
+    assert found.kind is ChangeKind.INCONCLUSIVE
     assert found.reason.endswith("it cannot be confirmed here: rain")
 
 
@@ -205,7 +210,7 @@ def test_what_is_faster_is_confirmed_likewise_and_fails_nothing() -> None:
 
 
 def test_what_is_faster_in_four_of_five_is_unsure() -> None:
-    assert slower(0.80, 0.80, 0.80, 0.81, 0.79, 0.998).kind is ChangeKind.UNSURE
+    assert slower(0.80, 0.80, 0.80, 0.81, 0.79, 0.998).kind is ChangeKind.INCONCLUSIVE
 
 
 # --- a noisy baseline ----------------------------------------------------------------------------
@@ -229,7 +234,7 @@ def test_what_is_three_times_as_slow_fails_however_noisy_the_baseline(why: str) 
 @pytest.mark.parametrize("why", NOISY)
 def test_a_small_change_of_what_is_noisy_is_told_with_the_reason(why: str) -> None:
     found = change(NOISY[why], now(1.02), confirm=lambda cases: pytest.fail("it is no suspect"))
-    assert found.kind is ChangeKind.UNSURE
+    assert found.kind is ChangeKind.INCONCLUSIVE
     assert why in found.reason
     assert found.ratio is not None
 
@@ -239,7 +244,7 @@ def test_a_spread_needs_four_of_it_at_first_sight_and_to_confirm_it() -> None:
     four = exp(4 * stdev(map(log, SPREAD_BY_4))) * median(SPREAD_BY_4)
     assert "noisy" in change(before, now(four * 0.999), confirm=confirming(*[2.0] * 5)).reason
     found = change(before, now(2.0), confirm=confirming(*[four * 0.999] * 5))
-    assert found.kind is ChangeKind.UNSURE
+    assert found.kind is ChangeKind.INCONCLUSIVE
     assert "not confirmed" in found.reason
     found = change(before, now(four * 1.001), confirm=confirming(*[four * 1.001] * 5))
     assert found.kind is ChangeKind.SLOWER
@@ -249,8 +254,14 @@ def test_a_spread_needs_four_of_it_at_first_sight_and_to_confirm_it() -> None:
     "why", ["noisy in the baseline: wall time is 1.3 times CPU time", "7 page faults a call"]
 )
 def test_what_may_be_the_systems_time_needs_a_half_more(why: str) -> None:
-    assert change(NOISY[why], now(1.49), confirm=confirming(*[1.6] * 5)).kind is ChangeKind.UNSURE
-    assert change(NOISY[why], now(1.6), confirm=confirming(*[1.49] * 5)).kind is ChangeKind.UNSURE
+    assert (
+        change(NOISY[why], now(1.49), confirm=confirming(*[1.6] * 5)).kind
+        is ChangeKind.INCONCLUSIVE
+    )
+    assert (
+        change(NOISY[why], now(1.6), confirm=confirming(*[1.49] * 5)).kind
+        is ChangeKind.INCONCLUSIVE
+    )
     assert change(NOISY[why], now(1.6), confirm=confirming(*[1.51] * 5)).kind is ChangeKind.SLOWER
 
 
@@ -269,7 +280,7 @@ def kinds(cases: int, spread: float, ratio: float, tail: str) -> list[ChangeKind
         before = processes(BASELINE_PROCESSES, 1.0)
         noise = noise_of(BEFORE, spread_of(before))
         shift = Shift(make_case(), before, processes(1), "native", noise=noise)
-        found.append(judge(shift, processes(5) if shift.is_suspect else None).kind)
+        found.append(latency_change(shift, processes(5) if shift.is_suspect else None).kind)
     return found
 
 
@@ -289,7 +300,7 @@ def test_unchanged_noisy_cases_do_not_fail_and_large_changes_do(
 def never_judged(before: Any, after: Any) -> str:
     """Return why a case that is twice as slow, in every process, is not called slower."""
     found = change(before, after, confirm=confirming(*[2.0] * 5))
-    assert found.kind is ChangeKind.UNSURE, found
+    assert found.kind is ChangeKind.INCONCLUSIVE, found
     return found.reason
 
 
@@ -318,7 +329,7 @@ def test_a_case_that_is_not_timed_any_more_does_not_pass_unnoticed() -> None:
 
 
 def test_a_case_that_was_not_timed_before_has_nothing_to_be_compared_with() -> None:
-    assert change(make_record(), BEFORE).kind is ChangeKind.SAME
+    assert change(make_record(), BEFORE).kind is ChangeKind.UNCHANGED
 
 
 @pytest.mark.parametrize("when", ["before", "now"])
@@ -327,14 +338,14 @@ def test_a_time_that_is_not_to_be_believed_is_incomparable(when: str) -> None:
     before = replace(BEFORE, latency=invalid) if when == "before" else BEFORE
     after = now(2.0) if when == "before" else replace(BEFORE, latency=invalid)
     found = change(before, after, confirm=confirming(*[2.0] * 5))
-    assert found.kind is ChangeKind.INCOMPARABLE
+    assert found.kind is ChangeKind.NOT_COMPARABLE
     assert f"faster {when} than its bytes can be copied" in found.reason
 
 
 def test_without_a_reference_beside_it_a_time_is_incomparable() -> None:
     alone = make_latency((2.0,), reference=None, reference_ratio=None)
     found = change(BEFORE, replace(BEFORE, latency=alone))
-    assert found.kind is ChangeKind.INCOMPARABLE
+    assert found.kind is ChangeKind.NOT_COMPARABLE
     assert "no reference was timed beside it now" in found.reason
 
 
@@ -349,7 +360,7 @@ def test_without_a_reference_beside_it_a_time_is_incomparable() -> None:
 )
 def test_times_measured_in_two_ways_are_incomparable(field: str, value: Any) -> None:
     found = change(BEFORE, now(2.0, **{field: value}))
-    assert found.kind is ChangeKind.INCOMPARABLE
+    assert found.kind is ChangeKind.NOT_COMPARABLE
     assert f"its {field} was {getattr(BEFORE.latency, field)} before and is {value} now" in (
         found.reason
     )
@@ -357,14 +368,14 @@ def test_times_measured_in_two_ways_are_incomparable(field: str, value: Any) -> 
 
 def test_the_time_of_what_was_wrong_is_no_measure_for_what_is_right() -> None:
     found = change(replace(BEFORE, status=Status.WRONG), now(2.0), confirm=confirming(*[2.0] * 5))
-    assert found.kind is ChangeKind.FASTER
+    assert found.kind is ChangeKind.IMPROVED
     assert found.metric is Metric.STATUS
 
 
 def test_the_latency_of_another_machine_is_told_and_not_compared() -> None:
     after = replace(now(2.0), environment=ELSEWHERE.fingerprint)
     found = change(BEFORE, after, confirm=confirming(*[2.0] * 5))
-    assert found.kind is ChangeKind.INCOMPARABLE
+    assert found.kind is ChangeKind.NOT_COMPARABLE
     assert found.ratio is None
     assert found.reason == (
         "latency: it is of another machine or other software: 1.000 of the time of native there, "
@@ -399,7 +410,7 @@ def of(implementation: str) -> list[int]:
 def test_suspects_everywhere_mean_that_the_machine_changed() -> None:
     found = compared(many(ratios=STEADY), many(*range(0, 36, 5)), confirm=confirming(*[1.2] * 5))
     assert not found.failed
-    assert {each.kind for each in found.changes} == {ChangeKind.UNSURE}
+    assert {each.kind for each in found.changes} == {ChangeKind.INCONCLUSIVE}
     assert any("8 of 36 cases are suspect" in each for each in found.notes)
     assert any("the machine changed, or code that they share" in each for each in found.notes)
 
@@ -414,7 +425,7 @@ def test_code_that_all_share_fails_where_no_machine_explains_it() -> None:
     slow = [*of("one_pass"), *of("two_pass")]
     after = many(*slow, factor=3.0)
     found = compared(many(ratios=STEADY), after, confirm=confirming(*[3.0] * 5))
-    assert found.counts == {ChangeKind.SLOWER: len(slow), ChangeKind.UNSURE: 36 - len(slow)}
+    assert found.counts == {ChangeKind.SLOWER: len(slow), ChangeKind.INCONCLUSIVE: 36 - len(slow)}
     assert any("24 cases moved by more than a machine explains" in each for each in found.notes)
 
 
@@ -428,13 +439,13 @@ def test_beside_a_machine_that_changed_a_half_more_has_to_be_confirmed() -> None
 
 def test_three_suspects_in_thirty_six_are_timed_again() -> None:
     found = compared(many(ratios=STEADY), many(0, 1, 2), confirm=confirming(*[1.2] * 5))
-    assert found.counts == {ChangeKind.SLOWER: 3, ChangeKind.SAME: 33}
+    assert found.counts == {ChangeKind.SLOWER: 3, ChangeKind.UNCHANGED: 33}
 
 
 def test_one_implementation_that_is_slower_everywhere_is_no_change_of_the_machine() -> None:
     slow = of("two_pass")
     found = compared(many(ratios=STEADY), many(*slow), confirm=confirming(*[1.2] * 5))
-    assert found.counts == {ChangeKind.SLOWER: len(slow), ChangeKind.SAME: 36 - len(slow)}
+    assert found.counts == {ChangeKind.SLOWER: len(slow), ChangeKind.UNCHANGED: 36 - len(slow)}
 
 
 def test_one_chance_suspect_beside_it_is_none_either() -> None:

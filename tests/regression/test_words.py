@@ -49,12 +49,12 @@ def test_the_counts_come_first_then_what_changed_then_the_notes() -> None:
 
 def test_what_stayed_the_same_is_counted_and_not_listed() -> None:
     first, row = comparison_lines(SLOWER)
-    assert first == "new against old: 1 slower, 1 same"
+    assert first == "new against old: 1 slower, 1 unchanged"
     assert row.startswith(f"  slower  {ONE.id}  latency: 50.0% slower, 1.000 of the time of native")
 
 
 def test_at_most_fifty_rows_are_listed() -> None:
-    found = comparison_lines(changes(53, ChangeKind.UNSURE, alike=False))
+    found = comparison_lines(changes(53, ChangeKind.INCONCLUSIVE, alike=False))
     assert len(found) == 1 + 50 + 1 + 1
     assert found[-2] == "  and 3 more"
 
@@ -67,13 +67,13 @@ def test_cases_of_one_reason_share_a_row() -> None:
 
 
 def test_every_failure_has_a_row_of_its_own() -> None:
-    assert len(comparison_lines(changes(7, ChangeKind.BROKE, alike=True))) == 1 + 7 + 1
+    assert len(comparison_lines(changes(7, ChangeKind.REGRESSED, alike=True))) == 1 + 7 + 1
 
 
 def test_as_json_every_case_is_there_with_its_figures() -> None:
     plain = json.loads(json.dumps(comparison_as_plain(SLOWER), allow_nan=False))
     assert plain["failed"] is True
-    assert plain["counts"] == {"slower": 1, "same": 1}
+    assert plain["counts"] == {"slower": 1, "unchanged": 1}
     first, second = plain["changes"]
     assert (first["id"], first["kind"], first["metric"]) == (ONE.id, "slower", "latency")
     assert round(first["ratio"]["value"], 3) == 1.5

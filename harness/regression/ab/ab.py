@@ -16,7 +16,7 @@ from harness.regression.ab.revision import BASE, Checkout
 from harness.regression.changes import Change, ChangeKind, Comparison
 from harness.regression.compare import NotComparableError, NotMeasuredError
 from harness.regression.confirm import CONFIRMING, time_again
-from harness.regression.findings import Finding, unsure_latency, worst_first
+from harness.regression.findings import Finding, inconclusive_latency, worst_first
 from harness.regression.latency_test import is_everywhere
 from harness.regression.one_case import change_between, findings_of
 from harness.run.fleet import Fleet
@@ -213,7 +213,7 @@ def _first_look(
     wanted = [case for case in asked if before[case].status is after[case].status is Status.OK]
     bench.expect(len(before) + len(after) + len(wanted))
     found: dict[Case, Look | Finding] = {
-        case: unsure_latency(f"not timed: {_OUT_OF_TIME}") for case in wanted
+        case: inconclusive_latency(f"not timed: {_OUT_OF_TIME}") for case in wanted
     }
     jobs = [_timing(asked[case], checkout, SCREENING) for case in wanted]
     for record in bench.fleet.run(jobs, bench.timeout_s, bench.stop_at):
@@ -270,7 +270,7 @@ def _of_pair(
 ) -> tuple[Change, float]:
     if case not in before or case not in after:
         why = f"not measured: {_OUT_OF_TIME}"
-        return Change(case=case, kind=ChangeKind.UNSURE, reason=why), 0.0
+        return Change(case=case, kind=ChangeKind.INCONCLUSIVE, reason=why), 0.0
     return change_between(case, findings_of(before[case], after[case], latencies.get(case)))
 
 

@@ -21,9 +21,9 @@ from harness.regression.changes import ChangeKind
 from harness.regression.findings import (
     Finding,
     count_of,
+    inconclusive_latency,
     latency_finding,
     percent,
-    unsure_latency,
 )
 from harness.regression.latency_test import CONFIRMING_PROCESSES
 
@@ -76,10 +76,10 @@ def look_at(record: Record) -> Look | Finding:
     latency = record.latency
     if latency is None or latency.reference_ratio is None:
         why = [record.reason] if record.reason else [each.advice for each in record.warnings]
-        return unsure_latency("; ".join(["it could not be timed beside the base", *why]))
+        return inconclusive_latency("; ".join(["it could not be timed beside the base", *why]))
     ratio, epochs = latency.reference_ratio, len(latency.process_of_epoch)
     if not 0 < ratio.value < inf:
-        return unsure_latency("its samples are not positive numbers")
+        return inconclusive_latency("its samples are not positive numbers")
     error = log(ratio.high / ratio.value) / median_quantile(epochs) if isfinite(ratio.high) else inf
     stepped = any(each.kind is WarningKind.CLOCK_STEPPED for each in record.warnings)
     return Look(
@@ -101,14 +101,14 @@ def judge(look: Look, confirmed: Sequence[float] | str | None) -> Finding:
     """
     seen = f"{percent(look.moved)} than the base"
     if look.unsteady:
-        return unsure_latency(f"{seen}; {look.unsteady}", look.ratio)
+        return inconclusive_latency(f"{seen}; {look.unsteady}", look.ratio)
     if confirmed is None:
         return _unsuspected(look, seen)
     if isinstance(confirmed, str):
-        return unsure_latency(f"{seen} at first sight; {confirmed}", look.ratio)
+        return inconclusive_latency(f"{seen} at first sight; {confirmed}", look.ratio)
     if len(confirmed) < CONFIRMING_PROCESSES or not all(0 < each < inf for each in confirmed):
         why = f"{count_of(len(confirmed))} of {CONFIRMING_PROCESSES} could time it to confirm it"
-        return unsure_latency(f"{seen} at first sight; {why}", look.ratio)
+        return inconclusive_latency(f"{seen} at first sight; {why}", look.ratio)
     logs = [log(each) for each in confirmed]
     moved, ratio = median(logs), median_estimate(confirmed)
     needed = max(look.least_effect, _CLEAR_ERRORS * stdev(logs) / sqrt(len(logs)))
@@ -117,7 +117,7 @@ def judge(look: Look, confirmed: Sequence[float] | str | None) -> Finding:
     if not (agree and abs(moved) > needed):
         tells = f"{exp(needed) - 1:.1%} the same way in all of them would tell"
         why = f"{percent(moved)}, {among}, where {tells}"
-        return unsure_latency(f"{seen} at first sight; not confirmed: {why}", ratio)
+        return inconclusive_latency(f"{seen} at first sight; not confirmed: {why}", ratio)
     kind = ChangeKind.SLOWER if moved > 0 else ChangeKind.FASTER
     return latency_finding(kind, f"{percent(moved)} than the base ({among})", ratio)
 
@@ -128,5 +128,7 @@ def _unsuspected(look: Look, seen: str) -> Finding:
     if not blur <= look.least_effect:
         about = f"to within {exp(blur) - 1:.1%}" if isfinite(blur) else "in one epoch alone"
         hidden = f"so that {exp(look.least_effect) - 1:.0%} would not show"
-        return unsure_latency(f"noisy: {seen}, known {about}, {hidden}", look.ratio)
-    return latency_finding(ChangeKind.SAME, f"{seen}, within what one process tells", look.ratio)
+        return inconclusive_latency(f"noisy: {seen}, known {about}, {hidden}", look.ratio)
+    return latency_finding(
+        ChangeKind.UNCHANGED, f"{seen}, within what one process tells", look.ratio
+    )

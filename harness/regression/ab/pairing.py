@@ -154,5 +154,5 @@ def _why_lone(here: Found | None, base: Found | None, name: str) -> tuple[Change
     if base is None or base.standing is Standing.ABSENT:
         return ChangeKind.NEW, f"not in {name}"
     if base.standing is Standing.INCOMPARABLE:
-        return ChangeKind.INCOMPARABLE, base.reason
+        return ChangeKind.NOT_COMPARABLE, base.reason
     return None

@@ -112,7 +112,7 @@ def test_base_and_head_run_one_after_the_other_and_then_in_turn() -> None:
         (TWO, "base@two_pass", CHECKOUT),
     ]
     assert again.starts == 0
-    assert found.counts == {ChangeKind.SAME: 2}
+    assert found.counts == {ChangeKind.UNCHANGED: 2}
     assert not found.failed
 
 
@@ -123,7 +123,7 @@ def test_only_suspects_are_timed_again_each_time_in_a_fresh_process() -> None:
     assert again.starts == 5
     assert [[job.case for job in jobs] for jobs in again.asked] == [[TWO]] * 5
     assert {job.budget.min_epochs for jobs in again.asked for job in jobs} == {12}
-    assert found.counts == {ChangeKind.SLOWER: 1, ChangeKind.SAME: 2}
+    assert found.counts == {ChangeKind.SLOWER: 1, ChangeKind.UNCHANGED: 2}
     assert found.failed
 
 
@@ -137,7 +137,7 @@ def test_what_is_not_right_in_both_is_not_timed() -> None:
 
 def test_the_latency_of_what_is_wrong_in_both_is_said_not_to_be_compared() -> None:
     found, _, _ = compared(lambda job: replace(right(job), status=Status.WRONG))
-    assert found.counts == {ChangeKind.SAME: 1}
+    assert found.counts == {ChangeKind.UNCHANGED: 1}
     assert "latency of 1 case is not compared: right in neither" in found.notes
 
 
@@ -146,7 +146,7 @@ def test_the_latency_of_what_is_wrong_in_both_is_said_not_to_be_compared() -> No
 
 def test_a_suspect_that_is_not_confirmed_passes() -> None:
     change = only(lambda job: right(job, 1.2), fresh=right)
-    assert change.kind is ChangeKind.UNSURE
+    assert change.kind is ChangeKind.INCONCLUSIVE
     assert "20.0% slower than the base at first sight; not confirmed" in change.reason
 
 
@@ -159,20 +159,20 @@ def test_what_is_faster_passes() -> None:
 
 def test_a_suspect_that_crashes_when_timed_again_is_unsure() -> None:
     change = only(lambda job: right(job, 1.5), fresh=lambda job: failed(job.case))
-    assert change.kind is ChangeKind.UNSURE
+    assert change.kind is ChangeKind.INCONCLUSIVE
     assert "0 processes of 5 could time it to confirm it" in change.reason
 
 
 def test_a_case_that_crashes_beside_the_base_alone_is_unsure() -> None:
     change = only(lambda job: failed(job.case, reason="it fell") if job.rival else right(job))
-    assert change.kind is ChangeKind.UNSURE
+    assert change.kind is ChangeKind.INCONCLUSIVE
     assert "it could not be timed beside the base; it fell" in change.reason
 
 
 @pytest.mark.parametrize("status", [Status.WRONG, Status.CRASHED, Status.TIMEOUT, Status.ERROR])
 def test_a_worse_verdict_breaks_it(status: Status) -> None:
     change = only(lambda job: right(job) if of_base(job) else failed(job.case, status))
-    assert (change.kind, change.metric) == (ChangeKind.BROKE, Metric.STATUS)
+    assert (change.kind, change.metric) == (ChangeKind.REGRESSED, Metric.STATUS)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_one_byte_more_breaks_it(figure: str, metric: Metric) -> None:
         return replace(right(job), memory=now)
 
     change = only(script)
-    assert (change.kind, change.metric) == (ChangeKind.BROKE, metric)
+    assert (change.kind, change.metric) == (ChangeKind.REGRESSED, metric)
 
 
 def test_what_remembers_results_is_found_out_when_it_is_timed() -> None:
@@ -202,7 +202,7 @@ def test_what_remembers_results_is_found_out_when_it_is_timed() -> None:
         return replace(right(job), status=Status.WRONG, reason="stale") if wrong else right(job)
 
     change = only(script)
-    assert (change.kind, change.metric) == (ChangeKind.BROKE, Metric.STATUS)
+    assert (change.kind, change.metric) == (ChangeKind.REGRESSED, Metric.STATUS)
     assert "ok before, wrong now: stale" in change.reason
 
 
@@ -211,7 +211,7 @@ def test_what_has_always_remembered_results_is_the_same() -> None:
         timed = Measurement.LATENCY in job.measurements
         return replace(right(job), status=Status.WRONG, reason="stale") if timed else right(job)
 
-    assert only(script).kind is ChangeKind.SAME
+    assert only(script).kind is ChangeKind.UNCHANGED
 
 
 def test_suspects_everywhere_are_timed_again_and_said_to_be_many() -> None:
@@ -246,7 +246,7 @@ def test_a_case_in_head_alone_is_run_and_never_fails() -> None:
 def test_a_case_in_the_base_alone_is_not_run() -> None:
     found, machine, _ = compared(lone=[lone(ChangeKind.GONE)])
     assert THREE.shape not in [job.case.shape for job in machine.asked[0]]
-    assert found.counts == {ChangeKind.GONE: 1, ChangeKind.SAME: 1}
+    assert found.counts == {ChangeKind.GONE: 1, ChangeKind.UNCHANGED: 1}
 
 
 def test_nothing_in_common_is_refused() -> None:
@@ -271,11 +271,11 @@ def test_cases_that_were_not_begun_in_time_are_unsure() -> None:
     found, _, _ = compared(
         lambda job: right(job) if job.case.shape == ONE.shape else None, ONE, TWO
     )
-    assert found.counts == {ChangeKind.UNSURE: 1, ChangeKind.SAME: 1}
+    assert found.counts == {ChangeKind.INCONCLUSIVE: 1, ChangeKind.UNCHANGED: 1}
     assert found.changes[0].reason == "not measured: the time was up"
 
 
 def test_latency_that_was_not_begun_in_time_is_unsure() -> None:
     found, _, _ = compared(lambda job: None if job.rival else right(job))
-    assert found.counts == {ChangeKind.UNSURE: 1}
+    assert found.counts == {ChangeKind.INCONCLUSIVE: 1}
     assert found.changes[0].reason == "latency: not timed: the time was up"

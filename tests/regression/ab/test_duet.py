@@ -68,7 +68,7 @@ def test_the_error_of_a_look_is_that_of_the_mean_of_its_epochs() -> None:
 
 def test_one_epoch_says_nothing_of_the_spread() -> None:
     assert look(1.5).error == inf
-    assert judge(look(1.0), None).kind is ChangeKind.UNSURE
+    assert judge(look(1.0), None).kind is ChangeKind.INCONCLUSIVE
 
 
 @pytest.mark.parametrize("ratio", [1.0501, 1 / 1.0501, 1300.0])
@@ -103,7 +103,7 @@ def test_samples_that_are_no_times_are_unsure(bad: float) -> None:
     latency = make_latency((1.0,), reference_ratio=Estimate(value=bad, low=0.0, high=inf))
     found = look_at(make_record(CASE, latency=latency))
     assert isinstance(found, Finding)
-    assert (found.kind, found.metric) == (ChangeKind.UNSURE, Metric.LATENCY)
+    assert (found.kind, found.metric) == (ChangeKind.INCONCLUSIVE, Metric.LATENCY)
 
 
 def test_a_case_that_could_not_be_timed_says_why() -> None:
@@ -116,7 +116,7 @@ def test_a_case_that_could_not_be_timed_says_why() -> None:
 def test_one_percent_is_no_suspect(ratio: float) -> None:
     assert not seen(ratio).is_suspect
     found = judge(seen(ratio), None)
-    assert found.kind is ChangeKind.SAME
+    assert found.kind is ChangeKind.UNCHANGED
     assert found.ratio is not None
 
 
@@ -133,9 +133,9 @@ def test_a_case_is_suspect_beyond_two_of_its_errors() -> None:
 @pytest.mark.parametrize(("is_long", "error"), [(False, 0.0101), (True, 0.0251), (False, inf)])
 def test_what_would_not_show_is_unsure_and_never_silent(is_long: bool, error: float) -> None:
     found = judge(seen(1.0, error=error, is_long=is_long), None)
-    assert found.kind is ChangeKind.UNSURE
+    assert found.kind is ChangeKind.INCONCLUSIVE
     assert "noisy" in found.reason
-    assert judge(seen(1.0, error=0.0097, is_long=is_long), None).kind is ChangeKind.SAME
+    assert judge(seen(1.0, error=0.0097, is_long=is_long), None).kind is ChangeKind.UNCHANGED
 
 
 # --- what settles it -----------------------------------------------------------------------------
@@ -152,24 +152,24 @@ def test_five_processes_that_agree_on_more_than_two_percent_confirm_it() -> None
 
 
 def test_two_percent_is_not_enough() -> None:
-    assert settled(*[1.0199] * 5).kind is ChangeKind.UNSURE
+    assert settled(*[1.0199] * 5).kind is ChangeKind.INCONCLUSIVE
     assert settled(*[1.0201] * 5).kind is ChangeKind.SLOWER
 
 
 def test_a_long_call_needs_five_percent() -> None:
-    assert settled(*[1.0499] * 5, is_long=True).kind is ChangeKind.UNSURE
+    assert settled(*[1.0499] * 5, is_long=True).kind is ChangeKind.INCONCLUSIVE
     assert settled(*[1.0501] * 5, is_long=True).kind is ChangeKind.SLOWER
 
 
 def test_one_process_that_disagrees_confirms_nothing() -> None:
     found = settled(1.03, 1.03, 0.999, 1.03, 1.03)
-    assert found.kind is ChangeKind.UNSURE
+    assert found.kind is ChangeKind.INCONCLUSIVE
     assert "not confirmed: 3.0% slower, 0.999 to 1.030" in found.reason
 
 
 def test_processes_that_differ_by_as_much_as_they_found_confirm_nothing() -> None:
     # standard error 3.2 %, median 8 %
-    assert settled(1.001, 1.002, 1.08, 1.15, 1.16).kind is ChangeKind.UNSURE
+    assert settled(1.001, 1.002, 1.08, 1.15, 1.16).kind is ChangeKind.INCONCLUSIVE
 
 
 def test_what_is_faster_is_confirmed_likewise_and_fails_nothing() -> None:
@@ -177,7 +177,7 @@ def test_what_is_faster_is_confirmed_likewise_and_fails_nothing() -> None:
     assert found.kind is ChangeKind.FASTER
     assert not found.kind.is_failure
     assert "10.0% faster" in found.reason
-    assert judge(seen(0.9), [0.99] * 5).kind is ChangeKind.UNSURE
+    assert judge(seen(0.9), [0.99] * 5).kind is ChangeKind.INCONCLUSIVE
 
 
 @pytest.mark.parametrize(("first", "confirmed"), [(0.90, 1.022), (1.10, 0.978)])
@@ -185,31 +185,31 @@ def test_processes_that_contradict_the_first_look_confirm_nothing(
     first: float, confirmed: float
 ) -> None:
     found = judge(seen(first), [confirmed * each for each in (0.999, 1, 1.001, 1, 1)])
-    assert found.kind is ChangeKind.UNSURE
+    assert found.kind is ChangeKind.INCONCLUSIVE
     assert "where 2.0% the same way in all of them would tell" in found.reason
 
 
 @pytest.mark.parametrize("bad", [nan, inf, 0.0])
 def test_a_confirmation_that_is_no_number_confirms_nothing(bad: float) -> None:
-    assert settled(1.5, 1.5, 1.5, 1.5, bad).kind is ChangeKind.UNSURE
+    assert settled(1.5, 1.5, 1.5, 1.5, bad).kind is ChangeKind.INCONCLUSIVE
 
 
 def test_four_processes_confirm_nothing() -> None:
     found = settled(*[1.5] * 4)
-    assert found.kind is ChangeKind.UNSURE
+    assert found.kind is ChangeKind.INCONCLUSIVE
     assert "4 processes of 5 could time it" in found.reason
 
 
 def test_a_suspect_that_cannot_be_timed_again_says_why() -> None:
     found = judge(seen(1.5), "the time was up")
-    assert found.kind is ChangeKind.UNSURE
+    assert found.kind is ChangeKind.INCONCLUSIVE
     assert found.reason == "latency: 50.0% slower than the base at first sight; the time was up"
 
 
 def test_while_the_clock_jumps_nothing_is_judged() -> None:
     warning = MeasurementWarning(kind=WarningKind.CLOCK_STEPPED, advice="set by hand")
     found = judge(look(*[1.5] * 8, warnings=(warning,)), [1.5] * 5)
-    assert found.kind is ChangeKind.UNSURE
+    assert found.kind is ChangeKind.INCONCLUSIVE
     assert found.reason.endswith("the clock jumped while it was timed")
 
 
@@ -252,7 +252,7 @@ def kinds(cases: int, *, is_long: bool, **process: float) -> list[ChangeKind]:
 def test_unchanged_cases_do_not_fail(is_long: bool, between: float, within: float) -> None:
     found = kinds(4000, is_long=is_long, between=between, within=within)
     assert found.count(ChangeKind.SLOWER) == 0
-    assert found.count(ChangeKind.SAME) > 0.7 * len(found)  # not silent by seeing nothing
+    assert found.count(ChangeKind.UNCHANGED) > 0.7 * len(found)  # not silent by seeing nothing
 
 
 def test_a_single_look_would_have_failed_unchanged_cases() -> None:
