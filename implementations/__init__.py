@@ -22,12 +22,11 @@ from implementations.contract import (
 from implementations.cpu.c_recentred import c_recentred
 from implementations.cpu.cpp_recentred import cpp_recentred
 from implementations.dispatch import Dispatch
-from implementations.module import LayerNorm
+from implementations.module import OTHER_NAMES, LayerNorm, rename_layer_norm_keys
 from implementations.native import native
 from implementations.one_pass import one_pass, one_pass_input_dtype
 from implementations.peers import PEERS
 from implementations.recentred import recentred
-from implementations.renaming import OTHER_NAMES, rename_layer_norm_keys
 from implementations.replacement.replace import replace_layer_norms
 from implementations.shifted import shifted
 from implementations.targets.construct import makes_modules

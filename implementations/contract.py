@@ -16,7 +16,7 @@ from torch import Tensor
 __all__ = [
     "Algorithm",
     "Implementation",
-    "LayerNorm",
+    "LayerNormFunction",
     "Reduction",
     "UnsupportedError",
     "implementation",
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 
-class LayerNorm(Protocol):
+class LayerNormFunction(Protocol):
     """The signature and meaning of :func:`torch.nn.functional.layer_norm`.
 
     Args:
@@ -91,7 +91,7 @@ class Implementation:
 
     name: str
     """Stable identifier: a key in every stored record. Never reused."""
-    function: LayerNorm
+    function: LayerNormFunction
     source: str
     """Paper, documentation page or repository the algorithm is taken from."""
     algorithm: Algorithm = Algorithm.TWO_PASS
@@ -146,10 +146,10 @@ def implementation(
     statistics_in_input_dtype: bool = False,
     devices: frozenset[str] = frozenset({"cpu", "cuda"}),
     requires: tuple[str, ...] = (),
-) -> Callable[[LayerNorm], Implementation]:
+) -> Callable[[LayerNormFunction], Implementation]:
     """Wrap a function as an :class:`Implementation` named after it."""
 
-    def wrap(function: LayerNorm) -> Implementation:
+    def wrap(function: LayerNormFunction) -> Implementation:
         return Implementation(
             name=getattr(function, "__name__"),  # noqa: B009 - a Protocol carries no __name__
             function=function,

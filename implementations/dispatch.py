@@ -16,13 +16,21 @@ from torch import Tensor
 import implementations
 from implementations.contract import Implementation, UnsupportedError
 
-__all__ = ["DIRECTIONS", "Choice", "Dispatch", "Key", "name_of", "reference_to", "resolve"]
+__all__ = [
+    "DIRECTIONS",
+    "Dispatch",
+    "DispatchKey",
+    "ImplementationLike",
+    "name_of",
+    "reference_to",
+    "resolve",
+]
 
 DIRECTIONS = ("forward", "forward+backward")
 """Without and with gradient recording, in the words of a measured case."""
 
 
-class Key(NamedTuple):
+class DispatchKey(NamedTuple):
     """What an entry of a :class:`Dispatch` is for; a plain tuple in this order will do."""
 
     hidden: int
@@ -57,7 +65,8 @@ class Dispatch:
         """Look up every name of the table.
 
         Args:
-            entries: from :class:`Key`, or a tuple of its first 3 to 5 fields, to a name, a target
+            entries: from a :class:`DispatchKey`, or a tuple of its first 3 to 5 fields, to a name, a
+                target
                 as :func:`implementations.find` takes it, or an implementation.
             default: for what no entry is for; without one, that is refused.
 
@@ -75,7 +84,7 @@ class Dispatch:
         ranked = sorted(
             self.entries, key=lambda entry: (-entry[0].rows, entry[0].direction is None)
         )
-        self._by_problem: dict[tuple[int, str, str], list[tuple[Key, Implementation]]] = {}
+        self._by_problem: dict[tuple[int, str, str], list[tuple[DispatchKey, Implementation]]] = {}
         for key, each in ranked:
             self._by_problem.setdefault(key[:3], []).append((key, each))
 
@@ -106,7 +115,7 @@ class Dispatch:
             )
         return self.default
 
-    def _plain(self) -> tuple[dict[Key, str | Implementation], str | Implementation | None]:
+    def _plain(self) -> tuple[dict[DispatchKey, str | Implementation], str | Implementation | None]:
         """Return the arguments to make an equal table from: names, where they find it again."""
         table = {key: reference_to(each) for key, each in self.entries}
         return table, None if self.default is None else reference_to(self.default)
@@ -128,16 +137,18 @@ class Dispatch:
         return hash((frozenset(self.entries), self.default))
 
 
-Choice = str | Implementation | Dispatch | Mapping[tuple[object, ...], str | Implementation]
+ImplementationLike = (
+    str | Implementation | Dispatch | Mapping[tuple[object, ...], str | Implementation]
+)
 """What a module can be told to run; a mapping is a :class:`Dispatch` without default."""
 
 
-def resolve(choice: Choice) -> Implementation | Dispatch:
+def resolve(choice: ImplementationLike) -> Implementation | Dispatch:
     """Return what ``choice`` names.
 
     Raises:
         TargetError: a name or target finds nothing.
-        TypeError: it is none of the kinds of :data:`Choice`.
+        TypeError: it is none of the kinds of :data:`ImplementationLike`.
         ValueError: a mapping has a malformed key.
     """
     if isinstance(choice, Dispatch):
@@ -177,15 +188,15 @@ def _one(choice: object) -> Implementation:
     )
 
 
-def _checked(entry: tuple[object, ...]) -> Key:
+def _checked(entry: tuple[object, ...]) -> DispatchKey:
     """Return a key of the table with its fields named, after checking each."""
     text = f"key {entry!r} of the dispatch table"
-    if not isinstance(entry, tuple) or not 3 <= len(entry) <= len(Key._fields):
+    if not isinstance(entry, tuple) or not 3 <= len(entry) <= len(DispatchKey._fields):
         raise ValueError(
-            f"{text}: expected a tuple of {', '.join(Key._fields)}, of which the last two may be "
+            f"{text}: expected a tuple of {', '.join(DispatchKey._fields)}, of which the last two may be "
             "left out"
         )
-    key = Key(*entry)  # type: ignore[arg-type]  # checked below
+    key = DispatchKey(*entry)  # type: ignore[arg-type]  # checked below
     if not _is_count(key.hidden) or not _is_count(key.rows):
         raise ValueError(f"{text}: hidden and rows must be whole numbers, 0 or more")
     if type(getattr(torch, str(key.dtype), None)) is not torch.dtype:

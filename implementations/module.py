@@ -14,10 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from implementations.contract import Implementation, UnsupportedError
-from implementations.dispatch import Choice, Dispatch, name_of, reference_to, resolve
-from implementations.renaming import rename
+from implementations.dispatch import Dispatch, ImplementationLike, name_of, reference_to, resolve
 
-__all__ = ["FLOAT32_UNDER_AUTOCAST", "LayerNorm"]
+__all__ = ["FLOAT32_UNDER_AUTOCAST", "OTHER_NAMES", "LayerNorm", "rename_layer_norm_keys"]
 
 FLOAT32_UNDER_AUTOCAST = frozenset({"cuda", "xpu", "mps", "mtia", "maia"})
 """Device kinds on whose autocast list layer_norm is, to run in float32 (torch, AT_FORALL_FP32 in
@@ -25,6 +24,16 @@ aten/src/ATen/autocast_mode.h). On the CPU it is on no list and sees its inputs 
 
 _DECLARED_DEVICES = frozenset({"cpu", "cuda"})
 """The kinds that ``Implementation.devices`` speaks of; of another (mps, meta) it says nothing."""
+
+OTHER_NAMES: Mapping[str, str] = {
+    "gamma": "weight",  # the paper's algebra, TensorFlow, Keras, the first BERT checkpoints
+    "beta": "bias",
+    "gain": "weight",  # Ba, Kiros and Hinton, arXiv 1607.06450
+    "scale": "weight",  # Flax, Haiku
+    "offset": "bias",  # Haiku
+    "shift": "bias",
+}
+"""Every name we met for the two parameters, and what ``torch.nn.LayerNorm`` calls it."""
 
 
 class LayerNorm(nn.LayerNorm):
@@ -54,7 +63,7 @@ class LayerNorm(nn.LayerNorm):
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
         *,
-        implementation: Choice = "native",
+        implementation: ImplementationLike = "native",
     ) -> None:
         super().__init__(normalized_shape, eps, elementwise_affine, bias, device, dtype)
         self.implementation = implementation
@@ -65,7 +74,7 @@ class LayerNorm(nn.LayerNorm):
         return self._implementation
 
     @implementation.setter
-    def implementation(self, choice: Choice) -> None:
+    def implementation(self, choice: ImplementationLike) -> None:
         self._implementation = resolve(choice)
 
     def forward(self, input: Tensor) -> Tensor:
@@ -144,7 +153,7 @@ class LayerNorm(nn.LayerNorm):
             ValueError: two keys would be loaded as one.
         """
         if renamed is not None:
-            state_dict = rename(state_dict, renamed)
+            state_dict = _renamed(state_dict, renamed)
         return super().load_state_dict(state_dict, strict, assign)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -157,6 +166,48 @@ class LayerNorm(nn.LayerNorm):
     def __setstate__(self, state: dict[str, Any]) -> None:
         found = resolve(state["_implementation"])
         super().__setstate__(state | {"_implementation": found})  # type: ignore[no-untyped-call]
+
+
+def rename_layer_norm_keys(
+    model: nn.Module, state_dict: Mapping[str, Any], renamed: Mapping[str, str] = OTHER_NAMES
+) -> dict[str, Any]:
+    """Return ``state_dict`` for ``model``, with the keys of its LayerNorms renamed, no others.
+
+    A ``gamma`` elsewhere, such as a layer scale, keeps its name.
+
+    Args:
+        model: what the result is for; every ``torch.nn.LayerNorm`` in it, subclasses too, counts.
+        state_dict: as saved; not modified.
+        renamed: from a parameter's name as saved to ``weight`` or ``bias``.
+
+    Raises:
+        ValueError: two keys would become one.
+    """
+    keys: dict[str, str] = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        if isinstance(module, nn.LayerNorm):
+            prefix = f"{name}." if name else ""
+            keys |= {f"{prefix}{old}": f"{prefix}{new}" for old, new in renamed.items()}
+    return _renamed(state_dict, keys)
+
+
+def _renamed(state_dict: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[str, Any]:
+    """Return a copy of ``state_dict`` whose keys are ``renamed`` (old: new); others are kept.
+
+    Raises:
+        ValueError: two keys would become one.
+    """
+    found: dict[str, Any] = {}
+    source: dict[str, str] = {}
+    for key, value in state_dict.items():
+        new = renamed.get(key, key)
+        if new in found:
+            raise ValueError(
+                f"{source[new]!r} and {key!r} would both be loaded as {new!r}; "
+                "remove one of them, or rename fewer"
+            )
+        found[new], source[new] = value, key
+    return found
 
 
 def _refuse_undeclared(chosen: Implementation, x: Tensor, *, gradient: bool) -> None:

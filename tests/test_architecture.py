@@ -22,7 +22,7 @@ CATCHES_ANYTHING = {
     "experiments/peer_tests/peer_problems.py": 1,  # a peer's test fails whatever is raised in it
     "harness/regression/ab/side_by_side.py": 1,  # another revision's import may raise anything
     "harness/run/worker.py": 1,
-    "implementations/attempt.py": 1,
+    "implementations/targets/attempt.py": 1,
     "implementations/targets/locate.py": 1,  # another's import may raise anything
 }
 PRINTS = {"harness/cli/__init__.py", "harness/cli/terminal.py"}

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from implementations.contract import LayerNorm
+from implementations.contract import LayerNormFunction
 from peer_tests.peer_problems import Problem, is_close, pairs, run, seeded, torch_results
 
 __all__ = ["PEER_CHECKS", "PeerCheck"]
@@ -34,14 +34,14 @@ class PeerCheck:
     """What was made smaller here, and what that hides; empty if nothing."""
     dtypes: frozenset[str]
     """Names of the dtypes for which the test is published."""
-    accepts: Callable[[LayerNorm, torch.dtype], bool]
+    accepts: Callable[[LayerNormFunction, torch.dtype], bool]
     """Whether a function passes in one of these dtypes."""
 
 
 # --- the peers -----------------------------------------------------------------------------------
 
 
-def _assert_close(function: LayerNorm, dtype: torch.dtype) -> bool:
+def _assert_close(function: LayerNormFunction, dtype: torch.dtype) -> bool:
     """Normal numbers and parameters, against torch in the same dtype."""
     drawn = seeded()
     shape = (16, 257)
@@ -54,7 +54,7 @@ def _assert_close(function: LayerNorm, dtype: torch.dtype) -> bool:
     )
 
 
-def _tritonbench(function: LayerNorm, dtype: torch.dtype) -> bool:
+def _tritonbench(function: LayerNormFunction, dtype: torch.dtype) -> bool:
     """-2.3 + 0.5 normal, parameters uniform; y against torch in the same dtype."""
     for shape in ((16, 1024), (16, 15_872)):
         drawn = seeded()
@@ -67,7 +67,7 @@ def _tritonbench(function: LayerNorm, dtype: torch.dtype) -> bool:
     return True
 
 
-def _liger(function: LayerNorm, dtype: torch.dtype) -> bool:
+def _liger(function: LayerNormFunction, dtype: torch.dtype) -> bool:
     """Normal numbers, weight 1 and bias 0; y and gradients against torch in the same dtype."""
     tolerance = {torch.float32: 1e-5, torch.bfloat16: 2e-2}[dtype]
     for shape in ((2, 8, 64), (4, 16, 128), (1, 1, 1023), (3, 7, 256), (1, 1, 1500)):
@@ -94,7 +94,7 @@ _APEX_TOLERANCES = {  # (rtol, atol) of y, then of dx; for two dtypes assert_all
 }
 
 
-def _apex(function: LayerNorm, dtype: torch.dtype) -> bool:
+def _apex(function: LayerNormFunction, dtype: torch.dtype) -> bool:
     """Normal x, uniform dy, weight 1 and bias 0; y and dx against torch's of float32 x."""
     shape = (16, 32, 16)
     (y_rtol, y_atol), (dx_rtol, dx_atol) = _APEX_TOLERANCES[dtype]
@@ -120,7 +120,7 @@ def _apex(function: LayerNorm, dtype: torch.dtype) -> bool:
     return True
 
 
-def _flash_attention(function: LayerNorm, dtype: torch.dtype) -> bool:
+def _flash_attention(function: LayerNormFunction, dtype: torch.dtype) -> bool:
     """Largest error at most twice torch's own plus a constant, against rounded float32 results."""
     atol = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}[dtype]
     for hidden in (192, 2048, 3000):
@@ -141,7 +141,7 @@ def _flash_attention(function: LayerNorm, dtype: torch.dtype) -> bool:
 _FLAG_GEMS_RTOL = {torch.float16: 1e-3, torch.float32: 1.3e-6, torch.bfloat16: 1.6e-2}
 
 
-def _flag_gems(function: LayerNorm, dtype: torch.dtype) -> bool:
+def _flag_gems(function: LayerNormFunction, dtype: torch.dtype) -> bool:
     """Normal numbers and parameters, against torch in float64; atol grows with what is summed."""
     rtol, atol = _FLAG_GEMS_RTOL[dtype], 1e-4
     for rows, hidden in ((200, 36), (64, 100), (64, 256), (1, 40_999), (2, 40_499)):
@@ -159,7 +159,7 @@ def _flag_gems(function: LayerNorm, dtype: torch.dtype) -> bool:
     return True
 
 
-def _kernelbench(function: LayerNorm, dtype: torch.dtype) -> bool:
+def _kernelbench(function: LayerNormFunction, dtype: torch.dtype) -> bool:
     """Uniform numbers on [0, 1), weight 1 and bias 0; y against torch in the same dtype."""
     tolerance = 1e-4 if dtype is torch.float32 else 1e-2
     shape = (2, 64, 32, 32)
@@ -175,7 +175,7 @@ def _kernelbench(function: LayerNorm, dtype: torch.dtype) -> bool:
     return True
 
 
-def _llm_c(function: LayerNorm, dtype: torch.dtype) -> bool:
+def _llm_c(function: LayerNormFunction, dtype: torch.dtype) -> bool:
     """Uniform on [-1, 1) throughout; y within 1e-5 and gradients within 1e-3 of float32 loops'."""
     drawn = seeded()
     rows, hidden = 64, 768

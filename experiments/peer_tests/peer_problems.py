@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor
 from torch.nn import functional
 
-from implementations.contract import LayerNorm
+from implementations.contract import LayerNormFunction
 
 __all__ = ["PeerOutputs", "Problem", "is_close", "pairs", "run", "seeded", "torch_results"]
 
@@ -52,7 +52,7 @@ class PeerOutputs:
         return PeerOutputs(self.y.to(dtype), **rounded)
 
 
-def run(function: LayerNorm, problem: Problem) -> PeerOutputs | None:
+def run(function: LayerNormFunction, problem: Problem) -> PeerOutputs | None:
     """Run ``function``; None if it raises, or if y has another type, shape or dtype than x."""
     named = {"x": problem.x, "weight": problem.weight, "bias": problem.bias}
     # copies with the same strides: the next function must not see what this one overwrites

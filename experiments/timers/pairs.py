@@ -16,7 +16,7 @@ from torch import Tensor
 import implementations
 from harness.inputs import make_inputs
 from harness.records import ArmRole, Case
-from implementations.contract import LayerNorm
+from implementations.contract import LayerNormFunction
 
 __all__ = [
     "ALONE_PAIRS",
@@ -48,7 +48,7 @@ class Pair:
     def implementation(self, role: ArmRole) -> str:
         return self.case.implementation if role is ArmRole.SUBJECT else "native"
 
-    def function(self, role: ArmRole) -> LayerNorm:
+    def function(self, role: ArmRole) -> LayerNormFunction:
         return implementations.find(self.implementation(role)).function
 
     def rows(self, role: ArmRole) -> int:

@@ -42,7 +42,7 @@ from harness.sweep import (
     load_sweep,
     mistake_lines,
 )
-from implementations.contract import LayerNorm
+from implementations.contract import LayerNormFunction
 
 __all__ = ["SweepTests", "Timing", "run_case"]
 
@@ -222,7 +222,13 @@ class Timing:
     """Of the case; None until it is timed."""
 
     def time(
-        self, function: LayerNorm, case: Case, inputs: Inputs, device: Device, *_: Any, **__: Any
+        self,
+        function: LayerNormFunction,
+        case: Case,
+        inputs: Inputs,
+        device: Device,
+        *_: Any,
+        **__: Any,
     ) -> Sampled:
         """Time the call on copies of ``inputs``: what it writes to is nobody else's.
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from harness.inputs import Inputs
 from harness.numerics.error_measurement import Outputs
 from harness.records import Case, Direction, Mode, Status
-from implementations.attempt import first_line
-from implementations.contract import Implementation, LayerNorm, UnsupportedError
+from implementations.contract import Implementation, LayerNormFunction, UnsupportedError
+from implementations.targets.attempt import first_line
 from implementations.torch_private import keep_backward_buffers
 
 __all__ = [
@@ -52,7 +52,9 @@ class ContractViolationError(Exception):
     """The implementation ran and broke its contract; says how."""
 
 
-def function_of(implementation: Implementation, mode: Mode, *, keep: bool = False) -> LayerNorm:
+def function_of(
+    implementation: Implementation, mode: Mode, *, keep: bool = False
+) -> LayerNormFunction:
     """Return the function to call: the implementation's own, or a compiled one.
 
     What was compiled before is forgotten, unless it is to be kept.
@@ -64,11 +66,13 @@ def function_of(implementation: Implementation, mode: Mode, *, keep: bool = Fals
         torch.compiler.reset()
     # a backward that gives its buffers away cannot be timed again and again
     keep_backward_buffers()
-    compiled: LayerNorm = torch.compile(implementation.function, dynamic=False)
+    compiled: LayerNormFunction = torch.compile(implementation.function, dynamic=False)
     return compiled
 
 
-def bind(function: LayerNorm, case: Case, tensors: Sequence[Tensor]) -> Callable[[], object]:
+def bind(
+    function: LayerNormFunction, case: Case, tensors: Sequence[Tensor]
+) -> Callable[[], object]:
     """Return a call of one pass of the case on ``tensors``, in the order of Inputs.tensors.
 
     Gradient recording is the caller's: off for a forward case, on for the others.
@@ -88,7 +92,7 @@ def bind(function: LayerNorm, case: Case, tensors: Sequence[Tensor]) -> Callable
 
 
 def bind_recording_forward(
-    function: LayerNorm, case: Case, tensors: Sequence[Tensor]
+    function: LayerNormFunction, case: Case, tensors: Sequence[Tensor]
 ) -> Callable[[], object]:
     """Return a call of the forward of a backward case; its result holds what it saved."""
     forward, _, _ = _recording_forward(function, case, tensors)
@@ -96,7 +100,7 @@ def bind_recording_forward(
 
 
 def _recording_forward(
-    function: LayerNorm, case: Case, tensors: Sequence[Tensor]
+    function: LayerNormFunction, case: Case, tensors: Sequence[Tensor]
 ) -> tuple[Callable[[], Tensor], tuple[Tensor, ...], Tensor]:
     """Return the forward on leaves that ask for gradients, those leaves, and dy."""
     leaves, dy = tuple(each.detach().requires_grad_() for each in tensors[:-1]), tensors[-1]
@@ -109,7 +113,7 @@ def _training_step(forward: Callable[[], Tensor], leaves: tuple[Tensor, ...], dy
     return torch.autograd.grad(forward(), leaves, dy)
 
 
-def run_once(function: LayerNorm, case: Case, inputs: Inputs) -> Outputs:
+def run_once(function: LayerNormFunction, case: Case, inputs: Inputs) -> Outputs:
     """Run the case once and check what came back, all but its values.
 
     Raises:
@@ -136,7 +140,7 @@ def refuses(function: Callable[..., object], *arguments: object) -> bool:
     return False
 
 
-def _with_gradients(function: LayerNorm, case: Case, inputs: Inputs) -> Outputs:
+def _with_gradients(function: LayerNormFunction, case: Case, inputs: Inputs) -> Outputs:
     forward, leaves, dy = _recording_forward(function, case, inputs.tensors)
     y = checked("y", guarded(forward)(), inputs.x)
     if not y.requires_grad:

@@ -45,7 +45,7 @@ from harness.run.timed_calls import refusal
 from harness.run.timing import time_case
 from harness.run.turning import is_turned, turned
 from harness.run.weighing import weigh
-from implementations.contract import Implementation, LayerNorm
+from implementations.contract import Implementation, LayerNormFunction
 
 __all__ = ["CaseRunner"]
 
@@ -198,7 +198,7 @@ class CaseRunner:
         self,
         record: Record,
         implementation: Implementation,
-        function: LayerNorm,
+        function: LayerNormFunction,
         first: Outputs,
         sampled: Sampled,
         watch: _Stopwatch,
@@ -296,7 +296,7 @@ def _held_bytes(case: Case) -> int:
     return _HELD_COPIES[case.direction] * case.rows * case.hidden * dtype.itemsize
 
 
-def _asked_at(function: LayerNorm, case: Case, inputs: Inputs, sampled: Sampled) -> Outputs:
+def _asked_at(function: LayerNormFunction, case: Case, inputs: Inputs, sampled: Sampled) -> Outputs:
     """Run once on the numbers of ``inputs``, where the timed ones lay."""
     for placed, new in zip(sampled.tensors, inputs.tensors, strict=True):
         overwrite(placed, new)
@@ -305,7 +305,7 @@ def _asked_at(function: LayerNorm, case: Case, inputs: Inputs, sampled: Sampled)
 
 def _first_run(
     implementation: Implementation, case: Case, inputs: Inputs, watch: _Stopwatch
-) -> tuple[LayerNorm, Outputs, float | None]:
+) -> tuple[LayerNormFunction, Outputs, float | None]:
     """Run a case for the first time: the function, its outputs, and seconds to compile it."""
     function = function_of(implementation, case.mode)
     with watch.implementation():

@@ -16,7 +16,7 @@ from harness.measure.environment import compiler
 from harness.measure.sampler import TimedCall
 from harness.numerics.computed import bind
 from harness.records import ArmRole, Case, Direction, Mode
-from implementations.contract import Implementation, LayerNorm
+from implementations.contract import Implementation, LayerNormFunction
 from implementations.cpu.copies import can_stream, streamed_copy
 from implementations.torch_private import negated_view
 
@@ -28,7 +28,7 @@ _AS_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def timed_calls_of(
-    function: LayerNorm, case: Case, rival: Implementation | None = None
+    function: LayerNormFunction, case: Case, rival: Implementation | None = None
 ) -> list[TimedCall]:
     """The implementation, the reference where it takes the case, and the copies there are.
 

@@ -18,7 +18,7 @@ from harness.measure.sampler import TimedCall
 from harness.numerics.computed import ImplementationError, function_of, run_once
 from harness.records import Allocation, ArmRole, Budget, Cache, Case, Latency
 from harness.run.timed_calls import model_bytes, timed_calls_of
-from implementations.contract import Implementation, LayerNorm
+from implementations.contract import Implementation, LayerNormFunction
 
 __all__ = ["time_beside", "time_case"]
 
@@ -30,7 +30,7 @@ class _NotReplayable(Exception):  # noqa: N818 - a finding, not a failure
 
 
 def time_case(
-    function: LayerNorm,
+    function: LayerNormFunction,
     case: Case,
     inputs: Inputs,
     device: Device,
@@ -78,7 +78,12 @@ def time_case(
 
 
 def time_beside(
-    rival: Implementation, function: LayerNorm, case: Case, inputs: Inputs, *more: Any, **named: Any
+    rival: Implementation,
+    function: LayerNormFunction,
+    case: Case,
+    inputs: Inputs,
+    *more: Any,
+    **named: Any,
 ) -> Sampled:
     """Time ``function`` as :func:`time_case` does, beside ``rival``, run as the case is."""
     again = replace(rival, function=function_of(rival, case.mode, keep=True))

@@ -10,12 +10,12 @@ from harness.measure.placement import relocate
 from harness.numerics.computed import bind, bind_recording_forward
 from harness.records import Case, Direction, Memory
 from harness.run.timed_calls import result_bytes
-from implementations.contract import LayerNorm
+from implementations.contract import LayerNormFunction
 
 __all__ = ["weigh"]
 
 
-def weigh(function: LayerNorm, case: Case, inputs: Inputs) -> tuple[Memory, int]:
+def weigh(function: LayerNormFunction, case: Case, inputs: Inputs) -> tuple[Memory, int]:
     """Count what one call of the case allocates and its forward keeps, and its operators."""
     # copies: what the function might write to is nobody else's
     tensors = [relocate(each, Random(case.id)) for each in inputs.tensors]

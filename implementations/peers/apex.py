@@ -9,7 +9,7 @@ from torch import Tensor
 
 from implementations.contract import Algorithm, Reduction, UnsupportedError
 from implementations.peers.package import Package
-from implementations.peers.terms import CUDA, Terms, peer
+from implementations.peers.support import CUDA, Support, peer
 
 __all__ = ["PACKAGE", "apex"]
 
@@ -18,7 +18,7 @@ PACKAGE = Package(
     ("apex",),
     "build it with its CUDA extensions, as https://github.com/NVIDIA/apex says",
 )
-TERMS = Terms(
+SUPPORT = Support(
     package=PACKAGE,
     dtypes=frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64}),
     devices=CUDA,
@@ -27,7 +27,7 @@ TERMS = Terms(
 
 
 @peer(
-    TERMS,
+    SUPPORT,
     source="https://github.com/NVIDIA/apex, csrc/layer_norm_cuda_kernel.cu",
     algorithm=Algorithm.WELFORD,
     reduction=Reduction.BLOCKS,
@@ -42,7 +42,7 @@ def apex(
     eps: float = 1e-5,
 ) -> Tensor:
     """apex: fused_layer_norm_affine, or fused_layer_norm; Welford over a row, float32 or wider."""
-    TERMS.check(x, normalized_shape, weight, bias)
+    SUPPORT.check(x, normalized_shape, weight, bias)
     fused = PACKAGE.load(
         "apex.normalization.fused_layer_norm", "fused_layer_norm", "fused_layer_norm_affine"
     )

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from implementations.contract import Algorithm, Reduction
 from implementations.peers.package import Package
-from implementations.peers.terms import CUDA, Terms, peer
+from implementations.peers.support import CUDA, Support, peer
 
 __all__ = ["PACKAGE", "flash_attn"]
 
 PACKAGE = Package("flash_attn", ("flash-attn",), "pip install flash-attn --no-build-isolation")
-TERMS = Terms(
+SUPPORT = Support(
     package=PACKAGE,
     dtypes=frozenset({torch.float16, torch.bfloat16, torch.float32}),
     devices=CUDA,
@@ -23,7 +23,7 @@ TERMS = Terms(
 
 
 @peer(
-    TERMS,
+    SUPPORT,
     source="https://github.com/Dao-AILab/flash-attention, flash_attn/ops/triton/layer_norm.py",
     algorithm=Algorithm.TWO_PASS,
     column_reduction=Reduction.BLOCKS,
@@ -37,7 +37,7 @@ def flash_attn(
     eps: float = 1e-5,
 ) -> Tensor:
     """flash-attention: layer_norm_fn, two passes over a row in registers, float32 inside."""
-    TERMS.check(x, normalized_shape, weight, bias)
+    SUPPORT.check(x, normalized_shape, weight, bias)
     kernels = PACKAGE.load("flash_attn.ops.triton.layer_norm", "layer_norm_fn")
     assert weight is not None  # checked above
     rows = x.reshape(-1, weight.numel())

@@ -16,12 +16,12 @@ from torch import Tensor
 from implementations.contract import Algorithm, Reduction
 from implementations.peers import xla
 from implementations.peers.package import Package
-from implementations.peers.terms import Terms, peer
+from implementations.peers.support import Support, peer
 
 __all__ = ["PACKAGE", "flax", "flax_slow_variance"]
 
 PACKAGE = Package("flax", ("flax", *xla.JAX.distributions), "pip install 'layernorm-bench[flax]'")
-TERMS = Terms(
+SUPPORT = Support(
     package=PACKAGE,
     dtypes=frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64}),
     outside_torch=True,
@@ -49,7 +49,7 @@ _FAST, _SLOW = partial(_formula, True), partial(_formula, False)
 
 
 @peer(
-    TERMS,
+    SUPPORT,
     source=_SOURCE,
     algorithm=Algorithm.ONE_PASS,
     reduction=Reduction.SEQUENTIAL,  # XLA may vectorise, and does not promise to
@@ -63,13 +63,13 @@ def flax(
     eps: float = 1e-5,
 ) -> Tensor:
     """Flax: flax.linen.LayerNorm as it is by default, jitted; variance E[x^2] - E[x]^2."""
-    dims = TERMS.check(x, normalized_shape, weight, bias)
+    dims = SUPPORT.check(x, normalized_shape, weight, bias)
     PACKAGE.load("flax.linen", "LayerNorm")
     return xla.layer_norm(_FAST, x, weight, bias, dims, eps)
 
 
 @peer(
-    TERMS,
+    SUPPORT,
     source=_SOURCE,
     algorithm=Algorithm.TWO_PASS,
     reduction=Reduction.SEQUENTIAL,
@@ -83,6 +83,6 @@ def flax_slow_variance(
     eps: float = 1e-5,
 ) -> Tensor:
     """Flax: flax.linen.LayerNorm with use_fast_variance=False, jitted; two passes."""
-    dims = TERMS.check(x, normalized_shape, weight, bias)
+    dims = SUPPORT.check(x, normalized_shape, weight, bias)
     PACKAGE.load("flax.linen", "LayerNorm")
     return xla.layer_norm(_SLOW, x, weight, bias, dims, eps)

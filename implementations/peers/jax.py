@@ -10,12 +10,12 @@ from torch import Tensor
 
 from implementations.contract import Algorithm, Reduction
 from implementations.peers import xla
-from implementations.peers.terms import Terms, peer
+from implementations.peers.support import Support, peer
 
 __all__ = ["PACKAGE", "jax"]
 
 PACKAGE = xla.JAX
-TERMS = Terms(
+SUPPORT = Support(
     package=PACKAGE,
     dtypes=frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64}),
     outside_torch=True,
@@ -36,7 +36,7 @@ def _formula(jax: Any, x: Any, weight: Any, bias: Any, dims: int, eps: float) ->
 
 
 @peer(
-    TERMS,
+    SUPPORT,
     source="https://docs.jax.dev/en/latest/_autosummary/jax.numpy.var.html",
     algorithm=Algorithm.TWO_PASS,
     reduction=Reduction.SEQUENTIAL,  # XLA may vectorise, and does not promise to
@@ -50,5 +50,5 @@ def jax(
     eps: float = 1e-5,
 ) -> Tensor:
     """JAX: mean, var and the formula under jit, in float32 or wider; gradients by jax.vjp."""
-    dims = TERMS.check(x, normalized_shape, weight, bias)
+    dims = SUPPORT.check(x, normalized_shape, weight, bias)
     return xla.layer_norm(_formula, x, weight, bias, dims, eps)

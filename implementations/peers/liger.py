@@ -9,12 +9,12 @@ from torch import Tensor
 
 from implementations.contract import Algorithm, Reduction
 from implementations.peers.package import Package
-from implementations.peers.terms import CUDA, Terms, peer
+from implementations.peers.support import CUDA, Support, peer
 
 __all__ = ["PACKAGE", "liger"]
 
 PACKAGE = Package("liger_kernel", ("liger-kernel",), "pip install liger-kernel")
-TERMS = Terms(
+SUPPORT = Support(
     package=PACKAGE,
     dtypes=frozenset({torch.float16, torch.bfloat16, torch.float32}),
     devices=CUDA,
@@ -23,7 +23,7 @@ TERMS = Terms(
 
 
 @peer(
-    TERMS,
+    SUPPORT,
     source="https://github.com/linkedin/Liger-Kernel, src/liger_kernel/ops/layer_norm.py",
     algorithm=Algorithm.TWO_PASS,
     column_reduction=Reduction.BLOCKS,
@@ -37,7 +37,7 @@ def liger(
     eps: float = 1e-5,
 ) -> Tensor:
     """Liger Kernel: liger_layer_norm, two passes over a row in registers, float32 inside."""
-    TERMS.check(x, normalized_shape, weight, bias)
+    SUPPORT.check(x, normalized_shape, weight, bias)
     functional = PACKAGE.load("liger_kernel.transformers.functional", "liger_layer_norm")
     assert weight is not None  # checked above
     assert bias is not None

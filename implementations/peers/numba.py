@@ -12,12 +12,12 @@ from torch import Tensor
 
 from implementations.contract import Algorithm, Reduction, UnsupportedError
 from implementations.peers.package import Package
-from implementations.peers.terms import Terms, peer
+from implementations.peers.support import Support, peer
 
 __all__ = ["PACKAGE", "numba"]
 
 PACKAGE = Package("numba", ("numba",), "pip install 'layernorm-bench[numba]'")
-TERMS = Terms(
+SUPPORT = Support(
     package=PACKAGE,
     dtypes=frozenset({torch.float32, torch.float64}),  # float16 is for its CUDA target alone
     forward_only=True,
@@ -26,7 +26,7 @@ TERMS = Terms(
 
 
 @peer(
-    TERMS,
+    SUPPORT,
     source="https://numba.readthedocs.io/en/stable/user/jit.html",
     algorithm=Algorithm.TWO_PASS,
     reduction=Reduction.SEQUENTIAL,  # in float64, which a literal 0.0 makes of a sum
@@ -39,7 +39,7 @@ def numba(
     eps: float = 1e-5,
 ) -> Tensor:
     """Numba: three plain loops over each row, under njit."""
-    dims = TERMS.check(x, normalized_shape, weight, bias)
+    dims = SUPPORT.check(x, normalized_shape, weight, bias)
     threads = torch.get_num_threads()
     loops = _compiled(threads > 1)
     if threads > 1:

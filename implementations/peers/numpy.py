@@ -9,13 +9,13 @@ from torch import Tensor
 
 from implementations.contract import Algorithm
 from implementations.peers.package import Package
-from implementations.peers.terms import Terms, peer
+from implementations.peers.support import Support, peer
 
 __all__ = ["PACKAGE", "numpy"]
 
 PACKAGE = Package("numpy", ("numpy",), "pip install numpy")
 # there is no bfloat16 in numpy itself
-TERMS = Terms(
+SUPPORT = Support(
     package=PACKAGE,
     dtypes=frozenset({torch.float16, torch.float32, torch.float64}),
     forward_only=True,
@@ -24,7 +24,7 @@ TERMS = Terms(
 
 
 @peer(
-    TERMS,
+    SUPPORT,
     source="https://numpy.org/doc/stable/reference/generated/numpy.var.html",
     algorithm=Algorithm.TWO_PASS,
 )
@@ -36,7 +36,7 @@ def numpy(
     eps: float = 1e-5,
 ) -> Tensor:
     """NumPy: mean, var and the formula, in float32 or wider."""
-    dims = TERMS.check(x, normalized_shape, weight, bias)
+    dims = SUPPORT.check(x, normalized_shape, weight, bias)
     np = PACKAGE.load()
     if not x.numel():  # numpy warns of the mean of nothing
         return torch.empty_like(x)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from implementations.contract import Algorithm, Reduction
 from implementations.peers.package import Package
-from implementations.peers.terms import Terms, peer
+from implementations.peers.support import Support, peer
 
 __all__ = ["PACKAGE", "onnxruntime"]
 
@@ -25,7 +25,7 @@ PACKAGE = Package(
 )
 # numbers of onnx.TensorProto.DataType, as the format fixes them
 _ELEMENT_TYPES = {torch.float32: 1, torch.float16: 10, torch.float64: 11, torch.bfloat16: 16}
-TERMS = Terms(
+SUPPORT = Support(
     package=PACKAGE,
     dtypes=frozenset(_ELEMENT_TYPES),
     needs=("weight",),
@@ -40,7 +40,7 @@ _KEPT = 128  # ours: sessions, one for each kind of case
 
 
 @peer(
-    TERMS,
+    SUPPORT,
     source="https://onnx.ai/onnx/operators/onnx__LayerNormalization.html",
     algorithm=Algorithm.WELFORD,
     reduction=Reduction.SEQUENTIAL,
@@ -53,7 +53,7 @@ def onnxruntime(
     eps: float = 1e-5,
 ) -> Tensor:
     """ONNX Runtime: its LayerNormalization on the CPU, inputs and result bound in place."""
-    dims = TERMS.check(x, normalized_shape, weight, bias)
+    dims = SUPPORT.check(x, normalized_shape, weight, bias)
     session = _session(x.dtype, x.dim(), dims, bias is not None, eps, torch.get_num_threads())
     y = torch.empty_like(x, memory_format=torch.contiguous_format)
     given = {"x": x, "weight": weight, "bias": bias}

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from implementations.contract import Algorithm, Reduction
 from implementations.peers.package import Package, environment
-from implementations.peers.terms import Terms, peer
+from implementations.peers.support import Support, peer
 
 __all__ = ["PACKAGE", "openvino"]
 
@@ -27,7 +27,7 @@ _TYPES = {
     torch.float32: "f32",
     torch.float64: "f64",
 }
-TERMS = Terms(
+SUPPORT = Support(
     package=PACKAGE,
     dtypes=frozenset(_TYPES),
     params_like_x=True,
@@ -38,7 +38,7 @@ _KEPT = 128  # ours: compiled models, one for each kind of case
 
 
 @peer(
-    TERMS,
+    SUPPORT,
     source="https://docs.openvino.ai/2025/documentation/openvino-ir-format/operation-sets/"
     "operation-specs/normalization/mvn-6.html",
     algorithm=Algorithm.TWO_PASS,
@@ -53,7 +53,7 @@ def openvino(
     eps: float = 1e-5,
 ) -> Tensor:
     """OpenVINO: MVN, Multiply and Add on the CPU, compiled for the shape, in x's precision."""
-    dims = TERMS.check(x, normalized_shape, weight, bias)
+    dims = SUPPORT.check(x, normalized_shape, weight, bias)
     given = (x, weight, bias)
     request = _request(
         x.dtype,

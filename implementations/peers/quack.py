@@ -10,12 +10,12 @@ from torch import Tensor
 
 from implementations.contract import Algorithm, Reduction
 from implementations.peers.package import Package
-from implementations.peers.terms import CUDA, Terms, peer
+from implementations.peers.support import CUDA, Support, peer
 
 __all__ = ["PACKAGE", "quack"]
 
 PACKAGE = Package("quack", ("quack-kernels",), "pip install -U quack-kernels")
-TERMS = Terms(
+SUPPORT = Support(
     package=PACKAGE,
     dtypes=frozenset({torch.float16, torch.bfloat16, torch.float32}),
     devices=CUDA,
@@ -25,7 +25,7 @@ TERMS = Terms(
 
 
 @peer(
-    TERMS,
+    SUPPORT,
     source="https://github.com/Dao-AILab/quack, quack/rmsnorm.py",
     algorithm=Algorithm.TWO_PASS,
     column_reduction=Reduction.BLOCKS,
@@ -39,7 +39,7 @@ def quack(
     eps: float = 1e-5,
 ) -> Tensor:
     """QuACK: layernorm_fwd and layernorm_bwd, two passes over a row on chip, float32 inside."""
-    TERMS.check(x, normalized_shape, weight, bias)
+    SUPPORT.check(x, normalized_shape, weight, bias)
     assert weight is not None  # checked above
     kernels = PACKAGE.load("quack.rmsnorm", "layernorm_fwd", "layernorm_bwd")
     rows = x.reshape(-1, weight.numel()).contiguous()

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from implementations.contract import Algorithm, Reduction
 from implementations.peers.package import Package
-from implementations.peers.terms import CUDA, Terms, peer
+from implementations.peers.support import CUDA, Support, peer
 
 __all__ = ["PACKAGE", "transformer_engine"]
 
@@ -24,7 +24,7 @@ PACKAGE = Package(
     ("transformer-engine",),
     "pip install --no-build-isolation 'transformer-engine[pytorch]'",
 )
-TERMS = Terms(
+SUPPORT = Support(
     package=PACKAGE,
     dtypes=frozenset({torch.float16, torch.bfloat16, torch.float32}),
     devices=CUDA,
@@ -36,7 +36,7 @@ _ZERO_CENTRED = False  # whether the weight is what is added to 1
 
 
 @peer(
-    TERMS,
+    SUPPORT,
     source="https://github.com/NVIDIA/TransformerEngine, "
     "transformer_engine/pytorch/ops/basic/layer_norm.py",
     algorithm=Algorithm.WELFORD,  # each thread's moments in two passes, then combined
@@ -52,7 +52,7 @@ def transformer_engine(
     eps: float = 1e-5,
 ) -> Tensor:
     """Transformer Engine: layernorm_fwd and layernorm_bwd, unquantised, float32 inside."""
-    TERMS.check(x, normalized_shape, weight, bias)
+    SUPPORT.check(x, normalized_shape, weight, bias)
     assert weight is not None  # checked above
     assert bias is not None
     kernels, kinds = _loaded()

@@ -18,9 +18,8 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from implementations.attempt import Raised, attempt
 from implementations.contract import UnsupportedError
-from implementations.replacement.candidates import what_it_is
+from implementations.replacement.norm_modules import what_it_is
 from implementations.replacement.rounding import (
     Problem,
     allowed_gradients,
@@ -41,8 +40,9 @@ from implementations.replacement.subject import (
     state_of,
     subject_of,
 )
+from implementations.targets.attempt import Raised, attempt
 from implementations.targets.from_module import ModuleFunction
-from implementations.targets.parameters import Affine, affine_of
+from implementations.targets.module_parameters import ParameterNames, parameter_names
 from implementations.targets.recognise import LAYER_NORM, recognise, sample
 
 __all__ = ["Proven", "UnprovenError", "prove"]
@@ -119,21 +119,21 @@ def _proven(original: nn.Module, device: torch.device, dtype: torch.dtype) -> Pr
     raise failed
 
 
-def _assignments(original: nn.Module, shape: tuple[int, ...]) -> Iterator[Affine]:
+def _assignments(original: nn.Module, shape: tuple[int, ...]) -> Iterator[ParameterNames]:
     """Yield which parameter may be the weight and which the bias, the likeliest first."""
-    named = affine_of(original, shape)
+    named = parameter_names(original, shape)
     empty = [role for role in ("weight", "bias") if getattr(named, role) is None]
     if len(named.others) > len(empty):
         raise UnprovenError(f"has more than a weight and a bias: {', '.join(named.others)}")
     for roles in permutations(empty, len(named.others)):
         found = {"weight": named.weight, "bias": named.bias}
         found |= dict(zip(roles, named.others, strict=True))
-        yield Affine(found["weight"], found["bias"])
+        yield ParameterNames(found["weight"], found["bias"])
 
 
 def _proven_with(
     original: nn.Module,
-    affine: Affine,
+    affine: ParameterNames,
     shape: tuple[int, ...],
     device: torch.device,
     dtype: torch.dtype,

@@ -16,15 +16,15 @@ from torch import nn
 from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizations
 
 from implementations.contract import Implementation
-from implementations.dispatch import Choice, Dispatch, name_of, resolve
+from implementations.dispatch import Dispatch, ImplementationLike, name_of, resolve
 from implementations.module import LayerNorm
-from implementations.replacement.adopted import AdoptedLayerNorm, Places, adopted_class
-from implementations.replacement.candidates import (
-    Candidate,
+from implementations.replacement.converted import ConvertedLayerNorm, Places, converted_class
+from implementations.replacement.norm_modules import (
+    NormModule,
     argument_name,
-    candidates,
     class_name,
     fingerprint,
+    norm_modules,
     reason_to_leave,
 )
 from implementations.replacement.proof import Proven, prove
@@ -93,7 +93,7 @@ class Report:
 
 
 def replace_layer_norms(
-    model: nn.Module, implementation: Choice, *, only: Predicate | None = None
+    model: nn.Module, implementation: ImplementationLike, *, only: Predicate | None = None
 ) -> Report:
     """Make every LayerNorm in ``model`` run ``implementation``, in place.
 
@@ -117,7 +117,7 @@ def replace_layer_norms(
     """
     chosen = resolve(implementation)
     # decided for all before any is changed: a predicate that raises leaves the model as it was
-    found = candidates(model)
+    found = norm_modules(model)
     decisions = _Decisions(model, chosen, only).of(found)
     changed: list[str] = []
     left: list[tuple[str, str]] = []
@@ -160,7 +160,7 @@ class _Decisions:
     proofs: dict[Hashable, Proven | str] = field(default_factory=dict)
     """Of modules with the same fingerprint."""
 
-    def of(self, found: list[Candidate]) -> dict[int, tuple[tuple[str, ...], Decision]]:
+    def of(self, found: list[NormModule]) -> dict[int, tuple[tuple[str, ...], Decision]]:
         """Return names and decision for each candidate by id, without those inside a changed one.
 
         A changed module calls none that it contains: their parameters are read where they are.
@@ -176,7 +176,7 @@ class _Decisions:
             decision = self._of(names, each.module)
             decisions[id(each.module)] = names, decision
             is_changed = not isinstance(decision, str)
-            if is_changed or isinstance(each.module, AdoptedLayerNorm):
+            if is_changed or isinstance(each.module, ConvertedLayerNorm):
                 covered.update(names)
         return decisions
 
@@ -193,7 +193,7 @@ class _Decisions:
             )
         kind: type[nn.Module] = type_before_parametrizations(module)
         if isinstance(module, LayerNorm):
-            if kind.forward not in (LayerNorm.forward, AdoptedLayerNorm.forward):
+            if kind.forward not in (LayerNorm.forward, ConvertedLayerNorm.forward):
                 return "is a subclass of implementations.LayerNorm with a forward of its own"
             already = module.implementation == self.chosen
             return f"runs {name_of(self.chosen)} already" if already else None
@@ -234,7 +234,7 @@ def _become_ours(module: nn.Module, proven: Proven | None) -> LayerNorm:
             keeps_dtype=proven.keeps_dtype,
             argument=argument_name(module),
         )
-        module.__class__ = adopted_class(type(module), places)
+        module.__class__ = converted_class(type(module), places)
         assert isinstance(module, LayerNorm)
         module.normalized_shape, module.eps = proven.normalized_shape, proven.eps
         module.elementwise_affine = proven.weight is not None or proven.bias is not None

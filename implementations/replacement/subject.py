@@ -13,11 +13,11 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from implementations.attempt import Raised, attempt
-from implementations.replacement.candidates import is_hooks
+from implementations.replacement.norm_modules import is_hooks
 from implementations.replacement.rounding import Problem
+from implementations.targets.attempt import Raised, attempt
 from implementations.targets.construct import is_eps
-from implementations.targets.parameters import Affine
+from implementations.targets.module_parameters import ParameterNames
 from implementations.targets.recognise import measured_eps
 
 __all__ = [
@@ -103,7 +103,7 @@ def copied(module: nn.Module, device: torch.device) -> nn.Module:
 
 def subject_of(
     original: nn.Module,
-    affine: Affine,
+    affine: ParameterNames,
     shape: tuple[int, ...],
     dtype: torch.dtype,
     device: torch.device,

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from implementations.attempt import Raised, attempt
 from implementations.contract import UnsupportedError
+from implementations.targets.attempt import Raised, attempt
 
 __all__ = ["Constructor", "Form", "is_eps", "makes_modules", "signature_text"]
 

@@ -19,7 +19,13 @@ from implementations.contract import UnsupportedError
 from implementations.targets.channels import on_channels
 from implementations.targets.construct import Constructor, Form
 from implementations.targets.meaning import CallOptions, Meaning, Probe, find_meaning
-from implementations.targets.parameters import Affine, affine_of, own_eps, run_module, shape_of
+from implementations.targets.module_parameters import (
+    ParameterNames,
+    own_eps,
+    parameter_names,
+    run_module,
+    shape_of,
+)
 from implementations.targets.recognise import LAYER_NORM
 
 __all__ = ["ModuleFunction"]
@@ -37,7 +43,7 @@ class _Found:
     meaning: Meaning | None = None
     form: Form | None = None
     """How its constructor wants a size written."""
-    affine: Affine | None = None
+    affine: ParameterNames | None = None
     """Names of its weight and bias."""
     takes_eps: bool = True
     """Whether an eps that its constructor passes on arrives."""
@@ -164,12 +170,12 @@ class ModuleFunction:
                 )
             return run_module(module, affine, x, shape, weight, bias)
 
-    def _affine_in(self, module: nn.Module, shape: tuple[int, ...]) -> Affine:
+    def _affine_in(self, module: nn.Module, shape: tuple[int, ...]) -> ParameterNames:
         """Name weight and bias, as they were named when it was found out what it computes."""
         names = {name for name, _ in module.named_parameters()}
         found = self._found.affine
         known = set() if found is None else {found.weight, found.bias} - {None}
-        return found if found is not None and names == known else affine_of(module, shape)
+        return found if found is not None and names == known else parameter_names(module, shape)
 
     def _module(
         self,
@@ -215,7 +221,7 @@ class ModuleFunction:
         _refuse_forward(self.source)
         failed: UnsupportedError | None = None
         for shape, form, module in self._candidates():
-            affine = affine_of(module, shape)
+            affine = parameter_names(module, shape)
             try:
                 probe = self._probe(module.to(device), affine, shape, device)
                 meaning = find_meaning(probe, self.options)
@@ -263,7 +269,11 @@ class ModuleFunction:
             raise failed
 
     def _probe(
-        self, module: nn.Module, affine: Affine, shape: tuple[int, ...], device: torch.device
+        self,
+        module: nn.Module,
+        affine: ParameterNames,
+        shape: tuple[int, ...],
+        device: torch.device,
     ) -> Probe:
         modules: dict[torch.dtype, nn.Module] = {}
 

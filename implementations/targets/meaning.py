@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from implementations.attempt import Raised, attempt
 from implementations.contract import UnsupportedError
+from implementations.targets.attempt import Raised, attempt
 from implementations.targets.recognise import (
     LAYER_NORM,
     feature_last,

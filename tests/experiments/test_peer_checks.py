@@ -12,7 +12,7 @@ from torch import Tensor
 
 from harness.verify.mutants import WRONG, Mutant
 from implementations import find
-from implementations.contract import LayerNorm
+from implementations.contract import LayerNormFunction
 
 PEERS = {each.name: each for each in PEER_CHECKS}
 MUTANTS = {each.name: each for each in WRONG}
@@ -24,11 +24,11 @@ every_peer = pytest.mark.parametrize(
 )
 
 
-def accepts(peer: PeerCheck, function: LayerNorm, dtype: str) -> bool:
+def accepts(peer: PeerCheck, function: LayerNormFunction, dtype: str) -> bool:
     return peer.accepts(function, getattr(torch, dtype))
 
 
-def returning(answer: object) -> LayerNorm:
+def returning(answer: object) -> LayerNormFunction:
     """A LayerNorm that returns ``answer``, or what it makes of x if it is a function."""
 
     def layer_norm(

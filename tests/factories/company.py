@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from implementations.contract import LayerNorm
+from implementations.contract import LayerNormFunction
 
 SHAPE = (8, 64)
 
@@ -19,7 +19,7 @@ def given(seed: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tensor
 
 
 def recorded(
-    function: LayerNorm, seed: int, dtype: torch.dtype
+    function: LayerNormFunction, seed: int, dtype: torch.dtype
 ) -> tuple[Tensor, list[Tensor], Tensor]:
     *inputs, dy = given(seed, dtype)
     leaves = [each.requires_grad_() for each in inputs]
@@ -31,7 +31,7 @@ def is_near(one: Tensor, other: Tensor) -> bool:
     return torch.allclose(one.double(), other.double(), rtol=0.05, atol=0.05)
 
 
-def is_given_away_in_company(function: LayerNorm, dtype: torch.dtype) -> bool:
+def is_given_away_in_company(function: LayerNormFunction, dtype: torch.dtype) -> bool:
     """Whether something else comes of it beside other calls than alone."""
     return (
         _forms_differ(function, dtype)
@@ -42,7 +42,7 @@ def is_given_away_in_company(function: LayerNorm, dtype: torch.dtype) -> bool:
     )
 
 
-def _forms_differ(function: LayerNorm, dtype: torch.dtype) -> bool:
+def _forms_differ(function: LayerNormFunction, dtype: torch.dtype) -> bool:
     x, weight, bias, _ = given(0, dtype)
     small = x / 1024
     return not is_near(
@@ -50,7 +50,7 @@ def _forms_differ(function: LayerNorm, dtype: torch.dtype) -> bool:
     )
 
 
-def _modes_differ(function: LayerNorm, dtype: torch.dtype) -> bool:
+def _modes_differ(function: LayerNormFunction, dtype: torch.dtype) -> bool:
     leaf = given(0, dtype)[0].requires_grad_()
     torch.rand(1)
     state = torch.get_rng_state()
@@ -63,13 +63,13 @@ def _modes_differ(function: LayerNorm, dtype: torch.dtype) -> bool:
     return dtype is torch.float32 and not torch.allclose(y, other, atol=1e-5)
 
 
-def _results_are_lost(function: LayerNorm, dtype: torch.dtype) -> bool:
+def _results_are_lost(function: LayerNormFunction, dtype: torch.dtype) -> bool:
     results = [function(given(seed, dtype)[0], SHAPE[1:]) for seed in range(5)]
     again = [function(given(seed, dtype)[0], SHAPE[1:]).clone() for seed in range(5)]
     return not all(map(is_near, results, again))
 
 
-def _training_is_not_followed(function: LayerNorm, dtype: torch.dtype) -> bool:
+def _training_is_not_followed(function: LayerNormFunction, dtype: torch.dtype) -> bool:
     x, weight, *_ = given(0, dtype)
     weight.requires_grad_()
     function(x, SHAPE[1:], weight).sum().backward()
@@ -84,7 +84,7 @@ def _training_is_not_followed(function: LayerNorm, dtype: torch.dtype) -> bool:
     return not is_near(weight.grad, 2 * once)
 
 
-def _graphs_mix(function: LayerNorm, dtype: torch.dtype) -> bool:
+def _graphs_mix(function: LayerNormFunction, dtype: torch.dtype) -> bool:
     alone = []
     for seed in (0, 1):
         y, leaves, dy = recorded(function, seed, dtype)

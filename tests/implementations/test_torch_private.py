@@ -28,7 +28,7 @@ MODULES = sorted(
     if path != FILE
 )
 # private by name, and documented all the same
-DOCUMENTED = {"os._exit", "Key._fields"}
+DOCUMENTED = {"os._exit", "DispatchKey._fields"}
 # the dictionaries of torch.nn.Module, which subclasses rely on; the version counter that torch's
 # notes on autograd describe; a private attribute of a pydantic model, which its own module sets
 WIDELY_USED = {"_parameters", "_buffers", "_modules", "_version", "_origin"}

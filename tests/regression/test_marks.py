@@ -20,7 +20,7 @@ from harness.regression.changes import ChangeKind, Comparison, Metric
 from harness.regression.latency_test import BASELINE_PROCESSES, CONFIRMING_PROCESSES
 from harness.run.case import CaseRunner
 from harness.verify.mutants import precision, semantics
-from implementations.contract import Implementation, LayerNorm
+from implementations.contract import Implementation, LayerNormFunction
 
 CASES = make_cases(36)
 UNTIMED = {case: make_record(case) for case in CASES}
@@ -93,10 +93,12 @@ def extra_copy_of_x(
 
 
 @pytest.fixture
-def measure(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Case, LayerNorm], Record]]:
+def measure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Callable[[Case, LayerNormFunction], Record]]:
     """Run a case with another function behind the name of two_pass."""
 
-    def run(case: Case, function: LayerNorm) -> Record:
+    def run(case: Case, function: LayerNormFunction) -> Record:
         changed: Implementation = replace(implementations.two_pass, function=function)
         with monkeypatch.context() as patch:
             patch.setattr(implementations, "ALL", (implementations.native, changed))
@@ -116,7 +118,7 @@ GRID = [
 
 @pytest.mark.parametrize("case", GRID, ids=lambda case: case.id)
 def test_planted_regressions_are_always_found(
-    measure: Callable[[Case, LayerNorm], Record], case: Case
+    measure: Callable[[Case, LayerNormFunction], Record], case: Case
 ) -> None:
     before = measure(case, implementations.two_pass.function)
     assert (

@@ -27,7 +27,7 @@ from harness.verify import mutants
 from harness.verify.mutants import RIGHT, WRONG, Check, Family, Mutant
 from harness.verify.mutants.mutant import HALVES, layer_norm_of
 from implementations import Implementation
-from implementations.contract import LayerNorm
+from implementations.contract import LayerNormFunction
 
 DTYPES = ["float32", "bfloat16", "float16", "float64"]
 
@@ -133,7 +133,9 @@ def copied(tensor: Tensor | None) -> Tensor | None:
 # --- the checks ----------------------------------------------------------------------------------
 
 
-def finding(function: LayerNorm, case: Case, implementation: Implementation) -> Check | None:
+def finding(
+    function: LayerNormFunction, case: Case, implementation: Implementation
+) -> Check | None:
     """What one call gives away: nothing, or the first check that it fails."""
     inputs, reference = arranged(case)
     lent = Inputs(*(copied(each) for each in (inputs.x, inputs.weight, inputs.bias, inputs.dy)))
@@ -156,7 +158,7 @@ def finding(function: LayerNorm, case: Case, implementation: Implementation) -> 
     return Check.GRADIENT if broken else None
 
 
-def is_given_away_by_repetition(function: LayerNorm, dtype: str) -> bool:
+def is_given_away_by_repetition(function: LayerNormFunction, dtype: str) -> bool:
     """Whether calls with other data at one address, other parameters, eps or shape go wrong."""
     undeclared = Implementation(name="mutant", function=function, source="")
     buffers: dict[tuple[int, ...], Tensor] = {}
@@ -184,7 +186,7 @@ def is_given_away_by_repetition(function: LayerNorm, dtype: str) -> bool:
     return False
 
 
-def is_given_away_by_threads(function: LayerNorm, dtype: str) -> bool:
+def is_given_away_by_threads(function: LayerNormFunction, dtype: str) -> bool:
     """Whether two threads give something else than one."""
     case = Case(
         implementation="mutant",
@@ -205,7 +207,7 @@ def is_given_away_by_threads(function: LayerNorm, dtype: str) -> bool:
     return any(not (each.bound_ratio or 0) <= 1 for each in errors.outputs)
 
 
-def is_given_away_by_autograd(function: LayerNorm, dtype: str) -> bool:
+def is_given_away_by_autograd(function: LayerNormFunction, dtype: str) -> bool:
     """Whether gradients go wrong that are asked for singly, twice, or after inputs have changed."""
     shape, wanted = (8, 65), ("x", "weight", "bias")
     drawn = make_inputs(
@@ -249,7 +251,7 @@ def is_given_away_by_autograd(function: LayerNorm, dtype: str) -> bool:
     )
 
 
-def has_second_derivative(function: LayerNorm, x: Tensor) -> bool:
+def has_second_derivative(function: LayerNormFunction, x: Tensor) -> bool:
     """Whether that of sin(y) agrees with the kernel's own, or is refused."""
     found = []
     for each in (function, functional.layer_norm):

@@ -14,7 +14,7 @@ from harness.verify.checks.answers import first_difference, outputs_beyond, y_of
 from harness.verify.scope import InScope, adapter_of, fitted, scope_of
 from implementations.contract import Implementation
 from implementations.targets.from_module import ModuleFunction
-from implementations.targets.parameters import affine_of, own_eps
+from implementations.targets.module_parameters import own_eps, parameter_names
 
 __all__ = [
     "adds_the_eps_it_shows",
@@ -63,7 +63,7 @@ def starts_as_torchs_does(implementation: Implementation, case: Case) -> str | N
     asked = fitted(implementation, case, shape=(6, 32), direction=Direction.FORWARD)
     made = guarded(module.new, asked.normalized_shape)()
     assert isinstance(made, torch.nn.Module)  # what that returns
-    names, own = affine_of(made, asked.normalized_shape), dict(made.named_parameters())
+    names, own = parameter_names(made, asked.normalized_shape), dict(made.named_parameters())
     for what, name, start in (("weight", names.weight, 1.0), ("bias", names.bias, 0.0)):
         if name is not None and not bool((own[name] == start).all()):
             return f"starts at a {what} ({name}) that is not {start:g}"
@@ -83,7 +83,7 @@ def uses_its_own_parameters(implementation: Implementation, case: Case) -> str |
     made = guarded(module.new, asked.normalized_shape)()
     assert isinstance(made, torch.nn.Module)  # what that returns
     made = made.to(device=drawn.x.device, dtype=drawn.x.dtype)
-    names, own = affine_of(made, asked.normalized_shape), dict(made.named_parameters())
+    names, own = parameter_names(made, asked.normalized_shape), dict(made.named_parameters())
     shape = asked.normalized_shape
     weight, bias = (
         None if name is None else own[name].detach().reshape(shape)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from harness.verify.mutants.mutant import Rows, layer_norm_of
-from implementations.contract import LayerNorm
+from implementations.contract import LayerNormFunction
 
 __all__ = ["Gradients", "Rule", "Terms", "analytic"]
 
@@ -85,7 +85,7 @@ class Terms:
 Rule = Callable[[Terms], Gradients]
 
 
-def analytic(rule: Rule) -> LayerNorm:
+def analytic(rule: Rule) -> LayerNormFunction:
     """Return a LayerNorm whose y is right and whose gradients are what ``rule`` says."""
 
     @wraps(rule)

@@ -1,6 +1,6 @@
 """What a deliberately wrong LayerNorm is, and how one is written in a few lines.
 
-A mutant is a :class:`LayerNorm <implementations.contract.LayerNorm>` with exactly one mistake,
+A mutant is a :class:`~implementations.contract.LayerNormFunction` with exactly one mistake,
 of a kind that was made before. It is right in everything else: where its mistake does not show,
 it must be called right. Nothing here is ever offered as an implementation.
 """
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from harness.records import Direction
 from harness.verify.findings import RemarkKind
-from implementations.contract import LayerNorm, scale_and_shift, trailing_axes, wide_dtype
+from implementations.contract import LayerNormFunction, scale_and_shift, trailing_axes, wide_dtype
 
 __all__ = [
     "DTYPES",
@@ -108,7 +108,7 @@ class Mutant:
     """What it does, as the end of a sentence that begins with its name."""
     family: Family
     """Where the mistake was made."""
-    function: LayerNorm
+    function: LayerNormFunction
     """The wrong function; see :meth:`fresh` before calling it more than once."""
     dtypes: frozenset[str] = DTYPES
     """Names of x's dtypes for which it differs from a right one by more than rounding."""
@@ -119,7 +119,7 @@ class Mutant:
     remark: RemarkKind | None = None
     """The remark that a verification makes of it; None where it is wrong."""
 
-    def fresh(self) -> LayerNorm:
+    def fresh(self) -> LayerNormFunction:
         """Return the function with nothing remembered of earlier calls."""
         if isinstance(self.function, Remembering):
             return type(self.function)()
@@ -183,7 +183,7 @@ class Rows:
         return self.affine((self.x - mean) * torch.rsqrt(variance + self.eps))
 
 
-def layer_norm_of(rows_to_y: Callable[[Rows], Tensor]) -> LayerNorm:
+def layer_norm_of(rows_to_y: Callable[[Rows], Tensor]) -> LayerNormFunction:
     """Give a function of rows the signature of a LayerNorm: shapes, dtypes and checks are right."""
 
     @wraps(rows_to_y)
@@ -210,10 +210,10 @@ def mutant(
     directions: frozenset[Direction] = frozenset(Direction),
     caught_by: Check = Check.VALUES,
     remark: RemarkKind | None = None,
-) -> Callable[[LayerNorm | type[Remembering]], Mutant]:
-    """Wrap a LayerNorm, or a class of them, as a mutant named and described after it."""
+) -> Callable[[LayerNormFunction | type[Remembering]], Mutant]:
+    """Wrap a function, or a class of them, as a mutant named and described after it."""
 
-    def wrap(wrong: LayerNorm | type[Remembering]) -> Mutant:
+    def wrap(wrong: LayerNormFunction | type[Remembering]) -> Mutant:
         return Mutant(
             name=_name_of(wrong),
             mistake=_mistake_of(wrong),

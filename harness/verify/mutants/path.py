@@ -29,7 +29,7 @@ from harness.verify.mutants.mutant import (
     on_rows,
 )
 from harness.verify.mutants.reread import reading_dy
-from implementations.contract import LayerNorm, scale_and_shift, trailing_axes, wide_dtype
+from implementations.contract import LayerNormFunction, scale_and_shift, trailing_axes, wide_dtype
 
 _INFERENCE = frozenset({Direction.FORWARD})
 _RECORDING = frozenset({Direction.BACKWARD, Direction.FORWARD_BACKWARD})
@@ -48,7 +48,7 @@ _right = layer_norm_of(lambda of: of.y)
 
 
 def _in_inference(
-    wrong: LayerNorm,
+    wrong: LayerNormFunction,
     *,
     dtypes: frozenset[str] = DTYPES,
     caught_by: Check = Check.VALUES,

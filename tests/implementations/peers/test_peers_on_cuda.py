@@ -178,7 +178,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
                 setattr(module, key, value)
             monkeypatch.setitem(sys.modules, place, module)
         peer: Any = FOR_GPUS[name]
-        monkeypatch.setattr(peer, "TERMS", replace(peer.TERMS, devices=frozenset({"cpu"})))
+        monkeypatch.setattr(peer, "SUPPORT", replace(peer.SUPPORT, devices=frozenset({"cpu"})))
         transformer_engine._loaded.cache_clear()
 
     return put

@@ -11,20 +11,20 @@ from torch import Tensor
 
 from implementations.contract import (
     Implementation,
-    LayerNorm,
+    LayerNormFunction,
     UnsupportedError,
     implementation,
     trailing_axes,
 )
 from implementations.peers.package import Package
 
-__all__ = ["CUDA", "Terms", "peer"]
+__all__ = ["CUDA", "Support", "peer"]
 
 CUDA = frozenset({"cuda"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class Support:
     """What a package takes."""
 
     package: Package
@@ -76,7 +76,7 @@ class Terms:
         raise UnsupportedError(f"{self.package.distributions[0]} {why}")
 
 
-def peer(terms: Terms, **declared: Any) -> Callable[[LayerNorm], Implementation]:
+def peer(terms: Support, **declared: Any) -> Callable[[LayerNormFunction], Implementation]:
     """Wrap a function as an :class:`Implementation` on these terms.
 
     Args:
@@ -84,7 +84,7 @@ def peer(terms: Terms, **declared: Any) -> Callable[[LayerNorm], Implementation]
         declared: as :func:`implementations.contract.implementation` takes it.
     """
 
-    def wrap(function: LayerNorm) -> Implementation:
+    def wrap(function: LayerNormFunction) -> Implementation:
         return replace(
             implementation(**declared)(function),
             devices=terms.devices,

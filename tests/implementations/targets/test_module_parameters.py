@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from implementations import UnsupportedError
-from implementations.targets.parameters import Affine, affine_of, run_module
+from implementations.targets.module_parameters import ParameterNames, parameter_names, run_module
 
 SHAPE = (6,)
 X = torch.arange(12.0).reshape(2, 6)
@@ -46,48 +46,48 @@ class Named(nn.Module):
 def test_weight_and_bias_are_told_by_name_or_start(
     values: dict[str, float], found: tuple[str | None, str | None]
 ) -> None:
-    affine = affine_of(Named(**values), SHAPE)
+    affine = parameter_names(Named(**values), SHAPE)
     assert ((affine.weight, affine.bias), affine.others) == (found, ())
 
 
 def test_a_parameter_whose_role_is_not_known_is_told() -> None:
     module = Named(weight=1.0, bias=0.0, gate=torch.rand(SHAPE))
-    assert affine_of(module, SHAPE) == Affine("weight", "bias", ("gate",))
+    assert parameter_names(module, SHAPE) == ParameterNames("weight", "bias", ("gate",))
 
 
 def test_parameters_of_a_module_inside_are_found() -> None:
-    assert affine_of(nn.Sequential(Named(gamma=1.0, beta=0.0)), SHAPE) == Affine(
+    assert parameter_names(nn.Sequential(Named(gamma=1.0, beta=0.0)), SHAPE) == ParameterNames(
         "0.gamma", "0.beta"
     )
 
 
 def test_what_is_given_takes_the_place_of_its_own() -> None:
     module = Named(weight=1.0, bias=0.0)
-    y = run_module(module, affine_of(module, SHAPE), X, SHAPE, WEIGHT, BIAS)
+    y = run_module(module, parameter_names(module, SHAPE), X, SHAPE, WEIGHT, BIAS)
     assert torch.equal(y, functional.layer_norm(X, SHAPE, WEIGHT, BIAS))
     assert torch.equal(module.weight, torch.ones(SHAPE))
 
 
 def test_what_is_given_has_the_shape_of_its_own() -> None:
     module = Named(weight=torch.ones(6, 1), bias=torch.zeros(1, 6))
-    y = run_module(module, affine_of(module, SHAPE), X, SHAPE, WEIGHT, BIAS)
+    y = run_module(module, parameter_names(module, SHAPE), X, SHAPE, WEIGHT, BIAS)
     assert torch.equal(y, functional.layer_norm(X, SHAPE, WEIGHT, BIAS))
 
 
 def test_what_it_has_must_be_given() -> None:
     module = Named(weight=1.0)
     with pytest.raises(UnsupportedError, match=r"the module always has its weight \(weight\)"):
-        run_module(module, affine_of(module, SHAPE), X, SHAPE, None, None)
+        run_module(module, parameter_names(module, SHAPE), X, SHAPE, None, None)
 
 
 def test_what_it_has_not_cannot_be_given() -> None:
     module = Named(weight=1.0)
     with pytest.raises(UnsupportedError, match="the module has no bias"):
-        run_module(module, affine_of(module, SHAPE), X, SHAPE, WEIGHT, BIAS)
+        run_module(module, parameter_names(module, SHAPE), X, SHAPE, WEIGHT, BIAS)
 
 
 @pytest.mark.parametrize("wrong", [WEIGHT[:1], WEIGHT[:3], WEIGHT.repeat(2), WEIGHT.expand(2, 6)])
 def test_what_is_given_in_another_shape_is_an_error(wrong: Tensor) -> None:
     module = Named(weight=1.0)
     with pytest.raises(ValueError, match=r"weight has shape .*, expected \[6\]"):
-        run_module(module, affine_of(module, SHAPE), X, SHAPE, wrong, None)
+        run_module(module, parameter_names(module, SHAPE), X, SHAPE, wrong, None)

@@ -14,7 +14,7 @@ from torch.nn.parameter import UninitializedParameter
 from implementations.contract import UnsupportedError
 from implementations.targets.construct import is_eps
 
-__all__ = ["Affine", "affine_of", "own_eps", "run_module", "shape_of"]
+__all__ = ["ParameterNames", "own_eps", "parameter_names", "run_module", "shape_of"]
 
 # what documents and libraries call the scale and the shift
 _WEIGHTS = ("weight", "gain", "gamma", "scale", "g", "w", "a_2", "a", "alpha", "ln_weight")
@@ -22,7 +22,7 @@ _BIASES = ("bias", "beta", "shift", "b", "b_2", "offset", "ln_bias")
 
 
 @dataclass(frozen=True, slots=True)
-class Affine:
+class ParameterNames:
     """Names of the parameters that scale and shift; None where the module has none."""
 
     weight: str | None
@@ -31,7 +31,7 @@ class Affine:
     """Parameters whose role is not known."""
 
 
-def affine_of(module: nn.Module, shape: tuple[int, ...] | None) -> Affine:
+def parameter_names(module: nn.Module, shape: tuple[int, ...] | None) -> ParameterNames:
     """Tell weight and bias of a module by their names, in a module inside it too.
 
     A single parameter of another name that fits is the weight; of two, the one that starts at 1
@@ -60,12 +60,12 @@ def affine_of(module: nn.Module, shape: tuple[int, ...] | None) -> Affine:
         weight = ones[0] if weight is None and len(ones) == 1 else weight
         bias = zeros[0] if bias is None and len(zeros) == 1 else bias
     others = tuple(name for name in own if name not in {weight, bias})
-    return Affine(weight, bias, others)
+    return ParameterNames(weight, bias, others)
 
 
 def run_module(
     module: nn.Module,
-    affine: Affine,
+    affine: ParameterNames,
     x: Tensor,
     shape: tuple[int, ...],
     weight: Tensor | None,
@@ -114,7 +114,7 @@ def shape_of(module: nn.Module) -> tuple[int, ...] | None:
             return (found,) if _fits(module, found) else None
         if isinstance(found, tuple | list) and found and all(isinstance(e, int) for e in found):
             return tuple(found)
-    affine = affine_of(module, None)
+    affine = parameter_names(module, None)
     own = dict(module.named_parameters())
     for parameter in (affine.weight, affine.bias):
         if parameter is not None:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from implementations.module import LayerNorm
 
-__all__ = ["AdoptedLayerNorm", "Places", "adopted_class"]
+__all__ = ["ConvertedLayerNorm", "Places", "converted_class"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class Places:
     """What its forward calls x, for calls by keyword."""
 
 
-class AdoptedLayerNorm(LayerNorm):
+class ConvertedLayerNorm(LayerNorm):
     """A LayerNorm whose weight and bias are where another class put them."""
 
     adopted: ClassVar[type[nn.Module]]
@@ -63,7 +63,7 @@ class AdoptedLayerNorm(LayerNorm):
         return _blank, (self.adopted, self.places), self.__getstate__()
 
 
-def adopted_class(adopted: type[nn.Module], places: Places) -> type[AdoptedLayerNorm]:
+def converted_class(adopted: type[nn.Module], places: Places) -> type[ConvertedLayerNorm]:
     """Return the class for modules of class ``adopted``, of the same name.
 
     Args:
@@ -71,7 +71,7 @@ def adopted_class(adopted: type[nn.Module], places: Places) -> type[AdoptedLayer
         places: where its parameters are.
     """
     key: Any = adopted  # mypy takes a class whose instances define __hash__ for one without
-    made: type[AdoptedLayerNorm] = _made(key, places)
+    made: type[ConvertedLayerNorm] = _made(key, places)
     return made
 
 
@@ -88,14 +88,14 @@ def _made(adopted: Any, places: Places) -> Any:
                 namespace[role] = property(_reader(name))
 
     # new_class finds the metaclass
-    return new_class(adopted.__name__, (AdoptedLayerNorm, adopted), exec_body=fill)
+    return new_class(adopted.__name__, (ConvertedLayerNorm, adopted), exec_body=fill)
 
 
-def _reader(name: str | None) -> Callable[[AdoptedLayerNorm], Tensor | None]:
+def _reader(name: str | None) -> Callable[[ConvertedLayerNorm], Tensor | None]:
     """Return what reads a parameter by its name, and gives it the normalized shape."""
     path = [] if name is None else name.split(".")
 
-    def read(module: AdoptedLayerNorm) -> Tensor | None:
+    def read(module: ConvertedLayerNorm) -> Tensor | None:
         if not path:
             return None
         found: Any = module
@@ -108,9 +108,9 @@ def _reader(name: str | None) -> Callable[[AdoptedLayerNorm], Tensor | None]:
     return read
 
 
-def _blank(adopted: type[nn.Module], places: Places) -> AdoptedLayerNorm:
+def _blank(adopted: type[nn.Module], places: Places) -> ConvertedLayerNorm:
     """Return a module without state, for pickle and copy to fill."""
-    kind = adopted_class(adopted, places)
+    kind = converted_class(adopted, places)
     return kind.__new__(kind)
 
 

@@ -15,15 +15,15 @@ from torch.nn.utils.parametrize import (
     type_before_parametrizations,
 )
 
-from implementations.replacement.adopted import AdoptedLayerNorm
+from implementations.replacement.converted import ConvertedLayerNorm
 
 __all__ = [
-    "Candidate",
+    "NormModule",
     "argument_name",
-    "candidates",
     "class_name",
     "fingerprint",
     "is_hooks",
+    "norm_modules",
     "reason_to_leave",
     "what_it_is",
 ]
@@ -47,14 +47,14 @@ _CALL_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_back
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class NormModule:
     """A module that may be a LayerNorm, and the qualified names it has in the model."""
 
     module: nn.Module
     names: tuple[str, ...]
 
 
-def candidates(model: nn.Module) -> list[Candidate]:
+def norm_modules(model: nn.Module) -> list[NormModule]:
     """Return every ``torch.nn.LayerNorm``, and every module of a class with "norm" in its name.
 
     Each comes once, in the order of ``named_modules``. What computes a parameter, such as the
@@ -72,7 +72,7 @@ def candidates(model: nn.Module) -> list[Candidate]:
         if id(module) not in of_parameters and _is_candidate(module):
             found[id(module)] = module
             names.setdefault(id(module), []).append(name)
-    return [Candidate(module, tuple(names[key])) for key, module in found.items()]
+    return [NormModule(module, tuple(names[key])) for key, module in found.items()]
 
 
 def _is_candidate(module: nn.Module) -> bool:
@@ -82,7 +82,7 @@ def _is_candidate(module: nn.Module) -> bool:
 def _kind(module: nn.Module) -> type[nn.Module]:
     """Return the class that the module was written as."""
     kind: type[nn.Module] = type_before_parametrizations(module)
-    return kind.adopted if issubclass(kind, AdoptedLayerNorm) else kind
+    return kind.adopted if issubclass(kind, ConvertedLayerNorm) else kind
 
 
 def class_name(module: nn.Module) -> str | None:
