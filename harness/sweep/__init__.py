@@ -11,10 +11,10 @@ from harness.sweep.grid import (
     load_preset,
     load_sweep,
     preset_names,
-    suggest,
 )
 from harness.sweep.origin import mistake_lines
 from harness.sweep.shapes import parse_shape, parse_shapes
+from harness.sweep.strict_toml import suggest
 
 __all__ = [
     "AXIS_OF_FIELD",

@@ -9,8 +9,10 @@ from itertools import product
 from typing import Any
 
 from harness.records import Case, Measurement
-from harness.sweep.grid import EVERY, PEERS, SAME, Grid, Sweep, SweepError, suggest
+from harness.records.text import shape_text
+from harness.sweep.grid import EVERY, PEERS, SAME, Grid, Sweep, SweepError
 from harness.sweep.origin import mistake_lines
+from harness.sweep.strict_toml import suggest
 
 __all__ = ["AXIS_OF_FIELD", "Planned", "expand", "in_shard"]
 
@@ -34,18 +36,20 @@ def expand(
     devices: Mapping[str, str | None],
     peers: Mapping[str, Collection[str]] | None = None,
 ) -> tuple[Planned, ...]:
-    """Return the cases of a sweep in order, each once, given what exists where it will run.
+    """Return the cases of a sweep in order, each once.
+
+    The mappings and names are what exists on the machine that runs the sweep.
 
     Args:
-        sweep: what is asked for.
-        implementations: what "all" stands for, each with the kinds of device it is written for;
-            it stands for those written for the device of the case.
-        distributions: names that exist.
-        layouts: names that exist.
-        grad_outputs: names that exist.
-        parameters: names that exist.
-        devices: kinds that exist, each with why it cannot be used, or None.
-        peers: what "peers" stands for, likewise.
+        sweep: the grids.
+        implementations: what "all" stands for: names, each with the kinds of device that it is
+            written for. A case gets those written for its device.
+        distributions: known names.
+        layouts: known names.
+        grad_outputs: known names.
+        parameters: known names.
+        devices: known kinds, each with the reason why it cannot be used, or None.
+        peers: what "peers" stands for, as ``implementations``.
 
     Raises:
         SweepError: a name does not exist, or a shape has too few axes to normalise over.
@@ -57,9 +61,9 @@ def expand(
         *_unknown(sweep, "parameters", "parameters", tuple(parameters)),
         *_unknown(sweep, "devices", "device", tuple(devices)),
         *(
-            (place, f"device {each!r} cannot be used: {devices[each]}")
-            for place, each in sweep.written("devices")
-            if devices.get(each)
+            (place, f"device {kind!r} cannot be used: {devices[kind]}")
+            for place, kind in sweep.written("devices")
+            if devices.get(kind)
         ),
         *_too_few_axes(sweep),
     ]
@@ -74,13 +78,12 @@ def expand(
 
 
 def in_shard(case: Case, index: int, count: int) -> bool:
-    """Whether ``case`` belongs to shard ``index`` (from 1) of ``count``; each is in exactly one."""
+    """Whether ``case`` is in shard ``index`` (from 1) of ``count``; each case is in exactly one."""
     digest = sha256(case.id.encode()).digest()
     return int.from_bytes(digest[:8]) % count == index - 1
 
 
-# Neighbours share their inputs: what
-# changes those varies slowest, and the implementation fastest.
+# In this order the implementation varies fastest, so that consecutive cases share their inputs.
 AXIS_OF_FIELD = {
     "device": "devices",
     "threads": "threads",
@@ -105,7 +108,7 @@ AXIS_OF_FIELD = {
 def _cases(grid: Grid, groups: Mapping[str, Mapping[str, Collection[str]]]) -> Iterable[Case]:
     axes = {field: getattr(grid, axis) for field, axis in AXIS_OF_FIELD.items()}
     axes["implementation"] = tuple(
-        name for each in grid.implementations for name in groups.get(each, (each,))
+        name for entry in grid.implementations for name in groups.get(entry, (entry,))
     )
     written_for = {name: kinds for group in groups.values() for name, kinds in group.items()}
     named = set(grid.implementations)
@@ -136,6 +139,6 @@ def _too_few_axes(sweep: Sweep) -> Iterator[tuple[str, str]]:
                 index = grid.shapes.index(shape)
                 yield (
                     sweep.place_of("shapes", number, index),
-                    f"shape {'x'.join(map(str, shape))} has fewer than {dims} axes to normalise "
+                    f"shape {shape_text(shape)} has fewer than {dims} axes to normalise "
                     f"over ({name} {dims})",
                 )

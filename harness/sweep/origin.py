@@ -5,33 +5,36 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from harness.records.text import count
+from harness.sweep.strict_toml import Location, TomlFile
+
 __all__ = ["Origin", "mistake_lines"]
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where the values of a sweep were written. Sweeps are equal wherever that was."""
+    """Where the values of a sweep were written. No field is compared: equal sweeps are equal."""
 
-    source: str = field(default="", compare=False)
-    """The sweep file, or the name of the preset; empty for a sweep made in Python."""
-    is_file: bool = field(default=False, compare=False)
-    """Whether ``source`` is a file that the user can edit, so that its keys are worth naming."""
+    file: TomlFile | None = field(default=None, compare=False)
+    """The user's sweep file, if there is one."""
+    preset: str = field(default="", compare=False)
+    """What messages call the preset. Its keys are not named, since users do not edit it."""
     options: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Axes whose values came from command-line options, and those options."""
 
     def name_of(self, axis: str) -> str:
-        """What the user calls an axis: ``--dtype``, or ``dtypes`` in a file."""
+        """Return what the user calls an axis: ``--dtype``, or ``dtypes`` in a file."""
         return self.options.get(axis, axis)
 
-    def place_of(self, axis: str, grid: int, index: int) -> str:
-        """Where a value of an axis was written; empty where only Python code has it."""
-        if axis in self.options:
-            return self.options[axis]
-        return f"{self.source}: grids[{grid}].{axis}[{index}]" if self.is_file else self.source
+    def place_of(self, location: Location) -> str:
+        """Return where a value was written; empty for a sweep that was made in Python."""
+        if len(location) > 2 and location[2] in self.options:
+            return self.options[str(location[2])]
+        return self.preset if self.file is None else self.file.place_of(location)
 
 
 def mistake_lines(mistakes: Iterable[tuple[str, str]]) -> list[str]:
-    """Return a line for each mistake: the first place that has it, and in how many others it is.
+    """Return a line per message: the first place that has the mistake, and how many others do.
 
     Args:
         mistakes: places and messages; a place may be empty.
@@ -40,8 +43,7 @@ def mistake_lines(mistakes: Iterable[tuple[str, str]]) -> list[str]:
     for place, message in mistakes:
         places.setdefault(message, {})[place] = None
     lines = []
-    for message, found in places.items():
-        first, *others = found
-        more = f" (and in {len(others)} other place{'s'[: len(others) > 1]})" if others else ""
+    for message, (first, *others) in places.items():
+        more = f" (and in {count(len(others), 'other place')})" if others else ""
         lines.append(f"{first}: {message}{more}" if first else message)
     return lines

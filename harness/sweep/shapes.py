@@ -1,23 +1,25 @@
-"""Shapes as they are typed: 4096x1024, and what to answer where the text is no shape."""
+"""Shapes as users type them, such as 4096x1024, and messages for text that is no shape."""
 
 from __future__ import annotations
 
 import re
 from math import prod
 
+from harness.records.text import shape_text
+
 __all__ = ["check_holdable", "check_list_of_shapes", "parse_shape", "parse_shapes"]
 
 _SHAPE = re.compile(r"\d+(x\d+)*")
-# sizes joined by something else than x, or in brackets as Python prints them
+# sizes joined by another character than x, or a tuple or list as Python prints it
 _ALMOST_A_SHAPE = re.compile(r"[\[(]?\s*\d+(\s*[xX*×,]\s*\d+)+\s*,?\s*[\])]?", re.ASCII)
-_MOST_ELEMENTS = 1 << 40  # ours: 4 TiB in float32, beyond any device there is
+_MOST_ELEMENTS = 1 << 40  # 4 TiB in float32, more than any device has
 
 
 def parse_shape(text: str) -> tuple[int, ...]:
     """Return the sizes in ``4096x1024``; a size may be 0.
 
     Raises:
-        ValueError: the text is not sizes joined by x, or no machine could hold it.
+        ValueError: the text is not sizes joined by x, or no device holds so many elements.
     """
     if not _SHAPE.fullmatch(text):
         raise ValueError(
@@ -32,7 +34,7 @@ def parse_shapes(text: str) -> tuple[tuple[int, ...], ...]:
     A shape of one axis is accepted only by itself: ``64,768`` is more often meant as one shape.
 
     Raises:
-        ValueError: a part is no shape, or a shape of one axis stands among others.
+        ValueError: a part is no shape, or one of several shapes has a single axis.
     """
     if text.lstrip().startswith(("(", "[")):
         return (parse_shape(text),)  # refuses it, with the shape that was meant
@@ -56,36 +58,37 @@ def parse_shapes(text: str) -> tuple[tuple[int, ...], ...]:
 
 
 def check_holdable(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return ``shape``, unless no machine could hold it.
+    """Return ``shape``.
 
     Raises:
-        ValueError: it has too many elements.
+        ValueError: it has more elements than any device holds.
     """
     if prod(shape) > _MOST_ELEMENTS:
-        name = "x".join(map(str, shape))
-        raise ValueError(f"{name!r} has {prod(shape):.3g} elements, more than any device holds")
+        raise ValueError(
+            f"'{shape_text(shape)}' has {prod(shape):.3g} elements, more than any device holds"
+        )
     return shape
 
 
 def check_list_of_shapes(value: object) -> object:
-    """Return the value of a sweep file's ``shapes``, unless it is the sizes of a single shape.
+    """Return the value of a sweep file's ``shapes``.
 
     Raises:
-        ValueError: it is a list of numbers.
+        ValueError: it is a list of numbers, that is the sizes of a single shape.
     """
-    if isinstance(value, list | tuple) and value and all(type(each) is int for each in value):
+    if isinstance(value, list | tuple) and value and all(type(size) is int for size in value):
         sizes = list(value)
         apart = ", ".join(f"[{size}]" for size in sizes)
         one_axis = "" if len(sizes) == 1 else f", or [{apart}] for {len(sizes)} shapes of one axis"
-        text = "x".join(map(str, sizes))
         raise ValueError(
-            f'{sizes} is a list of sizes, not of shapes: write ["{text}"] for one shape{one_axis}'
+            f"{sizes} is a list of sizes, not of shapes: "
+            f'write ["{shape_text(sizes)}"] for one shape{one_axis}'
         )
     return value
 
 
 def _example(text: str) -> str:
-    """The shape that was probably meant, or any shape."""
+    """Return the shape that was probably meant, or any shape."""
     if _ALMOST_A_SHAPE.fullmatch(text.strip()):
         return "x".join(re.findall(r"\d+", text))
     return "4096x1024"

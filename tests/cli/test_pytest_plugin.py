@@ -294,7 +294,7 @@ def test_what_cannot_be_run_is_a_sentence_and_no_test(
     ("sweep", "axes", "node_ids", "said"),
     [
         ("no.toml", {}, [], "no.toml: cannot be read: No such file or directory"),
-        ("bad.toml", {}, [], "bad.toml: grids[0].shape: unknown key; did you mean 'shapes'?"),
+        ("bad.toml", {}, [], "bad.toml:2: grids[0].shape: unknown key; did you mean 'shapes'?"),
         ("ci", {"implementations": ("nativ",)}, [], "no implementation named 'nativ'; did you"),
         ("ci", {"devices": ("tpu",)}, [], "--layernorm-device: no device named 'tpu'"),
         ("ci", {}, ["ci::native/x"], "no case ci::native/x; --collect-only -q lists those"),

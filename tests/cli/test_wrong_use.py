@@ -95,10 +95,10 @@ def test_every_mistake_of_a_sweep_file_has_its_line() -> None:
     found = call("run", "--sweep", "mine.toml")
     assert found.exit_code == 2
     assert found.stderr.splitlines() == [
-        "layernorm-bench: mine.toml: grids[0].shapes[0]: '4xx' is not a shape: write sizes joined "
+        "layernorm-bench: mine.toml:2: grids[0].shapes[0]: '4xx' is not a shape: write sizes joined "
         "by x, such as 4096x1024",
-        "layernorm-bench: mine.toml: grids[0].seeds: needs at least one value (found [])",
-        "layernorm-bench: mine.toml: grids[0].shape: unknown key; did you mean 'shapes'?",
+        "layernorm-bench: mine.toml:3: grids[0].seeds: needs at least one value (found [])",
+        "layernorm-bench: mine.toml:4: grids[0].shape: unknown key; did you mean 'shapes'?",
     ]
 
 
@@ -108,11 +108,11 @@ def test_a_name_in_a_sweep_file_that_does_not_exist_is_answered_with_its_place()
     )
     found = call("run", "--sweep", "mine.toml")
     assert found.stderr.startswith(
-        "layernorm-bench: mine.toml: grids[0].implementations[0]: no implementation named 'nativ'"
+        "layernorm-bench: mine.toml:3: grids[0].implementations[0]: no implementation named 'nativ'"
     )
     found = call("run", "--sweep", "mine.toml", "-i", "native")
     assert found.stderr.startswith(
-        "layernorm-bench: mine.toml: grids[0].layouts[1]: no layout named 'contigous'"
+        "layernorm-bench: mine.toml:2: grids[0].layouts[1]: no layout named 'contigous'"
     )
 
 

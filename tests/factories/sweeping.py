@@ -1,7 +1,8 @@
-"""What the tests of sweeps share: where three implementations exist, and files with mistakes."""
+"""Sweeps expanded where three implementations exist, and sweep files with mistakes."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -43,11 +44,14 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-def mistakes(folder: Path, text: str) -> list[str]:
-    """What is said of a sweep file, line by line, without its name."""
+def mistakes(folder: Path, text: str) -> list[tuple[str, str]]:
+    """Return line and key, such as ``3: grids[0].seeds``, and message of each mistake of a file."""
     path = written(folder, text)
     with pytest.raises(SweepError) as refused:
         load_sweep(path)
-    lines = str(refused.value).splitlines()
-    assert all(line.startswith(f"{path}: ") for line in lines)
-    return [line.removeprefix(f"{path}: ") for line in lines]
+    found = []
+    for line in str(refused.value).splitlines():
+        match = re.fullmatch(rf"{re.escape(str(path))}:\s*((?:\d+: )?[^:]+): (.*)", line)
+        assert match, line
+        found.append((match[1], match[2]))
+    return found

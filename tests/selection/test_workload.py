@@ -219,10 +219,10 @@ def test_a_workload_is_read(tmp_path: Path) -> None:
     ("line", "instead", "said"),
     [
         ('dtype = "float32"', 'dtype = "floot32"', "4: calls[0].dtype: 'floot32' is not one of"),
-        ("count = 24", "count = -3", "6: calls[0].count: Input should be greater than"),
-        ("count = 24", "count = 1.5", "6: calls[0].count: Input should be a valid integer"),
+        ("count = 24", "count = -3", "6: calls[0].count: must be greater than"),
+        ("count = 24", "count = 1.5", "6: calls[0].count: must be a valid integer"),
         ('shape = "64x768"', 'shape = "64xx768"', "3: calls[0].shape: '64xx768' is not a shape"),
-        ('direction = "forward"', 'direction = "up"', "5: calls[0].direction: Input should be"),
+        ('direction = "forward"', 'direction = "up"', "5: calls[0].direction: 'up' is not one of"),
         ('dtype = "float32"', "", "2: calls[0].dtype: missing"),
         ("count = 24", "cuont = 24", "6: calls[0].cuont: unknown key; did you mean 'count'?"),
     ],
@@ -251,7 +251,7 @@ def test_calls_written_inline_have_their_mistakes_named_without_a_line(tmp_path:
 @pytest.mark.parametrize("text", ["", "description = 'none'", "calls = []"])
 def test_a_file_without_calls_says_how_to_write_them(tmp_path: Path, text: str) -> None:
     (found,) = refusal(tmp_path, text)
-    assert "holds no calls; write, for each kind of them, a table [[calls]]" in found
+    assert "[[calls]]" in found
 
 
 @pytest.mark.parametrize("text", ["calls = 3", "calls = [3]"])

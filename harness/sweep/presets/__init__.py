@@ -1,1 +1,0 @@
-"""Sweep files that come with the package: copy one to start your own."""

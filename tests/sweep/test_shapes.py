@@ -1,0 +1,84 @@
+"""Shapes as users type them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.sweep import parse_shape, parse_shapes
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [
+        ("4096x1024", (4096, 1024)),
+        ("7", (7,)),
+        ("0x5", (0, 5)),
+        ("5x0", (5, 0)),
+        ("2x3x5x7", (2, 3, 5, 7)),
+        ("064x1", (64, 1)),
+    ],
+)
+def test_a_shape_is_its_sizes_joined_by_x(text: str, shape: tuple[int, ...]) -> None:
+    assert parse_shape(text) == shape
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["4xx", "-1x3", "1e9x1e9", "", "x", "4x", "x4", "4.0x4", "4x4x\n", "a", "4 4"],
+)
+def test_what_is_not_sizes_joined_by_x_is_no_shape(text: str) -> None:
+    with pytest.raises(ValueError, match="write sizes joined by x, such as 4096x1024"):
+        parse_shape(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["4 x 8", "4X8", "4*8", "4×8", "4,8", "4, 8", "(4, 8)", "(4, 8,)", "[4,8]", "4x8\n", " 4x8"],
+)
+def test_what_is_almost_a_shape_is_answered_with_the_shape(text: str) -> None:
+    with pytest.raises(ValueError, match=r"write sizes joined by x, such as 4x8$"):
+        parse_shape(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes"),
+    [
+        ("64x768", ((64, 768),)),
+        ("768", ((768,),)),
+        ("64x768,8x1024", ((64, 768), (8, 1024))),
+        ("64x768, 2x3x4", ((64, 768), (2, 3, 4))),
+    ],
+)
+def test_shapes_are_joined_by_commas(text: str, shapes: tuple[tuple[int, ...], ...]) -> None:
+    assert parse_shapes(text) == shapes
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("64,768", "write 64x768 for one shape of 2 axes, or --shape 64 --shape 768 for 2 shapes"),
+        ("2, 3,4", "write 2x3x4 for one shape of 3 axes, or --shape 2 --shape 3 --shape 4 for 3"),
+        ("64x768,8", "if that is meant, write --shape 64x768 --shape 8; otherwise"),
+        ("(64, 768)", "write sizes joined by x, such as 64x768"),
+        ("4x4,", "has an empty shape: remove the extra comma"),
+        ("4x4,(2,3)", "'(2' is not a shape"),
+    ],
+)
+def test_a_comma_between_sizes_is_not_taken_for_one_between_shapes(text: str, advice: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(advice)):
+        parse_shapes(text)
+
+
+@pytest.mark.parametrize("text", ["1000000000x1000000000", "1099511627777", "99999999999x99"])
+def test_a_shape_that_no_device_holds_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="more than any device holds"):
+        parse_shape(text)
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=5).map(tuple))
+def test_a_shape_that_is_written_is_read_back(shape: tuple[int, ...]) -> None:
+    assert parse_shape("x".join(map(str, shape))) == shape
