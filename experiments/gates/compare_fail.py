@@ -1,15 +1,15 @@
 """How often does pytest-benchmark's own gate fail when nothing has changed?
 
-    python experiments/gates/compare_fail.py            twenty minutes; the tables at the end
-    python experiments/gates/compare_fail.py --quick    a minute or two: does it all work
-    python experiments/gates/compare_fail.py --report   the tables again, from the file
+    python experiments/gates/compare_fail.py            twenty minutes; prints the tables
+    python experiments/gates/compare_fail.py --quick    two minutes, to see that all of it works
+    python experiments/gates/compare_fail.py --report   prints the tables of the stored rows
 
-Runs ``pytest --layernorm-sweep`` on twelve short cases again and again, each time in a fresh
-process, with pytest-benchmark's defaults, on the machine as it is ("quiet": close what else runs)
-and among busy neighbours ("loaded"). Every run is compared with the one before it, of the same
-code on the same machine, so each failure is a false one. All gates are given to the real
-``--benchmark-compare-fail`` at once; what each would have said alone is worked out by
-pytest-benchmark's own check from the times it saved, and both have to agree on every comparison.
+The script runs ``pytest --layernorm-sweep`` on twelve short cases repeatedly, each time in a new
+process, with pytest-benchmark's defaults, on a quiet machine (close other programs first) and
+beside busy neighbours ("loaded"). Every run is compared with the run before it. Code and machine
+are the same, so each failure is false. All gates are given to ``--benchmark-compare-fail`` at once.
+pytest-benchmark's own check, applied to the times it saved, gives the verdict of each gate alone.
+Both must agree on every comparison.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from harness.measure.environment import read_environment
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent / "timers"))
-from neighbour import busy_neighbours  # noqa: E402 - it lies with the timers
+from neighbour import busy_neighbours  # noqa: E402 - the module is with the timers
 
 ROOT = HERE.parents[1]
 PUBLISHED = ROOT / "results" / "published" / "compare_fail.parquet"
@@ -50,14 +50,14 @@ GATES = ("min:5%", "median:5%", "mean:5%", "min:10%", "mean:10%")
 RUNS, QUICK_RUNS = 21, 3  # of a condition: twenty comparisons, or two
 QUICKLY = ("--benchmark-max-time=0.05",)
 CHECK: Callable[[str], Any] = parse_compare_fail  # pytest-benchmark's own, without types
-QUIET_LOAD = 1.5  # ours: what is measured is one process, and has a load of 1
-TIMEOUT_S = 1800  # ours: sixty times a usual run
-FAILED = "has failed PercentageRegressionCheck"  # pytest-benchmark's words, once for each failure
+QUIET_LOAD = 1.5  # the measured process alone has a load of 1
+TIMEOUT_S = 1800  # sixty times a usual run
+FAILED = "has failed PercentageRegressionCheck"  # pytest-benchmark prints this once per failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What one run found of one case."""
+    """The times of one case in one run."""
 
     condition: str
     """"quiet", or "loaded" with busy neighbours."""
@@ -65,28 +65,28 @@ class Row:
     """Counts the runs of this condition, from 0; each is compared with the one before."""
     case: str
     min: float
-    """Seconds of a call, as pytest-benchmark has it; so the others."""
+    """Seconds per call, as pytest-benchmark reports it; so are median and mean."""
     median: float
     mean: float
     rounds: int
     load_average: float | None
-    """Of the last minute, when the run started."""
+    """Load average over the last minute, when the run started."""
     run_s: float
-    """Of the whole run."""
+    """Seconds of the whole run."""
     started: str
     """UTC time at which the run started."""
     commit: str
     """git commit of this project; "+" where there were changes."""
     cpu: str
     cores: int
-    """How many could be used."""
+    """Cores that the process may use."""
     versions: str
-    """Of Python, torch and pytest-benchmark."""
+    """Versions of Python, torch and pytest-benchmark."""
 
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """What is the same for every row."""
+    """The columns that are the same in every row."""
 
     commit: str
     cpu: str
@@ -118,7 +118,7 @@ def run_pytest(
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *more]
     command += ["--layernorm-sweep", str(HERE / "twelve_cases.toml")]
     command += ["--benchmark-storage", (folder / "saved").as_uri(), "--benchmark-save=unchanged"]
-    if before:  # with the last one saved
+    if before:  # compares with the last saved run
         command += ["--benchmark-compare", "--benchmark-compare-fail", *GATES]
     started, load = datetime.now(UTC), os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     done = subprocess.run(
@@ -162,7 +162,7 @@ def failures(
 
 
 def report(rows: Sequence[Row]) -> str:
-    """Return all tables as markdown."""
+    """Return all tables as Markdown."""
     first, last = rows[0], rows[-1]
     parts = [
         f"{len({row.case for row in rows})} cases, {first.started[:16]} to {last.started[:16]} "
@@ -184,7 +184,7 @@ def report(rows: Sequence[Row]) -> str:
 
 
 def _table(rows: Sequence[Row]) -> str:
-    """Count for each gate the runs and the cases that fail, and the worst change of its figure."""
+    """Count the runs and the cases that fail per gate; give the worst change of its figure."""
     by_run = [[row for row in rows if row.run == run] for run in range(rows[-1].run + 1)]
     pairs = list(pairwise(by_run))
     lines = [["gate", "runs that fail", "cases that fail", "worst change"], ["---"] * 4]
@@ -201,7 +201,7 @@ def _table(rows: Sequence[Row]) -> str:
 
 
 def _changes(pairs: Sequence[tuple[list[Row], list[Row]]], figure: str) -> Iterator[float]:
-    """Each case's figure over that of the run before."""
+    """Yield the ratio of each case's figure to that of the run before."""
     for before, after in pairs:
         old = {row.case: getattr(row, figure) for row in before}
         yield from (getattr(row, figure) / old[row.case] for row in after)
@@ -218,12 +218,14 @@ def _share(count: int, total: int) -> str:
 
 
 @click.command(help=(__doc__ or "").partition("\n")[0])
-@click.option("--quick", is_flag=True, help="Three short runs of each: a minute or two.")
+@click.option("--quick", is_flag=True, help="Three short runs per condition: two minutes.")
 @click.option("--runs", type=click.IntRange(2), help=f"Runs of each condition. [{RUNS}]")
 @click.option("--only", type=click.Choice(["quiet", "loaded"]), help="One condition.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="The parquet.")
 @click.option("--table", type=click.Path(path_type=Path, dir_okay=False), help="Markdown file.")
-@click.option("--report", "report_only", is_flag=True, help="Tables of --out; measure nothing.")
+@click.option(
+    "--report", "report_only", is_flag=True, help="Print the tables of --out; measure nothing."
+)
 def main(
     quick: bool,
     runs: int | None,
@@ -234,7 +236,9 @@ def main(
 ) -> None:
     out = out or (QUICK if quick else PUBLISHED)
     if not report_only:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # end the neighbours then, too
+        signal.signal(
+            signal.SIGTERM, signal.default_int_handler
+        )  # so that the neighbours are ended too
         conditions = ("quiet", "loaded") if only is None else (only,)
         runs = runs or (QUICK_RUNS if quick else RUNS)
         _measure(conditions, runs, QUICKLY if quick else (), out)

@@ -1,4 +1,4 @@
-"""What the rows of the gate experiment say: false failures, and what was found of the planted."""
+"""Tables of the gate experiment: false failures, and the planted changes that were found."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _FORMER_KINDS = {"broke": "regressed", "inconclusive": "inconclusive"}
 
 
 def report(rows: pd.DataFrame) -> str:
-    """Return all tables as markdown."""
+    """Return all tables as Markdown."""
     rows = rows.assign(kind=rows["kind"].replace(_FORMER_KINDS))
     first, last = rows.iloc[0], rows.iloc[-1]
     parts = [
         f"{rows['run'].nunique()} runs of gates, {first.started[:16]} to {last.started[:16]} UTC; "
         f"{first.cpu}, {first.cores} cores; commit {first.commit[:12]}"
         f"{' with changes' if first.commit.endswith('+') else ''}.",
-        "**Nothing planted: every failure is a false one**",
+        "**Nothing planted: every failure is false**",
         _table(_unchanged(rows[rows["planted"] == "nothing"])),
     ]
     planted = rows[rows["planted"] != "nothing"]
@@ -35,9 +35,9 @@ def _unchanged(rows: pd.DataFrame) -> list[dict[str, str]]:
             "machine": condition,
             "runs": str(some["run"].nunique()),
             "runs that failed": str(some[some["failed"]]["run"].nunique()),
-            "checks of a case": str(len(some)),
-            "that failed": str(some["kind"].isin(FAILING).sum()),
-            "not judged": str(some["kind"].eq("inconclusive").sum()),
+            "cases judged": str(len(some)),
+            "cases that failed": str(some["kind"].isin(FAILING).sum()),
+            "inconclusive": str(some["kind"].eq("inconclusive").sum()),
             "median seconds": f"{some.groupby('run')['run_s'].first().median():.0f}",
             "load": f"{some['load_average'].median():.1f}",
         }
@@ -60,10 +60,10 @@ def _found(rows: pd.DataFrame) -> list[dict[str, str]]:
             "in": implementation,
             "machine": condition,
             "found": f"{found.sum()} of {len(inside)}",
-            "not judged": str(inside["kind"].eq("inconclusive").sum()),
+            "inconclusive": str(inside["kind"].eq("inconclusive").sum()),
             "runs that failed": f"{inside[inside['failed']]['run'].nunique()} of "
             f"{inside['run'].nunique()}",
-            "false failures of the others": f"{outside['kind'].isin(FAILING).sum()} of "
+            "false failures of other cases": f"{outside['kind'].isin(FAILING).sum()} of "
             f"{len(outside)}",
             "median ratio": f"{ratios.median():.3f}" if len(ratios) else "",
         })

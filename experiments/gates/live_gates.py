@@ -1,15 +1,15 @@
-"""Do the gates fail when nothing changed, and do they find what did?
+"""How often do the gates fail unchanged code, and how many planted changes do they find?
 
-    python experiments/gates/live_gates.py            an hour and a half; tables at the end
-    python experiments/gates/live_gates.py --quick    three minutes: does it all work
-    python experiments/gates/live_gates.py --report   the tables again, from the file
+    python experiments/gates/live_gates.py            an hour and a half; prints the tables
+    python experiments/gates/live_gates.py --quick    three minutes, to see that all of it works
+    python experiments/gates/live_gates.py --report   prints the tables of the stored rows
 
-The commands are run as a CI job runs them, in a repository made for it: ``ab --base HEAD``, and
-``run`` followed by ``check`` against a baseline that is recorded first, on the machine as it is
-("quiet": close what else runs) and among busy neighbours ("loaded"). Thirty-six cases, nothing
-changed: every failure is a false one. Then something is planted in one of the three implementations, and
-each of its twelve cases is a trial: slower by a share of its own time, statistics in bfloat16, a
-variance over N-1, an extra copy of x.
+The commands run as in a CI job, in a repository made for the experiment: ``ab --base HEAD``, and
+``run`` followed by ``check`` against a baseline that is recorded first. They run on a quiet machine
+(close other programs first) and beside busy neighbours ("loaded"). With thirty-six cases and no
+change, every failure is a false one. Then a change is planted in one of the three implementations,
+and each of its twelve cases is a trial: slower by a share of its own time, statistics in bfloat16,
+a variance over N-1, or an extra copy of x.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from harness.measure.environment import read_environment
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent / "timers"))
-from neighbour import busy_neighbours  # noqa: E402 - it lies with the timers
+from neighbour import busy_neighbours  # noqa: E402 - the module is with the timers
 
 ROOT = HERE.parents[1]
 PUBLISHED = ROOT / "results" / "published" / "gates.parquet"
@@ -46,8 +46,8 @@ QUICK = ROOT / "results" / "gates-quick.parquet"
 SWEEP = HERE / "thirty_six_cases.toml"
 
 NOTHING = "nothing"
-# and in which implementation: the ratio of two_pass to native, which check goes by, differs from process to
-# process on some machines by more than a tenth, and check then does not judge it
+# what is planted, and in which implementation. check judges the ratio to native. On some machines
+# that of two_pass differs between processes by more than a tenth, and is then inconclusive.
 SLOWER = {
     "ab": (("0.03 slower", "two_pass"), ("0.10 slower", "two_pass")),
     "check": (("0.10 slower", "two_pass"), ("0.10 slower", "native")),
@@ -55,15 +55,18 @@ SLOWER = {
 WRONG = tuple(
     (what, "two_pass") for what in ("bfloat16 statistics", "variance over N-1", "extra copy")
 )
-UNCHANGED, PLANTED = 20, 5  # runs of a gate and a condition; a planted one has twelve trials
+UNCHANGED, PLANTED = (
+    20,
+    5,
+)  # runs per gate and condition; each run with a planted change has twelve trials
 COMMAND = [sys.executable, "-c", "from harness.cli import main; main()"]
-TIMEOUT_S = 3600  # ours: a hung command must end some time
-ANSWERED = (0, 1)  # it passed, or it failed: all else is not the gate's answer
+TIMEOUT_S = 3600  # ends a hung command
+VERDICTS = (0, 1)  # exit codes of a gate that passed or failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A gate to run once."""
+    """One run of a gate."""
 
     condition: str
     gate: str
@@ -73,42 +76,42 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What one run of a gate said of one case."""
+    """The verdict of one run of a gate on one case."""
 
     condition: str
     """"quiet", or "loaded" with busy neighbours."""
     gate: str
     """"ab" or "check"."""
     planted: str
-    """What was planted: "0.03 slower" takes 3 % longer."""
+    """The planted change: "0.03 slower" takes 3 % longer."""
     implementation: str
-    """In which implementation."""
+    """The implementation in which it was planted."""
     run: int
     """Counts the runs of gates in this file, from 0."""
     failed: bool
-    """Whether the gate failed, for whichever case."""
+    """Whether the gate failed because of any case."""
     case: str
-    """Its id."""
+    """Id of the case."""
     kind: str
     """What the gate called it: unchanged, slower, regressed, inconclusive, ..."""
     metric: str | None
-    """What of it changed most; None where nothing did."""
+    """The metric that changed most; None where none did."""
     ratio: float | None
     """Time now over time before; None where it was not compared."""
     reason: str
-    """Why, in the gate's words."""
+    """The reason that the gate gave."""
     run_s: float
-    """Of the whole run of the gate."""
+    """Seconds of the whole run of the gate."""
     load_average: float | None
-    """Of the last minute, when it started."""
+    """Load average over the last minute, when the run started."""
     started: str
-    """UTC time of that."""
+    """UTC time at which the run started."""
     commit: str
     """git commit of this project; "+" where there were changes."""
     cpu: str
     """Processor model, and the widest instructions that torch uses on it."""
     cores: int
-    """How many could be used."""
+    """Cores that the process may use."""
 
 
 class Repository:
@@ -117,7 +120,7 @@ class Repository:
     def __init__(self, folder: Path, sweep: Path = SWEEP) -> None:
         self.folder = folder
         self._sweep = sweep.name
-        self._guests = (HERE / "subjects.py").read_text()
+        self._source = (HERE / "subjects.py").read_text()
         shutil.copy(sweep, folder / sweep.name)
         self.plant(NOTHING)
         who = ["-c", "user.name=gates", "-c", "user.email=gates@localhost"]
@@ -125,25 +128,25 @@ class Repository:
             subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True)
 
     def plant(self, what: str, implementation: str = "two_pass") -> None:
-        """Have an implementation do so in the working copy."""
-        line = 'PLANTED, GUEST = "nothing", "two_pass"'
-        assert line in self._guests
-        text = self._guests.replace(line, f'PLANTED, GUEST = "{what}", "{implementation}"')
+        """Plant a change in an implementation of the working copy."""
+        line = 'PLANTED, SUBJECT = "nothing", "two_pass"'
+        assert line in self._source
+        text = self._source.replace(line, f'PLANTED, SUBJECT = "{what}", "{implementation}"')
         (self.folder / "subjects.py").write_text(text)
 
     def have_baseline(self, kept: Path | None) -> None:
-        """Have what ``check`` compares with, ten processes: as kept, or recorded now and kept."""
+        """Provide the baseline of ``check``: copy the one kept, or record one and keep it."""
         if kept is not None and kept.exists():
             shutil.copy(kept, self.folder / "base.parquet")
             return
-        click.echo("recording a baseline, on the machine as it is", err=True)
+        click.echo("recording a baseline on the machine as it is", err=True)
         self._measure("first.parquet")
         self._ask(["check", "first.parquet", "--baseline", "base.parquet", "--record-baseline"])
         if kept is not None:
             shutil.copy(self.folder / "base.parquet", kept)
 
     def run(self, gate: str) -> dict[str, Any]:
-        """Run a gate; return what it says."""
+        """Run a gate; return its JSON output."""
         if gate == "ab":
             return self._ask(["ab", "--base", "HEAD", "--sweep", self._sweep, "--json"])
         self._measure("run.parquet")
@@ -162,7 +165,7 @@ class Repository:
             timeout=TIMEOUT_S,
             check=False,
         )
-        if done.returncode not in ANSWERED:
+        if done.returncode not in VERDICTS:
             raise RuntimeError(
                 f"{' '.join(arguments)} ended with {done.returncode}:\n{done.stderr[-2000:]}"
             )
@@ -172,13 +175,13 @@ class Repository:
 
 
 def tasks_of(condition: str, gates: Sequence[str], unchanged: int, planted: int) -> list[Task]:
-    """All runs of one condition: what is planted in turn with nothing, gate by gate."""
+    """Return the runs of one condition: planted changes in turn with none, gate by gate."""
     found = []
     for gate in gates:
         for number in range(max(unchanged, planted)):
             whats = [(NOTHING, "two_pass")] if number < unchanged else []
             whats += SLOWER[gate] if number < planted else ()
-            whats += WRONG if number == 0 else ()  # deterministic: once is enough
+            whats += WRONG if number == 0 else ()  # deterministic, so one run is enough
             found += [
                 Task(condition=condition, gate=gate, planted=what, implementation=implementation)
                 for what, implementation in whats
@@ -189,7 +192,7 @@ def tasks_of(condition: str, gates: Sequence[str], unchanged: int, planted: int)
 def run_tasks(
     tasks: Sequence[Task], first: int, *, with_neighbours: bool, kept: Path | None
 ) -> Iterator[list[Row]]:
-    """Run the tasks of one condition, a baseline recorded first where one is needed."""
+    """Run the tasks of one condition; record a baseline first where a gate needs one."""
     found = read_environment()
     commit = f"{found.git_commit or 'unknown'}{'+' if found.git_dirty else ''}"
     loaded = tasks[0].condition == "loaded" and with_neighbours
@@ -226,20 +229,22 @@ def run_tasks(
 
 
 @click.command(help=(__doc__ or "").partition("\n")[0])
-@click.option("--quick", is_flag=True, help="One run of each, quiet alone: three minutes.")
+@click.option("--quick", is_flag=True, help="One run of each on a quiet machine: three minutes.")
 @click.option("--unchanged", type=click.IntRange(0), default=UNCHANGED, show_default=True)
 @click.option("--planted", type=click.IntRange(0), default=PLANTED, show_default=True)
 @click.option("--only", type=click.Choice(["quiet", "loaded"]), help="One condition.")
-@click.option("--as-is", is_flag=True, help="Loaded without neighbours: by what runs anyway.")
+@click.option("--as-is", is_flag=True, help="Start no neighbours in the loaded condition.")
 @click.option("--gate", type=click.Choice(["ab", "check"]), help="One gate.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="The parquet.")
 @click.option(
     "--baseline",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Use it, or record it there.",
+    help="Use this baseline, or record it there.",
 )
 @click.option("--append", is_flag=True, help="Add to --out rather than replace it.")
-@click.option("--report", "report_only", is_flag=True, help="Tables of --out; measure nothing.")
+@click.option(
+    "--report", "report_only", is_flag=True, help="Print the tables of --out; measure nothing."
+)
 def main(
     quick: bool,
     unchanged: int,
@@ -256,7 +261,9 @@ def main(
     if quick:
         only, unchanged, planted = "quiet", 1, 1
     if not report_only:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # end the neighbours then, too
+        signal.signal(
+            signal.SIGTERM, signal.default_int_handler
+        )  # so that the neighbours are ended too
         conditions = ("quiet", "loaded") if only is None else (only,)
         gates = ("ab", "check") if gate is None else (gate,)
         tasks = [tasks_of(each, gates, unchanged, planted) for each in conditions]
@@ -267,7 +274,7 @@ def main(
 
 
 def _measure(tasks: Sequence[Sequence[Task]], out: Path, append: bool, **more: Any) -> None:
-    """Run everything; what was measured is in ``out`` after each run of a gate."""
+    """Run all tasks; ``out`` is written after each run of a gate."""
     out.parent.mkdir(parents=True, exist_ok=True)
     rows = pq.read_table(out).to_pylist() if append and out.exists() else []
     runs = 1 + max((row["run"] for row in rows), default=-1)
@@ -279,7 +286,7 @@ def _measure(tasks: Sequence[Sequence[Task]], out: Path, append: bool, **more: A
             first = found[0]
             kinds = sorted({each.kind for each in found} - {"unchanged"})
             click.echo(
-                f"{first.condition} {first.gate}, {first.planted} ({first.implementation}) planted: "
+                f"{first.condition} {first.gate}, {first.planted} ({first.implementation}): "
                 f"{'failed' if first.failed else 'passed'} {' '.join(kinds)} {first.run_s:.0f} s",
                 err=True,
             )

@@ -1,7 +1,7 @@
-"""The implementations of the gate experiment: three LayerNorms, and what can be planted in one of them.
+"""The implementations of the gate experiment: three LayerNorms, and the changes planted in them.
 
-A copy of this file is committed to a repository of its own; what is planted, and where, is one line
-of the copy, so that base and head differ as they do in a pull request.
+A copy of this file is committed to a repository of its own. One line of the copy says what is
+planted and where, so that base and head differ as in a pull request.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 
 import implementations
 
-PLANTED, GUEST = "nothing", "two_pass"
+PLANTED, SUBJECT = "nothing", "two_pass"
 
 
 def native(
@@ -59,7 +59,7 @@ def two_pass(
 def _take_longer(implementation: str, began: int) -> None:
     """Wait for a share of what the call took so far, if that is planted; read the clock anyway."""
     took = perf_counter_ns() - began
-    if implementation == GUEST and PLANTED.endswith("slower"):
+    if implementation == SUBJECT and PLANTED.endswith("slower"):
         end = began + took * (1 + float(PLANTED.split()[0]))
         while perf_counter_ns() < end:
             pass
