@@ -13,6 +13,7 @@ _FORMER_KINDS = {"broke": "regressed", "inconclusive": "inconclusive"}
 
 def report(rows: pd.DataFrame) -> str:
     """Return all tables as Markdown."""
+    rows = rows.rename(columns={"guest": "implementation"})  # its former name
     rows = rows.assign(kind=rows["kind"].replace(_FORMER_KINDS))
     first, last = rows.iloc[0], rows.iloc[-1]
     parts = [

@@ -1,0 +1,46 @@
+"""Every published result can be read, and its tables can be made again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.store import read
+
+ROOT = Path(__file__).parents[2]
+RESULTS = sorted((ROOT / "results").glob("*/*.parquet"))
+MADE_BY = {
+    "gates.parquet": "gates/live_gates.py",
+    "timers.parquet": "timers/compare_timers.py",
+    "compare_fail.parquet": "gates/compare_fail.py",
+}
+
+
+@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.name)
+def test_a_published_result_is_read(path: Path) -> None:
+    if path.name not in MADE_BY:
+        assert read(path).records
+        return
+    script = ROOT / "experiments" / MADE_BY[path.name]
+    report = subprocess.run(
+        [sys.executable, script, "--report", "--out", path],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert report.returncode == 0, report.stderr
+    assert "| --- |" in report.stdout
+
+
+def test_the_table_of_peers_is_made_from_the_published_results() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "experiments" / "peers" / "peer_findings.py", "--report"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "| native |" in done.stdout
