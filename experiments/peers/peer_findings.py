@@ -1,6 +1,6 @@
 """Verify and time the LayerNorms of other packages: every peer that is installed.
 
-    python experiments/peers/peer_findings.py            at most ten minutes; prints the tables
+    python experiments/peers/peer_findings.py            at most ten minutes; writes the tables
     python experiments/peers/peer_findings.py --report   prints the tables of the stored results
 
 Every peer for the device is verified as by ``layernorm-bench verify --quick``, one dtype at a time,
@@ -37,7 +37,9 @@ from harness.verify.result import Verdict
 from implementations import PEERS, find
 from implementations.peers import PACKAGES
 
-PUBLISHED = Path(__file__).parents[2] / "results" / "published"
+ROOT = Path(__file__).parents[2]
+PUBLISHED = ROOT / "results" / "published"
+TABLES = ROOT / "reports" / "published" / "peers.md"
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 TIMED_DTYPES = ("float32", "bfloat16")
 SHAPES = ((64, 1024), (512, 768), (4096, 1024))  # in one cache, in the next, and beyond
@@ -96,7 +98,10 @@ def main(report: bool, device: str, out: Path) -> None:
         kept = [Finding(**each) for each in json.loads(verdicts.read_text())]
     except FileNotFoundError:
         raise click.ClickException(f"no {verdicts}; run without --report to make it") from None
-    click.echo(tables(kept, read(times)), nl=False)
+    text = tables(kept, read(times))
+    if device == "cpu" and out == PUBLISHED:
+        TABLES.write_text(text)
+    click.echo(text, nl=False)
 
 
 # --- verification --------------------------------------------------------------------------------
@@ -229,7 +234,9 @@ def _say(record: Record) -> None:
 def tables(findings: Sequence[Finding], timed: Results) -> str:
     """Return the tables as Markdown."""
     parts = [
-        _where(timed),
+        "# LayerNorms of other packages",
+        f"Made by `tox run -e peers`. {_where(timed)}",
+        "Each cell: cases within the error bound, or **✗** with the cases and outputs that are wrong.",
         "\n".join(_verification(findings)),
         "\n".join(_reasons(findings)),
         "Time relative to native, interleaved with it (below 1 is faster), with the 95 % "
