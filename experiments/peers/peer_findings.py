@@ -236,7 +236,7 @@ def tables(findings: Sequence[Finding], timed: Results) -> str:
     parts = [
         "# LayerNorms of other packages",
         f"Made by `tox run -e peers`. {_where(timed)}",
-        "Each cell: cases within the error bound, or **✗** with the cases and outputs that are wrong.",
+        "A cell: cases within the error bound, or **✗** and the cases and outputs that are wrong.",
         "\n".join(_verification(findings)),
         "\n".join(_reasons(findings)),
         "Time relative to native, interleaved with it (below 1 is faster), with the 95 % "
