@@ -1,14 +1,25 @@
-"""What became of each case between two runs, as plain values."""
+"""What became of each metric, and of each case, between two runs."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from harness.records import Case, Estimate
 
-__all__ = ["Change", "ChangeKind", "Comparison", "Metric"]
+__all__ = [
+    "Change",
+    "ChangeKind",
+    "Comparison",
+    "Finding",
+    "Metric",
+    "change_of",
+    "inconclusive_latency",
+    "latency_finding",
+    "worst_first",
+]
 
 
 class ChangeKind(StrEnum):
@@ -49,6 +60,9 @@ class ChangeKind(StrEnum):
         }
 
 
+_WORST_FIRST = tuple(ChangeKind)
+
+
 class Metric(StrEnum):
     """What a change is about."""
 
@@ -62,15 +76,29 @@ class Metric(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What became of one metric of a case."""
+
+    kind: ChangeKind
+    metric: Metric
+    reason: str
+    """In words, with the figures."""
+    severity: float = 1.0
+    """Orders findings of one kind: now over before, or infinite where there is no such number."""
+    ratio: Estimate | None = None
+    """Latency now over latency before; None for every other metric."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """What became of one case."""
 
     case: Case
     kind: ChangeKind
     reason: str
-    """Why this kind, with the figures, in one line."""
+    """Why it is of this kind, with the figures, in one line."""
     metric: Metric | None = None
-    """What changed most; None where nothing did, or nothing can be compared."""
+    """What changed most; None if nothing changed or nothing can be compared."""
     ratio: Estimate | None = None
     """Latency now over latency before, each as the ratio to the reference where there is one;
     above 1 is slower. None where it was not compared."""
@@ -87,14 +115,63 @@ class Comparison:
     head: str
     """What was compared."""
     notes: tuple[str, ...] = ()
-    """What holds for all: another machine, one that changed, what was not compared."""
+    """What holds for all cases, such as another machine, or a metric that was not compared."""
 
     @property
     def failed(self) -> bool:
-        return any(each.kind.is_failure for each in self.changes)
+        return any(change.kind.is_failure for change in self.changes)
 
     @property
     def counts(self) -> dict[ChangeKind, int]:
-        """How many of each kind that occurs, worst first."""
-        found = Counter(each.kind for each in self.changes)
-        return {kind: found[kind] for kind in ChangeKind if found[kind]}
+        """The number of changes of each kind that occurs, worst first."""
+        counts = Counter(change.kind for change in self.changes)
+        return {kind: counts[kind] for kind in ChangeKind if counts[kind]}
+
+
+def latency_finding(kind: ChangeKind, reason: str, ratio: Estimate | None = None) -> Finding:
+    """Return what became of a latency; the more it grew, the more severe."""
+    return Finding(
+        kind=kind,
+        metric=Metric.LATENCY,
+        reason=f"latency: {reason}",
+        severity=ratio.value if ratio else 1.0,
+        ratio=ratio,
+    )
+
+
+def inconclusive_latency(why: str, ratio: Estimate | None = None) -> Finding:
+    """Return a latency that cannot be judged."""
+    return latency_finding(ChangeKind.INCONCLUSIVE, why, ratio)
+
+
+def change_of(case: Case, findings: Sequence[Finding]) -> tuple[Change, float]:
+    """Return the change of a case and its severity.
+
+    The worst finding gives kind and metric; the reason names all findings but the unchanged.
+    """
+    ordered = sorted(findings, key=lambda finding: _rank(finding.kind, finding.severity))
+    worst = ordered[0]
+    unchanged = worst.kind is ChangeKind.UNCHANGED
+    change = Change(
+        case=case,
+        kind=worst.kind,
+        reason="; ".join(
+            finding.reason
+            for finding in ordered
+            if unchanged or finding.kind is not ChangeKind.UNCHANGED
+        ),
+        metric=None if unchanged else worst.metric,
+        ratio=next((finding.ratio for finding in findings if finding.ratio is not None), None),
+    )
+    return change, worst.severity
+
+
+def worst_first(changes: Sequence[tuple[Change, float]]) -> tuple[Change, ...]:
+    """Order changes by kind and, within a kind, by severity."""
+    ordered = sorted(changes, key=lambda weighed: _rank(weighed[0].kind, weighed[1]))
+    return tuple(change for change, _ in ordered)
+
+
+def _rank(kind: ChangeKind, severity: float) -> tuple[int, float]:
+    """Sort key: worst kind first, then the most severe."""
+    return _WORST_FIRST.index(kind), -severity

@@ -1,6 +1,6 @@
-"""Two results files, case by case: what became of each.
+"""Compare two results files case by case.
 
-Nothing here measures or reads a clock: who asks hands in what confirms a suspect.
+Nothing here measures or reads a clock: the caller passes in what confirms suspects.
 """
 
 from __future__ import annotations
@@ -11,8 +11,18 @@ from statistics import median
 
 from harness.records import Case, Record
 from harness.records.refusal import Refusal
-from harness.regression.changes import ChangeKind, Comparison
-from harness.regression.findings import Finding, latency_finding, worst_first
+from harness.records.text import count
+from harness.regression.changes import (
+    Change,
+    ChangeKind,
+    Comparison,
+    Finding,
+    Metric,
+    change_of,
+    latency_finding,
+    worst_first,
+)
+from harness.regression.exact import exact_findings
 from harness.regression.latency_test import (
     BASELINE_PROCESSES,
     Shift,
@@ -21,8 +31,7 @@ from harness.regression.latency_test import (
     latency_change,
     process_ratios,
 )
-from harness.regression.notes import notes_on
-from harness.regression.one_case import change_between, findings_of, only_in
+from harness.regression.text import notes_on, status_text
 from harness.store import Results
 
 __all__ = [
@@ -31,27 +40,28 @@ __all__ = [
     "NotComparableError",
     "NotMeasuredError",
     "compare",
+    "findings_of",
 ]
 
 Confirm = Callable[[Sequence[Case]], Mapping[str, Sequence[float]] | str]
-"""Times cases again. Answered for each id by the ratio to the reference in each of some processes,
-or by why that cannot be done."""
+"""Times cases again. Returns for each id the ratio to the reference in each fresh process, or why
+that cannot be done."""
 
 
 class NotComparableError(Refusal):
-    """Nothing that both hold may be compared."""
+    """The runs have nothing in common that may be compared."""
 
     exit_code = 4
 
 
 class NotMeasuredError(Refusal):
-    """There is nothing to compare, or nothing to compare it with."""
+    """A run or a baseline holds no measured case."""
 
     exit_code = 3
 
 
 class DuplicateCaseError(Refusal):
-    """A file holds a case twice, and does not say which is meant."""
+    """A file holds a case twice and does not say which record counts."""
 
 
 def compare(
@@ -63,43 +73,45 @@ def compare(
     confirm: Confirm | None = None,
     least_processes: int = BASELINE_PROCESSES,
 ) -> Comparison:
-    """Say of each case what became of it between two runs.
+    """Return what became of each case between two runs.
 
     Args:
-        baseline: what was.
-        head: what is.
+        baseline: the earlier run.
+        head: the later run.
         baseline_name: for messages.
         head_name: for messages.
-        confirm: times suspects again; without it they stay unsure.
-        least_processes: that the baseline must have timed a case in, for its latency to be judged.
+        confirm: times suspects again; without it they are inconclusive.
+        least_processes: in how many the baseline must have timed a case to judge its latency.
 
     Raises:
-        NotMeasuredError: one of them has no measured case.
-        NotComparableError: see there.
-        DuplicateCaseError: see there.
+        NotMeasuredError: a run has no measured case.
+        NotComparableError: they have nothing in common that may be compared.
+        DuplicateCaseError: a run holds a case twice.
     """
     old, new = _by_id(baseline, baseline_name), _by_id(head, head_name)
     _refuse_unmeasured(old, baseline_name)
     _refuse_unmeasured(new, head_name)
-    both = [(old[each], new[each]) for each in old if each in new]
+    both = [(old[name], new[name]) for name in old if name in new]
     if not any(first.status.is_measured and second.status.is_measured for first, second in both):
         raise NotComparableError(
-            f"{baseline_name} and {head_name} have {_cases(len(both))} in common, none measured in "
-            f"both ({next(iter(old))} is in the first, {next(iter(new))} in the second): compare "
-            "runs of one sweep on one kind of device"
+            f"{baseline_name} and {head_name} have {count(len(both), 'case')} in common, none of "
+            f"them measured in both ({next(iter(old))} is in the first, {next(iter(new))} in the "
+            "second): compare runs of one sweep on one kind of device"
         )
     latencies, notes = _latencies(both, confirm, least_processes)
-    findings = [findings_of(*each, latencies.get(each[0].case.id)) for each in both]
-    if all(each.kind is ChangeKind.NOT_COMPARABLE for found in findings for each in found):
+    findings = [findings_of(first, second, latencies.get(first.case.id)) for first, second in both]
+    if all(
+        finding.kind is ChangeKind.NOT_COMPARABLE for of_case in findings for finding in of_case
+    ):
         raise NotComparableError(
             f"nothing that {baseline_name} and {head_name} have in common may be compared: "
             f"{both[0][0].case.id}: {findings[0][0].reason}"
         )
     changes = [
-        change_between(first.case, found) for (first, _), found in zip(both, findings, strict=True)
+        change_of(first.case, of_case) for (first, _), of_case in zip(both, findings, strict=True)
     ]
-    changes += [only_in(old[each], ChangeKind.GONE, "baseline") for each in old if each not in new]
-    changes += [only_in(new[each], ChangeKind.NEW, "run") for each in new if each not in old]
+    changes += [_only_in(old[name], ChangeKind.GONE, "baseline") for name in old if name not in new]
+    changes += [_only_in(new[name], ChangeKind.NEW, "run") for name in new if name not in old]
     return Comparison(
         changes=worst_first(changes),
         baseline=baseline_name,
@@ -108,38 +120,55 @@ def compare(
     )
 
 
+def findings_of(before: Record, after: Record, latency: Finding | None) -> list[Finding]:
+    """Return the findings about a case that is in both runs; at least one."""
+    findings = [*exact_findings(before, after), *([latency] if latency else [])]
+    if findings:
+        return findings
+    why = f"{status_text(before.status)} in both, and nothing else of it may be compared"
+    return [Finding(kind=ChangeKind.NOT_COMPARABLE, metric=Metric.STATUS, reason=why)]
+
+
+def _only_in(record: Record, kind: ChangeKind, where: str) -> tuple[Change, float]:
+    """Return the change, and its severity, of a case that one of the runs lacks."""
+    reason = f"in the {where} only, {status_text(record.status)} there"
+    if record.reason:
+        reason += f": {record.reason}"
+    return Change(case=record.case, kind=kind, reason=reason), 0.0
+
+
 def _by_id(results: Results, name: str) -> dict[str, Record]:
-    counts = Counter(each.case.id for each in results.records)
-    twice = [each for each, count in counts.items() if count > 1]
-    if twice:
+    counts = Counter(record.case.id for record in results.records)
+    duplicates = [case for case, number in counts.items() if number > 1]
+    if duplicates:
         raise DuplicateCaseError(
-            f"{name}: holds {_cases(len(twice))} more than once, such as {twice[0]}; "
-            "leave one record of each"
+            f"{name}: holds {count(len(duplicates), 'case')} more than once, such as "
+            f"{duplicates[0]}; leave one record of each"
         )
-    return {each.case.id: each for each in results.records}
+    return {record.case.id: record for record in results.records}
 
 
 def _refuse_unmeasured(records: Mapping[str, Record], name: str) -> None:
-    if any(each.status.is_measured for each in records.values()):
+    if any(record.status.is_measured for record in records.values()):
         return
     if not records:
-        raise NotMeasuredError(f"{name}: holds no case at all; run the sweep again")
-    counts = Counter(each.status for each in records.values())
-    ended = ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in counts.items())
+        raise NotMeasuredError(f"{name}: holds no case; run the sweep again")
+    counts = Counter(record.status for record in records.values())
+    statuses = ", ".join(f"{number} {status_text(status)}" for status, number in counts.items())
     raise NotMeasuredError(
-        f"{name}: no case in it was measured ({ended}), so that nothing can be compared; see what "
-        "ended them and run the sweep again"
+        f"{name}: no case in it was measured ({statuses}), so nothing can be compared; see the "
+        "reasons in its records and run the sweep again"
     )
 
 
 def _latencies(
     both: Sequence[tuple[Record, Record]], confirm: Confirm | None, least_processes: int
 ) -> tuple[dict[str, Finding], list[str]]:
-    """Judge the latencies that are of one machine, and say what holds for all of them."""
-    found: dict[str, Finding] = {}
+    """Judge the latencies; return the findings by id of the case, and notes on all of them."""
+    findings: dict[str, Finding] = {}
     shifts: list[Shift] = []
     for before, after in both:
-        # what was wrong says nothing about how long what is right may take
+        # the time of a wrong result is no standard for that of a right one
         if before.status is not after.status:
             continue
         elsewhere = before.environment != after.environment and after.latency is not None
@@ -149,51 +178,49 @@ def _latencies(
             else examine(before, after, least_processes)
         )
         if isinstance(examined, Finding):
-            found[before.case.id] = examined
+            findings[before.case.id] = examined
         elif examined is not None and examined.unsteady:
-            found[before.case.id] = latency_change(examined, examined.unsteady)
+            findings[before.case.id] = latency_change(examined, examined.unsteady)
         elif examined is not None:
             shifts.append(examined)
-    suspects = [each for each in shifts if each.is_suspect]
+    suspects = [shift for shift in shifts if shift.is_suspect]
     notes = []
-    if noisy := sum(each.noise is not None and not each.is_suspect for each in shifts):
-        notes.append(f"latency of {_cases(noisy)} is too noisy for any but a large change to show")
-    asked = suspects
+    if noisy := sum(shift.noise is not None and not shift.is_suspect for shift in shifts):
+        notes.append(f"latency of {count(noisy, 'case')} is too noisy to show a small change")
+    to_confirm = suspects
     if changed := has_machine_changed(shifts):
-        asked = [each for each in suspects if each.is_far]
+        to_confirm = [shift for shift in suspects if shift.is_far]
         notes.append(
-            f"latency is ambiguous: {len(suspects)} of {len(shifts)} cases are suspect, and not of "
-            "one implementation alone: the machine changed, or code that they share; "
-            f"{_cases(len(asked))} moved by more than a machine explains and may fail; measure "
-            "again, and if it stays so record the baseline again"
+            f"latency is ambiguous: {len(suspects)} of {count(len(shifts), 'case')} are suspect, "
+            "of several implementations: the machine changed, or code that they share; "
+            f"{count(len(to_confirm), 'case')} moved by more than a change of the machine explains "
+            "and may fail; measure again, and if the result is the same, record a new baseline"
         )
-    names = {each.case.id for each in asked}
-    confirmed: Mapping[str, Sequence[float]] | str = "suspected, and not confirmed"
-    if asked and confirm is not None:
-        confirmed = confirm([each.case for each in asked])
-    for each in shifts:
-        name = each.case.id
+    names = {shift.case.id for shift in to_confirm}
+    confirmed: Mapping[str, Sequence[float]] | str = "suspected, but not confirmed"
+    if to_confirm and confirm is not None:
+        confirmed = confirm([shift.case for shift in to_confirm])
+    for shift in shifts:
+        name = shift.case.id
         answer: Sequence[float] | str | None = None
         if name in names:
             answer = confirmed if isinstance(confirmed, str) else confirmed.get(name, ())
         elif changed:
             answer = "not judged, since too many cases moved at once"
-        found[name] = latency_change(each, answer, has_machine_changed=changed)
-    return found, notes
+        findings[name] = latency_change(shift, answer, has_machine_changed=changed)
+    return findings, notes
 
 
 def _of_another_machine(before: Record, after: Record) -> Finding | None:
-    """Tell a latency that is not compared; None if it was not timed before."""
+    """Return a latency that is shown but not compared; None if it was not timed before."""
     old, new = before.latency, after.latency
     if old is None or new is None:
         return None
-    why = "it is of another machine or other software"
-    ratios = [process_ratios(each) for each in (old, new)]
-    if all(ratios) and old.reference == new.reference:
-        first, second = (median(each) for each in ratios)
-        why += f": {first:.3f} of the time of {old.reference} there, {second:.3f} here"
-    return latency_finding(ChangeKind.NOT_COMPARABLE, why, None)
-
-
-def _cases(number: int) -> str:
-    return "1 case" if number == 1 else f"{number} cases"
+    why = "another machine or other software"
+    old_ratios, new_ratios = process_ratios(old), process_ratios(new)
+    if old_ratios and new_ratios and old.reference == new.reference:
+        why += (
+            f": {median(old_ratios):.3f} of the time of {old.reference} there, "
+            f"{median(new_ratios):.3f} here"
+        )
+    return latency_finding(ChangeKind.NOT_COMPARABLE, why)

@@ -1,4 +1,4 @@
-"""What settles a suspect: the same case, timed again in fresh processes."""
+"""Confirm suspects: time the same cases again in fresh processes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from random import Random
 from time import monotonic
 
 from harness.records import Budget, Case, Environment, Latency, Measurement
+from harness.records.text import count
 from harness.regression.compare import Confirm
 from harness.regression.latency_test import CONFIRMING_PROCESSES, process_ratios
 from harness.run.fleet import Fleet
@@ -19,28 +20,30 @@ from harness.sweep import Sweep
 
 __all__ = ["CONFIRMING", "EPOCHS", "LIMIT_S", "ConfirmHere", "confirm_from", "time_again"]
 
-EPOCHS = 12  # ours: as many placements of the inputs; more of them in one process narrow nothing
-LIMIT_S = 10.0  # ours: for calls of 50 ms; one of microseconds is done in a third of a second
+EPOCHS = 12  # trade-off: more epochs of one process do not narrow what processes differ by
+LIMIT_S = (
+    10.0  # trade-off: enough for calls of 50 ms; calls of microseconds take a third of a second
+)
 CONFIRMING = Budget(min_epochs=EPOCHS, max_epochs=EPOCHS, limit_s=LIMIT_S)
 _TIMEOUT_S = Sweep().timeout_s
 
 
 @dataclass(frozen=True)
 class ConfirmHere:
-    """Times suspects again on this machine, if it is the one that the run was measured on."""
+    """Times suspects again on this machine, if the run was measured on it."""
 
     head: Results
-    """The run, for where it was measured and of which commit."""
+    """The run; it names its machine and its commit."""
     make_fleet: Callable[[], Fleet]
-    """Starts a process."""
+    """Starts a worker process."""
     say: Callable[[str], None]
-    """Hears of progress."""
+    """Called with each line of progress."""
 
     def __call__(self, cases: Sequence[Case]) -> Mapping[str, Sequence[float]] | str:
         """Return the ratio to the reference in each fresh process, or why there is none.
 
-        One process after the other, each with the cases in an order of its own: what differs from
-        process to process, and from minute to minute, is in the figures.
+        The processes run one after the other, each with the cases in another order, so that the
+        ratios include what differs between processes and between minutes.
         """
         jobs = [RunCase(case, (Measurement.LATENCY,), CONFIRMING) for case in cases]
         why_not = partial(self._why_not, cases)
@@ -48,12 +51,12 @@ class ConfirmHere:
 
     def _why_not(self, cases: Sequence[Case], here: Environment) -> str | None:
         wanted = set(cases)
-        places = {each.environment for each in self.head.records if each.case in wanted}
+        places = {record.environment for record in self.head.records if record.case in wanted}
         if places != {here.fingerprint}:
             return "the run was measured on another machine, or with other software"
         commit = self.head.runs[-1].git_commit if self.head.runs else None
         if commit is not None and here.git_commit is not None and commit != here.git_commit:
-            return f"the run was of commit {commit[:12]}, and {here.git_commit[:12]} is here"
+            return f"the run was of commit {commit[:12]}, but {here.git_commit[:12]} is checked out"
         return None
 
 
@@ -66,43 +69,43 @@ def time_again(
     why_not: Callable[[Environment], str | None] = lambda here: None,
     stop_at: float = inf,
 ) -> dict[str, list[float]] | str:
-    """Return for each case its ratios in so many fresh processes, or why they cannot be had.
+    """Return the ratios of each case in the fresh processes, or why there are none.
 
     Args:
-        jobs: suspects, to be timed.
-        make_fleet: starts a process.
-        say: hears of progress.
-        timeout_s: for a case in one process.
-        why_not: asked of the machine, as each process finds it.
-        stop_at: when time is up, by the monotonic clock; what is missing then confirms nothing.
+        jobs: the suspects.
+        make_fleet: starts a worker process.
+        say: called with each line of progress.
+        timeout_s: for one case in one process.
+        why_not: given the environment of each process, returns why it cannot confirm, or None.
+        stop_at: no case starts after this, by the monotonic clock; missing ratios confirm nothing.
     """
     jobs = list(jobs)
-    found: dict[str, list[float]] = {job.case.id: [] for job in jobs}
-    count = "1 suspect" if len(jobs) == 1 else f"{len(jobs)} suspects"
+    ratios: dict[str, list[float]] = {job.case.id: [] for job in jobs}
+    suspects = count(len(jobs), "suspect")
     for number in range(CONFIRMING_PROCESSES):
         if monotonic() >= stop_at:
-            return "the time was up before it was confirmed"
+            return "the time was up before it could be confirmed"
         with make_fleet() as fleet:
             if why := why_not(fleet.hello.environment):
                 return f"it cannot be confirmed here: {why}"
-            say(f"timing {count} again, process {number + 1} of {CONFIRMING_PROCESSES}")
+            say(f"timing {suspects} again, process {number + 1} of {CONFIRMING_PROCESSES}")
             Random(number).shuffle(jobs)
             for record in fleet.run(jobs, timeout_s, stop_at):
-                found[record.case.id] += _ratios(record.latency)
-    return found
+                ratios[record.case.id] += _ratios(record.latency)
+    return ratios
 
 
 def confirm_from(baseline: Results, head: Results) -> Confirm:
-    """Return a confirmation that measures nothing: both runs' own processes, if they are many."""
-    before = {each.case.id: each.latency for each in baseline.records}
-    after = {each.case.id: each.latency for each in head.records}
+    """Return a confirmation that measures nothing but uses both runs' processes, if enough."""
+    before = {record.case.id: record.latency for record in baseline.records}
+    after = {record.case.id: record.latency for record in head.records}
 
     def confirm(cases: Sequence[Case]) -> Mapping[str, Sequence[float]]:
         return {
-            each.id: _ratios(after[each.id])
-            if len(_ratios(before[each.id])) >= CONFIRMING_PROCESSES
+            case.id: _ratios(after[case.id])
+            if len(_ratios(before[case.id])) >= CONFIRMING_PROCESSES
             else ()
-            for each in cases
+            for case in cases
         }
 
     return confirm

@@ -1,12 +1,15 @@
-"""Latency against a stored baseline: screen every case, then have the suspects measured again.
+"""Latency against a stored baseline: screen every case, then time the suspects again.
 
-A case is judged by the logarithm of its time over the reference's, one value a process: the epochs
-of one process share where code and heap lie, and tell little about the next process. Two stages,
-since a single look at a thousand unchanged cases suspects twenty of them: a suspect fails only if
-every one of several fresh processes is beyond all that the baseline has seen, and they moved by
-more than a least effect, and by clearly more than they differ among themselves: on a machine that
-is busier than it was for the baseline all may be slower, and no two alike. By a noisy baseline
-a case has to move far.
+A case is judged by the logarithm of its time over the reference's time, one value per process.
+Epochs of one process share the addresses of code and heap, so they say little about the next
+process.
+
+The test has two stages, because a single look at a thousand unchanged cases suspects about twenty.
+A suspect fails only if all of several fresh processes lie beyond every process of the baseline, and
+their median moved by more than a least effect and by clearly more than they differ among
+themselves. The last condition matters on a machine that is busier than it was for the baseline: all
+processes may be slower there, but by different amounts. With a noisy baseline a case has to move
+far.
 """
 
 from __future__ import annotations
@@ -20,15 +23,10 @@ from statistics import median
 
 from harness.measure.sample_statistics import epoch_values, ratios, t_quantile
 from harness.records import ArmRole, Case, Estimate, Latency, Record, WarningKind
-from harness.regression.changes import ChangeKind
-from harness.regression.findings import (
-    Finding,
-    count_of,
-    inconclusive_latency,
-    latency_finding,
-    percent,
-)
+from harness.records.text import count
+from harness.regression.changes import ChangeKind, Finding, inconclusive_latency, latency_finding
 from harness.regression.noise import FAR, Noise, noise_of, spread_of
+from harness.regression.text import slower_text
 
 __all__ = [
     "BASELINE_PROCESSES",
@@ -40,33 +38,35 @@ __all__ = [
     "is_steady",
     "latency_change",
     "process_ratios",
+    "why_too_few",
 ]
 
-BASELINE_PROCESSES = 10  # ours: their maximum is what a confirmation has to be beyond
-CONFIRMING_PROCESSES = 5  # ours: a sixth costs as much, and decides nothing more
-_SUSPECT = log1p(0.03)  # ours: suspects one unchanged case in 50 or fewer, each costs 5 processes
-_SPREADS = 2.0  # ours: with it, so does a case whose processes spread by 2 or 3 %
-_LEAST_EFFECT = log1p(0.04)  # ours: less is within what a new place of code and heap can do
-# ours, of the fresh processes: on a machine loaded since its baseline, unchanged cases of which all
-# five lay beyond it had moved by less than 1; cases 10 % slower move by 4.5 or more
+# These four were simulated over processes recorded on a shared machine. Of 1000 checks of unchanged
+# cases 24 were suspects and 0.03 failed; of short calls that took 5 % longer 97 % failed.
+BASELINE_PROCESSES = 10  # their maximum is what a confirmation has to exceed
+CONFIRMING_PROCESSES = 5
+_SUSPECT = log1p(0.03)
+_LEAST_EFFECT = log1p(0.04)
+_SPREADS = 2.0  # of the baseline's processes, to suspect a case that spreads by more than 1.5 %
+# Of the fresh processes. Measured on a machine that was loaded after its baseline: unchanged cases
+# with all five processes beyond it moved by less than 1 spread; cases 10 % slower by 4.5 or more.
 _AGREEING_SPREADS = 2.0
-_CLEAR_SPREADS = 3.0  # ours: as far as one in fifty unchanged cases that spread by 1 % or more
-_CHANGED_SHARE = 0.1  # ours: five times as many as chance makes
+_CLEAR_SPREADS = 3.0  # exceeded by one unchanged case in fifty among those that spread by over 1 %
+_CHANGED_SHARE = 0.1  # trade-off: five times the share that exceeds _CLEAR_SPREADS by chance
 
 
 @dataclass(frozen=True)
 class Shift:
-    """How a case's ratio to the reference moved."""
+    """How the ratio of a case to the reference moved."""
 
     case: Case
     before: tuple[float, ...]
-    """The ratio in each of the baseline's processes."""
+    """The ratio in each process of the baseline."""
     after: tuple[float, ...]
-    """In each of the run's."""
+    """The ratio in each process of the run."""
     reference: str
-    """What it is taken to."""
     unsteady: str | None = None
-    """Why it is told and never judged; None if it is judged."""
+    """Why it is shown but not judged; None if it is judged."""
     noise: Noise | None = None
     """Why it is judged only if it moved far."""
 
@@ -75,7 +75,7 @@ class Shift:
         return self.is_beyond(_SPREADS)
 
     def is_beyond(self, spreads: float) -> bool:
-        """Whether it moved by more than so many spreads, and than a least worth a second look."""
+        """Whether it moved by more than ``spreads`` and by more than the least suspected effect."""
         least = max(_SUSPECT, spreads * self.spread, self.noise.least if self.noise else 0.0)
         return abs(_moved(self.before, self.after)) > least
 
@@ -86,13 +86,13 @@ class Shift:
 
     @cached_property
     def spread(self) -> float:
-        """Between the baseline's processes."""
+        """Standard deviation between the baseline's processes, as a logarithm."""
         return spread_of(self.before)
 
     def estimate(self, after: Sequence[float]) -> Estimate:
-        """Time now over time before, and its interval, by Welch's t of the logarithms.
+        """Return time now over time before and its interval, by Welch's t of the logarithms.
 
-        One process now is taken to spread as those of the baseline did.
+        A single process now is assumed to spread as the baseline's processes did.
         """
         moved = _moved(self.before, after)
         if len(self.before) < 2:
@@ -108,54 +108,56 @@ class Shift:
 
 
 def process_ratios(latency: Latency) -> tuple[float, ...]:
-    """Time over the reference's in each process, from the raw samples.
+    """Return time over the reference's time in each process, from the raw samples.
 
-    Without samples there is the one figure over all processes. Empty where there is no reference,
-    or where a figure is no positive number.
+    Without samples, return the one ratio over all processes. Empty if there is no reference or if
+    a sample is not a positive number.
     """
     if latency.reference_ratio is None:
         return ()
     if not latency.arms:
         value = latency.reference_ratio.value
         return (value,) if 0 < value < inf else ()
-    arms = {each.role: each for each in latency.arms}
+    arms = {arm.role: arm for arm in latency.arms}
     cpu = latency.clock.is_cpu
     by_process: dict[int, list[float]] = {}
     try:
         subject = epoch_values(arms[ArmRole.SUBJECT], cpu=cpu)
         reference = epoch_values(arms[ArmRole.REFERENCE], cpu=cpu)
-        if not all(0 < each < inf for each in (*subject, *reference)):
+        if not all(0 < time_s < inf for time_s in (*subject, *reference)):
             return ()
-        found = ratios(subject, reference)
-        for process, ratio in zip(latency.process_of_epoch, found, strict=True):
+        epochs = zip(latency.process_of_epoch, ratios(subject, reference), strict=True)
+        for process, ratio in epochs:
             by_process.setdefault(process, []).append(log(ratio))
-    except (KeyError, ValueError):  # samples that do not fit together: a file made by hand
+    except (KeyError, ValueError):  # samples and epochs that do not match: a file edited by hand
         return ()
-    return tuple(exp(median(each)) for each in by_process.values())
+    return tuple(exp(median(logs)) for logs in by_process.values())
 
 
 def examine(before: Record, after: Record, least_processes: int) -> Shift | Finding | None:
-    """Return how a case's latency moved, why that cannot be told, or None if it was not timed.
+    """Return how the latency of a case moved, why that is not judged, or None if it was not timed.
 
-    Both records are of one machine with the same software.
+    Both records must be of one machine with the same software.
     """
     old, new = before.latency, after.latency
     if old is None:
         return None
     if new is None:
-        return inconclusive_latency("it was timed before, and not now")
-    if why := _why_incomparable(old, new):
-        return latency_finding(ChangeKind.NOT_COMPARABLE, why, None)
+        return inconclusive_latency("it was timed before, but not now")
+    if why := _why_not_comparable(old, new):
+        return latency_finding(ChangeKind.NOT_COMPARABLE, why)
     first, second = process_ratios(old), process_ratios(new)
-    for whose, figures in (("baseline", first), ("run", second)):
-        if not figures:
+    for whose, process_values in (("baseline", first), ("run", second)):
+        if not process_values:
             return inconclusive_latency(f"the {whose} has samples that are not positive numbers")
     if len(first) < least_processes:
         return inconclusive_latency(
-            f"the baseline timed it in {count_of(len(first))}, and {least_processes} are needed to "
-            "know how processes differ"
+            f"the baseline timed it in {count(len(first), 'process', 'processes')}, and "
+            f"{least_processes} are needed to know how much processes differ"
         )
-    stepped = [whose for whose, each in (("run", after), ("baseline", before)) if _stepped(each)]
+    stepped = [
+        whose for whose, record in (("run", after), ("baseline", before)) if _stepped(record)
+    ]
     return Shift(
         before.case,
         first,
@@ -167,7 +169,7 @@ def examine(before: Record, after: Record, least_processes: int) -> Shift | Find
 
 
 def is_steady(baseline: Record) -> bool:
-    """Whether small changes of a case that was timed can be judged by this baseline."""
+    """Whether this baseline can judge small changes of a case that it timed."""
     assert baseline.latency is not None  # it was timed
     spread = spread_of(process_ratios(baseline.latency))
     return noise_of(baseline, spread) is None and not _stepped(baseline)
@@ -176,55 +178,55 @@ def is_steady(baseline: Record) -> bool:
 def has_machine_changed(shifts: Sequence[Shift]) -> bool:
     """Whether more cases moved than a change of one implementation explains.
 
-    A change of the machine moves those of all, as one of code that they share does; and clearly,
-    since two spreads are often chance.
+    A change of the machine, or of code that implementations share, moves the cases of all. Only
+    clear moves count, since a move of two spreads is often chance.
     """
-    moved = [each.case for each in shifts if each.is_beyond(_CLEAR_SPREADS)]
-    # what is noisy and did not move far may have moved as well
-    told = [each.case for each in shifts if not each.noise or each.is_suspect]
-    return is_everywhere(moved, told)
+    moved = [shift.case for shift in shifts if shift.is_beyond(_CLEAR_SPREADS)]
+    # a noisy case that did not move far may have moved as well, so it counts on neither side
+    known = [shift.case for shift in shifts if not shift.noise or shift.is_suspect]
+    return is_everywhere(moved, known)
 
 
 def is_everywhere(moved: Sequence[Case], cases: Sequence[Case]) -> bool:
-    """Whether more of some cases moved than those of one implementation.
+    """Whether cases of more than one implementation moved.
 
-    The implementation that moved most is left out, and more than a tenth of the other cases must
-    have moved. One alone may be chance.
+    The implementation with the most moved cases is left out. Of the other cases, more than a tenth
+    and at least two must have moved, since one may be chance.
     """
     if not moved:
         return False
-    ((most, count),) = Counter(each.implementation for each in moved).most_common(1)
-    others = sum(each.implementation != most for each in cases)
-    return len(moved) - count > max(1.0, _CHANGED_SHARE * others)
+    ((most, number),) = Counter(case.implementation for case in moved).most_common(1)
+    others = sum(case.implementation != most for case in cases)
+    return len(moved) - number > max(1.0, _CHANGED_SHARE * others)
 
 
 def latency_change(
     shift: Shift, confirmed: Sequence[float] | str | None, *, has_machine_changed: bool = False
 ) -> Finding:
-    """Return what became of a case's latency.
+    """Return what became of the latency of a case.
 
     Args:
-        shift: as it was found at first sight.
-        confirmed: of a suspect, the ratio to the reference in each of some fresh processes, or why
-            there is none; None for a case that is no suspect.
-        has_machine_changed: or may have; then only what moved far is judged.
+        shift: the result of the screening.
+        confirmed: for a suspect, the ratio to the reference in each fresh process, or why there is
+            none; None for a case that is not suspect.
+        has_machine_changed: True if it may have; then only what moved far is judged.
     """
-    first_sight = _words(shift, shift.after)
+    screened = _shift_text(shift, shift.after)
+
+    def inconclusive(why: str) -> Finding:
+        return inconclusive_latency(f"{screened}; {why}", shift.estimate(shift.after))
+
     if shift.noise and not shift.is_suspect:
-        return inconclusive_latency(
-            f"{first_sight}; {shift.noise.reason}", shift.estimate(shift.after)
-        )
+        return inconclusive(shift.noise.reason)
     if confirmed is None and len(shift.before) < 2:
-        why = f"{first_sight}; one process before does not tell what processes differ by"
-        return inconclusive_latency(why, shift.estimate(shift.after))
+        return inconclusive("one process before does not show how much processes differ")
     if confirmed is None:
-        text = f"{first_sight}, within what processes differ by"
+        text = f"{screened}, within the differences between processes"
         return latency_finding(ChangeKind.UNCHANGED, text, shift.estimate(shift.after))
     if isinstance(confirmed, str):
-        return inconclusive_latency(f"{first_sight}; {confirmed}", shift.estimate(shift.after))
-    if len(confirmed) < CONFIRMING_PROCESSES or not all(0 < each < inf for each in confirmed):
-        why = f"{count_of(len(confirmed))} of {CONFIRMING_PROCESSES} could time it to confirm it"
-        return inconclusive_latency(f"{first_sight}; {why}", shift.estimate(shift.after))
+        return inconclusive(confirmed)
+    if why := why_too_few(confirmed):
+        return inconclusive(why)
     slower = _moved(shift.before, shift.after) > 0
     extreme = max(shift.before) if slower else min(shift.before)
     beyond = min(confirmed) > extreme if slower else max(confirmed) < extreme
@@ -236,25 +238,32 @@ def latency_change(
     if has_machine_changed:
         least = max(least, FAR)
     if not (beyond and (moved if slower else -moved) > least):
-        text = f"{first_sight}; not confirmed: {percent(moved)}, {among}"
-        return inconclusive_latency(text, shift.estimate(shift.after))
+        return inconclusive(f"not confirmed: {slower_text(moved)}, {among}")
     kind = ChangeKind.SLOWER if slower else ChangeKind.FASTER
     text = (
-        f"{_words(shift, confirmed)} ({among}, beyond all {len(shift.before)} of the "
+        f"{_shift_text(shift, confirmed)} ({among}, beyond all {len(shift.before)} of the "
         f"baseline, of which the {'slowest' if slower else 'fastest'} took {extreme:.3f})"
     )
     return latency_finding(kind, text, shift.estimate(confirmed))
 
 
-def _why_incomparable(old: Latency, new: Latency) -> str | None:
-    """Why two latencies of one machine do not measure the same thing."""
+def why_too_few(confirmed: Sequence[float]) -> str | None:
+    """Return why the ratios of the fresh processes confirm nothing; None if they can."""
+    valid = sum(0 < ratio < inf for ratio in confirmed)
+    if valid == len(confirmed) >= CONFIRMING_PROCESSES:
+        return None
+    return f"only {valid} of {CONFIRMING_PROCESSES} processes could time it again"
+
+
+def _why_not_comparable(old: Latency, new: Latency) -> str | None:
+    """Return why two latencies of one machine do not measure the same thing; None if they do."""
     if old.timer != new.timer:
-        return f"timed by {old.timer} before and by {new.timer} now, and timers are not mixed"
+        return f"timed by {old.timer} before and by {new.timer} now; timers are not mixed"
     for when, latency in (("before", old), ("now", new)):
         if not latency.is_valid:
-            return f"faster {when} than its bytes can be copied, which is not to be believed"
+            return f"not valid {when}: less time than a copy of its bytes takes"
         if latency.reference_ratio is None:
-            return f"no reference was timed beside it {when}, and times alone are not compared"
+            return f"no reference was timed {when}, and times alone are not compared"
     for name in ("reference", "clock", "cache", "allocation"):
         first, second = getattr(old, name), getattr(new, name)
         if first != second:
@@ -263,11 +272,14 @@ def _why_incomparable(old: Latency, new: Latency) -> str | None:
 
 
 def _stepped(record: Record) -> bool:
-    return any(each.kind is WarningKind.CLOCK_STEPPED for each in record.warnings)
+    return any(warning.kind is WarningKind.CLOCK_STEPPED for warning in record.warnings)
 
 
 def _welch_degrees(*parts: tuple[float, int]) -> int:
-    """Degrees of freedom of a sum of squared errors, each with its own (Satterthwaite 1946)."""
+    """Return the degrees of freedom of a sum of squared errors (Satterthwaite 1946).
+
+    Each part is a squared error and its degrees of freedom.
+    """
     total = sum(error for error, _ in parts)
     if not total:
         return sum(degrees for _, degrees in parts)
@@ -275,12 +287,13 @@ def _welch_degrees(*parts: tuple[float, int]) -> int:
 
 
 def _moved(before: Sequence[float], after: Sequence[float]) -> float:
-    """By how much the middle of some ratios moved, as a logarithm; positive is slower."""
+    """Return the logarithm of how much the median ratio grew; positive is slower."""
     return log(median(after) / median(before))
 
 
-def _words(shift: Shift, after: Sequence[float]) -> str:
+def _shift_text(shift: Shift, after: Sequence[float]) -> str:
+    before = median(shift.before)
     return (
-        f"{percent(_moved(shift.before, after))}, {median(shift.before):.3f} of the time of "
+        f"{slower_text(_moved(shift.before, after))}, {before:.3f} of the time of "
         f"{shift.reference} before and {median(after):.3f} now"
     )

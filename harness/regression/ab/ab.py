@@ -13,12 +13,18 @@ from math import inf
 from harness.records import Budget, Case, Measurement, Record, Status
 from harness.regression.ab.latency import SCREENING, Look, judge, look_at
 from harness.regression.ab.revision import BASE, Checkout
-from harness.regression.changes import Change, ChangeKind, Comparison
-from harness.regression.compare import NotComparableError, NotMeasuredError
+from harness.regression.changes import (
+    Change,
+    ChangeKind,
+    Comparison,
+    Finding,
+    change_of,
+    inconclusive_latency,
+    worst_first,
+)
+from harness.regression.compare import NotComparableError, NotMeasuredError, findings_of
 from harness.regression.confirm import CONFIRMING, time_again
-from harness.regression.findings import Finding, inconclusive_latency, worst_first
 from harness.regression.latency_test import is_everywhere
-from harness.regression.one_case import change_between, findings_of
 from harness.run.fleet import Fleet
 from harness.run.worker import RunCase
 
@@ -271,7 +277,7 @@ def _of_pair(
     if case not in before or case not in after:
         why = f"not measured: {_OUT_OF_TIME}"
         return Change(case=case, kind=ChangeKind.INCONCLUSIVE, reason=why), 0.0
-    return change_between(case, findings_of(before[case], after[case], latencies.get(case)))
+    return change_of(case, findings_of(before[case], after[case], latencies.get(case)))
 
 
 def _of_lone(lone: Lone, record: Record | None) -> tuple[Change, float]:

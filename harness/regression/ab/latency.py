@@ -17,15 +17,9 @@ from statistics import median, stdev
 
 from harness.measure.sample_statistics import median_estimate, median_quantile
 from harness.records import Budget, Case, Estimate, Record, WarningKind
-from harness.regression.changes import ChangeKind
-from harness.regression.findings import (
-    Finding,
-    count_of,
-    inconclusive_latency,
-    latency_finding,
-    percent,
-)
-from harness.regression.latency_test import CONFIRMING_PROCESSES
+from harness.regression.changes import ChangeKind, Finding, inconclusive_latency, latency_finding
+from harness.regression.latency_test import why_too_few
+from harness.regression.text import slower_text
 
 __all__ = ["SCREENING", "Look", "judge", "look_at"]
 
@@ -99,15 +93,14 @@ def judge(look: Look, confirmed: Sequence[float] | str | None) -> Finding:
         confirmed: of a suspect, the ratio to the base in each of some fresh processes, or why
             there is none; None for a case that is no suspect.
     """
-    seen = f"{percent(look.moved)} than the base"
+    seen = f"{slower_text(look.moved)} than the base"
     if look.unsteady:
         return inconclusive_latency(f"{seen}; {look.unsteady}", look.ratio)
     if confirmed is None:
         return _unsuspected(look, seen)
     if isinstance(confirmed, str):
         return inconclusive_latency(f"{seen} at first sight; {confirmed}", look.ratio)
-    if len(confirmed) < CONFIRMING_PROCESSES or not all(0 < each < inf for each in confirmed):
-        why = f"{count_of(len(confirmed))} of {CONFIRMING_PROCESSES} could time it to confirm it"
+    if why := why_too_few(confirmed):
         return inconclusive_latency(f"{seen} at first sight; {why}", look.ratio)
     logs = [log(each) for each in confirmed]
     moved, ratio = median(logs), median_estimate(confirmed)
@@ -116,10 +109,10 @@ def judge(look: Look, confirmed: Sequence[float] | str | None) -> Finding:
     agree = min(logs) > 0 if look.moved > 0 else max(logs) < 0
     if not (agree and abs(moved) > needed):
         tells = f"{exp(needed) - 1:.1%} the same way in all of them would tell"
-        why = f"{percent(moved)}, {among}, where {tells}"
+        why = f"{slower_text(moved)}, {among}, where {tells}"
         return inconclusive_latency(f"{seen} at first sight; not confirmed: {why}", ratio)
     kind = ChangeKind.SLOWER if moved > 0 else ChangeKind.FASTER
-    return latency_finding(kind, f"{percent(moved)} than the base ({among})", ratio)
+    return latency_finding(kind, f"{slower_text(moved)} than the base ({among})", ratio)
 
 
 def _unsuspected(look: Look, seen: str) -> Finding:

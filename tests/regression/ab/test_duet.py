@@ -19,8 +19,7 @@ from fake_device import FakeDevice, latency_of, measure
 from harness.measure.sample_statistics import median_quantile
 from harness.records import Estimate, MeasurementWarning, Record, Status, WarningKind
 from harness.regression.ab.latency import SCREENING, Look, judge, look_at
-from harness.regression.changes import ChangeKind, Metric
-from harness.regression.findings import Finding
+from harness.regression.changes import ChangeKind, Finding, Metric
 
 CASE = make_case()
 
