@@ -1,4 +1,4 @@
-"""What other tools read: one file a format, each from plain values to text. Nothing here decides.
+"""Formats that other tools read: one file per format, from results or a comparison to text.
 
-No module here prints or writes a file; whoever asks says where the text goes.
+No module here prints or writes a file; the caller decides where the text goes.
 """

@@ -1,7 +1,7 @@
-"""GitHub's annotations: lines of a step's output that it shows beside the pull request.
+"""GitHub's annotations: lines of a step's output that GitHub shows beside the pull request.
 
-GitHub shows ten of a kind for each step and drops the others without a word, so the worst come
-first and the tenth says how many there are more.
+GitHub shows ten of each level per step and drops the others silently. So the worst come first, and
+the tenth line says how many more there are.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from harness.regression.changes import Change, ChangeKind, Comparison
 
 __all__ = ["annotations_of_comparison", "annotations_of_refusal"]
 
-_MOST = 10
-_LONGEST_TITLE = 255  # of an annotation in the interface for checks
+_MOST = 10  # GitHub's limit, per level and step
+_LONGEST_TITLE = 255  # the limit of GitHub's checks API
 
 
 class Level(StrEnum):
-    """How loud an annotation is, by the name of its command."""
+    """The level of an annotation; the value is the name of its workflow command."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -27,17 +27,17 @@ class Level(StrEnum):
 
 
 def annotations_of_comparison(comparison: Comparison) -> list[str]:
-    """Return a line a case that fails the gate, and what else a reviewer should know.
+    """Return an error per case that fails the gate, then warnings, then the notes as notices.
 
-    What was not judged is one warning a kind, since on a busy machine it is there in every run;
-    what holds for all cases is a notice.
+    Cases that were not judged share one warning per kind, since a busy machine has some in every
+    run.
     """
     failing = [
-        (f"{each.kind}: {each.case.id}", each.reason)
-        for each in comparison.changes
-        if each.kind.is_failure
+        (f"{change.kind}: {change.case.id}", change.reason)
+        for change in comparison.changes
+        if change.kind.is_failure
     ]
-    notes = [("layernorm-bench", each) for each in comparison.notes]
+    notes = [("layernorm-bench", note) for note in comparison.notes]
     return [
         *_lines(Level.ERROR, failing),
         *_lines(Level.WARNING, list(_not_judged(comparison.changes))),
@@ -46,7 +46,7 @@ def annotations_of_comparison(comparison: Comparison) -> list[str]:
 
 
 def annotations_of_refusal(why: str) -> list[str]:
-    """Return the line that says why nothing could be compared."""
+    """Return an error that says why nothing could be compared."""
     return [_line(Level.ERROR, "layernorm-bench: nothing was compared", why)]
 
 
@@ -58,11 +58,12 @@ def _not_judged(changes: Sequence[Change]) -> Iterator[tuple[str, str]]:
             yield f"{cases} {kind}", f"such as {alike[0].case.id}: {alike[0].reason}"
 
 
-def _lines(level: Level, told: Sequence[tuple[str, str]]) -> Iterator[str]:
-    shown = told if len(told) <= _MOST else told[: _MOST - 1]
+def _lines(level: Level, annotations: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Yield a line per title and message, ten at most."""
+    shown = annotations if len(annotations) <= _MOST else annotations[: _MOST - 1]
     for title, message in shown:
         yield _line(level, title, message)
-    if left := len(told) - len(shown):
+    if left := len(annotations) - len(shown):
         yield _line(level, "layernorm-bench", f"and {left} more; see the job's summary and output")
 
 
@@ -72,6 +73,6 @@ def _line(level: Level, title: str, message: str) -> str:
 
 
 def _data(text: str) -> str:
-    """Escape what would end the command; the percent sign first, since it begins the others."""
+    """Escape what would end the command. The percent sign is first, since it begins each escape."""
     text = text.encode("utf-8", "backslashreplace").decode()
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

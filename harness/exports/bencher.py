@@ -1,6 +1,6 @@
-"""Bencher Metric Format: by benchmark and measure a value with its interval.
+"""Bencher Metric Format: a value with its interval for each benchmark and measure.
 
-``latency`` is Bencher's own measure, in nanoseconds; the others it makes at their first sight.
+``latency`` is Bencher's built-in measure, in nanoseconds; Bencher creates the others on first use.
 """
 
 from __future__ import annotations
@@ -15,21 +15,23 @@ from harness.store import Results
 __all__ = ["bencher_metrics"]
 
 _NANOSECONDS = 1e9  # in a second
-Metric = dict[str, float]
+_Metric = dict[str, float]
 
 
 def bencher_metrics(results: Results) -> str | None:
-    """Return measures of each case as JSON; None where there is not one.
+    """Return the measures of each case as JSON; None if there are none.
 
     ``latency`` (ns), ``latency-ratio`` (to the reference), ``error`` (scaled ulp of the worst
     output), ``peak-memory`` (bytes beyond the inputs).
     """
-    found = {record.case.id: measures for record in results.records if (measures := _of(record))}
-    return json.dumps(found, indent=1, allow_nan=False) + "\n" if found else None
+    cases = {
+        record.case.id: measures for record in results.records if (measures := _measures(record))
+    }
+    return json.dumps(cases, indent=1, allow_nan=False) + "\n" if cases else None
 
 
-def _of(record: Record) -> dict[str, Metric]:
-    measures: dict[str, Metric] = {}
+def _measures(record: Record) -> dict[str, _Metric]:
+    measures: dict[str, _Metric] = {}
     latency = time_of(record)
     if latency is not None:
         measures["latency"] = _metric(latency.per_call_s, _NANOSECONDS)
@@ -39,17 +41,17 @@ def _of(record: Record) -> dict[str, Metric]:
     error = error_ulp(record)
     if error is not None:
         measures["error"] = {"value": error}
-    held = memory_bytes(record)
-    if held is not None:
-        measures["peak-memory"] = {"value": held}
+    peak_bytes = memory_bytes(record)
+    if peak_bytes is not None:
+        measures["peak-memory"] = {"value": peak_bytes}
     return measures
 
 
-def _metric(estimate: Estimate, factor: float = 1.0) -> Metric:
-    """A value and those ends of its interval that are known."""
-    ends = {
+def _metric(estimate: Estimate, factor: float = 1.0) -> _Metric:
+    """Return a value and the ends of its interval that are finite."""
+    metric = {
         "value": estimate.value,
         "lower_value": estimate.low,
         "upper_value": estimate.high,
     }
-    return {name: value * factor for name, value in ends.items() if isfinite(value)}
+    return {name: value * factor for name, value in metric.items() if isfinite(value)}

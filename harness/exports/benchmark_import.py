@@ -1,7 +1,7 @@
-"""A file that pytest-benchmark wrote of our sweep, as records: its times, our verification.
+"""Read a file that pytest-benchmark wrote with the project's plugin, as verified records.
 
-Every latency names pytest-benchmark and its clock as the timer. There is no reference and no copy
-beside it, since nothing was timed in turn; rounds that follow each other are taken for an epoch.
+Every latency names pytest-benchmark and its clock as the timer. It has no ratio to a reference or a
+copy, since nothing was timed in turn. Consecutive rounds are taken as an epoch.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib import metadata
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from harness.store.plain import from_plain
 
 __all__ = ["BenchmarkFileError", "NothingTimedError", "import_benchmarks"]
 
-# pytest-benchmark's --benchmark-timer: which of our clocks it reads
+# by value of pytest-benchmark's --benchmark-timer
 _CLOCKS = {
     "perf_counter": Clock.WALL,
     "monotonic": Clock.WALL,
@@ -45,51 +46,53 @@ _EPOCHS = Budget().max_epochs
 
 
 class BenchmarkFileError(Refusal):
-    """A file that is not what our plugin makes pytest-benchmark write; says why."""
+    """A file that was not written with the project's plugin; the message says why."""
 
 
 class NothingTimedError(Refusal):
-    """There is no benchmark in it."""
+    """The file holds no benchmark."""
 
     exit_code = 3
 
 
 def import_benchmarks(path: Path, command: str) -> Results:
-    """Read a file of pytest-benchmark's.
+    """Return the records of a pytest-benchmark file.
 
     Args:
         path: written by ``--benchmark-json`` or, with ``--benchmark-save-data``, in its storage.
-        command: for the record of the run.
+        command: stored with the run.
 
     Raises:
-        BenchmarkFileError: see there.
-        NothingTimedError: see there.
+        BenchmarkFileError: it cannot be read, or was not written with the project's plugin.
+        NothingTimedError: it holds no benchmark.
     """
-    found = _load(path)
-    benchmarks, info = found.get("benchmarks"), found.get("machine_info")
+    content = _load(path)
+    benchmarks, info = content.get("benchmarks"), content.get("machine_info")
     if not isinstance(benchmarks, list) or not isinstance(info, dict):
-        raise BenchmarkFileError(f"{path}: is JSON, but not a file of pytest-benchmark's")
+        raise BenchmarkFileError(f"{path}: is JSON, but not a pytest-benchmark file")
     if not benchmarks:
-        raise NothingTimedError(f"{path}: holds no benchmark: no case was right and timed")
-    records = tuple(_record(path, each) for each in benchmarks)
+        raise NothingTimedError(f"{path}: holds no benchmark: no case was both right and timed")
+    records = tuple(_record(path, benchmark) for benchmark in benchmarks)
     try:
         environment = from_plain(Environment, info[KEY])
     except (KeyError, ValueError, TypeError, AttributeError) as error:
-        raise BenchmarkFileError(f"{path}: does not say on which machine: {error!r}") from error
-    strangers = [each for each in records if each.environment != environment.fingerprint]
-    if strangers:
         raise BenchmarkFileError(
-            f"{path}: {strangers[0].case.id} is of environment {strangers[0].environment}, and the "
-            f"file is of {environment.fingerprint}: parts of two files"
-        )
+            f"{path}: does not name the machine it was measured on: {error!r}"
+        ) from error
+    for record in records:
+        if record.environment != environment.fingerprint:
+            raise BenchmarkFileError(
+                f"{path}: {record.case.id} is of environment {record.environment}, but the file is "
+                f"of {environment.fingerprint}: it is put together from two files"
+            )
     run = Run(
         name=path.stem,
-        started_utc=str(found.get("datetime", "")),
+        started_utc=str(content.get("datetime", "")),
         command=command,
         planned=len(records),
         version=metadata.version("layernorm-bench"),
         environment=environment.fingerprint,
-        wall_s=sum(map(_timed_s, records)),  # of the session pytest-benchmark says nothing
+        wall_s=sum(map(_timed_s, records)),  # pytest-benchmark stores no time of the session
     )
     return Results(
         records=records, runs=(run,), environments={environment.fingerprint: environment}
@@ -97,14 +100,14 @@ def import_benchmarks(path: Path, command: str) -> Results:
 
 
 def _timed_s(record: Record) -> float:
-    """Seconds of all rounds."""
+    """Return the seconds of all rounds."""
     arms = record.latency.arms if record.latency else ()
-    return sum(sum(each.wall_s) * each.calls_per_sample for each in arms)
+    return sum(sum(arm.wall_s) * arm.calls_per_sample for arm in arms)
 
 
 def _load(path: Path) -> Mapping[str, Any]:
     try:
-        found = json.loads(path.read_bytes())
+        content = json.loads(path.read_bytes())
     except FileNotFoundError as error:
         raise BenchmarkFileError(
             f"{path}: no such file; make one with `pytest --layernorm-sweep ci --benchmark-json "
@@ -113,10 +116,10 @@ def _load(path: Path) -> Mapping[str, Any]:
     except OSError as error:
         raise BenchmarkFileError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        raise BenchmarkFileError(f"{path}: is not JSON, or was cut off: {error}") from error
-    if not isinstance(found, dict):
-        raise BenchmarkFileError(f"{path}: is JSON, but not a file of pytest-benchmark's")
-    return found
+        raise BenchmarkFileError(f"{path}: is not JSON, or is truncated: {error}") from error
+    if not isinstance(content, dict):
+        raise BenchmarkFileError(f"{path}: is JSON, but not a pytest-benchmark file")
+    return content
 
 
 def _record(path: Path, benchmark: Mapping[str, Any]) -> Record:
@@ -124,38 +127,37 @@ def _record(path: Path, benchmark: Mapping[str, Any]) -> Record:
         name, carried = benchmark["fullname"], benchmark["extra_info"].get(KEY)
         if carried is None:
             raise BenchmarkFileError(
-                f"{path}: {name} is not one of ours: nothing says which case it timed, or whether "
-                "the result was right; only files of `pytest --layernorm-sweep` are imported"
+                f"{path}: {name} does not say which case it timed, or whether the result was "
+                "right; only files of `pytest --layernorm-sweep` can be imported"
             )
         if EXPORTED_BY in carried:
             raise BenchmarkFileError(
-                f"{path}: was exported from a results file, which holds all of it: use that one"
+                f"{path}: was exported from a results file; use that file, which holds more"
             )
         record = record_from(carried)
         latency = _latency(path, record, benchmark, carried[MODEL_BYTES])
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise BenchmarkFileError(
-            f"{path}: a benchmark in it is damaged, or of another version: {error!r}"
+            f"{path}: holds a benchmark that is damaged or of another version: {error!r}"
         ) from error
     return replace(record, latency=latency)
 
 
 def _latency(path: Path, record: Record, benchmark: Mapping[str, Any], model_bytes: int) -> Latency:
-    """Return the rounds of a benchmark as a latency."""
     timer, stats = benchmark["options"]["timer"], benchmark["stats"]
     clock = _CLOCKS.get(timer)
     if clock is None:
         raise BenchmarkFileError(
-            f"{path}: timed by {timer}, which none of our clocks is; import one timed by "
-            f"{', '.join(_CLOCKS)}"
+            f"{path}: timed by {timer}, which is not a known clock; choose another with "
+            f"--benchmark-timer: {', '.join(_CLOCKS)}"
         )
     if not stats.get("data"):
         raise BenchmarkFileError(
-            f"{path}: holds no raw times; write it by --benchmark-json, or with "
+            f"{path}: holds no raw times; write it with --benchmark-json, or with "
             "--benchmark-save-data"
         )
     samples = tuple(map(float, stats["data"]))
-    if not all(0 < each < float("inf") for each in samples):
+    if not all(0 < time_s < inf for time_s in samples):
         raise BenchmarkFileError(
             f"{path}: {record.case.id} has times that are not positive numbers; measure it again"
         )
@@ -166,7 +168,7 @@ def _latency(path: Path, record: Record, benchmark: Mapping[str, Any], model_byt
         calls_per_sample=int(stats["iterations"]),
         wall_s=samples,
         cpu_s=samples if clock.is_cpu else None,
-        epochs=tuple(place * epochs // len(samples) for place in range(len(samples))),
+        epochs=tuple(index * epochs // len(samples) for index in range(len(samples))),
     )
     per_call = estimate(epoch_values(arm, cpu=clock.is_cpu))
     return Latency(

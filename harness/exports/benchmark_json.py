@@ -1,8 +1,8 @@
-"""What a pytest-benchmark file of ours carries beside pytest-benchmark's own figures.
+"""What this project adds to a pytest-benchmark file, so that the file can become records again.
 
-Each benchmark has an entry of its own under ``extra_info``, the file one under ``machine_info``,
-both named KEY: the record as the journal stores it, without its times, and the machine. With them
-a file made by our plugin can become records; without them it is somebody else's.
+Under KEY, ``extra_info`` of each benchmark holds the record as the journal stores it, without its
+times, and ``machine_info`` of the file holds the environment. A file without them cannot be
+imported.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ KEY = "layernorm_bench"
 MODEL_BYTES = "model_bytes"
 """In ``extra_info``: bytes that any implementation must read and write, as in ``Latency``."""
 EXPORTED_BY = "timer"
-"""In ``extra_info`` of a file that was exported from a results file: who timed it. Our plugin
-leaves it out, since there pytest-benchmark did."""
+"""In ``extra_info``: the timer, in a file exported from a results file. The pytest plugin leaves it
+out, since pytest-benchmark is the timer there."""
 _TIMES = ("latency", "cold")
 
 
 def extra_info_of(record: Record, *, model_bytes: int) -> dict[str, Any]:
-    """Return what ``extra_info`` is to be updated with: ``{KEY: ...}``, as JSON can hold it.
+    """Return the entry to add to ``extra_info``: ``{KEY: ...}``, as JSON can hold it.
 
     Args:
-        record: of the case, verified before it is timed; its times, if it has any, are left out.
+        record: of the verified case; its times are left out.
         model_bytes: bytes that any implementation must read and write for the case.
     """
     plain = to_plain(replace(record, latency=None, cold=None))
@@ -46,15 +46,15 @@ def extra_info_of(record: Record, *, model_bytes: int) -> dict[str, Any]:
 
 
 def machine_info_of(environment: Environment) -> dict[str, Any]:
-    """Return what ``machine_info`` is to be updated with: ``{KEY: ...}``."""
+    """Return the entry to add to ``machine_info``: ``{KEY: ...}``."""
     return {KEY: to_plain(environment)}
 
 
 def record_from(carried: Mapping[str, Any]) -> Record:
-    """Return the record that ``extra_info[KEY]`` holds; it has no times.
+    """Return the record in ``extra_info[KEY]``, without times.
 
     Raises:
-        KeyError, ValueError, TypeError, AttributeError: it holds something else.
+        KeyError, ValueError, TypeError, AttributeError: it is damaged or of another version.
     """
     record: Record = from_plain(Record, carried)
     return replace(record, latency=None, cold=None)

@@ -1,4 +1,4 @@
-"""What a chart over commits may show of a record, and a table of times."""
+"""The values of a record that a chart over commits, or a table of times, may show."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ __all__ = ["error_ulp", "memory_bytes", "ratio_of", "time_of"]
 
 
 def time_of(record: Record) -> Latency | None:
-    """Return the latency of a right result; a wrong one has no time worth telling, however short.
-
-    None too where the time is not to be believed, or is no positive number.
-    """
+    """Return the latency; None if the result is wrong or the time is invalid or not positive."""
     latency = record.latency
     if latency is None or record.status is Status.WRONG or not latency.is_valid:
         return None
@@ -22,13 +19,13 @@ def time_of(record: Record) -> Latency | None:
 
 
 def ratio_of(latency: Latency) -> Estimate | None:
-    """Return the time over that of the reference; None where there is none, or it is no number."""
+    """Return the time over the reference's time; None if there is none or it is not finite."""
     ratio = latency.reference_ratio
     return ratio if ratio is not None and isfinite(ratio.value) else None
 
 
 def error_ulp(record: Record) -> float | None:
-    """Return the error of the worst output, scaled; None of a wrong one, or if it is no number."""
+    """Return the scaled error of the worst output; None if wrong or not finite."""
     error = record.worst_ulp
     if error is None or record.status is Status.WRONG:
         return None
@@ -36,7 +33,7 @@ def error_ulp(record: Record) -> float | None:
 
 
 def memory_bytes(record: Record) -> int | None:
-    """Return the most that a call held at once beyond its inputs; None of a wrong one."""
+    """Return the peak memory of a call beyond its inputs; None if the result is wrong."""
     if record.memory is None or record.status is Status.WRONG:
         return None
     return record.memory.peak_extra_bytes

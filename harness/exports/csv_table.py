@@ -1,4 +1,4 @@
-"""CSV: a row a case, for spreadsheets and for those who have no parquet."""
+"""CSV: one row per case, for spreadsheets and tools that cannot read parquet."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ COLUMNS = (
     "instructions",
     "warnings",
 )
-"""Where each figure is in the results file, whose schema has its unit and what it means. Beside
-them ``id`` of the case; ``errors.worst``, the output of the largest scaled error; and ``warnings``,
-the kinds of warning."""
+"""Each column is a field of the results file, whose schema gives its unit and meaning. In addition
+``id`` is the id of the case, ``errors.worst`` the output with the largest scaled error, and
+``warnings`` the kinds of warnings."""
 
 
 def csv_table(results: Results) -> str:
-    """Return a line of names, then one a case; what was not measured is empty."""
+    """Return a line of names, then one line per case; what was not measured is empty."""
     text = StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(COLUMNS)
     for record in results.records:
         special = {
             "id": record.case.id,
-            "warnings": " ".join(each.kind for each in record.warnings),
+            "warnings": " ".join(warning.kind for warning in record.warnings),
         }
         table.writerow([_cell(record, name, special) for name in COLUMNS])
     return text.getvalue()

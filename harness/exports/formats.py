@@ -1,4 +1,4 @@
-"""The formats that a run can be exported in. To add one: a function, and its name in AS_TEXT."""
+"""The formats of an exported run. To add one, write a function and list it in AS_TEXT."""
 
 from __future__ import annotations
 
@@ -22,4 +22,4 @@ AS_TEXT: Mapping[str, Callable[[Results, str], str | None]] = {
     "smaller-is-better": lambda results, _: smaller_is_better(results),
     "bencher": lambda results, _: bencher_metrics(results),
 }
-"""What makes the text of a run, given what to call it; None where it has nothing to tell."""
+"""Functions from a run and its name to text; None if the run has nothing that the format holds."""

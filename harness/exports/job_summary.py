@@ -1,25 +1,25 @@
-"""GitHub's job summary: markdown, the worst first, cut before GitHub would drop it whole."""
+"""GitHub's job summary: markdown with the worst cases first, cut to the size that GitHub shows."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from math import isfinite
 
 from harness.records import Estimate, Record, Status
+from harness.records.text import count, seconds_text, ulp_text
 from harness.regression.changes import Change, ChangeKind, Comparison
+from harness.regression.text import status_text
 from harness.store import Results
 
 __all__ = ["LIMIT_BYTES", "summary_of_comparison", "summary_of_refusal", "summary_of_run"]
 
 LIMIT_BYTES = 1024 * 1024
-"""What the summary of a step may hold; GitHub shows nothing of a longer one."""
-_SPARE_BYTES = 1024  # ours: for the sentence that says what was left out, and to end a section
-# what markdown, or HTML in it, would take for its own; not the underscores within names
+"""GitHub's limit for the summary of a step; it shows nothing of a longer one."""
+_SPARE_BYTES = 1024  # for the sentence that says what was left out, and the end of a section
+# characters with a meaning in markdown, or in HTML within it; not the underscores within names
 _MARKS = re.compile(r"[\\`*{}\[\]<>#|~&!]|(?<!\w)_|_(?!\w)")
 _BREAKS = re.compile(r"\s+")
-# the first of a run to be looked at
+# the order of the sections of a run
 _BAD_FIRST = (
     Status.WRONG,
     Status.CRASHED,
@@ -41,17 +41,17 @@ def summary_of_comparison(
     """Return a comparison as markdown of at most ``limit_bytes`` in UTF-8.
 
     Args:
-        comparison: what became of the cases; those that stayed the same are counted alone.
-        limit_bytes: what there is room for; where it is too little for the verdict, it is empty.
-        rest: where what is left out can be found, as a clause.
+        comparison: the changes; unchanged cases are only counted.
+        limit_bytes: the room left; the result is empty if the verdict does not fit.
+        rest: a clause that says where to find what is left out.
     """
     by_kind: dict[ChangeKind, list[Change]] = {}
-    for each in comparison.changes:
-        by_kind.setdefault(each.kind, []).append(each)
-    bad = sum(len(found) for kind, found in by_kind.items() if kind.is_failure)
+    for change in comparison.changes:
+        by_kind.setdefault(change.kind, []).append(change)
+    bad = sum(len(changes) for kind, changes in by_kind.items() if kind.is_failure)
     verdict = "✅ no case got worse"
     if bad:
-        verdict = f"❌ {_cases(bad)} got worse"
+        verdict = f"❌ {count(bad, 'case')} got worse"
     elif not any(kind.is_judged for kind in by_kind):
         verdict = "⚠️ no case could be judged in full"
     counts = ", ".join(f"{number} {kind}" for kind, number in comparison.counts.items())
@@ -63,14 +63,14 @@ def summary_of_comparison(
     ]
     sections = [
         (
-            f"{len(found)} {kind}",
+            f"{len(changes)} {kind}",
             "| case | time now over before | why |\n|---|---|---|",
-            [_change_row(each) for each in found],
+            [_change_row(change) for change in changes],
         )
-        for kind, found in by_kind.items()
+        for kind, changes in by_kind.items()
         if kind is not ChangeKind.UNCHANGED
     ]
-    opened = sum(each.is_failure for each in by_kind)
+    opened = sum(kind.is_failure for kind in by_kind)
     return _page(lead, sections, opened, limit_bytes, rest)
 
 
@@ -82,29 +82,33 @@ def summary_of_refusal(why: str) -> str:
 def summary_of_run(
     results: Results, name: str, *, limit_bytes: int = LIMIT_BYTES, rest: str = ""
 ) -> str:
-    """Return a run as markdown of at most ``limit_bytes`` in UTF-8; see there."""
-    counts = Counter(each.status for each in results.records)
-    ended = ", ".join(
-        f"{counts[status]} {_words(status)}" for status in _BAD_FIRST if counts[status]
-    )
-    bad = [each for each in counts if each is Status.WRONG or each.is_failure]
+    """Return a run as markdown; ``limit_bytes`` and ``rest`` as for a comparison."""
+    by_status = {
+        status: [record for record in results.records if record.status is status]
+        for status in _BAD_FIRST
+    }
+    headings = {
+        status: f"{len(records)} {status_text(status)}"
+        for status, records in by_status.items()
+        if records
+    }
+    bad = [status for status in headings if status is Status.WRONG or status.is_failure]
     why = results.why_unfinished
-    passed = not bad and not why and any(each.is_measured for each in counts)
+    passed = not bad and not why and any(status.is_measured for status in headings)
     lead = [
-        f"## layernorm-bench: {'✅' if passed else '❌'} {ended}",
+        f"## layernorm-bench: {'✅' if passed else '❌'} {', '.join(headings.values())}",
         "",
         _text(name),
         *_notes([f"the run was cut short: {why}"] if why else []),
     ]
     sections = [
         (
-            f"{counts[status]} {_words(status)}",
-            "| case | worst error | time of a call | over the reference | why |\n"
+            heading,
+            "| case | worst error | time per call | over the reference | why |\n"
             "|---|---|---|---|---|",
-            [_run_row(each) for each in results.records if each.status is status],
+            [_run_row(record) for record in by_status[status]],
         )
-        for status in _BAD_FIRST
-        if counts[status]
+        for status, heading in headings.items()
     ]
     return _page(lead, sections, len(bad), limit_bytes, rest)
 
@@ -112,9 +116,9 @@ def summary_of_run(
 def _page(
     lead: Sequence[str], sections: Sequence[Section], opened: int, limit_bytes: int, rest: str
 ) -> str:
-    """Put the lines together, as many rows as there is room for; all but ``opened`` folded.
+    """Return the lead and as many rows as there is room for; empty if the lead does not fit.
 
-    Empty where there is no room for the lead.
+    All sections but the first ``opened`` are folded.
     """
     lines = [*lead, ""]
     room = limit_bytes - _SPARE_BYTES - _size(lines)
@@ -135,26 +139,26 @@ def _page(
             lines += [*opening, *kept, *closing]
     if left:
         where = f"; {_text(rest)}" if rest else ""
-        lines += [f"{_cases(left)} more for which there is no room here{where}", ""]
+        lines += [f"no room here for {count(left, 'more case')}{where}", ""]
     return "\n".join(lines)
 
 
 def _fitting(rows: Iterable[str], room: int) -> Iterator[str]:
-    """Yield rows until the first that is too long for what is left."""
-    for each in rows:
-        room -= _size([each])
+    """Yield rows until the first that does not fit."""
+    for row in rows:
+        room -= _size([row])
         if room < 0:
             return
-        yield each
+        yield row
 
 
 def _size(lines: Iterable[str]) -> int:
-    """Bytes of some lines with their ends."""
-    return sum(len(each.encode()) + 1 for each in lines)
+    """Return the number of bytes of lines, with their line ends."""
+    return sum(len(line.encode()) + 1 for line in lines)
 
 
 def _notes(notes: Sequence[str]) -> list[str]:
-    return ["", *(f"- {_text(each)}" for each in notes)] if notes else []
+    return ["", *(f"- {_text(note)}" for note in notes)] if notes else []
 
 
 def _change_row(change: Change) -> str:
@@ -165,11 +169,10 @@ def _run_row(record: Record) -> str:
     error = time = ratio = "–"
     if record.errors is not None:
         worst = record.errors.worst
-        size = worst.scaled_max_ulp
-        error = f"{size:.3g} ulp in {worst.output}" if isfinite(size) else "not finite"
+        error = f"{ulp_text(worst.worst_ulp)} in {worst.output}"
     if record.latency is not None:
-        warning = "" if record.latency.is_valid else " (not believed)"
-        time = f"{record.latency.per_call_s.value * 1e6:,.4g} µs{warning}"
+        invalid = "" if record.latency.is_valid else " (invalid)"
+        time = f"{seconds_text(record.latency.per_call_s.value)}{invalid}"
         ratio = _ratio(record.latency.reference_ratio)
     cells = (_text(record.case.id), error, time, ratio, _text(record.reason))
     return f"| {' | '.join(cells)} |"
@@ -182,14 +185,6 @@ def _ratio(ratio: Estimate | None) -> str:
 
 
 def _text(text: str) -> str:
-    """Return text that markdown leaves as it is, on one line, and that UTF-8 can hold."""
+    """Escape text for markdown, on one line, in characters that UTF-8 can hold."""
     whole = text.encode("utf-8", "backslashreplace").decode()
     return _MARKS.sub(r"\\\g<0>", _BREAKS.sub(" ", whole))
-
-
-def _words(status: Status) -> str:
-    return status.replace("_", " ")
-
-
-def _cases(number: int) -> str:
-    return "1 case" if number == 1 else f"{number} cases"

@@ -1,19 +1,21 @@
-"""JUnit XML, as GitLab, Jenkins and the reporters of GitHub read it: a test case a case.
+"""JUnit XML, as GitLab, Jenkins and the reporters of GitHub read it: one test case per case.
 
-Nobody owns the format. What is written here passes the schema that Jenkins' xunit plugin checks
-(junit-10.xsd, in which a test case has no properties of its own), and says everything twice that
-one of them leaves out: GitLab shows the text of a failure and drops its message.
+The format has no owner. The output is valid by the schema of Jenkins' xunit plugin (junit-10.xsd,
+in which a test case has no properties). A reason is both message and text of its element, because
+GitLab shows only the text.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from harness.records import Case, Record, Status
+from harness.records.text import seconds_text, ulp_text
 from harness.regression.changes import Change, Comparison
 from harness.store import Results
 
@@ -21,19 +23,19 @@ __all__ = ["junit_of_comparison", "junit_of_refusal", "junit_of_run"]
 
 _DECLARATION = '<?xml version="1.0" encoding="UTF-8"?>'
 _SUITE = "layernorm-bench"
-# what XML 1.0 cannot hold in any spelling (section 2.2), lone surrogates among it
+# characters that XML 1.0 cannot hold, even escaped (section 2.2); among them lone surrogates
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class JUnitStatus(StrEnum):
-    """How a test case ended, by the name of its element."""
+    """The result of a test case; the value is the name of its element."""
 
     PASSED = "passed"
     SKIPPED = "skipped"
-    """Not judged. Not a pass."""
+    """Not judged, so neither passed nor failed."""
     FAILURE = "failure"
     ERROR = "error"
-    """It did not get as far as an answer."""
+    """There is no result to judge."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,23 +46,23 @@ class Entry:
     name: str
     status: JUnitStatus
     type: str
-    """What kind of failure, or of reason to skip it."""
+    """Kind of failure, or of reason to skip it."""
     text: str
-    """Why; of one that passed, what was seen."""
+    """The reason; for a test case that passed, its figures."""
     time_s: float = 0.0
 
 
 def junit_of_comparison(comparison: Comparison) -> str:
-    """Return a comparison as JUnit XML: what fails the gate fails, what is unsure is skipped."""
+    """Return a comparison: what fails the gate fails, what is not judged is skipped."""
     return _document(
-        [_test_of_change(each) for each in comparison.changes],
+        [_test_of_change(change) for change in comparison.changes],
         properties={"head": comparison.head, "baseline": comparison.baseline},
         output=comparison.notes,
     )
 
 
 def junit_of_refusal(why: str) -> str:
-    """Return a report of one error, for a gate that could not compare: it must not look passed."""
+    """Return a report of one error, so that a gate that could not compare does not look passed."""
     gate = Entry(
         group=_SUITE, name="the gate", status=JUnitStatus.ERROR, type="not compared", text=why
     )
@@ -68,21 +70,19 @@ def junit_of_refusal(why: str) -> str:
 
 
 def junit_of_run(results: Results, name: str) -> str:
-    """Return a run as JUnit XML: wrong is a failure, crashed and its like an error.
+    """Return a run as JUnit XML.
 
-    What its algorithm does not promise, and what was declined, is skipped. A run that was cut
-    short has an error of its own.
+    A wrong case is a failure; a crash, a timeout or an error is an error. Cases out of guarantee,
+    unsupported or out of memory are skipped. A run that was cut short has an error of its own.
     """
-    tests = [_test_of_record(each) for each in results.records]
+    tests = [_test_of_record(record) for record in results.records]
     if why := results.why_unfinished:
-        text = f"the run was cut short: {why}"
+        why = f"the run was cut short: {why}"
+        status = JUnitStatus.ERROR
         tests.insert(
-            0,
-            Entry(
-                group=_SUITE, name="the run", status=JUnitStatus.ERROR, type="cut short", text=text
-            ),
+            0, Entry(group=_SUITE, name="the run", status=status, type="cut short", text=why)
         )
-    commands = dict.fromkeys(each.command for each in results.runs)
+    commands = dict.fromkeys(run.command for run in results.runs)
     properties = {"run": name, "command": "; ".join(commands)}
     return _document(tests, properties=properties, output=())
 
@@ -121,44 +121,43 @@ def _test_of_record(record: Record) -> Entry:
 
 
 def _figures(record: Record) -> str:
-    """What was seen of a case that there is nothing to say against."""
-    seen = [str(record.status)]
+    """Return error and latency of a case that has no reason."""
+    figures = [str(record.status)]
     if record.errors is not None:
         worst = record.errors.worst
-        seen.append(f"{worst.output} {worst.scaled_max_ulp:.3g} ulp off")
+        figures.append(f"error of {worst.output} {ulp_text(worst.worst_ulp)}")
     if record.latency is not None:
-        warning = "" if record.latency.is_valid else " (not believed)"
-        seen.append(f"{record.latency.per_call_s.value * 1e6:.4g} us a call{warning}")
+        invalid = "" if record.latency.is_valid else " (invalid)"
+        figures.append(f"{seconds_text(record.latency.per_call_s.value)} per call{invalid}")
         if ratio := record.latency.reference_ratio:
-            seen.append(f"{ratio.value:.3f} of the time of {record.latency.reference}")
-    return ", ".join(seen)
+            figures.append(f"{ratio.value:.3f} of the time of {record.latency.reference}")
+    return ", ".join(figures)
 
 
 def _group(case: Case) -> str:
-    """The implementation, as a class: Jenkins takes what is before the last dot for a package."""
+    """Return the class name of a test case; Jenkins takes the last dot for the end of a package."""
     return f"{_SUITE}.{case.implementation.replace('.', '_')}"
 
 
 def _document(tests: Sequence[Entry], *, properties: dict[str, str], output: Iterable[str]) -> str:
-    counts = {
-        "tests": len(tests),
-        "failures": sum(each.status is JUnitStatus.FAILURE for each in tests),
-        "errors": sum(each.status is JUnitStatus.ERROR for each in tests),
-    }
-    skipped = sum(each.status is JUnitStatus.SKIPPED for each in tests)
-    shared = {name: str(count) for name, count in counts.items()} | {
+    counts = Counter(test.status for test in tests)
+    shared = {
         "name": _SUITE,
-        "time": _seconds(sum(each.time_s for each in tests)),
+        "tests": str(len(tests)),
+        "failures": str(counts[JUnitStatus.FAILURE]),
+        "errors": str(counts[JUnitStatus.ERROR]),
+        "time": _seconds(sum(test.time_s for test in tests)),
     }
     root = Element("testsuites", shared)
-    suite = SubElement(root, "testsuite", shared | {"skipped": str(skipped)})
+    skipped = str(counts[JUnitStatus.SKIPPED])
+    suite = SubElement(root, "testsuite", shared | {"skipped": skipped})
     listed = SubElement(suite, "properties")
     for name, value in properties.items():
         SubElement(listed, "property", {"name": name, "value": _legal(value)})
-    for each in tests:
-        _add(suite, each)
-    if told := "\n".join(output):
-        SubElement(suite, "system-out").text = _legal(told)
+    for test in tests:
+        _add(suite, test)
+    if text := "\n".join(output):
+        SubElement(suite, "system-out").text = _legal(text)
     indent(root)
     return f"{_DECLARATION}\n{tostring(root, encoding='unicode')}\n"
 
@@ -177,8 +176,8 @@ def _add(suite: Element, test: Entry) -> None:
     if test.status is JUnitStatus.PASSED:
         SubElement(case, "system-out").text = text
         return
-    ended = SubElement(case, test.status, {"type": test.type, "message": text})
-    ended.text = f"{test.type}: {text}"
+    child = SubElement(case, test.status, {"type": test.type, "message": text})
+    child.text = f"{test.type}: {text}"
 
 
 def _seconds(time_s: float) -> str:
@@ -186,5 +185,5 @@ def _seconds(time_s: float) -> str:
 
 
 def _legal(text: str) -> str:
-    """Spell out what XML cannot hold, such as the colours of somebody's terminal."""
-    return _NOT_XML.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    """Escape what XML cannot hold, such as a terminal's colour codes, as "\\x1b"."""
+    return _NOT_XML.sub(lambda match: f"\\x{ord(match[0]):02x}", text)

@@ -1,8 +1,8 @@
-"""pytest-benchmark's JSON, in the layout that its ``compare`` and ``list`` read.
+"""pytest-benchmark's JSON, in the layout that its commands ``compare`` and ``list`` read.
 
-Its statistics are over our raw samples, all epochs and processes together; what we conclude from
-them, the ratio to the reference above all, is under ``extra_info``. Its quartiles are interpolated
-(the "inclusive" method of Python's statistics), which differs a little from its own.
+The statistics are over the raw samples of all epochs and processes; the estimates, such as the
+ratio to the reference, are under ``extra_info``. Quartiles are interpolated by the "inclusive"
+method of Python's statistics, which differs a little from pytest-benchmark's own.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from harness.store.plain import to_plain
 
 __all__ = ["pytest_benchmark_json", "stats_of"]
 
-_LAYOUT = "5.0.0"  # the version of pytest-benchmark whose layout this is; the same since 3.1
-_TELLING = ("timer", "per_call_s", "reference", "reference_ratio", "processes", "converged")
-_REACH = 1.5  # Tukey's fences, in interquartile ranges
+_LAYOUT = "5.0.0"  # the version of pytest-benchmark with this layout; unchanged since 3.1
+_ESTIMATES = ("timer", "per_call_s", "reference", "reference_ratio", "processes", "converged")
+_FENCE_IQR = 1.5  # Tukey's fences, in interquartile ranges
 
 
 def pytest_benchmark_json(results: Results) -> str | None:
-    """Return the right cases that have samples as JSON; None where there is not one.
+    """Return the cases that are not wrong and have samples as JSON; None if there are none.
 
-    Cases that differ in the implementation alone are a group.
+    Cases that differ only in the implementation form a group.
     """
     timed = [
         (record, latency, samples)
@@ -39,30 +39,30 @@ def pytest_benchmark_json(results: Results) -> str | None:
     ]
     if not timed:
         return None
-    found = {
+    plain = {
         "machine_info": _machine(results, timed[0][0].environment),
         "commit_info": _commit(results),
         "benchmarks": [_benchmark(*each) for each in timed],
         "datetime": results.runs[-1].started_utc if results.runs else None,
         "version": _LAYOUT,
     }
-    return json.dumps(_finite(found), indent=1, allow_nan=False) + "\n"
+    return json.dumps(_finite(plain), indent=1, allow_nan=False) + "\n"
 
 
 def stats_of(samples: Sequence[float]) -> dict[str, Any]:
-    """Return what pytest-benchmark tells of a benchmark, seconds per round of one call.
+    """Return pytest-benchmark's statistics of a benchmark.
 
     Args:
-        samples: one or more, in the order measured.
+        samples: seconds per call; one or more, in the order measured.
     """
     ordered = sorted(samples)
     mean, spread = fmean(samples), stdev(samples) if len(samples) > 1 else 0.0
     q1, q3 = ordered[0], ordered[-1]
     if len(samples) > 1:
         q1, _, q3 = quantiles(samples, n=4, method="inclusive")
-    reach = _REACH * (q3 - q1)
-    within = [each for each in ordered if q1 - reach <= each <= q3 + reach]
-    far = sum(not mean - spread <= each <= mean + spread for each in samples)
+    reach = _FENCE_IQR * (q3 - q1)
+    within = [time_s for time_s in ordered if q1 - reach <= time_s <= q3 + reach]
+    far = sum(not mean - spread <= time_s <= mean + spread for time_s in samples)
     outside = len(samples) - len(within)
     return {
         "min": ordered[0],
@@ -86,34 +86,33 @@ def stats_of(samples: Sequence[float]) -> dict[str, Any]:
 
 
 def _samples(latency: Latency) -> tuple[float, ...]:
-    """Seconds per call by the clock of the estimates; empty where there are none to be used."""
-    subject = next((each for each in latency.arms if each.role is ArmRole.SUBJECT), None)
+    """Return seconds per call by the clock of the estimates; empty if one is not positive."""
+    subject = next((arm for arm in latency.arms if arm.role is ArmRole.SUBJECT), None)
     if subject is None:
         return ()
-    found = subject.cpu_s if latency.clock.is_cpu else subject.wall_s
-    usable = found and all(isfinite(each) and each > 0 for each in found)
-    return found if found and usable else ()
+    samples = (subject.cpu_s if latency.clock.is_cpu else subject.wall_s) or ()
+    return samples if all(isfinite(time_s) and time_s > 0 for time_s in samples) else ()
 
 
 def _benchmark(record: Record, latency: Latency, samples: Sequence[float]) -> dict[str, Any]:
     name = record.case.id
     carried = extra_info_of(record, model_bytes=latency.model_bytes)[KEY]
-    told = {each: to_plain(getattr(latency, each)) for each in _TELLING}
-    subject = next(each for each in latency.arms if each.role is ArmRole.SUBJECT)
+    estimates = {field: to_plain(getattr(latency, field)) for field in _ESTIMATES}
+    subject = next(arm for arm in latency.arms if arm.role is ArmRole.SUBJECT)
     return {
         "group": replace(record.case, implementation="").id.lstrip("/"),
         "name": name,
         "fullname": f"layernorm-bench::{name}",
         "params": _params(record.case),
         "param": name,
-        "extra_info": {KEY: {**carried, **told, EXPORTED_BY: latency.timer}},
+        "extra_info": {KEY: {**carried, **estimates, EXPORTED_BY: latency.timer}},
         "options": {"timer": f"{latency.timer}:{latency.clock}"},
         "stats": {**stats_of(samples), "iterations": subject.calls_per_sample},
     }
 
 
 def _params(case: Case) -> dict[str, Any]:
-    """The axes of a case; those that are lists as text, since a table has a cell for each."""
+    """Return the axes of a case; lists as text, since a table has one cell for each."""
     return {
         name: "x".join(map(str, value)) if isinstance(value, list) else value
         for name, value in to_plain(case).items()
@@ -121,7 +120,7 @@ def _params(case: Case) -> dict[str, Any]:
 
 
 def _machine(results: Results, fingerprint: str) -> dict[str, Any]:
-    """The machine in pytest-benchmark's words, and in ours."""
+    """Return the machine in pytest-benchmark's fields, and under our key."""
     environment = results.environments.get(fingerprint)
     if environment is None:
         return {}
@@ -144,9 +143,9 @@ def _commit(results: Results) -> dict[str, Any]:
 
 
 def _finite(value: Any) -> Any:
-    """The same with null for what JSON has no number for."""
+    """Replace numbers that JSON cannot hold by null."""
     if isinstance(value, dict):
-        return {name: _finite(each) for name, each in value.items()}
+        return {name: _finite(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_finite(each) for each in value]
+        return [_finite(item) for item in value]
     return None if isinstance(value, float) and not isfinite(value) else value

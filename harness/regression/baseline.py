@@ -1,9 +1,9 @@
-"""Baselines: the cases of a run measured in ten processes, and what may take a baseline's place.
+"""Record a baseline: measure the cases of a run in ten processes. Or accept a run as the baseline.
 
-A recording is ten passes over all cases, each a new process with an order of its own. A pass is a
-run with its journal, so that an interrupted recording can be continued. Of the samples of an epoch
-the baseline keeps the figure that they come to, which is all that is compared: it is to be
-committed.
+A recording is ten passes over all cases. Each pass is a new process with another order of the
+cases, and a run with its own journal, so that an interrupted recording can be continued. A baseline
+keeps one value per epoch instead of the raw samples: only that value is compared, and the file
+stays small enough to commit.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from time import monotonic
 from harness.measure.sample_statistics import epoch_values, median_quantile
 from harness.records import Arm, Budget, Measurement, Record, WarningKind
 from harness.records.refusal import Refusal
+from harness.records.text import count
 from harness.regression.compare import NotMeasuredError
 from harness.regression.confirm import EPOCHS, LIMIT_S
 from harness.regression.latency_test import BASELINE_PROCESSES
@@ -32,8 +33,8 @@ from harness.sweep import Grid, Planned, Sweep
 __all__ = ["RecordingError", "accept", "passes_left", "record_baseline", "refuse_unacceptable"]
 
 _SWEEP = Sweep(seconds_per_case=LIMIT_S, min_epochs=EPOCHS, max_epochs=EPOCHS)
-# As wide as the interval over the baseline's processes gets at the spread beyond which a case is
-# noisy anyway: a narrower target would call steady cases unconverged.
+# The width of the interval over the baseline's processes at the spread beyond which a case counts
+# as noisy anyway. A narrower target would call steady cases unconverged.
 _MERGING = Budget(
     target_ratio=median_quantile(BASELINE_PROCESSES) * NOISY_SPREAD / BASELINE_PROCESSES**0.5
 )
@@ -41,17 +42,16 @@ _TIMINGS = {Measurement.LATENCY, Measurement.COLD}
 
 
 class RecordingError(Refusal):
-    """A baseline cannot be recorded, or replaced, as asked."""
+    """A baseline cannot be recorded or replaced."""
 
 
 def passes_left(out: Path) -> int:
-    """How many passes there are still to be made until ``out`` is recorded."""
-    done = sum(_pass(out, number).exists() for number in range(BASELINE_PROCESSES))
-    return BASELINE_PROCESSES - done
+    """Return how many passes are left until ``out`` is recorded."""
+    return sum(not _pass(out, number).exists() for number in range(BASELINE_PROCESSES))
 
 
 def _pass(out: Path, number: int) -> Path:
-    """Where a pass is kept until all are done."""
+    """Return the file that keeps a pass until all passes are done."""
     return out.with_name(f"{out.stem}.recording") / f"process{number + 1}.parquet"
 
 
@@ -67,28 +67,28 @@ def record_baseline(
     """Measure the cases of a run in as many processes as a baseline needs, and write it to ``out``.
 
     Args:
-        wanted: the run whose cases are asked for, and what was measured of each.
-        out: the baseline; one that is there is replaced when all is measured.
-        make_fleet: starts a process.
-        command: for the record of the run.
-        resume: continue a recording that was interrupted.
-        on_record: hears of each record when it is on disk.
+        wanted: the run that says which cases to measure, and what of each.
+        out: the baseline; an existing file is replaced when everything is measured.
+        make_fleet: starts a worker process.
+        command: stored with the run.
+        resume: continue an interrupted recording.
+        on_record: called with each record once it is on disk.
 
     Raises:
-        NotMeasuredError: no case was asked for, or none could be measured.
-        RecordingError: an earlier recording is there and was not to be continued, or cannot be.
-        ForeignRunError: it was begun on another machine.
+        NotMeasuredError: the run holds no case, or none could be measured.
+        RecordingError: an earlier recording exists and ``resume`` is false, or it does not match.
+        ForeignRunError: the recording was begun on another machine.
         StoreError: a file cannot be read or written.
         HarnessError: the harness itself failed.
     """
     if not wanted.records:
-        raise NotMeasuredError("the run holds no case that a baseline could be made of")
+        raise NotMeasuredError("the run holds no case to record a baseline of")
     folder = _pass(out, 0).parent
     if folder.exists() and not resume:
         raise RecordingError(
-            f"{folder}: a recording was begun there; continue it with --resume, or delete it"
+            f"{folder}: holds an unfinished recording; continue it with --resume, or delete it"
         )
-    planned = [Planned(each.case, _measured_of(each)) for each in wanted.records]
+    planned = [Planned(record.case, _measured_of(record)) for record in wanted.records]
     passes: list[Results] = []
     for number in range(BASELINE_PROCESSES):
         path = _pass(out, number)
@@ -109,11 +109,12 @@ def record_baseline(
                 run_campaign(campaign, fleet, on_record)
         if planned:
             passes.append(read(path))
-        if not any(each.status.is_measured for each in passes[0].records):
+        first = passes[0].records
+        if not any(record.status.is_measured for record in first):
             rmtree(folder)
             raise NotMeasuredError(
-                f"no case could be measured, such as {passes[0].records[0].case.id}: "
-                f"{passes[0].records[0].reason}; nothing was written"
+                f"no case could be measured, such as {first[0].case.id}: {first[0].reason}; "
+                "nothing was written"
             )
     results = _joined(passes, wanted, out, folder)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -123,11 +124,10 @@ def record_baseline(
 
 
 def accept(head: Results, baseline: Results | None, out: Path) -> None:
-    """Put a run in the place of a baseline, at once.
+    """Replace a baseline by a run, in one atomic step.
 
     Raises:
-        NotMeasuredError: see ``refuse_unacceptable``.
-        RecordingError: see there.
+        NotMeasuredError, RecordingError: see ``refuse_unacceptable``.
         StoreError: the file cannot be written.
     """
     refuse_unacceptable(head, baseline)
@@ -136,69 +136,73 @@ def accept(head: Results, baseline: Results | None, out: Path) -> None:
 
 
 def refuse_unacceptable(head: Results, baseline: Results | None) -> None:
-    """Refuse a run that cannot take the place of a baseline.
+    """Refuse a run that cannot replace a baseline.
 
     Raises:
         NotMeasuredError: no case of the run was measured.
-        RecordingError: the run was cut short, or the baseline could judge latencies that it, as
-            the next one, could not.
+        RecordingError: the run was cut short, or it could not judge latencies that the baseline
+            can judge.
     """
     if why := head.why_unfinished:
-        raise RecordingError(f"a run that was cut short is no baseline: {why}; finish it first")
-    if not any(each.status.is_measured for each in head.records):
-        raise NotMeasuredError("no case of the run was measured: it is no baseline")
-    timed = {each.case.id for each in head.records if each.latency is not None}
+        raise RecordingError(
+            f"a run that was cut short cannot be a baseline: {why}; finish it first"
+        )
+    if not any(record.status.is_measured for record in head.records):
+        raise NotMeasuredError("no case of the run was measured, so it cannot be a baseline")
+    timed = {record.case.id for record in head.records if record.latency is not None}
     judged = _well_timed(baseline) if baseline else set()
     lost = (judged & timed) - _well_timed(head)
     if lost:
         raise RecordingError(
-            f"the baseline timed {len(lost)} cases in {BASELINE_PROCESSES} processes or more, and "
-            "the run in fewer: in its place it could judge no latency; make a new one with "
-            "--record-baseline"
+            f"the baseline timed {count(len(lost), 'case')} in {BASELINE_PROCESSES} processes or "
+            "more, but the run in fewer, which are too few to judge latency by; make a new "
+            "baseline with --record-baseline"
         )
 
 
 def _measured_of(record: Record) -> tuple[Measurement, ...]:
-    """What a record shows to have been asked for; of one that could not be measured, the usual."""
+    """Return what to measure of a case: what its record holds, or the default if it failed."""
     if not record.status.is_measured:
         return Grid().measure
-    found = {
+    measured = {
         Measurement.ERRORS: record.errors,
         Measurement.LATENCY: record.latency,
         Measurement.COLD: record.cold,
         Measurement.MEMORY: record.memory,
     }
-    return tuple(each for each, value in found.items() if value is not None)
+    return tuple(measurement for measurement, value in measured.items() if value is not None)
 
 
 def _timed(planned: Sequence[Planned], first: Results) -> list[Planned]:
-    """Keep of each case what differs between processes, if the first could measure the case."""
-    measured = {each.case for each in first.records if each.status.is_measured}
-    found = [
-        Planned(each.case, tuple(one for one in each.measurements if one in _TIMINGS))
-        for each in planned
+    """Return what differs between processes, of the cases that the first pass could measure."""
+    measured = {record.case for record in first.records if record.status.is_measured}
+    timed = [
+        Planned(plan.case, tuple(one for one in plan.measurements if one in _TIMINGS))
+        for plan in planned
+        if plan.case in measured
     ]
-    return [each for each in found if each.measurements and each.case in measured]
+    return [plan for plan in timed if plan.measurements]
 
 
 def _joined(passes: Sequence[Results], wanted: Results, out: Path, folder: Path) -> Results:
     """Return the records of all passes as one run."""
     runs = [each.runs[-1] for each in passes]
-    origins = {(each.environment, each.git_commit, each.version) for each in runs}
-    asked = {each.case for each in wanted.records}
-    if len(origins) > 1 or asked != {each.case for each in passes[0].records}:
+    origins = {(run.environment, run.git_commit, run.version) for run in runs}
+    cases = {record.case for record in wanted.records}
+    if len(origins) > 1 or cases != {record.case for record in passes[0].records}:
         raise RecordingError(
-            f"{folder}: its processes measured other cases, other commits or other machines; "
-            "delete it and record anew"
+            f"{folder}: its processes measured other cases, or on several commits or machines; "
+            "delete it and record again"
         )
-    parts: dict[str, list[Record]] = {each.case.id: [] for each in wanted.records}
-    for record in (record for each in passes for record in each.records):
-        parts[record.case.id].append(record)
+    parts: dict[str, list[Record]] = {record.case.id: [] for record in wanted.records}
+    for results in passes:
+        for record in results.records:
+            parts[record.case.id].append(record)
     run = replace(
         runs[0],
         name=out.stem,
         planned=len(parts),
-        wall_s=fsum(each.wall_s or 0.0 for each in runs),
+        wall_s=fsum(run.wall_s or 0.0 for run in runs),
         overhead_ratio=None,
     )
     return Results(
@@ -209,34 +213,40 @@ def _joined(passes: Sequence[Results], wanted: Results, out: Path, folder: Path)
 
 
 def _without_rare_noise(parts: Sequence[Record]) -> Record:
-    """Join the records of one case; a disturbance of half the processes moves no median."""
+    """Merge the records of one case.
+
+    The warning that it is noisy is kept only if more than half of the processes had it, because a
+    disturbance of fewer moves no median.
+    """
     joined = merged(parts, _MERGING)
-    disturbed = sum(any(each.kind is WarningKind.NOISY for each in part.warnings) for part in parts)
+    disturbed = sum(
+        any(warning.kind is WarningKind.NOISY for warning in part.warnings) for part in parts
+    )
     if 2 * disturbed > len(parts):
         return joined
-    kept = tuple(each for each in joined.warnings if each.kind is not WarningKind.NOISY)
+    kept = tuple(warning for warning in joined.warnings if warning.kind is not WarningKind.NOISY)
     return replace(joined, warnings=kept)
 
 
 def _condensed(record: Record) -> Record:
-    """Return a record with one sample an epoch, its figure."""
+    """Return a record with one sample per epoch: the value that is compared."""
     latency, cold = (
-        None if each is None else replace(each, arms=tuple(map(_one_an_epoch, each.arms)))
-        for each in (record.latency, record.cold)
+        timing and replace(timing, arms=tuple(map(_one_per_epoch, timing.arms)))
+        for timing in (record.latency, record.cold)
     )
     return replace(record, latency=latency, cold=cold)
 
 
-def _one_an_epoch(arm: Arm) -> Arm:
+def _one_per_epoch(arm: Arm) -> Arm:
     cpu_s = None if arm.cpu_s is None else tuple(epoch_values(arm, cpu=True))
     epochs = tuple(sorted(set(arm.epochs)))
     return replace(arm, wall_s=tuple(epoch_values(arm, cpu=False)), cpu_s=cpu_s, epochs=epochs)
 
 
 def _well_timed(results: Results) -> set[str]:
-    """Ids of the cases whose latency a baseline of these records can judge."""
+    """Return the ids of the cases whose latency these records, as a baseline, can judge."""
     return {
-        each.case.id
-        for each in results.records
-        if each.latency is not None and each.latency.processes >= BASELINE_PROCESSES
+        record.case.id
+        for record in results.records
+        if record.latency is not None and record.latency.processes >= BASELINE_PROCESSES
     }

@@ -1,4 +1,4 @@
-"""A file of pytest-benchmark's becomes records whose timer is named; any other is refused."""
+"""A pytest-benchmark file becomes records that name their timer; any other file is refused."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def refused(content: str | bytes, code: int = 2) -> str:
     """Try to import a file of this content; return the line that says why not."""
     raw = content if isinstance(content, bytes) else content.encode()
     Path("benchmark.json").write_bytes(raw)
-    found = call("benchmark.json", "--out", "run.parquet")
-    assert found.exit_code == code, found.output
+    done = call("benchmark.json", "--out", "run.parquet")
+    assert done.exit_code == code, done.output
     assert not Path("run.parquet").exists()
-    assert found.stdout == ""
-    (line,) = found.stderr.splitlines()
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
     return line.removeprefix("layernorm-bench: benchmark.json: ")
 
 
@@ -76,7 +76,6 @@ def test_a_file_becomes_a_results_file_with_all_but_the_times_as_they_were() -> 
     Path("benchmark.json").write_text(json.dumps(benchmark_file(*benchmarks)))
     found = call("benchmark.json", "--out", "made/run.parquet")
     assert found.exit_code == 0, found.output
-    assert found.stdout == "results: made/run.parquet, 2 cases\n"
     results = read(Path("made/run.parquet"))
     assert [replace(each, latency=None) for each in results.records] == [RECORD, second]
     assert results.environments == {HERE.fingerprint: HERE}
@@ -89,9 +88,7 @@ def test_a_file_becomes_a_results_file_with_all_but_the_times_as_they_were() -> 
 def test_results_that_are_there_are_not_overwritten() -> None:
     Path("benchmark.json").write_text(json.dumps(benchmark_file(benchmark_of(RECORD, SAMPLES))))
     Path("run.parquet").write_text("of an earlier run")
-    found = call("benchmark.json", "--out", "run.parquet")
-    assert found.exit_code == 2
-    assert found.stderr == "layernorm-bench: run.parquet exists; choose another --out\n"
+    assert call("benchmark.json", "--out", "run.parquet").exit_code == 2
     assert Path("run.parquet").read_text() == "of an earlier run"
 
 
@@ -147,85 +144,70 @@ def test_cpu_time_is_cpu_time(timer: str, clock: Clock) -> None:
 
 
 def test_a_missing_file_is_refused_with_how_to_make_one() -> None:
-    found = call("gone.json", "--out", "run.parquet")
-    assert found.exit_code == 2
-    assert found.stderr == (
-        "layernorm-bench: gone.json: no such file; make one with `pytest --layernorm-sweep ci "
-        "--benchmark-json gone.json`\n"
-    )
-
-
-@pytest.mark.parametrize("content", [b"", b"PAR1", b"\xff\xfe", b'{"benchmarks": [', b"[" * 99999])
-def test_a_file_that_is_no_json_is_refused(content: bytes) -> None:
-    assert refused(content).startswith("is not JSON, or was cut off: ")
-
-
-@pytest.mark.parametrize("content", ["[]", "3", "{}", '{"benchmarks": 3, "machine_info": {}}'])
-def test_json_of_something_else_is_refused(content: str) -> None:
-    assert refused(content) == "is JSON, but not a file of pytest-benchmark's"
-
-
-def test_a_file_without_a_benchmark_was_not_measured() -> None:
-    text = json.dumps(benchmark_file())
-    assert refused(text, 3) == "holds no benchmark: no case was right and timed"
-
-
-def test_a_benchmark_of_somebody_else_is_refused() -> None:
-    text = with_changed(lambda each: each.update(extra_info={}))
-    assert "is not one of ours: nothing says which case it timed" in refused(text)
-
-
-def test_a_file_that_we_exported_is_refused() -> None:
-    text = pytest_benchmark_json(results_of(make_record(ratios=STEADY)))
-    assert refused(text or "") == (
-        "was exported from a results file, which holds all of it: use that one"
-    )
-
-
-def test_a_file_without_raw_times_is_refused_with_the_option_that_keeps_them() -> None:
-    assert "--benchmark-save-data" in refused(with_changed(lambda each: each["stats"].pop("data")))
-
-
-def test_a_timer_that_none_of_our_clocks_is_is_refused() -> None:
-    text = with_changed(lambda each: each["options"].update(timer="sundial"))
-    assert refused(text).startswith("timed by sundial, which none of our clocks is")
-
-
-@pytest.mark.parametrize("sample", [0.0, -1.0, inf, float("nan")])
-def test_times_that_are_no_times_are_refused(sample: float) -> None:
-    text = with_changed(lambda each: each["stats"].update(data=[1.0, sample]))
-    assert "times that are not positive numbers" in refused(text)
+    done = call("gone.json", "--out", "run.parquet")
+    assert done.exit_code == 2
+    assert "gone.json" in done.stderr
+    assert "--layernorm-sweep" in done.stderr
 
 
 @pytest.mark.parametrize(
-    "change",
+    "content",
     [
-        lambda each: each["extra_info"][KEY].pop("status"),
-        lambda each: each["extra_info"][KEY].pop("model_bytes"),
-        lambda each: each["extra_info"][KEY].update(status="splendid"),
-        lambda each: each["extra_info"][KEY].update(case="native"),
-        lambda each: each.update(extra_info=None),
-        lambda each: each.pop("options"),
-        lambda each: each["stats"].update(data=["fast"]),
+        *(b"", b"PAR1", b"\xff\xfe", b'{"benchmarks": [', b"[" * 99999),  # no JSON
+        *(b"[]", b"3", b"{}", b'{"benchmarks": 3, "machine_info": {}}'),  # JSON of something else
     ],
 )
-def test_a_damaged_benchmark_is_refused(change: Callable[[dict[str, Any]], object]) -> None:
-    found = refused(with_changed(change))
-    assert found.startswith("a benchmark in it is damaged, or of another version: ")
+def test_any_other_file_is_refused(content: bytes) -> None:
+    assert "JSON" in refused(content)
 
 
-def test_a_file_that_does_not_say_its_machine_is_refused() -> None:
-    text = json.dumps(benchmark_file(benchmark_of(RECORD, SAMPLES), machine_info={"node": "here"}))
-    assert refused(text).startswith("does not say on which machine")
+def test_a_file_without_a_benchmark_was_not_measured() -> None:
+    refused(json.dumps(benchmark_file()), code=3)
+
+
+def test_a_file_exported_from_a_results_file_is_refused() -> None:
+    text = pytest_benchmark_json(results_of(make_record(ratios=STEADY)))
+    assert "results file" in refused(text or "")
+
+
+@pytest.mark.parametrize("sample", [0.0, -1.0, inf, float("nan")])
+def test_times_that_are_not_positive_numbers_are_refused(sample: float) -> None:
+    refused(with_changed(lambda benchmark: benchmark["stats"].update(data=[1.0, sample])))
+
+
+@pytest.mark.parametrize(
+    ("change", "fact"),
+    [
+        (lambda each: each.update(extra_info={}), "--layernorm-sweep"),
+        (lambda each: each["stats"].pop("data"), "--benchmark-save-data"),
+        (lambda each: each["options"].update(timer="sundial"), "sundial"),
+        (lambda each: each["extra_info"][KEY].pop("status"), "'status'"),
+        (lambda each: each["extra_info"][KEY].pop("model_bytes"), "'model_bytes'"),
+        (lambda each: each["extra_info"][KEY].update(status="splendid"), "splendid"),
+        (lambda each: each["extra_info"][KEY].update(case="native"), "damaged"),
+        (lambda each: each.update(extra_info=None), "damaged"),
+        (lambda each: each.pop("options"), "'options'"),
+        (lambda each: each["stats"].update(data=["fast"]), "fast"),
+    ],
+)
+def test_a_benchmark_that_is_not_whole_is_refused(
+    change: Callable[[dict[str, Any]], object], fact: str
+) -> None:
+    assert fact in refused(with_changed(change))
+
+
+def test_a_file_that_does_not_name_its_machine_is_refused() -> None:
+    benchmark = benchmark_of(RECORD, SAMPLES)
+    assert KEY in refused(json.dumps(benchmark_file(benchmark, machine_info={"node": "here"})))
 
 
 def test_parts_of_two_files_are_refused() -> None:
     other = make_record(make_case(rows=1), environment=ELSEWHERE)
-    benchmarks = [benchmark_of(each, SAMPLES) for each in (RECORD, other)]
-    assert refused(json.dumps(benchmark_file(*benchmarks))).endswith("parts of two files")
+    benchmarks = [benchmark_of(record, SAMPLES) for record in (RECORD, other)]
+    assert ELSEWHERE.fingerprint in refused(json.dumps(benchmark_file(*benchmarks)))
 
 
 def test_a_results_file_ends_in_parquet() -> None:
-    found = call("benchmark.json", "--out", "run.json")
-    assert found.exit_code == 2
-    assert "--out run.json: a results file ends in .parquet" in found.stderr
+    done = call("benchmark.json", "--out", "run.json")
+    assert done.exit_code == 2
+    assert "run.json" in done.stderr

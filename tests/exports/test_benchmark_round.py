@@ -1,4 +1,4 @@
-"""From our plugin through pytest-benchmark's file to records: the whole way, once."""
+"""The plugin, pytest-benchmark's file and the import, run once as a whole."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ shapes = ["4x8"]
 
 @pytest.fixture(scope="module")
 def imported(tmp_path_factory: pytest.TempPathFactory) -> Results:
-    """What a pytest of its own timed, as records."""
+    """Return the records of a pytest session with the plugin, in a process of its own."""
     folder = tmp_path_factory.mktemp("round")
     (folder / "tiny.toml").write_text(SWEEP)
     (folder / "pytest.ini").write_text("[pytest]\n")
@@ -66,4 +66,4 @@ def test_errors_meet_those_of_a_run_and_times_do_not(imported: Results) -> None:
     found = compare(run, imported, baseline_name="ours", head_name="theirs", least_processes=1)
     for each in found.changes:
         assert each.kind is ChangeKind.NOT_COMPARABLE
-        assert "timers are not mixed" in each.reason
+        assert "pytest-benchmark" in each.reason

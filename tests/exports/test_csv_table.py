@@ -1,4 +1,4 @@
-"""CSV: a row a case, the names of the results file, empty where nothing was measured."""
+"""CSV: one row per case, named as in the results file, empty where nothing was measured."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def table(*records: Record) -> list[dict[str, str]]:
 def test_a_column_is_a_field_of_the_results_file(column: str) -> None:
     owner: Any = Record
     for name in column.split("."):
-        if (owner, name) == (Errors, "worst"):  # the one of the outputs that is furthest off
+        if (owner, name) == (Errors, "worst"):  # a property: the output with the largest error
             owner = OutputErrors
             continue
         assert is_dataclass(owner)
@@ -60,7 +60,7 @@ def test_what_was_not_measured_is_empty() -> None:
     assert not {each for each in COLUMNS if each.startswith("case.")} & empty
 
 
-def test_doubts_are_named() -> None:
+def test_measurement_warnings_are_named() -> None:
     warnings = tuple(
         MeasurementWarning(kind=kind, advice="wait")
         for kind in (WarningKind.NOISY, WarningKind.THROTTLED)

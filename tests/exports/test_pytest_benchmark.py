@@ -23,7 +23,7 @@ from harness.store import Results
 from harness.store.plain import to_plain
 
 ONE, TWO = make_record(make_case("native"), STEADY), make_record(make_case("two_pass"), (2.0,))
-# theirs are counted or interpolated by rules of their own
+# pytest-benchmark counts or interpolates these by rules of its own
 OWN_RULES = {
     "q1", "q3", "iqr", "iqr_outliers", "stddev_outliers", "outliers", "ld15iqr", "hd15iqr",
 }  # fmt: skip
@@ -37,7 +37,7 @@ def exported(*records: Record) -> dict[str, Any]:
 
 
 def ask(folder: Path, *arguments: str) -> str:
-    """What pytest-benchmark's own command says."""
+    """Run pytest-benchmark's own command and return its output."""
     done = subprocess.run(
         [sys.executable, "-m", "pytest_benchmark", *arguments],
         capture_output=True,

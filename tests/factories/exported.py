@@ -1,16 +1,17 @@
-"""What is exported and imported, as the tests want it. NOTHING IN HERE WAS MEASURED."""
+"""Comparisons, runs and pytest-benchmark files for the tests of exports. NOTHING WAS MEASURED."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from compared_runs import HERE, make_case
+from compared_runs import HERE, STEADY, failed, make_case, make_latency, make_record, results_of
 from pytest_benchmark.stats import Stats
 
 from harness.exports.benchmark_json import extra_info_of, machine_info_of
-from harness.records import Estimate, Record
+from harness.records import Estimate, Record, Status
 from harness.regression.changes import Change, ChangeKind, Comparison
+from harness.store import Results
 
 RATIO = Estimate(value=1.25, low=1.2, high=1.3)
 
@@ -25,25 +26,34 @@ def comparison_of(*changes: Change, notes: tuple[str, ...] = ()) -> Comparison:
 
 
 def one_of_each() -> Comparison:
-    """A change of each kind, the worst first, each of a case of its own."""
-    kinds = enumerate(ChangeKind)
-    return comparison_of(
-        *(change_of(kind, f"because {number}", number) for number, kind in kinds),
-        notes=("it rains",),
-    )
+    """Return a change of each kind, each of a case of its own, the worst first."""
+    changes = [
+        change_of(kind, f"because {number}", number, ratio=RATIO if number == 1 else None)
+        for number, kind in enumerate(ChangeKind)
+    ]
+    return comparison_of(*changes, notes=("it rains",))
+
+
+def one_of_each_status(**run: Any) -> Results:
+    """Return a run with a case of each status, and a right case with an invalid time."""
+    right = make_record(make_case(rows=98), STEADY)
+    invalid = make_record(make_case(rows=99), latency=make_latency(is_valid=False))
+    others = [status for status in Status if status is not Status.OK]
+    records = [failed(make_case(rows=rows), status) for rows, status in enumerate(others)]
+    return results_of(right, invalid, *records, **run)
 
 
 def stats_from(samples: Sequence[float]) -> dict[str, Any]:
-    """Return what pytest-benchmark itself tells of some samples."""
+    """Return pytest-benchmark's own statistics of samples."""
     stats: Any = Stats()  # type: ignore[no-untyped-call]
-    for each in samples:
-        stats.update(each)
-    found: dict[str, Any] = stats.as_dict()
-    return found
+    for sample in samples:
+        stats.update(sample)
+    plain: dict[str, Any] = stats.as_dict()
+    return plain
 
 
 def benchmark_of(record: Record, samples: Sequence[float], **changes: Any) -> dict[str, Any]:
-    """A benchmark as pytest-benchmark writes it of a test of our plugin."""
+    """Return a benchmark as pytest-benchmark writes it with the project's plugin."""
     stats = stats_from(samples)
     name = record.case.id
     return {
@@ -60,7 +70,7 @@ def benchmark_of(record: Record, samples: Sequence[float], **changes: Any) -> di
 
 
 def benchmark_file(*benchmarks: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """A file of pytest-benchmark's, of the machine that the compared runs are of."""
+    """Return a pytest-benchmark file of the machine HERE."""
     return {
         "machine_info": {"node": "here", **machine_info_of(HERE)},
         "commit_info": {"id": "unversioned", "dirty": False},
