@@ -1,6 +1,6 @@
-"""LayerNorm implementations behind one signature; usable without the harness.
+"""LayerNorm implementations with one signature; usable without the harness.
 
-To add one: a file with a function under ``@implementation``, and its name in :data:`ALL`.
+To add one, write a function decorated with ``@implementation`` and list it in :data:`ALL`.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ ALL: tuple[Implementation, ...] = (
 
 
 class TargetError(Exception):
-    """A target names no implementation; the message says what was looked for and where."""
+    """A target names no implementation; the message says where it was looked for."""
 
 
 def find(target: str, options: CallOptions | None = None) -> Implementation:
@@ -107,21 +107,21 @@ def find(target: str, options: CallOptions | None = None) -> Implementation:
         target: a name in :data:`ALL`, in :data:`PEERS` or in the entry-point group
             ``layernorm_bench.implementations``, ``package.module:function``, or
             ``path/to/file.py:function``. A function that is not an :class:`Implementation`
-            declares nothing; see :func:`adopt` for what it is held to.
-        options: what the user says of a function or module of another form.
+            declares nothing; see :func:`adopt` for the error bound that then applies.
+        options: what the user declares about a function or module of another signature.
 
     Raises:
-        TargetError: nothing of that name, or what it names cannot be imported or called.
+        TargetError: there is no such name, or the object cannot be imported or called.
     """
-    for each in (*ALL, *PEERS):
-        if each.name == target:
-            return each
-    plugins = {each.name: each for each in entry_points(group=ENTRY_POINT_GROUP)}
+    named = {known.name: known for known in (*ALL, *PEERS)}
+    if target in named:
+        return named[target]
+    plugins = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
     if target in plugins:
         return adopt(_load(target, plugins[target].value), target, options)
     if ":" in target:
         return adopt(_load(target, target), target, options)
-    known = [each.name for each in (*ALL, *PEERS)] + sorted(plugins)
+    known = [*named, *sorted(plugins)]
     near = get_close_matches(target, known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)};"
     raise TargetError(
@@ -138,48 +138,49 @@ def _load(target: str, where: str) -> object:
         raise TargetError(f"{target}: {error}") from error.__cause__
 
 
-def adopt(found: object, target: str, options: CallOptions | None = None) -> Implementation:
-    """Return a function, a module class, a module or an implementation as an implementation.
+def adopt(source: object, target: str, options: CallOptions | None = None) -> Implementation:
+    """Make an implementation of a function, a module class or a module.
 
-    What declares nothing is named ``target`` and held to what PyTorch's own kernel keeps, the
-    loosest bound of a stable algorithm. What declares is decorated: ``@implementation(...)`` over
-    a function, ``implementation(...)(Module)`` of a module class.
+    A source that declares nothing has the declarations of PyTorch's own kernel, the loosest bound
+    of a stable algorithm. Declare with ``@implementation(...)`` over a function, or
+    ``implementation(...)(Module)`` for a module class.
 
     Args:
-        found: of any signature; see :mod:`implementations.targets.from_module` and
-            :mod:`implementations.targets.from_function`.
-        target: its name.
-        options: what the user says of it where an experiment cannot tell.
+        source: of any signature; see :mod:`implementations.targets.from_module` and
+            :mod:`implementations.targets.from_function`. An implementation is returned as it is.
+        target: the name of the result.
+        options: what the user declares about the source where an experiment cannot tell.
 
     Raises:
-        TargetError: it cannot be called.
+        TargetError: the source cannot be called.
     """
     options = options or CallOptions()
-    if isinstance(found, Implementation):
-        function = _function(found.function, options)
-        return found if function is found.function else replace(found, function=function)
-    if not callable(found):
-        raise TargetError(f"{target}: is of type {type(found).__name__}, not a function")
+    if isinstance(source, Implementation):
+        function = _function(source.function, options)
+        return source if function is source.function else replace(source, function=function)
+    if not callable(source):
+        raise TargetError(f"{target}: is of type {type(source).__name__}, not a function")
     try:
-        function = _function(found, options)
+        function = _function(source, options)
     except UnsupportedError as error:
         raise TargetError(f"{target}: {error}") from error
     return replace(native, name=target, function=function, source=target, declared=False)
 
 
-def _function(found: Any, options: CallOptions) -> Any:
-    """Return a module, or a function of another signature, behind the contract's."""
-    is_module = isinstance(found, type) and issubclass(found, torch.nn.Module)
-    is_module = is_module or (not isinstance(found, type) and makes_modules(found))
-    if is_module or isinstance(found, torch.nn.Module):
-        return ModuleFunction(found, options)
-    if isinstance(found, ModuleFunction | NamedFunction):
-        return found
-    if isinstance(found, type) and not issubclass(found, torch.autograd.Function):
+def _function(source: Any, options: CallOptions) -> Any:
+    """Return a module, or a function of another signature, with the contract's signature."""
+    if isinstance(source, ModuleFunction | NamedFunction):
+        return source
+    is_class = isinstance(source, type)
+    if isinstance(source, torch.nn.Module) or (
+        issubclass(source, torch.nn.Module) if is_class else makes_modules(source)
+    ):
+        return ModuleFunction(source, options)
+    if is_class and not issubclass(source, torch.autograd.Function):
         raise UnsupportedError(
-            f"{found.__name__} is a class, and neither a torch.nn.Module nor a "
+            f"{source.__name__} is a class, and neither a torch.nn.Module nor a "
             "torch.autograd.Function: make an instance in a file and name that"
         )
-    if options.init or options.channels_first or needs_adapter(found):
-        return NamedFunction(found, options)
-    return found
+    if options.init or options.channels_first or needs_adapter(source):
+        return NamedFunction(source, options)
+    return source

@@ -1,4 +1,4 @@
-"""What every LayerNorm here promises, and how it says so.
+"""The contract of a LayerNorm, and how an implementation declares its properties.
 
 This package never imports ``harness``: an implementation can be read, copied and used alone.
 """
@@ -40,8 +40,8 @@ class LayerNormFunction(Protocol):
         Tensor with the shape, dtype and device of ``x``.
 
     Raises:
-        UnsupportedError: these arguments are declined. They are never handed to another
-            implementation instead: a benchmark must time what it names.
+        UnsupportedError: the implementation does not support these arguments. It never passes
+            them to another implementation, because a benchmark must time what it names.
         ValueError: the trailing axes of ``x``, ``weight`` or ``bias`` are not ``normalized_shape``.
     """
 
@@ -56,26 +56,26 @@ class LayerNormFunction(Protocol):
 
 
 class UnsupportedError(Exception):
-    """The implementation cannot run these arguments; the message says why, in user's terms."""
+    """The implementation does not support these arguments; the message says why."""
 
 
 class Algorithm(StrEnum):
-    """How mean and variance are formed; the rounding error each class may make differs."""
+    """How mean and variance are computed; the bound on the rounding error depends on it."""
 
     ONE_PASS = "one_pass"
-    """E[x^2] - E[x]^2: error grows with the square of the condition number."""
+    """E[x^2] - E[x]^2: the error grows with the square of the condition number."""
     TWO_PASS = "two_pass"
     """Mean first, then the mean of squared deviations from it."""
     WELFORD = "welford"
     """Running mean and sum of squared deviations (Welford), or such pairs combined (Chan)."""
     RECENTRED = "recentred"
-    """Two-pass, the deviations centred until no mean is left: error free of the condition."""
+    """Two-pass with re-centred deviations: the error does not depend on the condition number."""
     SHIFTED = "shifted"
     """One-pass over x - pivot."""
 
 
 class Reduction(StrEnum):
-    """The shape of the sums: it sets how many roundings an addend can meet."""
+    """The order of the additions: it determines how many roundings an addend undergoes."""
 
     TREE = "tree"
     """Pairwise, cascade or warp tree: about log2(N) roundings."""
@@ -87,36 +87,37 @@ class Reduction(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Implementation:
-    """One LayerNorm, what it claims of itself, and where it comes from. Callable like it."""
+    """A LayerNorm with its declared properties and its source; callable like its function."""
 
     name: str
-    """Stable identifier: a key in every stored record. Never reused."""
+    """Stable identifier, stored in every record; never reused for another implementation."""
     function: LayerNormFunction
     source: str
     """Paper, documentation page or repository the algorithm is taken from."""
     algorithm: Algorithm = Algorithm.TWO_PASS
     reduction: Reduction = Reduction.TREE
-    """Shape of the sums over a row in the forward."""
+    """Order of the sums over a row in the forward."""
     backward_reduction: Reduction | None = None
-    """Shape of the sums over a row in the backward; None if the same."""
+    """Order of the sums over a row in the backward; None if it is the same."""
     column_reduction: Reduction = Reduction.TREE
-    """Shape of the sums over all rows, which make dweight and dbias."""
+    """Order of the sums over all rows, for dweight and dbias."""
     lanes: int = 1
     """Parallel running sums of a BLOCKS reduction."""
     statistics_in_input_dtype: bool = False
-    """Whether mean and variance are formed in x's dtype; otherwise float32 or wider."""
+    """Whether mean and variance are computed in x's dtype; otherwise in float32 or wider."""
     devices: frozenset[str] = frozenset({"cpu", "cuda"})
     """Device kinds it runs on."""
     dtypes: frozenset[str] = frozenset({"float16", "bfloat16", "float32", "float64"})
-    """Names of the dtypes of x that it takes."""
+    """Names of the supported dtypes of x."""
     forward_only: bool = False
     """Whether it has no gradient."""
     requires: tuple[str, ...] = ()
-    """Optional packages, imported only when it runs."""
+    """Optional packages, imported by the first call."""
     outside_torch: bool = False
-    """Whether it computes outside torch, which can then neither count its memory nor compile it."""
+    """Whether it computes outside torch, so that its memory cannot be counted by torch and
+    torch.compile cannot compile it."""
     declared: bool = True
-    """Whether algorithm and sums are what its author says; if not, they are what ``native`` has."""
+    """Whether its author declared the algorithm and the sums; otherwise they are ``native``'s."""
 
     @property
     def summary(self) -> str:
@@ -170,35 +171,36 @@ def implementation(
 def trailing_axes(
     x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None
 ) -> tuple[int, ...]:
-    """Axes to normalise over, as negative numbers, after checking that the shapes agree.
+    """Check the shapes, and return the axes to normalise over, as negative numbers.
 
     Raises:
-        ValueError: ``normalized_shape`` is empty, or is not how x, weight and bias end.
+        ValueError: ``normalized_shape`` is empty, differs from the trailing axes of ``x``, or from
+            the shape of ``weight`` or ``bias``.
     """
-    wanted = tuple(normalized_shape)
-    if not wanted:
+    expected = tuple(normalized_shape)
+    if not expected:
         raise ValueError("normalized_shape is empty: name at least one trailing axis")
-    if tuple(x.shape[-len(wanted) :]) != wanted:
+    if tuple(x.shape[-len(expected) :]) != expected:
         raise ValueError(
-            f"normalized_shape is {list(wanted)}, but x has shape {list(x.shape)}: "
-            f"its last {len(wanted)} axes must be the same"
+            f"normalized_shape is {list(expected)}, but x has shape {list(x.shape)}: "
+            f"its last {len(expected)} axes must be the same"
         )
     for name, parameter in (("weight", weight), ("bias", bias)):
-        if parameter is not None and tuple(parameter.shape) != wanted:
+        if parameter is not None and tuple(parameter.shape) != expected:
             raise ValueError(
-                f"{name} has shape {list(parameter.shape)}, expected {list(wanted)} "
+                f"{name} has shape {list(parameter.shape)}, expected {list(expected)} "
                 "(the normalized_shape)"
             )
-    return tuple(range(-len(wanted), 0))
+    return tuple(range(-len(expected), 0))
 
 
 def wide_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Return float32, or ``dtype`` itself if that is wider: where statistics keep their digits."""
+    """Return float32, or ``dtype`` if that is wider: the dtype in which statistics are computed."""
     return torch.promote_types(dtype, torch.float32)
 
 
 def scale_and_shift(y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    """Return ``y * weight + bias``, leaving out what is None, in the wider of the dtypes."""
+    """Return ``y * weight + bias`` in the widest of the dtypes; None is left out."""
     if weight is not None:
         y = y * weight
     if bias is not None:

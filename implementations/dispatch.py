@@ -1,7 +1,7 @@
-"""Which implementation a module runs: one, or one of a table by shape, dtype, device, direction.
+"""Choose the implementation that a module runs by shape, dtype, device and direction.
 
-A table never tries one implementation after another: an entry or the default decides, and what
-that refuses stays refused.
+A table never tries one implementation after another. An entry or the default decides, and if that
+implementation refuses the call, the call is refused.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ __all__ = [
 ]
 
 DIRECTIONS = ("forward", "forward+backward")
-"""Without and with gradient recording, in the words of a measured case."""
+"""Without and with gradient recording, as in a measured case."""
 
 
 class DispatchKey(NamedTuple):
-    """What an entry of a :class:`Dispatch` is for; a plain tuple in this order will do."""
+    """The calls that an entry of a :class:`Dispatch` is for; a plain tuple is accepted too."""
 
     hidden: int
     """Elements normalised together: the product of ``normalized_shape``."""
@@ -40,18 +40,18 @@ class DispatchKey(NamedTuple):
     device: str
     """Kind of the device of x: ``"cuda"``."""
     rows: int = 0
-    """The fewest rows it is for."""
+    """The smallest number of rows that the entry is for."""
     direction: str | None = None
-    """One of :data:`DIRECTIONS`; None is either."""
+    """One of :data:`DIRECTIONS`; None matches both."""
 
 
 class Dispatch:
     """A table of implementations, looked up at every call; hashable and picklable.
 
-    Of the entries whose ``hidden``, ``dtype`` and ``device`` are the call's, whose ``rows`` are
-    not more and whose ``direction`` is not another, the one with the most rows is taken; at equal
-    rows, the one that names the direction. Under ``torch.compile`` with static shapes this is
-    done while tracing; with dynamic shapes it adds a guard on the number of rows.
+    An entry matches a call with the same ``hidden``, ``dtype`` and ``device``, at least its
+    ``rows`` and, if it names one, its ``direction``. Of the matching entries, the one with the most
+    rows is used; at equal rows, the one that names the direction. Under ``torch.compile``, the
+    lookup is traced: with dynamic shapes it adds a guard on the number of rows.
 
         Dispatch({(1024, "bfloat16", "cuda", 1): "native",
                   (1024, "bfloat16", "cuda", 4096): "two_pass"}, default="native")
@@ -65,28 +65,26 @@ class Dispatch:
         """Look up every name of the table.
 
         Args:
-            entries: from a :class:`DispatchKey`, or a tuple of its first 3 to 5 fields, to a name, a
-                target
-                as :func:`implementations.find` takes it, or an implementation.
-            default: for what no entry is for; without one, that is refused.
+            entries: from a :class:`DispatchKey`, or a tuple of its first 3 to 5 fields, to an
+                implementation, or a name or target that :func:`implementations.find` accepts.
+            default: for calls that match no entry; without one, they are refused.
 
         Raises:
             TargetError: a name or target finds nothing.
-            ValueError: a key is malformed, or two say the same.
+            ValueError: a key is malformed, or two keys are equal.
         """
-        keys = [_checked(each) for each in entries]
+        keys = [_checked(key) for key in entries]
         if len(set(keys)) < len(keys):
             raise ValueError("two entries of the table have the same key; keep one of them")
-        found = [_one(each) for each in entries.values()]
-        self.entries = tuple(zip(keys, found, strict=True))
+        self.entries = tuple(zip(keys, map(_one, entries.values()), strict=True))
         self.default = None if default is None else _one(default)
-        # best first: the first that fits a call is the one to take
+        # best first, so that the first match of a call is the one to use
         ranked = sorted(
             self.entries, key=lambda entry: (-entry[0].rows, entry[0].direction is None)
         )
         self._by_problem: dict[tuple[int, str, str], list[tuple[DispatchKey, Implementation]]] = {}
-        for key, each in ranked:
-            self._by_problem.setdefault(key[:3], []).append((key, each))
+        for key, implementation in ranked:
+            self._by_problem.setdefault(key[:3], []).append((key, implementation))
 
     def choose(
         self, x: Tensor, normalized_shape: Sequence[int], *, gradient: bool
@@ -99,15 +97,15 @@ class Dispatch:
             gradient: whether the call is recorded for a backward.
 
         Raises:
-            UnsupportedError: no entry is for this, and there is no default.
+            UnsupportedError: no entry matches, and there is no default.
         """
         hidden = math.prod(normalized_shape)
         rows = math.prod(x.shape[: x.dim() - len(normalized_shape)])
         dtype, device = str(x.dtype).removeprefix("torch."), x.device.type
         direction = DIRECTIONS[gradient]
-        for key, each in self._by_problem.get((hidden, dtype, device), ()):
+        for key, implementation in self._by_problem.get((hidden, dtype, device), ()):
             if key.rows <= rows and key.direction in {None, direction}:
-                return each
+                return implementation
         if self.default is None:
             raise UnsupportedError(
                 f"the dispatch table has no entry for {hidden} elements in {dtype} on {device}, "
@@ -116,7 +114,7 @@ class Dispatch:
         return self.default
 
     def _plain(self) -> tuple[dict[DispatchKey, str | Implementation], str | Implementation | None]:
-        """Return the arguments to make an equal table from: names, where they find it again."""
+        """Return constructor arguments for an equal table, as names where possible."""
         table = {key: reference_to(each) for key, each in self.entries}
         return table, None if self.default is None else reference_to(self.default)
 
@@ -148,7 +146,7 @@ def resolve(choice: ImplementationLike) -> Implementation | Dispatch:
 
     Raises:
         TargetError: a name or target finds nothing.
-        TypeError: it is none of the kinds of :data:`ImplementationLike`.
+        TypeError: ``choice`` is of no type in :data:`ImplementationLike`.
         ValueError: a mapping has a malformed key.
     """
     if isinstance(choice, Dispatch):
@@ -159,7 +157,7 @@ def resolve(choice: ImplementationLike) -> Implementation | Dispatch:
 def reference_to(implementation: Implementation) -> str | Implementation:
     """Return a name or target that finds ``implementation`` again, or itself if none does.
 
-    A decorated function cannot be pickled: under its name its module has the implementation.
+    The function itself cannot be pickled: its name in its module refers to the implementation.
     """
     function = implementation.function
     module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
@@ -173,7 +171,7 @@ def reference_to(implementation: Implementation) -> str | Implementation:
 
 
 def name_of(chosen: Implementation | Dispatch) -> str:
-    """Return what to call it in one word."""
+    """Return the name of an implementation, or "dispatch"."""
     return chosen.name if isinstance(chosen, Implementation) else "dispatch"
 
 
@@ -189,12 +187,12 @@ def _one(choice: object) -> Implementation:
 
 
 def _checked(entry: tuple[object, ...]) -> DispatchKey:
-    """Return a key of the table with its fields named, after checking each."""
+    """Return a key of the table as a :class:`DispatchKey`, after checking each field."""
     text = f"key {entry!r} of the dispatch table"
-    if not isinstance(entry, tuple) or not 3 <= len(entry) <= len(DispatchKey._fields):
+    fields = DispatchKey._fields
+    if not isinstance(entry, tuple) or not 3 <= len(entry) <= len(fields):
         raise ValueError(
-            f"{text}: expected a tuple of {', '.join(DispatchKey._fields)}, of which the last two may be "
-            "left out"
+            f"{text}: expected a tuple of {', '.join(fields)}; the last two are optional"
         )
     key = DispatchKey(*entry)  # type: ignore[arg-type]  # checked below
     if not _is_count(key.hidden) or not _is_count(key.rows):

@@ -1,6 +1,6 @@
-"""A drop-in for ``torch.nn.LayerNorm`` that runs the implementation it is told to run.
+"""A drop-in for ``torch.nn.LayerNorm`` that runs a given implementation.
 
-It never runs another one: what an implementation cannot do is refused. One thing it cannot see:
+It never runs another one: a call that the implementation cannot handle is refused. One limitation:
 ``torch.nn.TransformerEncoderLayer`` has a fused path for inference that reads the parameters of
 its norms and never calls them. :func:`implementations.replace_layer_norms` switches that path off.
 """
@@ -19,11 +19,11 @@ from implementations.dispatch import Dispatch, ImplementationLike, name_of, refe
 __all__ = ["FLOAT32_UNDER_AUTOCAST", "OTHER_NAMES", "LayerNorm", "rename_layer_norm_keys"]
 
 FLOAT32_UNDER_AUTOCAST = frozenset({"cuda", "xpu", "mps", "mtia", "maia"})
-"""Device kinds on whose autocast list layer_norm is, to run in float32 (torch, AT_FORALL_FP32 in
-aten/src/ATen/autocast_mode.h). On the CPU it is on no list and sees its inputs as they are."""
+"""Device kinds whose autocast runs layer_norm in float32 (torch, AT_FORALL_FP32 in
+aten/src/ATen/autocast_mode.h). On the CPU, autocast does not change the inputs of layer_norm."""
 
 _DECLARED_DEVICES = frozenset({"cpu", "cuda"})
-"""The kinds that ``Implementation.devices`` speaks of; of another (mps, meta) it says nothing."""
+"""The kinds that ``Implementation.devices`` covers; others (mps, meta) are not refused by it."""
 
 OTHER_NAMES: Mapping[str, str] = {
     "gamma": "weight",  # the paper's algebra, TensorFlow, Keras, the first BERT checkpoints
@@ -33,23 +33,23 @@ OTHER_NAMES: Mapping[str, str] = {
     "offset": "bias",  # Haiku
     "shift": "bias",
 }
-"""Every name we met for the two parameters, and what ``torch.nn.LayerNorm`` calls it."""
+"""From other names of the two parameters to those of ``torch.nn.LayerNorm``."""
 
 
 class LayerNorm(nn.LayerNorm):
     """``torch.nn.LayerNorm``, run by the implementation of your choice.
 
     Constructor, parameters, ``state_dict`` and errors are those of ``torch.nn.LayerNorm``, and so
-    are dtype and device of y, under autocast too. The ``state_dict`` does not hold which
-    implementation is run; ``pickle`` and ``copy.deepcopy`` keep it.
+    are dtype and device of y, also under autocast. The ``state_dict`` does not contain the
+    implementation; ``pickle`` and ``copy.deepcopy`` keep it.
 
     Args:
-        implementation: a name or target as :func:`implementations.find` takes it, an
+        implementation: a name or target that :func:`implementations.find` accepts, an
             :class:`Implementation`, a :class:`Dispatch`, or a mapping that becomes one.
 
     Raises:
         TargetError: the implementation is not found.
-        UnsupportedError: when called, with what the implementation does not do.
+        UnsupportedError: on a call that the implementation does not support.
     """
 
     _implementation: Implementation | Dispatch
@@ -70,7 +70,7 @@ class LayerNorm(nn.LayerNorm):
 
     @property
     def implementation(self) -> Implementation | Dispatch:
-        """What is run; can be set to anything the constructor takes."""
+        """What is run; accepts the same values as the constructor."""
         return self._implementation
 
     @implementation.setter
@@ -81,10 +81,10 @@ class LayerNorm(nn.LayerNorm):
         """Normalise ``input`` over its trailing axes.
 
         Raises:
-            NotImplementedError: ``input`` is not of a floating dtype.
-            RuntimeError: ``input`` does not end in ``normalized_shape``.
+            NotImplementedError: ``input`` has no floating dtype.
+            RuntimeError: the shape of ``input`` does not end in ``normalized_shape``.
             TypeError: ``input`` is no tensor.
-            UnsupportedError: the implementation does not do this; the message says why.
+            UnsupportedError: the implementation does not support the call; the message says why.
         """
         self._check(input)
         weight: Tensor | None = self.weight
@@ -96,7 +96,7 @@ class LayerNorm(nn.LayerNorm):
             input = _to_float32(input)
             weight = None if weight is None else _to_float32(weight)
             bias = None if bias is None else _to_float32(bias)
-        # an implementation's own sums and products must not be cast one by one
+        # autocast must not cast the single operations of an implementation
         with torch.autocast(kind, enabled=False):
             return self._run(input, weight, bias)
 
@@ -111,10 +111,10 @@ class LayerNorm(nn.LayerNorm):
         return chosen.function(x, self.normalized_shape, weight, bias, self.eps)
 
     def _check(self, x: Tensor) -> None:
-        """Raise what ``torch.nn.LayerNorm`` raises; each implementation has its own exceptions."""
+        """Raise what ``torch.nn.LayerNorm`` raises, whatever the implementation would raise."""
         if not isinstance(x, Tensor):
             raise TypeError(f"layer_norm(): input must be Tensor, not {type(x).__name__}")
-        if x.is_nested:  # has no shape to compare
+        if x.is_nested:  # a nested tensor has no shape to compare
             return
         wanted = self.normalized_shape
         if not wanted:
@@ -128,7 +128,7 @@ class LayerNorm(nn.LayerNorm):
             raise NotImplementedError(f"layer_norm of {x.dtype}: expected a floating dtype")
 
     def extra_repr(self) -> str:
-        """Return what ``torch.nn.LayerNorm`` shows, and the implementation unless it is native."""
+        """Return what ``torch.nn.LayerNorm`` shows, plus the implementation unless it is native."""
         name = name_of(self._implementation)
         return super().extra_repr() + ("" if name == "native" else f", implementation={name}")
 
@@ -140,9 +140,9 @@ class LayerNorm(nn.LayerNorm):
         *,
         renamed: Mapping[str, str] | None = None,
     ) -> Any:
-        """Load as ``torch.nn.Module`` does, after renaming keys where asked to.
+        """Load as ``torch.nn.Module`` does, after renaming keys if ``renamed`` is given.
 
-        For a whole model: :func:`implementations.rename_layer_norm_keys`.
+        For a whole model, use :func:`implementations.rename_layer_norm_keys`.
 
         Args:
             renamed: from a key as saved to ``weight`` or ``bias``, such as
@@ -157,26 +157,26 @@ class LayerNorm(nn.LayerNorm):
         return super().load_state_dict(state_dict, strict, assign)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Keep names instead of functions: a decorated function cannot be pickled."""
+        """Store the implementation by name, since its function cannot be pickled."""
         state = dict(super().__getstate__())  # type: ignore[no-untyped-call]
         if isinstance(self._implementation, Implementation):
             state["_implementation"] = reference_to(self._implementation)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        found = resolve(state["_implementation"])
-        super().__setstate__(state | {"_implementation": found})  # type: ignore[no-untyped-call]
+        implementation = resolve(state["_implementation"])
+        super().__setstate__(state | {"_implementation": implementation})  # type: ignore[no-untyped-call]
 
 
 def rename_layer_norm_keys(
     model: nn.Module, state_dict: Mapping[str, Any], renamed: Mapping[str, str] = OTHER_NAMES
 ) -> dict[str, Any]:
-    """Return ``state_dict`` for ``model``, with the keys of its LayerNorms renamed, no others.
+    """Return a copy of ``state_dict`` in which the keys of the model's LayerNorms are renamed.
 
-    A ``gamma`` elsewhere, such as a layer scale, keeps its name.
+    Other keys stay: a ``gamma`` elsewhere may be a layer scale.
 
     Args:
-        model: what the result is for; every ``torch.nn.LayerNorm`` in it, subclasses too, counts.
+        model: will load the result; keys of each ``torch.nn.LayerNorm`` or subclass are renamed.
         state_dict: as saved; not modified.
         renamed: from a parameter's name as saved to ``weight`` or ``bias``.
 
@@ -197,24 +197,24 @@ def _renamed(state_dict: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[
     Raises:
         ValueError: two keys would become one.
     """
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     source: dict[str, str] = {}
     for key, value in state_dict.items():
         new = renamed.get(key, key)
-        if new in found:
+        if new in result:
             raise ValueError(
                 f"{source[new]!r} and {key!r} would both be loaded as {new!r}; "
                 "remove one of them, or rename fewer"
             )
-        found[new], source[new] = value, key
-    return found
+        result[new], source[new] = value, key
+    return result
 
 
 def _refuse_undeclared(chosen: Implementation, x: Tensor, *, gradient: bool) -> None:
-    """Refuse what the implementation declares that it does not do.
+    """Refuse a call that the implementation declares not to support.
 
     Raises:
-        UnsupportedError: x's device or dtype is not declared, or it has no gradient.
+        UnsupportedError: it does not declare x's device or dtype, or it has no gradient.
     """
     kind, dtype = x.device.type, str(x.dtype).removeprefix("torch.")
     if kind in _DECLARED_DEVICES and kind not in chosen.devices:
@@ -236,5 +236,5 @@ def _listed(names: frozenset[str]) -> str:
 
 
 def _to_float32(tensor: Tensor) -> Tensor:
-    """Return what autocast makes of an argument of an operator on its float32 list."""
+    """Convert a tensor as autocast does for an operator on its float32 list."""
     return tensor if tensor.dtype == torch.float64 else tensor.float()

@@ -1,4 +1,4 @@
-"""Which modules of a model may be LayerNorms, and what can be said of one before it is called."""
+"""Find the modules of a model that may be LayerNorms, and what rules one out without a call."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from torch.nn.utils.parametrize import (
 )
 
 from implementations.replacement.converted import ConvertedLayerNorm
+from implementations.targets.signatures import VARIADIC, required
 
 __all__ = [
     "NormModule",
@@ -34,7 +35,7 @@ _DIFFERENCES = {
     "InstanceNorm": "it normalises each channel over its positions",
     "GroupNorm": "it normalises over groups of channels and their positions",
 }
-# what decides how a module is called and copied: a class with its own would go on using it
+# these decide how a module is called and copied; the converted class would inherit overrides
 _OVERRIDES = (
     "__call__",
     "_call_impl",
@@ -57,36 +58,36 @@ class NormModule:
 def norm_modules(model: nn.Module) -> list[NormModule]:
     """Return every ``torch.nn.LayerNorm``, and every module of a class with "norm" in its name.
 
-    Each comes once, in the order of ``named_modules``. What computes a parameter, such as the
-    parametrization that ``weight_norm`` registers, is none.
+    Each comes once, in the order of ``named_modules``. Modules that compute a parameter, such as
+    the parametrization that ``weight_norm`` registers, are left out.
     """
-    of_parameters = {
+    parametrizations = {
         id(inner)
         for each in model.modules()
         if isinstance(each, ParametrizationList)
         for inner in each.modules()
     }
     names: dict[int, list[str]] = {}
-    found: dict[int, nn.Module] = {}
+    modules: dict[int, nn.Module] = {}
     for name, module in model.named_modules(remove_duplicate=False):
-        if id(module) not in of_parameters and _is_candidate(module):
-            found[id(module)] = module
+        if id(module) not in parametrizations and _is_norm(module):
+            modules[id(module)] = module
             names.setdefault(id(module), []).append(name)
-    return [NormModule(module, tuple(names[key])) for key, module in found.items()]
+    return [NormModule(module, tuple(names[key])) for key, module in modules.items()]
 
 
-def _is_candidate(module: nn.Module) -> bool:
+def _is_norm(module: nn.Module) -> bool:
     return isinstance(module, nn.LayerNorm) or "norm" in _kind(module).__name__.lower()
 
 
 def _kind(module: nn.Module) -> type[nn.Module]:
     """Return the class that the module was written as."""
     kind: type[nn.Module] = type_before_parametrizations(module)
-    return kind.adopted if issubclass(kind, ConvertedLayerNorm) else kind
+    return kind.original if issubclass(kind, ConvertedLayerNorm) else kind
 
 
 def class_name(module: nn.Module) -> str | None:
-    """Return module and name of the class, for a reader; None of ``torch.nn.LayerNorm``."""
+    """Return the import path of the class; None for ``torch.nn.LayerNorm`` and its drop-in."""
     kind = _kind(module)
     if kind.__name__ == "LayerNorm" and kind.__module__ in {
         nn.LayerNorm.__module__,
@@ -99,17 +100,17 @@ def class_name(module: nn.Module) -> str | None:
 
 
 def what_it_is(name: str) -> str:
-    """Say in words what a normalisation is that :mod:`implementations.targets.recognise` names."""
-    for each, difference in _DIFFERENCES.items():
-        if name == each or (name.startswith(f"{each} with ") and "group" in name):
+    """Describe a normalisation that :mod:`implementations.targets.recognise` has named."""
+    for norm, difference in _DIFFERENCES.items():
+        if name == norm or (name.startswith(f"{norm} with ") and "group" in name):
             return f"is {'an' if name[0] in 'RI' else 'a'} {name}: {difference}"
     return f"is no plain LayerNorm, but near to: {name}"
 
 
 def reason_to_leave(module: nn.Module) -> str | None:
-    """Say why a module of a class other than ``torch.nn.LayerNorm`` cannot be changed.
+    """Return why a module of another class than ``torch.nn.LayerNorm`` cannot be changed.
 
-    The module is not called. None means that calling it must decide.
+    The module is not called. None means that only a call can decide.
     """
     kind = _kind(module)
     if kind.__module__.partition(".")[0] == "torch":
@@ -130,23 +131,20 @@ def _of_torch(kind: type[nn.Module]) -> str:
 
 
 def argument_name(module: nn.Module) -> str:
-    """Return what the forward of a module calls x."""
+    """Return the name of x in the forward of a module."""
     return next(iter(signature(module.forward).parameters))
 
 
 def _reason_of_forward(module: nn.Module) -> str | None:
-    """Say why the forward is no function of one tensor."""
+    """Return why the forward is no function of one tensor."""
     try:
         taken = list(signature(module.forward).parameters.values())
     except (TypeError, ValueError):
         return "its forward has no signature that could be read"
-    several = {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}
-    if not taken or taken[0].kind in {*several, Parameter.KEYWORD_ONLY}:
+    if not taken or taken[0].kind in {*VARIADIC, Parameter.KEYWORD_ONLY}:
         return f"its forward takes no x: {signature(module.forward)}"
     x, *others = taken
-    needed = [each.name for each in others if each.default is each.empty]
-    needed = [each.name for each in others if each.name in needed and each.kind not in several]
-    if needed:
+    if needed := required(others):
         return f"its forward needs {', '.join(needed)} besides {x.name}"
     if others:
         names = ", ".join(str(each).partition(":")[0].partition("=")[0] for each in others)
@@ -155,11 +153,11 @@ def _reason_of_forward(module: nn.Module) -> str | None:
 
 
 def _reason_of_parts(module: nn.Module) -> str | None:
-    """Say why parameters, buffers or children are not those of a LayerNorm."""
+    """Return why parameters, buffers or children are not those of a LayerNorm."""
     tensors = dict([*module.named_parameters(), *module.named_buffers()])
     if any(is_lazy(each) for each in tensors.values()):
         return "its parameters have no shape yet; call the model once before"
-    if len(tensors) > 2:  # a weight and a bias; a whole model is not copied to find that out
+    if len(tensors) > 2:  # decided here, since an experiment would copy all of them
         *most, last = tensors if len(tensors) < 6 else [*list(tensors)[:4], "..."]
         return f"has more than a weight and a bias: {', '.join([*most, last])}"
     if strange := [name for name, each in tensors.items() if not each.is_floating_point()]:
@@ -169,7 +167,7 @@ def _reason_of_parts(module: nn.Module) -> str | None:
             continue
         if any(getattr(child, each) for each in _CALL_HOOKS):
             return f"{name} inside it has hooks, which would not run any more"
-        if not _is_candidate(child) and not any(True for _ in child.parameters()):
+        if not _is_norm(child) and not any(True for _ in child.parameters()):
             return f"{name} inside it ({type(child).__name__}) would not be called any more"
     return None
 
@@ -180,10 +178,10 @@ def is_hooks(name: str, value: object) -> bool:
 
 
 def fingerprint(module: nn.Module) -> Hashable:
-    """Return what two modules must have in common to compute the same function of x, weight, bias.
+    """Return a key that is equal for modules which compute the same function of x, weight, bias.
 
-    Classes, names, shapes and all flags. What is no plain value counts by its identity: a
-    fingerprint holds while the modules live and nobody changes them.
+    It holds classes, names, shapes and all plain attributes. Other attributes count by identity,
+    so a fingerprint is valid only while the modules exist and are not changed.
     """
     return tuple(_fingerprints(module))
 

@@ -1,7 +1,7 @@
-"""Whether a module of any class computes torch's LayerNorm, found by calling copies of it.
+"""Find by experiment whether a module of any class computes torch's LayerNorm.
 
-Its results and gradients are compared with those of ``torch.nn.functional.layer_norm`` in float64,
-within what rounding may do. The module itself is never called.
+Copies of the module are called. Their results and gradients are compared with those of
+``torch.nn.functional.layer_norm`` in float64, within a bound on the rounding error.
 """
 
 from __future__ import annotations
@@ -35,59 +35,58 @@ from implementations.replacement.subject import (
     eps_of,
     first_error,
     keeps_dtype,
-    known_eps,
     leading_taken,
     state_of,
     subject_of,
 )
 from implementations.targets.attempt import Raised, attempt
 from implementations.targets.from_module import ModuleFunction
-from implementations.targets.module_parameters import ParameterNames, parameter_names
+from implementations.targets.module_parameters import ParameterNames, known_eps, parameter_names
 from implementations.targets.recognise import LAYER_NORM, recognise, sample
 
 __all__ = ["Proven", "UnprovenError", "prove"]
 
 _CHANNELS = "normalises over the channel axis (axis 1)"
-_SMALL_IN_LOW = 0.03  # deviation of small rows: its square is a normal number in float16 too
+_SMALL_IN_LOW = 0.03  # standard deviation of small rows; its square is normal in float16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proven:
-    """Which LayerNorm a module computes."""
+    """The LayerNorm that a module computes."""
 
     normalized_shape: tuple[int, ...]
     eps: float
     weight: str | None
     """Name of the parameter or buffer that scales; None if there is none."""
     bias: str | None
-    """Name of the one that shifts."""
+    """Name of the parameter or buffer that shifts."""
     keeps_dtype: bool
-    """Whether float32 parameters leave x's dtype to the result, whatever it is."""
+    """Whether y has the dtype of x even if the parameters are float32."""
 
 
 def prove(module: nn.Module, device: torch.device, dtype: torch.dtype) -> Proven:
-    """Return which LayerNorm over trailing axes ``module`` computes, in both of its modes.
+    """Return the LayerNorm over trailing axes that ``module`` computes in both of its modes.
 
     Args:
         module: of any class; neither called nor changed.
         device: where to call the copies.
-        dtype: of the x that it gets in its model.
+        dtype: of the x that the module receives in its model.
 
     Raises:
         UnprovenError: it computes none, or could not be called.
     """
     with _undisturbed(device):
-        found = attempt(lambda: _proven(copied(module, device), device, dtype))
-    if not isinstance(found, Raised):
-        return found
-    if isinstance(found.error, UnprovenError):
-        raise found.error
-    raise UnprovenError(f"could not be tried: {found.reason}") from found.error
+        proven = attempt(lambda: _proven(copied(module, device), device, dtype))
+    if not isinstance(proven, Raised):
+        return proven
+    if isinstance(proven.error, UnprovenError):
+        raise proven.error
+    raise UnprovenError(f"could not be tried: {proven.reason}") from proven.error
 
 
 @contextmanager
 def _undisturbed(device: torch.device) -> Iterator[None]:
-    """Shut out the caller's modes, and keep random state and warnings from the caller."""
+    """Leave the caller's modes, random state and warning filters, and restore them."""
     with ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else []))
         stack.enter_context(torch.inference_mode(mode=False))
@@ -110,9 +109,9 @@ def _proven(original: nn.Module, device: torch.device, dtype: torch.dtype) -> Pr
     if prod(shape) == 1:
         raise UnprovenError("has one feature, of which a LayerNorm returns its bias alone")
     failed: UnprovenError | None = None
-    for affine in _assignments(original, shape):
+    for names in _assignments(original, shape):
         try:
-            return _proven_with(original, affine, shape, device, dtype)
+            return _proven_with(original, names, shape, device, dtype)
         except UnprovenError as error:
             failed = failed or error
     assert failed is not None  # there is at least one assignment
@@ -120,26 +119,26 @@ def _proven(original: nn.Module, device: torch.device, dtype: torch.dtype) -> Pr
 
 
 def _assignments(original: nn.Module, shape: tuple[int, ...]) -> Iterator[ParameterNames]:
-    """Yield which parameter may be the weight and which the bias, the likeliest first."""
+    """Yield each assignment of parameters to weight and bias, the likeliest first."""
     named = parameter_names(original, shape)
     empty = [role for role in ("weight", "bias") if getattr(named, role) is None]
     if len(named.others) > len(empty):
         raise UnprovenError(f"has more than a weight and a bias: {', '.join(named.others)}")
     for roles in permutations(empty, len(named.others)):
-        found = {"weight": named.weight, "bias": named.bias}
-        found |= dict(zip(roles, named.others, strict=True))
-        yield ParameterNames(found["weight"], found["bias"])
+        names = {"weight": named.weight, "bias": named.bias}
+        names |= dict(zip(roles, named.others, strict=True))
+        yield ParameterNames(names["weight"], names["bias"])
 
 
 def _proven_with(
     original: nn.Module,
-    affine: ParameterNames,
+    names: ParameterNames,
     shape: tuple[int, ...],
     device: torch.device,
     dtype: torch.dtype,
 ) -> Proven:
     wide = torch.float64 if dtype == torch.float64 else torch.float32
-    subject = subject_of(original, affine, shape, wide, device)
+    subject = subject_of(original, names, shape, wide, device)
     before = state_of(subject.module)
     leading = leading_taken(subject)
     if not leading:
@@ -156,13 +155,13 @@ def _proven_with(
     if changed := _changed(before, state_of(subject.module)):
         raise UnprovenError(f"its forward changes {changed} of it")
     if dtype in LOW_DTYPES:
-        own = subject_of(original, affine, shape, dtype, device)
+        own = subject_of(original, names, shape, dtype, device)
         _compare_results(own, leading[0], eps, (1.0, 30.0, _SMALL_IN_LOW))
     return Proven(
         normalized_shape=shape,
         eps=eps,
-        weight=affine.weight,
-        bias=affine.bias,
+        weight=names.weight,
+        bias=names.bias,
         keeps_dtype=wide == torch.float32 and keeps_dtype(subject, leading[0]),
     )
 
@@ -171,15 +170,15 @@ def _proven_with(
 
 
 def _compare(subject: Subject, leading: list[tuple[int, ...]], eps: float) -> None:
-    """Compare results for every x it takes, and gradients for the first.
+    """Compare results for every x that is accepted, and gradients for the first.
 
     Raises:
         UnprovenError: something differs; the message continues "in training mode it".
     """
-    small = eps**0.5 or 1.0  # of rows of this deviation, eps is half of variance + eps
-    for each in leading:
-        _compare_results(subject, each, eps, (1.0, 30.0, small, 3 * small))
-    if len(subject.shape) == 1 and all(len(each) == 1 for each in leading):
+    small = eps**0.5 or 1.0  # with this standard deviation, eps is half of variance + eps
+    for axes in leading:
+        _compare_results(subject, axes, eps, (1.0, 30.0, small, 3 * small))
+    if len(subject.shape) == 1 and all(len(axes) == 1 for axes in leading):
         _refuse_channels(subject)
     _compare_gradients(subject, leading[0], eps, (1.0, 30.0, small))
 
@@ -190,7 +189,7 @@ def _compare_results(
 ) -> None:
     x = subject.given(leading, scales)
     given = x.clone()
-    y = subject.called(given)
+    y = subject.y(given)
     if not torch.equal(given, x):
         raise UnprovenError("changes its x in place")
     if y.shape != x.shape:
@@ -203,21 +202,18 @@ def _compare_results(
 
 
 def _refuse_channels(subject: Subject) -> None:
-    """Refuse what takes images, of a module that takes only an x of two axes besides.
+    """Refuse a module that accepted only an x of two axes, and normalises the channels of images.
 
-    Of two axes, the last one is axis 1, where others have their channels. What takes more axes
-    has been compared there; a kernel that checks no shape must not be given these.
+    With two axes, the last axis is axis 1, the channel axis. Modules that accept more axes have
+    been compared on those; a kernel that checks no shape must not receive these images.
     """
     (features,) = subject.shape
-    weight, bias = (
-        None if each is None else each.detach().double().cpu().flatten()
-        for each in (subject.weight, subject.bias)
-    )
+    weight, bias = subject.parameters()
     for sizes in ((3, 5), (5,)):
         x = sample(2, features, *sizes)
         with torch.no_grad():
             given = x.to(device=subject.device, dtype=subject.dtype)
-            y = attempt(partial(subject.called, given))
+            y = attempt(partial(subject.y, given))
         if isinstance(y, Raised):
             continue
         if recognise(y.cpu(), x, 1, weight, bias) is not None:
@@ -229,29 +225,28 @@ def _compare_gradients(
 ) -> None:
     x = subject.given(leading, scales).requires_grad_()
     inputs = {"x": x, "its weight": subject.weight, "its bias": subject.bias}
-    wanted = {name: each for name, each in inputs.items() if each is not None}
-    y = subject.called(x)
+    present = {name: each for name, each in inputs.items() if each is not None}
+    y = subject.y(x)
     grad_output = subject.given(leading, (1.0,))
     if not y.requires_grad:
         raise UnprovenError("gives no gradient")
-    found = torch.autograd.grad(y, list(wanted.values()), grad_output, allow_unused=True)
+    gradients = torch.autograd.grad(y, list(present.values()), grad_output, allow_unused=True)
     problem = subject.problem(x.detach(), eps)
     exact = allowed_gradients(problem, grad_output, subject.dtype)
-    for (name, each), gradient in zip(wanted.items(), found, strict=True):
+    for name, gradient in zip(present, gradients, strict=True):
         if gradient is None:
             raise UnprovenError(f"gives no gradient of {name}")
         reference, allowed = exact[name]
-        if not is_within(gradient.reshape(reference.shape), reference, allowed):
-            difference = difference_in_words(gradient.reshape(reference.shape), reference, allowed)
+        if not is_within(gradient, reference, allowed):
+            difference = difference_in_words(gradient, reference, allowed)
             raise UnprovenError(f"has another gradient of {name} than torch's: {difference}")
-        assert each is not None  # left out above
 
 
 def _explained(subject: Subject, problem: Problem, y: Tensor) -> str:
-    """Say how a result differs from torch's: by a frequent mistake, or by how much."""
+    """Return which frequent mistake explains the difference from torch's result, or its size."""
     allowed = allowed_result(problem, subject.dtype)
     difference = difference_in_words(y, problem.y, allowed)
-    if subject.dtype in LOW_DTYPES:  # compared in float32 before, where it was right
+    if subject.dtype in LOW_DTYPES:  # it was right in float32, which is compared first
         return (
             f"is no LayerNorm in {subject.dtype} with the eps that it has in float32: {difference}"
         )
@@ -263,8 +258,8 @@ def _explained(subject: Subject, problem: Problem, y: Tensor) -> str:
 
 
 def _nearest(original: nn.Module, subject: Subject, device: torch.device) -> str | None:
-    """Say which other normalisation it is; None if none is near."""
-    if len(subject.shape) > 1:  # several axes are nothing that other normalisations know
+    """Return which other normalisation it is; None if none is near."""
+    if len(subject.shape) > 1:  # the other known normalisations have one axis
         return None
     try:
         meaning = ModuleFunction(original).meaning(device)
@@ -278,7 +273,7 @@ def _nearest(original: nn.Module, subject: Subject, device: torch.device) -> str
 
 @torch.no_grad()
 def _recognised(original: nn.Module, device: torch.device) -> str | None:
-    """Name what a module without parameters computes of an x of any size."""
+    """Return the normalisation of a module that has no parameters and accepts any size."""
     x = sample(2, 3, 5, 32)
     module = copy.deepcopy(original).to(device)
     y = module.forward(x.to(device, torch.float32))

@@ -1,9 +1,9 @@
-"""Make the LayerNorms of a model run another implementation, and say which did not.
+"""Make the LayerNorms of a model run another implementation, and report which were not changed.
 
-A module is changed where it stands, by giving it another class, as ``torch.nn.utils.parametrize``
-does: parameters, hooks, buffers, training mode, places it is used at and references to it remain.
-Whether a module of a class other than ``torch.nn.LayerNorm`` is one is found by experiment:
-:mod:`implementations.replacement.proof`.
+A module is changed in place, by assigning another class, as ``torch.nn.utils.parametrize`` does.
+Its parameters, hooks, buffers and training mode stay, and so do all references to it.
+:mod:`implementations.replacement.proof` finds by experiment whether a module of another class than
+``torch.nn.LayerNorm`` computes the same.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizat
 from implementations.contract import Implementation
 from implementations.dispatch import Dispatch, ImplementationLike, name_of, resolve
 from implementations.module import LayerNorm
-from implementations.replacement.converted import ConvertedLayerNorm, Places, converted_class
+from implementations.replacement.converted import Conversion, ConvertedLayerNorm, converted_class
 from implementations.replacement.norm_modules import (
     NormModule,
     argument_name,
@@ -30,33 +30,33 @@ from implementations.replacement.norm_modules import (
 from implementations.replacement.proof import Proven, prove
 from implementations.replacement.subject import UnprovenError
 
-__all__ = ["Report", "replace_layer_norms"]
+__all__ = ["ReplacementReport", "replace_layer_norms"]
 
-_FEW = 3  # modules with one reason that have a line each; a ResNet has 53 of them
+_FEW = 3  # modules with the same reason that have a line each; a ResNet-50 has 53 BatchNorms
 
 Predicate = Callable[[str, nn.Module], bool]
 """Whether to change the module of this qualified name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """What was changed in a model and what was not; ``str()`` of it is meant to be read.
+class ReplacementReport:
+    """What was changed in a model and what was not; ``str()`` returns a readable text.
 
-    Names are qualified, as ``model.named_modules()`` has them; of the model itself it is ``""``.
+    Names are qualified, as in ``model.named_modules()``; the name of the model itself is ``""``.
     """
 
     implementation: str
     """What the changed modules now run."""
     changed: tuple[str, ...]
-    """Names of changed modules; a module used at several places has several."""
+    """Names of the changed modules; a module used at several places has several."""
     left: tuple[tuple[str, str], ...]
-    """Name of, and reason for, each module that was left as it was: each LayerNorm, and each of a
-    class with "norm" in its name. Not those inside a changed module, which it calls no more."""
+    """Name and reason of each LayerNorm, or module of a class with "norm" in its name, that was
+    left as it was. Modules inside a changed one are not listed, since it no longer calls them."""
     unfused: tuple[str, ...]
-    """Encoders and encoder layers whose fused inference path, which never calls their norms, was
+    """Encoders and encoder layers whose fused inference path, which never calls the norms, was
     switched off."""
     classes: tuple[tuple[str, str], ...] = ()
-    """Name and class of each module changed or left that was no ``torch.nn.LayerNorm``."""
+    """Name and class of each module, changed or left, that was no ``torch.nn.LayerNorm``."""
 
     def __str__(self) -> str:
         if not self.changed and not self.left:
@@ -75,7 +75,7 @@ class Report:
         return "\n".join(lines)
 
     def _left_lines(self) -> list[str]:
-        """One line per module; one per reason that more than a few have."""
+        """Return one line per module; one per reason if many modules share it."""
         by_reason: dict[str, list[str]] = {}
         for name, reason in self.left:
             by_reason.setdefault(reason, []).append(self._described(name))
@@ -94,29 +94,30 @@ class Report:
 
 def replace_layer_norms(
     model: nn.Module, implementation: ImplementationLike, *, only: Predicate | None = None
-) -> Report:
+) -> ReplacementReport:
     """Make every LayerNorm in ``model`` run ``implementation``, in place.
 
     Every ``torch.nn.LayerNorm`` is changed, and every module of a class with "norm" in its name
-    that is shown to compute the same: copies of it are called, in training and evaluation mode,
-    and compared with torch's in result and gradients. The model itself may be one. Hooks,
-    parametrizations, weight tying, names in the ``state_dict`` and optimizers go on working. An
-    instance of :class:`implementations.LayerNorm` gets the new implementation.
-    ``torch.nn.TransformerEncoderLayer`` and ``TransformerEncoder`` take their slower path for
-    inference from then on, and no nested tensors, since the fast one bypasses their norms; unless
-    the implementation is native, which it stands for anyway.
+    that is shown to compute the same: copies of it are called in training and evaluation mode, and
+    their results and gradients are compared with torch's. The model itself may be one. Hooks,
+    parametrizations, weight tying, keys of the ``state_dict`` and optimizers keep working. An
+    instance of :class:`implementations.LayerNorm` receives the new implementation.
+
+    Unless the implementation is native, ``torch.nn.TransformerEncoderLayer`` and
+    ``TransformerEncoder`` then use their slower inference path without nested tensors, because
+    the fast path never calls their norms.
 
     Args:
         model: changed in place.
-        implementation: what ``LayerNorm(..., implementation=)`` takes.
-        only: called with qualified name and module; what it says no to is left. A module used at
-            two places is changed if it says yes to both.
+        implementation: what ``LayerNorm(..., implementation=)`` accepts.
+        only: called with qualified name and module; a module is left if it returns False. A module
+            used at two places is changed only if it returns True for both names.
 
     Raises:
         TargetError: the implementation is not found; nothing is changed.
     """
     chosen = resolve(implementation)
-    # decided for all before any is changed: a predicate that raises leaves the model as it was
+    # all decisions come first, so that a predicate that raises leaves the model unchanged
     found = norm_modules(model)
     decisions = _Decisions(model, chosen, only).of(found)
     changed: list[str] = []
@@ -132,8 +133,8 @@ def replace_layer_norms(
             left += [(name, decision) for name in names]
         else:
             changed += names
-            _become_ours(each.module, decision).implementation = chosen
-    return Report(
+            _convert(each.module, decision).implementation = chosen
+    return ReplacementReport(
         implementation=name_of(chosen),
         changed=tuple(changed),
         left=tuple(left),
@@ -147,28 +148,28 @@ def _readable(name: str) -> str:
 
 
 Decision = str | Proven | None
-"""Why a module is left, or what it was shown to be; None of what is known to be a LayerNorm."""
+"""Why a module is left, or what it was shown to be; None if its class is known."""
 
 
 @dataclass(slots=True)
 class _Decisions:
-    """What to do with each candidate of a model."""
+    """What to do with each norm of a model."""
 
     model: nn.Module
     chosen: Implementation | Dispatch
     only: Predicate | None
     proofs: dict[Hashable, Proven | str] = field(default_factory=dict)
-    """Of modules with the same fingerprint."""
+    """By fingerprint."""
 
     def of(self, found: list[NormModule]) -> dict[int, tuple[tuple[str, ...], Decision]]:
-        """Return names and decision for each candidate by id, without those inside a changed one.
+        """Return names and decision for each module by id, except those inside a changed one.
 
-        A changed module calls none that it contains: their parameters are read where they are.
-        One that is used elsewhere too is decided for its other names.
+        A changed module no longer calls the modules that it contains. If such a module is also
+        used elsewhere, the decision is about its other names.
         """
         decisions: dict[int, tuple[tuple[str, ...], Decision]] = {}
         covered: set[str] = set()
-        # a module has fewer inside it than one that contains it: containers come first
+        # containers first: they have more modules inside them than their children have
         for each in sorted(found, key=lambda each: -sum(1 for _ in each.module.modules())):
             names = tuple(name for name in each.names if not _inside(name, covered))
             if not names:
@@ -211,7 +212,7 @@ class _Decisions:
         return self.proofs[key]
 
     def _where(self, module: nn.Module) -> tuple[torch.device, torch.dtype]:
-        """Return device and dtype of the x that a module gets: those of its own or the model's."""
+        """Return device and dtype of the module's x: those of its parameters, or the model's."""
         for owner in (module, self.model):
             for each in (*owner.parameters(), *owner.buffers()):
                 if each.is_floating_point():
@@ -220,21 +221,21 @@ class _Decisions:
 
 
 def _inside(name: str, covered: set[str]) -> bool:
-    """Whether a name is that of a module inside one of these."""
+    """Whether a name belongs to a module inside one of ``covered``."""
     parts = name.split(".") if name else []
     return any(".".join(parts[:count]) in covered for count in range(len(parts)))
 
 
-def _become_ours(module: nn.Module, proven: Proven | None) -> LayerNorm:
-    """Give ``module`` our class, or one derived from it."""
+def _convert(module: nn.Module, proven: Proven | None) -> LayerNorm:
+    """Assign :class:`LayerNorm`, or a class derived from it, to ``module``."""
     if proven is not None:
-        places = Places(
+        conversion = Conversion(
             weight=proven.weight,
             bias=proven.bias,
             keeps_dtype=proven.keeps_dtype,
             argument=argument_name(module),
         )
-        module.__class__ = converted_class(type(module), places)
+        module.__class__ = converted_class(type(module), conversion)
         assert isinstance(module, LayerNorm)
         module.normalized_shape, module.eps = proven.normalized_shape, proven.eps
         module.elementwise_affine = proven.weight is not None or proven.bias is not None
@@ -250,7 +251,7 @@ def _become_ours(module: nn.Module, proven: Proven | None) -> LayerNorm:
 def _unfuse(model: nn.Module) -> Iterator[str]:
     """Switch off the fused inference path of encoders with a norm that is not native.
 
-    These are the attributes by which torch.nn.modules.transformer decides on it, and says so.
+    torch.nn.modules.transformer tests these attributes before it takes that path.
     """
     for name, module in model.named_modules():
         if isinstance(module, nn.TransformerEncoderLayer):

@@ -1,6 +1,6 @@
-"""torch's LayerNorm in float64, and how far rounding may take a result or gradient from it.
+"""torch's LayerNorm in float64, and bounds on the rounding error of results and gradients.
 
-Benign inputs only: the means of the rows are of the size of their standard deviations.
+The bounds hold for benign inputs: rows whose mean is of the size of their standard deviation.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ __all__ = [
     "is_within",
 ]
 
-_OPERATIONS = 8  # roundings of an element on its way: centre, square, add eps, root, divide, affine
-_MARGIN = 2.0  # a sum may meet more roundings than those of a tree: one per block of a kernel
+_OPERATIONS = (
+    8  # roundings per element beside the sums: centre, square, add eps, root, divide, affine
+)
+_MARGIN = 2.0  # a kernel's sum may have more roundings than a tree: one per block
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A LayerNorm's arguments in float64, one row per axis 0, and what it makes of them."""
+    """A LayerNorm's arguments in float64, and its result; x is (rows, hidden)."""
 
     x: Tensor
     weight: Tensor
@@ -49,7 +51,7 @@ class Problem:
         bias: Tensor | None,
         eps: float,
     ) -> Problem:
-        """Take arguments of any dtype; None is a weight of 1, a bias of 0."""
+        """Convert arguments of any dtype; no weight counts as 1, no bias as 0."""
         rows = x.detach().double().cpu().reshape(-1, torch.Size(normalized_shape).numel())
         one, zero = torch.ones_like(rows[0]), torch.zeros_like(rows[0])
         scale = one if weight is None else weight.detach().double().cpu().flatten()
@@ -71,7 +73,7 @@ class Problem:
     def mistaken(
         self, eps: float, normalized_shape: tuple[int, ...]
     ) -> Iterator[tuple[str, Tensor]]:
-        """Yield what frequent differences make of x, each with words that continue "it"."""
+        """Yield the result of each frequent mistake, with a description that continues "it"."""
         size = self.x.shape[-1]
         unbiased = self.variance * size / max(size - 1, 1)
         outside = "adds its eps outside the root"
@@ -91,13 +93,13 @@ class Problem:
 
 
 def is_within(found: Tensor, exact: Tensor, allowed: Tensor) -> bool:
-    """Whether each element of ``found`` is as near as is allowed; NaN is not."""
+    """Whether each element of ``found`` is within its bound; NaN is not."""
     distance = (found.detach().double().cpu().reshape(exact.shape) - exact).abs()
     return bool((distance <= allowed).all())
 
 
 def difference_in_words(found: Tensor, exact: Tensor, allowed: Tensor) -> str:
-    """Say how far off the worst element is."""
+    """Return how far off the worst element is."""
     distance = (found.detach().double().cpu().reshape(exact.shape) - exact).abs()
     worst = int((distance / allowed).nan_to_num(nan=torch.inf).argmax())
     if not bool(torch.isfinite(found).all()):
@@ -107,10 +109,10 @@ def difference_in_words(found: Tensor, exact: Tensor, allowed: Tensor) -> str:
 
 
 def allowed_result(problem: Problem, dtype: torch.dtype) -> Tensor:
-    """Bound what computing in ``dtype`` may lose of y.
+    """Return a bound on the error of each element of y, computed in ``dtype``.
 
-    Sums over N elements in a tree, with log2 N roundings. The error of the mean, of the size of
-    the mean of |x|, is divided by the standard deviation as the elements are.
+    A sum over N elements is assumed to be a tree, with log2 N roundings. The mean's error, which is
+    relative to the mean of |x|, is divided by the standard deviation as the elements are.
     """
     deviation = (problem.variance + problem.eps).sqrt()
     xhat_error = problem.xhat.abs() + problem.x.abs().mean(-1, keepdim=True) / deviation
@@ -120,10 +122,10 @@ def allowed_result(problem: Problem, dtype: torch.dtype) -> Tensor:
 def allowed_gradients(
     problem: Problem, grad_output: Tensor, dtype: torch.dtype
 ) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return gradients and bounds of ``"x"``, ``"its weight"`` and ``"its bias"``.
+    """Return gradient and error bound of ``"x"``, ``"its weight"`` and ``"its bias"``.
 
-    Of dx = (g - mean(g) - xhat mean(g xhat)) / sigma with g = grad_output weight, each term may
-    lose as much as an element of y; so may each addend of the sums over rows.
+    In dx = (g - mean(g) - xhat mean(g xhat)) / sigma with g = grad_output weight, each term may
+    have the relative error of an element of y; so may each addend of the sums over rows.
     """
     dy = grad_output.double().cpu().reshape(problem.x.shape)
     inputs = [each.clone().requires_grad_() for each in (problem.x, problem.weight, problem.bias)]
@@ -143,6 +145,6 @@ def allowed_gradients(
 
 def _factor(problem: Problem, dtype: torch.dtype) -> float:
     roundings = log2(max(problem.x.shape[-1], problem.x.shape[0])) + _OPERATIONS
-    # float64 may be computed in float32, as modules with a fixed dtype inside do
+    # a module in float64 may compute in float32 inside
     unit = max(torch.finfo(dtype).eps, torch.finfo(torch.float32).eps) / 2
     return _MARGIN * roundings * unit

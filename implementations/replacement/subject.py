@@ -1,6 +1,6 @@
-"""Copies of a module, called to find out what the module computes.
+"""Copies of a module, which are called in its place to find what it computes.
 
-No copy has the hooks of the module, and none shares a tensor with it.
+A copy has none of the module's hooks and shares no tensor with it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from implementations.replacement.norm_modules import is_hooks
 from implementations.replacement.rounding import Problem
 from implementations.targets.attempt import Raised, attempt
-from implementations.targets.construct import is_eps
-from implementations.targets.module_parameters import ParameterNames
+from implementations.targets.module_parameters import ParameterNames, known_eps
 from implementations.targets.recognise import measured_eps
 
 __all__ = [
@@ -28,20 +27,19 @@ __all__ = [
     "eps_of",
     "first_error",
     "keeps_dtype",
-    "known_eps",
     "leading_taken",
     "state_of",
     "subject_of",
 ]
 
-# leading axes of an x; a module need not take all of them. Few rows, since hidden sizes are large,
-# and no axis of size 1, which could be normalised too and nobody would see it
+# leading axes of an x; a module need not accept all of them. Few rows, since hidden sizes are
+# large, and no axis of size 1: normalising over that too would change nothing
 _LEADING = ((2, 3, 2), (2, 3), (5,))
 LOW_DTYPES = (torch.float16, torch.bfloat16)
 
 
 class UnprovenError(Exception):
-    """The module is no LayerNorm, or that could not be shown; the message says why."""
+    """The module was not shown to be a LayerNorm; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +54,7 @@ class Subject:
     device: torch.device
 
     def given(self, leading: tuple[int, ...], scales: tuple[float, ...]) -> Tensor:
-        """Draw an x whose rows have these standard deviations in turn, and means of half of it."""
+        """Draw an x whose rows take these standard deviations in turn, and half of them as means."""
         rows = prod(leading)
         x = torch.randn(
             rows,
@@ -68,20 +66,31 @@ class Subject:
         x = ((x + 0.5) * scale[:, None]).reshape(*leading, *self.shape)
         return x.to(device=self.device, dtype=self.dtype)
 
-    def called(self, x: Tensor) -> Tensor:
+    def y(self, x: Tensor) -> Tensor:
         """Call the forward alone, without hooks."""
         y = self.module.forward(x)
         if not isinstance(y, Tensor):
             raise UnprovenError(f"returns {type(y).__name__}, not a tensor")
         return y
 
+    def parameters(self) -> tuple[Tensor | None, Tensor | None]:
+        """Return weight and bias, flat, in float64 on the CPU."""
+        weight, bias = (
+            None if each is None else each.detach().double().cpu().flatten()
+            for each in (self.weight, self.bias)
+        )
+        return weight, bias
+
     def problem(self, x: Tensor, eps: float) -> Problem:
-        """Return the LayerNorm that the copy should compute of x."""
+        """Return the LayerNorm of ``x`` that the copy should compute."""
         return Problem.of(x, self.shape, self.weight, self.bias, eps)
 
 
 def copied(module: nn.Module, device: torch.device) -> nn.Module:
-    """Return a copy without hooks, whose buffers are parameters, which are told apart alike."""
+    """Return a copy without hooks, whose buffers have become parameters.
+
+    A scale or shift may be either, and :func:`parameter_names` looks at parameters alone.
+    """
     empty = {
         id(value): type(value)()
         for each in module.modules()
@@ -103,7 +112,7 @@ def copied(module: nn.Module, device: torch.device) -> nn.Module:
 
 def subject_of(
     original: nn.Module,
-    affine: ParameterNames,
+    names: ParameterNames,
     shape: tuple[int, ...],
     dtype: torch.dtype,
     device: torch.device,
@@ -115,8 +124,8 @@ def subject_of(
     """
     module = copy.deepcopy(original).to(device=device, dtype=dtype)
     named = dict(module.named_parameters())
-    found: dict[str, Tensor | None] = {"weight": None, "bias": None}
-    for seed, (role, name) in enumerate((("weight", affine.weight), ("bias", affine.bias))):
+    tensors: dict[str, Tensor | None] = {"weight": None, "bias": None}
+    for seed, (role, name) in enumerate((("weight", names.weight), ("bias", names.bias))):
         if name is None:
             continue
         parameter = named[name]
@@ -129,13 +138,13 @@ def subject_of(
         )
         with torch.no_grad():
             parameter.copy_((1 - seed + 0.5 * values).reshape(parameter.shape))
-        found[role] = parameter.requires_grad_()
-    return Subject(module, shape, found["weight"], found["bias"], dtype, device)
+        tensors[role] = parameter.requires_grad_()
+    return Subject(module, shape, tensors["weight"], tensors["bias"], dtype, device)
 
 
 @torch.no_grad()
 def leading_taken(subject: Subject) -> list[tuple[int, ...]]:
-    """Return the leading axes of each x of which it returns as many elements."""
+    """Return the leading axes with which the module accepts an x and returns one of its shape."""
     taken: list[tuple[int, ...]] = []
     for leading in _LEADING:
         x = subject.given(leading, (1.0,))
@@ -149,22 +158,21 @@ def leading_taken(subject: Subject) -> list[tuple[int, ...]]:
 
 @torch.no_grad()
 def first_error(subject: Subject) -> str:
-    """Say why no x was taken."""
-    found = attempt(partial(subject.module.forward, subject.given(_LEADING[0], (1.0,))))
-    if isinstance(found, Raised):
-        reason = found.reason
-        return f"raises for every x of {list(subject.shape)} features tried: {reason}"
+    """Return why no x was accepted."""
+    y = attempt(partial(subject.module.forward, subject.given(_LEADING[0], (1.0,))))
+    if isinstance(y, Raised):
+        return f"raises for every x of {list(subject.shape)} features tried: {y.reason}"
     return f"returns another shape than that of x, for {list(subject.shape)} features"
 
 
 @torch.no_grad()
 def keeps_dtype(subject: Subject, leading: tuple[int, ...]) -> bool:
-    """Whether an x of any other dtype than the parameters' gives a result of that dtype."""
+    """Whether y has the dtype of x, also where the parameters have another one."""
     if subject.weight is None and subject.bias is None:
         return False
     x = subject.given(leading, (1.0,))
     for dtype in (*LOW_DTYPES, torch.float64):
-        y = attempt(partial(subject.called, x.to(dtype)))
+        y = attempt(partial(subject.y, x.to(dtype)))
         if isinstance(y, Raised) or y.dtype != dtype:
             return False
     return True
@@ -172,42 +180,28 @@ def keeps_dtype(subject: Subject, leading: tuple[int, ...]) -> bool:
 
 @torch.no_grad()
 def eps_of(subject: Subject, leading: tuple[int, ...]) -> float:
-    """Measure the eps it adds; 0 if none fits, which the comparison then refuses."""
+    """Measure the eps that is added; 0 if none fits, which the comparison then finds wrong."""
     count = prod(subject.shape)
 
     def call(x: Tensor) -> Tensor:
         given = x.reshape(*leading, *subject.shape).to(device=subject.device, dtype=subject.dtype)
-        return subject.called(given).cpu().reshape(x.shape)
+        return subject.y(given).cpu().reshape(x.shape)
 
-    weight, bias = (
-        None if each is None else each.detach().double().cpu().flatten()
-        for each in (subject.weight, subject.bias)
-    )
+    weight, bias = subject.parameters()
     known = known_eps(subject.module)
     eps = measured_eps(call, (prod(leading), count), -1, weight, bias, known)
     return 0.0 if eps is None else eps
 
 
-def known_eps(module: nn.Module) -> tuple[float, ...]:
-    """Return what its eps may be exactly: attributes so named, and the epsilons of dtypes."""
-    own = [
-        float(value)
-        for each in module.modules()
-        for name, value in vars(each).items()
-        if is_eps(name) and isinstance(value, int | float)
-    ]
-    return (*own, *(torch.finfo(each).eps for each in (torch.float32, *LOW_DTYPES, torch.float64)))
-
-
 def state_of(module: nn.Module) -> dict[str, object]:
-    """Return the plain attributes of a module and of those inside it, and what they contain."""
-    found: dict[str, object] = {}
+    """Return the attributes of a module and its inner modules: plain values, or identities."""
+    state: dict[str, object] = {}
     for path, each in module.named_modules():
         prefix = f"{path}." if path else ""
         for name, value in vars(each).items():
             plain = isinstance(value, bool | int | float | str)
             if name != "training":
-                found[prefix + name] = value if plain else id(value)
+                state[prefix + name] = value if plain else id(value)
         for name in (*each._parameters, *each._modules):
-            found[prefix + name] = name
-    return found
+            state[prefix + name] = name
+    return state

@@ -1,7 +1,7 @@
-"""How a ``torch.nn.Module`` class is built for a given shape and eps, read from its constructor.
+"""Build a ``torch.nn.Module`` class for a given shape and eps.
 
-Names and annotations of the parameters say which is the size, which the eps, and which switch
-weight and bias on and off. What they leave open is found by trying.
+The names and annotations of the constructor's parameters tell which one is the size, which one is
+eps, and which ones switch weight and bias on and off. What they leave open is found by trying.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from inspect import Parameter, signature
+from inspect import Parameter
 from typing import Any
 
 import torch
@@ -18,10 +18,18 @@ from torch import nn
 
 from implementations.contract import UnsupportedError
 from implementations.targets.attempt import Raised, attempt
+from implementations.targets.signatures import (
+    VARIADIC,
+    is_eps,
+    missing_text,
+    parameters_of,
+    required,
+    signature_text,
+)
 
-__all__ = ["Constructor", "Form", "is_eps", "makes_modules", "signature_text"]
+__all__ = ["Constructor", "Form", "makes_modules"]
 
-# names under which published modules take their size, the most telling first
+# the names that published modules give their size, the most specific first
 _SIZES = (
     "normalized_shape",
     "hidden_size",
@@ -51,16 +59,16 @@ _SIZES = (
     "n",
     "c",
 )
-_UNMISTAKABLE = _SIZES.index("features")  # of names after it, some are those of a tensor too
+_UNMISTAKABLE = _SIZES.index("features")  # later names may also be those of a tensor
 _BIAS_FLAGS = ("bias", "use_bias", "with_bias", "has_bias", "add_bias", "elementwise_bias")
 _WEIGHT_FLAGS = ("weight", "use_weight", "use_scale", "with_weight", "scale")
 _AFFINE_FLAGS = ("elementwise_affine", "affine", "use_affine", "learnable", "with_affine")
-_USUAL_EPS = 1e-5  # of torch.nn.LayerNorm
+_USUAL_EPS = 1e-5  # the default of torch.nn.LayerNorm
 _SAYS_INT = re.compile(r"(typing\.)?(Union\[|Optional\[)?\s*int\b")
 _SHAPE_WORDS = ("Size", "uple", "ist[", "List", "Sequence", "Iterable", "_shape_t")
 
 Form = Callable[[tuple[int, ...]], Any]
-"""Writes a normalized shape as a constructor wants it."""
+"""Converts a normalized shape to what a constructor takes: int, torch.Size or list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,48 +79,44 @@ class Constructor:
     given: Mapping[str, object]
     """Arguments that the user has supplied."""
     size: str | None
-    """The parameter that is the size; None if it takes none, or the user has supplied it."""
+    """Name of the size; "" if it is passed on in ``*args``; None if the constructor takes none or
+    the user has supplied it."""
     eps: str | None
     flags: Mapping[str, str]
-    """From a parameter that switches parameters on and off to what it switches."""
+    """From the name of a flag to what it switches: "weight", "bias" or "affine"."""
     forms: tuple[Form, ...]
     """Ways of writing a normalized shape, the likeliest first."""
     takes_several_axes: bool
     """Whether the size may be a shape of several axes."""
     eps_is_required: bool = False
     guesses_eps: bool = False
-    """Whether eps is passed on in ``**kwargs``, without being named."""
+    """Whether eps can only be passed in ``**kwargs``, which may ignore it."""
 
     @classmethod
     def of(cls, build: Callable[..., nn.Module], given: Mapping[str, object]) -> Constructor:
         """Read the constructor of ``build``.
 
         Raises:
-            UnsupportedError: it has a required argument that is none of these; the message says
-                how to supply it.
+            UnsupportedError: ``given`` names no parameter, or a required parameter has no known
+                role; the message says how to supply it.
         """
-        taken = _parameters(build)
-        unknown = [
-            name
-            for name in given
-            if name not in taken
-            and not any(each.kind is Parameter.VAR_KEYWORD for each in taken.values())
-        ]
-        if unknown:
+        taken = parameters_of(build)
+        kinds = {parameter.kind for parameter in taken.values()}
+        unknown = [name for name in given if name not in taken]
+        if unknown and Parameter.VAR_KEYWORD not in kinds:
             raise UnsupportedError(
                 f"{signature_text(build)} has no argument named {', '.join(unknown)}"
             )
         rest = {
-            name: each
-            for name, each in taken.items()
-            if name not in given and each.kind not in {Parameter.VAR_POSITIONAL}
+            name: parameter
+            for name, parameter in taken.items()
+            if name not in given and parameter.kind not in VARIADIC
         }
         eps = next((name for name in rest if is_eps(name)), None)
-        if eps is None and any(each.kind is Parameter.VAR_KEYWORD for each in rest.values()):
-            eps = "eps"
+        guesses_eps = eps is None and Parameter.VAR_KEYWORD in kinds
         flags = {
-            name: what
-            for what, names in (
+            name: role
+            for role, names in (
                 ("bias", _BIAS_FLAGS),
                 ("weight", _WEIGHT_FLAGS),
                 ("affine", _AFFINE_FLAGS),
@@ -121,28 +125,28 @@ class Constructor:
             if name in names and _is_flag(rest[name])
         }
         others = {
-            name: each
-            for name, each in rest.items()
-            if name != eps and name not in flags and each.kind is not Parameter.VAR_KEYWORD
+            name: parameter for name, parameter in rest.items() if name != eps and name not in flags
         }
         size = _size_among(others, is_given=any(name in given for name in _SIZES))
-        if size is None and any(each.kind is Parameter.VAR_POSITIONAL for each in taken.values()):
+        if size is None and Parameter.VAR_POSITIONAL in kinds:
             size = ""  # a subclass that passes everything on
-        missing = [
-            name
-            for name, each in others.items()
-            if each.default is Parameter.empty and name != size
-        ]
+        missing = [name for name in required(others.values()) if name != size]
         if missing:
-            needed = " ".join(f"--init '{name}=...'" for name in missing)
             raise UnsupportedError(
-                f"{signature_text(build)} needs {', '.join(missing)}: give {needed}, or make an "
-                "instance in a file and name that"
+                f"{missing_text(build, missing)}, or make an instance in a file and name that"
             )
-        forms, several = _forms(size, taken.get(size)) if size is not None else ((), False)
-        guesses = eps is not None and eps not in taken
-        required = eps in taken and taken[eps].default is Parameter.empty
-        return cls(build, dict(given), size, eps, flags, forms, several, required, guesses)
+        forms, several = ((), False) if size is None else _forms(size, taken.get(size))
+        return cls(
+            build=build,
+            given=dict(given),
+            size=size,
+            eps="eps" if guesses_eps else eps,
+            flags=flags,
+            forms=forms,
+            takes_several_axes=several,
+            eps_is_required=eps is not None and taken[eps].default is Parameter.empty,
+            guesses_eps=guesses_eps,
+        )
 
     def make(
         self,
@@ -158,12 +162,13 @@ class Constructor:
         Args:
             shape: the normalized shape; ignored by a class that takes no size.
             eps: None for the class's own, or 1e-5 if it has none.
-            weight: whether it is to have a weight.
-            bias: whether it is to have a bias.
+            weight: whether the module shall have a weight, as far as a flag decides it.
+            bias: whether the module shall have a bias, as far as a flag decides it.
             form: how to write ``shape``; None for the first of :attr:`forms` that builds.
 
         Raises:
-            UnsupportedError: it cannot be built so; the message has the reason.
+            UnsupportedError: the class takes no eps, or the constructor raised; the message quotes
+                the first exception.
         """
         arguments: dict[str, Any] = dict(self.given)
         if eps is not None:
@@ -204,34 +209,13 @@ class Constructor:
 
 
 def makes_modules(function: Callable[..., Any]) -> bool:
-    """Whether a function takes a size first, as one that returns a module does."""
-    first = next(iter(_parameters(function)), None)
+    """Whether the first parameter of a function is a size: such a function returns modules."""
+    first = next(iter(parameters_of(function)), None)
     return first in _SIZES[:_UNMISTAKABLE]
 
 
-def is_eps(name: str) -> bool:
-    """Whether a parameter of that name is added to the variance."""
-    return "eps" in name.lower() or name == "e"
-
-
-def signature_text(function: Callable[..., Any]) -> str:
-    """Return name and parameters of a class or function, for messages."""
-    name = getattr(function, "__name__", type(function).__name__)
-    try:
-        return f"{name}{signature(function)}"
-    except (TypeError, ValueError):
-        return f"{name}(...)"
-
-
-def _parameters(build: Callable[..., nn.Module]) -> dict[str, Parameter]:
-    try:
-        return dict(signature(build).parameters)
-    except (TypeError, ValueError):  # written in C
-        return {}
-
-
 def _is_flag(parameter: Parameter) -> bool:
-    """Whether a parameter is true or false, as far as it says."""
+    """Whether a parameter is a boolean, judged by its default or annotation."""
     if isinstance(parameter.default, bool):
         return True
     return parameter.default is Parameter.empty and parameter.annotation in {
@@ -242,16 +226,14 @@ def _is_flag(parameter: Parameter) -> bool:
 
 
 def _size_among(others: Mapping[str, Parameter], *, is_given: bool) -> str | None:
-    """Return which parameter is the size: a required one by a known name, or the first of them.
+    """Return which parameter is the size: a required one with a known name, or the first required.
 
-    If none is required, it is one of a known name, unless the user has given a size.
+    If none is required, it is an optional one with a known name, unless the user has given a size.
     """
-    required = [name for name, each in others.items() if each.default is Parameter.empty]
-    candidates = required or ([] if is_given else list(others))
-    for name in _SIZES:
-        if name in candidates:
-            return name
-    return required[0] if required else None
+    needed = required(others.values())
+    eligible = needed or ([] if is_given else list(others))
+    known = next((name for name in _SIZES if name in eligible), None)
+    return known or (needed[0] if needed else None)
 
 
 def _as_int(shape: tuple[int, ...]) -> int:
@@ -270,8 +252,8 @@ def _as_list(shape: tuple[int, ...]) -> list[int]:
 def _forms(name: str, parameter: Parameter | None) -> tuple[tuple[Form, ...], bool]:
     """Return how a size may be written, the likeliest first, and whether it may have several axes.
 
-    ``torch.ones`` takes a tuple where an int is meant, so that a tuple which works proves nothing:
-    several axes are given only where the annotation, or a name with "shape" in it, asks for one.
+    A constructor that accepts a tuple may still mean one axis, because ``torch.ones`` takes a
+    tuple too. Several axes are tried only if the annotation, or "shape" in the name, allows them.
     """
     annotation = Parameter.empty if parameter is None else parameter.annotation
     text = annotation if isinstance(annotation, str) else str(annotation)

@@ -1,6 +1,6 @@
-"""A function of another signature, or an autograd.Function class, behind the contract's.
+"""Call a function of another signature, or an autograd.Function class, as the contract says.
 
-Its parameters are told apart by their names, as published functions name them.
+The roles of its parameters are read from their names.
 """
 
 from __future__ import annotations
@@ -15,37 +15,44 @@ from torch import Tensor
 
 from implementations.contract import UnsupportedError
 from implementations.targets.channels import on_channels
-from implementations.targets.construct import is_eps, signature_text
-from implementations.targets.meaning import CallOptions, Meaning, Probe, find_meaning
+from implementations.targets.meaning import (
+    CallOptions,
+    Meaning,
+    Probe,
+    check_axes,
+    find_meaning,
+)
+from implementations.targets.signatures import VARIADIC, is_eps, missing_text
 
 __all__ = ["NamedFunction", "needs_adapter"]
 
+# names in published functions, in lower case
 _SHAPES = ("normalized_shape", "norm_shape", "shape", "size", "normalized_size", "dims")
 _WEIGHTS = ("weight", "w", "gamma", "g", "gain", "scale", "weights", "ln_weight", "ln_w")
 _BIASES = ("bias", "b", "beta", "shift", "offset", "ln_bias", "ln_b")
-_VARIABLE = {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}
-_WIDTHS = (32, 64, 768, 1024)  # of the x that it is tried on; some kernels take one alone
+_ROLES = ("x", "normalized_shape", "weight", "bias", "eps")  # in the order of the contract
+_WIDTHS = (32, 64, 768, 1024)  # hidden sizes to try; some kernels accept only one of them
+_USUAL_EPS = 1e-5  # the default of torch.nn.functional.layer_norm
 
 
 class NamedFunction:
     """A function whose parameters are known by their names, with the contract's signature.
 
-    What it has no parameter for (a weight, an eps, several axes) is refused with
-    ``UnsupportedError``.
+    An argument that the function has no parameter for (a weight, an eps, several axes) is refused
+    with ``UnsupportedError``.
     """
 
     def __init__(self, function: Callable[..., Any], options: CallOptions | None = None) -> None:
-        """Take a function, or a subclass of ``torch.autograd.Function``.
+        """Read the parameters of a function, or of a subclass of ``torch.autograd.Function``.
 
         Args:
             function: its first parameter is x.
-            options: what the user says of it; ``init`` holds arguments by name.
+            options: what the user has declared; ``init`` holds further arguments by name.
 
         Raises:
-            UnsupportedError: it needs an argument of a name that is not known.
+            UnsupportedError: it has no parameter, or a required one whose role is not known.
         """
         self.source, self.options = function, options or CallOptions()
-        self._is_autograd = _is_autograd(function)
         taken = _parameters(function)
         self._names = list(taken)
         self._roles = _roles(taken, self.options.init)
@@ -55,40 +62,30 @@ class NamedFunction:
         self._by_keyword = {
             name for name, each in taken.items() if each.kind is Parameter.KEYWORD_ONLY
         }
-        shape = taken.get(self._roles.get("normalized_shape", ""))
+        self._takes_int = _takes_int(taken, self._roles)
         self._width: int | None = None
-        self._takes_int = shape is not None and shape.annotation in {int, "int"}
         self._meaning: Meaning | None = None
         self.__doc__ = function.__doc__
         self.__name__ = getattr(function, "__name__", type(function).__name__)
-        missing = [
-            name
-            for name, each in taken.items()
-            if each.default is Parameter.empty
-            and name not in self._roles.values()
-            and name not in self.options.init
-        ]
-        if missing:
-            needed = " ".join(f"--init '{name}=...'" for name in missing)
-            raise UnsupportedError(
-                f"{signature_text(_function(function))} needs {', '.join(missing)}: give {needed}"
-            )
+        known = {*self._defaults, *self._roles.values(), *self.options.init}
+        if missing := [name for name in taken if name not in known]:
+            raise UnsupportedError(missing_text(_function(function), missing))
 
     @property
     def takes_several_axes(self) -> bool:
-        """Whether it takes a normalized_shape."""
+        """Whether the function has a parameter for a shape of several axes."""
         return "normalized_shape" in self._roles and not self._takes_int
 
     @property
     def normalized_shape(self) -> tuple[int, ...] | None:
-        """The one width that it takes, of a function that raises for the first that is tried."""
+        """The only shape that the function accepts, if it raised for the first width tried."""
         return None if self._width in {None, _WIDTHS[0]} else (int(self._width or 0),)
 
     def meaning(self, device: torch.device | None = None) -> Meaning:
-        """Return what it computes, found by calling it the first time that this is asked.
+        """Return what the function computes; the first call finds it by experiment.
 
         Raises:
-            UnsupportedError: it raises for every x tried.
+            UnsupportedError: the function raises for every x tried.
         """
         if self._meaning is None:
             self._meaning = self._find_meaning(device or torch.device("cpu"))
@@ -104,12 +101,10 @@ class NamedFunction:
     ) -> Tensor:
         meaning = self._meaning or self.meaning(x.device)
         shape = tuple(normalized_shape)
-        if meaning.eps is not None and eps is not None and eps != meaning.eps:
-            raise UnsupportedError(f"its eps is always {meaning.eps:g}, and {eps:g} was asked for")
-        if len(shape) > 1 and not self.takes_several_axes:
-            raise UnsupportedError(f"normalises one axis; {len(shape)} were asked for")
-        if tuple(x.shape[x.dim() - len(shape) :]) != shape and not self.takes_several_axes:
-            raise ValueError(f"x has shape {list(x.shape)}: it does not end in {list(shape)}")
+        meaning.check_eps(eps)
+        # a function that receives the shape must check it itself, and the verification tests that
+        if not self.takes_several_axes:
+            check_axes(x, shape, takes_several=False)
         eps = eps if meaning.takes_eps else None
         if meaning.channels_first:
             return on_channels(
@@ -126,21 +121,16 @@ class NamedFunction:
         eps: float | None,
     ) -> Tensor:
         values: dict[str, object] = self._defaults | dict(self.options.init)
-        for role, value in (
-            ("x", x),
-            ("normalized_shape", shape[0] if self._takes_int else shape),
-            ("weight", weight),
-            ("bias", bias),
-            ("eps", eps),
-        ):
+        given = x, shape[0] if self._takes_int else shape, weight, bias, eps
+        for role, value in zip(_ROLES, given, strict=True):
             name = self._roles.get(role)
             if name is not None:
                 if value is not None or role in {"weight", "bias"}:
                     values[name] = value
             elif value is not None and role in {"weight", "bias"}:
                 raise UnsupportedError(f"takes no {role}")
-        if "eps" in self._roles and self._roles["eps"] not in values:
-            values[self._roles["eps"]] = 1e-5  # what torch takes where nothing is given
+        if "eps" in self._roles:
+            values.setdefault(self._roles["eps"], _USUAL_EPS)
         positional = [values[name] for name in self._names if name not in self._by_keyword]
         named = {name: values[name] for name in self._by_keyword}
         called: Callable[..., Tensor] = _called(self.source)
@@ -148,7 +138,7 @@ class NamedFunction:
 
     def _find_meaning(self, device: torch.device) -> Meaning:
         forms = [("weight" in self._roles, "bias" in self._roles)]
-        # a function that has both may take neither away, or refuse one
+        # a function that has parameters for both may still refuse one of them
         forms += [each for each in ((True, False), (False, False)) if each not in forms]
         failed: UnsupportedError | None = None
         for width, (weight, bias) in product(_WIDTHS, forms):
@@ -174,7 +164,7 @@ class NamedFunction:
 def needs_adapter(function: Callable[..., Any]) -> bool:
     """Whether a function cannot be called as ``f(x, normalized_shape, weight, bias, eps)``.
 
-    What says nothing of its parameters is called so.
+    A function whose signature tells nothing is assumed to accept that call.
     """
     if _is_autograd(function):
         return True
@@ -182,23 +172,28 @@ def needs_adapter(function: Callable[..., Any]) -> bool:
         parameters = _parameters(function)
     except (TypeError, ValueError):
         return False
-    if any(each.kind in _VARIABLE for each in parameters.values()):
+    if any(each.kind in VARIADIC for each in parameters.values()):
         return False
     roles = _roles(parameters, {})
-    shape = parameters.get(roles.get("normalized_shape", ""))
-    if shape is not None and shape.annotation in {int, "int"}:
+    if _takes_int(parameters, roles):
         return True
-    order = [roles.get(each) for each in ("x", "normalized_shape", "weight", "bias", "eps")]
+    order = [roles.get(role) for role in _ROLES]
     names = [name for name, each in parameters.items() if each.kind is not Parameter.KEYWORD_ONLY]
-    if len(names) >= 5 and all(
-        each is None or names.index(each) == i for i, each in enumerate(order)
+    if len(names) >= len(order) and all(
+        name is None or names[place] == name for place, name in enumerate(order)
     ):
         return False
-    return names[:5] != order
+    return names[: len(order)] != order
+
+
+def _takes_int(parameters: Mapping[str, Parameter], roles: Mapping[str, str]) -> bool:
+    """Whether the normalized shape is annotated as one number."""
+    shape = parameters.get(roles.get("normalized_shape", ""))
+    return shape is not None and shape.annotation in {int, "int"}
 
 
 def _roles(taken: Mapping[str, Parameter], given: Mapping[str, object]) -> dict[str, str]:
-    """Tell which parameter is x, normalized_shape, weight, bias and eps."""
+    """Return the name of the parameter for each role that has one."""
     names = [name for name in taken if name not in given]
     if not names:
         raise UnsupportedError("takes no argument that could be x")
@@ -219,22 +214,23 @@ def _is_autograd(function: object) -> bool:
 
 
 def _function(function: Any) -> Callable[..., Any]:
-    """The function whose parameters are the target's."""
+    """Return the function that has the target's parameters."""
     forward: Callable[..., Any] = function.forward if _is_autograd(function) else function
     return forward
 
 
 def _called(function: Any) -> Callable[..., Any]:
+    """Return what to call."""
     called: Callable[..., Any] = function.apply if _is_autograd(function) else function
     return called
 
 
 def _parameters(function: Callable[..., Any]) -> dict[str, Parameter]:
-    """Return its own parameters; of a decorator that takes any, those of what it decorates."""
+    """Return the parameters by name; those of the wrapped function if a decorator takes any."""
     own = signature(_function(function), follow_wrapped=False)
-    if any(each.kind in _VARIABLE for each in own.parameters.values()):
+    if any(each.kind in VARIADIC for each in own.parameters.values()):
         own = signature(_function(function))
     taken = dict(own.parameters)
     if _is_autograd(function) and "setup_context" not in vars(function):
-        taken.pop(next(iter(taken)), None)  # ctx
+        taken.pop(next(iter(taken), ""), None)  # ctx
     return taken

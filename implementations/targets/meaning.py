@@ -1,4 +1,4 @@
-"""What a target of unknown form computes, found by experiment, and what a caller may say of it."""
+"""Find by experiment what a target computes, as far as the user has not declared it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from math import prod
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,38 +22,39 @@ from implementations.targets.recognise import (
     sample,
 )
 
-__all__ = ["FEATURES_LAST", "CallOptions", "Meaning", "Probe", "find_meaning"]
+__all__ = ["FEATURES_LAST", "CallOptions", "Meaning", "Probe", "check_axes", "find_meaning"]
 
 _LAST = ((2, 3, 5), (3, 5))  # leading axes of an x whose features are last
-_ROWS = (7,)  # of an x of two axes, whose last axis is axis 1 too
-_SPATIAL = ((5, 7), (5,), (3, 5, 7))  # axes behind the channels of an x of channels first
+_ROWS = (7,)  # leading axis of an x of two axes, whose last axis is also axis 1
+_SPATIAL = ((5, 7), (5,), (3, 5, 7))  # axes behind the channels of a channels-first x
 FEATURES_LAST = -1
-_FITS = 0.03  # of y: a variance of N - 1 changes it by 0.016 of 32 features, bfloat16 by 0.008
+# relative error of y; with 32 features, dividing by N - 1 is 0.016 off, and bfloat16 0.008
+_FITS = 0.03
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallOptions:
-    """What a user says of a target where an experiment cannot tell; None and empty say nothing."""
+    """What a user declares about a target; None and empty values declare nothing."""
 
     eps: float | None = None
-    """The eps that it adds, of a target that takes none."""
+    """The eps of a target that has no parameter for it."""
     normalized_dims: int | None = None
-    """How many trailing axes it normalises over."""
+    """How many trailing axes the target normalises over."""
     channels_first: bool = False
-    """Whether it normalises over axis 1, of an x such as (batch, channels, height, width)."""
+    """Whether the target normalises axis 1 of an x such as (batch, channels, height, width)."""
     init: Mapping[str, object] = field(default_factory=dict)
     """Arguments of its constructor, or of the function, by name."""
 
     def as_argument(self) -> str:
-        """Return it as an argument in Python source, after a comma; empty if it says nothing."""
+        """Return Python source for a keyword argument, after a comma; "" if all is default."""
         given = {
             "eps": self.eps,
             "normalized_dims": self.normalized_dims,
             "channels_first": self.channels_first or None,
             "init": dict(self.init) or None,
         }
-        told = ", ".join(f"{name}={each!r}" for name, each in given.items() if each is not None)
-        return f", options=CallOptions({told})" if told else ""
+        arguments = [f"{name}={value!r}" for name, value in given.items() if value is not None]
+        return f", options=CallOptions({', '.join(arguments)})" if arguments else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,25 +68,47 @@ class Meaning:
     takes_eps: bool
     """Whether a caller can choose eps."""
     eps: float | None
-    """The eps that it adds, if a caller cannot choose it and it could be measured."""
+    """The fixed eps of a target whose caller cannot choose it; None if it could not be measured."""
     default_eps: float | None
-    """The eps that it adds where the caller gives none; None if that could not be measured."""
+    """The eps used if the caller gives none; None if it could not be measured."""
     also_channels_first: bool = False
-    """Whether it normalises axis 1 too, of an x whose channels are there."""
+    """Whether an x with its channels on axis 1 is normalised over them too."""
     width: int | None = None
-    """The number of features that it takes, of a function that raises for others."""
+    """The only number of features accepted, of a function that raises for the first one tried."""
     spatial_counts: tuple[int, ...] = ()
-    """How many axes it takes behind the channels, if these are first."""
+    """How many axes a channels-first target accepts behind the channels."""
     leading: tuple[int, ...]
-    """Leading axes, or axes behind the channels, of an x that it takes."""
+    """Leading axes, or axes behind the channels, of an x that the target accepts."""
+
+    def check_eps(self, eps: float | None) -> None:
+        """Refuse an eps other than the fixed one.
+
+        Raises:
+            UnsupportedError: the target always adds another eps.
+        """
+        if self.eps is not None and eps is not None and eps != self.eps:
+            raise UnsupportedError(f"its eps is always {self.eps:g}, and {eps:g} was asked for")
+
+
+def check_axes(x: Tensor, shape: tuple[int, ...], *, takes_several: bool) -> None:
+    """Check the normalized shape of a call for a target that is not given it.
+
+    Raises:
+        ValueError: the trailing axes of ``x`` are not ``shape``.
+        UnsupportedError: ``shape`` has several axes, and the target normalises one.
+    """
+    if tuple(x.shape[x.dim() - len(shape) :]) != shape:
+        raise ValueError(f"x has shape {list(x.shape)}: it does not end in {list(shape)}")
+    if len(shape) > 1 and not takes_several:
+        raise UnsupportedError(f"normalises one axis; {len(shape)} were asked for")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """How an experiment calls a target, with its own eps."""
+    """How an experiment calls a target, with the target's own eps."""
 
     call: Callable[[Tensor, Tensor | None, Tensor | None], Tensor]
-    """Returns y for x, weight and bias; weight and bias are flat."""
+    """Returns y for x, weight and bias; weight and bias have one axis."""
     shape: tuple[int, ...]
     """The normalized shape."""
     has_weight: bool
@@ -92,90 +116,86 @@ class Probe:
     takes_eps: bool
     """Whether a caller can choose eps."""
     known_eps: tuple[float, ...] = ()
-    """Values that its eps may be."""
+    """Likely values of eps, such as attributes of a module."""
     is_module: bool = False
     """Whether it is a module, whose features may be on either axis."""
     is_guess: bool = False
     """Whether the normalized shape was guessed from the shape of a parameter."""
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     dtypes: tuple[torch.dtype, ...] = (torch.float32, torch.bfloat16, torch.float64)
-    """Tried in this order; the first in which it returns something."""
+    """Tried in this order until a call returns."""
+
+    def y(
+        self, x: Tensor, weight: Tensor | None, bias: Tensor | None, dtype: torch.dtype
+    ) -> Tensor:
+        """Call the target in ``dtype``; return y in float64 on the CPU."""
+        weight, bias = (
+            None if parameter is None else parameter.to(device=self.device, dtype=dtype)
+            for parameter in (weight, bias)
+        )
+        with torch.no_grad():
+            y = self.call(x.to(device=self.device, dtype=dtype), weight, bias)
+        if not isinstance(y, Tensor) or y.layout is not torch.strided:
+            raise _NoTensorError(f"returned {type(y).__name__}, expected a dense torch.Tensor")
+        return y.double().cpu()
 
 
 class _NoTensorError(TypeError):
-    """A call returned something else than a tensor: it answers, however wrongly."""
+    """A call returned something other than a dense tensor."""
+
+
+class _Way(NamedTuple):
+    """A form of x that the target accepts, and what it computed."""
+
+    normalization: str | None
+    axis: int
+    """The axis of the features: 1 or -1."""
+    others: tuple[int, ...]
+    """Sizes of the other axes."""
+    dtype: torch.dtype
 
 
 def find_meaning(probe: Probe, options: CallOptions) -> Meaning:
-    """Call a target on inputs of several shapes, and say what it computes.
+    """Call a target on inputs of several shapes, and return what it computes.
 
     Raises:
-        UnsupportedError: it raises for each of them; the message has the first reason.
+        UnsupportedError: it raises for each of them; the message quotes the first exception.
     """
     features = prod(probe.shape)
     weight = sample(features, seed=1) if probe.has_weight else None
     bias = sample(features, seed=2) if probe.has_bias else None
-    nearest: tuple[str | None, int, tuple[int, ...], torch.dtype] | None = None
+    accepted: _Way | None = None
     first_error: str | None = None
     for dtype in probe.dtypes:
-        for axis, sizes in _ways(probe, options):
-            x = sample(*_shape(axis, sizes, probe.shape))
-            y = attempt(partial(_called, probe, x, weight, bias, dtype))
+        for axis, others in _ways(probe, options):
+            x = sample(*_shape(axis, others, probe.shape))
+            y = attempt(partial(probe.y, x, weight, bias, dtype))
             if isinstance(y, Raised):
                 if isinstance(y.error, _NoTensorError):
-                    nearest = nearest or (None, axis, sizes, dtype)
+                    accepted = accepted or _Way(None, axis, others, dtype)
                 first_error = first_error or y.reason
                 continue
-            name, axis = _recognised(y, x, axis, probe, weight, bias)
+            way = _Way(*_recognised(y, x, axis, probe, weight, bias), others, dtype)
             if y.shape != x.shape:
                 first_error = first_error or (
                     f"for an x of shape {list(x.shape)} it returned one of shape {list(y.shape)}"
                 )
                 if probe.is_guess:
                     continue
-            nearest = (name, axis, sizes, dtype) if nearest is None else nearest
-            if name is not None:  # of few axes, one normalisation is like another: the first counts
-                return _meaning(probe, options, (name, axis, sizes, dtype), weight, bias)
-        if nearest is not None:
-            return _meaning(probe, options, nearest, weight, bias)
+            accepted = accepted or way
+            # the first match counts: with few axes, different normalisations coincide
+            if way.normalization is not None:
+                return _meaning(probe, options, way, weight, bias)
+        if accepted is not None:
+            return _meaning(probe, options, accepted, weight, bias)
     raise UnsupportedError(
         f"it raises for every x tried, of 2 to 5 axes with {features} features last or on axis 1; "
         f"first: {first_error}"
     )
 
 
-def _normalises_channels_too(
-    probe: Probe, dtype: torch.dtype, weight: Tensor | None, bias: Tensor | None
-) -> bool:
-    """Whether a target of features last takes them on axis 1 as well, by the shape of x alone."""
-    if weight is None or len(probe.shape) > 1:
-        return False
-    for sizes in _SPATIAL:
-        x = sample(*_shape(1, sizes, probe.shape))
-        y = attempt(partial(_called, probe, x, weight, bias, dtype))
-        if isinstance(y, Tensor) and recognise(y, x, 1, weight, bias) == LAYER_NORM:
-            return True
-    return False
-
-
-def _spatial_counts(
-    probe: Probe, dtype: torch.dtype, weight: Tensor | None, bias: Tensor | None
-) -> tuple[int, ...]:
-    """Return how many axes a target of channels first takes behind the channels."""
-    return tuple(
-        len(sizes)
-        for sizes in sorted(_SPATIAL, key=len)
-        if isinstance(
-            attempt(
-                partial(_called, probe, sample(*_shape(1, sizes, probe.shape)), weight, bias, dtype)
-            ),
-            Tensor,
-        )
-    )
-
-
 def _ways(probe: Probe, options: CallOptions) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Yield the axis of the features, and the other axes, of each x to try."""
+    """Yield the axis of the features, and the sizes of the other axes, of each x to try."""
     if not options.channels_first:
         yield from ((FEATURES_LAST, sizes) for sizes in _LAST)
     if len(probe.shape) == 1:
@@ -188,30 +208,10 @@ def _shape(axis: int, sizes: tuple[int, ...], features: tuple[int, ...]) -> tupl
     return (*sizes, *features) if axis == FEATURES_LAST else (2, *features, *sizes)
 
 
-def _called(
-    probe: Probe,
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    dtype: torch.dtype,
-) -> Tensor:
-    given = (
-        None if each is None else each.to(device=probe.device, dtype=dtype)
-        for each in (x, weight, bias)
-    )
-    x_given, weight_given, bias_given = given
-    assert x_given is not None  # x is always there
-    with torch.no_grad():
-        y = probe.call(x_given, weight_given, bias_given)
-    if not isinstance(y, Tensor) or y.layout is not torch.strided:
-        raise _NoTensorError(f"returned {type(y).__name__}, expected a dense torch.Tensor")
-    return y.double().cpu()
-
-
 def _recognised(
     y: Tensor, x: Tensor, axis: int, probe: Probe, weight: Tensor | None, bias: Tensor | None
 ) -> tuple[str | None, int]:
-    """Name the nearest normalisation, and the axis of its features."""
+    """Return the nearest normalisation, and the axis of its features."""
     count = len(probe.shape)
     if axis == FEATURES_LAST and count > 1:
         flat = x.flatten(-count)
@@ -219,61 +219,65 @@ def _recognised(
         return recognise(y, flat, axis, weight, bias), axis
     name = recognise(y, x, axis, weight, bias)
     if name is None and axis == FEATURES_LAST and x.dim() > 2 and weight is None and bias is None:
-        # without parameters nothing says which axis the features are on
+        # without parameters, the features may be on axis 1 of this x as well
         return recognise(y, x, 1, None, None), 1
     return name, axis
 
 
 def _meaning(
-    probe: Probe,
-    options: CallOptions,
-    found: tuple[str | None, int, tuple[int, ...], torch.dtype],
-    weight: Tensor | None,
-    bias: Tensor | None,
+    probe: Probe, options: CallOptions, way: _Way, weight: Tensor | None, bias: Tensor | None
 ) -> Meaning:
-    name, axis, sizes, dtype = found
-    if axis == 1 and sizes in {*_LAST, _ROWS}:  # of a target without parameters: any axis 1 will do
-        sizes = _SPATIAL[0]
+    if way.axis == 1 and way.others in {*_LAST, _ROWS}:  # found without parameters, above
+        way = way._replace(others=_SPATIAL[0])
     default_eps = options.eps
-    if default_eps is None and name == LAYER_NORM:
-        default_eps = _default_eps(probe, axis, sizes, dtype, weight, bias)
+    if default_eps is None and way.normalization == LAYER_NORM:
+        default_eps = _default_eps(probe, way, weight, bias)
+    results = _channels_first_results(probe, way.dtype, weight, bias)
     return Meaning(
-        normalization=name,
-        channels_first=axis == 1,
-        also_channels_first=axis == FEATURES_LAST
+        normalization=way.normalization,
+        channels_first=way.axis == 1,
+        also_channels_first=way.axis == FEATURES_LAST
         and probe.is_module
-        and _normalises_channels_too(probe, dtype, weight, bias),
-        spatial_counts=_spatial_counts(probe, dtype, weight, bias) if axis == 1 else (),
+        and len(probe.shape) == 1
+        and weight is not None
+        and any(recognise(y, x, 1, weight, bias) == LAYER_NORM for x, y in results),
+        spatial_counts=tuple(sorted(x.dim() - 2 for x, _ in results)) if way.axis == 1 else (),
         takes_eps=probe.takes_eps,
         eps=None if probe.takes_eps else default_eps,
         default_eps=default_eps,
-        leading=sizes,
+        leading=way.others,
     )
 
 
+def _channels_first_results(
+    probe: Probe, dtype: torch.dtype, weight: Tensor | None, bias: Tensor | None
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield each x of (batch, features, *spatial) that the target accepts, and its y."""
+    for sizes in _SPATIAL:
+        x = sample(*_shape(1, sizes, probe.shape))
+        y = attempt(partial(probe.y, x, weight, bias, dtype))
+        if isinstance(y, Tensor):
+            yield x, y
+
+
 def _default_eps(
-    probe: Probe,
-    axis: int,
-    sizes: tuple[int, ...],
-    dtype: torch.dtype,
-    weight: Tensor | None,
-    bias: Tensor | None,
+    probe: Probe, way: _Way, weight: Tensor | None, bias: Tensor | None
 ) -> float | None:
-    shape = _shape(axis, sizes, (prod(probe.shape),))
+    """Measure the eps of a LayerNorm; None if the target is none with the eps measured."""
+    shape = _shape(way.axis, way.others, (prod(probe.shape),))
 
     def call(x: Tensor) -> Tensor:
-        given = x if axis == 1 else x.unflatten(-1, probe.shape)
-        y = _called(probe, given, weight, bias, dtype)
-        return y if axis == 1 else y.flatten(-len(probe.shape))
+        given = x if way.axis == 1 else x.unflatten(-1, probe.shape)
+        y = probe.y(given, weight, bias, way.dtype)
+        return y if way.axis == 1 else y.flatten(-len(probe.shape))
 
-    found = attempt(lambda: measured_eps(call, shape, axis, weight, bias, probe.known_eps))
-    if isinstance(found, Raised) or found is None:
+    eps = attempt(lambda: measured_eps(call, shape, way.axis, weight, bias, probe.known_eps))
+    if isinstance(eps, Raised) or eps is None:
         return None
-    # what is no LayerNorm at the eps measured has none
     x = sample(*shape, seed=3)
     y = attempt(partial(call, x))
     if not isinstance(y, Tensor):
         return None
-    moved, y = feature_last(x, axis), feature_last(y, axis)
-    like = functional.layer_norm(moved, moved.shape[-1:], weight, bias, found)
-    return found if (y - like).norm() <= _FITS * like.norm() else None
+    x, y = feature_last(x, way.axis), feature_last(y, way.axis)
+    expected = functional.layer_norm(x, x.shape[-1:], weight, bias, eps)
+    return eps if (y - expected).norm() <= _FITS * expected.norm() else None

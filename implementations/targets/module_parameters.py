@@ -1,8 +1,8 @@
-"""What a module holds: its weight and bias, its normalized shape and its eps."""
+"""Read the weight, bias, normalized shape and eps that a module holds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
@@ -12,51 +12,50 @@ from torch.func import functional_call
 from torch.nn.parameter import UninitializedParameter
 
 from implementations.contract import UnsupportedError
-from implementations.targets.construct import is_eps
+from implementations.targets.signatures import is_eps
 
-__all__ = ["ParameterNames", "own_eps", "parameter_names", "run_module", "shape_of"]
+__all__ = ["ParameterNames", "known_eps", "own_eps", "parameter_names", "run_module", "shape_of"]
 
-# what documents and libraries call the scale and the shift
+# names of scale and shift in papers, documentation and libraries
 _WEIGHTS = ("weight", "gain", "gamma", "scale", "g", "w", "a_2", "a", "alpha", "ln_weight")
 _BIASES = ("bias", "beta", "shift", "b", "b_2", "offset", "ln_bias")
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
 @dataclass(frozen=True, slots=True)
 class ParameterNames:
-    """Names of the parameters that scale and shift; None where the module has none."""
+    """Names of the parameters that scale and shift; None if the module has none."""
 
     weight: str | None
     bias: str | None
     others: tuple[str, ...] = ()
-    """Parameters whose role is not known."""
+    """Parameters of unknown role."""
 
 
 def parameter_names(module: nn.Module, shape: tuple[int, ...] | None) -> ParameterNames:
-    """Tell weight and bias of a module by their names, in a module inside it too.
+    """Find weight and bias of a module by their names; those of inner modules count too.
 
-    A single parameter of another name that fits is the weight; of two, the one that starts at 1
-    is the weight and the one that starts at 0 the bias.
+    A single parameter of another name is the weight. Of two, the one that is all ones is the
+    weight and the one that is all zeros is the bias.
 
     Args:
         module: of any normalisation class.
-        shape: its normalized shape, if it is known.
+        shape: its normalized shape, if known; parameters of another size are left out.
 
     Raises:
-        UnsupportedError: its parameters are made when it is first called.
+        UnsupportedError: its parameters are created by the first call.
     """
     own = dict(module.named_parameters())
-    if any(isinstance(each, UninitializedParameter) for each in own.values()):
+    if any(isinstance(parameter, UninitializedParameter) for parameter in own.values()):
         raise UnsupportedError("its parameters have no shape before it is called")
-    fitting = {
-        name: each for name, each in own.items() if shape is None or each.numel() == prod(shape)
-    }
-    weight, bias = (_by_name(fitting, names) for names in (_WEIGHTS, _BIASES))
+    fitting = [name for name, each in own.items() if shape is None or each.numel() == prod(shape)]
+    weight, bias = (_known_name(fitting, names) for names in (_WEIGHTS, _BIASES))
     rest = [name for name in fitting if name not in {weight, bias}]
-    if weight is None and len(rest) == 1 and not _is(own[rest[0]], 0.0):
-        weight, rest = rest[0], []
+    if weight is None and len(rest) == 1 and not _is_all(own[rest[0]], 0.0):
+        weight = rest[0]
     elif weight is None or bias is None:
-        ones = [name for name in rest if _is(own[name], 1.0)]
-        zeros = [name for name in rest if _is(own[name], 0.0)]
+        ones = [name for name in rest if _is_all(own[name], 1.0)]
+        zeros = [name for name in rest if _is_all(own[name], 0.0)]
         weight = ones[0] if weight is None and len(ones) == 1 else weight
         bias = zeros[0] if bias is None and len(zeros) == 1 else bias
     others = tuple(name for name in own if name not in {weight, bias})
@@ -65,20 +64,20 @@ def parameter_names(module: nn.Module, shape: tuple[int, ...] | None) -> Paramet
 
 def run_module(
     module: nn.Module,
-    affine: ParameterNames,
+    names: ParameterNames,
     x: Tensor,
     shape: tuple[int, ...],
     weight: Tensor | None,
     bias: Tensor | None,
 ) -> Tensor:
-    """Run ``module`` on ``x`` with ``weight`` and ``bias`` in the place of its own.
+    """Run ``module`` on ``x`` with ``weight`` and ``bias`` in place of its own.
 
     Raises:
-        UnsupportedError: it has a weight or bias that is not given, or has none that is.
-        ValueError: the one given does not have as many elements as its own.
+        UnsupportedError: the module has a weight or bias and None was given, or the reverse.
+        ValueError: the weight or bias has not ``shape``, or another size than the module's own.
     """
     own, given = dict(module.named_parameters()), {}
-    for what, name, parameter in (("weight", affine.weight, weight), ("bias", affine.bias, bias)):
+    for what, name, parameter in (("weight", names.weight, weight), ("bias", names.bias, bias)):
         if parameter is None and name is not None:
             raise UnsupportedError(f"the module always has its {what} ({name})")
         if parameter is None:
@@ -97,46 +96,50 @@ def run_module(
 
 
 def own_eps(module: nn.Module) -> list[float]:
-    """Return what a module, and those inside it, keep under the name of an eps."""
+    """Return the numeric attributes named like an eps, of a module and its inner modules."""
     return [
         float(value)
-        for each in module.modules()
-        for name, value in vars(each).items()
+        for inner in module.modules()
+        for name, value in vars(inner).items()
         if is_eps(name) and isinstance(value, int | float)
     ]
 
 
+def known_eps(module: nn.Module) -> tuple[float, ...]:
+    """Return the values that the eps of a module may have exactly: its attributes, and the machine
+    epsilons of the dtypes."""
+    return (*own_eps(module), *(torch.finfo(dtype).eps for dtype in _DTYPES))
+
+
 def shape_of(module: nn.Module) -> tuple[int, ...] | None:
-    """Return the normalized shape of an instance; None if it takes any."""
+    """Return the normalized shape of an instance; None if it accepts any."""
     for name in ("normalized_shape", "dim", "hidden_size"):
-        found = getattr(module, name, None)
-        if isinstance(found, int) and not isinstance(found, bool) and found > 0:
-            return (found,) if _fits(module, found) else None
-        if isinstance(found, tuple | list) and found and all(isinstance(e, int) for e in found):
-            return tuple(found)
-    affine = parameter_names(module, None)
+        size = getattr(module, name, None)
+        if isinstance(size, int) and not isinstance(size, bool) and size > 0:
+            # ``dim`` may also be the number of an axis
+            fits = any(each.numel() == size for each in module.parameters())
+            return (size,) if fits else None
+        if isinstance(size, tuple | list) and size and all(isinstance(each, int) for each in size):
+            return tuple(size)
+    names = parameter_names(module, None)
     own = dict(module.named_parameters())
-    for parameter in (affine.weight, affine.bias):
+    for parameter in (names.weight, names.bias):
         if parameter is not None:
-            sizes = [each for each in own[parameter].shape if each != 1]
+            sizes = [size for size in own[parameter].shape if size != 1]
             return tuple(sizes) if len(sizes) == 1 else tuple(own[parameter].shape)
-    inner = [each for each in module.children() if isinstance(each, nn.LayerNorm)]
+    inner = [child for child in module.children() if isinstance(child, nn.LayerNorm)]
     return tuple(inner[0].normalized_shape) if len(inner) == 1 else None
 
 
-def _fits(module: nn.Module, size: int) -> bool:
-    """Whether the parameters of a module have that many elements: ``dim`` may be an axis."""
-    return any(each.numel() == size for each in module.parameters())
-
-
-def _by_name(own: Mapping[str, Tensor], names: tuple[str, ...]) -> str | None:
+def _known_name(own: Iterable[str], names: tuple[str, ...]) -> str | None:
+    """Return the parameter whose last name is the first of ``names`` that occurs once."""
     for name in names:
-        found = [each for each in own if each.rpartition(".")[2].lower() == name]
+        found = [path for path in own if path.rpartition(".")[2].lower() == name]
         if len(found) == 1:
             return found[0]
     return None
 
 
-def _is(parameter: Tensor, value: float) -> bool:
+def _is_all(parameter: Tensor, value: float) -> bool:
     with torch.no_grad():
         return bool((parameter == value).all())

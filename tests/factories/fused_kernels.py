@@ -1,8 +1,7 @@
-"""What the tests of the fused kernels share: where they run, and what they are tried on.
+"""What the tests of the fused kernels share: where they run, and their inputs.
 
-They run on a GPU, or interpreted by Triton on the CPU where TRITON_INTERPRET=1 was in the
-environment before Python started; test_fused_interpreted.py sees to it that they do in every test
-run.
+They run on a GPU, or interpreted by Triton on the CPU if TRITON_INTERPRET=1 was in the environment
+before Python started. test_fused_interpreted.py starts such a process in every test run.
 """
 
 from __future__ import annotations
@@ -22,13 +21,19 @@ from implementations import Implementation, find
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cpu" if INTERPRETED else "cuda"
 
+# The interpreter takes seconds for a row that no GPU program can hold. The fixture `shrunk` divides
+# the columns of all tiles by this number, so that shorter rows go through the same kernels.
+SHRINK = 16 if INTERPRETED else 1
+UNIT = 1024 // SHRINK
+LONG, LONG_ALIGNED = 16 * UNIT + 51, 16 * UNIT + 48  # read element by element, and by 16 bytes
+
 RUN_SOMEWHERE = [
     pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed"),
     pytest.mark.skipif(
         not INTERPRETED and not torch.cuda.is_available(),
-        reason="needs a GPU, or TRITON_INTERPRET=1; test_fused_interpreted.py sees to the latter",
+        reason="needs a GPU, or TRITON_INTERPRET=1, which test_fused_interpreted.py sets",
     ),
-    # what numpy says of infinity and NaN while it plays the GPU
+    # of numpy, in which Triton interprets infinity and NaN
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:.*TRITON_DEFAULT_FP_FUSION:UserWarning"),
@@ -55,7 +60,7 @@ def trial(name: str, shape: tuple[int, ...], dtype: str, **axes: Any) -> Trial:
 
 
 def assert_right(*trials: Trial) -> None:
-    """None is wrong, and not all are beyond what the algorithm promises."""
+    """Assert that no trial failed, and that at least one is within the algorithm's guarantee."""
     wrong = {Status.WRONG, Status.ERROR, Status.UNSUPPORTED}
     assert [(each.case.id, each.reason) for each in trials if each.status in wrong] == []
     assert any(each.status is Status.OK for each in trials)
@@ -64,7 +69,7 @@ def assert_right(*trials: Trial) -> None:
 def tensors(
     shape: tuple[int, ...], hidden: int, dtype: torch.dtype = torch.float32
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """x, weight, bias and dy."""
+    """Draw x, weight, bias and dy."""
     generator = torch.Generator().manual_seed(5)
     sizes = (shape, (hidden,), (hidden,), shape)
     return tuple(torch.randn(each, generator=generator).to(DEVICE, dtype) for each in sizes)

@@ -18,7 +18,7 @@ def test_the_kernels_pass_their_tests_interpreted(name: str) -> None:
     tests = Path(__file__).with_name(f"test_fused_{name}.py")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(tests)],
-        cwd=tests.parent,  # not the root, whose packages would stand before the installed ones
+        cwd=tests.parent,  # in the root, its packages would hide the installed ones
         env={**os.environ, "TRITON_INTERPRET": "1"},
         capture_output=True,
         text=True,
