@@ -1,4 +1,4 @@
-"""Where text goes besides the terminal: files that other programs read, and GitHub's own."""
+"""CI outputs of a gate: JUnit XML, a job summary and GitHub's annotations."""
 
 from __future__ import annotations
 
@@ -6,26 +6,30 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from harness.records.refusal import Refusal
 
+if TYPE_CHECKING:
+    from harness.regression.changes import Comparison
+
 __all__ = [
-    "GateOutlets",
-    "OutFile",
-    "OutletError",
+    "CiOutputs",
+    "OutputFileError",
+    "TextFile",
     "add_summary",
-    "gate_options",
-    "keep_inputs",
+    "ci_output_options",
+    "refuse_input",
     "write_text",
 ]
 
 
-class OutFile(click.Path):
-    """A file to write text to."""
+class TextFile(click.Path):
+    """The name of a text file to write; not empty and not that of a results file."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path, dir_okay=False)
@@ -33,134 +37,151 @@ class OutFile(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not value:
             self.fail(
-                "'' names no file: is it a variable that is not set here, such as "
-                "GITHUB_STEP_SUMMARY?",
+                "the file name is empty: is it an environment variable that is not set here, such "
+                "as GITHUB_STEP_SUMMARY?",
                 param,
                 ctx,
             )
         path: Any = super().convert(value, param, ctx)
         if path.suffix == ".parquet":
-            self.fail(f"{path} ends as results files do: choose another for text", param, ctx)
+            self.fail(f"{path} is the name of a results file: choose another for text", param, ctx)
         return path
 
 
-class OutletError(Refusal):
+class OutputFileError(Refusal):
     """A file cannot be written."""
 
 
-def keep_inputs(out: Path, *inputs: Path) -> None:
-    """Let nothing be written over what is still to be read.
+def refuse_input(out: Path, *inputs: Path) -> None:
+    """Refuse to write over a file that the command reads.
 
     Raises:
-        OutletError: ``out`` is one of the inputs, by this name or another.
+        OutputFileError: ``out`` is one of the inputs, under this name or another.
     """
-    for each in inputs:
-        if each.exists() and out.exists() and out.samefile(each):
-            raise OutletError(f"{out}: is read by this command, and would be lost: choose another")
+    for path in inputs:
+        if path.exists() and out.exists() and out.samefile(path):
+            raise OutputFileError(
+                f"{out}: this command reads the file and would overwrite it: choose another"
+            )
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write ``text`` in the place of what is there; folders are made.
+    """Replace the content of a file; missing folders are made.
 
     Raises:
-        OutletError: see there.
+        OutputFileError: see there.
     """
-    _put(path, text, "w")
+    _write(path, text, "w")
 
 
 def add_summary(path: Path, summary: Callable[[int], str]) -> None:
-    """Write a job summary: after what is there if the file is GitHub's, else in its place.
+    """Write a job summary: append it if the file is GitHub's, else replace the file.
 
-    GitHub's file collects what all commands of a step have to say, and its limit is for all.
+    GitHub's file collects the summaries of all commands of a step, and its limit is for their sum.
 
     Args:
         path: the file.
-        summary: makes it, of at most so many bytes; empty if that is too few.
+        summary: makes a summary of at most so many bytes; empty if that is too few.
 
     Raises:
-        OutletError: see there.
+        OutputFileError: see there.
     """
     from harness.exports.job_summary import LIMIT_BYTES
 
     used = 0
-    if _is_githubs(path):
+    if _is_github_summary(path):
         try:
             used = path.stat().st_size
-        except FileNotFoundError:  # the first to write
+        except FileNotFoundError:  # this command is the first to write there
             used = 0
-    apart = "\n" if used else ""  # a heading begins its line
-    text = summary(LIMIT_BYTES - used - len(apart))
+    separator = "\n" if used else ""  # a heading begins its line
+    text = summary(LIMIT_BYTES - used - len(separator))
     if not text:
         click.echo(f"{path}: has no room for a summary, with {used} bytes in it already", err=True)
         return
-    _put(path, apart + text, "a" if used else "w")
+    _write(path, separator + text, "a" if used else "w")
 
 
-def gate_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add to a gate the options of which ``GateOutlets`` is made, by the same names."""
-    file = OutFile()
+def ci_output_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of CI outputs; the command takes them as ``outputs``.
+
+    The command also has an option ``as_json``: annotations then go to standard error.
+    """
+
+    @wraps(command)
+    def with_outputs(
+        junit: Path | None, summary: Path | None, annotations: bool | None, **others: Any
+    ) -> None:
+        outputs = CiOutputs(
+            junit=junit, summary=summary, annotations=annotations, to_stderr=others["as_json"]
+        )
+        command(outputs=outputs, **others)
+
+    file = TextFile()
     options = (
-        click.option("--junit", type=file, help="write JUnit XML, for GitLab, Jenkins and others"),
+        click.option("--junit", type=file, help="also write JUnit XML, for GitLab, Jenkins, ..."),
         click.option(
             "--summary",
             type=file,
-            help="write markdown; $GITHUB_STEP_SUMMARY is added to, another file replaced",
+            help="also write a summary in Markdown; it is appended to $GITHUB_STEP_SUMMARY and "
+            "replaces any other file",
         ),
         click.option(
             "--annotations/--no-annotations",
             default=None,
-            help="print GitHub's ::error and ::warning lines  [default: if GITHUB_ACTIONS is true]",
+            help="print GitHub's ::error and ::warning lines  "
+            "[default: if $GITHUB_ACTIONS is true]",
         ),
     )
-    for each in reversed(options):
-        command = each(command)
-    return command
+    decorated: Callable[..., None] = with_outputs
+    for option in reversed(options):
+        decorated = option(decorated)
+    return decorated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GateOutlets:
-    """Where else a gate is to tell its verdict."""
+class CiOutputs:
+    """Where a gate reports its result besides the terminal."""
 
     junit: Path | None
     summary: Path | None
     annotations: bool | None
-    """None: where GitHub reads along."""
-    to_stderr: bool = False
-    """Whether standard output is spoken for; GitHub reads both."""
+    """None: print annotations if the command runs in a GitHub job."""
+    to_stderr: bool
+    """Whether annotations go to standard error; GitHub reads them from both streams."""
 
     @contextmanager
-    def open(self, *inputs: Path) -> Iterator[None]:
-        """Empty what is to be written, and tell a refusal where the verdict would have been.
+    def prepared(self, *inputs: Path) -> Iterator[None]:
+        """Empty the files on entry; write a refusal to them if the gate is refused.
 
-        So that no report of an earlier run is read as one of this, whatever happens.
+        No report of an earlier run can then be taken for one of this run, even after a crash.
 
         Args:
-            inputs: files that the gate is to read.
+            inputs: files that the gate reads.
 
         Raises:
-            OutletError: a file cannot be written, or is an input; before anything is measured
-                for it.
+            OutputFileError: a file cannot be written, or is an input.
         """
         if self.junit and self.summary and self.junit.resolve() == self.summary.resolve():
-            raise OutletError(f"{self.junit}: --junit and --summary would write over each other")
+            raise OutputFileError(f"{self.junit}: --junit and --summary name the same file")
         for out in (self.junit, self.summary):
             if out:
-                keep_inputs(out, *inputs)
+                refuse_input(out, *inputs)
         if self.junit:
             write_text(self.junit, "")
-        if self.summary and not _is_githubs(self.summary):
+        if self.summary and not _is_github_summary(self.summary):
             write_text(self.summary, "")
         try:
             yield
         except Refusal as refusal:
-            self._tell_refusal(str(refusal))
+            self._write_refusal(str(refusal))
             raise
 
-    def tell(self, comparison: Any) -> None:
-        """Tell what became of the cases.
+    def write(self, comparison: Comparison) -> None:
+        """Write the result of the gate.
 
         Raises:
-            OutletError: a file cannot be written.
+            OutputFileError: a file cannot be written.
         """
         from harness.exports.annotations import annotations_of_comparison
         from harness.exports.job_summary import summary_of_comparison
@@ -176,7 +197,7 @@ class GateOutlets:
             )
         self._annotate(annotations_of_comparison(comparison))
 
-    def _tell_refusal(self, why: str) -> None:
+    def _write_refusal(self, why: str) -> None:
         from harness.exports.annotations import annotations_of_refusal
         from harness.exports.job_summary import summary_of_refusal
         from harness.exports.junit import junit_of_refusal
@@ -189,23 +210,23 @@ class GateOutlets:
         self._annotate(annotations_of_refusal(why))
 
     def _annotate(self, lines: list[str]) -> None:
-        wanted = self.annotations
-        if wanted is None:
-            wanted = os.environ.get("GITHUB_ACTIONS") == "true"
-        if wanted:
+        is_wanted = self.annotations
+        if is_wanted is None:
+            is_wanted = os.environ.get("GITHUB_ACTIONS") == "true"
+        if is_wanted:
             for line in lines:
                 click.echo(line, err=self.to_stderr)
 
 
-def _is_githubs(path: Path) -> bool:
-    own = os.environ.get("GITHUB_STEP_SUMMARY", "")
-    return own != "" and path.resolve() == Path(own).resolve()
+def _is_github_summary(path: Path) -> bool:
+    name = os.environ.get("GITHUB_STEP_SUMMARY", "")
+    return name != "" and path.resolve() == Path(name).resolve()
 
 
-def _put(path: Path, text: str, mode: str) -> None:
+def _write(path: Path, text: str, mode: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open(mode, encoding="utf-8", newline="") as file:
             file.write(text)
     except OSError as error:
-        raise OutletError(f"{path}: cannot be written: {error.strerror}") from error
+        raise OutputFileError(f"{path}: cannot be written: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""How a command ends: whatever becomes of it, in a line on standard error and an exit code."""
+"""How a command ends: an exit code and, where something is wrong, one line on standard error."""
 
 from __future__ import annotations
 
@@ -7,68 +7,100 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import IntEnum
 from io import TextIOWrapper
 from threading import current_thread, main_thread
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 import click
 
 from harness.records.refusal import Refusal
 
-__all__ = ["INTERRUPTED", "Commands", "fail", "say"]
+__all__ = ["CommandGroup", "ExitCode", "exit_with_error", "print_error"]
 
-INTERRUPTED = 130
-_NOBODY_READS = (
-    141  # 128 and SIGPIPE: what a shell makes of any command that is not read to its end
-)
+# what click 8.2 and later raise for a bare `layernorm-bench`; earlier versions exit there
+_HELP_SHOWN: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
 
-class Commands(click.Group):
-    """Ends every refusal in its line on standard error and its exit code."""
+class ExitCode(IntEnum):
+    """The exit codes of all commands; 0 is a pass."""
+
+    FAILED = 1
+    """A verification or a gate failed."""
+    WRONG_USE = 2
+    """The command was used wrongly, or a file cannot be read or written."""
+    NOT_MEASURED = 3
+    """Nothing was measured, or a case crashed, timed out or raised an exception."""
+    NOT_COMPARABLE = 4
+    """The runs have nothing in common that can be compared."""
+    INTERRUPTED = 130
+    """128 + SIGINT, as shells report Ctrl-C."""
+    PIPE_CLOSED = 141
+    """128 + SIGPIPE, as shells report a command whose output is not read to its end."""
+
+
+class CommandGroup(click.Group):
+    """Commands whose refusals and wrong use end in one line on standard error and an exit code."""
 
     def make_context(self, *arguments: Any, **more: Any) -> click.Context:
         _prepare_streams()
-        with _told_streams():  # --help is printed here
+        with _stream_errors_handled(), _errors_printed():  # --help is printed here
             return super().make_context(*arguments, **more)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with _told_streams(), _interrupted_by_batch_systems():
-            try:
-                return super().invoke(ctx)
-            except Refusal as refusal:
-                fail(str(refusal), refusal.exit_code)
-            except KeyboardInterrupt:
-                fail("interrupted before anything was measured", INTERRUPTED)
+        with _stream_errors_handled(), _sigterm_as_interrupt(), _errors_printed(ctx):
+            return super().invoke(ctx)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
 
 
-def say(message: str) -> None:
-    """Say what is wrong on standard error."""
+def print_error(message: str) -> None:
+    """Print a message on standard error, with the name of the program before each line."""
     for line in message.splitlines():
         click.echo(f"layernorm-bench: {line}", err=True)
 
 
-def fail(message: str, code: int) -> NoReturn:
-    """Say what is wrong, and exit."""
-    say(message)
+def exit_with_error(message: str, code: int) -> NoReturn:
+    """Print a message on standard error, and exit."""
+    print_error(message)
     raise SystemExit(code)
 
 
+@contextmanager
+def _errors_printed(group: click.Context | None = None) -> Iterator[None]:
+    try:
+        yield
+    except Refusal as refusal:
+        exit_with_error(str(refusal), refusal.exit_code)
+    except _HELP_SHOWN:
+        raise
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx else "layernorm-bench"
+        if error.ctx is None and group:  # raised by the command itself
+            path = f"{group.command_path} {group.invoked_subcommand}"
+        message = error.format_message().removesuffix(".")
+        exit_with_error(f"{message}; see `{path} --help`", ExitCode.WRONG_USE)
+    except KeyboardInterrupt:
+        exit_with_error("interrupted before anything was measured", ExitCode.INTERRUPTED)
+
+
 def _prepare_streams() -> None:
-    """Make standard output and error take whatever is said."""
+    """Make standard output and error accept any text, even if they are closed."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if stream is None:  # closed by the caller: its descriptor would be the next file's
+        if stream is None:  # closed by the caller: the next file opened would get its descriptor
             descriptor = os.open(os.devnull, os.O_WRONLY)
             os.set_inheritable(descriptor, True)
             setattr(sys, name, os.fdopen(descriptor, "w", encoding="utf-8"))
-        elif isinstance(stream, TextIOWrapper):  # no terminal need know the micro sign
+        elif isinstance(stream, TextIOWrapper):  # an ASCII terminal has no micro sign
             stream.reconfigure(errors="backslashreplace")
 
 
 @contextmanager
-def _interrupted_by_batch_systems() -> Iterator[None]:
-    """Take SIGTERM, which they send before they kill, for Ctrl-C."""
-    if current_thread() is not main_thread():  # none but the main thread hears of signals
+def _sigterm_as_interrupt() -> Iterator[None]:
+    """Treat SIGTERM, which batch systems send before they kill, as Ctrl-C."""
+    if current_thread() is not main_thread():  # only the main thread can set signal handlers
         yield
         return
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -79,40 +111,37 @@ def _interrupted_by_batch_systems() -> Iterator[None]:
 
 
 @contextmanager
-def _told_streams() -> Iterator[None]:
-    """End what can be said no more: quietly if nobody reads, else with the reason."""
+def _stream_errors_handled() -> Iterator[None]:
+    """Exit if a stream cannot be written: silently if its reader is gone, else with the reason."""
     try:
         yield
     except SystemExit as ended:
         if not isinstance(ended.__context__, BrokenPipeError):
             raise
-        raise SystemExit(_NOBODY_READS) from None  # rich ends so, and with the code of a gate
+        raise SystemExit(ExitCode.PIPE_CLOSED) from None  # rich exits with 1, the code of a gate
     except BrokenPipeError as error:
-        _end_for_streams()
-        raise RuntimeError("a pipe of our own is broken") from error  # click would say nothing
+        _exit_if_unwritable()
+        # click would exit silently, as if standard output were closed
+        raise RuntimeError("a pipe within the harness is broken") from error
     except OSError:
-        _end_for_streams()
+        _exit_if_unwritable()
         raise
 
 
-def _end_for_streams() -> None:
-    """End if a stream cannot be written any more."""
+def _exit_if_unwritable() -> None:
+    """Exit if standard output or standard error cannot be written any more."""
     for name, stream in (("standard output", sys.stdout), ("standard error", sys.stderr)):
         if (why := _why_unwritable(stream)) is not None:
-            _to_nowhere(stream)
+            # when Python exits, it flushes the stream, and would fail again
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
             if isinstance(why, BrokenPipeError):
-                raise SystemExit(_NOBODY_READS) from None
-            fail(f"{name}: cannot be written: {why.strerror}", Refusal.exit_code)
+                raise SystemExit(ExitCode.PIPE_CLOSED) from None
+            exit_with_error(f"{name}: cannot be written: {why.strerror}", ExitCode.WRONG_USE)
 
 
-def _why_unwritable(stream: Any) -> OSError | None:
+def _why_unwritable(stream: TextIO) -> OSError | None:
     try:
         click.echo(file=stream)
     except OSError as error:
         return error
     return None
-
-
-def _to_nowhere(stream: Any) -> None:
-    """Let what is still to be written go nowhere: on leaving, Python writes it, and would fail."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

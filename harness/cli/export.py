@@ -1,65 +1,70 @@
-"""The commands ``export`` and ``import``: parse, read, ask, write, exit."""
+"""The command ``export``."""
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import click
 
-from harness.cli.ci_outputs import OutFile, add_summary, keep_inputs, write_text
+from harness.cli.ci_outputs import TextFile, add_summary, refuse_input, write_text
+from harness.cli.exit_code import ExitCode
+from harness.cli.run_files import PATH, read_run
 from harness.records.refusal import Refusal
+from harness.records.text import count
 
-__all__ = ["export", "import_"]
+__all__ = ["export"]
 
-# harness.exports.formats has what makes each; to import it takes a second
+# the names in harness.exports.formats, which takes a second to import
 FORMATS = ("csv", "junit", "summary", "pytest-benchmark", "smaller-is-better", "bencher")
-_PATH = click.Path(path_type=Path)
 
 
 class NothingToExportError(Refusal):
-    """A run holds nothing that the format could tell."""
+    """A run holds nothing that the format can express."""
 
-    exit_code = 3
+    exit_code = ExitCode.NOT_MEASURED
 
 
 class DuplicateError(Refusal):
-    """A run holds a case twice, and a reader would take one for the other."""
+    """A run holds a case twice: a reader of the export could not tell the two records apart."""
 
 
 @click.command()
-@click.argument("run", type=_PATH)
+@click.argument("run", type=PATH)
 @click.option(
     "--format",
     "form",
     type=click.Choice(FORMATS),
     required=True,
-    help="csv: a row a case; junit, summary: the verdict of each case, for CI; pytest-benchmark: "
-    "for its compare; smaller-is-better: for github-action-benchmark; bencher: its metric format",
+    help="csv: a row per case. junit, summary: the verdict of each case, for CI. "
+    "pytest-benchmark: a file for its command compare. smaller-is-better: for "
+    "github-action-benchmark. bencher: Bencher Metric Format",
 )
-@click.option("--out", type=OutFile(), metavar="FILE", help="where to  [default: standard output]")
+@click.option(
+    "--out", type=TextFile(), metavar="FILE", help="the file to write  [default: standard output]"
+)
 def export(run: Path, form: str, out: Path | None) -> None:
-    """Write RUN in a format that other tools read. Judges nothing: `check` and `ab` are the gates.
+    """Convert RUN to CSV, JUnit XML and formats of other tools.
 
-    Exit code 0: written, whatever became of the cases. 2: a file cannot be read or written.
-    3: RUN holds nothing that the format could tell.
+    Wrong results do not change the exit code: `check` and `ab` are the gates.
+
+    Exit code 0: written. 2: a file cannot be read or written. 3: RUN holds nothing that the
+    format can express.
     """
     from harness.exports.formats import AS_TEXT
     from harness.exports.job_summary import summary_of_run
 
     if out:
-        keep_inputs(out, run)
-    results = _read(run, samples=form == "pytest-benchmark")
+        refuse_input(out, run)
+    results = read_run(run, samples=form == "pytest-benchmark")
     if not results.records:
-        raise NothingToExportError(f"{run}: holds no case at all; run the sweep again")
-    twice = [name for name, n in Counter(each.case.id for each in results.records).items() if n > 1]
-    if twice:
+        raise NothingToExportError(f"{run}: holds no cases; run the sweep again")
+    occurrences = Counter(record.case.id for record in results.records)
+    duplicates = [case for case, number in occurrences.items() if number > 1]
+    if duplicates:
         raise DuplicateError(
-            f"{run}: holds {_cases(len(twice))} more than once, such as {twice[0]}; leave one "
-            "record of each"
+            f"{run}: holds {count(len(duplicates), 'case')} more than once, such as "
+            f"{duplicates[0]}; keep one record of each"
         )
     if why := results.why_unfinished:
         click.echo(f"note: {run} was cut short, {why}", err=True)
@@ -72,48 +77,10 @@ def export(run: Path, form: str, out: Path | None) -> None:
     text = AS_TEXT[form](results, str(run))
     if text is None:
         raise NothingToExportError(
-            f"{run}: no case in it has a figure for {form}; `layernorm-bench export {run} --format "
-            "csv` shows what became of them"
+            f"{run}: no case in it has a figure for {form}; the status of each case is in "
+            f"`layernorm-bench export {run} --format csv`"
         )
     if out:
         write_text(out, text)
     else:
         click.echo(text, nl=False)
-
-
-@click.command(name="import")
-@click.argument("benchmark", type=_PATH, metavar="BENCHMARK.json")
-@click.option(
-    "--out", type=_PATH, required=True, metavar="RUN.parquet", help="the results file to make"
-)
-def import_(benchmark: Path, out: Path) -> None:
-    """Make a results file of what `pytest --layernorm-sweep --benchmark-json` wrote.
-
-    The times stay pytest-benchmark's and are marked so: they are never compared with ours.
-
-    Exit code 0: made. 2: the file is not one of ours, or cannot be read. 3: it holds no benchmark.
-    """
-    if out.suffix != ".parquet":
-        raise click.UsageError(f"--out {out}: a results file ends in .parquet")
-    if out.exists():
-        raise Refusal(f"{out} exists; choose another --out")
-    from harness.exports.benchmark_import import import_benchmarks
-    from harness.store import write
-
-    results = import_benchmarks(benchmark, shlex.join(["layernorm-bench", *sys.argv[1:]]))
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise Refusal(f"{out}: cannot be written: {error.strerror}") from error
-    write(results, out)
-    click.echo(f"results: {out}, {_cases(len(results.records))}")
-
-
-def _cases(number: int) -> str:
-    return "1 case" if number == 1 else f"{number} cases"
-
-
-def _read(run: Path, *, samples: bool) -> Any:
-    from harness.store import read, read_journal
-
-    return read_journal(run) if run.suffix == ".jsonl" else read(run, samples=samples)

@@ -1,54 +1,66 @@
-"""The command ``run``: parse, have a sweep measured, print, exit."""
+"""The command ``run``."""
 
 from __future__ import annotations
 
 import json
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.arguments import AXIS_OPTIONS, ChosenWords, Duration, Shard, axis_options
-from harness.cli.exit_code import INTERRUPTED, say
+from harness.cli.arguments import ChosenWords, Duration, Shard, SweepChoice, sweep_options
+from harness.cli.exit_code import ExitCode, print_error
+from harness.cli.report import write_page
+from harness.cli.run_files import PATH, check_results_name, typed_command
 from harness.records.refusal import Refusal
+from harness.records.text import count
 
-__all__ = ["run", "write_page"]
+if TYPE_CHECKING:
+    from harness.run.session import Outcome
 
-_BEGAN = monotonic()
+__all__ = ["run"]
 
-FAILED, NOT_MEASURED = 1, 3
-# statuses that are results of a run; the others, such as crashed, fail it in any case
+_STARTED = monotonic()
+# results that a user may not want; a failure, such as a crash, fails the run in any case
 FAIL_ON = ("wrong", "out_of_guarantee", "unsupported", "out_of_memory")
-_MOST_PROBLEMS, _MOST_NOTES = 10, 3  # ours: lines per status; the page has them all
 
 
 @click.command()
-@click.option("--preset", help="a sweep that comes with the package; see `list presets`")
+@sweep_options("quick")
 @click.option(
-    "--sweep", "sweep_file", type=click.Path(path_type=Path), help="a sweep of your own, in TOML"
+    "--out",
+    type=PATH,
+    metavar="FILE.parquet",
+    help="the results file  [default: results/NAME-TIME.parquet]",
 )
-@axis_options
 @click.option(
-    "--out", type=click.Path(path_type=Path), help="results file [results/NAME-TIME.parquet]"
+    "--resume", is_flag=True, help="continue the run in --out; finished cases are not run again"
 )
-@click.option("--resume", is_flag=True, help="continue the run of --out; measured cases stay")
-@click.option("--report", "with_report", is_flag=True, help="write the HTML page too")
-@click.option("--shard", type=Shard(), metavar="i/n", help="run only part i of n of the cases")
+@click.option("--report", "with_report", is_flag=True, help="also write the HTML page")
 @click.option(
-    "--time-budget", type=Duration(), metavar="10m", help="start no case after this, such as 10m"
+    "--shard", type=Shard(), metavar="i/n", help="run only part i of n of the cases, such as 2/4"
+)
+@click.option(
+    "--time-budget",
+    type=Duration(),
+    metavar="10m",
+    help="start no new case after this time, such as 90s, 10m or 2h  [default: no limit]",
 )
 @click.option(
     "--processes",
     type=click.IntRange(1, 40),
-    help="time each case in so many processes; the interval then covers their differences",
+    metavar="N",
+    help="time each case in N processes; the interval then covers the differences between "
+    "processes  [default: 1]",
 )
 @click.option(
-    "--instructions", is_flag=True, help="also count the instructions of a call, with valgrind"
+    "--instructions",
+    is_flag=True,
+    help="also count the CPU instructions per call; needs valgrind",
 )
 @click.option(
     "--fail-on",
@@ -57,12 +69,11 @@ _MOST_PROBLEMS, _MOST_NOTES = 10, 3  # ours: lines per status; the page has them
     multiple=True,
     help=f"exit with 1 if a case has one of these statuses: {', '.join(FAIL_ON)}",
 )
-@click.option("--verbose", is_flag=True, help="a row for each case, however many there are")
+@click.option("--verbose", is_flag=True, help="print a row for every case, however many there are")
 @click.option("--quiet", is_flag=True, help="print the results, but no progress")
 @click.option("--json", "as_json", is_flag=True, help="print the outcome as JSON")
 def run(
-    preset: str | None,
-    sweep_file: Path | None,
+    choice: SweepChoice,
     out: Path | None,
     resume: bool,
     with_report: bool,
@@ -74,190 +85,111 @@ def run(
     verbose: bool,
     quiet: bool,
     as_json: bool,
-    **axes: tuple[tuple[Any, ...], ...],
 ) -> None:
-    """Sweep implementations over shapes, dtypes and devices: errors, latency, memory.
+    """How accurate, fast and memory-hungry is each implementation?
 
+    Measures implementations on every combination of the axes: shapes, dtypes, devices and so on.
     Without --preset, --sweep or an axis the preset "quick" is run. An axis given here replaces
-    that of the preset or the sweep file. Several values of an axis are joined by commas, or the
-    option is given several times.
+    that axis of the preset or sweep file. Several values are joined by commas, or the option is
+    given several times.
 
     Exit code 0: the cases were measured; wrong results are results, unless --fail-on wrong is
     given. 1: a case has a status of --fail-on. 2: wrong use, or a file that cannot be read or
-    written. 3: nothing was measured, or a case crashed, timed out or raised.
+    written. 3: nothing was measured, or a case crashed, timed out or raised an exception.
     """
     from harness.run.fleet import Fleet
 
-    if preset and sweep_file:
-        raise click.UsageError("give --preset or --sweep, not both")
-    given = {axis: sum(values, ()) for axis, values in axes.items() if values}
-    name = preset or (sweep_file.stem if sweep_file else "sweep" if given else "quick")
     if out is None:
         if resume:
             raise click.UsageError("--resume needs --out, the results file to continue")
-        out = Path("results") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}.parquet"
-    if out.suffix != ".parquet":
-        raise click.UsageError(f"--out {out}: a results file ends in .parquet")
+        out = Path("results") / f"{choice.name}-{datetime.now():%Y%m%d-%H%M%S}.parquet"
+    check_results_name("--out", out)
     with Fleet() as fleet:  # its process imports torch while the sweep is read
         from harness.cli.terminal import RunProgress
         from harness.run.session import Campaign, plan, run_campaign
-        from harness.sweep import Sweep, load_preset, load_sweep
 
-        if sweep_file:
-            sweep = load_sweep(sweep_file)
-        else:
-            sweep = load_preset(name) if preset or not given else Sweep()
-        sweep = sweep.with_axes(given, AXIS_OPTIONS)
+        sweep = choice.load()
         if processes:
             sweep = sweep.model_copy(update={"processes": processes})
         campaign = Campaign(
             planned=plan(sweep, fleet, shard),
             sweep=sweep,
             out=out,
-            command=shlex.join(["layernorm-bench", *sys.argv[1:]]),
+            command=typed_command(),
             resume=resume,
             instructions=instructions,
-            began=_BEGAN,
-            stop_at=_BEGAN + (time_budget or float("inf")),
+            began=_STARTED,
+            stop_at=_STARTED + (time_budget or float("inf")),
         )
         with RunProgress(len(campaign.planned), quiet=quiet) as progress:
             try:
                 outcome = run_campaign(campaign, fleet, progress.show, progress.expect)
             except KeyboardInterrupt:
-                say(f"interrupted; the measured cases are in {campaign.journal}; continue with")
-                click.echo(f"  {_continuing(out)}", err=True)
-                raise SystemExit(INTERRUPTED) from None
+                print_error(f"interrupted; finished cases are in {campaign.journal}; continue with")
+                click.echo(f"  {_command_to_continue(out)}", err=True)
+                raise SystemExit(ExitCode.INTERRUPTED) from None
 
     page, no_page = None, ""
     if with_report and outcome.results.records:
         try:
             page = write_page([outcome.results], out)
-        except Refusal as refusal:  # the results are shown all the same
+        except Refusal as refusal:  # the results are printed nevertheless
             no_page = f"{refusal}; make it with `layernorm-bench report {outcome.path}`"
+    from harness.run.text import outcome_as_plain, outcome_lines
+
     statuses = tuple(dict.fromkeys(sum(fail_on, ())))
     if as_json:
-        click.echo(json.dumps(_as_json(outcome, page, statuses)))
+        click.echo(json.dumps(outcome_as_plain(outcome, page, statuses)))
     else:
         from harness.cli.terminal import print_records
 
         print_records(outcome.results.records, every=verbose)
-        for line in _summary_lines(outcome, page, statuses, verbose=verbose):
+        for line in outcome_lines(outcome, page, statuses, verbose=verbose):
             click.echo(line)
     if no_page:
-        say(no_page)
-    _exit(outcome, out, statuses)
-    if no_page:
-        raise SystemExit(Refusal.exit_code)
+        print_error(no_page)
+    code = _print_failures(outcome, out, statuses)
+    if code or no_page:
+        raise SystemExit(code or ExitCode.WRONG_USE)
 
 
-def _summary_lines(
-    outcome: Any, page: Path | None, fail_on: Sequence[str], *, verbose: bool
-) -> Iterator[str]:
-    """What stands below the table: the remarks first, what to act upon and the next step last."""
-    from harness.cli.run_summary import (
-        case_lines,
-        next_step,
-        note_lines,
-        outcome_line,
-        problems_of,
-        warning_lines,
-    )
-    from harness.cli.terminal import MOST_ROWS
+def _print_failures(outcome: Outcome, out: Path, fail_on: tuple[str, ...]) -> ExitCode | None:
+    """Print on standard error why the run failed or is incomplete, and return its exit code."""
+    from harness.run.text import status_counts
 
-    records, run = outcome.results.records, outcome.run
-    problems = problems_of(records, fail_on)
-    most_notes = _MOST_PROBLEMS if len(records) <= MOST_ROWS else _MOST_NOTES
-    yield from note_lines(records, fail_on, None if verbose else most_notes)
-    yield from warning_lines(records)
-    yield outcome_line(records, run.wall_s or 0.0, run.overhead_ratio, outcome.earlier)
-    yield f"results: {outcome.path}"
-    if page:
-        yield f"page:    {page}"
-    yield from case_lines(problems, None if verbose else _MOST_PROBLEMS)
-    step = next_step(records, problems, outcome.path, has_page=page is not None)
-    if step is not None:
-        yield f"to {step.purpose}:"
-        yield f"  {step.command}"
-
-
-def _as_json(outcome: Any, page: Path | None, fail_on: Sequence[str]) -> dict[str, Any]:
-    from harness.cli.run_summary import next_step, problems_of, status_counts
-
-    records = outcome.results.records
-    step = next_step(
-        records, problems_of(records, fail_on), outcome.path, has_page=page is not None
-    )
-    return {
-        "results": str(outcome.path),
-        "page": str(page) if page else None,
-        "measured": outcome.measured,
-        "failed": outcome.failed,
-        "left": outcome.left,
-        "wall_s": outcome.run.wall_s,
-        "overhead_ratio": outcome.run.overhead_ratio,
-        "statuses": status_counts(records),
-        "wrong": [each.case.id for each in records if each.status == "wrong"],
-        "fail_on": list(fail_on),
-        "failed_on": [each.case.id for each in records if each.status in fail_on],
-        "next_command": step.command if step else None,
-        "cases": [
-            {"id": each.case.id, "status": each.status, "reason": each.reason} for each in records
-        ],
-    }
-
-
-def _exit(outcome: Any, out: Path, fail_on: Sequence[str]) -> None:
-    """Say on standard error what keeps the run from being complete, and exit if it failed."""
-    from harness.cli.run_summary import status_counts
-    from harness.records.text import count
-
-    records = outcome.results.records
+    records, code = outcome.results.records, None
     if outcome.left:
         verb = "was" if outcome.left == 1 else "were"
-        say(f"{count(outcome.left, 'case')} {verb} not started; continue with")
-        click.echo(f"  {_continuing(out)}", err=True)
-    code = 0
+        print_error(f"{count(outcome.left, 'case')} {verb} not started; continue with")
+        click.echo(f"  {_command_to_continue(out)}", err=True)
     if not records:
         why = "the time budget was spent" if outcome.left else "this part of the sweep has no case"
-        say(f"nothing was measured: {why}")
-        code = NOT_MEASURED
+        print_error(f"nothing was measured: {why}")
+        code = ExitCode.NOT_MEASURED
     elif not outcome.measured:
-        say("nothing was measured; the reasons are above")
-        code = NOT_MEASURED
+        print_error("nothing was measured; the reasons are above")
+        code = ExitCode.NOT_MEASURED
     elif outcome.failed:
-        failures = status_counts([each for each in records if each.status.is_failure])
+        failures = status_counts([record for record in records if record.status.is_failure])
         listed = ", ".join(f"{number} {status}" for status, number in failures.items())
-        could = f"{count(outcome.failed, 'case')} could not be measured"
-        say(f"{could} ({listed}); the reasons are above")
-        code = NOT_MEASURED
-    found = status_counts([each for each in records if each.status in fail_on])
-    if found:
-        listed = ", ".join(f"{count(number, 'case')} {status}" for status, number in found.items())
-        say(f"failed, as --fail-on {','.join(fail_on)} asks: {listed}")
-        code = FAILED
-    if code:
-        raise SystemExit(code)
+        could_not = f"{count(outcome.failed, 'case')} could not be measured"
+        print_error(f"{could_not} ({listed}); the reasons are above")
+        code = ExitCode.NOT_MEASURED
+    unwanted = status_counts([record for record in records if record.status in fail_on])
+    if unwanted:
+        listed = ", ".join(f"{count(number, 'case')} {name}" for name, number in unwanted.items())
+        print_error(f"failed because of --fail-on {','.join(fail_on)}: {listed}")
+        code = ExitCode.FAILED
+    return code
 
 
-def write_page(results: list[Any], run: Path, out: Path | None = None) -> Path:
-    """Write the page of some results, by default to reports/ under the name of the run."""
-    import gc
-
-    from harness.report import write_report
-
-    gc.disable()  # thousands of records are alive, and would be walked again and again
-    page = out or Path("reports") / f"{run.stem}.html"
-    write_report(results, page)
-    return page
-
-
-def _continuing(out: Path) -> str:
-    """Return the command line that continues this run."""
+def _command_to_continue(out: Path) -> str:
+    """Return the typed command with the options that continue its run."""
     rest = iter(sys.argv[1:])
     kept = []
-    for each in rest:
-        if each == "--out":
+    for argument in rest:
+        if argument == "--out":
             next(rest, None)
-        elif each != "--resume" and not each.startswith("--out="):
-            kept.append(each)
+        elif argument != "--resume" and not argument.startswith("--out="):
+            kept.append(argument)
     return shlex.join(["layernorm-bench", *kept, "--resume", "--out", str(out)])

@@ -1,7 +1,8 @@
-"""What a run shows in the terminal: progress while it lasts, a table at its end."""
+"""What commands print to the terminal: progress, the table of a run, a comparison."""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -10,28 +11,28 @@ from time import monotonic
 from types import TracebackType
 from typing import TextIO
 
+import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from harness.records import Record, Status
 from harness.records.text import bytes_text, seconds_text, ulp_text
+from harness.regression.changes import Comparison
+from harness.regression.text import comparison_as_plain, comparison_lines
+from harness.run.text import MOST_ROWS
 
-__all__ = [
-    "MOST_ROWS",
-    "RunProgress",
-    "print_records",
-]
+__all__ = ["RunProgress", "print_comparison", "print_records"]
 
-MOST_ROWS = 40  # ours: a screenful of cases; more are counted by implementation
 _HEADINGS = (
     "status", "error of y", "worst error", "latency", "vs reference", "memory", "instructions",
 )  # fmt: skip
+# the columns that a narrow terminal loses, the first one first
 _LEAST_WANTED = ("memory", "worst error", "instructions", "vs reference", "latency", "error of y")
 
 
 class RunProgress:
-    """Progress with the time left: a bar on a terminal, a line per case elsewhere."""
+    """Progress with the time left: a bar on a terminal, a line per case otherwise."""
 
     def __init__(self, total: int, stream: TextIO | None = None, *, quiet: bool = False) -> None:
         self._quiet = quiet
@@ -46,7 +47,7 @@ class RunProgress:
                 MofNCompleteColumn(),
                 TimeRemainingColumn(),
                 console=Console(file=self._stream, markup=False),
-                auto_refresh=False,  # nothing may run beside a sample but between cases
+                auto_refresh=False,  # a refreshing thread would disturb the samples
                 transient=True,
             )
 
@@ -67,13 +68,13 @@ class RunProgress:
             self._bar.stop()
 
     def expect(self, total: int) -> None:
-        """Count to ``total``: a run that is continued measures only what is missing."""
+        """Set the number of cases: a run that is continued measures only the missing ones."""
         self._total = total
         if self._bar is not None:
             self._bar.update(self._task, total=total)
 
     def show(self, record: Record) -> None:
-        """Show that a case is done, and about how long the rest will take."""
+        """Show that a case is done, and estimate how long the rest will take."""
         if self._quiet:
             return
         self._done += 1
@@ -93,30 +94,35 @@ class RunProgress:
 def print_records(
     records: Sequence[Record], stream: TextIO | None = None, *, every: bool = False
 ) -> None:
-    """Print a table of the cases or, if they are many, of the implementations.
+    """Print a table with a row per case or, if there are many cases, a row per implementation.
 
     Args:
         records: the cases.
-        stream: where to; by default standard output.
+        stream: where to print; by default standard output.
         every: whether each case has a row, however many there are.
     """
     stream = stream or sys.stdout
-    console = Console(file=stream, highlight=False, markup=False, emoji=False)
     if not records:
         return
-    # a pipe has no width: as wide as the longest row, so that nothing is cut
+    console = Console(file=stream, highlight=False, markup=False, emoji=False)
+    # a pipe has no width: the table is as wide as its longest row, so that nothing is cut
     width = console.width if stream.isatty() else None
     is_small = every or len(records) <= MOST_ROWS
     for row in _table_lines(records, width) if is_small else _implementation_lines(records):
         console.print(row, soft_wrap=True)
 
 
+def print_comparison(comparison: Comparison, *, as_json: bool) -> None:
+    """Print the comparison of two runs on standard output, as lines or as JSON."""
+    plain = json.dumps(comparison_as_plain(comparison)) if as_json else None
+    click.echo(plain or "\n".join(comparison_lines(comparison)))
+
+
 def _implementation_lines(records: Sequence[Record]) -> Iterator[str]:
-    """How many cases of each implementation have which status."""
-    present = {each.status for each in records}
-    statuses = [status for status in Status if status in present]
-    counts = Counter((each.case.implementation, each.status) for each in records)
-    names = list(dict.fromkeys(each.case.implementation for each in records))
+    """Yield a table of how many cases of each implementation have which status."""
+    counts = Counter((record.case.implementation, record.status) for record in records)
+    statuses = [status for status in Status if any(status is key[1] for key in counts)]
+    names = list(dict.fromkeys(name for name, _ in counts))
     wide = max(map(len, ("implementation", *names)))
     yield f" {'implementation':<{wide}}  cases  {'  '.join(statuses)}"
     for name in names:
@@ -129,37 +135,33 @@ def _implementation_lines(records: Sequence[Record]) -> Iterator[str]:
 
 
 def _table_lines(records: Sequence[Record], width: int | None) -> Iterator[str | Text]:
-    """Lay the table out in so many characters, without cutting an id.
+    """Yield a table of at most ``width`` characters in which no id is cut.
 
-    Where there is no room beside the ids, the figures stand below them; columns that do not fit
-    even there are left out, and a last line says so.
+    Where the figures do not fit beside the ids, they are printed below them. Columns that do not
+    fit even there are left out, and the last line names them.
     """
     columns = dict(zip(_HEADINGS, zip(*map(_cells, records), strict=True), strict=True))
-    if all(each.instructions is None for each in records):
+    if all(record.instructions is None for record in records):
         del columns["instructions"]
     widths = {name: max(map(len, (name, *cells))) for name, cells in columns.items()}
-    ids = max((len(each.case.id) for each in records), default=0)
+    ids = max(len(record.case.id) for record in records)
     room = inf if width is None else width
-    is_beside = ids + sum(2 + each for each in widths.values()) + 2 <= room
+    is_beside = ids + sum(2 + size for size in widths.values()) + 2 <= room
     left_out = []
     for name in _LEAST_WANTED if not is_beside else ():
-        if name in widths and sum(2 + each for each in widths.values()) > room:
+        if name in widths and sum(2 + size for size in widths.values()) > room:
             del widths[name]
             left_out.append(name)
     first = f" {'case':<{ids}}  " if is_beside else "  "
     yield f"{first}{'  '.join(f'{name:<{size}}' for name, size in widths.items())}".rstrip()
-    for place, each in enumerate(records):
-        style = "" if each.status is Status.OK else "yellow"
+    for place, record in enumerate(records):
+        style = "" if record.status is Status.OK else "yellow"
         figures = "  ".join(f"{columns[name][place]:<{size}}" for name, size in widths.items())
-        name = f" {each.case.id:<{ids}}  " if is_beside else f"{each.case.id}\n  "
+        name = f" {record.case.id:<{ids}}  " if is_beside else f"{record.case.id}\n  "
         yield Text(f"{name}{figures}".rstrip(), style)
     if left_out:
         names = ", ".join(left_out)
         yield f"columns left out: {names}; widen the terminal, or see the results file"
-
-
-def _count(number: int | None) -> str:
-    return "-" if number is None else f"{number:,}"
 
 
 def _time_left(left_s: float) -> str:
@@ -167,7 +169,7 @@ def _time_left(left_s: float) -> str:
 
 
 def _figures(record: Record) -> str:
-    """The figures of a case, for its line of progress."""
+    """Return the figures of a case for its line of progress."""
     figures = []
     if record.errors is not None:
         figures.append(f"worst error {ulp_text(record.errors.worst.scaled_max_ulp)}")
@@ -180,9 +182,8 @@ def _figures(record: Record) -> str:
 
 
 def _cells(record: Record) -> tuple[str, ...]:
-    """What the table says of a case, as _HEADINGS has it; a dash for what was not measured."""
-    dash = "-"
-    y_error = worst = latency = ratio = memory = dash
+    """Return the cells of a row in the order of _HEADINGS; a dash where nothing was measured."""
+    y_error = worst = latency = ratio = memory = instructions = "-"
     if record.errors is not None:
         y_error = ulp_text(record.errors.outputs[0].scaled_max_ulp)
         furthest = record.errors.worst
@@ -194,4 +195,6 @@ def _cells(record: Record) -> tuple[str, ...]:
             ratio = f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
     if record.memory is not None:
         memory = bytes_text(record.memory.peak_extra_bytes)
-    return str(record.status), y_error, worst, latency, ratio, memory, _count(record.instructions)
+    if record.instructions is not None:
+        instructions = f"{record.instructions:,}"
+    return str(record.status), y_error, worst, latency, ratio, memory, instructions

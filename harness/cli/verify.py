@@ -1,53 +1,66 @@
-"""The commands ``verify`` and ``explain``: parse, ask a worker process, print, exit."""
+"""The command ``verify``."""
 
 from __future__ import annotations
 
 import json
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.arguments import Assignment, Duration, Shape, Words
-from harness.cli.exit_code import INTERRUPTED, fail
+from harness.cli.arguments import DTYPES, Assignment, Duration, Words
+from harness.cli.exit_code import ExitCode, exit_with_error
 from harness.records.refusal import Refusal
 
-__all__ = ["explain", "verify"]
+if TYPE_CHECKING:
+    from harness.verify.result import Verdict
 
-FAILED, NOT_MEASURED = 1, 3
-DTYPES = ("float32", "bfloat16", "float16", "float64")
+__all__ = ["check_names", "verify"]
+
 DIRECTIONS = ("forward", "backward")
 
 
 @click.command()
 @click.argument("targets", nargs=-1, metavar="TARGET...")
-@click.option("--quick", is_flag=True, help="seconds per target, not minutes")
-@click.option("--strict", is_flag=True, help="fail for remarks too")
-@click.option("--dtype", "dtypes", type=Words(), default=",".join(DTYPES), show_default=True)
+@click.option(
+    "--quick", is_flag=True, help="run fewer cases: seconds per target instead of minutes"
+)
+@click.option("--strict", is_flag=True, help="exit with 1 for remarks, too")
+@click.option(
+    "--dtype",
+    "dtypes",
+    type=Words(DTYPES),
+    default=",".join(DTYPES),
+    show_default=True,
+    help="dtypes of x",
+)
 @click.option(
     "--direction",
     "directions",
-    type=Words(),
-    default="forward,backward",
+    type=Words(DIRECTIONS),
+    default=",".join(DIRECTIONS),
     show_default=True,
-    help="forward alone looks at no gradient",
+    help="passes to verify; forward alone computes no gradients",
 )
-@click.option("--device", default="cpu", show_default=True, help="cpu, cuda")
+@click.option(
+    "--device", default="cpu", show_default=True, metavar="cpu|cuda", help="kind of device"
+)
 @click.option(
     "--eps",
     type=click.FloatRange(min=0),
-    help="verify at this eps, of a target that takes none [measured]",
+    metavar="E",
+    help="eps of a target that takes no eps argument  [default: measured]",
 )
 @click.option(
     "--normalized-dims",
     type=click.IntRange(min=1, max=5),
     metavar="N",
-    help="verify over the last N axes only [found out]",
+    help="verify over the last N axes only  [default: every N that the target supports]",
 )
 @click.option(
     "--channels-first",
     is_flag=True,
-    help="x is (batch, channels, ...) and the channels are normalised [found out]",
+    help="x is (batch, channels, ...) and the channels are normalised  [default: found by trial]",
 )
 @click.option(
     "--init",
@@ -55,15 +68,20 @@ DIRECTIONS = ("forward", "backward")
     type=Assignment(),
     multiple=True,
     metavar="KEY=VALUE",
-    help="an argument of the target's constructor, or of the function",
+    help="an argument of the target's constructor, or of the function; repeatable",
 )
-@click.option("--huge", is_flag=True, help="also 2^31 elements and more: 10 GiB, 20 with gradients")
+@click.option(
+    "--huge",
+    is_flag=True,
+    help="also verify tensors of 2^31 elements and more; needs 10 GiB of memory, 20 with gradients",
+)
 @click.option(
     "--time-budget",
     "time_budget_s",
     type=Duration(),
     metavar="1m",
-    help="begin no case after this time per target; the most telling come first",
+    help="start no new case after this time per target; the most revealing cases come first  "
+    "[default: no limit]",
 )
 @click.option(
     "--timeout",
@@ -72,167 +90,120 @@ DIRECTIONS = ("forward", "backward")
     metavar="10m",
     default="10m",
     show_default=True,
-    help="for each target; one that takes longer is ended",
+    help="end the verification of a target that takes longer",
 )
 @click.option("--json", "as_json", is_flag=True, help="print the verdicts as JSON")
-@click.option("--self-test", is_flag=True, help="verify the verifier, beside the peers' own tests")
+@click.option(
+    "--self-test", is_flag=True, help="verify the verifier: which planted mistakes does it find?"
+)
 def verify(
     targets: tuple[str, ...],
+    quick: bool,
+    strict: bool,
     dtypes: tuple[str, ...],
     directions: tuple[str, ...],
     device: str,
+    eps: float | None,
+    normalized_dims: int | None,
+    channels_first: bool,
+    init: tuple[tuple[str, object], ...],
+    huge: bool,
+    time_budget_s: float | None,
     timeout_s: float,
-    strict: bool,
     as_json: bool,
     self_test: bool,
-    **more: Any,
 ) -> None:
-    """Is TARGET a LayerNorm, how good a one, and if it is none, which mistake is it?
+    """Is TARGET a LayerNorm? If not, which mistake does it make?
 
-    TARGET is a name, package.module:name or path/to/file.py:name, of a function, a torch.nn.Module
-    class or instance, or a torch.autograd.Function class. Exit code 0: each is a LayerNorm, within
-    the scope that is printed. 1: at least one is wrong. 3: one answers too little to tell.
+    TARGET is a name (see `list implementations`), package.module:name or path/to/file.py:name. It
+    is a function, a torch.nn.Module class or instance, or a torch.autograd.Function class.
+
+    Exit code 0: each target is a LayerNorm, within the scope that is printed. 1: at least one is
+    wrong. 2: a target cannot be found or imported. 3: a target supports too few cases to tell.
     """
-    _check("dtype", dtypes, DTYPES)
-    _check("direction", directions, DIRECTIONS)
-    if more["eps"] is not None and not isfinite(more["eps"]):
-        raise click.UsageError(f"--eps {more['eps']}: write a finite number")
+    check_names("dtype", dtypes, DTYPES)
+    check_names("direction", directions, DIRECTIONS)
+    if eps is not None and not isfinite(eps):
+        raise click.UsageError(f"--eps {eps}: write a finite number")
     if bool(targets) == self_test:
         raise click.UsageError("give targets, or --self-test alone")
     if self_test:
-        _self_test()
+        _run_self_test()
         return
-    from harness.verify.worker_verdicts import INTERRUPTED as INTERRUPTED_VERDICT
-    from harness.verify.worker_verdicts import Asked, verdicts_of
+    from harness.verify.worker_verdicts import INTERRUPTED, Asked, verdicts_of
 
-    asked = Asked(dtypes=dtypes, directions=directions, device=device, **more)
-    verdicts: list[tuple[str, Any]] = []
-    interrupted = False
-    for target, found in verdicts_of(targets, asked, timeout_s):
-        verdicts.append((target, found))
-        interrupted = found.ended == INTERRUPTED_VERDICT
-        if not as_json:
-            _show(found)
-    if as_json:
-        click.echo(json.dumps([_plain(target, found) for target, found in verdicts]))
-    if interrupted:
-        done = f"{len(verdicts) - 1} of {len(targets)}"
-        fail(f"interrupted; targets verified to the end: {done}", INTERRUPTED)
-    if any(found.is_wrong or (strict and found.remarks) for _, found in verdicts):
-        raise SystemExit(FAILED)
-    if not all(found.passed for _, found in verdicts):
-        raise SystemExit(NOT_MEASURED)
-
-
-@click.command()
-@click.argument("target")
-@click.option("--shape", type=Shape(), metavar="64x768", required=True)
-@click.option("--normalized-dims", type=click.IntRange(min=1), default=1, show_default=True)
-@click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True)
-@click.option("--param-dtype", type=click.Choice(DTYPES), help="of weight and bias [that of x]")
-@click.option("--device", default="cpu", show_default=True, help="cpu, cuda")
-@click.option("--distribution", default="normal", show_default=True)
-@click.option("--layout", default="contiguous", show_default=True)
-@click.option(
-    "--affine",
-    type=click.Choice(["both", "weight", "bias", "none"]),
-    default="both",
-    show_default=True,
-)
-@click.option("--eps", type=click.FloatRange(min=0), default=1e-5, show_default=True)
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
-@click.option("--row", default="worst", show_default=True, metavar="worst|K")
-@click.option("--json", "as_json", is_flag=True, help="print as JSON")
-def explain(
-    target: str,
-    shape: tuple[int, ...],
-    normalized_dims: int,
-    dtype: str,
-    param_dtype: str | None,
-    row: str,
-    as_json: bool,
-    **axes: Any,
-) -> None:
-    """Show mean, variance, rstd and y of one row, exact beside computed, step by step."""
-    from harness.records import Affine, Case
-    from harness.run.fleet import EndedError, Fleet
-    from harness.run.worker import ExplainCase
-    from harness.verify.worker_verdicts import check_device, check_targets
-
-    if row != "worst" and not row.isdecimal():
-        raise click.UsageError(f"--row {row}: write worst, or the number of a row from 0")
-    if not isfinite(axes["eps"]):
-        raise click.UsageError(f"--eps {axes['eps']}: write a finite number")
-    if len(shape) < normalized_dims:
-        raise click.UsageError(f"--normalized-dims {normalized_dims}: x has {len(shape)} axes")
-    case = Case(
-        implementation=target,
-        shape=shape,
+    asked = Asked(
+        quick=quick,
+        dtypes=dtypes,
+        directions=directions,
+        device=device,
+        huge=huge,
+        eps=eps,
         normalized_dims=normalized_dims,
-        dtype=dtype,
-        param_dtype=param_dtype or dtype,
-        affine=Affine(axes.pop("affine")),
-        **axes,
+        channels_first=channels_first,
+        init=init,
+        time_budget_s=time_budget_s,
     )
-    with Fleet() as fleet:
-        hello = fleet.hello
-        _check("distribution", (case.distribution,), hello.distributions)
-        _check("layout", (case.layout,), hello.layouts)
-        check_device(case.device, hello)
-        check_targets(fleet, (target,))
-        try:
-            found: Any = fleet.ask(ExplainCase(case, None if row == "worst" else int(row)), 600)
-        except EndedError as ended:
-            raise Refusal(f"{target} {ended}") from None
-    if isinstance(found, str):
-        raise Refusal(found)
+    verdicts: list[tuple[str, Verdict]] = []
+    is_interrupted = False
+    for target, verdict in verdicts_of(targets, asked, timeout_s):
+        verdicts.append((target, verdict))
+        is_interrupted = verdict.ended == INTERRUPTED
+        if not as_json:
+            _print_verdict(verdict)
     if as_json:
-        from harness.store.plain import to_plain
-
-        click.echo(json.dumps(to_plain(found)))
-        return
-    from harness.verify.explain import explanation_lines
-
-    click.echo("\n".join(explanation_lines(found)))
-
-
-def _show(found: Any) -> None:
-    from harness.verify.text import verdict_lines
-
-    click.echo("\n".join(verdict_lines(found)))
+        click.echo(json.dumps([_as_plain(target, verdict) for target, verdict in verdicts]))
+    if is_interrupted:
+        done = f"{len(verdicts) - 1} of {len(targets)}"
+        exit_with_error(f"interrupted; targets fully verified: {done}", ExitCode.INTERRUPTED)
+    if any(verdict.is_wrong or (strict and verdict.remarks) for _, verdict in verdicts):
+        raise SystemExit(ExitCode.FAILED)
+    if not all(verdict.passed for _, verdict in verdicts):
+        raise SystemExit(ExitCode.NOT_MEASURED)
 
 
-def _plain(target: str, found: Any) -> dict[str, Any]:
-    from harness.store.plain import to_plain
-    from harness.verify.text import headline
+def check_names(kind: str, names: tuple[str, ...], known: tuple[str, ...]) -> None:
+    """Refuse a name that is not known.
 
-    plain = to_plain(found)
-    if found.scope is not None:
-        plain["scope"]["axes"] = found.scope.axes
-    return {
-        **plain,
-        "target": target,
-        "outcome": found.outcome,
-        "passed": found.passed,
-        "headline": headline(found),
-        "reproduce": found.reproduce,
-    }
-
-
-def _self_test() -> None:
-    from harness.verify.self_test import matrix_lines, run_self_test
-
-    matrix = run_self_test(lambda line: click.echo(line, err=True))
-    click.echo("\n".join(matrix_lines(matrix)))
-    if not matrix.passed:
-        raise SystemExit(FAILED)
-
-
-def _check(what: str, names: tuple[str, ...], known: tuple[str, ...]) -> None:
+    Raises:
+        Refusal: lists the known names, and the one that was probably meant.
+    """
     for name in names:
         if name not in known:
             from harness.sweep import suggest
 
             raise Refusal(
-                f"no {what} named {name!r}{suggest(name, known)}; known: {', '.join(known)}"
+                f"no {kind} named {name!r}{suggest(name, known)}; known: {', '.join(known)}"
             )
+
+
+def _print_verdict(verdict: Verdict) -> None:
+    from harness.verify.text import verdict_lines
+
+    click.echo("\n".join(verdict_lines(verdict)))
+
+
+def _as_plain(target: str, verdict: Verdict) -> dict[str, object]:
+    from harness.store.plain import to_plain
+    from harness.verify.text import headline
+
+    plain = to_plain(verdict)
+    if verdict.scope is not None:
+        plain["scope"]["axes"] = verdict.scope.axes
+    return {
+        **plain,
+        "target": target,
+        "outcome": verdict.outcome,
+        "passed": verdict.passed,
+        "headline": headline(verdict),
+        "reproduce": verdict.reproduce,
+    }
+
+
+def _run_self_test() -> None:
+    from harness.verify.self_test import matrix_lines, run_self_test
+
+    matrix = run_self_test(lambda line: click.echo(line, err=True))
+    click.echo("\n".join(matrix_lines(matrix)))
+    if not matrix.passed:
+        raise SystemExit(ExitCode.FAILED)

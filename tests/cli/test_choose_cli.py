@@ -15,7 +15,7 @@ from results_factory import make_run
 
 from harness.cli.choice_table import print_choices
 from harness.cli.choose import choose
-from harness.cli.exit_code import Commands
+from harness.cli.exit_code import CommandGroup
 from harness.records import Record, Status
 from harness.selection.choose import Requirements, ScenarioFilter
 from harness.selection.choose import choose as choose_among
@@ -38,7 +38,7 @@ def store(tmp_path: Path, *records: Record) -> Path:
 
 
 def call(*arguments: object) -> Result:
-    group: click.Group = Commands(commands={"choose": choose})
+    group: click.Group = CommandGroup(commands={"choose": choose})
     return CliRunner().invoke(group, ["choose", *map(str, arguments)])
 
 

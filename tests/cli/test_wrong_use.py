@@ -206,7 +206,7 @@ def test_a_page_takes_the_place_of_nothing_but_a_page(out: str) -> None:
     assert call("run", *ONE, "--json").exit_code == 0
     Path("mine.py").write_text("def norm(x, *_):\n    return x\n")
     before = {each: each.read_bytes() for each in Path().iterdir()}
-    assert complaint("report", "mine.parquet", "--out", out) == f"--out {out}: a page ends in .html"
+    assert complaint("report", "mine.parquet", "--out", out).startswith(f"--out {out}: a page ends")
     assert {each: each.read_bytes() for each in Path().iterdir()} == before
 
 

@@ -15,15 +15,15 @@ from click.testing import CliRunner, Result
 from compared_runs import ELSEWHERE, HERE, STEADY, failed, make_case, make_record, results_of
 from exported import benchmark_file, benchmark_of
 
-from harness.cli.exit_code import Commands
-from harness.cli.export import import_
+from harness.cli.exit_code import CommandGroup
+from harness.cli.import_results import import_results
 from harness.exports.benchmark_import import import_benchmarks
 from harness.exports.benchmark_json import KEY
 from harness.exports.pytest_benchmark import pytest_benchmark_json
 from harness.records import Arm, ArmRole, Clock, Latency, Record
 from harness.store import read
 
-PROGRAM = Commands(commands={"import": import_})
+PROGRAM = CommandGroup(commands={"import": import_results})
 RECORD = make_record()
 SAMPLES = [2e-5 + each * 1e-7 for each in range(30)]
 

@@ -80,10 +80,9 @@ def test_wrong_results_are_more_than_a_case_that_failed() -> None:
     )
     found = call("run", "-i", "mine.py:norm,mine.py:no", *ONE[2:], "--fail-on", "wrong")
     assert found.exit_code == 1
-    assert found.stderr.splitlines()[-2:] == [
-        "layernorm-bench: 1 case could not be measured (1 error); the reasons are above",
-        "layernorm-bench: failed, as --fail-on wrong asks: 1 case wrong",
-    ]
+    error, wrong = found.stderr.splitlines()[-2:]
+    assert "1 error" in error
+    assert "--fail-on wrong" in wrong
 
 
 def test_a_run_out_of_time_says_how_to_continue(

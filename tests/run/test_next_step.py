@@ -11,9 +11,9 @@ import pytest
 from results_factory import make_errors
 
 from harness.cli import main
-from harness.cli.next_commands import closer_look
+from harness.cli.explain import explain
 from harness.cli.run import run
-from harness.cli.verify import explain, verify
+from harness.cli.verify import verify
 from harness.records import (
     Affine,
     Case,
@@ -24,6 +24,7 @@ from harness.records import (
     Status,
     WarningKind,
 )
+from harness.run.next_step import look_closer
 from harness.sweep import Sweep
 
 CASE = Case(implementation="one_pass", shape=(64, 768))
@@ -44,7 +45,7 @@ def wrong(status: Status = Status.WRONG, *, off: str = "y", **fields: Any) -> Re
 
 
 def words(record: Record) -> list[str]:
-    step = closer_look(record)
+    step = look_closer(record)
     assert step is not None
     name, *arguments = shlex.split(step.command)
     assert name == "layernorm-bench"
@@ -170,10 +171,10 @@ def test_what_is_out_of_guarantee_in_y_is_explained() -> None:
 
 
 def test_of_what_an_implementation_declines_there_is_no_more_to_see() -> None:
-    assert closer_look(wrong(Status.UNSUPPORTED)) is None
+    assert look_closer(wrong(Status.UNSUPPORTED)) is None
 
 
 def test_a_step_says_what_it_is_for() -> None:
-    step = closer_look(wrong())
+    step = look_closer(wrong())
     assert step is not None
     assert CASE.id in step.purpose

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from results_factory import make_errors, make_latency
 
-from harness.cli.run_summary import (
+from harness.records import Case, MeasurementWarning, Record, Status, WarningKind
+from harness.run.next_step import next_step
+from harness.run.text import (
     case_lines,
-    next_step,
     note_lines,
-    outcome_line,
     problems_of,
     status_counts,
+    totals_line,
     warning_lines,
 )
-from harness.records import Case, MeasurementWarning, Record, Status, WarningKind
 
 CASE = Case(implementation="one_pass", shape=(64, 768))
 OK = Record(case=CASE, environment="here", status=Status.OK)
@@ -112,19 +112,19 @@ def test_cases_are_counted_by_status_the_most_frequent_first() -> None:
 
 def test_the_outcome_says_how_many_cases_in_which_status_and_how_long() -> None:
     records = [OK, replace(OK, warnings=(WARNING,)), ended(Status.WRONG)]
-    assert outcome_line(records, 62.3, 0.0614) == (
+    assert totals_line(records, 62.3, 0.0614) == (
         "3 cases in 62.3 s: 2 ok, 1 wrong; 1 case with a measurement warning; "
         "overhead of the benchmark 6% of the time"
     )
 
 
 def test_the_overhead_is_left_out_where_it_is_the_start_of_the_program_or_unknown() -> None:
-    assert outcome_line([OK], 3.1, 1.0) == "1 case in 3.1 s: 1 ok"
-    assert outcome_line([OK], 62.3, None) == "1 case in 62.3 s: 1 ok"
+    assert totals_line([OK], 3.1, 1.0) == "1 case in 3.1 s: 1 ok"
+    assert totals_line([OK], 62.3, None) == "1 case in 62.3 s: 1 ok"
 
 
 def test_cases_that_an_earlier_run_measured_are_not_said_to_be_measured_now() -> None:
-    line = outcome_line([OK, OK], 3.1, None, earlier=1)
+    line = totals_line([OK, OK], 3.1, None, earlier=1)
     assert line == "2 cases (1 of them measured earlier) in 3.1 s: 2 ok"
 
 

@@ -74,10 +74,11 @@ def test_what_the_terminal_has_no_letter_for_is_said_in_others() -> None:
 
 def test_an_error_of_another_file_is_not_taken_for_one_of_the_streams() -> None:
     script = (
-        "from harness import catalogue, cli\n"
+        "from harness.cli import main\n"
+        "from harness.cli.list import CATALOGUE\n"
         "def broken(): raise BrokenPipeError(32, 'of a worker')\n"
-        "catalogue.CATALOGUE['presets'] = broken\n"
-        "cli.main(['list', 'presets'])\n"
+        "CATALOGUE['presets'] = broken\n"
+        "main(['list', 'presets'])\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=False

@@ -1,0 +1,43 @@
+"""The command ``compare``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from harness.cli.run_files import PATH, read_run
+
+__all__ = ["compare"]
+
+
+@click.command()
+@click.argument("before", type=PATH, metavar="BEFORE")
+@click.argument("after", type=PATH, metavar="AFTER")
+@click.option("--json", "as_json", is_flag=True, help="print the comparison as JSON")
+def compare(before: Path, after: Path, as_json: bool) -> None:
+    """What changed between two runs?
+
+    The worst changes come first. Nothing is measured again, and a regression does not change the
+    exit code: `check` and `ab` are the gates. Latencies of different machines are not compared.
+
+    Exit code 0: compared. 2: a file cannot be read. 3: nothing was measured. 4: the runs have
+    nothing in common.
+    """
+    from harness.cli.terminal import print_comparison
+    from harness.regression.compare import compare as compare_results
+    from harness.regression.confirm import confirm_from
+
+    old, new = read_run(before), read_run(after)
+    comparison = compare_results(
+        old,
+        new,
+        baseline_name=str(before),
+        head_name=str(after),
+        confirm=confirm_from(old, new),
+        least_processes=1,
+    )
+    print_comparison(comparison, as_json=as_json)
+    for path, results in ((before, old), (after, new)):
+        if why := results.why_unfinished:
+            click.echo(f"note: {path} was cut short, {why}", err=as_json)

@@ -1,0 +1,107 @@
+"""The command ``list``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:  # torch is imported only when implementations are listed
+    from implementations import Implementation
+
+__all__ = ["CATALOGUE", "list_"]
+
+_DEVICE_NAMES = {"cpu": "CPU", "cuda": "CUDA"}
+
+
+def _implementations() -> dict[str, str]:
+    import implementations
+
+    plugins = entry_points(group=implementations.ENTRY_POINT_GROUP)
+    return (
+        {each.name: _summary(each) for each in implementations.ALL}
+        | {each.name: f"plug-in: {each.value}" for each in plugins}
+        | {each.name: _peer_summary(each) for each in implementations.PEERS}
+    )
+
+
+def _summary(implementation: Implementation) -> str:
+    """Return its own summary, and its devices unless the CPU is one of them."""
+    devices = " and ".join(_DEVICE_NAMES.get(each, each) for each in sorted(implementation.devices))
+    return implementation.summary + (
+        "" if "cpu" in implementation.devices else f" ({devices} only)"
+    )
+
+
+def _peer_summary(peer: Implementation) -> str:
+    (needed,) = peer.requires
+    installed = "" if find_spec(needed) else ", not installed"
+    return f"peer, needs {needed}{installed}: {_summary(peer)}"
+
+
+def _presets() -> dict[str, str]:
+    from harness.sweep import load_preset, preset_names
+
+    return {name: load_preset(name).description for name in preset_names()}
+
+
+def _workloads() -> dict[str, str]:
+    from harness.selection.workload import find_workload, workload_names
+
+    return {name: find_workload(name).description for name in workload_names()}
+
+
+def _inputs(registry: str) -> Callable[[], dict[str, str]]:
+    def described() -> dict[str, str]:
+        from harness import inputs
+
+        makers: Mapping[str, Callable[..., object]] = getattr(inputs, registry)
+        return {name: inputs.describe(maker) for name, maker in makers.items()}
+
+    return described
+
+
+def _devices() -> dict[str, str]:
+    from harness.measure.devices import DEVICES
+
+    found = {kind: make().unavailable() for kind, make in DEVICES.items()}
+    return {kind: f"unavailable: {why}" if why else "available" for kind, why in found.items()}
+
+
+CATALOGUE: dict[str, Callable[[], dict[str, str]]] = {
+    "implementations": _implementations,
+    "presets": _presets,
+    "workloads": _workloads,
+    "distributions": _inputs("DISTRIBUTIONS"),
+    "layouts": _inputs("LAYOUTS"),
+    "grad_outputs": _inputs("GRAD_OUTPUTS"),
+    "parameters": _inputs("PARAMETERS"),
+    "devices": _devices,
+}
+"""What can be listed: for each kind, a function that returns names and descriptions."""
+
+
+@click.command(name="list")
+@click.argument("kind", default="all", type=click.Choice(["all", *CATALOGUE]), metavar="[KIND]")
+@click.option("--json", "as_json", is_flag=True, help="print names and descriptions as JSON")
+def list_(kind: str, as_json: bool) -> None:
+    """What can be run: implementations, presets, distributions, ...
+
+    KIND is all, implementations, presets, workloads, distributions, layouts, grad_outputs,
+    parameters or devices  [default: all].
+    """
+    kinds = CATALOGUE if kind == "all" else {kind: CATALOGUE[kind]}
+    catalogue = {name: entries() for name, entries in kinds.items()}
+    if as_json:
+        click.echo(json.dumps(catalogue))
+        return
+    for name, entries in catalogue.items():
+        if kind == "all":
+            click.echo(f"{name}:")
+        width = max(map(len, entries), default=0)
+        for entry, description in entries.items():
+            click.echo(f"  {entry:<{width}}  {description}")

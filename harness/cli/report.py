@@ -1,0 +1,51 @@
+"""The command ``report``."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from harness.cli.run_files import PATH, read_run
+
+if TYPE_CHECKING:
+    from harness.store import Results
+
+__all__ = ["report", "write_page"]
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, type=PATH, metavar="RUN...")
+@click.option(
+    "--out", type=PATH, metavar="FILE.html", help="the page to write  [default: reports/RUN.html]"
+)
+def report(runs: tuple[Path, ...], out: Path | None) -> None:
+    """Make one HTML page of results files, with charts and tables.
+
+    The page is self-contained. It needs neither torch nor the machine that was measured.
+    """
+    if out and out.suffix.lower() not in {".html", ".htm"}:
+        raise click.UsageError(f"--out {out}: a page ends in .html")
+    click.echo(write_page([read_run(path, samples=False) for path in runs], runs[0], out))
+
+
+def write_page(results: Sequence[Results], run: Path, out: Path | None = None) -> Path:
+    """Write the page of ``results`` and return its path.
+
+    Args:
+        results: of one or several runs.
+        run: the results file that the page is named after.
+        out: the page; by default in reports/.
+
+    Raises:
+        Refusal: there is nothing to report, or the page cannot be written.
+    """
+    from harness.report import write_report
+
+    gc.disable()  # each collection would walk the thousands of records that are alive
+    page = out or Path("reports") / f"{run.stem}.html"
+    write_report(results, page)
+    return page
