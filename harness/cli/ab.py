@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.arguments import Duration, SweepChoice, sweep_options
+from harness.cli.arguments import Duration
 from harness.cli.ci_outputs import CiOutputs, ci_output_options
 from harness.cli.exit_code import ExitCode
+from harness.cli.sweep_options import SweepChoice, sweep_options
 from harness.records.refusal import Refusal
 
 if TYPE_CHECKING:

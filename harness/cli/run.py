@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.arguments import ChosenWords, Duration, Shard, SweepChoice, sweep_options
+from harness.cli.arguments import ChosenWords, Duration, Shard
 from harness.cli.exit_code import ExitCode, print_error
 from harness.cli.report import write_page
 from harness.cli.run_files import PATH, check_results_name, typed_command
+from harness.cli.sweep_options import SweepChoice, sweep_options
 from harness.records.refusal import Refusal
 from harness.records.text import count
 
