@@ -28,11 +28,11 @@ import click
 from harness.records import Case, Clock, Direction, Latency, Measurement, Record, Status
 from harness.records.text import seconds_text
 from harness.run.fleet import EndedError, Fleet
-from harness.run.session import Campaign, plan, run_campaign
-from harness.run.worker import VerifyTarget
+from harness.run.session import Session, plan, run_session
 from harness.store import Results, read, write
 from harness.sweep import Grid, Sweep
 from harness.verify.findings import Failure
+from harness.verify.messages import VerifySettings, VerifyTarget
 from harness.verify.result import Verdict
 from implementations import PEERS, find
 from implementations.peers import PACKAGES
@@ -119,9 +119,12 @@ def _verified(name: str, device: str) -> list[Finding]:
     with Fleet() as fleet:
         for dtype in DTYPES:
             began = monotonic()
-            request = VerifyTarget(name, True, (dtype,), tuple(Direction), device)
+            settings = VerifySettings(
+                quick=True, dtypes=(dtype,), directions=tuple(Direction), device=device
+            )
+            verdict: Verdict | str
             try:
-                verdict = fleet.ask(request, TIMEOUT_S)
+                verdict = fleet.ask(VerifyTarget(name, settings), TIMEOUT_S)
             except EndedError as ended:
                 verdict = str(ended)
             found.append(_finding(name, dtype, verdict))
@@ -214,14 +217,14 @@ def timed_with_native(names: Sequence[str], device: str) -> Results:
     )
     sweep = Sweep(grids=(grid,))
     with TemporaryDirectory() as folder, Fleet() as fleet:
-        campaign = Campaign(
+        session = Session(
             planned=plan(sweep, fleet),
             sweep=sweep,
             out=Path(folder) / "peers.parquet",
             command="python experiments/peers/peer_findings.py",
             began=monotonic(),
         )
-        return run_campaign(campaign, fleet, _say).results
+        return run_session(session, fleet, _say).results
 
 
 def _say(record: Record) -> None:

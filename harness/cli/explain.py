@@ -142,14 +142,14 @@ def explain(
 
 def _explain(case: Case, row: int | None) -> Explanation:
     from harness.run.fleet import EndedError, Fleet
-    from harness.run.worker import ExplainCase
+    from harness.verify.messages import ExplainCase
     from harness.verify.worker_verdicts import check_device, check_targets
 
     with Fleet() as fleet:
-        hello = fleet.hello
-        check_names("distribution", (case.distribution,), hello.distributions)
-        check_names("layout", (case.layout,), hello.layouts)
-        check_device(case.device, hello)
+        info = fleet.info
+        check_names("distribution", (case.distribution,), info.distributions)
+        check_names("layout", (case.layout,), info.layouts)
+        check_device(case.device, info)
         check_targets(fleet, (case.implementation,))
         try:
             answer = fleet.ask(ExplainCase(case, row), _TIMEOUT_S)
@@ -157,7 +157,4 @@ def _explain(case: Case, row: int | None) -> Explanation:
             raise Refusal(f"{case.implementation} {ended}") from None
     if isinstance(answer, str):  # why it cannot be explained
         raise Refusal(answer)
-    from harness.verify.explain import Explanation
-
-    assert isinstance(answer, Explanation)  # what an ExplainCase is answered with
     return answer

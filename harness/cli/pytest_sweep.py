@@ -8,7 +8,7 @@ call, so they are never compared with ours.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from random import Random
@@ -28,7 +28,7 @@ from harness.measure.environment import read_environment
 from harness.measure.latency import Sampled
 from harness.measure.placement import relocate
 from harness.numerics.computed import bind
-from harness.records import Allocation, Budget, Case, Environment, Measurement, Record, Status
+from harness.records import Allocation, Case, Environment, Measurement, Status
 from harness.run.case import CaseRunner
 from harness.run.timed_calls import model_bytes
 from harness.sweep import (
@@ -44,7 +44,7 @@ from harness.sweep import (
 )
 from implementations.contract import LayerNormFunction
 
-__all__ = ["SweepTests", "Timing", "run_case"]
+__all__ = ["SweepTests", "run_case", "time_with"]
 
 # a warning is none of the statuses, and a benchmark that is not used is one that was not right
 _WARNINGS = ("default", "ignore:Benchmark fixture was not used")
@@ -194,16 +194,19 @@ def run_case(runner: CaseRunner, case: Case, benchmark: BenchmarkFixture | None)
     What was not run for a reason is skipped, what is wrong or raised fails, and what nothing is
     promised for is expected to fail.
     """
-    threads = torch.get_num_threads()
+    threads, is_timed = torch.get_num_threads(), False
     try:
-        if benchmark is None:
-            record = runner.run(case, (), Budget())
-        else:
-            timing = Timing(benchmark)
-            record = runner.run(case, (Measurement.LATENCY,), Budget(), timing.time)
-            timing.describe(record)
+        with runner.begin(case) as run:
+            run.verify(implementations.find(case.implementation))
+            if benchmark is not None and run.record.status is Status.OK:
+                is_timed = True
+                run.add_timing(time_with(benchmark, run.function, case, run.inputs, run.device))
     finally:
         torch.set_num_threads(threads)  # other tests have theirs
+    record = run.record
+    if benchmark is not None and is_timed:
+        info = extra_info_of(record, model_bytes=model_bytes(case, run.inputs))
+        benchmark.extra_info.update(info)
     words = f"{record.status}: {record.reason}"
     if record.status in {Status.UNSUPPORTED, Status.OUT_OF_MEMORY}:
         pytest.skip(words)
@@ -213,41 +216,25 @@ def run_case(runner: CaseRunner, case: Case, benchmark: BenchmarkFixture | None)
         pytest.fail(words, pytrace=False)
 
 
-@dataclass(slots=True)
-class Timing:
-    """pytest-benchmark as what times a case."""
+def time_with(
+    benchmark: BenchmarkFixture,
+    function: LayerNormFunction,
+    case: Case,
+    inputs: Inputs,
+    device: Device,
+) -> Sampled:
+    """Have ``benchmark`` time the call on copies of ``inputs``, since the call may write to them.
 
-    benchmark: BenchmarkFixture
-    model_bytes: int | None = None
-    """Of the case; None until it is timed."""
+    A call on another device than the CPU is over when the device has done its work.
+    """
+    tensors = [relocate(each, Random(case.id)) for each in inputs.tensors]
+    call = bind(function, case, tensors)
 
-    def time(
-        self,
-        function: LayerNormFunction,
-        case: Case,
-        inputs: Inputs,
-        device: Device,
-        *_: Any,
-        **__: Any,
-    ) -> Sampled:
-        """Time the call on copies of ``inputs``: what it writes to is nobody else's.
+    def call_and_wait() -> None:
+        call()
+        device.synchronize()
 
-        A call on another device than the CPU is over when the device has done its work.
-        """
-        tensors = [relocate(each, Random(case.id)) for each in inputs.tensors]
-        call = bind(function, case, tensors)
-
-        def call_and_wait() -> None:
-            call()
-            device.synchronize()
-
-        self.model_bytes = model_bytes(case, inputs)
-        self.benchmark.group = replace(case, implementation="").id.lstrip("/")
-        began = perf_counter()
-        self.benchmark(call if case.device == "cpu" else call_and_wait)
-        return Sampled(None, (), perf_counter() - began, 0.0, tensors)
-
-    def describe(self, record: Record) -> None:
-        """Say in pytest-benchmark's file what was timed, and how it was verified."""
-        if self.model_bytes is not None:
-            self.benchmark.extra_info.update(extra_info_of(record, model_bytes=self.model_bytes))
+    benchmark.group = replace(case, implementation="").id.lstrip("/")
+    began = perf_counter()
+    benchmark(call if case.device == "cpu" else call_and_wait)
+    return Sampled(None, (), perf_counter() - began, 0.0, tensors)

@@ -21,7 +21,7 @@ from harness.records.refusal import Refusal
 from harness.records.text import count
 
 if TYPE_CHECKING:
-    from harness.run.session import Outcome
+    from harness.run.session import SessionOutcome
 
 __all__ = ["run"]
 
@@ -107,12 +107,12 @@ def run(
     check_results_name("--out", out)
     with Fleet() as fleet:  # its process imports torch while the sweep is read
         from harness.cli.terminal import RunProgress
-        from harness.run.session import Campaign, plan, run_campaign
+        from harness.run.session import Session, plan, run_session
 
         sweep = choice.load()
         if processes:
             sweep = sweep.model_copy(update={"processes": processes})
-        campaign = Campaign(
+        session = Session(
             planned=plan(sweep, fleet, shard),
             sweep=sweep,
             out=out,
@@ -122,11 +122,11 @@ def run(
             began=_STARTED,
             stop_at=_STARTED + (time_budget or float("inf")),
         )
-        with RunProgress(len(campaign.planned), quiet=quiet) as progress:
+        with RunProgress(len(session.planned), quiet=quiet) as progress:
             try:
-                outcome = run_campaign(campaign, fleet, progress.show, progress.expect)
+                outcome = run_session(session, fleet, progress.show, progress.expect)
             except KeyboardInterrupt:
-                print_error(f"interrupted; finished cases are in {campaign.journal}; continue with")
+                print_error(f"interrupted; finished cases are in {session.journal}; continue with")
                 click.echo(f"  {_command_to_continue(out)}", err=True)
                 raise SystemExit(ExitCode.INTERRUPTED) from None
 
@@ -154,7 +154,9 @@ def run(
         raise SystemExit(code or ExitCode.WRONG_USE)
 
 
-def _print_failures(outcome: Outcome, out: Path, fail_on: tuple[str, ...]) -> ExitCode | None:
+def _print_failures(
+    outcome: SessionOutcome, out: Path, fail_on: tuple[str, ...]
+) -> ExitCode | None:
     """Print on standard error why the run failed or is incomplete, and return its exit code."""
     from harness.run.text import status_counts
 

@@ -130,12 +130,14 @@ def verify(
     if self_test:
         _run_self_test()
         return
-    from harness.verify.worker_verdicts import INTERRUPTED, Asked, verdicts_of
+    from harness.records import Direction
+    from harness.verify.messages import VerifySettings
+    from harness.verify.worker_verdicts import INTERRUPTED, verdicts_of
 
-    asked = Asked(
+    settings = VerifySettings(
         quick=quick,
         dtypes=dtypes,
-        directions=directions,
+        directions=tuple(map(Direction, directions)),
         device=device,
         huge=huge,
         eps=eps,
@@ -146,7 +148,7 @@ def verify(
     )
     verdicts: list[tuple[str, Verdict]] = []
     is_interrupted = False
-    for target, verdict in verdicts_of(targets, asked, timeout_s):
+    for target, verdict in verdicts_of(targets, settings, timeout_s):
         verdicts.append((target, verdict))
         is_interrupted = verdict.ended == INTERRUPTED
         if not as_json:

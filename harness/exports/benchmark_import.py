@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.exports.benchmark_json import EXPORTED_BY, KEY, MODEL_BYTES, record_from
-from harness.measure.sample_statistics import epoch_values, estimate
+from harness.measure.sample_statistics import epoch_values, estimate, has_converged
 from harness.records import (
     Allocation,
     Arm,
@@ -180,7 +180,7 @@ def _latency(path: Path, record: Record, benchmark: Mapping[str, Any], model_byt
         reference_ratio=None,
         ceiling_ratio=None,
         model_bytes=int(model_bytes),
-        converged=per_call.high / per_call.value - 1 < Budget().target_ratio,
+        converged=has_converged(per_call, None, Budget()),
         processes=1,
         process_of_epoch=(0,) * epochs,
         minor_faults_ratio=None,

@@ -27,7 +27,7 @@ from torch import Tensor
 from harness.measure.device import Device
 from harness.measure.measurement_warnings import warnings_of
 from harness.measure.placement import copies_beyond, relocate
-from harness.measure.sample_statistics import estimate, ratios
+from harness.measure.sample_statistics import estimate, has_converged, ratios
 from harness.measure.sampler import Sampler, Stepped, TimedCall
 from harness.records import (
     Allocation,
@@ -211,9 +211,9 @@ class _Duet:
             self.left_over = self._arms[0].left_over_ratio()
 
     def is_narrow(self) -> bool:
-        """Whether the headline's interval is as narrow as asked."""
-        headline = self._ratio() or estimate(self._values(ArmRole.SUBJECT) or ())
-        return headline.high / headline.value - 1 < self._budget.target_ratio
+        """Whether the interval is as narrow as the budget asks."""
+        per_call_s = estimate(self._values(ArmRole.SUBJECT) or ())
+        return has_converged(per_call_s, self._ratio(), self._budget)
 
     def latency(
         self, allocation: Allocation, model_bytes: int, copied_bytes: int, compile_s: float | None

@@ -13,13 +13,14 @@ from statistics import median
 
 import numpy as np
 
-from harness.records import Arm, Estimate
+from harness.records import Arm, Budget, Estimate
 
 __all__ = [
     "EPOCH_QUANTILE",
     "epoch_value",
     "epoch_values",
     "estimate",
+    "has_converged",
     "median_estimate",
     "median_quantile",
     "ratio_estimate",
@@ -124,3 +125,12 @@ def ratio_estimate(
 ) -> Estimate:
     """Ratio of two arms that were timed in the same epochs, and its interval."""
     return estimate(ratios(numerator, denominator), process_of_epoch)
+
+
+def has_converged(per_call_s: Estimate, reference_ratio: Estimate | None, budget: Budget) -> bool:
+    """Whether the interval that decides is as narrow as the budget asks.
+
+    It is that of the ratio to the reference or, without a reference, that of the time per call.
+    """
+    decisive = reference_ratio or per_call_s
+    return decisive.high / decisive.value - 1 < budget.target_ratio

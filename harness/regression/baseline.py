@@ -26,7 +26,8 @@ from harness.regression.latency_test import BASELINE_PROCESSES
 from harness.regression.noise import NOISY_SPREAD
 from harness.run.fleet import Fleet
 from harness.run.merge import merged
-from harness.run.session import Campaign, run_campaign
+from harness.run.messages import TIMINGS
+from harness.run.session import Session, run_session
 from harness.store import Results, read, write
 from harness.sweep import Grid, Planned, Sweep
 
@@ -38,7 +39,6 @@ _SWEEP = Sweep(seconds_per_case=LIMIT_S, min_epochs=EPOCHS, max_epochs=EPOCHS)
 _MERGING = Budget(
     target_ratio=median_quantile(BASELINE_PROCESSES) * NOISY_SPREAD / BASELINE_PROCESSES**0.5
 )
-_TIMINGS = {Measurement.LATENCY, Measurement.COLD}
 
 
 class RecordingError(Refusal):
@@ -97,7 +97,7 @@ def record_baseline(
         if not path.exists() and planned:
             order = list(planned)
             Random(number).shuffle(order)
-            campaign = Campaign(
+            session = Session(
                 planned=tuple(order),
                 sweep=_SWEEP,
                 out=path,
@@ -106,7 +106,7 @@ def record_baseline(
                 began=monotonic(),
             )
             with make_fleet() as fleet:
-                run_campaign(campaign, fleet, on_record)
+                run_session(session, fleet, on_record)
         if planned:
             passes.append(read(path))
         first = passes[0].records
@@ -177,7 +177,7 @@ def _timed(planned: Sequence[Planned], first: Results) -> list[Planned]:
     """Return what differs between processes, of the cases that the first pass could measure."""
     measured = {record.case for record in first.records if record.status.is_measured}
     timed = [
-        Planned(plan.case, tuple(one for one in plan.measurements if one in _TIMINGS))
+        Planned(plan.case, tuple(one for one in plan.measurements if one in TIMINGS))
         for plan in planned
         if plan.case in measured
     ]

@@ -14,7 +14,7 @@ from harness.records.text import count
 from harness.regression.compare import Confirm
 from harness.regression.latency_test import CONFIRMING_PROCESSES, process_ratios
 from harness.run.fleet import Fleet
-from harness.run.worker import RunCase
+from harness.run.messages import RunCase
 from harness.store import Results
 from harness.sweep import Sweep
 
@@ -86,7 +86,7 @@ def time_again(
         if monotonic() >= stop_at:
             return "the time was up before it could be confirmed"
         with make_fleet() as fleet:
-            if why := why_not(fleet.hello.environment):
+            if why := why_not(fleet.info.environment):
                 return f"it cannot be confirmed here: {why}"
             say(f"timing {suspects} again, process {number + 1} of {CONFIRMING_PROCESSES}")
             Random(number).shuffle(jobs)

@@ -1,4 +1,4 @@
-"""The parent's side of worker processes: one for each device, each ended when it misbehaves."""
+"""The parent's side of the worker processes: each crash or hang costs one case and one process."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from time import monotonic
 from types import TracebackType
 
 from harness.records import Case, Record, Status
-from harness.run.process import START_S, HarnessError, Seat, WorkerProcess
-from harness.run.worker import Hello, Progress, Resolve, RunCase
+from harness.run.messages import Reply, Request, Resolve, RunCase, Update, WorkerInfo
+from harness.run.process import START_S, HarnessError, Slot, WorkerProcess
 
 __all__ = ["EndedError", "Fleet", "HarnessError"]
 
 
 class EndedError(Exception):
-    """What was asked ended the process that was to answer; the message says how."""
+    """A request ended the worker process; the message says how."""
 
     def __init__(self, why: str, *, timed_out: bool = False) -> None:
         super().__init__(why)
         self.timed_out = timed_out
-        """Whether the process was ended because it took too long."""
+        """Whether it was ended because it took too long."""
 
 
 class Fleet:
@@ -51,58 +51,51 @@ class Fleet:
         self._folder.cleanup()
 
     @property
-    def hello(self) -> Hello:
+    def info(self) -> WorkerInfo:
         """What the first worker found on this machine."""
-        return self._workers[0].hello
+        return self._workers[0].info
 
     def unresolved(
         self, targets: Iterable[str], init: tuple[tuple[str, object], ...] = ()
     ) -> tuple[str, ...]:
-        """Say of each implementation that cannot be found why not."""
-        return tuple(why for each in targets if (why := self._unresolved(each, init)))
+        """Return, for each implementation that cannot be found, why not."""
+        return tuple(why for target in targets if (why := self._unresolved(target, init)))
 
     def _unresolved(self, target: str, init: tuple[tuple[str, object], ...]) -> str | None:
         try:
-            answer = self.ask(Resolve(target, init), START_S)
+            return self.ask(Resolve(target, init), START_S)
         except EndedError as ended:
             return f"{target}: cannot be imported: it {ended}"
-        return str(answer) if answer else None
 
     def ask(
         self,
-        request: object,
+        request: Request[Reply, Update],
         timeout_s: float,
-        on_progress: Callable[[Progress], None] = lambda progress: None,
-    ) -> object:
-        """Send a request to the first worker and wait for its answer.
+        on_update: Callable[[Update], None] = lambda update: None,
+    ) -> Reply:
+        """Send a request to the first worker and wait for its reply.
 
         Args:
-            request: one of the messages of :mod:`harness.run.worker`.
-            timeout_s: seconds to wait for the answer.
-            on_progress: called with each :class:`Progress` that comes before the answer.
+            request: what to ask.
+            timeout_s: seconds to wait for the reply.
+            on_update: called with each update that comes before the reply.
 
         Raises:
             EndedError: the worker crashed over it, or took longer than ``timeout_s``; a new one
                 takes its place.
         """
         worker = self._workers[0]
-        assert worker.hello  # it is up: the request's time starts now
         try:
-            worker.connection.send(request)
-            stop_at = monotonic() + timeout_s
-            while worker.connection.poll(max(0.0, stop_at - monotonic())):
-                answer = worker.receive()
-                if not isinstance(answer, Progress):
-                    return answer
-                on_progress(answer)
-            timed_out, why = True, f"was not done after {timeout_s:g} s"
-            last = worker.end().partition("; ")[2]
-            why += f"; {last}" if last else ""
+            return worker.ask(request, timeout_s, on_update)
+        except TimeoutError:
+            last_line = worker.end().partition("; ")[2]
+            why = f"was not done after {timeout_s:g} s{'; ' if last_line else ''}{last_line}"
+            ended = EndedError(why, timed_out=True)
         except (EOFError, ConnectionError):
-            timed_out, why = False, f"took its process down, which {worker.end()}"
+            ended = EndedError(f"took its process down, which {worker.end()}")
         self._workers.remove(worker)
         self._start(place=0)
-        raise EndedError(why, timed_out=timed_out)
+        raise ended
 
     def run(
         self, jobs: Iterable[RunCase], timeout_s: float, stop_at: float = float("inf")
@@ -127,32 +120,32 @@ class Fleet:
         self, kind: str, queue: deque[RunCase], timeout_s: float, stop_at: float
     ) -> Iterator[Record]:
         processes = max(each.budget.processes for each in queue)
-        idle = self._seats_for(kind, len(queue), processes)
-        busy: list[Seat] = []
+        idle = self._slots_for(kind, len(queue), processes)
+        busy: list[Slot] = []
         finished: list[Record] = []
         while busy or (queue and monotonic() < stop_at):
             while idle and queue and monotonic() < stop_at:
-                seat = idle.pop()
-                seat.begin(queue.popleft(), timeout_s)
-                busy.append(seat)
+                slot = idle.pop()
+                slot.begin(queue.popleft(), timeout_s)
+                busy.append(slot)
             # only now: while records are written, the next cases draw their inputs
             yield from finished
             finished.clear()
             first = min(each.worker.deadline for each in busy)
             connections: list[Connection] = [each.worker.connection for each in busy]
             ready = wait(connections, timeout=max(0.0, first - monotonic()))
-            for seat in list(busy):
-                worker = seat.worker
+            for slot in list(busy):
+                worker = slot.worker
                 if worker.connection in ready or monotonic() >= worker.deadline:
-                    turn = len(seat.records)
-                    record, seat.workers[turn] = self._finish(
+                    turn = len(slot.records)
+                    record, slot.workers[turn] = self._finish(
                         worker, worker.connection in ready, timeout_s
                     )
-                    seat.records.append(record)
-                    if not seat.goes_on(timeout_s):
-                        busy.remove(seat)
-                        idle.append(seat)
-                        finished.append(seat.record())
+                    slot.records.append(record)
+                    if not slot.goes_on(timeout_s):
+                        busy.remove(slot)
+                        idle.append(slot)
+                        finished.append(slot.record())
         yield from finished
 
     def _finish(
@@ -163,11 +156,9 @@ class Fleet:
         assert job is not None  # it was busy
         if answered:
             try:
-                record = worker.receive()
+                return worker.record(), worker
             except (EOFError, ConnectionError):
                 return self._replace(worker, job.case, Status.CRASHED, "its process")
-            assert isinstance(record, Record)  # what a RunCase is answered with
-            return record, worker
         why = f"not done after {timeout_s:g} s"
         return self._replace(worker, job.case, Status.TIMEOUT, why)
 
@@ -180,24 +171,24 @@ class Fleet:
         reason = f"{why} {ended}" if status is Status.CRASHED else why
         record = Record(
             case=case,
-            environment=worker.hello.environment.fingerprint,
+            environment=worker.info.environment.fingerprint,
             status=status,
             reason=reason,
         )
         return record, self._start(worker.cuda_device, place)
 
-    def _seats_for(self, kind: str, jobs: int, processes: int) -> list[Seat]:
-        """Return a seat for each device of a kind, no more than there are jobs."""
+    def _slots_for(self, kind: str, jobs: int, processes: int) -> list[Slot]:
+        """Return a slot for each device of a kind, no more than there are jobs."""
         if kind != "cuda":
             there = [each for each in self._workers if each.cuda_device is None][:processes]
-            return [Seat([*there, *(self._start() for _ in range(processes - len(there)))])]
+            return [Slot([*there, *(self._start() for _ in range(processes - len(there)))])]
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         names = (
             visible.split(",")
             if visible
-            else [str(index) for index in range(self.hello.device_counts.get(kind, 0))]
+            else [str(index) for index in range(self.info.device_counts.get(kind, 0))]
         )
-        return [Seat([self._start(name) for _ in range(processes)]) for name in names[:jobs]]
+        return [Slot([self._start(name) for _ in range(processes)]) for name in names[:jobs]]
 
     def _start(self, cuda_device: str | None = None, place: int | None = None) -> WorkerProcess:
         self._logs += 1

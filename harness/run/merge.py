@@ -8,7 +8,7 @@ from itertools import accumulate
 from math import fsum
 
 from harness.measure.latency import is_faster
-from harness.measure.sample_statistics import epoch_values, estimate, ratio_estimate
+from harness.measure.sample_statistics import epoch_values, estimate, has_converged, ratio_estimate
 from harness.records import (
     Arm,
     ArmRole,
@@ -74,12 +74,11 @@ def _gravity(record: Record) -> tuple[bool, bool, bool]:
 
 
 def is_narrow(record: Record, budget: Budget) -> bool:
-    """Whether the headline's interval is as narrow as asked; a case without one has nothing."""
+    """Whether the interval of the case's time is as narrow as asked; True without a time."""
     latency = record.latency or record.cold
     if latency is None:
         return True
-    headline = latency.reference_ratio or latency.per_call_s
-    return headline.high / headline.value - 1 < budget.target_ratio
+    return has_converged(latency.per_call_s, latency.reference_ratio, budget)
 
 
 def _joined(latencies: Sequence[Latency | None], budget: Budget) -> Latency | None:
@@ -100,7 +99,6 @@ def _joined(latencies: Sequence[Latency | None], budget: Budget) -> Latency | No
     if ArmRole.REFERENCE in values:
         ratio = ratio_estimate(subject, values[ArmRole.REFERENCE], processes)
     per_call = estimate(subject, processes)
-    headline = ratio or per_call
     ceilings = [each.ceiling_ratio for each in found if each.ceiling_ratio is not None]
     ceiling = estimate(ceilings) if ceilings else None
     replays = [each.replay_s.value for each in found if each.replay_s is not None]
@@ -116,7 +114,7 @@ def _joined(latencies: Sequence[Latency | None], budget: Budget) -> Latency | No
         per_call_s=per_call,
         reference_ratio=ratio,
         ceiling_ratio=ceiling.value if ceiling else None,
-        converged=headline.high / headline.value - 1 < budget.target_ratio,
+        converged=has_converged(per_call, ratio, budget),
         processes=len(found),
         process_of_epoch=processes,
         minor_faults_ratio=max(faults, default=None),

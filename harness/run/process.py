@@ -1,24 +1,26 @@
-"""One worker process, and the processes that take turns at a case on one device."""
+"""One worker process, and the processes that run a case one after the other on one device."""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from multiprocessing import get_context
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
-from harness.records import Measurement, Record
+from harness.records import Record
 from harness.records.refusal import Refusal
 from harness.run.merge import ENOUGH_PROCESSES, is_narrow, merged
-from harness.run.worker import Bug, Hello, RunCase, serve
+from harness.run.messages import TIMINGS, Bug, Progress, Reply, Request, RunCase, Update, WorkerInfo
+from harness.run.worker import serve
 
-__all__ = ["START_S", "HarnessError", "Seat", "WorkerProcess"]
+__all__ = ["START_S", "HarnessError", "Slot", "WorkerProcess"]
 
-_TIMINGS = {Measurement.LATENCY, Measurement.COLD}
-START_S = 300  # ours: importing torch takes seconds, on a machine that swaps a minute
+START_S = 300  # trade-off: importing torch takes seconds, but much longer on a machine that swaps
 
 
 class HarnessError(Refusal):
@@ -34,104 +36,128 @@ class WorkerProcess:
         self._log = log
         # spawn: a forked child would share the parent's CUDA state and its threads' locks
         context = get_context("spawn")
-        self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=serve, args=(theirs, str(log), cuda_device))
+        self.connection, workers_end = context.Pipe()
+        self.process = context.Process(target=serve, args=(workers_end, str(log), cuda_device))
         self.process.start()
-        theirs.close()
+        workers_end.close()
         self.cuda_device = cuda_device
         self.job: RunCase | None = None
         self.deadline = float("inf")
 
     @cached_property
-    def hello(self) -> Hello:
-        """The first thing a worker says; waited for only now, since importing torch takes long."""
-        hello = self.ask_within(START_S)
-        assert isinstance(hello, Hello)
-        return hello
-
-    def ask_within(self, seconds: float) -> object:
-        """Wait for an answer.
+    def info(self) -> WorkerInfo:
+        """The worker's first message; waited for when first read, since importing torch takes long.
 
         Raises:
-            HarnessError: none came in time, the process ended, or it reports a bug.
+            HarnessError: it did not come in time, the process ended, or it reports a bug.
         """
-        if not self.connection.poll(seconds):
-            raise HarnessError(f"a worker did not answer within {seconds:.0f} s")
+        if not self.connection.poll(START_S):
+            raise HarnessError(f"a worker did not answer within {START_S:.0f} s")
         try:
-            return self.receive()
+            info: WorkerInfo = self._receive()
         except (EOFError, ConnectionError) as error:
             raise HarnessError(f"a worker {self.end()}") from error
+        return info
 
-    def receive(self) -> object:
-        """Take an answer that is there.
+    def ask(
+        self,
+        request: Request[Reply, Update],
+        timeout_s: float,
+        on_update: Callable[[Update], None],
+    ) -> Reply:
+        """Send a request and wait for its reply.
 
         Raises:
-            HarnessError: it reports a bug.
-            EOFError: the process has ended instead.
+            TimeoutError: there was no reply in time.
+            EOFError, ConnectionError: the process has ended.
+            HarnessError: the worker reports a bug.
         """
-        answer = self.connection.recv()
-        if isinstance(answer, Bug):
-            raise HarnessError(
-                f"{answer.traceback}\nthis is a bug in layernorm-bench; what was measured is kept"
-            )
-        return answer
+        assert self.info  # the worker is ready: the request's time starts now
+        self.connection.send(request)
+        stop_at = monotonic() + timeout_s
+        while self.connection.poll(max(0.0, stop_at - monotonic())):
+            message: Reply | Progress[Update] = self._receive()
+            if not isinstance(message, Progress):
+                return message
+            on_update(message.update)
+        raise TimeoutError
 
     def start(self, job: RunCase, timeout_s: float) -> None:
-        assert self.hello  # it is up: the case's time starts now
+        """Send a case without waiting for its record."""
+        assert self.info  # the worker is ready: the case's time starts now
         self.job = job
         self.deadline = monotonic() + timeout_s
-        with suppress(ConnectionError):  # a process that has ended is found out when it is heard
+        with suppress(ConnectionError):  # that the process has ended shows when it is received from
             self.connection.send(job)
 
+    def record(self) -> Record:
+        """Return the record of the case that was started, once it is there.
+
+        Raises:
+            EOFError, ConnectionError: the process has ended.
+            HarnessError: the worker reports a bug.
+        """
+        record: Record = self._receive()
+        return record
+
+    def _receive(self) -> Any:
+        """Take the next message, whose type follows from what was sent."""
+        message = self.connection.recv()
+        if isinstance(message, Bug):
+            raise HarnessError(
+                f"{message.traceback}\nthis is a bug in layernorm-bench; what was measured is kept"
+            )
+        return message
+
     def end(self) -> str:
-        """End the process; say how it ended by itself, if it did, and its last words."""
+        """End the process; say how it ended by itself, if it did, and its last line of output."""
         self.process.join(timeout=0.5)
         code = self.process.exitcode
         self.process.kill()
         self.process.join()
         self.connection.close()
         lines = [line for line in self._log.read_text(errors="replace").splitlines() if line]
-        said = f"; its last line was: {lines[-1][:200]}" if lines else ""
+        last_line = f"; its last line was: {lines[-1][:200]}" if lines else ""
         if code is None:
-            return f"had to be ended{said}"
+            return f"had to be ended{last_line}"
         if code < 0:
-            return f"was ended by {signal.Signals(-code).name}{said}"
-        return f"ended with exit code {code}{said}"
+            return f"was ended by {signal.Signals(-code).name}{last_line}"
+        return f"ended with exit code {code}{last_line}"
 
 
 @dataclass(slots=True)
-class Seat:
-    """The workers of one device, which take turns at a case, and the case they are at."""
+class Slot:
+    """The worker processes of one device, which run a case one after the other."""
 
     workers: list[WorkerProcess]
     job: RunCase | None = None
     records: list[Record] = field(default_factory=list)
-    """Of the processes that have run it so far."""
+    """From the processes that have run the case so far."""
 
     @property
     def worker(self) -> WorkerProcess:
-        """Whose turn it is."""
+        """The process that runs the case now."""
         return self.workers[len(self.records)]
 
     def begin(self, job: RunCase, timeout_s: float) -> None:
         self.job, self.records = job, []
         for each in self.workers:
-            assert each.hello  # it is up: none imports torch while another is measuring
+            assert each.info  # ready: no process imports torch while another one measures
         self.worker.start(job, timeout_s)
 
     def goes_on(self, timeout_s: float) -> bool:
-        """Let the next process run the case too, if there is something to gain from it."""
+        """Start the case in the next process, if another process can narrow its interval."""
         assert self.job is not None  # it was begun
         last, count, budget = self.records[-1], len(self.records), self.job.budget
         if count == len(self.workers) or (last.latency is None and last.cold is None):
             return False
         if count >= ENOUGH_PROCESSES and is_narrow(merged(self.records, budget), budget):
             return False
-        timings = [each for each in self.job.measurements if each in _TIMINGS]
+        timings = [each for each in self.job.measurements if each in TIMINGS]
         self.worker.start(replace(self.job, measurements=timings), timeout_s)
         return True
 
     def record(self) -> Record:
-        """What all processes found."""
+        """Return the record over all processes."""
         assert self.job is not None  # it was begun
         return merged(self.records, self.job.budget)

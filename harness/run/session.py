@@ -21,18 +21,18 @@ from harness.records import (
 from harness.records.refusal import Refusal
 from harness.run.fleet import Fleet
 from harness.run.instructions import count_instructions
-from harness.run.worker import Hello, RunCase
+from harness.run.messages import RunCase, WorkerInfo
 from harness.store import Journal, Results, prepare, read, read_journal, write
 from harness.sweep import EVERY, PEERS, Planned, Sweep, SweepError, expand, in_shard, mistake_lines
 
 __all__ = [
-    "Campaign",
     "ForeignRunError",
-    "Outcome",
     "OutputExistsError",
+    "Session",
+    "SessionOutcome",
     "cases_of",
     "plan",
-    "run_campaign",
+    "run_session",
 ]
 
 
@@ -47,7 +47,7 @@ class ForeignRunError(Refusal):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Campaign:
+class Session:
     """What to run and where to put it."""
 
     planned: tuple[Planned, ...]
@@ -70,8 +70,8 @@ class Campaign:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What came of a campaign."""
+class SessionOutcome:
+    """What came of a session."""
 
     results: Results
     path: Path
@@ -99,7 +99,7 @@ def plan(sweep: Sweep, fleet: Fleet, shard: tuple[int, int] | None = None) -> tu
         SweepError: a name does not exist there.
     """
     prepare()  # while the worker still imports torch
-    hello = fleet.hello
+    info = fleet.info
     places = {name: place for place, name in reversed([*sweep.written("implementations")])}
     unresolved = [
         (places[name], why)
@@ -108,7 +108,7 @@ def plan(sweep: Sweep, fleet: Fleet, shard: tuple[int, int] | None = None) -> tu
     ]
     if unresolved:
         raise SweepError("\n".join(mistake_lines(unresolved)))
-    planned = cases_of(sweep, hello, hello.implementations, hello.peers)
+    planned = cases_of(sweep, info, info.implementations, info.peers)
     if shard is None:
         return planned
     return tuple(each for each in planned if in_shard(each.case, *shard))
@@ -116,15 +116,15 @@ def plan(sweep: Sweep, fleet: Fleet, shard: tuple[int, int] | None = None) -> tu
 
 def cases_of(
     sweep: Sweep,
-    hello: Hello,
+    info: WorkerInfo,
     everything: Mapping[str, Collection[str]],
     peers: Mapping[str, Collection[str]],
 ) -> tuple[Planned, ...]:
-    """Return the cases of a sweep on the machine that said hello.
+    """Return the cases of a sweep on one machine.
 
     Args:
-        sweep: its implementations are looked up by whoever asks.
-        hello: what exists there.
+        sweep: its implementations must have been found before.
+        info: what exists on the machine.
         everything: what "all" stands for, each with the kinds of device it is written for.
         peers: what "peers" stands for, likewise.
 
@@ -132,26 +132,26 @@ def cases_of(
         SweepError: a name of another kind does not exist there.
     """
     devices = {
-        kind: hello.unavailable.get(kind) for kind in (*hello.device_counts, *hello.unavailable)
+        kind: info.unavailable.get(kind) for kind in (*info.device_counts, *info.unavailable)
     }
     return expand(
         sweep,
         implementations=everything,
-        distributions=hello.distributions,
-        layouts=hello.layouts,
-        grad_outputs=hello.grad_outputs,
-        parameters=hello.parameters,
+        distributions=info.distributions,
+        layouts=info.layouts,
+        grad_outputs=info.grad_outputs,
+        parameters=info.parameters,
         devices=devices,
         peers=peers,
     )
 
 
-def run_campaign(
-    campaign: Campaign,
+def run_session(
+    session: Session,
     fleet: Fleet,
     on_record: Callable[[Record], None],
     on_start: Callable[[int], None] = lambda missing: None,
-) -> Outcome:
+) -> SessionOutcome:
     """Measure every case that is not in the journal yet, and compact it to parquet.
 
     ``on_start`` is told how many are to be measured. Each record is on disk before ``on_record``
@@ -164,57 +164,57 @@ def run_campaign(
         StoreError: a file cannot be read or written.
         HarnessError: the harness itself failed.
     """
-    _refuse_what_is_there(campaign)
-    with Journal(campaign.journal) as journal:  # none but this run writes there from here on
+    _refuse_what_is_there(session)
+    with Journal(session.journal) as journal:  # none but this run writes there from here on
         try:
-            return _run(campaign, fleet, journal, on_record, on_start)
+            return _run(session, fleet, journal, on_record, on_start)
         finally:
             journal.drop_if_empty()
 
 
 def _run(
-    campaign: Campaign,
+    session: Session,
     fleet: Fleet,
     journal: Journal,
     on_record: Callable[[Record], None],
     on_start: Callable[[int], None],
-) -> Outcome:
-    earlier = _earlier(campaign)
-    environment = fleet.hello.environment
+) -> SessionOutcome:
+    earlier = _earlier(session)
+    environment = fleet.info.environment
     if earlier.environments and environment.fingerprint not in earlier.environments:
         raise ForeignRunError(
-            f"{campaign.out} was begun on another machine or with other software, so its latencies "
+            f"{session.out} was begun on another machine or with other software, so its latencies "
             "and new ones would not be comparable; choose another --out"
         )
     done = {each.case for each in earlier.records}
-    missing = [each for each in campaign.planned if each.case not in done]
+    missing = [each for each in session.planned if each.case not in done]
     run = Run(
-        name=campaign.out.stem,
+        name=session.out.stem,
         started_utc=datetime.now(UTC).isoformat(timespec="seconds"),
-        command=campaign.command,
-        planned=len(campaign.planned),
+        command=session.command,
+        planned=len(session.planned),
         version=version("layernorm-bench"),
         environment=environment.fingerprint,
         git_commit=environment.git_commit,
         git_dirty=environment.git_dirty,
     )
     fresh: list[Record] = []
-    if not _holds_anything(campaign.journal):  # of a finished run only the parquet is left
+    if not _holds_anything(session.journal):  # of a finished run only the parquet is left
         kept: list[Run | Environment | Record] = [*earlier.runs, *earlier.environments.values()]
         for entry in (*kept, *earlier.records):
             journal.add(entry)
     journal.add(run)
     journal.add(environment)
     on_start(len(missing))
-    for record in _measure(campaign, fleet, missing):
+    for record in _measure(session, fleet, missing):
         journal.add(record)
         fresh.append(record)
         on_record(record)
     left, before = len(missing) - len(fresh), len(earlier.records)
-    if campaign.instructions and not left:
-        fresh = list(_counted(fresh, campaign.sweep.timeout_s))
-    run = _finished(run, campaign, fresh)
-    order = {each.case: place for place, each in enumerate(campaign.planned)}
+    if session.instructions and not left:
+        fresh = list(_counted(fresh, session.sweep.timeout_s))
+    run = _finished(run, session, fresh)
+    order = {each.case: place for place, each in enumerate(session.planned)}
     records = sorted((*earlier.records, *fresh), key=lambda each: order.get(each.case, -1))
     results = Results(
         records=tuple(records),
@@ -222,28 +222,30 @@ def _run(
         environments={**earlier.environments, environment.fingerprint: environment},
     )
     if left:
-        return Outcome(results=results, path=campaign.journal, left=left, run=run, earlier=before)
-    write(results, campaign.out)
-    campaign.journal.unlink()
-    return Outcome(results=results, path=campaign.out, left=0, run=run, earlier=before)
+        return SessionOutcome(
+            results=results, path=session.journal, left=left, run=run, earlier=before
+        )
+    write(results, session.out)
+    session.journal.unlink()
+    return SessionOutcome(results=results, path=session.out, left=0, run=run, earlier=before)
 
 
-def _refuse_what_is_there(campaign: Campaign) -> None:
-    if campaign.out.is_dir():
-        raise OutputExistsError(f"{campaign.out} is a folder; choose another --out")
-    for path in () if campaign.resume else (campaign.out, campaign.journal):
+def _refuse_what_is_there(session: Session) -> None:
+    if session.out.is_dir():
+        raise OutputExistsError(f"{session.out} is a folder; choose another --out")
+    for path in () if session.resume else (session.out, session.journal):
         if path.exists():
             raise OutputExistsError(
                 f"{path} exists; continue it with --resume, or choose another --out"
             )
 
 
-def _earlier(campaign: Campaign) -> Results:
+def _earlier(session: Session) -> Results:
     """Return what an interrupted or finished run of this name has measured."""
-    if _holds_anything(campaign.journal):
-        return read_journal(campaign.journal)
-    if campaign.out.exists():
-        return read(campaign.out)
+    if _holds_anything(session.journal):
+        return read_journal(session.journal)
+    if session.out.exists():
+        return read(session.out)
     return Results(records=(), runs=(), environments={})
 
 
@@ -251,8 +253,8 @@ def _holds_anything(journal: Path) -> bool:
     return journal.exists() and journal.stat().st_size > 0
 
 
-def _measure(campaign: Campaign, fleet: Fleet, missing: Sequence[Planned]) -> Iterator[Record]:
-    sweep = campaign.sweep
+def _measure(session: Session, fleet: Fleet, missing: Sequence[Planned]) -> Iterator[Record]:
+    sweep = session.sweep
     budget = Budget(
         limit_s=sweep.seconds_per_case,
         max_epochs=sweep.max_epochs,
@@ -260,7 +262,7 @@ def _measure(campaign: Campaign, fleet: Fleet, missing: Sequence[Planned]) -> It
         processes=sweep.processes,
     )
     jobs = [RunCase(each.case, each.measurements, budget) for each in missing]
-    yield from fleet.run(jobs, sweep.timeout_s, campaign.stop_at)
+    yield from fleet.run(jobs, sweep.timeout_s, session.stop_at)
 
 
 def _counted(records: Sequence[Record], timeout_s: float) -> Iterator[Record]:
@@ -278,9 +280,9 @@ def _counted(records: Sequence[Record], timeout_s: float) -> Iterator[Record]:
             yield replace(record, warnings=(*record.warnings, warning))
 
 
-def _finished(run: Run, campaign: Campaign, fresh: Sequence[Record]) -> Run:
+def _finished(run: Run, session: Session, fresh: Sequence[Record]) -> Run:
     """Add to a run what it cost, and which share of that was the harness's own."""
-    wall_s = monotonic() - campaign.began
+    wall_s = monotonic() - session.began
     costs = [each.cost for each in fresh if each.cost is not None]
     useful_s = sum(each.implementation_s + each.oracle_s + each.sampling_s for each in costs)
     ended = any(each.status in {Status.TIMEOUT, Status.CRASHED} for each in fresh)

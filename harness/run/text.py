@@ -9,7 +9,7 @@ from pathlib import Path
 from harness.records import Record, Status
 from harness.records.text import count, seconds_text
 from harness.run.next_step import next_step
-from harness.run.session import Outcome
+from harness.run.session import SessionOutcome
 
 __all__ = [
     "MOST_ROWS",
@@ -33,7 +33,7 @@ _LEAST_WALL_S = 30.0
 
 
 def outcome_lines(
-    outcome: Outcome, page: Path | None, fail_on: Collection[str], *, verbose: bool
+    outcome: SessionOutcome, page: Path | None, fail_on: Collection[str], *, verbose: bool
 ) -> Iterator[str]:
     """Return what is printed below the table of a run: the next step comes last.
 
@@ -60,7 +60,7 @@ def outcome_lines(
 
 
 def outcome_as_plain(
-    outcome: Outcome, page: Path | None, fail_on: Sequence[str]
+    outcome: SessionOutcome, page: Path | None, fail_on: Sequence[str]
 ) -> dict[str, object]:
     """Return the outcome of a run as values that JSON can hold; arguments as outcome_lines."""
     records = outcome.results.records

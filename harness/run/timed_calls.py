@@ -28,20 +28,21 @@ _AS_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def timed_calls_of(
-    function: LayerNormFunction, case: Case, rival: Implementation | None = None
+    function: LayerNormFunction, case: Case, reference: Implementation | None = None
 ) -> list[TimedCall]:
-    """The implementation, the reference where it takes the case, and the copies there are.
+    """Return what is timed in turn: the implementation, a reference, and copies.
 
-    A rival takes the place of them all.
+    Args:
+        function: the implementation's, or its compiled version.
+        case: what is run.
+        reference: timed without copies, for a comparison with it alone; None for the usual
+            reference, where it takes the case, and all copies that there are.
     """
     found = [TimedCall(ArmRole.SUBJECT, case.implementation, partial(bind, function, case))]
-    if rival is not None:
-        found.append(TimedCall(ArmRole.REFERENCE, rival.name, partial(bind, rival.function, case)))
-        return found
-    # where the reference itself refuses the dtypes there is no ratio
-    if not refusal(REFERENCE, case):
-        reference = partial(bind, REFERENCE.function, case)
-        found.append(TimedCall(ArmRole.REFERENCE, REFERENCE.name, reference))
+    if reference is not None:
+        return [*found, _reference_call(reference, case)]
+    if not refusal(REFERENCE, case):  # without a reference the record has no ratio
+        found.append(_reference_call(REFERENCE, case))
     found.append(TimedCall(ArmRole.CEILING, "torch copy_", _bind_torch_copy))
     if case.device == "cuda":  # a copy that the driver makes is not always as fast as a kernel
         found.append(TimedCall(ArmRole.CEILING, "torch add", _bind_torch_add))
@@ -50,6 +51,11 @@ def timed_calls_of(
         if _may_stream(case):
             found.append(TimedCall(ArmRole.CEILING, "streamed copy", _bind_streamed_copy))
     return found
+
+
+def _reference_call(reference: Implementation, case: Case) -> TimedCall:
+    prepare = partial(bind, reference.function, case)
+    return TimedCall(ArmRole.REFERENCE, reference.name, prepare)
 
 
 def _may_stream(case: Case) -> bool:

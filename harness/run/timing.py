@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from random import Random
-from typing import Any
 
 from torch import Tensor
 
@@ -15,12 +14,12 @@ from harness.inputs import Inputs
 from harness.measure.device import Device
 from harness.measure.latency import Sampled, measure_latency
 from harness.measure.sampler import TimedCall
-from harness.numerics.computed import ImplementationError, function_of, run_once
+from harness.numerics.computed import ImplementationError
 from harness.records import Allocation, ArmRole, Budget, Cache, Case, Latency
 from harness.run.timed_calls import model_bytes, timed_calls_of
 from implementations.contract import Implementation, LayerNormFunction
 
-__all__ = ["time_beside", "time_case"]
+__all__ = ["time_case"]
 
 _LAUNCH_SHARE = 0.5  # ours: from here on the time of a call on a GPU depends on the host's
 
@@ -39,9 +38,12 @@ def time_case(
     allocation: Allocation,
     compile_s: float | None,
     cache: Cache,
-    rival: Implementation | None = None,
+    reference: Implementation | None = None,
 ) -> Sampled:
-    """Time ``function`` on ``inputs``, beside the reference and a copy, or a rival alone."""
+    """Time ``function`` on ``inputs``, in turn with the usual reference and copies.
+
+    A ``reference`` takes the place of them all.
+    """
     measure = partial(
         measure_latency,
         tensors=inputs.tensors,
@@ -55,7 +57,7 @@ def time_case(
         compile_s=compile_s,
         cache=cache,
     )
-    timed_calls = timed_calls_of(function, case, rival)
+    timed_calls = timed_calls_of(function, case, reference)
     sampled = measure(timed_calls)
     if sampled.latency is None or not _is_launch_bound(sampled.latency):
         return sampled
@@ -75,20 +77,6 @@ def time_case(
         sampling_s=sampled.sampling_s + replayed.sampling_s,
         warming_s=sampled.warming_s + replayed.warming_s,
     )
-
-
-def time_beside(
-    rival: Implementation,
-    function: LayerNormFunction,
-    case: Case,
-    inputs: Inputs,
-    *more: Any,
-    **named: Any,
-) -> Sampled:
-    """Time ``function`` as :func:`time_case` does, beside ``rival``, run as the case is."""
-    again = replace(rival, function=function_of(rival, case.mode, keep=True))
-    run_once(again.function, case, inputs)  # what is compiled is compiled now
-    return time_case(function, case, inputs, *more, rival=again, **named)
 
 
 def _is_launch_bound(latency: Latency) -> bool:

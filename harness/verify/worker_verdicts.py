@@ -1,55 +1,38 @@
-"""Verdicts of targets, each from a worker process that it may crash, hang or outlast.
+"""Verdicts of targets, each made in a worker process that the target may crash or hang.
 
-What was found before a process ended is kept. After a crash the rest of the catalogue goes on in
-a new process, without the case that crashed, which is wrong.
+What was found before a process ended is kept. After a crash, a case that crashed is wrong, and the
+rest of the catalogue is tried in a new process.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import monotonic
-from typing import TYPE_CHECKING
 
-from harness.records import Case, Direction
+from harness.records import Case, Status
 from harness.records.refusal import Refusal
 from harness.run.fleet import EndedError, Fleet, HarnessError
-from harness.run.worker import Hello, Progress, VerifyTarget
+from harness.run.messages import WorkerInfo
+from harness.verify.findings import Failure
+from harness.verify.messages import VerifyProgress, VerifySettings, VerifyTarget
+from harness.verify.result import Verdict
 
-if TYPE_CHECKING:
-    from harness.verify.result import Verdict
-
-__all__ = ["INTERRUPTED", "Asked", "check_device", "check_targets", "verdicts_of"]
+__all__ = ["INTERRUPTED", "check_device", "check_targets", "verdicts_of"]
 
 INTERRUPTED = "was interrupted"
 _MOST_CRASHES = 3  # a kernel that corrupts memory crashes anywhere; three cases show that
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What to verify of each target."""
-
-    quick: bool
-    dtypes: tuple[str, ...]
-    directions: tuple[str, ...]
-    device: str
-    huge: bool = False
-    eps: float | None = None
-    normalized_dims: int | None = None
-    channels_first: bool = False
-    init: tuple[tuple[str, object], ...] = ()
-    time_budget_s: float | None = None
-
-
 def verdicts_of(
-    targets: Sequence[str], asked: Asked, timeout_s: float
+    targets: Sequence[str], settings: VerifySettings, timeout_s: float
 ) -> Iterator[tuple[str, Verdict]]:
     """Yield each target's verdict; an interrupted one, with what was found so far, is the last.
 
     Args:
         targets: names, ``module:name`` or ``file.py:name``.
-        asked: the same for all.
+        settings: the same for all.
         timeout_s: seconds for each target, after which its process is ended.
 
     Raises:
@@ -58,33 +41,33 @@ def verdicts_of(
     left = deque(targets)
     while left:
         with Fleet() as fleet:
-            check_device(asked.device, fleet.hello)
-            check_targets(fleet, targets, asked.init)
+            check_device(settings.device, fleet.info)
+            check_targets(fleet, targets, settings.init)
             while left:
                 target = left.popleft()
                 try:
-                    verdict = _verdict_of(fleet, target, asked, timeout_s)
-                except HarnessError as bug:  # of this target; the others get a new worker
+                    verdict = _verdict_of(fleet, target, settings, timeout_s)
+                except HarnessError as bug:  # the other targets get a new worker
                     yield target, _empty(target, f"could not be judged:\n{bug}")
                     break
                 yield target, verdict
                 if verdict.ended == INTERRUPTED:
                     return
-                if asked.huge:  # a worker keeps the memory that it has had
+                if settings.huge:  # a worker process never gives its memory back
                     break
 
 
-def check_device(device: str, hello: Hello) -> None:
-    """Refuse a device that there is not, or that cannot be used.
+def check_device(device: str, info: WorkerInfo) -> None:
+    """Refuse a device that does not exist or cannot be used.
 
     Raises:
-        Refusal: says which there are.
+        Refusal: names the devices that exist.
     """
-    known = (*hello.device_counts, *hello.unavailable)
+    known = (*info.device_counts, *info.unavailable)
     if device not in known:
         raise Refusal(f"no device named {device!r}; known: {', '.join(known)}")
-    if device in hello.unavailable:
-        raise Refusal(f"device {device!r} cannot be used: {hello.unavailable[device]}")
+    if device in info.unavailable:
+        raise Refusal(f"device {device!r} cannot be used: {info.unavailable[device]}")
 
 
 def check_targets(
@@ -93,87 +76,59 @@ def check_targets(
     """Refuse targets that cannot be found or imported.
 
     Raises:
-        Refusal: says of each why.
+        Refusal: says why, for each of them.
     """
     if unresolved := fleet.unresolved(targets, init):
         raise Refusal("\n".join(unresolved))
 
 
-def _verdict_of(fleet: Fleet, target: str, asked: Asked, timeout_s: float) -> Verdict:
-    """Ask a worker, and after a crash another, until one is done."""
+def _verdict_of(fleet: Fleet, target: str, settings: VerifySettings, timeout_s: float) -> Verdict:
+    """Verify in a worker and, after a crash, in another one, until one comes to the end."""
     stop_at = monotonic() + timeout_s
     crashed: dict[Case, str] = {}
-    last = _Last()
+    last = _LastUpdates()
     while True:
-        request = VerifyTarget(
-            target,
-            asked.quick,
-            asked.dtypes,
-            tuple(map(Direction, asked.directions)),
-            asked.device,
-            asked.huge,
-            asked.eps,
-            asked.normalized_dims,
-            asked.channels_first,
-            asked.init,
-            asked.time_budget_s,
-            tuple(crashed.items()),
-        )
+        request = VerifyTarget(target, settings, tuple(crashed.items()))
         try:
-            found = fleet.ask(request, max(stop_at - monotonic(), 0.1), last.add)
+            return fleet.ask(request, max(stop_at - monotonic(), 0.1), last.add)
         except KeyboardInterrupt:
-            return last.made(target, asked, crashed, INTERRUPTED)
+            return last.verdict_of(target, crashed, INTERRUPTED)
         except EndedError as ended:
             if ended.timed_out:
-                why = f"was not done after {timeout_s:g} s{last.words()}"
-                return last.made(target, asked, crashed, why)
+                at = "" if last.case is None else f"; its last case was {last.case.id}"
+                why = f"was not done after {timeout_s:g} s{at}"
+                return last.verdict_of(target, crashed, why)
             case, why = last.case, str(ended)
             if case is None or case in crashed:
-                return last.made(target, asked, crashed, why)
+                return last.verdict_of(target, crashed, why)
             crashed[case] = why
-            if len(crashed) == _MOST_CRASHES:  # as the next line says
-                return last.made(target, asked, crashed, f"{why}, for the third time")
-            continue
-        from harness.verify.result import Verdict
-
-        assert isinstance(found, Verdict)  # what a VerifyTarget is answered with
-        return found
+            if len(crashed) == _MOST_CRASHES:
+                return last.verdict_of(target, crashed, f"{why}, for the third time")
 
 
 def _empty(target: str, ended: str = "") -> Verdict:
     """Return the verdict of a target of which nothing was found."""
-    from harness.verify.result import Verdict
-
     return Verdict(target=target, handle=repr(target), algorithm="", ended=ended)
 
 
-class _Last:
-    """What a worker has told last."""
+class _LastUpdates:
+    """What the workers of one target reported last."""
 
     def __init__(self) -> None:
         self.case: Case | None = None
-        self.verdict: Verdict | None = None
+        self._verdict: Verdict | None = None
 
-    def add(self, progress: Progress) -> None:
-        from harness.verify.result import Verdict
-
+    def add(self, progress: VerifyProgress) -> None:
         if progress.case is not None:
             self.case = progress.case
-        if isinstance(progress.verdict, Verdict) and (
-            self.verdict is None or progress.verdict.cases >= self.verdict.cases
-        ):
-            self.verdict = progress.verdict
+        so_far = progress.verdict
+        # after a crash a worker begins again: its verdict so far holds less at first
+        if so_far is not None and (self._verdict is None or so_far.cases >= self._verdict.cases):
+            self._verdict = so_far
 
-    def words(self) -> str:
-        """Name the case that was begun last, if there is one."""
-        return "" if self.case is None else f"; its last case was {self.case.id}"
-
-    def made(self, target: str, asked: Asked, crashed: dict[Case, str], ended: str) -> Verdict:
+    def verdict_of(self, target: str, crashed: dict[Case, str], ended: str) -> Verdict:
         """Return a verdict of what was found, with the cases that crashed."""
-        from harness.records import Status
-        from harness.verify.findings import Failure
-
-        verdict = self.verdict or _empty(target)
+        verdict = self._verdict or _empty(target)
         known = {each.case for each in verdict.failures}
         new = tuple(
             Failure(case=case, status=Status.CRASHED, reason=why, catches="a crash")

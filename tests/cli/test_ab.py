@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from git_repository import GUEST, BothHere, Repository
+from fake_device import LocalFleet
+from git_repository import GUEST, Repository
 
 from harness.cli import main
 from harness.run import fleet as fleet_module
@@ -35,7 +36,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
 @pytest.fixture(autouse=True)
 def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No case leaves this process, and no modules of one test are left to the next."""
-    monkeypatch.setattr(fleet_module, "Fleet", BothHere)
+    monkeypatch.setattr(fleet_module, "Fleet", LocalFleet)
     finders = list(sys.meta_path)
     yield
     sys.meta_path[:] = finders

@@ -18,7 +18,7 @@ from fake_device import FakeDevice
 from known_functions import CASE
 
 import implementations
-from harness.cli.pytest_sweep import SweepTests, Timing, run_case
+from harness.cli.pytest_sweep import SweepTests, run_case, time_with
 from harness.exports.benchmark_json import KEY, MODEL_BYTES, record_from
 from harness.inputs import make_inputs
 from harness.records import Allocation, Case, Direction, Status
@@ -345,7 +345,7 @@ def test_a_call_ends_when_the_device_has_done_its_work(
     inputs = make_inputs(CASE)
     benchmark: Any = Rounds()
     case = Case(implementation="native", shape=CASE.shape, device=kind)
-    sampled = Timing(benchmark).time(native, case, inputs, device)
+    sampled = time_with(benchmark, native, case, inputs, device)
     assert len(waited) == waits
     for copy, original in zip(sampled.tensors, inputs.tensors, strict=True):
         assert torch.equal(copy, original)

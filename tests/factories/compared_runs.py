@@ -27,7 +27,7 @@ from harness.records import (
 )
 from harness.regression.changes import Change, Comparison
 from harness.regression.compare import Confirm, compare
-from harness.run.worker import Hello, RunCase
+from harness.run.messages import RunCase, WorkerInfo
 from harness.store import Results
 
 HERE = make_environment()
@@ -145,8 +145,8 @@ class ScriptedFleet(AbstractContextManager["ScriptedFleet"]):
     asked: list[list[RunCase]] = field(default_factory=list)
 
     @property
-    def hello(self) -> Hello:
-        return Hello(
+    def info(self) -> WorkerInfo:
+        return WorkerInfo(
             environment=self.environment,
             implementations={},
             distributions=(),

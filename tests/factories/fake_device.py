@@ -34,7 +34,7 @@ from harness.records import (
     WarningKind,
 )
 from harness.run.case import CaseRunner
-from harness.run.worker import Hello, RunCase
+from harness.run.messages import Reply, Request, RunCase, Update, WorkerInfo
 
 ROLES = {
     "subject": ArmRole.SUBJECT,
@@ -219,7 +219,7 @@ class LocalFleet:
     def __init__(self, unavailable: dict[str, str] | None = None) -> None:
         self.started: list[Case] = []
         """Cases that were begun."""
-        self.hello = Hello(
+        self.info = WorkerInfo(
             environment=make_environment(),
             implementations={each.name: each.devices for each in implementations.ALL},
             distributions=tuple(DISTRIBUTIONS),
@@ -243,10 +243,14 @@ class LocalFleet:
         self, jobs: Iterable[RunCase], timeout_s: float, stop_at: float = float("inf")
     ) -> Iterator[Record]:
         # the allocator of the process that runs the tests stays as it is
-        runner = CaseRunner(self.hello.environment.fingerprint, Allocation.DEFAULT)
+        runner = CaseRunner(self.info.environment.fingerprint, Allocation.DEFAULT)
         for job in jobs:
             self.started.append(job.case)
-            yield runner.run(job.case, job.measurements, job.budget)
+            yield job.answer(runner, lambda update: None)
+
+    def ask(self, request: Request[Reply, Update], timeout_s: float) -> Reply:
+        runner = CaseRunner(self.info.environment.fingerprint, Allocation.DEFAULT)
+        return request.answer(runner, lambda update: None)
 
     def _why_not(self, target: str) -> str | None:
         try:

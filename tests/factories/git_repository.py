@@ -1,19 +1,10 @@
-"""Small git repositories with a LayerNorm in them, and a fleet that compares two revisions."""
+"""Small git repositories with a LayerNorm in them."""
 
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from fake_device import LocalFleet
-
-from harness.records import Allocation, Record
-from harness.run.both import look_up, run_job
-from harness.run.case import CaseRunner
-from harness.run.worker import LookUp, RunCase
 
 GUEST = """
 import torch
@@ -73,22 +64,3 @@ class Repository:
         self.git("add", "--all")
         self.git("commit", "--quiet", "--allow-empty", "--message", "a change")
         return self.git("rev-parse", "HEAD")
-
-
-class BothHere(LocalFleet):
-    """A fleet that looks up and runs both revisions in this very process."""
-
-    def ask(self, request: object, timeout_s: float) -> object:
-        assert isinstance(request, LookUp)
-        return look_up(request)
-
-    def run(
-        self, jobs: Iterable[RunCase], timeout_s: float, stop_at: float = float("inf")
-    ) -> Iterator[Record]:
-        runner = CaseRunner(self.hello.environment.fingerprint, Allocation.DEFAULT)
-        for job in jobs:
-            self.started.append(job.case)
-            yield run_job(runner, job)
-
-    def __enter__(self) -> Any:
-        return self

@@ -25,8 +25,8 @@ from harness.records import Arm, Measurement, MeasurementWarning, Record, Status
 from harness.regression.baseline import RecordingError, accept, passes_left, record_baseline
 from harness.regression.compare import NotMeasuredError
 from harness.regression.latency_test import process_ratios
+from harness.run.messages import RunCase
 from harness.run.session import ForeignRunError
-from harness.run.worker import RunCase
 from harness.store import Results, StoreError, read
 
 CASES = [make_case(rows=rows) for rows in range(1, 7)]

@@ -22,6 +22,7 @@ from harness.records import (
     Status,
 )
 from harness.run import case as module
+from harness.run import resources
 from harness.run.case import CaseRunner
 from harness.run.timing import time_case
 
@@ -226,11 +227,12 @@ def test_ctrl_c_in_the_guest_ends_the_run_and_not_the_case(
         runner.run(implementation(raises(KeyboardInterrupt())), ERRORS, ONE_EPOCH)
 
 
-@pytest.mark.parametrize("part", ["measure_errors", "make_inputs", "judge", "time_case"])
+@pytest.mark.parametrize("part", ["measure_errors", "make_inputs", "verdict_of", "time_case"])
 def test_an_exception_in_the_harness_is_not_the_cases(
     runner: CaseRunner, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
-    monkeypatch.setattr(module, part, raises(RuntimeError("a bug in the harness")))
+    owner = resources if part == "make_inputs" else module
+    monkeypatch.setattr(owner, part, raises(RuntimeError("a bug in the harness")))
     with pytest.raises(RuntimeError, match="a bug in the harness"):
         runner.run(CASE, tuple(Measurement), ONE_EPOCH)
 

@@ -13,7 +13,7 @@ from harness.records import Budget, Case, Measurement, Record, Status
 from harness.records.refusal import Refusal
 from harness.run import process as module
 from harness.run.fleet import Fleet, HarnessError
-from harness.run.worker import RunCase
+from harness.run.messages import RunCase
 
 SUBJECTS = """
 import os, signal, sys
@@ -72,13 +72,13 @@ def run(fleet: Fleet, *jobs: RunCase, timeout_s: float = UNHURRIED_S) -> list[Re
 
 
 def test_a_worker_says_what_there_is_on_its_machine(fleet: Fleet) -> None:
-    hello = fleet.hello
-    assert "native" in hello.implementations
-    assert "normal" in hello.distributions
-    assert "contiguous" in hello.layouts
-    assert hello.device_counts["cpu"] == 1
-    assert {"cpu", "cuda"} == hello.device_counts.keys() | hello.unavailable.keys()
-    assert hello.environment.fingerprint
+    info = fleet.info
+    assert "native" in info.implementations
+    assert "normal" in info.distributions
+    assert "contiguous" in info.layouts
+    assert info.device_counts["cpu"] == 1
+    assert {"cpu", "cuda"} == info.device_counts.keys() | info.unavailable.keys()
+    assert info.environment.fingerprint
 
 
 def test_records_come_in_the_order_of_the_jobs(fleet: Fleet) -> None:
@@ -86,7 +86,7 @@ def test_records_come_in_the_order_of_the_jobs(fleet: Fleet) -> None:
     records = run(fleet, *jobs)
     assert [each.case for each in records] == [each.case for each in jobs]
     assert {each.status for each in records} == {Status.OK}
-    assert {each.environment for each in records} == {fleet.hello.environment.fingerprint}
+    assert {each.environment for each in records} == {fleet.info.environment.fingerprint}
 
 
 def test_a_file_that_is_no_module_is_a_guest_too(fleet: Fleet, implementations: Path) -> None:
@@ -207,7 +207,7 @@ def test_a_bug_in_the_harness_stops_the_run_and_shows_where() -> None:
 def test_a_worker_that_does_not_come_up_is_said_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "START_S", 0)
     with Fleet() as fleet, pytest.raises(HarnessError, match="did not answer within 0 s"):
-        _ = fleet.hello
+        _ = fleet.info
 
 
 def test_a_worker_that_ends_before_it_is_up_is_said_to() -> None:
@@ -215,7 +215,7 @@ def test_a_worker_that_ends_before_it_is_up_is_said_to() -> None:
         (worker,) = fleet._workers
         os.kill(worker.process.pid or 0, 9)
         with pytest.raises(HarnessError, match="SIGKILL"):
-            _ = fleet.hello
+            _ = fleet.info
 
 
 def test_a_worker_that_ends_between_two_cases_costs_one_case_at_most() -> None:

@@ -12,8 +12,8 @@ from fake_device import FakeDevice, latency_of, measure
 
 from harness.records import Budget, Case, Latency, Measurement, Record, Status
 from harness.run.fleet import Fleet
-from harness.run.process import Seat, WorkerProcess
-from harness.run.worker import RunCase
+from harness.run.messages import RunCase
+from harness.run.process import Slot, WorkerProcess
 
 CASE = Case(implementation="native", shape=(4, 8))
 QUICK = Budget(limit_s=0.0, min_epochs=1, max_epochs=1, target_ratio=0.0)
@@ -32,7 +32,7 @@ class Worker:
     asked: list[RunCase] = field(default_factory=list)
 
     @property
-    def hello(self) -> str:
+    def info(self) -> str:
         self.noted.append(f"{self.name} is up")
         return "hello"
 
@@ -41,10 +41,10 @@ class Worker:
         self.asked.append(job)
 
 
-def seat_of(count: int) -> tuple[Seat, list[Worker], list[str]]:
+def slot_of(count: int) -> tuple[Slot, list[Worker], list[str]]:
     noted: list[str] = []
     workers = [Worker("ABCDE"[place], noted) for place in range(count)]
-    return Seat(cast("list[WorkerProcess]", workers)), workers, noted
+    return Slot(cast("list[WorkerProcess]", workers)), workers, noted
 
 
 def latency(factor: float) -> Latency:
@@ -62,52 +62,52 @@ def record(*, warm: float | None = None, cold: float | None = None) -> Record:
     )
 
 
-def turns(seat: Seat, records: list[Record], budget: Budget) -> int:
-    """Let a seat run a case whose records are known; return in how many processes."""
-    seat.begin(RunCase(CASE, tuple(Measurement), budget), UNHURRIED_S)
+def turns(slot: Slot, records: list[Record], budget: Budget) -> int:
+    """Let a slot run a case whose records are known; return in how many processes."""
+    slot.begin(RunCase(CASE, tuple(Measurement), budget), UNHURRIED_S)
     for each in records:
-        seat.records.append(each)
-        if not seat.goes_on(UNHURRIED_S):
+        slot.records.append(each)
+        if not slot.goes_on(UNHURRIED_S):
             break
-    return len(seat.records)
+    return len(slot.records)
 
 
 def test_no_process_starts_on_a_case_before_all_are_up() -> None:
-    seat, _, noted = seat_of(3)
-    seat.begin(RunCase(CASE, (), Budget()), UNHURRIED_S)
+    slot, _, noted = slot_of(3)
+    slot.begin(RunCase(CASE, (), Budget()), UNHURRIED_S)
     assert noted == ["A is up", "B is up", "C is up", "A starts"]
 
 
 def test_processes_take_turns_until_each_has_run_the_case() -> None:
-    seat, _, noted = seat_of(4)
-    assert turns(seat, [record(warm=each) for each in (1.0, 1.1, 1.3, 1.2)], Budget()) == 4
+    slot, _, noted = slot_of(4)
+    assert turns(slot, [record(warm=each) for each in (1.0, 1.1, 1.3, 1.2)], Budget()) == 4
     assert [each for each in noted if "starts" in each] == [f"{each} starts" for each in "ABCD"]
-    assert seat.record().latency is not None
+    assert slot.record().latency is not None
 
 
 def test_three_processes_that_agree_are_enough() -> None:
-    seat, _, _ = seat_of(5)
-    assert turns(seat, [record(warm=1.2)] * 5, Budget()) == 3
+    slot, _, _ = slot_of(5)
+    assert turns(slot, [record(warm=1.2)] * 5, Budget()) == 3
 
 
 def test_processes_that_disagree_go_on() -> None:
-    seat, _, _ = seat_of(5)
-    assert turns(seat, [record(warm=each) for each in (1.0, 1.1, 1.3, 1.1, 1.1)], Budget()) == 5
+    slot, _, _ = slot_of(5)
+    assert turns(slot, [record(warm=each) for each in (1.0, 1.1, 1.3, 1.1, 1.1)], Budget()) == 5
 
 
 def test_cold_times_alone_are_taken_in_several_processes_too() -> None:
-    seat, _, _ = seat_of(4)
-    assert turns(seat, [record(cold=each) for each in (1.0, 1.1, 1.3, 1.2)], Budget()) == 4
+    slot, _, _ = slot_of(4)
+    assert turns(slot, [record(cold=each) for each in (1.0, 1.1, 1.3, 1.2)], Budget()) == 4
 
 
 def test_a_case_without_a_time_is_run_once() -> None:
-    seat, _, _ = seat_of(4)
-    assert turns(seat, [record()] * 4, Budget()) == 1
+    slot, _, _ = slot_of(4)
+    assert turns(slot, [record()] * 4, Budget()) == 1
 
 
 def test_later_processes_are_asked_for_times_only() -> None:
-    seat, workers, _ = seat_of(2)
-    turns(seat, [record(warm=1.0)], Budget())
+    slot, workers, _ = slot_of(2)
+    turns(slot, [record(warm=1.0)], Budget())
     assert set(workers[0].asked[0].measurements) == set(Measurement)
     assert workers[1].asked == [
         RunCase(CASE, [Measurement.LATENCY, Measurement.COLD], Budget()),
@@ -115,9 +115,9 @@ def test_later_processes_are_asked_for_times_only() -> None:
 
 
 def test_the_next_case_begins_with_the_first_process_again() -> None:
-    seat, _, noted = seat_of(2)
+    slot, _, noted = slot_of(2)
     for _ in range(2):
-        turns(seat, [record(warm=1.0), record(warm=1.5)], Budget())
+        turns(slot, [record(warm=1.0), record(warm=1.5)], Budget())
     assert [each[0] for each in noted if "starts" in each] == ["A", "B", "A", "B"]
 
 

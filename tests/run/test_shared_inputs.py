@@ -12,7 +12,7 @@ from torch import Tensor
 
 from harness.inputs import make_inputs
 from harness.records import Allocation, Case, Direction, Measurement, Mode, Status
-from harness.run import case as module
+from harness.run import resources as module
 from harness.run.case import CaseRunner
 
 
@@ -108,7 +108,7 @@ def test_inputs_for_the_check_after_the_timing_are_those_of_the_next_seed(
 def test_of_many_seeds_only_neighbours_are_kept(runner: CaseRunner) -> None:
     for seed in range(5):
         runner.run(replace(CASE, seed=seed), ERRORS, ONE_EPOCH)
-    assert {each.seed for each in runner._shared} == {3, 4}
+    assert {each.seed for each in runner._resources._drawn} == {3, 4}
 
 
 def test_a_guest_that_spoils_its_inputs_does_not_spoil_them_for_the_next(

@@ -11,7 +11,7 @@ import torch
 import implementations
 from harness.inputs import LAYOUTS, make_inputs
 from harness.records import Affine, ArmRole, Case, Direction, Mode
-from harness.run import candidates as module
+from harness.run import timed_calls as module
 from harness.run.timed_calls import model_bytes, refusal, result_bytes, timed_calls_of
 
 CASE = Case(implementation="native", shape=(16, 32))

@@ -169,7 +169,7 @@ def test_inputs_that_are_hard_are_asked_again_too(runner: CaseRunner, distributi
 
 def seeds(runner: CaseRunner) -> set[int]:
     """Seeds of the inputs that were drawn."""
-    return {each.seed for each in runner._shared}
+    return {each.seed for each in runner._resources._drawn}
 
 
 def test_a_result_that_turns_bit_by_bit_needs_no_other_numbers(runner: CaseRunner) -> None:

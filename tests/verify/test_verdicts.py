@@ -8,18 +8,20 @@ from typing import Any
 
 import pytest
 
-from harness.records import Case, Status
+from harness.records import Case, Direction, Status
 from harness.run.fleet import EndedError
-from harness.run.worker import Progress, VerifyTarget
 from harness.verify import worker_verdicts as verdicts
 from harness.verify.findings import Outcome
+from harness.verify.messages import VerifyProgress, VerifySettings, VerifyTarget
 from harness.verify.result import Verdict
-from harness.verify.worker_verdicts import INTERRUPTED, Asked, verdicts_of
+from harness.verify.worker_verdicts import INTERRUPTED, verdicts_of
 
-ASKED = Asked(quick=True, dtypes=("float32",), directions=("forward",), device="cpu")
+SETTINGS = VerifySettings(
+    quick=True, dtypes=("float32",), directions=(Direction.FORWARD,), device="cpu"
+)
 FIRST, SECOND, THIRD = (Case(implementation="t", shape=(rows, 8)) for rows in (1, 2, 3))
 
-Worker = Callable[[VerifyTarget, Callable[[Progress], None]], Verdict]
+Worker = Callable[[VerifyTarget, Callable[[VerifyProgress], None]], Verdict]
 
 
 def verdict(ok: int = 3) -> Verdict:
@@ -38,15 +40,15 @@ class FakeFleet:
     requests: list[VerifyTarget] = field(default_factory=list)
 
     @property
-    def hello(self) -> Any:
-        return _Hello()
+    def info(self) -> Any:
+        return _Info()
 
     def unresolved(self, targets: object, init: object = ()) -> list[str]:
         return []
 
-    def ask(self, request: VerifyTarget, timeout_s: float, on_progress: Any) -> object:
+    def ask(self, request: VerifyTarget, timeout_s: float, report: Any) -> object:
         self.requests.append(request)
-        return self.workers.pop(0)(request, on_progress)
+        return self.workers.pop(0)(request, report)
 
     def __enter__(self) -> FakeFleet:
         return self
@@ -56,7 +58,7 @@ class FakeFleet:
 
 
 @dataclass(frozen=True)
-class _Hello:
+class _Info:
     device_counts: tuple[str, ...] = ("cpu",)
     unavailable: tuple[str, ...] = ()
 
@@ -69,22 +71,22 @@ def fleet(monkeypatch: pytest.MonkeyPatch) -> FakeFleet:
 
 
 def one_verdict(timeout_s: float = 600) -> Verdict:
-    ((target, found),) = verdicts_of(["t"], ASKED, timeout_s)
+    ((target, found),) = verdicts_of(["t"], SETTINGS, timeout_s)
     assert target == "t"
     return found
 
 
 def dies_over(case: Case, so_far: Verdict | None = None) -> Worker:
-    def worker(request: VerifyTarget, on_progress: Callable[[Progress], None]) -> Verdict:
+    def worker(request: VerifyTarget, report: Callable[[VerifyProgress], None]) -> Verdict:
         if so_far is not None:
-            on_progress(Progress(verdict=so_far))
-        on_progress(Progress(case=case))
+            report(VerifyProgress(verdict=so_far))
+        report(VerifyProgress(case=case))
         raise crash()
 
     return worker
 
 
-def finishes(request: VerifyTarget, on_progress: Callable[[Progress], None]) -> Verdict:
+def finishes(request: VerifyTarget, report: Callable[[VerifyProgress], None]) -> Verdict:
     return verdict()
 
 
@@ -118,7 +120,7 @@ def test_a_case_that_crashes_though_it_is_left_out_ends_the_verification(
 
 
 def test_a_crash_before_any_case_is_told(fleet: FakeFleet) -> None:
-    def dies_at_once(request: VerifyTarget, on_progress: object) -> Verdict:
+    def dies_at_once(request: VerifyTarget, report: object) -> Verdict:
         raise crash()
 
     fleet.workers = [dies_at_once]
@@ -128,9 +130,9 @@ def test_a_crash_before_any_case_is_told(fleet: FakeFleet) -> None:
 
 
 def test_of_what_hangs_is_told_what_was_found_so_far(fleet: FakeFleet) -> None:
-    def hangs(request: VerifyTarget, on_progress: Callable[[Progress], None]) -> Verdict:
-        on_progress(Progress(verdict=verdict(ok=5)))
-        on_progress(Progress(case=FIRST))
+    def hangs(request: VerifyTarget, report: Callable[[VerifyProgress], None]) -> Verdict:
+        report(VerifyProgress(verdict=verdict(ok=5)))
+        report(VerifyProgress(case=FIRST))
         raise crash(timed_out=True)
 
     fleet.workers = [hangs]
@@ -139,12 +141,12 @@ def test_of_what_hangs_is_told_what_was_found_so_far(fleet: FakeFleet) -> None:
 
 
 def test_an_interruption_tells_what_was_found_so_far_and_ends_all(fleet: FakeFleet) -> None:
-    def interrupted(request: VerifyTarget, on_progress: Callable[[Progress], None]) -> Verdict:
-        on_progress(Progress(verdict=verdict(ok=5)))
+    def interrupted(request: VerifyTarget, report: Callable[[VerifyProgress], None]) -> Verdict:
+        report(VerifyProgress(verdict=verdict(ok=5)))
         raise KeyboardInterrupt
 
     fleet.workers = [finishes, interrupted, finishes]
-    found = dict(verdicts_of(["a", "b", "c"], ASKED, 600))
+    found = dict(verdicts_of(["a", "b", "c"], SETTINGS, 600))
     assert list(found) == ["a", "b"]
     assert (found["b"].ok, found["b"].ended) == (5, INTERRUPTED)
 
@@ -152,8 +154,8 @@ def test_an_interruption_tells_what_was_found_so_far_and_ends_all(fleet: FakeFle
 def test_an_account_of_less_takes_nothing_back(fleet: FakeFleet) -> None:
     """A second worker begins again; what the first had found stands until it has found more."""
 
-    def interrupted(request: VerifyTarget, on_progress: Callable[[Progress], None]) -> Verdict:
-        on_progress(Progress(verdict=verdict(ok=1)))
+    def interrupted(request: VerifyTarget, report: Callable[[VerifyProgress], None]) -> Verdict:
+        report(VerifyProgress(verdict=verdict(ok=1)))
         raise KeyboardInterrupt
 
     fleet.workers = [dies_over(FIRST, verdict(ok=9)), interrupted]
@@ -161,21 +163,8 @@ def test_an_account_of_less_takes_nothing_back(fleet: FakeFleet) -> None:
     assert (found.ok, found.failed) == (9, 1)
 
 
-def test_what_is_asked_reaches_the_worker(fleet: FakeFleet) -> None:
-    fleet.workers = [finishes]
-    asked = Asked(
-        quick=False,
-        dtypes=("float64",),
-        directions=("backward",),
-        device="cpu",
-        eps=0.5,
-        normalized_dims=2,
-        channels_first=True,
-        init=(("depth", 3),),
-        time_budget_s=60.0,
-    )
-    list(verdicts_of(["t"], asked, 600))
-    (request,) = fleet.requests
-    for name in ("quick", "dtypes", "eps", "normalized_dims", "channels_first", "init"):
-        assert getattr(request, name) == getattr(asked, name)
-    assert request.time_budget_s == 60.0
+def test_every_worker_gets_the_same_settings(fleet: FakeFleet) -> None:
+    fleet.workers = [dies_over(FIRST), finishes, finishes]
+    list(verdicts_of(["a", "b"], SETTINGS, 600))
+    assert [each.target for each in fleet.requests] == ["a", "a", "b"]
+    assert all(each.settings is SETTINGS for each in fleet.requests)

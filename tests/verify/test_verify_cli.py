@@ -17,9 +17,9 @@ from click.testing import CliRunner, Result
 from harness.cli import main
 from harness.run import fleet as fleet_module
 from harness.run.fleet import Fleet
-from harness.run.worker import VerifyTarget
 from harness.verify import self_test
 from harness.verify import worker_verdicts as verdicts_module
+from harness.verify.messages import VerifyTarget
 from harness.verify.self_test import Matrix, Row
 
 PROGRAM = "import sys; from harness.cli import main; sys.exit(main())"

@@ -12,6 +12,7 @@ from math import inf
 
 from harness.records import Budget, Case, Measurement, Record, Status
 from harness.regression.ab.latency import SCREENING, Look, judge, look_at
+from harness.regression.ab.messages import RunBaseCase, TimeAgainstBase
 from harness.regression.ab.revision import BASE, Checkout
 from harness.regression.changes import (
     Change,
@@ -26,26 +27,23 @@ from harness.regression.compare import NotComparableError, NotMeasuredError, fin
 from harness.regression.confirm import CONFIRMING, time_again
 from harness.regression.latency_test import is_everywhere
 from harness.run.fleet import Fleet
-from harness.run.worker import RunCase
+from harness.run.messages import TIMINGS, RunCase
 
 __all__ = ["Bench", "Lone", "Pair", "ab"]
 
-_TIMINGS = {Measurement.LATENCY, Measurement.COLD}
 _OUT_OF_TIME = "the time was up"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """A case, and what it is compared with."""
+    """A case that both revisions have."""
 
     case: Case
-    base: str
-    """Target in the base; a case is run again with this implementation alone changed."""
     measurements: tuple[Measurement, ...]
 
     @property
     def base_case(self) -> Case:
-        return replace(self.case, implementation=BASE + self.base)
+        return replace(self.case, implementation=BASE + self.case.implementation)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +84,8 @@ def ab(
     *,
     baseline_name: str,
     head_name: str,
+    checkout: Checkout,
     lone: Sequence[Lone] = (),
-    checkout: Checkout | None = None,
     notes: Sequence[str] = (),
 ) -> Comparison:
     """Measure ``pairs`` and say what became of each.
@@ -97,8 +95,8 @@ def ab(
         bench: where.
         baseline_name: for messages.
         head_name: for messages.
+        checkout: files of the base.
         lone: what is in one of the two, and is told beside the pairs.
-        checkout: of the base; without it targets of the base are of this revision too.
         notes: what is to be told beside the rest.
 
     Raises:
@@ -123,43 +121,39 @@ def ab(
 
 
 def _exact(
-    pairs: Sequence[Pair], lone: Sequence[Lone], bench: Bench, checkout: Checkout | None
+    pairs: Sequence[Pair], lone: Sequence[Lone], bench: Bench, checkout: Checkout
 ) -> tuple[dict[Case, Record], dict[Case, Record]]:
     """Measure what needs no clock; return the records of the base and of head."""
     jobs = list(_exact_jobs(pairs, lone, checkout))
     timed = sum(Measurement.LATENCY in each.measurements for each in pairs)
     bench.expect(len(jobs) + timed)
-    of_base: dict[Case, list[Case]] = {}
-    for each in pairs:
-        of_base.setdefault(each.base_case, []).append(each.case)
+    of_base = {each.base_case: each.case for each in pairs}
     before: dict[Case, Record] = {}
     after: dict[Case, Record] = {}
     for record in bench.fleet.run(jobs, bench.timeout_s, bench.stop_at):
         bench.on_record(record)
-        if record.case in of_base:
-            before.update({case: replace(record, case=case) for case in of_base[record.case]})
-        else:
+        case = of_base.get(record.case)
+        if case is None:
             after[record.case] = record
+        else:
+            before[case] = replace(record, case=case)
     return before, after
 
 
 def _exact_jobs(
-    pairs: Sequence[Pair], lone: Sequence[Lone], checkout: Checkout | None
+    pairs: Sequence[Pair], lone: Sequence[Lone], checkout: Checkout
 ) -> Iterator[RunCase]:
-    begun = set()
-    for each in pairs:
-        asked = _untimed(each.measurements)
-        if each.base_case not in begun:  # one base may stand beside several
-            yield RunCase(each.base_case, asked, SCREENING, checkout=checkout)
-        begun.add(each.base_case)
-        yield RunCase(each.case, asked, SCREENING)
+    for pair in pairs:
+        exact = _untimed(pair.measurements)
+        yield RunBaseCase(pair.base_case, exact, SCREENING, checkout)
+        yield RunCase(pair.case, exact, SCREENING)
     for one in lone:
         if one.kind is not ChangeKind.GONE:
             yield RunCase(one.case, _untimed(one.measurements), SCREENING)
 
 
 def _untimed(measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:
-    return tuple(each for each in measurements if each not in _TIMINGS)
+    return tuple(each for each in measurements if each not in TIMINGS)
 
 
 def _refuse_unmeasured(records: Sequence[Record]) -> None:
@@ -176,7 +170,7 @@ def _latencies(
     before: dict[Case, Record],
     after: dict[Case, Record],
     bench: Bench,
-    checkout: Checkout | None,
+    checkout: Checkout,
 ) -> tuple[dict[Case, Finding], list[str]]:
     """Judge the latency of what is right in both, and say what holds for all of it.
 
@@ -213,7 +207,7 @@ def _first_look(
     before: Mapping[Case, Record],
     after: dict[Case, Record],
     bench: Bench,
-    checkout: Checkout | None,
+    checkout: Checkout,
 ) -> dict[Case, Look | Finding]:
     """Time what is right in both, beside its base."""
     wanted = [case for case in asked if before[case].status is after[case].status is Status.OK]
@@ -232,10 +226,8 @@ def _first_look(
     return found
 
 
-def _timing(pair: Pair, checkout: Checkout | None, budget: Budget) -> RunCase:
-    return RunCase(
-        pair.case, (Measurement.LATENCY,), budget, rival=BASE + pair.base, checkout=checkout
-    )
+def _timing(pair: Pair, checkout: Checkout, budget: Budget) -> TimeAgainstBase:
+    return TimeAgainstBase(pair.case, (Measurement.LATENCY,), budget, checkout)
 
 
 def _ask_base_too(
@@ -243,7 +235,7 @@ def _ask_base_too(
     before: dict[Case, Record],
     after: Mapping[Case, Record],
     bench: Bench,
-    checkout: Checkout | None,
+    checkout: Checkout,
 ) -> None:
     """Time the base alone where head was wrong after it was timed: it may have been always so."""
     late = [
@@ -252,7 +244,7 @@ def _ask_base_too(
         if before[case].status is Status.OK and after[case].latency is not None
     ]
     for case in late:
-        job = RunCase(pairs[case].base_case, (Measurement.LATENCY,), SCREENING, checkout=checkout)
+        job = RunBaseCase(pairs[case].base_case, (Measurement.LATENCY,), SCREENING, checkout)
         for record in bench.fleet.run([job], bench.timeout_s):
             before[case] = replace(record, case=case)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from harness.records import Measurement
 from harness.regression.ab.ab import Lone, Pair
+from harness.regression.ab.messages import Availability, LookupRequest, LookupResult
 from harness.regression.ab.revision import (
     Checkout,
     RevisionError,
@@ -19,7 +20,6 @@ from harness.regression.changes import ChangeKind
 from harness.run.fleet import EndedError, Fleet
 from harness.run.process import START_S
 from harness.run.session import cases_of
-from harness.run.worker import Found, LookUp, Standing
 from harness.sweep import EVERY, PEERS, Sweep, SweepError, mistake_lines
 
 __all__ = ["Pairing", "notes_of", "pair_up", "repository_of_sweep"]
@@ -75,22 +75,22 @@ def pair_up(sweep: Sweep, fleet: Fleet, checkout: Checkout, name: str) -> Pairin
     asked = _targets(sweep)
     targets = tuple(each for each in asked if each not in _LISTINGS)
     listings = tuple(_LISTINGS[each] for each in asked if each in _LISTINGS)
-    found_here = _look_up(fleet, LookUp(None, targets, listings), "the working copy")
-    found_there = _look_up(fleet, LookUp(checkout, targets, listings), name)
+    found_here = _look_up(fleet, LookupRequest(None, targets, listings), "the working copy")
+    found_there = _look_up(fleet, LookupRequest(checkout, targets, listings), name)
     here = {each.target: each for each in found_here}
     base = {each.target: each for each in found_there}
     places = {name: place for place, name in reversed([*sweep.written("implementations")])}
     in_neither = [
         (places[each], here[each].reason)
         for each in targets
-        if here[each].standing is base[each].standing is Standing.ABSENT
+        if here[each].availability is base[each].availability is Availability.ABSENT
     ]
     if in_neither:
         raise SweepError("\n".join(mistake_lines(in_neither)))
     in_either = (*found_here, *found_there)
     planned = cases_of(
         sweep,
-        fleet.hello,
+        fleet.info,
         _members(in_either, _LISTINGS[EVERY]),
         _members(in_either, _LISTINGS[PEERS]),
     )
@@ -99,7 +99,7 @@ def pair_up(sweep: Sweep, fleet: Fleet, checkout: Checkout, name: str) -> Pairin
         target = case.implementation
         found = _why_lone(here.get(target), base.get(target), name)
         if found is None:
-            pairs.append(Pair(case=case, base=target, measurements=wanted))
+            pairs.append(Pair(case=case, measurements=wanted))
         else:
             kind, why = found
             lone.append(Lone(case=case, kind=kind, reason=why, measurements=wanted))
@@ -121,7 +121,7 @@ def _targets(sweep: Sweep) -> tuple[str, ...]:
     return tuple(sorted({name for grid in sweep.grids for name in grid.implementations}))
 
 
-def _look_up(fleet: Fleet, request: LookUp, name: str) -> tuple[Found, ...]:
+def _look_up(fleet: Fleet, request: LookupRequest, name: str) -> tuple[LookupResult, ...]:
     """Ask which targets a revision has.
 
     Raises:
@@ -131,14 +131,15 @@ def _look_up(fleet: Fleet, request: LookUp, name: str) -> tuple[Found, ...]:
         found = fleet.ask(request, START_S)
     except EndedError as ended:
         raise RevisionError(f"{name}: importing it {ended}") from None
-    assert isinstance(found, tuple)  # what a LookUp is answered with
-    broken = [f"{name}: {each.reason}" for each in found if each.standing is Standing.BROKEN]
+    broken = [
+        f"{name}: {each.reason}" for each in found if each.availability is Availability.BROKEN
+    ]
     if broken:
         raise RevisionError("\n".join(dict.fromkeys(broken)))
     return found
 
 
-def _members(found: Iterable[Found], listing: str) -> dict[str, frozenset[str]]:
+def _members(found: Iterable[LookupResult], listing: str) -> dict[str, frozenset[str]]:
     """Names listed in either revision, with the kinds of device that either is written for."""
     members: dict[str, frozenset[str]] = {}
     for each in found:
@@ -147,12 +148,14 @@ def _members(found: Iterable[Found], listing: str) -> dict[str, frozenset[str]]:
     return members
 
 
-def _why_lone(here: Found | None, base: Found | None, name: str) -> tuple[ChangeKind, str] | None:
+def _why_lone(
+    here: LookupResult | None, base: LookupResult | None, name: str
+) -> tuple[ChangeKind, str] | None:
     """Return why a target has nothing to be compared with; None if it has."""
-    if here is None or here.standing is Standing.ABSENT:
+    if here is None or here.availability is Availability.ABSENT:
         return ChangeKind.GONE, f"in {name} only"
-    if base is None or base.standing is Standing.ABSENT:
+    if base is None or base.availability is Availability.ABSENT:
         return ChangeKind.NEW, f"not in {name}"
-    if base.standing is Standing.INCOMPARABLE:
+    if base.availability is Availability.INCOMPARABLE:
         return ChangeKind.NOT_COMPARABLE, base.reason
     return None

@@ -33,7 +33,7 @@ from implementations.contract import Algorithm, Implementation, Reduction
 from implementations.native import native
 from implementations.torch_private import OPERATOR_LIBRARIES
 
-__all__ = ["AbsentError", "Beside", "IncomparableError", "beside", "is_of"]
+__all__ = ["AbsentError", "IncomparableError", "SideBySideImport", "is_missing", "side_by_side"]
 
 _DECLARED = {
     "algorithm": Algorithm,
@@ -52,12 +52,12 @@ class IncomparableError(implementations.TargetError):
 
 
 @cache
-def beside(checkout: Checkout) -> Beside:
+def side_by_side(checkout: Checkout) -> SideBySideImport:
     """Return the modules of a checkout, the same whenever asked: torch registers them once."""
-    return Beside(checkout)
+    return SideBySideImport(checkout)
 
 
-class Beside(MetaPathFinder):
+class SideBySideImport(MetaPathFinder):
     """The modules of a checkout, and what finds them; it serves its own package alone."""
 
     def __init__(self, checkout: Checkout) -> None:
@@ -141,7 +141,7 @@ class Beside(MetaPathFinder):
             try:
                 return importlib.import_module(moved)
             except ModuleNotFoundError as error:
-                if not is_of(error, moved):
+                if not is_missing(moved, error):
                     raise
         raise AbsentError(f"no module {name!r}")
 
@@ -197,8 +197,8 @@ def _places(top: str) -> list[Path]:
     return [Path(spec.origin).parent] if spec.has_location and spec.origin else []
 
 
-def is_of(error: ModuleNotFoundError, module: str) -> bool:
-    """Whether it is this module, or a package of it, that was not found; not what it imports."""
+def is_missing(module: str, error: ModuleNotFoundError) -> bool:
+    """Whether it is ``module`` or its package that was not found, not a module it imports."""
     return error.name is not None and f"{module}.".startswith(f"{error.name}.")
 
 

@@ -89,8 +89,8 @@ def test_the_versions_of_peers_are_in_the_environment(monkeypatch: pytest.Monkey
 
 def test_in_a_sweep_peers_stand_for_those_written_for_the_device() -> None:
     fleet = LocalFleet()
-    fleet.hello = replace(
-        fleet.hello,
+    fleet.info = replace(
+        fleet.info,
         peers={each.name: each.devices for each in PEERS},
         unavailable={},
         device_counts={"cpu": 1, "cuda": 1},

@@ -13,10 +13,12 @@ from compared_runs import failed, make_case, make_cases, make_latency, make_reco
 
 from harness.records import Case, Measurement, Memory, Record, Status
 from harness.regression.ab.ab import Bench, Lone, Pair, ab
+from harness.regression.ab.latency import SCREENING
+from harness.regression.ab.messages import TimeAgainstBase
 from harness.regression.ab.revision import BASE, Checkout
 from harness.regression.changes import Change, ChangeKind, Comparison, Metric
 from harness.regression.compare import NotComparableError, NotMeasuredError
-from harness.run.worker import RunCase
+from harness.run.messages import RunCase
 
 ASKED = (Measurement.ERRORS, Measurement.LATENCY, Measurement.MEMORY)
 ONE, TWO, THREE = (make_case(rows=rows) for rows in (1, 2, 3))
@@ -42,7 +44,7 @@ class Scripted(AbstractContextManager["Scripted"]):
         return
 
     @property
-    def hello(self) -> Any:
+    def info(self) -> Any:
         return self
 
     environment = None
@@ -74,8 +76,9 @@ def compared(
 ) -> tuple[Comparison, Scripted, Scripted]:
     """Compare some cases with a base of the same names; return the fleets that were asked, too."""
     machine, again = Scripted(script), Scripted(fresh or script)
-    pairs = [Pair(case=each, base="two_pass", measurements=ASKED) for each in cases or (ONE,)]
-    found = ab(pairs, bench_of(machine, again), baseline_name="old", head_name="new", **more)
+    pairs = [Pair(case=each, measurements=ASKED) for each in cases or (ONE,)]
+    bench = bench_of(machine, again)
+    found = ab(pairs, bench, baseline_name="old", head_name="new", checkout=CHECKOUT, **more)
     return found, machine, again
 
 
@@ -98,7 +101,7 @@ def only(script: Script, fresh: Script | None = None) -> Change:
 
 
 def test_base_and_head_run_one_after_the_other_and_then_in_turn() -> None:
-    found, machine, again = compared(right, ONE, TWO, checkout=CHECKOUT)
+    found, machine, again = compared(right, ONE, TWO)
     exact, timed = machine.asked
     assert [(job.case.implementation, job.case.shape) for job in exact] == [
         ("base@two_pass", ONE.shape),
@@ -107,9 +110,8 @@ def test_base_and_head_run_one_after_the_other_and_then_in_turn() -> None:
         ("two_pass", TWO.shape),
     ]
     assert {job.measurements for job in exact} == {(Measurement.ERRORS, Measurement.MEMORY)}
-    assert [(job.case, job.rival, job.checkout) for job in timed] == [
-        (ONE, "base@two_pass", CHECKOUT),
-        (TWO, "base@two_pass", CHECKOUT),
+    assert timed == [
+        TimeAgainstBase(case, (Measurement.LATENCY,), SCREENING, CHECKOUT) for case in (ONE, TWO)
     ]
     assert again.starts == 0
     assert found.counts == {ChangeKind.UNCHANGED: 2}
@@ -164,7 +166,11 @@ def test_a_suspect_that_crashes_when_timed_again_is_unsure() -> None:
 
 
 def test_a_case_that_crashes_beside_the_base_alone_is_unsure() -> None:
-    change = only(lambda job: failed(job.case, reason="it fell") if job.rival else right(job))
+    change = only(
+        lambda job: (
+            failed(job.case, reason="it fell") if isinstance(job, TimeAgainstBase) else right(job)
+        )
+    )
     assert change.kind is ChangeKind.INCONCLUSIVE
     assert "it could not be timed beside the base; it fell" in change.reason
 
@@ -198,7 +204,7 @@ def test_one_byte_more_breaks_it(figure: str, metric: Metric) -> None:
 
 def test_what_remembers_results_is_found_out_when_it_is_timed() -> None:
     def script(job: RunCase) -> Record:
-        wrong = bool(job.rival)
+        wrong = isinstance(job, TimeAgainstBase)
         return replace(right(job), status=Status.WRONG, reason="stale") if wrong else right(job)
 
     change = only(script)
@@ -253,7 +259,14 @@ def test_nothing_in_common_is_refused() -> None:
     machine = Scripted(right)
     bench = bench_of(machine, machine)
     with pytest.raises(NotComparableError, match=r"new and old have nothing in common: .*so it is"):
-        ab([], bench, baseline_name="old", head_name="new", lone=[lone(ChangeKind.NEW)])
+        ab(
+            [],
+            bench,
+            baseline_name="old",
+            head_name="new",
+            checkout=CHECKOUT,
+            lone=[lone(ChangeKind.NEW)],
+        )
     assert machine.asked == []
 
 
@@ -276,6 +289,6 @@ def test_cases_that_were_not_begun_in_time_are_unsure() -> None:
 
 
 def test_latency_that_was_not_begun_in_time_is_unsure() -> None:
-    found, _, _ = compared(lambda job: None if job.rival else right(job))
+    found, _, _ = compared(lambda job: None if isinstance(job, TimeAgainstBase) else right(job))
     assert found.counts == {ChangeKind.INCONCLUSIVE: 1}
     assert found.changes[0].reason == "latency: not timed: the time was up"

@@ -15,12 +15,19 @@ from git_repository import GUEST, Repository
 import implementations
 from harness.measure.environment import compiler
 from harness.numerics.computed import function_of
-from harness.records import Allocation, Budget, Case, Measurement, Mode, Status
+from harness.records import Allocation, Budget, Case, Measurement, Mode, Record, Status
+from harness.regression.ab.lookup import look_up
+from harness.regression.ab.messages import (
+    Availability,
+    LookupRequest,
+    LookupResult,
+    RunBaseCase,
+    TimeAgainstBase,
+)
 from harness.regression.ab.revision import BASE, Checkout, checked_out
-from harness.regression.ab.side_by_side import beside
-from harness.run.both import finder, look_up, run_job
+from harness.regression.ab.side_by_side import side_by_side
 from harness.run.case import CaseRunner
-from harness.run.worker import Found, LookUp, RunCase, Standing
+from harness.run.messages import RunCase
 from implementations.contract import Algorithm, Implementation
 
 NATIVE = implementations.find("native")
@@ -61,9 +68,9 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
 
 def both(checkout: Checkout, target: str) -> tuple[object, object]:
     """Return what the function of a target says, in the base and now."""
-    find = finder(checkout)
     arguments = (torch.zeros(1), (1,))
-    return find(BASE + target).function(*arguments), find(target).function(*arguments)
+    base, here = side_by_side(checkout).find(target), implementations.find(target)
+    return base.function(*arguments), here.function(*arguments)
 
 
 def says(text: str) -> str:
@@ -200,7 +207,7 @@ def test_files_of_one_name_are_told_apart(opened: Open) -> None:
 def test_the_modules_of_this_revision_stay_what_they_are(opened: Open) -> None:
     before = {name: module for name, module in sys.modules.items() if name.startswith("implement")}
     checkout = opened({"implementation.py": GUEST}, {})
-    beside(checkout).find("implementation.py:layer_norm")
+    side_by_side(checkout).find("implementation.py:layer_norm")
     assert {name: sys.modules[name] for name in before} == before
 
 
@@ -243,8 +250,8 @@ def test_an_operator_that_would_take_anothers_place_is_refused(opened: Open) -> 
         {"implementation.py": text.replace("{number}", "2")},
     )
     implementations.find("implementation.py:f")
-    (found,) = look_up(LookUp(checkout, ("implementation.py:f",)))
-    assert found.standing is Standing.BROKEN
+    (found,) = look_up(LookupRequest(checkout, ("implementation.py:f",)))
+    assert found.availability is Availability.BROKEN
     assert "registers the operator layernorm_bench_test_one::said over" in found.reason
 
 
@@ -278,7 +285,7 @@ unknown = Implementation("f", f, Algorithm.KAHAN)
 
 def test_what_an_older_class_declares_is_declared_by_this_ones(opened: Open) -> None:
     checkout = opened({"implementation.py": CONTRACT}, {"implementation.py": CONTRACT})
-    found = beside(checkout).find("implementation.py:mine")
+    found = side_by_side(checkout).find("implementation.py:mine")
     assert type(found) is Implementation
     assert found.algorithm is Algorithm.ONE_PASS
     assert (found.name, found.devices) == ("f", NATIVE.devices)
@@ -286,18 +293,18 @@ def test_what_an_older_class_declares_is_declared_by_this_ones(opened: Open) -> 
 
 def test_what_is_not_known_now_is_incomparable(opened: Open) -> None:
     checkout = opened({"implementation.py": CONTRACT}, {"implementation.py": CONTRACT})
-    (found,) = look_up(LookUp(checkout, ("implementation.py:unknown",)))
-    assert found.standing is Standing.INCOMPARABLE
+    (found,) = look_up(LookupRequest(checkout, ("implementation.py:unknown",)))
+    assert found.availability is Availability.INCOMPARABLE
     assert "the base declares the algorithm 'kahan'" in found.reason
 
 
 def test_a_plain_function_is_held_to_what_any_is(opened: Open) -> None:
     checkout = opened({"implementation.py": GUEST}, {})
-    assert beside(checkout).find("implementation.py:layer_norm") == replace(
+    assert side_by_side(checkout).find("implementation.py:layer_norm") == replace(
         NATIVE,
         name="implementation.py:layer_norm",
         source="implementation.py:layer_norm",
-        function=beside(checkout).find("implementation.py:layer_norm").function,
+        function=side_by_side(checkout).find("implementation.py:layer_norm").function,
         declared=False,
     )
 
@@ -306,22 +313,26 @@ def test_a_plain_function_is_held_to_what_any_is(opened: Open) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "standing", "reason"),
+    ("target", "availability", "reason"),
     [
-        ("implementation.py:layer_norm", Standing.PRESENT, ""),
-        ("implementation:layer_norm", Standing.PRESENT, ""),
-        ("implementation.py:gone", Standing.ABSENT, "implementation.py has no 'gone'"),
-        ("gone.py:f", Standing.ABSENT, "no file gone.py"),
-        ("mine.gone:f", Standing.ABSENT, "no module 'mine.gone'"),
-        ("broken.py:f", Standing.BROKEN, "cannot import: ZeroDivisionError: division by zero"),
-        ("lacks:f", Standing.BROKEN, "lacks: cannot import: ModuleNotFoundError: No module named"),
-        ("typo.py:f", Standing.BROKEN, "cannot import: SyntaxError"),
-        ("implementation.py:torch", Standing.BROKEN, "is of type module, not a function"),
+        ("implementation.py:layer_norm", Availability.PRESENT, ""),
+        ("implementation:layer_norm", Availability.PRESENT, ""),
+        ("implementation.py:gone", Availability.ABSENT, "implementation.py has no 'gone'"),
+        ("gone.py:f", Availability.ABSENT, "no file gone.py"),
+        ("mine.gone:f", Availability.ABSENT, "no module 'mine.gone'"),
+        ("broken.py:f", Availability.BROKEN, "cannot import: ZeroDivisionError: division by zero"),
+        (
+            "lacks:f",
+            Availability.BROKEN,
+            "lacks: cannot import: ModuleNotFoundError: No module named",
+        ),
+        ("typo.py:f", Availability.BROKEN, "cannot import: SyntaxError"),
+        ("implementation.py:torch", Availability.BROKEN, "is of type module, not a function"),
     ],
 )
 @pytest.mark.parametrize("whose", ["base", "now"])
 def test_what_a_revision_has_of_a_target(
-    opened: Open, whose: str, target: str, standing: Standing, reason: str
+    opened: Open, whose: str, target: str, availability: Availability, reason: str
 ) -> None:
     files = {
         "implementation.py": GUEST,
@@ -331,18 +342,18 @@ def test_what_a_revision_has_of_a_target(
         "mine/__init__.py": "",
     }
     checkout = opened(files, files)
-    (found,) = look_up(LookUp(checkout if whose == "base" else None, (target,)))
+    (found,) = look_up(LookupRequest(checkout if whose == "base" else None, (target,)))
     if target == "implementation.py:torch" and whose == "now":
-        standing = Standing.ABSENT  # a name that is no function any more is gone
-    assert found.standing is standing, found
+        availability = Availability.ABSENT  # a name that is no function any more is gone
+    assert found.availability is availability, found
     assert reason in found.reason or whose == "now"
-    assert bool(found.devices) is (standing is Standing.PRESENT)
+    assert bool(found.devices) is (availability is Availability.PRESENT)
 
 
 def test_a_module_of_another_place_has_no_base(opened: Open) -> None:
     checkout = opened({"implementation.py": GUEST}, {})
-    (found,) = look_up(LookUp(checkout, ("json:dumps",)))
-    assert found.standing is Standing.BROKEN
+    (found,) = look_up(LookupRequest(checkout, ("json:dumps",)))
+    assert found.availability is Availability.BROKEN
     assert "module 'json' is not of the repository" in found.reason
 
 
@@ -350,28 +361,23 @@ def test_a_module_of_another_place_has_no_base(opened: Open) -> None:
     ("listing", "members"), [("ALL", implementations.ALL), ("PEERS", implementations.PEERS)]
 )
 def test_what_is_listed_is_told_of_each(listing: str, members: tuple[Implementation, ...]) -> None:
-    assert look_up(LookUp(None, (), (listing,))) == tuple(
-        Found(each.name, Standing.PRESENT, devices=each.devices, listing=listing)
+    assert look_up(LookupRequest(None, (), (listing,))) == tuple(
+        LookupResult(each.name, Availability.PRESENT, devices=each.devices, listing=listing)
         for each in members
     )
 
 
 def test_a_revision_without_the_package_is_broken(opened: Open) -> None:
     checkout = opened({"implementation.py": GUEST}, {})
-    (found,) = look_up(LookUp(checkout, (), ("ALL",)))
-    assert found.standing is Standing.BROKEN
-
-
-def test_without_a_checkout_the_base_is_of_this_revision() -> None:
-    assert finder(None)(BASE + "native") is NATIVE
+    (found,) = look_up(LookupRequest(checkout, (), ("ALL",)))
+    assert found.availability is Availability.BROKEN
 
 
 # --- running beside each other -------------------------------------------------------------------
 
 
-@pytest.fixture
-def runner() -> CaseRunner:
-    return CaseRunner("here", Allocation.DEFAULT)
+def answered(request: RunCase) -> Record:
+    return request.answer(CaseRunner("here", Allocation.DEFAULT), lambda update: None)
 
 
 def case_of(target: str, **changes: object) -> Case:
@@ -386,13 +392,11 @@ QUICK = Budget(min_epochs=1, max_epochs=1, limit_s=0.1)
     [("base_1.implementations.contract", Status.UNSUPPORTED), ("numba.errors", Status.ERROR)],
 )
 def test_what_the_base_declines_in_a_class_of_its_own_is_unsupported(
-    opened: Open, runner: CaseRunner, where: str, status: Status
+    opened: Open, where: str, status: Status
 ) -> None:
     text = CONTRACT.replace("(Exception):\n", f"(Exception):\n    __module__ = {where!r}\n")
     checkout = opened({"implementation.py": text}, {})
-    record = run_job(
-        runner, RunCase(case_of(BASE + "implementation.py:f"), (), QUICK, checkout=checkout)
-    )
+    record = answered(RunBaseCase(case_of(BASE + "implementation.py:f"), (), QUICK, checkout))
     assert record.status is status
     assert record.reason.endswith("not on a Sunday")
 
@@ -408,31 +412,23 @@ def test_what_the_base_declines_in_a_class_of_its_own_is_unsupported(
         ),
     ],
 )
-def test_a_case_is_timed_beside_its_base_and_nothing_else(
-    opened: Open, runner: CaseRunner, mode: Mode
-) -> None:
+def test_a_case_is_timed_beside_its_base_and_nothing_else(opened: Open, mode: Mode) -> None:
     checkout = opened({"implementation.py": GUEST}, {"implementation.py": GUEST})
     case = case_of("implementation.py:layer_norm", mode=mode)
-    job = RunCase(
-        case, (Measurement.LATENCY,), QUICK, BASE + "implementation.py:layer_norm", checkout
-    )
-    record = run_job(runner, job)
+    record = answered(TimeAgainstBase(case, (Measurement.LATENCY,), QUICK, checkout))
     assert record.status is Status.OK
     assert record.latency is not None
     assert [each.role for each in record.latency.arms] == ["subject", "reference"]
     assert record.latency.reference_ratio is not None
 
 
-def test_what_the_base_raises_beside_a_case_is_an_error(opened: Open, runner: CaseRunner) -> None:
+def test_what_the_base_raises_beside_a_case_is_an_error(opened: Open) -> None:
     checkout = opened(
         {"implementation.py": "def layer_norm(*_): raise OSError('no')"},
         {"implementation.py": GUEST},
     )
     case = case_of("implementation.py:layer_norm")
-    job = RunCase(
-        case, (Measurement.LATENCY,), QUICK, BASE + "implementation.py:layer_norm", checkout
-    )
-    record = run_job(runner, job)
+    record = answered(TimeAgainstBase(case, (Measurement.LATENCY,), QUICK, checkout))
     assert (record.status, record.reason) == (Status.ERROR, "OSError: no")
     assert record.latency is None
 

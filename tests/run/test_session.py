@@ -21,12 +21,12 @@ from harness.records import Record, Status
 from harness.run import session as module
 from harness.run.fleet import Fleet
 from harness.run.session import (
-    Campaign,
     ForeignRunError,
-    Outcome,
     OutputExistsError,
+    Session,
+    SessionOutcome,
     plan,
-    run_campaign,
+    run_session,
 )
 from harness.store import StoreError, journal, read, read_journal
 from harness.sweep import Grid, Sweep, SweepError
@@ -65,21 +65,21 @@ def calls(implementation: Path) -> list[int]:
     return [int(line) for line in path.read_text().split()] if path.exists() else []
 
 
-Make = Callable[..., Campaign]
+Make = Callable[..., Session]
 
 
 @pytest.fixture
 def make(implementation: Path, tmp_path: Path) -> Make:
-    """Make a campaign of five cases of the implementation."""
+    """Make a session of five cases of the implementation."""
 
-    def campaign(fleet: LocalFleet, rows: tuple[int, ...] = ROWS, **changes: Any) -> Campaign:
+    def session(fleet: LocalFleet, rows: tuple[int, ...] = ROWS, **changes: Any) -> Session:
         grid = Grid(
             implementations=(f"{implementation}:counted",),
             shapes=tuple((each, 8) for each in rows),
             measure=("errors",),  # type: ignore[arg-type]
         )
         sweep = Sweep(grids=(grid,))
-        usual = Campaign(
+        usual = Session(
             planned=plan(sweep, cast("Fleet", fleet)),
             sweep=sweep,
             out=tmp_path / "mine.parquet",
@@ -88,13 +88,13 @@ def make(implementation: Path, tmp_path: Path) -> Make:
         )
         return replace(usual, **changes)
 
-    return campaign
+    return session
 
 
 def run(
-    campaign: Campaign, fleet: LocalFleet, on_record: Callable[[Record], None] = lambda _: None
-) -> Outcome:
-    return run_campaign(campaign, cast("Fleet", fleet), on_record)
+    session: Session, fleet: LocalFleet, on_record: Callable[[Record], None] = lambda _: None
+) -> SessionOutcome:
+    return run_session(session, cast("Fleet", fleet), on_record)
 
 
 def rows(records: tuple[Record, ...]) -> list[int]:
@@ -121,13 +121,13 @@ def stop_after(count: int) -> Callable[[Record], None]:
 
 def test_a_run_becomes_one_parquet_file_and_its_journal_goes(make: Make) -> None:
     fleet = LocalFleet()
-    campaign = make(fleet)
-    outcome = run(campaign, fleet)
-    assert outcome.path == campaign.out
+    session = make(fleet)
+    outcome = run(session, fleet)
+    assert outcome.path == session.out
     assert (outcome.left, outcome.measured, outcome.failed) == (0, 5, 0)
-    left = {each.name for each in campaign.out.parent.iterdir() if each.name.startswith("mine")}
+    left = {each.name for each in session.out.parent.iterdir() if each.name.startswith("mine")}
     assert left == {"mine.parquet"}
-    stored = read(campaign.out)
+    stored = read(session.out)
     assert stored == outcome.results
     assert rows(stored.records) == list(ROWS)
 
@@ -144,13 +144,13 @@ def test_the_run_says_what_was_asked_and_what_it_cost(make: Make) -> None:
 
 def test_every_record_is_on_disk_before_anyone_hears_of_it(make: Make) -> None:
     fleet = LocalFleet()
-    campaign = make(fleet)
+    session = make(fleet)
     on_disk: list[int] = []
 
     def look(_: Record) -> None:
-        on_disk.append(len(read_journal(campaign.journal).records))
+        on_disk.append(len(read_journal(session.journal).records))
 
-    run(campaign, fleet, look)
+    run(session, fleet, look)
     assert on_disk == [1, 2, 3, 4, 5]
 
 
@@ -195,8 +195,8 @@ def test_a_continued_run_says_how_many_cases_are_left(make: Make) -> None:
     fleet, told = LocalFleet(), list[int]()
     with pytest.raises(StopError):
         run(make(fleet), fleet, stop_after(2))
-    campaign = make(fleet, resume=True)
-    run_campaign(campaign, cast("Fleet", fleet), lambda record: None, told.append)
+    session = make(fleet, resume=True)
+    run_session(session, cast("Fleet", fleet), lambda record: None, told.append)
     assert told == [len(ROWS) - 2]
 
 
@@ -270,11 +270,11 @@ def test_what_is_there_already_is_not_overwritten(
     make: Make, suffix: str, implementation: Path
 ) -> None:
     fleet = LocalFleet()
-    campaign = make(fleet)
-    there = campaign.out.with_suffix(suffix)
+    session = make(fleet)
+    there = session.out.with_suffix(suffix)
     there.write_text("mine")
     with pytest.raises(OutputExistsError, match="continue it with --resume, or choose another"):
-        run(campaign, fleet)
+        run(session, fleet)
     assert there.read_text() == "mine"
     assert calls(implementation) == []
     assert OutputExistsError.exit_code == 2
@@ -291,8 +291,8 @@ def test_a_run_from_another_machine_is_not_continued(
         with pytest.raises(StopError):
             run(make(fleet), fleet, stop_after(2))
     elsewhere = LocalFleet()
-    elsewhere.hello = replace(
-        fleet.hello, environment=replace(fleet.hello.environment, cpu="Another CPU")
+    elsewhere.info = replace(
+        fleet.info, environment=replace(fleet.info.environment, cpu="Another CPU")
     )
     with pytest.raises(ForeignRunError, match="another machine or with other software"):
         run(make(elsewhere, resume=True), elsewhere)
@@ -305,8 +305,8 @@ def test_the_same_machine_at_another_commit_is_the_same_machine(make: Make) -> N
     with pytest.raises(StopError):
         run(make(fleet), fleet, stop_after(2))
     later = LocalFleet()
-    later.hello = replace(
-        fleet.hello, environment=replace(fleet.hello.environment, git_commit="f" * 40)
+    later.info = replace(
+        fleet.info, environment=replace(fleet.info.environment, git_commit="f" * 40)
     )
     assert run(make(later, resume=True), later).left == 0
 
@@ -358,12 +358,12 @@ def test_a_run_keeps_others_out_until_its_results_are_stored(
 
 def test_a_run_that_cannot_be_continued_leaves_nothing_beside_it(make: Make) -> None:
     fleet = LocalFleet()
-    campaign = make(fleet, resume=True)
-    campaign.out.write_text("no results")
+    session = make(fleet, resume=True)
+    session.out.write_text("no results")
     for _ in range(2):  # what the first leaves must not hide the file from the second
         with pytest.raises(StoreError, match="not a readable results file"):
-            run(campaign, fleet)
-    assert not campaign.journal.exists()
+            run(session, fleet)
+    assert not session.journal.exists()
 
 
 def test_an_empty_journal_does_not_hide_what_was_measured(make: Make, implementation: Path) -> None:
@@ -377,11 +377,11 @@ def test_an_empty_journal_does_not_hide_what_was_measured(make: Make, implementa
 @pytest.mark.parametrize("resume", [True, False])
 def test_a_folder_in_the_place_of_the_results_is_refused(make: Make, resume: bool) -> None:
     fleet = LocalFleet()
-    campaign = make(fleet, resume=resume)
-    campaign.out.mkdir()
+    session = make(fleet, resume=resume)
+    session.out.mkdir()
     with pytest.raises(OutputExistsError, match=r"mine\.parquet is a folder; choose another --out"):
-        run(campaign, fleet)
-    assert not campaign.journal.exists()
+        run(session, fleet)
+    assert not session.journal.exists()
 
 
 # --- a run that is cut short ---------------------------------------------------------------------
@@ -399,12 +399,12 @@ def test_when_the_time_is_up_cases_are_left_and_the_journal_stays(
     make: Make, implementation: Path
 ) -> None:
     fleet = HastyFleet()
-    campaign = make(fleet, stop_at=12.5)
-    outcome = run(campaign, fleet)
+    session = make(fleet, stop_at=12.5)
+    outcome = run(session, fleet)
     assert (outcome.left, outcome.measured) == (3, 2)
-    assert outcome.path == campaign.journal
-    assert not campaign.out.exists()
-    assert rows(read_journal(campaign.journal).records) == [1, 2]
+    assert outcome.path == session.journal
+    assert not session.out.exists()
+    assert rows(read_journal(session.journal).records) == [1, 2]
     patient = LocalFleet()
     assert run(make(patient, resume=True), patient).left == 0
     assert calls(implementation) == list(ROWS)
@@ -459,16 +459,16 @@ def test_when_the_parquet_file_cannot_be_written_the_journal_stays(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fleet = LocalFleet()
-    campaign = make(fleet)
+    session = make(fleet)
 
     def full(*_: object) -> None:
         raise StoreError("mine.parquet: cannot be written: No space left on device")
 
     monkeypatch.setattr(module, "write", full)
     with pytest.raises(StoreError):
-        run(campaign, fleet)
-    assert rows(read_journal(campaign.journal).records) == list(ROWS)
-    assert not campaign.out.exists()
+        run(session, fleet)
+    assert rows(read_journal(session.journal).records) == list(ROWS)
+    assert not session.out.exists()
 
 
 def test_a_folder_that_cannot_be_made_is_refused_before_anything_is_measured(
@@ -569,8 +569,8 @@ def test_what_interrupts_a_run_keeps_what_was_measured_and_says_how_to_continue(
 
 def test_what_a_journal_holds_is_lines_of_json(make: Make) -> None:
     fleet = LocalFleet()
-    campaign = make(fleet)
+    session = make(fleet)
     with pytest.raises(StopError):
-        run(campaign, fleet, stop_after(1))
-    kinds = [next(iter(json.loads(line))) for line in campaign.journal.read_text().splitlines()]
+        run(session, fleet, stop_after(1))
+    kinds = [next(iter(json.loads(line))) for line in session.journal.read_text().splitlines()]
     assert kinds == ["Run", "Environment", "Record"]

@@ -1,0 +1,117 @@
+"""The messages between a parent process and its workers.
+
+A request holds the code that answers it, so that a worker need not know the requests of the rooms
+above this one. A request is created in the parent, which does not import torch: what ``answer``
+needs of it is imported when it runs, in the worker.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, Never, TypeVar
+
+from harness.records import Budget, Case, Environment, Measurement, Record
+
+if TYPE_CHECKING:
+    from harness.run.case import CaseRunner
+
+__all__ = [
+    "TIMINGS",
+    "Bug",
+    "Progress",
+    "Reply",
+    "Request",
+    "Resolve",
+    "RunCase",
+    "Update",
+    "WorkerInfo",
+]
+
+TIMINGS = frozenset({Measurement.LATENCY, Measurement.COLD})
+"""Measurements that differ from process to process."""
+
+Reply = TypeVar("Reply")
+Update = TypeVar("Update")
+_Reply_co = TypeVar("_Reply_co", covariant=True)
+_Update_co = TypeVar("_Update_co", covariant=True)
+
+
+class Request(ABC, Generic[_Reply_co, _Update_co]):
+    """What a parent asks of a worker: one reply, after any number of updates."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def answer(self, runner: CaseRunner, report: Callable[[_Update_co], None]) -> _Reply_co:
+        """Return the reply; called in the worker.
+
+        Args:
+            runner: runs the cases of this worker process.
+            report: sends an update to the parent.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Progress(Generic[_Update_co]):
+    """An update that a worker sends before its reply."""
+
+    update: _Update_co
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """The harness itself failed in the worker; the run has to stop."""
+
+    traceback: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """What a worker finds on its machine; the first message that it sends."""
+
+    environment: Environment
+    implementations: dict[str, frozenset[str]]
+    """Names, each with the kinds of device it is written for."""
+    distributions: tuple[str, ...]
+    layouts: tuple[str, ...]
+    grad_outputs: tuple[str, ...]
+    parameters: tuple[str, ...]
+    unavailable: dict[str, str]
+    """Device kinds that cannot be used here, and why."""
+    device_counts: dict[str, int]
+    """How many devices there are of each kind that can be used."""
+    peers: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Names of other people's implementations, each with its kinds of device."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolve(Request[str | None, Never]):
+    """Whether an implementation can be found: the reply is why not, or None."""
+
+    target: str
+    init: tuple[tuple[str, object], ...] = ()
+    """Arguments of its constructor, by name."""
+
+    def answer(self, runner: CaseRunner, report: Callable[[Never], None]) -> str | None:
+        import implementations
+
+        try:
+            options = implementations.CallOptions(init=dict(self.init))
+            implementations.find(self.target, options)
+        except implementations.TargetError as error:
+            return str(error)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class RunCase(Request[Record, Never]):
+    """A case to run to its record."""
+
+    case: Case
+    measurements: Collection[Measurement]
+    budget: Budget
+
+    def answer(self, runner: CaseRunner, report: Callable[[Never], None]) -> Record:
+        return runner.run(self.case, self.measurements, self.budget)

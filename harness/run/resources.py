@@ -1,0 +1,91 @@
+"""What the cases of one process share: inputs, exact results, and memory held ready."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from harness.inputs import Inputs, make_inputs
+from harness.measure.allocator import fault_in
+from harness.measure.device import Device
+from harness.measure.devices import device_of
+from harness.numerics.computed import ImplementationError
+from harness.numerics.oracle import Reference
+from harness.records import Allocation, Case, Direction, Mode, Status
+from harness.run.timed_calls import refusal
+from implementations.contract import Implementation
+
+__all__ = ["Resources"]
+
+# Tensors of x's size that a case holds at most, beside float64 copies and the exact values, bounds
+# and errors of a block of rows. A forward holds x and y, their relocated copies, the inputs of the
+# check after the timing and what the implementation computes with. A backward holds the same of dy
+# and dx, and what is saved for it.
+_HELD_COPIES = {Direction.FORWARD: 8, Direction.BACKWARD: 16, Direction.FORWARD_BACKWARD: 16}
+_DRAWN_BYTES = 8  # per element: inputs are drawn in float64
+
+
+class Resources:
+    """What consecutive cases of a process have in common."""
+
+    def __init__(self, allocation: Allocation) -> None:
+        self.allocation = allocation
+        self._drawn: dict[Case, tuple[Inputs, Reference]] = {}
+        self._faulted_in_bytes = 0
+
+    def ready_device(self, case: Case, implementation: Implementation) -> Device:
+        """Return the case's device, with as many threads as the case asks for.
+
+        Raises:
+            ImplementationError: the case cannot run here, for a reason known beforehand.
+        """
+        device = device_of(case.device, case.threads)
+        if why := device.unavailable() or refusal(implementation, case):
+            raise ImplementationError(Status.UNSUPPORTED, why)
+        needed = case.rows * case.hidden * _DRAWN_BYTES + _held_bytes(case)
+        free = device.free_bytes()
+        if free is not None and case.device == "cpu":
+            free += self._faulted_in_bytes  # the system counts it as used
+        if free is not None and needed > free:
+            raise ImplementationError(
+                Status.OUT_OF_MEMORY,
+                f"needs about {needed / 2**30:.3g} GiB, {free / 2**30:.3g} GiB are free",
+            )
+        torch.set_num_threads(case.threads)
+        return device
+
+    def fault_in(self, case: Case) -> None:
+        """Have the allocator hold ready as much as a case of this size needs at most."""
+        needed = _held_bytes(case)
+        if (
+            self.allocation is Allocation.STEADY
+            and case.device == "cpu"
+            and needed > self._faulted_in_bytes
+        ):
+            fault_in(needed)
+            self._faulted_in_bytes = needed
+
+    def inputs(self, case: Case) -> tuple[Inputs, Reference]:
+        """Draw the inputs, or take those of an earlier case if they are the same."""
+        backward = case.direction is not Direction.FORWARD
+        direction = Direction.BACKWARD if backward else Direction.FORWARD
+        key = replace(case, implementation="", mode=Mode.EAGER, direction=direction, threads=1)
+        if key not in self._drawn:
+            # a case needs two seeds: its own, and the next one in the check after the timing
+            for old in list(self._drawn):
+                near = abs(old.seed - key.seed) <= 1
+                if not near or replace(old, seed=key.seed) != key:
+                    del self._drawn[old]
+            inputs = make_inputs(case)
+            self._drawn[key] = inputs, Reference(inputs, case)
+        return self._drawn[key]
+
+    def forget_inputs(self) -> None:
+        """Draw inputs anew from now on, since an implementation may have written to these."""
+        self._drawn.clear()
+
+
+def _held_bytes(case: Case) -> int:
+    dtype: torch.dtype = getattr(torch, case.dtype)
+    return _HELD_COPIES[case.direction] * case.rows * case.hidden * dtype.itemsize
