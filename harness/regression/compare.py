@@ -216,7 +216,7 @@ def _of_another_machine(before: Record, after: Record) -> Finding | None:
     old, new = before.latency, after.latency
     if old is None or new is None:
         return None
-    why = "another machine or other software"
+    why = "measured on another machine or with other software"
     old_ratios, new_ratios = process_ratios(old), process_ratios(new)
     if old_ratios and new_ratios and old.reference == new.reference:
         why += (

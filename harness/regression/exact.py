@@ -11,6 +11,7 @@ from dataclasses import replace
 from math import inf, isfinite, isnan
 
 from harness.records import Errors, Memory, Mode, OutputErrors, Record, Status
+from harness.records.text import count
 from harness.regression.changes import ChangeKind, Finding, Metric
 from harness.regression.text import figures_text, status_text
 
@@ -141,7 +142,7 @@ def _error_finding(before: Errors, after: Errors) -> Finding:
     kinds = [finding.kind for finding in findings]
     worst = min(kinds, key=list(ChangeKind).index)
     first = findings[kinds.index(worst)]
-    others = [f"{kinds.count(worst) - 1} more figures"] if kinds.count(worst) > 1 else []
+    others = [count(kinds.count(worst) - 1, "more figure")] if kinds.count(worst) > 1 else []
     if worst is ChangeKind.REGRESSED and ChangeKind.IMPROVED in kinds:
         others.append(f"{kinds.count(ChangeKind.IMPROVED)} improved")
     return replace(first, reason=f"{first.reason} ({', '.join(others)})") if others else first

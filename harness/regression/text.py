@@ -88,7 +88,7 @@ def notes_on(
     )
     if few:
         yield (
-            f"latency of {count(few, 'case')} is not judged: the baseline timed them in fewer than "
+            f"latency of {count(few, 'case')} is not judged, because the baseline has fewer than "
             f"{least_processes} processes; record a baseline of {least_processes} with "
             "`layernorm-bench check RUN --baseline FILE --record-baseline`"
         )

@@ -1,4 +1,4 @@
-"""Runs to compare, in which every figure is given by the test. NOTHING IN HERE WAS MEASURED."""
+"""Runs to compare, with every figure given by the test. NOTHING IN HERE WAS MEASURED."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def make_case(implementation: str = "two_pass", rows: int = 64, **axes: Any) -> 
 
 
 def make_cases(count: int) -> list[Case]:
-    """Return so many cases of three implementations."""
+    """Return ``count`` cases of three implementations."""
     grid = product(range(8, 8 * count, 8), Direction, ("native", "one_pass", "two_pass"))
     return [make_case(name, rows, direction=way) for rows, way, name in grid][:count]
 
@@ -104,6 +104,24 @@ def make_record(
     return replace(record, **changes)
 
 
+def with_error(record: Record, output: int = 0, **figures: Any) -> Record:
+    """Return the record with figures of one output replaced."""
+    assert record.errors is not None
+    outputs = list(record.errors.outputs)
+    outputs[output] = replace(outputs[output], **figures)
+    return replace(record, errors=replace(record.errors, outputs=tuple(outputs)))
+
+
+def with_memory(record: Record, **figures: Any) -> Record:
+    assert record.memory is not None
+    return replace(record, memory=replace(record.memory, **figures))
+
+
+def elsewhere(record: Record) -> Record:
+    """Return the record as if another machine had measured it."""
+    return replace(record, environment=ELSEWHERE.fingerprint)
+
+
 def failed(case: Case | None = None, status: Status = Status.ERROR, reason: str = "why") -> Record:
     return make_record(case, status=status, reason=reason, errors=None, memory=None)
 
@@ -118,28 +136,28 @@ def results_of(*records: Record, **run: Any) -> Results:
 
 
 def compared(before: Results | Record, after: Results | Record, **more: Any) -> Comparison:
-    old, new = (results_of(each) if isinstance(each, Record) else each for each in (before, after))
+    old, new = (results_of(run) if isinstance(run, Record) else run for run in (before, after))
     return compare(old, new, baseline_name="old", head_name="new", **more)
 
 
 def change(before: Record, after: Record, **more: Any) -> Change:
-    """Return what became of a case, beside one that was measured in both and stayed the same."""
+    """Return the change of a case; a second case is unchanged, so that runs are comparable."""
     other = make_record(make_case("bystander"))
-    found = compared(results_of(before, other), results_of(after, other), **more)
-    return next(each for each in found.changes if each.case == before.case)
+    comparison = compared(results_of(before, other), results_of(after, other), **more)
+    return next(change for change in comparison.changes if change.case == before.case)
 
 
 def confirming(*ratios: float) -> Confirm:
-    """Return a confirmation that finds the same for every suspect."""
-    return lambda cases: {each.id: ratios for each in cases}
+    """Return a confirmation with the same ratios for every suspect."""
+    return lambda cases: {case.id: ratios for case in cases}
 
 
 @dataclass
 class ScriptedFleet(AbstractContextManager["ScriptedFleet"]):
-    """A fleet whose records are made by a script, and say how often it was started."""
+    """A fleet that returns scripted records and counts how often it was started."""
 
     ratio_of: Mapping[str, float]
-    """By id of case; one that is not in it cannot be timed."""
+    """By id of case; a case that is missing cannot be timed."""
     environment: Environment = HERE
     starts: int = 0
     asked: list[list[RunCase]] = field(default_factory=list)
