@@ -104,7 +104,7 @@ def what_it_is(name: str) -> str:
     for norm, difference in _DIFFERENCES.items():
         if name == norm or (name.startswith(f"{norm} with ") and "group" in name):
             return f"is {'an' if name[0] in 'RI' else 'a'} {name}: {difference}"
-    return f"is no plain LayerNorm, but near to: {name}"
+    return f"is not a plain LayerNorm; nearest: {name}"
 
 
 def reason_to_leave(module: nn.Module) -> str | None:
@@ -119,7 +119,7 @@ def reason_to_leave(module: nn.Module) -> str | None:
         return "is parametrized; remove the parametrization, replace it, and parametrize it again"
     for name in _OVERRIDES:
         if getattr_static(kind, name, None) is not getattr_static(nn.Module, name, None):
-            return f"its class has its own {name}, which would go on being used"
+            return f"its class has its own {name}, which would still be used"
     return _reason_of_forward(module) or _reason_of_parts(module)
 
 
@@ -127,7 +127,7 @@ def _of_torch(kind: type[nn.Module]) -> str:
     for name in _DIFFERENCES:
         if name in kind.__name__:
             return what_it_is(name)
-    return f"is {kind.__module__}.{kind.__qualname__}, which is no LayerNorm in floating point"
+    return f"is {kind.__module__}.{kind.__qualname__}, which is not a LayerNorm in floating point"
 
 
 def argument_name(module: nn.Module) -> str:
@@ -156,7 +156,7 @@ def _reason_of_parts(module: nn.Module) -> str | None:
     """Return why parameters, buffers or children are not those of a LayerNorm."""
     tensors = dict([*module.named_parameters(), *module.named_buffers()])
     if any(is_lazy(each) for each in tensors.values()):
-        return "its parameters have no shape yet; call the model once before"
+        return "its parameters have no shape yet; call the model once first"
     if len(tensors) > 2:  # decided here, since an experiment would copy all of them
         *most, last = tensors if len(tensors) < 6 else [*list(tensors)[:4], "..."]
         return f"has more than a weight and a bias: {', '.join([*most, last])}"
@@ -166,9 +166,9 @@ def _reason_of_parts(module: nn.Module) -> str | None:
         if child is module:
             continue
         if any(getattr(child, each) for each in _CALL_HOOKS):
-            return f"{name} inside it has hooks, which would not run any more"
+            return f"{name} inside it has hooks, which would no longer run"
         if not _is_norm(child) and not any(True for _ in child.parameters()):
-            return f"{name} inside it ({type(child).__name__}) would not be called any more"
+            return f"{name} inside it ({type(child).__name__}) would no longer be called"
     return None
 
 

@@ -105,9 +105,9 @@ def _proven(original: nn.Module, device: torch.device, dtype: torch.dtype) -> Pr
         name = _recognised(original, device)
         if name is not None and name != LAYER_NORM:
             raise UnprovenError(what_it_is(name))
-        raise UnprovenError("takes an x of any size, so that no normalized_shape is known")
+        raise UnprovenError("accepts an x of any size, so its normalized_shape is unknown")
     if prod(shape) == 1:
-        raise UnprovenError("has one feature, of which a LayerNorm returns its bias alone")
+        raise UnprovenError("has one feature, for which a LayerNorm returns only its bias")
     failed: UnprovenError | None = None
     for names in _assignments(original, shape):
         try:
@@ -153,7 +153,7 @@ def _proven_with(
                 raise UnprovenError(f"in {_mode(training)} mode it {error}") from error
             raise UnprovenError(_nearest(original, subject, device) or str(error)) from error
     if changed := _changed(before, state_of(subject.module)):
-        raise UnprovenError(f"its forward changes {changed} of it")
+        raise UnprovenError(f"its forward changes its attribute {changed}")
     if dtype in LOW_DTYPES:
         own = subject_of(original, names, shape, dtype, device)
         _compare_results(own, leading[0], eps, (1.0, 30.0, _SMALL_IN_LOW))
@@ -247,14 +247,12 @@ def _explained(subject: Subject, problem: Problem, y: Tensor) -> str:
     allowed = allowed_result(problem, subject.dtype)
     difference = difference_in_words(y, problem.y, allowed)
     if subject.dtype in LOW_DTYPES:  # it was right in float32, which is compared first
-        return (
-            f"is no LayerNorm in {subject.dtype} with the eps that it has in float32: {difference}"
-        )
+        return f"is not a LayerNorm in {subject.dtype} with the eps that it has in float32: {difference}"
     for eps in (problem.eps, *known_eps(subject.module), 1e-3, 1e-5, 1e-6, 1e-8, 1e-12):
         for mistake, wrong in problem.mistaken(eps, subject.shape):
             if is_within(y, wrong, 4 * allowed):
                 return mistake
-    return f"is no LayerNorm: {difference}"
+    return f"is not a LayerNorm: {difference}"
 
 
 def _nearest(original: nn.Module, subject: Subject, device: torch.device) -> str | None:

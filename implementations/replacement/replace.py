@@ -67,7 +67,7 @@ class ReplacementReport:
         lines = [f"{len(self.changed)} changed to {self.implementation}"]
         lines += [f"  {self._described(name)}" for name in self.changed]
         if self.left:
-            lines.append(f"{len(self.left)} left as they were")
+            lines.append(f"{len(self.left)} left unchanged")
             lines += self._left_lines()
         if self.unfused:
             lines.append("fused inference path, which never calls the norms, switched off")
@@ -184,12 +184,12 @@ class _Decisions:
     def _of(self, names: tuple[str, ...], module: nn.Module) -> Decision:
         declined = [name for name in names if self.only is not None and not self.only(name, module)]
         if len(declined) == len(names):
-            return "only() said no"
+            return "only() returned False"
         if declined:
-            return f"used also as {_readable(declined[0])}, to which only() said no"
+            return f"also used as {_readable(declined[0])}, for which only() returned False"
         if "forward" in vars(module):
             return (
-                "its forward was replaced on the object, by a hook of accelerate for instance; "
+                "its forward was replaced on the object, for instance by a hook of accelerate; "
                 "undo that first"
             )
         kind: type[nn.Module] = type_before_parametrizations(module)
@@ -197,7 +197,7 @@ class _Decisions:
             if kind.forward not in (LayerNorm.forward, ConvertedLayerNorm.forward):
                 return "is a subclass of implementations.LayerNorm with a forward of its own"
             already = module.implementation == self.chosen
-            return f"runs {name_of(self.chosen)} already" if already else None
+            return f"already runs {name_of(self.chosen)}" if already else None
         if kind is nn.LayerNorm:
             return None
         return reason_to_leave(module) or self._proof(module)

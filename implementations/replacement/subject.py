@@ -54,7 +54,7 @@ class Subject:
     device: torch.device
 
     def given(self, leading: tuple[int, ...], scales: tuple[float, ...]) -> Tensor:
-        """Draw an x whose rows take these standard deviations in turn, and half of them as means."""
+        """Draw an x; its rows take these standard deviations in turn, and half of them as means."""
         rows = prod(leading)
         x = torch.randn(
             rows,

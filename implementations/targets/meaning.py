@@ -228,7 +228,7 @@ def _meaning(
     probe: Probe, options: CallOptions, way: _Way, weight: Tensor | None, bias: Tensor | None
 ) -> Meaning:
     if way.axis == 1 and way.others in {*_LAST, _ROWS}:  # found without parameters, above
-        way = way._replace(others=_SPATIAL[0])
+        way = _Way(way.normalization, way.axis, _SPATIAL[0], way.dtype)
     default_eps = options.eps
     if default_eps is None and way.normalization == LAYER_NORM:
         default_eps = _default_eps(probe, way, weight, bias)

@@ -1,7 +1,8 @@
-"""LayerNorms written in other ways, right and wrong ones, in a few lines each."""
+"""LayerNorms written in other ways than torch's, right and wrong ones."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,11 +17,37 @@ def standardised(x: Tensor, eps: float, axis: int = -1, correction: int = 0) -> 
     return (x - x.mean(axis, keepdim=True)) / (variance + eps).sqrt()
 
 
+def built(kind: type[nn.Module]) -> nn.Module:
+    """Return a module whose parameters and buffers have values as after training."""
+    module = kind(HIDDEN) if issubclass(kind, nn.LayerNorm) else kind()
+    generator = torch.Generator().manual_seed(11)
+    with torch.no_grad():
+        for each in [*module.parameters(), *module.buffers()]:
+            each.copy_(1 + torch.rand(each.shape, generator=generator))
+    return module
+
+
+class PlainNorm(nn.Module):
+    """Has the usual parameters; the classes below change one thing each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(HIDDEN))
+        self.bias = nn.Parameter(torch.zeros(HIDDEN))
+        self.eps = 1e-5
+
+    def affine(self, x: Tensor) -> Tensor:
+        return x * self.weight + self.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.affine(standardised(x, self.eps))
+
+
 # --- right ----------------------------------------------------------------------------------------
 
 
-class OptionalBiasNorm(nn.Module):
-    """eps is written in the forward."""
+class RenamingNorm(nn.Module):
+    """Has its eps in the forward, and loads checkpoints in which its weight has another name."""
 
     def __init__(self, bias: bool = True) -> None:
         super().__init__()
@@ -29,6 +56,11 @@ class OptionalBiasNorm(nn.Module):
 
     def forward(self, hidden_states: Tensor) -> Tensor:
         return functional.layer_norm(hidden_states, self.weight.shape, self.weight, self.bias, 2e-5)
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
+        if f"{prefix}old" in state:
+            state[f"{prefix}weight"] = state.pop(f"{prefix}old")
+        super()._load_from_state_dict(state, prefix, *rest)
 
 
 class NoParametersNorm(nn.Module):
@@ -62,7 +94,7 @@ class BufferBetaNorm(nn.Module):
 
 
 class WrapperNorm(nn.Module):
-    """Scales what a LayerNorm inside it returns."""
+    """Scales the result of a LayerNorm inside it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,7 +106,7 @@ class WrapperNorm(nn.Module):
 
 
 class Outer(nn.Module):
-    """No norm by its name."""
+    """Has no "norm" in its name."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,31 +117,28 @@ class Outer(nn.Module):
 
 
 class HolderNorm(Outer):
-    """Its parameters are those of the LayerNorm inside it."""
+    """Has the parameters of the LayerNorm inside it."""
 
 
 class Float32Norm(nn.LayerNorm):
-    """Computes in float32 whatever it is given."""
+    """Computes in float32 for every dtype of x."""
 
     def forward(self, x: Tensor) -> Tensor:
-        weight = None if self.weight is None else self.weight.float()
-        bias = None if self.bias is None else self.bias.float()
+        weight, bias = self.weight.float(), self.bias.float()
         y = functional.layer_norm(x.float(), self.normalized_shape, weight, bias, self.eps)
         return y.to(x.dtype)
 
 
-class FormatNorm(nn.Module):
-    """Two forms, of which a flag chooses; the channels first are no LayerNorm of the last axis."""
+class FormatNorm(PlainNorm):
+    """Normalises the last axis, or axis 1 if a flag says so."""
 
     def __init__(self, channels_first: bool = False) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(HIDDEN))
-        self.bias = nn.Parameter(torch.zeros(HIDDEN))
-        self.eps, self.channels_first = 1e-6, channels_first
+        self.channels_first = channels_first
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.channels_first:
-            return functional.layer_norm(x, (HIDDEN,), self.weight, self.bias, self.eps)
+            return super().forward(x)
         scale, shift = self.weight[:, None, None], self.bias[:, None, None]
         return standardised(x, self.eps, axis=1) * scale + shift
 
@@ -123,17 +152,8 @@ class TwoAxesNorm(nn.Module):
         return functional.layer_norm(x, self.weight.shape, self.weight, eps=1e-4)
 
 
-class RenamingNorm(OptionalBiasNorm):
-    """Reads checkpoints in which its weight has another name."""
-
-    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
-        if f"{prefix}old" in state:
-            state[f"{prefix}weight"] = state.pop(f"{prefix}old")
-        super()._load_from_state_dict(state, prefix, *rest)
-
-
 RIGHT: tuple[type[nn.Module], ...] = (
-    OptionalBiasNorm,
+    RenamingNorm,
     NoParametersNorm,
     GammaBetaNorm,
     BufferBetaNorm,
@@ -142,89 +162,14 @@ RIGHT: tuple[type[nn.Module], ...] = (
     Float32Norm,
     FormatNorm,
     TwoAxesNorm,
-    RenamingNorm,
 )
-
-
-def built(kind: type[nn.Module]) -> nn.Module:
-    """Return one whose parameters and buffers are those of a trained one."""
-    module = kind(HIDDEN) if issubclass(kind, nn.LayerNorm) else kind()
-    generator = torch.Generator().manual_seed(11)
-    with torch.no_grad():
-        for each in [*module.parameters(), *module.buffers()]:
-            each.copy_(1 + torch.rand(each.shape, generator=generator))
-    return module
 
 
 # --- wrong, or not to be changed ------------------------------------------------------------------
 
 
-class PlainNorm(nn.Module):
-    """What those below derive from: the parameters of a LayerNorm."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(HIDDEN))
-        self.bias = nn.Parameter(torch.zeros(HIDDEN))
-        self.eps = 1e-5
-
-    def affine(self, x: Tensor) -> Tensor:
-        return x * self.weight + self.bias
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.affine(standardised(x, self.eps))
-
-
-class UnbiasedNorm(PlainNorm):
-    def forward(self, x: Tensor) -> Tensor:
-        return self.affine(standardised(x, self.eps, correction=1))
-
-
-class OutsideNorm(PlainNorm):
-    def forward(self, x: Tensor) -> Tensor:
-        deviation = x.std(-1, keepdim=True, correction=0)
-        return self.affine((x - x.mean(-1, keepdim=True)) / (deviation + self.eps))
-
-
-class ClampedNorm(PlainNorm):
-    """What it computes differs where the variance is about eps."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        variance = x.var(-1, keepdim=True, correction=0).clamp(min=self.eps)
-        return self.affine((x - x.mean(-1, keepdim=True)) / variance.sqrt())
-
-
-class RootMeanSquareNorm(PlainNorm):
-    def forward(self, x: Tensor) -> Tensor:
-        return self.affine(x / (x.square().mean(-1, keepdim=True) + self.eps).sqrt())
-
-
-class OnePlusNorm(PlainNorm):
-    def forward(self, x: Tensor) -> Tensor:
-        return standardised(x, self.eps) * (1 + self.weight) + self.bias
-
-
-class DetachedNorm(PlainNorm):
-    """A right result, and a wrong gradient."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        variance = x.detach().var(-1, keepdim=True, correction=0)
-        return self.affine((x - x.mean(-1, keepdim=True)) / (variance + self.eps).sqrt())
-
-
-class ConstantWeightNorm(PlainNorm):
-    def forward(self, x: Tensor) -> Tensor:
-        return standardised(x, self.eps) * self.weight.detach() + self.bias
-
-
-class NoGradientNorm(PlainNorm):
-    @torch.no_grad()
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x)
-
-
 class TrainingNorm(PlainNorm):
-    """Adds noise while it is trained."""
+    """Adds noise in training mode."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) + (0.1 * torch.randn_like(x) if self.training else 0.0)
@@ -238,37 +183,6 @@ class CountingNorm(PlainNorm):
     def forward(self, x: Tensor) -> Tensor:
         self.calls += 1
         return super().forward(x)
-
-
-class ConditionNorm(PlainNorm):
-    def forward(self, x: Tensor, cond: Tensor) -> Tensor:
-        return super().forward(x) + cond
-
-
-class OptionNorm(PlainNorm):
-    def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        return super().forward(x if residual is None else x + residual)
-
-
-class WiderNorm(PlainNorm):
-    """Returns float32 in a model of bfloat16."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.layer_norm(
-            x.float(), (HIDDEN,), self.weight.float(), self.bias.float(), self.eps
-        )
-
-
-class InPlaceNorm(PlainNorm):
-    def forward(self, x: Tensor) -> Tensor:
-        if not x.requires_grad:
-            x.sub_(x.mean(-1, keepdim=True))
-        return super().forward(x)
-
-
-class TupleNorm(PlainNorm):
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        return super().forward(x), x
 
 
 class RunningNorm(PlainNorm):
@@ -286,60 +200,93 @@ class HookPointNorm(PlainNorm):
         return self.hook(super().forward(x))
 
 
-class OwnCallNorm(PlainNorm):
-    def __call__(self, x: Tensor) -> Tensor:
-        return self.forward(2 * x)
-
-
 class AnySizeNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return standardised(x, 1e-5)
 
 
-class BrokenNorm(PlainNorm):
-    def forward(self, x: Tensor) -> Tensor:
-        raise RuntimeError("this kernel needs another machine")
-
-
-class LastAxisNorm(nn.Module):
-    """A weight of two axes, of which the last one is normalised."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(2, HIDDEN))
+class LastAxisNorm(TwoAxesNorm):
+    """Has a weight of two axes, and normalises the last one."""
 
     def forward(self, x: Tensor) -> Tensor:
         return standardised(x, 1e-5) * self.weight
 
 
-class ChannelsAxisNorm(PlainNorm):
-    """Axis 1, whatever the axes: of two, that is the last one."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        shape = (-1, *(1,) * (x.dim() - 2))
-        y = standardised(x, self.eps, axis=1)
-        return y * self.weight.view(shape) + self.bias.view(shape)
+def forward_of_two(self: PlainNorm, x: Tensor, cond: Tensor) -> Tensor:
+    return PlainNorm.forward(self, x) + cond
 
 
-LEFT: tuple[tuple[type[nn.Module], str], ...] = (
-    (UnbiasedNorm, "divides by N - 1 in its variance, not by N"),
-    (OutsideNorm, "adds its eps outside the root"),
-    (ClampedNorm, "is no LayerNorm: up to"),
-    (RootMeanSquareNorm, "is an RMSNorm: it does not subtract the mean"),
-    (OnePlusNorm, "is no plain LayerNorm, but near to: LayerNorm with 1 + weight"),
-    (DetachedNorm, "has another gradient of x than torch's"),
-    (ConstantWeightNorm, "gives no gradient of its weight"),
-    (NoGradientNorm, "gives no gradient"),
-    (CountingNorm, "its forward changes calls of it"),
-    (ConditionNorm, "its forward needs cond besides x"),
-    (OptionNorm, "its forward also takes residual"),
-    (InPlaceNorm, "changes its x in place"),
-    (TupleNorm, "returns tuple, not a tensor"),
-    (RunningNorm, "has more than a weight and a bias: weight, bias, running_mean"),
-    (HookPointNorm, "hook inside it (Identity) would not be called any more"),
-    (OwnCallNorm, "its class has its own __call__"),
-    (AnySizeNorm, "takes an x of any size"),
-    (BrokenNorm, "this kernel needs another machine"),
-    (LastAxisNorm, "normalises the last axis alone"),
-    (ChannelsAxisNorm, "normalises over the channel axis (axis 1)"),
+def with_option(self: PlainNorm, x: Tensor, residual: Tensor | None = None) -> Tensor:
+    return PlainNorm.forward(self, x if residual is None else x + residual)
+
+
+def writing_into_x(self: PlainNorm, x: Tensor) -> Tensor:
+    return PlainNorm.forward(self, x if x.requires_grad else x.sub_(x.mean(-1, keepdim=True)))
+
+
+def raising(self: PlainNorm, x: Tensor) -> Tensor:
+    raise RuntimeError("this kernel needs another machine")
+
+
+def over_axis_1(self: PlainNorm, x: Tensor) -> Tensor:
+    shape = (-1, *(1,) * (x.dim() - 2))  # with two axes, axis 1 is the last one
+    return standardised(x, self.eps, axis=1) * self.weight.view(shape) + self.bias.view(shape)
+
+
+def clamped(self: PlainNorm, x: Tensor) -> Tensor:
+    variance = x.var(-1, keepdim=True, correction=0).clamp(min=self.eps)
+    return self.affine((x - x.mean(-1, keepdim=True)) / variance.sqrt())
+
+
+def with_detached_variance(self: PlainNorm, x: Tensor) -> Tensor:
+    variance = x.detach().var(-1, keepdim=True, correction=0)
+    return self.affine((x - x.mean(-1, keepdim=True)) / (variance + self.eps).sqrt())
+
+
+def wrong(name: str, forward: Callable[..., Any]) -> type[nn.Module]:
+    return type(name, (PlainNorm,), {"forward": forward, "__module__": __name__})
+
+
+UnbiasedNorm = wrong(
+    "UnbiasedNorm", lambda self, x: self.affine(standardised(x, self.eps, correction=1))
+)
+BrokenNorm = wrong("BrokenNorm", raising)
+WiderNorm = wrong(
+    "WiderNorm",
+    lambda self, x: functional.layer_norm(
+        x.float(), (HIDDEN,), self.weight.float(), self.bias.float(), self.eps
+    ),
+)
+LEFT: tuple[type[nn.Module], ...] = (
+    UnbiasedNorm,
+    wrong(
+        "OutsideNorm",
+        lambda self, x: self.affine(
+            (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True, correction=0) + self.eps)
+        ),
+    ),
+    wrong("ClampedNorm", clamped),
+    wrong(
+        "RootMeanSquareNorm",
+        lambda self, x: self.affine(x / (x.square().mean(-1, keepdim=True) + self.eps).sqrt()),
+    ),
+    wrong("OnePlusNorm", lambda self, x: standardised(x, self.eps) * (1 + self.weight) + self.bias),
+    wrong("DetachedNorm", with_detached_variance),
+    wrong(
+        "ConstantWeightNorm",
+        lambda self, x: standardised(x, self.eps) * self.weight.detach() + self.bias,
+    ),
+    wrong("NoGradientNorm", torch.no_grad()(lambda self, x: PlainNorm.forward(self, x))),
+    CountingNorm,
+    wrong("ConditionNorm", forward_of_two),
+    wrong("OptionNorm", with_option),
+    wrong("InPlaceNorm", writing_into_x),
+    wrong("TupleNorm", lambda self, x: (PlainNorm.forward(self, x), x)),
+    RunningNorm,
+    HookPointNorm,
+    type("OwnCallNorm", (PlainNorm,), {"__call__": lambda self, x: x, "__module__": __name__}),
+    AnySizeNorm,
+    BrokenNorm,
+    LastAxisNorm,
+    wrong("ChannelsAxisNorm", over_axis_1),
 )
