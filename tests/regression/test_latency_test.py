@@ -21,6 +21,7 @@ from compared_runs import (
     make_latency,
     make_record,
     results_of,
+    with_memory,
 )
 
 from harness.records import (
@@ -322,6 +323,12 @@ def test_times_measured_in_two_ways_are_not_comparable(difference: dict[str, Any
         found = change(before, after, confirm=confirming(*[2.0] * 5))
         assert (found.kind, found.metric) == (ChangeKind.NOT_COMPARABLE, Metric.LATENCY)
         assert found.ratio is None
+
+
+def test_a_latency_that_is_not_comparable_hides_no_regression() -> None:
+    other = make_record(latency=make_latency(STEADY, timer="pytest-benchmark:perf_counter"))
+    found = change(BEFORE, with_memory(other, peak_extra_bytes=1 << 40))
+    assert (found.kind, found.metric) == (ChangeKind.REGRESSED, Metric.PEAK_MEMORY)
 
 
 def test_the_time_of_a_wrong_result_is_no_standard_for_a_right_one() -> None:

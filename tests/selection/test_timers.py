@@ -1,4 +1,4 @@
-"""Times of two timers never meet: not in a gate, not in a comparison, not in a choice."""
+"""Times of two timers never meet in a choice."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from dataclasses import replace
 
 from choice_records import choices_among, chosen, ran
 from choice_records import results_of as choice_results
-from compared_runs import STEADY, change, compared, make_latency, make_record
 
 from harness.records import Estimate, Record
-from harness.regression.changes import ChangeKind, Metric
 from harness.selection.choose import choose
 from harness.selection.eligibility import DisqualificationKind
 
@@ -22,31 +20,6 @@ def by_another_timer(record: Record, timer: str = OTHER) -> Record:
     assert record.latency is not None
     latency = replace(record.latency, timer=timer, reference=None, reference_ratio=None)
     return replace(record, latency=latency)
-
-
-def test_a_gate_says_that_two_timers_are_not_mixed() -> None:
-    ours, theirs = make_record(ratios=STEADY), by_another_timer(make_record(ratios=(9.0,)))
-    for before, after in ((ours, theirs), (theirs, ours)):
-        found = change(before, after, least_processes=1)
-        assert found.kind is ChangeKind.NOT_COMPARABLE
-        assert found.metric is Metric.LATENCY
-        assert found.ratio is None
-    assert "timed by layernorm-bench before and by pytest-benchmark:perf_counter now" in (
-        change(ours, theirs).reason
-    )
-
-
-def test_another_timer_is_no_excuse_for_what_is_compared_exactly() -> None:
-    before = make_record(ratios=STEADY)
-    assert before.memory is not None
-    more = replace(before.memory, peak_extra_bytes=2 * before.memory.peak_extra_bytes)
-    after = replace(by_another_timer(before), memory=more)
-    assert change(before, after).kind is ChangeKind.REGRESSED
-
-
-def test_the_timer_is_named_even_where_there_is_a_ratio() -> None:
-    theirs = replace(make_record(ratios=STEADY), latency=make_latency(STEADY, timer=OTHER))
-    assert "timers are not mixed" in change(make_record(ratios=STEADY), theirs).reason
 
 
 def test_who_was_timed_by_another_timer_is_not_chosen_for_its_time() -> None:
@@ -94,8 +67,3 @@ def test_an_import_takes_no_place_of_our_own_record() -> None:
     assert choice.best.label == "quick"
     assert choice.best.cost is not None
     assert choice.best.cost.value < 0.5
-
-
-def test_a_baseline_of_another_timer_is_not_told_to_take_more_processes() -> None:
-    found = compared(make_record(ratios=(1.0,)), by_another_timer(make_record(ratios=(9.0,))))
-    assert not [each for each in found.notes if "processes" in each]

@@ -1,0 +1,385 @@
+"""The commands check and compare: exit codes, what is timed again, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+from compared_runs import (
+    ELSEWHERE,
+    HERE,
+    STEADY,
+    ScriptedFleet,
+    elsewhere,
+    failed,
+    make_case,
+    make_latency,
+    make_record,
+    results_of,
+    with_error,
+)
+
+from harness.cli import main
+from harness.records import Environment, Record, Status
+from harness.run import fleet as fleet_module
+from harness.store import SCHEMA_VERSION, Journal, Results, read, write
+
+ONE, TWO, THREE = (make_case(rows=rows) for rows in (1, 2, 3))
+BASELINE = results_of(*(make_record(case, STEADY) for case in (ONE, TWO, THREE)))
+Install = Callable[[ScriptedFleet], ScriptedFleet]
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files need not outlast a power cut, and no annotations are printed."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
+
+
+@pytest.fixture(autouse=True)
+def install(fleet: Any, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Return a function that gives the command its fleet; without it, timing fails the test."""
+
+    def give(machine: ScriptedFleet) -> ScriptedFleet:
+        monkeypatch.setattr(fleet_module, "Fleet", lambda: machine)
+        return machine
+
+    monkeypatch.setattr(fleet_module, "Fleet", lambda: pytest.fail("something was timed"))
+    return give
+
+
+def run_of(*ratios: float, environment: Environment = HERE) -> Results:
+    """Return a run of the baseline's first cases, with these ratios."""
+    return results_of(
+        *(
+            make_record(case, (ratio,), environment=environment)
+            for case, ratio in zip((ONE, TWO, THREE), ratios, strict=False)
+        )
+    )
+
+
+def store(head: Results, baseline: Results = BASELINE) -> None:
+    write(head, Path("run.parquet"))
+    write(baseline, Path("base.parquet"))
+
+
+def journal(name: str, *records: Record, planned: int) -> None:
+    (run,) = results_of(*records, planned=planned, wall_s=None).runs
+    with Journal(Path(name)) as lines:
+        for line in (run, HERE, *records):
+            lines.add(line)
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+def gate(*more: str) -> Result:
+    return call("check", "run.parquet", "--baseline", "base.parquet", *more)
+
+
+def seen(*more: str) -> Result:
+    return call("compare", "base.parquet", "run.parquet", *more)
+
+
+def counts(result: Result) -> str:
+    """Return the number of changes of each kind, from the first line."""
+    return result.stdout.splitlines()[0].rpartition(": ")[2]
+
+
+def refused(code: int, *arguments: str) -> str:
+    """Run what is refused; return the line that says why."""
+    result = call(*(arguments or ("check", "run.parquet", "--baseline", "base.parquet")))
+    assert result.exit_code == code, result.output
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    return line.removeprefix("layernorm-bench: ")
+
+
+# --- the gate ------------------------------------------------------------------------------------
+
+
+def test_an_unchanged_run_passes() -> None:
+    store(run_of(1.0, 1.01, 0.99))
+    result = gate()
+    assert (result.exit_code, counts(result)) == (0, "3 unchanged")
+
+
+@pytest.mark.parametrize(
+    ("first", "again", "code", "kind"),
+    [
+        (1.2, {TWO.id: 1.2}, 1, "slower"),
+        (1.2, {TWO.id: 1.001}, 0, "inconclusive"),  # slow by chance
+        (1.2, {}, 0, "inconclusive"),  # it crashes
+        (0.7, {TWO.id: 0.7}, 0, "faster"),
+    ],
+    ids=["slower", "by chance", "crashes", "faster"],
+)
+def test_a_suspect_is_timed_in_five_fresh_processes(
+    install: Install, first: float, again: dict[str, float], code: int, kind: str
+) -> None:
+    store(run_of(1.0, first, 1.0))
+    machine = install(ScriptedFleet(ratio_of=again))
+    result = gate()
+    assert result.exit_code == code
+    assert set(counts(result).split(", ")) == {f"1 {kind}", "2 unchanged"}
+    assert [[job.case for job in jobs] for jobs in machine.asked] == [[TWO]] * 5
+    assert len(result.stderr.splitlines()) == 5  # progress
+
+
+def test_fresh_processes_take_the_suspects_in_different_orders(install: Install) -> None:
+    cases = [make_case(rows=rows) for rows in range(1, 7)]
+    before = results_of(*(make_record(case, STEADY) for case in cases))
+    store(results_of(*(make_record(case, (1.2,)) for case in cases)), before)
+    machine = install(ScriptedFleet(ratio_of={case.id: 1.2 for case in cases}))
+    assert gate().exit_code == 1
+    assert len({tuple(job.case.id for job in jobs) for jobs in machine.asked}) == 5
+
+
+def test_no_confirm_times_nothing_and_suspects_are_inconclusive() -> None:
+    store(run_of(1.0, 1.2, 1.0))
+    result = gate("--no-confirm")
+    assert (result.exit_code, counts(result)) == (0, "1 inconclusive, 2 unchanged")
+
+
+@pytest.mark.parametrize(
+    ("here", "measured_on", "fact"),
+    [
+        (HERE, ELSEWHERE, "another machine"),
+        (replace(HERE, git_commit="fedcba9876543210"), HERE, "fedcba987654"),
+    ],
+    ids=["another machine", "another commit"],
+)
+def test_a_run_of_another_machine_or_commit_cannot_be_confirmed_here(
+    install: Install, here: Environment, measured_on: Environment, fact: str
+) -> None:
+    cases = (ONE, TWO, THREE)
+    baseline = results_of(*(make_record(case, STEADY, environment=measured_on) for case in cases))
+    store(run_of(1.0, 1.2, 1.0, environment=measured_on), baseline)
+    machine = install(ScriptedFleet(ratio_of={TWO.id: 1.2}, environment=here))
+    result = gate()
+    assert result.exit_code == 0
+    assert fact in result.stdout
+    assert machine.asked == []
+
+
+def test_a_wrong_result_fails_on_any_machine() -> None:
+    wrong = make_record(ONE, status=Status.WRONG, reason="y is 99 ulp off", environment=ELSEWHERE)
+    store(results_of(wrong, *map(elsewhere, run_of(1.0, 1.0, 1.0).records[1:])))
+    result = gate()
+    assert (result.exit_code, counts(result)) == (1, "1 regressed, 2 not comparable")
+    assert "y is 99 ulp off" in result.stdout
+
+
+def test_as_json_the_comparison_is_one_document_on_standard_output(install: Install) -> None:
+    store(run_of(1.0, 1.2, 1.0))
+    install(ScriptedFleet(ratio_of={TWO.id: 1.2}))
+    result = gate("--json")
+    assert result.exit_code == 1
+    plain = json.loads(result.stdout)
+    assert plain["failed"] is True
+    assert plain["changes"][0]["kind"] == "slower"
+
+
+def test_a_baseline_of_one_process_fails_no_latency() -> None:
+    store(run_of(1.0, 9.0, 1.0), run_of(1.0, 1.0, 1.0))
+    result = gate()
+    assert (result.exit_code, counts(result)) == (0, "3 inconclusive")
+
+
+def test_figures_that_are_nan_pass_nothing() -> None:
+    after = make_record(ONE, latency=make_latency((float("nan"),)))
+    store(results_of(with_error(after, scaled_max_ulp=float("nan"))))
+    assert gate().exit_code == 1
+
+
+def test_a_run_without_times_of_the_reference_fails_no_latency() -> None:
+    alone = make_latency((9.0,), reference=None, reference_ratio=None)
+    store(results_of(make_record(ONE, latency=alone)))
+    result = gate()
+    assert (result.exit_code, counts(result)) == (0, "1 not comparable, 2 gone")
+
+
+# --- bad input -----------------------------------------------------------------------------------
+
+
+def test_a_missing_file_is_refused_and_for_a_baseline_how_to_record_one() -> None:
+    write(run_of(1.0), Path("run.parquet"))
+    line = refused(2)
+    assert line.startswith("base.parquet: ")
+    assert "check run.parquet --baseline base.parquet --record-baseline" in line
+    assert refused(2, "compare", "none.parquet", "run.parquet").startswith("none.parquet: ")
+
+
+@pytest.mark.parametrize("which", ["run", "base"])
+def test_a_corrupt_file_is_refused_by_name(which: str) -> None:
+    store(run_of(1.0))
+    path = Path(f"{which}.parquet")
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(content)
+    assert refused(2).startswith(f"{which}.parquet: ")
+
+
+@pytest.mark.parametrize("content", [b"", b"not parquet", b"PAR1"])
+def test_a_file_that_holds_no_results_is_refused(content: bytes) -> None:
+    store(run_of(1.0))
+    Path("base.parquet").write_bytes(content)
+    assert refused(2).startswith("base.parquet: ")
+
+
+def test_a_baseline_of_a_newer_version_is_refused() -> None:
+    store(run_of(1.0))
+    table = pq.read_table("base.parquet")
+    newer = {b"layernorm_bench_schema": str(SCHEMA_VERSION + 1).encode()}
+    metadata = {**table.schema.metadata, **newer}
+    pq.write_table(table.replace_schema_metadata(metadata), "base.parquet")
+    assert str(SCHEMA_VERSION + 1) in refused(2)
+
+
+@pytest.mark.parametrize(
+    ("head", "baseline", "code"),
+    [
+        (run_of(1.0), results_of(), 3),
+        (results_of(failed(ONE)), BASELINE, 3),
+        (results_of(make_record(ONE)), results_of(make_record(TWO)), 4),
+        (results_of(make_record(ONE), make_record(ONE)), BASELINE, 2),
+    ],
+    ids=["empty", "failures", "another sweep", "duplicate"],
+)
+def test_runs_that_cannot_be_compared_are_refused(
+    head: Results, baseline: Results, code: int
+) -> None:
+    store(head, baseline)
+    refused(code)
+    refused(code, "compare", "base.parquet", "run.parquet")
+
+
+@pytest.mark.parametrize("run", ["run.jsonl", "run.parquet"])
+def test_a_run_that_was_cut_short_is_refused_with_how_to_continue_it(run: str) -> None:
+    write(BASELINE, Path("base.parquet"))
+    journal("run.jsonl", make_record(ONE, (1.0,)), planned=3)
+    line = refused(3, "check", run, "--baseline", "base.parquet")
+    assert line.startswith(f"{run}: ")
+    assert line.endswith("--resume --out run.parquet")
+
+
+def test_a_baseline_that_was_cut_short_is_refused() -> None:
+    write(run_of(1.0), Path("run.parquet"))
+    journal("base.jsonl", make_record(ONE, (1.0,)), planned=3)
+    line = refused(3, "check", "run.parquet", "--baseline", "base.jsonl")
+    assert line.startswith("base.jsonl: ")
+
+
+@pytest.mark.parametrize(
+    ("options", "fact"),
+    [
+        (("--accept", "--record-baseline"), "--record-baseline"),
+        (("--record-baseline", "--json"), "--record-baseline"),
+        (("--resume",), "--resume"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(
+    options: tuple[str, ...], fact: str
+) -> None:
+    store(run_of(1.0))
+    result = gate(*options)
+    assert result.exit_code == 2
+    assert fact in result.stderr
+
+
+# --- accepting and recording ---------------------------------------------------------------------
+
+
+def test_accept_shows_what_changed_and_makes_the_run_the_baseline() -> None:
+    head = results_of(make_record(ONE, STEADY, status=Status.WRONG))
+    store(head)
+    result = gate("--accept")
+    assert (result.exit_code, counts(result)) == (0, "1 regressed, 2 gone")
+    assert read(Path("base.parquet")) == head
+
+
+def test_accept_makes_the_first_baseline() -> None:
+    write(run_of(1.0), Path("run.parquet"))
+    assert gate("--accept").exit_code == 0
+    assert read(Path("base.parquet")) == run_of(1.0)
+
+
+def test_a_run_of_one_process_is_not_accepted_for_ten_and_nothing_is_timed() -> None:
+    store(run_of(1.5))
+    result = gate("--accept")
+    assert result.exit_code == 2
+    assert "--record-baseline" in result.stderr
+    assert result.stdout == ""
+    assert read(Path("base.parquet")) == BASELINE
+
+
+def test_record_baseline_measures_the_cases_of_the_run_in_ten_processes(install: Install) -> None:
+    write(run_of(1.0, 1.0), Path("run.parquet"))
+    machine = install(ScriptedFleet(ratio_of={ONE.id: 1.0, TWO.id: 2.0}))
+    result = gate("--record-baseline")
+    assert result.exit_code == 0
+    assert "2 of 2" in result.stdout  # steady cases
+    assert machine.starts == 10
+    assert gate().exit_code == 0
+
+
+@pytest.mark.parametrize("option", ["--record-baseline", "--accept"])
+def test_a_baseline_is_a_parquet_file(option: str) -> None:
+    write(run_of(1.0), Path("run.parquet"))
+    result = call("check", "run.parquet", "--baseline", "base.json", option)
+    assert result.exit_code == 2
+    assert "base.json" in result.stderr
+
+
+def test_an_interrupted_recording_says_how_to_go_on(install: Install) -> None:
+    class Interrupted(ScriptedFleet):
+        def run(self, *arguments: Any, **more: Any) -> Any:
+            raise KeyboardInterrupt
+
+    write(run_of(1.0), Path("run.parquet"))
+    install(Interrupted(ratio_of={}))
+    result = gate("--record-baseline")
+    assert result.exit_code == 130
+    assert result.stderr.splitlines()[-1].endswith("--resume")
+
+
+# --- compare -------------------------------------------------------------------------------------
+
+
+def test_compare_fails_nothing_and_times_nothing() -> None:
+    wrong = replace(run_of(1.0).records[0], status=Status.WRONG)
+    store(results_of(wrong, *run_of(1.0, 1.5, 1.0).records[1:]))
+    result = seen()
+    assert (result.exit_code, counts(result)) == (0, "1 regressed, 1 inconclusive, 1 unchanged")
+
+
+def test_compare_judges_five_processes_by_ten_and_none_by_one() -> None:
+    store(results_of(make_record(ONE, [1.2] * 5)))
+    assert counts(seen()) == "1 slower, 2 gone"
+    store(run_of(1.0, 1.5, 1.0), run_of(1.0, 1.0, 1.0))
+    result = seen()
+    assert counts(result) == "3 inconclusive"
+    assert "50.0% slower" in result.stdout
+
+
+def test_compare_works_between_machines_and_shows_the_ratios() -> None:
+    store(run_of(1.0, 1.5, environment=ELSEWHERE))
+    result = seen("--json")
+    assert result.exit_code == 0
+    assert "1.500" in "".join(change["reason"] for change in json.loads(result.stdout)["changes"])
+
+
+def test_compare_takes_a_run_that_was_cut_short_and_says_so() -> None:
+    write(BASELINE, Path("base.parquet"))
+    journal("run.jsonl", make_record(ONE, (1.0,)), planned=3)
+    result = seen()
+    assert result.exit_code == 0
+    assert "note: run.parquet" in result.stdout
