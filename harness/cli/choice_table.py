@@ -1,4 +1,4 @@
-"""What a person sees of a choice: a table of answers, under it the price of each alternative."""
+"""The output of ``choose`` on a terminal: a table of choices, then the price of the others."""
 
 from __future__ import annotations
 
@@ -10,60 +10,66 @@ from rich.padding import Padding
 from rich.table import Column, Table
 
 from harness.records import Estimate
-from harness.records.text import bytes_text, seconds_text
+from harness.records.text import bytes_text, seconds_text, ulp_text
 from harness.selection.choose import Choice, Choices
-from harness.selection.eligibility import error_ulp
 from harness.selection.ranking import Candidate
-from harness.selection.text import answer_words, caveats, price, ulp
-from harness.selection.whole import Whole
-from harness.selection.words_of_whole import (
-    gain_words,
+from harness.selection.text import (
+    answer_text,
+    caveats,
     missing_lines,
-    price_in_whole,
-    whole_reason,
+    price_in_workload_text,
+    price_text,
+    saving_text,
+    workload_answer_text,
 )
+from harness.selection.workload_choice import WorkloadChoice
 
-__all__ = ["print_choices", "print_wholes"]
+__all__ = ["print_choices", "print_workload_choices"]
 
-_MOST_PRICED = 30  # ours: two screenfuls; --format json has all
+_MOST_PRICED = 30  # trade-off: about two screens; --format json has all
 _WRAPPED = {"for", "because"}  # columns of several words
-_LEAST_WRAPPED = 24  # ours: characters of such a column below which it is a ladder of words
+_LEAST_WRAPPED = 24  # trade-off: characters of such a column below which it has a word per line
+_DASH = "-"
 
 
 def print_choices(choices: Choices, stream: TextIO) -> None:
-    """Print the answer to each scenario, then what the alternatives cost."""
+    """Print the choice for each scenario, then the prices of the alternatives."""
     console = _console(stream)
-    places = {each.scenario.environment for each in choices.choices}
-    rows = [_row(each, with_place=len(places) > 1) for each in choices.choices]
+    environments = {choice.scenario.environment for choice in choices.choices}
+    rows = [_row(choice, with_environment=len(environments) > 1) for choice in choices.choices]
     if rows and _least_width(rows) <= console.width:
         console.print(_table(rows))
     else:
         for row in rows:
-            _print_below_each_other(console, row)
-    for each in choices.choices[:_MOST_PRICED]:
-        _print_prices(console, each)
-    if len(choices.choices) > _MOST_PRICED:
-        left = len(choices.choices) - _MOST_PRICED
-        console.print(f"prices of {left} more: narrow it down, or --format json", soft_wrap=True)
+            _print_in_lines(console, row)
+    for choice in choices.choices[:_MOST_PRICED]:
+        _print_prices(console, choice)
+    left = len(choices.choices) - _MOST_PRICED
+    if left > 0:
+        console.print(f"prices of {left} more: use the filters or --format json", soft_wrap=True)
     if choices.untimed:
-        names = ", ".join(each.words for each in choices.untimed[:3])
+        names = ", ".join(scenario.text for scenario in choices.untimed[:3])
         rest = f" and {len(choices.untimed) - 3} more" if len(choices.untimed) > 3 else ""
-        console.print(f"measured for errors alone: {names}{rest}", soft_wrap=True)
+        console.print(f"measured for errors only: {names}{rest}", soft_wrap=True)
 
 
-def _row(choice: Choice, *, with_place: bool) -> dict[str, str]:
-    """The answer to one scenario, by heading."""
+def _row(choice: Choice, *, with_environment: bool) -> dict[str, str]:
+    """Return the choice for one scenario, by heading."""
     best = choice.best
-    time, error, memory = _figures(best)
+    time, error, memory = _numbers(best)
     return {
-        **({"environment": choice.scenario.environment} if with_place else {}),
-        "for": choice.scenario.words,
-        "run": "none" if best is None else best.label,
+        **({"environment": choice.scenario.environment} if with_environment else {}),
+        "for": choice.scenario.text,
+        "run": _label(best),
         "time": time,
         "error": error,
         "memory": memory,
-        "because": answer_words(choice),
+        "because": answer_text(choice),
     }
+
+
+def _label(best: Candidate | None) -> str:
+    return "none" if best is None else best.label
 
 
 def _table(rows: Sequence[dict[str, str]]) -> Table:
@@ -75,7 +81,7 @@ def _table(rows: Sequence[dict[str, str]]) -> Table:
 
 
 def _least_width(rows: Sequence[dict[str, str]]) -> int:
-    """Characters that the table needs if no word of it is to be cut."""
+    """Return the width at which the table has room for every word."""
     least = 0
     for name in rows[0]:
         longest = max(len(row[name]) for row in rows)
@@ -83,83 +89,86 @@ def _least_width(rows: Sequence[dict[str, str]]) -> int:
     return least
 
 
-def _print_below_each_other(console: Console, row: dict[str, str]) -> None:
-    """Print an answer that has no room in one line."""
-    head = f"{row['for']}: {row['run']}"
-    place = [f"environment {row['environment']}"] if "environment" in row else []
-    figures = [f"{name} {row[name]}" for name in ("time", "error", "memory")]
-    console.print(head, style=_style(row))
-    for each in (*place, ", ".join(figures), row["because"]):
-        console.print(Padding(each, (0, 0, 0, 2)), style=_style(row))
+def _print_in_lines(console: Console, row: dict[str, str]) -> None:
+    """Print a row that is too wide for a table, each part in a line of its own."""
+    numbers = ", ".join(f"{name} {row[name]}" for name in ("time", "error", "memory"))
+    environment = [f"environment {row['environment']}"] if "environment" in row else []
+    console.print(f"{row['for']}: {row['run']}", style=_style(row))
+    for line in (*environment, numbers, row["because"]):
+        console.print(Padding(line, (0, 0, 0, 2)), style=_style(row))
 
 
 def _style(row: dict[str, str]) -> str:
     return "yellow" if row["run"] == "none" else ""
 
 
-def print_wholes(wholes: Sequence[Whole], stream: TextIO) -> None:
-    """Print the choice for a workload on each device, and what one for each shape would add."""
+def print_workload_choices(wholes: Sequence[WorkloadChoice], stream: TextIO) -> None:
+    """Print the choice for a workload on each device, and what a choice per shape would save."""
     console = _console(stream)
     for whole in wholes:
-        best = whole.best
-        name = "none" if best is None else best.label
-        where = f"{whole.device}, environment {whole.environment}"
-        console.print(f"for all on {where}: {name}: {whole_reason(whole)}", soft_wrap=True)
-        if best is not None:
-            console.print(f"  takes {_interval(best.cost)} in all", soft_wrap=True)
-        for each in whole.candidates:
-            if each is not best:
-                console.print(f"  {each.label} {price_in_whole(each, whole)}", soft_wrap=True)
-        console.print(f"a choice for each shape {gain_words(whole)}{_saved(whole)}", soft_wrap=True)
-        for load in whole.loads:
-            own = load.choice.best
-            chosen = "none" if own is None else own.label
-            console.print(f"  {load.call.count} x {load.call.words}: {chosen}", soft_wrap=True)
-        for line in missing_lines(whole):
+        for line in _workload_lines(whole):
             console.print(line, soft_wrap=True)
 
 
+def _workload_lines(whole: WorkloadChoice) -> list[str]:
+    where = f"{whole.device}, environment {whole.environment}"
+    lines = [f"for all on {where}: {_label(whole.best)}: {workload_answer_text(whole)}"]
+    if whole.best is not None:
+        lines.append(f"  takes {_interval(whole.best.cost)} in all")
+    lines += [
+        f"  {candidate.label} {price_in_workload_text(candidate, whole)}"
+        for candidate in whole.candidates
+        if candidate is not whole.best
+    ]
+    lines.append(f"a choice per shape {saving_text(whole)}{_per_shape(whole)}")
+    lines += [
+        f"  {each.call.count} x {each.call.text}: {_label(each.choice.best)}"
+        for each in whole.calls
+    ]
+    return [*lines, *missing_lines(whole)]
+
+
 def _console(stream: TextIO) -> Console:
-    # a pipe has no width: as wide as the longest row, so that nothing is cut
+    # a pipe has no width: one that holds the longest row, so that nothing is cut
     width = None if stream.isatty() else 220
     return Console(file=stream, highlight=False, markup=False, emoji=False, width=width)
 
 
 def _print_prices(console: Console, choice: Choice) -> None:
-    others = [each for each in choice.candidates if each is not choice.best]
-    told = list(caveats(choice))
-    if not others and not told:
-        return
-    console.print(f"{choice.scenario.words}:", soft_wrap=True)
-    if choice.best is not None:
-        for line in told:
-            console.print(f"  {choice.best.label}: {line}", soft_wrap=True)
-    for each in others:
-        console.print(f"  {each.label} {price(each, choice)}", soft_wrap=True)
+    best = choice.best
+    lines = [f"  {_label(best)} {caveat}" for caveat in caveats(choice)]
+    lines += [
+        f"  {candidate.label} {price_text(candidate, choice)}"
+        for candidate in choice.candidates
+        if candidate is not best
+    ]
+    for line in [f"{choice.scenario.text}:", *lines] if lines else []:
+        console.print(line, soft_wrap=True)
 
 
-def _figures(best: Candidate | None) -> tuple[str, str, str]:
-    """Time, error and memory of the chosen one, on the inputs that were timed."""
-    dash = "-"
+def _numbers(best: Candidate | None) -> tuple[str, str, str]:
+    """Return time, error and memory of the best candidate, on the inputs that were timed."""
     if best is None or not best.timed:
-        return dash, dash, dash
+        return _DASH, _DASH, _DASH
     record = best.timed[0]
-    time = dash if record.latency is None else _interval(record.latency.per_call_s)
-    memory = dash if best.peak_bytes is None else bytes_text(best.peak_bytes)
-    return time, ulp(error_ulp(record)), memory
+    time = _DASH if record.latency is None else _interval(record.latency.per_call_s)
+    error = _DASH if record.worst_ulp is None else ulp_text(record.worst_ulp)
+    memory = _DASH if best.peak_bytes is None else bytes_text(best.peak_bytes)
+    return time, error, memory
 
 
 def _interval(estimate: Estimate | None) -> str:
     if estimate is None:
-        return "-"
-    return f"{seconds_text(estimate.value)} [{seconds_text(estimate.low)}, {seconds_text(estimate.high)}]"
+        return _DASH
+    low, high = seconds_text(estimate.low), seconds_text(estimate.high)
+    return f"{seconds_text(estimate.value)} [{low}, {high}]"
 
 
-def _saved(whole: Whole) -> str:
-    """The time of a choice for each shape, and what it saves."""
-    if whole.dispatch_s is None:
+def _per_shape(whole: WorkloadChoice) -> str:
+    """Return the time of a choice per shape, and what it saves."""
+    if whole.per_shape_s is None:
         return ""
-    total = f"; {_interval(whole.dispatch_s)} in all"
-    if whole.gain is None or not whole.gain.is_certain:
+    total = f"; {_interval(whole.per_shape_s)} in all"
+    if whole.saving is None or not whole.saving.is_certain:
         return total
-    return f", {seconds_text(whole.gain.saved_s.value)}{total}"
+    return f", {seconds_text(whole.saving.saved_s.value)}{total}"

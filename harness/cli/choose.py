@@ -1,4 +1,4 @@
-"""The command ``choose``: parse, read, ask, print, exit."""
+"""The command ``choose``: parse, read, choose, print, exit."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ NONE_CHOSEN = 1
     type=ShapeText(),
     metavar=ShapeText.name,
     multiple=True,
-    help="answer for these shapes of x alone",
+    help="choose only for these shapes of x",
 )
 @click.option(
     "--dtype",
     type=Words(),
     metavar=Words.name,
     multiple=True,
-    help="answer for these dtypes of x alone",
+    help="choose only for these dtypes of x",
 )
 @click.option(
     "--device",
     type=Words(),
     metavar=Words.name,
     multiple=True,
-    help="answer for these kinds of device alone",
+    help="choose only for these kinds of device",
 )
 @click.option(
     "--direction",
     type=Words(),
     metavar=Words.name,
     multiple=True,
-    help="answer for forward, backward or forward+backward alone",
+    help="choose only for forward, backward or forward+backward",
 )
 @click.option(
     "--max-error",
@@ -58,12 +58,12 @@ NONE_CHOSEN = 1
     "--max-condition",
     type=click.FloatRange(min=1),
     metavar="K",
-    help="leave out what was measured on inputs of a larger condition number",
+    help="ignore records of inputs with a larger condition number",
 )
 @click.option(
     "--workload",
     metavar="NAME|FILE",
-    help="calls and how often each occurs, by name or in TOML: one choice for all of them",
+    help="choose one implementation for a workload: calls and their counts, by name or in TOML",
 )
 @click.option(
     "--format",
@@ -71,7 +71,7 @@ NONE_CHOSEN = 1
     type=click.Choice(["table", "json", "python"]),
     default="table",
     show_default=True,
-    help="for people, for machines, or code that runs",
+    help="a table to read, JSON, or Python code that runs",
 )
 def choose(
     runs: tuple[Path, ...],
@@ -84,63 +84,62 @@ def choose(
     workload: str | None,
     form: str,
 ) -> None:
-    """Which implementation to run for each shape, dtype, device and direction of RUN.
+    """Choose the implementation to run for each shape, dtype, device and direction of RUN.
 
-    The fastest that kept its accuracy wherever it was measured; intervals that overlap, close to
-    the fastest, are a tie, broken by accuracy, then by memory. Exit code 0: each has a choice. 1:
-    for at least one none is to be relied on. 3: nothing was measured. 4: nothing measured is as
-    asked for.
+    The fastest candidate is chosen that was accurate wherever it was measured. Candidates close to
+    the fastest whose intervals overlap are a tie, broken by accuracy, then by memory. Exit code 0:
+    every scenario has a choice. 1: at least one has no eligible candidate. 3: nothing was measured.
+    4: no scenario of RUN matches.
     """
-    if any(each is not None and isnan(each) for each in (max_error_ulp, max_condition)):
-        raise click.UsageError("nan is no limit: give a number to --max-error, --max-condition")
+    if any(limit is not None and isnan(limit) for limit in (max_error_ulp, max_condition)):
+        raise click.UsageError("--max-error and --max-condition take a number, not nan")
     from harness.records import Direction
 
-    for each in sum(direction, ()):
-        if each not in set(Direction):
+    for name in sum(direction, ()):
+        if name not in set(Direction):
             raise click.UsageError(
-                f"--direction {each}: write forward, backward or forward+backward"
+                f"--direction {name}: write forward, backward or forward+backward"
             )
     from harness.selection.choose import Requirements, ScenarioFilter
     from harness.selection.choose import choose as choose_among
-    from harness.selection.whole import choose_for_whole
-    from harness.selection.words_of_evidence import evidence_lines
+    from harness.selection.text import evidence_lines
     from harness.selection.workload import find_workload
+    from harness.selection.workload_choice import choose_for_workload
     from harness.store import read, read_journal
 
-    asked = None if workload is None else find_workload(workload)
+    wanted = None if workload is None else find_workload(workload)
     results = [
-        read_journal(each) if each.suffix == ".jsonl" else read(each, samples=False)
-        for each in runs
+        read_journal(run) if run.suffix == ".jsonl" else read(run, samples=False) for run in runs
     ]
-    wanted = ScenarioFilter(
+    scenario_filter = ScenarioFilter(
         shapes=sum(shape, ()),
         dtypes=sum(dtype, ()),
         devices=sum(device, ()),
         directions=sum(direction, ()),
     )
     requirements = Requirements(max_error_ulp=max_error_ulp, max_condition=max_condition)
-    choices = choose_among(results, wanted, requirements)
-    wholes = () if asked is None else choose_for_whole(asked, choices)
-    evidence = list(evidence_lines(choices, [each.name for each in runs]))
+    choices = choose_among(results, scenario_filter, requirements)
+    wholes = () if wanted is None else choose_for_workload(wanted, choices)
+    evidence = list(evidence_lines(choices, [run.name for run in runs]))
     if form == "json":
-        from harness.selection.as_json import choices_as_plain
+        from harness.selection.as_json import choices_as_json
 
-        click.echo(json.dumps(choices_as_plain(choices, wholes, evidence)))
+        click.echo(json.dumps(choices_as_json(choices, wholes, evidence)))
     elif form == "python":
         from harness.selection.python_code import python_lines
 
         click.echo("\n".join(python_lines(choices, wholes, [*evidence, *choices.notes])))
     else:
-        from harness.cli.choice_table import print_choices, print_wholes
+        from harness.cli.choice_table import print_choices, print_workload_choices
 
         if wholes:
-            print_wholes(wholes, sys.stdout)
+            print_workload_choices(wholes, sys.stdout)
         else:
             print_choices(choices, sys.stdout)
         for line in (*choices.notes, *evidence):
             click.echo(line)
     has_choice = (
-        all(each.best is not None or each.dispatch_s is not None for each in wholes)
+        all(whole.best is not None or whole.per_shape_s is not None for whole in wholes)
         if wholes
         else choices.is_complete
     )

@@ -41,7 +41,8 @@ def ulp_text(error: float) -> str:
 
 def percent_text(share: float) -> str:
     """Return a share to two digits: 0.25 is "25 %"."""
-    return f"{share * 100:.2g} %"
+    percent = share * 100
+    return f"{percent:,.0f} %" if abs(percent) >= 99.5 else f"{percent:.2g} %"
 
 
 def shape_text(shape: Sequence[int]) -> str:

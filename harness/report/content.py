@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from harness.records import Status
 from harness.report.frame import Findings
+from harness.report.quantities import DASH
 
 __all__ = [
     "Block",
@@ -15,7 +16,7 @@ __all__ = [
     "Cell",
     "Column",
     "Facts",
-    "Figure",
+    "FigureBlock",
     "Key",
     "Panel",
     "Section",
@@ -25,8 +26,6 @@ __all__ = [
     "number",
     "pill",
 ]
-
-DASH = "–"  # what stands where nothing was measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +121,7 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
+class FigureBlock:
     """Drawings that share a title, a legend and a caption."""
 
     kind: ClassVar[str] = "figure"
@@ -144,7 +143,7 @@ class CaseTable:
     count: int
 
 
-Block = Text | Table | Facts | Figure | CaseTable
+Block = Text | Table | Facts | FigureBlock | CaseTable
 
 Section = Callable[[Findings], tuple[Block, ...]]
 """A section of the page: what was found -> what is shown. Its name is its heading."""

@@ -52,10 +52,8 @@ def script_json(data: object) -> str:
 
 
 def _id_rest(case: Case) -> str:
-    """Return the id without what it begins with, which other columns hold."""
-    shape = "x".join(map(str, case.shape))
-    first = (case.implementation, case.direction, shape, case.dtype, case.distribution)
-    return case.id.removeprefix("/".join(first))
+    """Return the end of the id: the settings, which have no columns of their own."""
+    return "".join(f"/{setting}" for setting in case.settings())
 
 
 def _encoded(column: pd.Series) -> dict[str, Any]:

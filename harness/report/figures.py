@@ -18,8 +18,9 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
 from harness.records import Mode, Status
+from harness.records.text import seconds_text
 from harness.report.content import Panel
-from harness.report.quantities import power_of_ten, rounded, seconds
+from harness.report.quantities import DASH, power_of_ten, rounded
 from harness.report.svg_theme import DASHES, FACE, INK, MUTED, SERIES, canvas, to_panel
 
 __all__ = ["condition_panel", "latency_panel", "speed_map"]
@@ -142,7 +143,7 @@ def latency_panel(name: str, title: str, rows: pd.DataFrame, colours: Colours) -
         axes.set(xscale="log", yscale="log")
         _span(axes, size)
         axes.set_ylim(least, most)
-        _ticks(axes, seconds)
+        _ticks(axes, seconds_text)
         axes.plot(copies.index, copies, color=MUTED, lw=1.1, ls=(0, (1, 1.5)), zorder=1)
         _bands(axes, rows, colours)
         _lines(axes, rows, "elements", "latency_s", colours, marker="o", markersize=3)
@@ -207,7 +208,7 @@ def speed_map(name: str, title: str, speeds: pd.DataFrame, failed: pd.DataFrame)
         # texts instead of ticks, of which each brings three lines that are not to be seen
         axes.set_axis_off()
         for i, j in zip(*np.nonzero(speeds.isna().to_numpy()), strict=True):
-            axes.text(j + 0.5, i + 0.5, "–", ha="center", va="center", color=MUTED)
+            axes.text(j + 0.5, i + 0.5, DASH, ha="center", va="center", color=MUTED)
         for i, label in enumerate(labels):
             axes.text(-0.12, i + 0.5, label, ha="right", va="center", color=INK)
         for j, shape in enumerate(speeds.columns):

@@ -7,7 +7,7 @@ record says None the frame says NaN, and the page shows a dash.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import nan
 from string import ascii_uppercase
 from typing import Any
@@ -15,6 +15,8 @@ from typing import Any
 import pandas as pd
 
 from harness.records import Case, Direction, Environment, Mode, OutputErrors, Record, Run, Status
+from harness.selection.ranking import label_of
+from harness.selection.times import has_valid_time, reference_ratio_of
 from harness.store import Results
 
 __all__ = ["REFERENCE", "SIGNIFICAND_BITS", "Findings", "gather"]
@@ -24,10 +26,6 @@ REFERENCE = "native"
 
 SIGNIFICAND_BITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
 """Digits of a dtype in base 2, from the widest to the narrowest; also the order of panels."""
-
-
-_QUESTION = ["place", "dtype", "direction", "shape", "distribution", "setting", "seed"]
-"""What a case asks of every candidate: numbered in the column ``scenario``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +79,6 @@ def gather(results: Sequence[Results]) -> Findings:
         for output in record.errors.outputs
     ]
     cases = _with_orders(pd.DataFrame(rows))
-    cases["scenario"] = cases.groupby(_QUESTION, observed=True).ngroup()
     return Findings(
         cases=cases,
         outputs=pd.DataFrame(outputs, columns=["case", "output", "error_ulp", "status"]),
@@ -130,12 +127,11 @@ def _with_orders(cases: pd.DataFrame) -> pd.DataFrame:
 
 def _row(record: Record, letter: str) -> dict[str, Any]:
     case = record.case
-    compiled = case.mode is Mode.COMPILED
     return {
         "place": f"{case.device}, environment {letter}" if letter else case.device,
         "implementation": case.implementation,
         "mode": str(case.mode),
-        "label": f"{case.implementation} (compiled)" if compiled else case.implementation,
+        "label": label_of((case.implementation, case.mode)),
         "dtype": case.dtype,
         "direction": str(case.direction),
         "distribution": case.distribution,
@@ -158,12 +154,8 @@ def _row(record: Record, letter: str) -> dict[str, Any]:
 
 
 def _setting(case: Case) -> str:
-    """Return what the id says beyond the axes that have columns of their own; not the seed."""
-    shape = "x".join(map(str, case.shape))
-    first = [case.implementation, case.direction, shape, case.dtype, case.distribution]
-    rest = case.id.removeprefix("/".join(first)).removeprefix("/")
-    own = {str(case.mode), case.device, f"seed={case.seed}"}
-    return " ".join(part for part in rest.split("/") if part not in own)
+    """Return the settings that have no column of their own."""
+    return " ".join(replace(case, mode=Mode.EAGER, device="cpu", seed=0).settings())
 
 
 def _error_columns(record: Record) -> dict[str, Any]:
@@ -198,16 +190,10 @@ def _output_row(output: OutputErrors) -> dict[str, Any]:
 def _latency_columns(record: Record) -> dict[str, float]:
     names = ("latency_s", "latency_low_s", "latency_high_s", "ratio", "ratio_low", "ratio_high")
     latency = record.latency
-    if latency is None or not latency.is_valid:  # a time that is not believed is not shown
+    if latency is None or not has_valid_time(record):
         return dict.fromkeys((*names, "copy_ratio"), nan)
-    ratio, time = latency.reference_ratio, latency.per_call_s
-    case = record.case
-    if ratio is not None:
-        ratios = (ratio.value, ratio.low, ratio.high)
-    elif case.implementation == REFERENCE and case.mode is Mode.EAGER:
-        ratios = (1.0, 1.0, 1.0)  # the reference itself
-    else:
-        ratios = (nan, nan, nan)
+    ratio, time = reference_ratio_of(record), latency.per_call_s
+    ratios = (nan, nan, nan) if ratio is None else (ratio.value, ratio.low, ratio.high)
     copy = nan if latency.ceiling_ratio is None else latency.ceiling_ratio
     values = (time.value, time.low, time.high, *ratios, copy)
     return dict(zip((*names, "copy_ratio"), values, strict=True))

@@ -16,10 +16,11 @@ from markupsafe import Markup
 
 from harness.records import Status
 from harness.records.refusal import Refusal
+from harness.records.text import count, seconds_text
 from harness.report.content import heading
 from harness.report.embedded import case_data, script_json
 from harness.report.frame import Findings, gather
-from harness.report.quantities import count, rounded, seconds
+from harness.report.quantities import rounded
 from harness.report.sections import SECTIONS
 from harness.store import Results
 
@@ -160,5 +161,5 @@ def _cards(findings: Findings) -> list[Card]:
             spent = sum(wall * share for wall, share in shares)
             ratio = spent / sum(wall for wall, _ in shares)
             note = f"{rounded(100 * ratio)} % of it the harness's own"
-        cards.append(Card("Wall time", seconds(sum(walls)), note))
+        cards.append(Card("Wall time", seconds_text(sum(walls)), note))
     return cards

@@ -1,19 +1,19 @@
-"""Numbers as people read them: three significant digits, a prefix, a unit."""
+"""Numbers as the page writes them: three significant digits, powers of ten as superscripts."""
 
 from __future__ import annotations
 
 from math import floor, isfinite, isinf, isnan, log10
 
-__all__ = ["bytes_text", "count", "power_of_ten", "rounded", "seconds", "speed", "ulps"]
+__all__ = ["DASH", "power_of_ten", "rounded", "speed"]
 
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-NOT_MEASURED = "–"
+DASH = "–"  # what stands where nothing was measured
 
 
 def rounded(value: float | None, digits: int = 3) -> str:
-    """Write ``value`` with so many significant digits; a dash for None or NaN."""
+    """Return ``value`` with that many significant digits; a dash for None or NaN."""
     if value is None or isnan(value):
-        return NOT_MEASURED
+        return DASH
     if isinf(value):
         return "∞" if value > 0 else "−∞"
     if value == 0:
@@ -28,7 +28,7 @@ def rounded(value: float | None, digits: int = 3) -> str:
 
 
 def power_of_ten(value: float) -> str:
-    """Write a tick of a logarithmic axis: plain up to 10,000, then as a power."""
+    """Return a tick label of a logarithmic axis: plain up to 10,000, then as a power."""
     if 1e-2 <= value < 1e4:
         return f"{value:,.10g}"
     exponent = floor(log10(value) + 1e-9)
@@ -37,43 +37,8 @@ def power_of_ten(value: float) -> str:
     return f"{lead}10{str(exponent).translate(_SUPERSCRIPTS)}"
 
 
-def _prefixed(value: float | None, steps: tuple[tuple[float, str], ...]) -> str:
-    if value is None or not isfinite(value):
-        return rounded(value)
-    for size, unit in steps:
-        if abs(value) >= size:
-            return f"{rounded(value / size)} {unit}"
-    size, unit = steps[-1]
-    return f"{rounded(value / size)} {unit}"
-
-
-def seconds(value: float | None) -> str:
-    """Write a time."""
-    if value is not None and value >= 120:
-        return f"{round(value) // 60:,} min {round(value) % 60} s"
-    return _prefixed(value, ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")))
-
-
-def bytes_text(value: float | None) -> str:
-    """Write an amount of memory, in powers of 1024."""
-    steps = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
-    return "0 B" if value == 0 else _prefixed(value, steps)
-
-
-def ulps(value: float | None) -> str:
-    """Write an error in units in the last place."""
-    if value is not None and isinf(value):
-        return "not finite"
-    return rounded(value) if value is None or isnan(value) else f"{rounded(value)} ulp"
-
-
 def speed(value: float | None) -> str:
-    """Write a speed relative to the reference; above 1 is faster."""
+    """Return a speed relative to the reference; above 1 is faster."""
     if value is None or not isfinite(value):
         return rounded(value)
     return f"{value:.2f}×" if 0.1 <= value < 10 else f"{rounded(value)}×"
-
-
-def count(number: int, noun: str) -> str:
-    """Write a number of things, ``noun`` being one of them."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -1,4 +1,4 @@
-"""A choice for machines: what JSON can hold, None where nothing is known."""
+"""A choice as JSON can hold it: None where nothing is known, or a number is infinite."""
 
 from __future__ import annotations
 
@@ -8,21 +8,25 @@ from typing import Any
 
 from harness.records import Estimate
 from harness.selection.choose import Choice, Choices
-from harness.selection.eligibility import error_ulp
 from harness.selection.ranking import Candidate
 from harness.selection.scenarios import Scenario
-from harness.selection.text import answer_words, caveats, price
-from harness.selection.whole import Gain, Whole
-from harness.selection.words_of_whole import price_in_whole, whole_reason
+from harness.selection.text import (
+    answer_text,
+    caveats,
+    price_in_workload_text,
+    price_text,
+    workload_answer_text,
+)
+from harness.selection.workload_choice import Saving, WorkloadChoice
 from harness.store.plain import to_plain
 
-__all__ = ["choices_as_plain"]
+__all__ = ["choices_as_json"]
 
 
-def choices_as_plain(
-    choices: Choices, wholes: Sequence[Whole] = (), evidence: Sequence[str] = ()
+def choices_as_json(
+    choices: Choices, wholes: Sequence[WorkloadChoice] = (), evidence: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return choices as JSON can hold them; infinite ends of intervals become null."""
+    """Return choices as plain values; ``wholes`` are those for a workload."""
     plain: dict[str, Any] = {
         "complete": choices.is_complete,
         "evidence": list(evidence),
@@ -30,40 +34,41 @@ def choices_as_plain(
         "environments": {name: to_plain(each) for name, each in choices.environments.items()},
         "requirements": to_plain(choices.requirements),
         "notes": list(choices.notes),
-        "choices": [_choice(each) for each in choices.choices],
-        "untimed": [_scenario(each) for each in choices.untimed],
+        "choices": [_choice(choice) for choice in choices.choices],
+        "untimed": [_scenario(scenario) for scenario in choices.untimed],
     }
     if wholes:
-        plain["workload"] = [_whole(each) for each in wholes]
+        plain["workload"] = [_workload_choice(whole) for whole in wholes]
     return plain
 
 
 def _choice(choice: Choice) -> dict[str, Any]:
-    best = choice.best
     return {
         **_scenario(choice.scenario),
-        **_chosen(best),
+        **_chosen(choice.best),
         "decided_by": choice.ranking.decider,
-        "reason": answer_words(choice),
+        "reason": answer_text(choice),
         "caveats": list(caveats(choice)),
         "distributions": list(choice.distributions),
-        "candidates": [
-            {
-                "implementation": each.implementation,
-                "mode": each.mode,
-                "is_chosen": each is best,
-                "time_s": _time_s(each),
-                "compared_s": _estimate(each.span),
-                "error_ulp": _finite(_error(each)),
-                "peak_extra_bytes": each.peak_bytes,
-                "verified_on": each.measured_on[0],
-                "disqualification": None
-                if each.disqualification is None
-                else each.disqualification.kind,
-                "price": None if each is best else price(each, choice),
-            }
-            for each in choice.candidates
-        ],
+        "candidates": [_candidate(candidate, choice) for candidate in choice.candidates],
+    }
+
+
+def _candidate(candidate: Candidate, choice: Choice) -> dict[str, Any]:
+    record = candidate.timed[0] if candidate.timed else None
+    latency = record.latency if record else None
+    is_chosen, reason = candidate is choice.best, candidate.disqualification
+    return {
+        "implementation": candidate.implementation,
+        "mode": candidate.mode,
+        "is_chosen": is_chosen,
+        "time_s": _estimate(latency.per_call_s if latency else None),
+        "compared_s": _estimate(candidate.widened_cost),
+        "error_ulp": _finite(record.worst_ulp if record else None),
+        "peak_extra_bytes": candidate.peak_bytes,
+        "verified_on": candidate.verified_on,
+        "disqualified_because": None if reason is None else reason.kind,
+        "price": None if is_chosen else price_text(candidate, choice),
     }
 
 
@@ -91,52 +96,41 @@ def _chosen(best: Candidate | None) -> dict[str, Any]:
     }
 
 
-def _whole(whole: Whole) -> dict[str, Any]:
-    held, there = whole.covered
+def _workload_choice(whole: WorkloadChoice) -> dict[str, Any]:
+    held, all_calls = whole.covered
     return {
         "environment": whole.environment,
         "device": whole.device,
         **_chosen(whole.best),
-        "reason": whole_reason(whole),
-        "calls": there,
+        "reason": workload_answer_text(whole),
+        "calls": all_calls,
         "calls_covered": held,
-        "missing": [each.model_dump(mode="json") for each in whole.missing],
+        "missing": [call.model_dump(mode="json") for call in whole.missing],
         "total_s": _estimate(whole.best.cost if whole.best else None),
-        "per_shape_s": _estimate(whole.dispatch_s),
-        "per_shape_saves": _gain(whole.gain),
+        "per_shape_s": _estimate(whole.per_shape_s),
+        "per_shape_saves": _saving(whole.saving),
         "candidates": [
             {
-                "implementation": each.implementation,
-                "mode": each.mode,
-                "total_s": _estimate(each.cost),
-                "price": None if each is whole.best else price_in_whole(each, whole),
+                "implementation": candidate.implementation,
+                "mode": candidate.mode,
+                "total_s": _estimate(candidate.cost),
+                "price": None
+                if candidate is whole.best
+                else price_in_workload_text(candidate, whole),
             }
-            for each in whole.candidates
+            for candidate in whole.candidates
         ],
     }
 
 
-def _gain(gain: Gain | None) -> dict[str, Any] | None:
-    if gain is None:
+def _saving(saving: Saving | None) -> dict[str, Any] | None:
+    if saving is None:
         return None
     return {
-        "saved_s": _estimate(gain.saved_s),
-        "share": _estimate(gain.share),
-        "is_certain": gain.is_certain,
+        "saved_s": _estimate(saving.saved_s),
+        "share": _estimate(saving.share),
+        "is_certain": saving.is_certain,
     }
-
-
-def _time_s(candidate: Candidate) -> dict[str, Any] | None:
-    for record in candidate.timed:
-        if record.latency is not None:
-            return _estimate(record.latency.per_call_s)
-    return None
-
-
-def _error(candidate: Candidate) -> float | None:
-    for record in candidate.timed:
-        return error_ulp(record)
-    return None
 
 
 def _estimate(estimate: Estimate | None) -> dict[str, Any] | None:

@@ -1,7 +1,6 @@
-"""Which implementation to run, for each shape, dtype, device and direction of a run.
+"""Which implementation to run, for each scenario of a run: shape, dtype, device and direction.
 
-Only records speak; what was not measured is chosen by nobody. Nothing here reads a clock or runs
-an implementation.
+Choices rest on records alone. Nothing here reads a clock or runs an implementation.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from math import inf
 
 from harness.records import OUR_TIMER, Case, Environment, Record, Run, Status
 from harness.records.refusal import Refusal
+from harness.records.text import shape_text
 from harness.selection.eligibility import (
     Disqualification,
     DisqualificationKind,
@@ -20,11 +20,10 @@ from harness.selection.eligibility import (
     disqualification_of,
     time_disqualification,
 )
-from harness.selection.ranking import Candidate, Ranking, rank
+from harness.selection.ranking import Candidate, CandidateName, Ranking, rank
 from harness.selection.scenarios import (
     Evidence,
     Groups,
-    Name,
     Scenario,
     evidence_for,
     merged_records,
@@ -32,7 +31,7 @@ from harness.selection.scenarios import (
     scenarios_of,
     was_timed,
 )
-from harness.selection.times import counts, times_of, widened
+from harness.selection.times import Times, has_valid_time, times_of, widened
 from harness.store import Results
 from harness.sweep import suggest
 
@@ -44,7 +43,7 @@ __all__ = [
     "Requirements",
     "ScenarioFilter",
     "choose",
-    "disqualifications_of",
+    "choose_for_scenario",
 ]
 
 
@@ -55,41 +54,49 @@ class NoTimesError(Refusal):
 
 
 class NotInRunError(Refusal):
-    """What was asked for is not in the run."""
+    """The run holds no scenario that was asked for."""
 
     exit_code = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioFilter:
-    """Which scenarios to answer; an empty axis is every one."""
+    """Which scenarios to choose for; an empty axis means all of its values."""
 
     shapes: tuple[tuple[int, ...], ...] = ()
     dtypes: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     directions: tuple[str, ...] = ()
 
+    def matches(self, case: Case) -> bool:
+        return (
+            (not self.shapes or case.shape in self.shapes)
+            and (not self.dtypes or case.dtype in self.dtypes)
+            and (not self.devices or case.device in self.devices)
+            and (not self.directions or str(case.direction) in self.directions)
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirements:
-    """What is asked of an implementation beyond its own bound."""
+    """What a candidate must fulfil beyond its own error bound."""
 
     max_error_ulp: float | None = None
-    """Largest error of its worst output, scaled."""
+    """Largest allowed error of its worst output, scaled."""
     max_condition: float | None = None
     """Largest condition of the inputs that it has to serve."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The answer to one scenario."""
+    """The choice for one scenario."""
 
     scenario: Scenario
     ranking: Ranking
     candidates: tuple[Candidate, ...]
-    """All that were asked, the fastest first; those without a time are last."""
+    """The fastest first; those without a time are last."""
     distributions: tuple[str, ...]
-    """That any of them was verified on."""
+    """Distributions that any candidate was verified on."""
 
     @property
     def best(self) -> Candidate | None:
@@ -98,66 +105,80 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
-    """What a run, or several, answer."""
+    """The choices for the scenarios of one or more runs."""
 
     choices: tuple[Choice, ...]
     untimed: tuple[Scenario, ...]
-    """ScenarioFilter as well, but measured for their errors alone."""
+    """Scenarios that match the filter, but were measured for their errors only."""
     environments: dict[str, Environment]
     """By fingerprint."""
     runs: tuple[Run, ...]
     requirements: Requirements
     notes: tuple[str, ...] = ()
-    """What holds for all: a run that was cut short, one candidate only."""
+    """What concerns all choices, such as a run that was cut short."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether every scenario has an answer other than none."""
-        return all(each.best is not None for each in self.choices)
+        """Whether every scenario has an eligible candidate."""
+        return all(choice.best is not None for choice in self.choices)
 
 
 def choose(
     results: Sequence[Results],
-    wanted: ScenarioFilter | None = None,
+    scenario_filter: ScenarioFilter | None = None,
     requirements: Requirements | None = None,
 ) -> Choices:
-    """Answer every scenario that ``results`` hold, each within one environment.
+    """Choose a candidate for every scenario of ``results``, each within one environment.
 
     Raises:
-        NoTimesError: no record, none that was measured, or no time among those wanted.
-        NotInRunError: no scenario is as wanted.
+        NoTimesError: no case was measured, or none of the matching scenarios has a valid time.
+        NotInRunError: no scenario matches the filter.
     """
-    wanted, requirements = wanted or ScenarioFilter(), requirements or Requirements()
+    scenario_filter = scenario_filter or ScenarioFilter()
+    requirements = requirements or Requirements()
     records = merged_records(results)
     _refuse_unmeasured(records)
     groups = scenarios_of(records)
-    found = [each for each in groups if _is_wanted(each.case, wanted)]
-    if not found:
-        raise NotInRunError(f"nothing measured is as asked for; there is {_what_there_is(groups)}")
-    timed = [each for each in found if was_timed(groups[each])]
-    if not any(counts(record) for each in timed for record in groups[each]):
+    scenarios = [scenario for scenario in groups if scenario_filter.matches(scenario.case)]
+    if not scenarios:
+        held = "; ".join(f"{name}: {', '.join(values)}" for name, values in _axes(groups).items())
+        raise NotInRunError(f"no scenario in the run matches; it holds {held}")
+    timed = [scenario for scenario in scenarios if was_timed(groups[scenario])]
+    if not any(has_valid_time(record) for scenario in timed for record in groups[scenario]):
+        rest = f" and {len(scenarios) - 1} more" if len(scenarios) > 1 else ""
         raise NoTimesError(
-            f"no time that counts is among {_several(found)}: run the sweep again with "
+            f"there is no valid time for {scenarios[0].text}{rest}: run the sweep again with "
             "`--measure errors,latency,memory`"
         )
+    used = {scenario.environment for scenario in timed}
     return Choices(
-        choices=tuple(_answer(each, groups, requirements) for each in timed),
-        untimed=tuple(each for each in found if each not in timed),
+        choices=tuple(choose_for_scenario(each, groups, requirements) for each in timed),
+        untimed=tuple(scenario for scenario in scenarios if scenario not in timed),
         environments={
-            name: found
-            for each in results
-            for name, found in each.environments.items()
-            if any(scenario.environment == name for scenario in timed)
+            name: environment
+            for result in results
+            for name, environment in result.environments.items()
+            if name in used
         },
-        runs=tuple(dict.fromkeys(run for each in results for run in each.runs)),
+        runs=tuple(dict.fromkeys(run for result in results for run in result.runs)),
         requirements=requirements,
-        notes=(*_absent(wanted, groups), *_notes(results, [groups[each] for each in timed])),
+        notes=(
+            *_unmatched(scenario_filter, groups),
+            *_notes(results, [record for scenario in timed for record in groups[scenario]]),
+        ),
     )
 
 
-def _answer(scenario: Scenario, groups: Groups, requirements: Requirements) -> Choice:
+def choose_for_scenario(
+    scenario: Scenario, groups: Groups, requirements: Requirements | None = None
+) -> Choice:
+    """Choose a candidate for one scenario, by all records of the run."""
+    requirements = requirements or Requirements()
     evidence = evidence_for(scenario, groups, requirements.max_condition)
-    candidates = sorted(_candidates(scenario, groups, requirements, evidence), key=_time_first)
+    candidates = sorted(
+        _candidates(groups[scenario], evidence, requirements.max_error_ulp),
+        key=lambda each: (inf if each.cost is None else each.cost.value, each.label),
+    )
     return Choice(
         scenario=scenario,
         ranking=rank(candidates),
@@ -166,149 +187,98 @@ def _answer(scenario: Scenario, groups: Groups, requirements: Requirements) -> C
     )
 
 
-def disqualifications_of(scenario: Scenario, groups: Groups) -> dict[Name, Disqualification]:
-    """What speaks against each candidate, of those against whom anything does."""
-    requirements = Requirements()
-    evidence = evidence_for(scenario, groups, requirements.max_condition)
-    return {
-        (each.implementation, each.mode): each.disqualification
-        for each in _candidates(scenario, groups, requirements, evidence)
-        if each.disqualification is not None
-    }
-
-
 def _candidates(
-    scenario: Scenario, groups: Groups, requirements: Requirements, evidence: Evidence
+    records: Sequence[Record], evidence: Evidence, max_error_ulp: float | None
 ) -> Iterator[Candidate]:
-    records = groups[scenario]
     times = times_of(records)
-    field = attainable_by([
-        record
-        for side in (evidence.own, evidence.elsewhere)
-        for own in side.values()
-        for record in own
-    ])
-    required = {
-        each.case.distribution
-        for own in evidence.own.values()
-        for each in own
-        if each.status is Status.OK
-    }
+    all_own = [record for own in evidence.own.values() for record in own]
+    all_elsewhere = [record for own in evidence.elsewhere.values() for record in own]
+    attainable = attainable_by([*all_own, *all_elsewhere])
+    required = {record.case.distribution for record in all_own if record.status is Status.OK}
     for name, own in evidence.own.items():
         every = (*own, *evidence.elsewhere[name])
-        disqualification = disqualification_of(every, field, requirements.max_error_ulp) or _gap(
-            own, required
-        )
-        if disqualification is None and name not in times.records:
-            disqualification = _untimed(times.not_believed.get(name))
-        cost = times.costs.get(name)
-        if disqualification is None and cost is not None:
-            disqualification = time_disqualification(cost)
-        record = times.records.get(name)
+        cost, record = times.costs.get(name), times.records.get(name)
+        verified_on = {each.case.distribution for each in every if each.status.is_measured}
         yield Candidate(
             implementation=name[0],
             mode=name[1],
             cost=cost,
-            span=widened(cost, record) if cost and record else None,
-            disqualification=disqualification,
+            widened_cost=widened(cost, record) if cost and record else None,
+            disqualification=(
+                disqualification_of(every, attainable, max_error_ulp)
+                or _unverified(own, required)
+                or _untimed(name, times)
+            ),
             evidence=every,
             timed=(record,) if record else (),
             peak_bytes=record.memory.peak_extra_bytes if record and record.memory else None,
-            measured_on=_coverage(every, evidence),
+            verified_on=len(verified_on),
         )
 
 
-def _gap(own: Sequence[Record], required: set[str]) -> Disqualification | None:
-    """Find distributions that others were verified on for this scenario, and this one not."""
-    missing = required - {each.case.distribution for each in own}
+def _unverified(own: Sequence[Record], required: set[str]) -> Disqualification | None:
+    """Disqualify a candidate not verified on a distribution where another one is right."""
+    missing = required - {record.case.distribution for record in own}
     if not missing:
         return None
     return Disqualification(kind=DisqualificationKind.UNVERIFIED, missing=tuple(sorted(missing)))
 
 
-def _untimed(doubtful: Record | None) -> Disqualification:
-    if doubtful is None:
-        return Disqualification(kind=DisqualificationKind.UNTIMED)
-    return Disqualification(kind=DisqualificationKind.NOT_BELIEVED, records=(doubtful,))
-
-
-def _coverage(records: Sequence[Record], evidence: Evidence) -> tuple[int, int]:
-    seen = {each.case.distribution for each in records if each.status.is_measured}
-    return len(seen), len(evidence.distributions)
-
-
-def _time_first(candidate: Candidate) -> tuple[float, str]:
-    return inf if candidate.cost is None else candidate.cost.value, candidate.label
-
-
-def _is_wanted(case: Case, wanted: ScenarioFilter) -> bool:
-    return (
-        (not wanted.shapes or case.shape in wanted.shapes)
-        and (not wanted.dtypes or case.dtype in wanted.dtypes)
-        and (not wanted.devices or case.device in wanted.devices)
-        and (not wanted.directions or str(case.direction) in wanted.directions)
-    )
+def _untimed(name: CandidateName, times: Times) -> Disqualification | None:
+    """Disqualify a candidate without a time that can be compared."""
+    if name in times.costs:
+        return time_disqualification(times.costs[name])
+    if name in times.invalid:
+        return Disqualification(
+            kind=DisqualificationKind.INVALID_TIME, records=(times.invalid[name],)
+        )
+    return Disqualification(kind=DisqualificationKind.UNTIMED)
 
 
 def _refuse_unmeasured(records: Sequence[Record]) -> None:
-    if any(each.status.is_measured for each in records):
+    if any(record.status.is_measured for record in records):
         return
     if not records:
-        raise NoTimesError("no case at all is in it; run a sweep, and see what ends it")
-    counts = Counter(each.status.replace("_", " ") for each in records)
-    ended = ", ".join(f"{count} {status}" for status, count in counts.items())
+        raise NoTimesError("the run holds no case; run the sweep again and see what ends it")
+    statuses = Counter(record.status.replace("_", " ") for record in records)
+    ended = ", ".join(f"{number} {status}" for status, number in statuses.items())
     raise NoTimesError(
         f"no case was measured ({ended}), such as {records[0].case.id}: {records[0].reason}"
     )
 
 
 def _axes(groups: Groups) -> dict[str, tuple[str, ...]]:
-    """What the scenarios of a run differ in, as it is written on the command line."""
-    cases = [each.case for each in groups]
+    """Return the values of each axis of the filter, as written on the command line."""
+    cases = [scenario.case for scenario in groups]
     return {
-        "shape": tuple(dict.fromkeys(_text(each.shape) for each in cases)),
-        "dtype": tuple(dict.fromkeys(each.dtype for each in cases)),
-        "device": tuple(dict.fromkeys(each.device for each in cases)),
-        "direction": tuple(dict.fromkeys(str(each.direction) for each in cases)),
+        "shape": tuple(dict.fromkeys(shape_text(case.shape) for case in cases)),
+        "dtype": tuple(dict.fromkeys(case.dtype for case in cases)),
+        "device": tuple(dict.fromkeys(case.device for case in cases)),
+        "direction": tuple(dict.fromkeys(str(case.direction) for case in cases)),
     }
 
 
-def _what_there_is(groups: Groups) -> str:
-    return "; ".join(f"{name}: {', '.join(each)}" for name, each in _axes(groups).items())
+def _unmatched(scenario_filter: ScenarioFilter, groups: Groups) -> Iterator[str]:
+    """Name the values of the filter that no case has."""
+    shapes = map(shape_text, scenario_filter.shapes)
+    asked = (shapes, scenario_filter.dtypes, scenario_filter.devices, scenario_filter.directions)
+    for (name, held), values in zip(_axes(groups).items(), asked, strict=True):
+        for value in values:
+            if value not in held:
+                yield f"no case of {name} {value} was measured{suggest(value, held)}"
 
 
-def _absent(wanted: ScenarioFilter, groups: Groups) -> Iterable[str]:
-    """Name what was asked for beside what is there."""
-    asked = (map(_text, wanted.shapes), wanted.dtypes, wanted.devices, wanted.directions)
-    for (name, there), values in zip(_axes(groups).items(), asked, strict=True):
-        for each in values:
-            if each not in there:
-                yield f"no case of {name} {each} was measured{suggest(each, there)}"
-
-
-def _text(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape))
-
-
-def _several(scenarios: Sequence[Scenario]) -> str:
-    rest = f" and {len(scenarios) - 1} more" if len(scenarios) > 1 else ""
-    return f"{scenarios[0].words}{rest}"
-
-
-def _notes(results: Sequence[Results], timed: Sequence[Sequence[Record]]) -> Iterable[str]:
-    for each in results:
-        unfinished = each.why_unfinished
-        if unfinished:
-            yield f"the run was cut short: {unfinished}; continue it with --resume"
-    names = {name_of(record) for records in timed for record in records}
+def _notes(results: Sequence[Results], timed: Sequence[Record]) -> Iterable[str]:
+    for result in results:
+        if why := result.why_unfinished:
+            yield f"the run was cut short: {why}; continue it with --resume"
+    names = {name_of(record) for record in timed}
     if len(names) == 1:
-        yield f"{next(iter(names))[0]} alone was measured, so there was nothing to choose between"
-    unsure = len({record.environment for records in timed for record in records})
-    if unsure > 1:
-        yield f"{unsure} environments: times of one say nothing of another, so each has its choice"
-    timers = Counter(
-        record.latency.timer for records in timed for record in records if record.latency
-    )
+        yield f"{next(iter(names))[0]} is the only candidate that was measured"
+    environments = len({record.environment for record in timed})
+    if environments > 1:
+        yield f"{environments} environments: their times are not compared, each has its own choice"
+    timers = Counter(record.latency.timer for record in timed if record.latency)
     if timers.keys() - {OUR_TIMER}:
         cases = ", ".join(f"{timer} {number}" for timer, number in timers.most_common())
         yield f"cases by timer: {cases}; times of two timers are never compared"

@@ -1,4 +1,4 @@
-"""What speaks against running an implementation: the one place where evidence excludes."""
+"""Whether a candidate is eligible: the one place where evidence disqualifies an implementation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ __all__ = [
     "DisqualificationKind",
     "attainable_by",
     "disqualification_of",
-    "error_ulp",
     "point_of",
     "time_disqualification",
 ]
@@ -30,123 +29,117 @@ _FAILURES = (
 
 
 class DisqualificationKind(StrEnum):
-    """Why an implementation is not to be relied on, the worst first."""
+    """Why a candidate is not eligible, the worst first."""
 
     WRONG = "wrong"
-    """Outside its error bound."""
+    """A result is outside its error bound."""
     OUT_OF_GUARANTEE = "out_of_guarantee"
-    """It promises nothing where another does, or promises nothing anywhere."""
+    """Its bound is vacuous where that of another candidate holds, or everywhere."""
     CRASHED = "crashed"
     TIMEOUT = "timeout"
     ERROR = "error"
     OUT_OF_MEMORY = "out_of_memory"
     UNSUPPORTED = "unsupported"
-    """It declines what another runs."""
+    """It declines a case that another candidate runs."""
     UNVERIFIED = "unverified"
-    """Its errors were not measured where they have to be."""
+    """Its errors were not measured, or not on every distribution where others were verified."""
     INACCURATE = "inaccurate"
-    """Within its bound, and further off than was asked for."""
-    NOT_BELIEVED = "not_believed"
+    """It is within its bound, but its error is above the requirement."""
+    INVALID_TIME = "invalid_time"
     """It was timed, and the time is not believable."""
     TOO_FEW_SAMPLES = "too_few_samples"
-    """It was timed, and nothing is known of how far off the time is."""
+    """It was timed, but its time has no interval."""
     UNTIMED = "untimed"
-    """It was not timed where the others were."""
+    """It was not timed on the inputs, or by the timer, that the others were timed with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disqualification:
-    """What speaks against an implementation."""
+    """Why a candidate is not eligible."""
 
     kind: DisqualificationKind
     records: tuple[Record, ...] = ()
-    """Where it shows."""
+    """Records that show it."""
     missing: tuple[str, ...] = ()
-    """Distributions on which it was not verified, and others were."""
+    """Distributions on which others were verified and this candidate was not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attainable:
-    """What the candidates together could do, by point."""
+    """What at least one candidate could do, by point."""
 
     possible: frozenset[Case]
-    """Where one of them ran."""
-    promised: frozenset[Case]
-    """Where one of them was right within a promise."""
+    """Points at which a candidate ran."""
+    guaranteed: frozenset[Case]
+    """Points at which a candidate was within a bound that is not vacuous."""
 
 
 def point_of(case: Case) -> Case:
-    """What a case asks of every candidate: the case without who answers it."""
+    """Return the case without its implementation and mode: equal for all candidates."""
     return replace(case, implementation="", mode=Mode.EAGER)
 
 
 def attainable_by(records: Sequence[Record]) -> Attainable:
-    """Return what those who answered ``records`` could do together."""
-    points = [(point_of(each.case), each.status) for each in records if each.status.is_measured]
+    """Return what the candidates of ``records`` could do together."""
+    points = [
+        (point_of(record.case), record.status) for record in records if record.status.is_measured
+    ]
     return Attainable(
         possible=frozenset(point for point, _ in points),
-        promised=frozenset(point for point, status in points if status is Status.OK),
+        guaranteed=frozenset(point for point, status in points if status is Status.OK),
     )
 
 
 def disqualification_of(
-    own: Sequence[Record], field: Attainable, max_error_ulp: float | None = None
+    own: Sequence[Record], attainable: Attainable, max_error_ulp: float | None = None
 ) -> Disqualification | None:
-    """Return the worst that speaks against an implementation; None if nothing does.
+    """Return the worst reason that makes a candidate ineligible; None if it is eligible.
 
-    Being wrong always does. A point that nobody could run, such as values that the dtype cannot
-    hold, or that nobody promises anything for, speaks against no one who is right elsewhere.
+    A wrong result always disqualifies. A case that no candidate can run, such as values beyond the
+    range of the dtype, or that no bound covers, disqualifies no candidate that is right elsewhere.
 
     Args:
-        own: its records.
-        field: what all candidates could do.
-        max_error_ulp: largest error of its worst output, scaled, that is allowed.
+        own: records of the candidate.
+        attainable: what all candidates together could do.
+        max_error_ulp: largest allowed error of the worst output, scaled.
     """
-    measured = [each for each in own if each.status.is_measured]
-    wrong = [each for each in measured if each.status is Status.WRONG]
+    measured = [record for record in own if record.status.is_measured]
+    wrong = [record for record in measured if record.status is Status.WRONG]
     if wrong:
         return Disqualification(kind=DisqualificationKind.WRONG, records=tuple(wrong))
-    is_right_somewhere = any(each.status is Status.OK for each in measured)
+    is_right_somewhere = any(record.status is Status.OK for record in measured)
     vacuous = [
-        each
-        for each in measured
-        if each.status is Status.OUT_OF_GUARANTEE
-        and (not is_right_somewhere or point_of(each.case) in field.promised)
+        record
+        for record in measured
+        if record.status is Status.OUT_OF_GUARANTEE
+        and (not is_right_somewhere or point_of(record.case) in attainable.guaranteed)
     ]
     if vacuous:
         return Disqualification(kind=DisqualificationKind.OUT_OF_GUARANTEE, records=tuple(vacuous))
     for status in _FAILURES:
         failed = [
-            each
-            for each in own
-            if each.status is status and (not measured or point_of(each.case) in field.possible)
+            record
+            for record in own
+            if record.status is status
+            and (not measured or point_of(record.case) in attainable.possible)
         ]
         if failed:
             return Disqualification(kind=DisqualificationKind(status.value), records=tuple(failed))
-    errors = [(each, error_ulp(each)) for each in measured]
-    if all(error is None for _, error in errors):
+    unknown = tuple(record for record in measured if record.worst_ulp is None)
+    if len(unknown) == len(measured):
         return Disqualification(kind=DisqualificationKind.UNVERIFIED)
     if max_error_ulp is None:
         return None
-    unknown = tuple(each for each, error in errors if error is None)
     if unknown:
         return Disqualification(kind=DisqualificationKind.UNVERIFIED, records=unknown)
-    far = tuple(each for each, error in errors if error is not None and not error <= max_error_ulp)
-    return Disqualification(kind=DisqualificationKind.INACCURATE, records=far) if far else None
+    above = tuple(record for record in measured if not (record.worst_ulp or 0.0) <= max_error_ulp)
+    return Disqualification(kind=DisqualificationKind.INACCURATE, records=above) if above else None
 
 
 def time_disqualification(cost: Estimate) -> Disqualification | None:
-    """Return what speaks against a time itself; None if it has an interval to compare it by."""
+    """Return why a time cannot be compared; None if it is finite and has an interval."""
     if 0 <= cost.low <= cost.value <= cost.high < inf and cost.value > 0:
         return None
     if 0 < cost.value < inf and isinf(cost.high):
         return Disqualification(kind=DisqualificationKind.TOO_FEW_SAMPLES)
-    return Disqualification(kind=DisqualificationKind.NOT_BELIEVED)
-
-
-def error_ulp(record: Record) -> float | None:
-    """Error of the worst output, scaled; infinite where one is not finite and should be.
-
-    None where it was not measured.
-    """
-    return record.worst_ulp
+    return Disqualification(kind=DisqualificationKind.INVALID_TIME)

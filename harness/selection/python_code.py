@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 
 from harness.records import Direction, Mode
 from harness.records.refusal import Refusal
 from harness.selection.choose import Choices, NoTimesError
-from harness.selection.ranking import Candidate, label_of
-from harness.selection.scenarios import Name, Scenario
-from harness.selection.whole import Whole
+from harness.selection.ranking import CandidateName, label_of
+from harness.selection.scenarios import Scenario
+from harness.selection.workload_choice import WorkloadChoice
 
 __all__ = ["SeveralMachinesError", "python_lines"]
 
@@ -32,7 +31,7 @@ _COMPILED = (
 )
 
 Key = tuple[int, str, str, int, str]
-"""Of an entry of the table: hidden, dtype, device, the fewest rows, direction."""
+"""Key of the table: hidden size, dtype, device, least number of rows, direction."""
 
 
 class SeveralMachinesError(Refusal):
@@ -41,60 +40,57 @@ class SeveralMachinesError(Refusal):
     exit_code = 4
 
 
-@dataclass(frozen=True, slots=True)
-class _Pick:
-    scenario: Scenario
-    name: Name
-
-
 def python_lines(
-    choices: Choices, wholes: Sequence[Whole], evidence: Sequence[str]
+    choices: Choices, wholes: Sequence[WorkloadChoice], evidence: Sequence[str]
 ) -> Iterator[str]:
-    """Yield the lines of a program; what it rests on is said in comments.
+    """Yield the lines of a program; comments say what it rests on.
 
     Args:
         choices: for each scenario.
-        wholes: for a workload: its calls alone, by the one that serves them all if there is one.
+        wholes: for a workload: only its calls, by the one candidate for all if there is one.
         evidence: lines for the head.
 
     Raises:
         SeveralMachinesError: see there.
         NoTimesError: nothing was chosen.
     """
-    if len({each.scenario.environment for each in choices.choices}) > 1:
+    if len({choice.scenario.environment for choice in choices.choices}) > 1:
         raise SeveralMachinesError(
             "the choices are of several environments, which a program cannot tell apart: give the "
             "RUN of one, or take --format table"
         )
-    pairs = _pairs(choices, wholes)
-    picks = [_Pick(scenario, _name(best)) for scenario, best in pairs if best is not None]
+    chosen = _chosen(choices, wholes)
+    picks = {scenario: name for scenario, name in chosen.items() if name is not None}
     if not picks:
         raise NoTimesError(
-            "nothing is to be relied on, so there is no code to print; --format table says why"
+            "no candidate is eligible, so there is no code to print; --format table says why"
         )
-    yield from (_comment(each) for each in evidence)
-    for scenario, best in pairs:
-        if best is None:
-            yield _comment(f"none is to be relied on for {scenario.words}")
-    names = list(dict.fromkeys(each.name for each in picks))
-    yield from _imports(names, has_table=len(names) > 1)
+    yield from map(_comment, evidence)
+    for scenario, name in chosen.items():
+        if name is None:
+            yield _comment(f"no candidate is eligible for {scenario.text}")
+    names = list(dict.fromkeys(picks.values()))
+    yield from _imports(names)
     if len(names) == 1:
-        yield from _one(names[0], picks[0].scenario)
+        yield from _one(names[0], next(iter(picks)))
     else:
         yield from _table(picks)
 
 
-def _pairs(choices: Choices, wholes: Sequence[Whole]) -> list[tuple[Scenario, Candidate | None]]:
+def _chosen(
+    choices: Choices, wholes: Sequence[WorkloadChoice]
+) -> dict[Scenario, CandidateName | None]:
     if not wholes:
-        return [(each.scenario, each.best) for each in choices.choices]
-    return [
-        (load.choice.scenario, whole.best or load.choice.best)
+        return {each.scenario: each.best.name if each.best else None for each in choices.choices}
+    bests = {
+        call.choice.scenario: whole.best or call.choice.best
         for whole in wholes
-        for load in whole.loads
-    ]
+        for call in whole.calls
+    }
+    return {scenario: best.name if best else None for scenario, best in bests.items()}
 
 
-def _imports(names: Sequence[Name], *, has_table: bool) -> Iterator[str]:
+def _imports(names: Sequence[CandidateName]) -> Iterator[str]:
     is_compiled = any(mode is Mode.COMPILED for _, mode in names)
     if is_compiled:
         yield "from dataclasses import replace"
@@ -103,66 +99,66 @@ def _imports(names: Sequence[Name], *, has_table: bool) -> Iterator[str]:
     if is_compiled:
         yield "import torch"
         yield ""
-    if is_compiled or not has_table:
+    if is_compiled or len(names) == 1:
         yield "import implementations"
-    if has_table:
+    if len(names) > 1:
         yield "from implementations.dispatch import Dispatch"
     yield "from implementations.module import LayerNorm as DropIn"
     yield from _COMPILED if is_compiled else ("",)
 
 
-def _one(name: Name, scenario: Scenario) -> Iterator[str]:
-    sizes = scenario.case.normalized_shape
-    found = _found(name)
-    yield f"layer_norm = {found if name[1] is Mode.COMPILED else f'implementations.find({found})'}"
+def _one(name: CandidateName, scenario: Scenario) -> Iterator[str]:
+    sizes, code = scenario.case.normalized_shape, _code(name)
+    yield f"layer_norm = {code if name[1] is Mode.COMPILED else f'implementations.find({code})'}"
     yield "LayerNorm = partial(DropIn, implementation=layer_norm)"
-    yield f"# y = layer_norm(x, {sizes}, weight, bias), as torch.nn.functional.layer_norm is called"
-    yield f"# norm = LayerNorm({sizes}), as torch.nn.LayerNorm is made"
+    yield f"# y = layer_norm(x, {sizes}, weight, bias), called like torch.nn.functional.layer_norm"
+    yield f"# norm = LayerNorm({sizes}), made like torch.nn.LayerNorm"
 
 
-def _table(picks: Sequence[_Pick]) -> Iterator[str]:
-    entries, left_aside = _entries(picks)
-    for pick in left_aside:
+def _table(picks: Mapping[Scenario, CandidateName]) -> Iterator[str]:
+    table, left_out = _entries(picks)
+    for scenario in left_out:
         yield _comment(
-            f"left aside, since the table cannot tell it from another: {label_of(*pick.name)} for "
-            f"{pick.scenario.words}"
+            f"left out, since the table cannot tell it from another scenario: "
+            f"{label_of(picks[scenario])} for {scenario.text}"
         )
     yield "dispatch = Dispatch("
     yield "    {"
-    yield "        # hidden, dtype, device, rows at least, direction"
-    for key, name in entries.items():
-        yield f"        {key!r}: {_found(name)},"
+    yield "        # hidden size, dtype, device, least number of rows, direction"
+    for key, name in table.items():
+        yield f"        {key!r}: {_code(name)},"
     yield "    },"
     yield f"    default={_DEFAULT!r},  # for what was not measured"
     yield ")"
     yield "LayerNorm = partial(DropIn, implementation=dispatch)"
-    yield "# norm = LayerNorm(sizes), as torch.nn.LayerNorm is made"
+    yield "# norm = LayerNorm(sizes), made like torch.nn.LayerNorm"
 
 
-def _entries(picks: Sequence[_Pick]) -> tuple[dict[Key, Name], list[_Pick]]:
-    """Return the table, and the picks that it has no place for.
+def _entries(
+    picks: Mapping[Scenario, CandidateName],
+) -> tuple[dict[Key, CandidateName], list[Scenario]]:
+    """Return the table, and the scenarios that it has no place for.
 
-    Where several scenarios share a key, that with the usual settings comes first, and a whole
-    training step before its backward alone.
+    Where several scenarios share a key, the one with the usual settings has precedence, and a
+    training step has precedence over its backward alone.
     """
-    found: dict[Key, Name] = {}
-    left_aside = []
-    for pick in sorted(picks, key=_precedence):
-        key = _key(pick.scenario)
-        if found.setdefault(key, pick.name) != pick.name:
-            left_aside.append(pick)
-    table: dict[Key, Name] = {}
+    entries: dict[Key, CandidateName] = {}
+    left_out = []
+    for scenario in sorted(picks, key=_precedence):
+        if entries.setdefault(_key(scenario), picks[scenario]) != picks[scenario]:
+            left_out.append(scenario)
+    table: dict[Key, CandidateName] = {}
     last: tuple[object, ...] = ()
-    for key in sorted(found, key=lambda key: (key[:3], key[4], key[3])):
-        same = (*key[:3], key[4], found[key])
-        if same != last:  # more rows need no entry of their own for the same answer
-            table[key] = found[key]
+    for key in sorted(entries, key=lambda key: (key[:3], key[4], key[3])):
+        same = (*key[:3], key[4], entries[key])
+        if same != last:  # more rows with the same implementation need no entry
+            table[key] = entries[key]
         last = same
-    return table, left_aside
+    return table, left_out
 
 
-def _precedence(pick: _Pick) -> tuple[int, bool]:
-    return len(pick.scenario.settings), pick.scenario.case.direction is Direction.BACKWARD
+def _precedence(scenario: Scenario) -> tuple[int, bool]:
+    return len(scenario.settings), scenario.case.direction is Direction.BACKWARD
 
 
 def _key(scenario: Scenario) -> Key:
@@ -170,13 +166,9 @@ def _key(scenario: Scenario) -> Key:
     return case.hidden, case.dtype, case.device, case.rows, _MODULE_DIRECTION[case.direction]
 
 
-def _found(name: Name) -> str:
-    """Return code for an implementation: its name, or how to compile it."""
+def _code(name: CandidateName) -> str:
+    """Return the code of an implementation: its name, or how to compile it."""
     return f"compiled({name[0]!r})" if name[1] is Mode.COMPILED else repr(name[0])
-
-
-def _name(candidate: Candidate) -> Name:
-    return candidate.implementation, candidate.mode
 
 
 def _comment(text: str) -> str:

@@ -1,8 +1,8 @@
-"""Which of several candidates to run: the fastest, ties broken by accuracy, then by memory.
+"""Which of several candidates to run: the fastest; ties are broken by accuracy, then by memory.
 
-Only what is close to the fastest can win by anything but time: an interval that is wide overlaps
-many, and makes none of them as fast. The one place where this is decided: for a scenario, for a
-workload and for the page.
+Accuracy and memory decide only between candidates that are close to the fastest. A wide interval
+overlaps many others, but does not make its candidate as fast as they are. Scenarios, workloads
+and the report all rank here.
 """
 
 from __future__ import annotations
@@ -13,15 +13,12 @@ from enum import StrEnum
 from math import exp, log
 
 from harness.records import Estimate, Mode, Record, Status
-from harness.selection.eligibility import (
-    Disqualification,
-    error_ulp,
-    point_of,
-    time_disqualification,
-)
+from harness.selection.eligibility import Disqualification, point_of, time_disqualification
 
 __all__ = [
+    "CLOSE_RATIO",
     "Candidate",
+    "CandidateName",
     "Decider",
     "Ranking",
     "geometric_mean",
@@ -33,83 +30,93 @@ __all__ = [
     "worst_in_common",
 ]
 
-_CLOSE = 1.1  # ours: as much time, a tenth, may a smaller error or less memory cost at most
-_SAME_ERROR = 1.1  # ours: an error less than a tenth larger is the luck of the inputs drawn
+# trade-off: how much time a smaller error or less memory may cost at most
+CLOSE_RATIO = 1.1
+# trade-off: a smaller difference between two errors depends on the inputs that were drawn
+_SAME_ERROR = 1.1
 _ROUNDED_ULP = 0.5  # correctly rounded: no error below it is better
+
+CandidateName = tuple[str, Mode]
+"""The implementation, and how it is run."""
 
 
 class Decider(StrEnum):
     """What a choice, or the defeat of a candidate, rests on."""
 
     TIME = "time"
-    """Its interval lies apart."""
+    """The intervals do not overlap."""
     ACCURACY = "accuracy"
-    """Intervals overlap, both are close to the fastest, errors differ."""
+    """The intervals overlap, both are close to the fastest, and the errors differ."""
     MEMORY = "memory"
-    """The same, but errors are alike, and the most memory held at once differs."""
+    """As for accuracy, but the errors are alike and the peak memory differs."""
     NOTHING = "nothing"
     """Nothing tells them apart; the smaller estimate of the time is taken."""
     ESTIMATE = "estimate"
-    """Intervals overlap and are wide: one may be much slower; the smaller estimate is taken."""
+    """The intervals overlap and one is wide; the smaller estimate of the time is taken."""
     ONLY = "only"
-    """There is no other."""
+    """There is no other eligible candidate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """What can be chosen, and what is known of it."""
+    """An implementation in one mode, and what is known of it."""
 
     implementation: str
     mode: Mode = Mode.EAGER
     cost: Estimate | None
-    """Its time, on a scale that the candidates have in common; None where there is none."""
-    span: Estimate | None
-    """The same with the interval that tells it from others: what processes differ by is in it."""
+    """Its time, on a scale that all candidates share; None where there is none."""
+    widened_cost: Estimate | None
+    """The same, with an interval that includes the differences between processes."""
     disqualification: Disqualification | None
-    """Why it is not to be relied on; None where it is."""
+    """Why it is not eligible; None if it is."""
     evidence: tuple[Record, ...] = ()
     """Records of its accuracy."""
     timed: tuple[Record, ...] = ()
     """Records of its time."""
     peak_bytes: int | None = None
     """Most memory that a call holds at once beyond its inputs; None where not measured."""
-    measured_on: tuple[int, int] = (0, 0)
-    """Distributions that it was verified on, and those that any candidate was."""
+    verified_on: int = 0
+    """Number of distributions that it was verified on."""
+
+    @property
+    def name(self) -> CandidateName:
+        return self.implementation, self.mode
 
     @property
     def label(self) -> str:
-        return label_of(self.implementation, self.mode)
+        return label_of(self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """Who is chosen, and what that rests on."""
+    """Which candidate is chosen, and what the choice rests on."""
 
     best: Candidate | None
-    """None where none is to be relied on."""
+    """None where no candidate is eligible."""
     decider: Decider | None
     """What told it from the others."""
     tied: tuple[tuple[Candidate, Decider], ...]
-    """The others that time does not tell from it, and what did."""
+    """Candidates whose intervals overlap that of the fastest, and what each was defeated by."""
     eligible: tuple[Candidate, ...]
-    """All that are to be relied on, the fastest first."""
+    """The fastest first."""
 
 
-def label_of(implementation: str, mode: Mode) -> str:
-    """Name an implementation and how it is run."""
+def label_of(name: CandidateName) -> str:
+    """Return an implementation and its mode as text."""
+    implementation, mode = name
     return f"{implementation} (compiled)" if mode is Mode.COMPILED else implementation
 
 
 def rank(candidates: Sequence[Candidate]) -> Ranking:
-    """Choose among ``candidates`` those without a disqualification, by time, accuracy and memory."""
+    """Choose among the eligible ``candidates`` by time, then accuracy, then memory."""
     timed = [
-        (each.cost.value, each.label, each)
-        for each in candidates
-        if each.disqualification is None
-        and each.cost is not None
-        and time_disqualification(each.cost) is None
+        (candidate.cost.value, candidate.label, candidate)
+        for candidate in candidates
+        if candidate.disqualification is None
+        and candidate.cost is not None
+        and time_disqualification(candidate.cost) is None
     ]
-    eligible = tuple(each for *_, each in sorted(timed, key=lambda entry: entry[:2]))
+    eligible = tuple(candidate for *_, candidate in sorted(timed, key=lambda entry: entry[:2]))
     if not eligible:
         return Ranking(best=None, decider=None, tied=(), eligible=())
     fastest = eligible[0]
@@ -119,14 +126,14 @@ def rank(candidates: Sequence[Candidate]) -> Ranking:
     decider = Decider.ONLY if len(eligible) == 1 else Decider.TIME
     if defeated:
         decider = Decider.ESTIMATE
-    for means in (Decider.ACCURACY, Decider.MEMORY):
-        kept = _most_accurate(left) if means is Decider.ACCURACY else _leanest(left)
+    for criterion in (Decider.ACCURACY, Decider.MEMORY):
+        kept = _most_accurate(left) if criterion is Decider.ACCURACY else _leanest(left)
         if len(kept) < len(left):
-            decider = means
-            defeated += [(each, means) for each in left if each not in kept]
+            decider = criterion
+            defeated += [(each, criterion) for each in left if each not in kept]
             left = kept
     if len(left) > 1:
-        # the smaller estimate of two is no reason to call them alike if it has a wide interval
+        # if the first has a wide interval, the two cannot be called alike
         decider = Decider.NOTHING if is_close(left[0], left[0]) else Decider.ESTIMATE
         defeated += [(each, decider) for each in left[1:]]
     return Ranking(best=left[0], decider=decider, tied=tuple(defeated), eligible=eligible)
@@ -134,19 +141,22 @@ def rank(candidates: Sequence[Candidate]) -> Ranking:
 
 def is_tie(one: Candidate, other: Candidate) -> bool:
     """Whether the intervals of the two overlap."""
-    if one.span is None or other.span is None:
+    if one.widened_cost is None or other.widened_cost is None:
         return False
-    return one.span.low <= other.span.high and other.span.low <= one.span.high
+    return (
+        one.widened_cost.low <= other.widened_cost.high
+        and other.widened_cost.low <= one.widened_cost.high
+    )
 
 
 def is_close(candidate: Candidate, other: Candidate) -> bool:
-    """Whether ``candidate`` takes little longer than the other, wherever in its interval it is.
+    """Whether the interval of ``candidate`` ends within ``CLOSE_RATIO`` times the other's time.
 
-    As measured: what processes differ by speaks for one as much as for the other.
+    The interval is the measured one: differences between processes affect both alike.
     """
     if candidate.cost is None or other.cost is None:
         return False
-    return candidate.cost.high <= _CLOSE * other.cost.value
+    return candidate.cost.high <= CLOSE_RATIO * other.cost.value
 
 
 def worst_in_common(candidates: Sequence[Candidate]) -> list[Record]:
@@ -157,19 +167,19 @@ def worst_in_common(candidates: Sequence[Candidate]) -> list[Record]:
     right = [
         {
             point_of(record.case): record
-            for record in each.evidence
-            if record.status is Status.OK and error_ulp(record) is not None
+            for record in candidate.evidence
+            if record.status is Status.OK and record.worst_ulp is not None
         }
-        for each in candidates
+        for candidate in candidates
     ]
     common = set.intersection(*map(set, right)) if right else set()
     if not common:
         return []
-    return [max((own[point] for point in common), key=_size) for own in right]
+    return [max((records[point] for point in common), key=_error_ulp) for records in right]
 
 
 def weighted_sum(parts: Sequence[tuple[Estimate, float]]) -> Estimate:
-    """Add times, each so many times; ends of the intervals are added as if all erred alike."""
+    """Add times, each times its count; the ends of the intervals are added as fully correlated."""
     return Estimate(
         value=sum(each.value * count for each, count in parts),
         low=sum(each.low * count for each, count in parts),
@@ -178,7 +188,7 @@ def weighted_sum(parts: Sequence[tuple[Estimate, float]]) -> Estimate:
 
 
 def geometric_mean(parts: Sequence[Estimate]) -> Estimate:
-    """Average ratios; ends of the intervals are averaged as if all erred alike."""
+    """Average ratios; the ends of the intervals are averaged as fully correlated."""
 
     def mean(values: list[float]) -> float:
         return exp(sum(map(log, values)) / len(values)) if min(values) > 0 else 0.0
@@ -194,22 +204,22 @@ def _most_accurate(candidates: list[Candidate]) -> list[Candidate]:
     worst = worst_in_common(candidates)
     if not worst:
         return candidates
-    allowed = _SAME_ERROR * max(_ROUNDED_ULP, min(map(_size, worst)))
+    allowed = _SAME_ERROR * max(_ROUNDED_ULP, min(map(_error_ulp, worst)))
     return [
-        each for each, record in zip(candidates, worst, strict=True) if _size(record) <= allowed
+        each
+        for each, record in zip(candidates, worst, strict=True)
+        if _error_ulp(record) <= allowed
     ]
 
 
 def _leanest(candidates: list[Candidate]) -> list[Candidate]:
-    """Keep those that hold least; all of them if of one it is not known."""
-    held = [each.peak_bytes for each in candidates]
-    known = [each for each in held if each is not None]
-    if len(known) < len(held):
+    """Keep those of the least peak memory; all of them if one was not measured."""
+    known = [each.peak_bytes for each in candidates if each.peak_bytes is not None]
+    if len(known) < len(candidates):
         return candidates
     return [each for each in candidates if each.peak_bytes == min(known)]
 
 
-def _size(record: Record) -> float:
-    error = error_ulp(record)
-    assert error is not None  # only measured ones are asked
-    return error
+def _error_ulp(record: Record) -> float:
+    assert record.worst_ulp is not None  # worst_in_common returns no others
+    return record.worst_ulp

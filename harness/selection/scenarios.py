@@ -1,8 +1,9 @@
-"""What a run asks of every implementation, and whose records bear upon the answer.
+"""The scenarios of a run, and the records that are evidence for each.
 
 A scenario is a shape, dtype, device and direction with its settings, in one environment. Its own
-records answer it; on distributions that it was not tried on, those of the most alike scenario of
-the run that was can only speak against: cancellation does not ask for the shape.
+records are the evidence for it. On distributions that were not tried in a scenario, records of the
+most similar scenario count too: they can disqualify a candidate but never qualify it, because
+cancellation does not depend on the shape.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from dataclasses import dataclass, replace
 from math import log
 
 from harness.records import OUR_TIMER, Case, Direction, Mode, Record
+from harness.records.text import shape_text
+from harness.selection.ranking import CandidateName
 from harness.store import Results
 
 __all__ = [
     "Evidence",
     "Groups",
-    "Name",
     "Scenario",
     "evidence_for",
     "merged_records",
@@ -27,8 +29,7 @@ __all__ = [
 ]
 
 _USUAL = Case(implementation="", shape=())
-# whose errors bear upon a direction, the nearest first: a backward is verified from its forward on
-_NEAR: Mapping[Direction, tuple[Direction, ...]] = {
+_RELATED: Mapping[Direction, tuple[Direction, ...]] = {
     Direction.FORWARD: (Direction.FORWARD,),
     Direction.BACKWARD: (Direction.BACKWARD, Direction.FORWARD_BACKWARD, Direction.FORWARD),
     Direction.FORWARD_BACKWARD: (
@@ -37,56 +38,56 @@ _NEAR: Mapping[Direction, tuple[Direction, ...]] = {
         Direction.FORWARD,
     ),
 }
+"""Directions whose errors are evidence for a direction, the most similar first."""
 
 Groups = Mapping["Scenario", Sequence[Record]]
-Name = tuple[str, Mode]
-"""Who answers: the implementation, and how it is run."""
+"""The records of each scenario."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """What is asked of every candidate."""
+    """What a choice is made for."""
 
     case: Case
-    """Its axes; those of the inputs' values, and of who answers, at their usual values."""
+    """Its axes; implementation, mode, seed and those of the inputs' values are the usual ones."""
     environment: str
-    """Fingerprint of where it was asked."""
+    """Fingerprint of the environment."""
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """The scenario in one line, without its environment."""
         case = self.case
-        shape = "x".join(map(str, case.shape)) or "scalar"
-        return " ".join([shape, case.dtype, case.device, case.direction, *self.settings])
+        axes = [shape_text(case.shape), case.dtype, case.device, case.direction]
+        return " ".join([*axes, *self.settings])
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """The axes beyond shape, dtype, device and direction that are not as usual."""
+        """The axes beyond shape, dtype, device and direction that differ from the usual."""
         return replace(self.case, device=_USUAL.device).settings()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """The records that bear upon a scenario, by candidate."""
+    """The records that are evidence for a scenario, by candidate."""
 
-    own: dict[Name, tuple[Record, ...]]
-    """Measured for the scenario itself."""
-    elsewhere: dict[Name, tuple[Record, ...]]
-    """Of distributions that it was not tried on."""
+    own: dict[CandidateName, tuple[Record, ...]]
+    """Measured in the scenario itself."""
+    elsewhere: dict[CandidateName, tuple[Record, ...]]
+    """Measured in similar scenarios, on distributions that were not tried in this one."""
     distributions: tuple[str, ...]
-    """That any candidate was verified on."""
+    """Distributions that any candidate was verified on."""
 
 
 def merged_records(results: Sequence[Results]) -> tuple[Record, ...]:
-    """Lay files side by side: a case measured twice in one environment counts once, the later.
+    """Return the records of all files; of a case measured twice in one environment, the later.
 
-    What another timer measured stands beside it, and takes no place of ours.
+    A record of another timer is kept beside it, and does not replace it.
     """
     kept: dict[tuple[str, str, str], Record] = {}
-    for each in results:
+    for result in results:
         kept.update({
             (record.case.id, record.environment, _timer_of(record)): record
-            for record in each.records
+            for record in result.records
         })
     return tuple(kept.values())
 
@@ -96,7 +97,7 @@ def _timer_of(record: Record) -> str:
 
 
 def scenarios_of(records: Iterable[Record]) -> dict[Scenario, list[Record]]:
-    """Sort records by the scenario that they answer, in the order of the run."""
+    """Group records by scenario, in the order of the run."""
     groups: dict[Scenario, list[Record]] = {}
     for record in records:
         groups.setdefault(_scenario_of(record), []).append(record)
@@ -104,47 +105,43 @@ def scenarios_of(records: Iterable[Record]) -> dict[Scenario, list[Record]]:
 
 
 def was_timed(records: Sequence[Record]) -> bool:
-    """Whether time was asked for, as far as records tell: of failed cases none is there."""
-    return any(each.latency is not None for each in records) or not any(
-        each.status.is_measured for each in records
+    """Whether times were measured, or may have been: records of failed cases cannot tell."""
+    return any(record.latency is not None for record in records) or not any(
+        record.status.is_measured for record in records
     )
 
 
 def evidence_for(
     scenario: Scenario, groups: Groups, max_condition: float | None = None
 ) -> Evidence:
-    """Gather what bears upon a scenario; nothing of inputs conditioned worse than allowed."""
-    own = groups[scenario]
-    tried = {each.case.distribution for each in own if each.status.is_measured}
-    own = [each for each in own if _is_conditioned(each, max_condition)]
+    """Return the evidence for a scenario, up to the condition ``max_condition`` of the inputs."""
     names = dict.fromkeys(map(name_of, groups[scenario]))
-    near = [
-        [each for each in groups[other] if _is_conditioned(each, max_condition)]
-        for other in _nearest(scenario, groups)
-    ]
-    elsewhere: dict[Name, tuple[Record, ...]] = dict.fromkeys(names, ())
-    distributions = dict.fromkeys(each.case.distribution for each in own if each.status.is_measured)
-    for records in near:
-        fresh = dict.fromkeys(
-            each.case.distribution
-            for each in records
-            if each.status.is_measured and each.case.distribution not in tried
-        )
-        tried |= set(fresh)
-        distributions |= fresh
+    tried = _distributions(groups[scenario])
+    own = _conditioned(groups[scenario], max_condition)
+    verified = _distributions(own)
+    elsewhere: dict[CandidateName, tuple[Record, ...]] = dict.fromkeys(names, ())
+    for other in _similar(scenario, groups):
+        records = _conditioned(groups[other], max_condition)
+        new = {name: None for name in _distributions(records) if name not in tried}
+        tried |= new
+        verified |= new
         for name in names:
-            found = [
+            elsewhere[name] += tuple(
                 record
-                for distribution in fresh
-                for record in _of(name, distribution, records)
+                for distribution in new
+                for record in _records_of(name, distribution, records)
                 if record.status.is_measured
-            ]
-            elsewhere[name] += tuple(found)
+            )
     return Evidence(
         own={name: tuple(each for each in own if name_of(each) == name) for name in names},
         elsewhere=elsewhere,
-        distributions=tuple(distributions),
+        distributions=tuple(verified),
     )
+
+
+def _distributions(records: Sequence[Record]) -> dict[str, None]:
+    """Return the distributions on which any of ``records`` was measured, in order."""
+    return {record.case.distribution: None for record in records if record.status.is_measured}
 
 
 def _scenario_of(record: Record) -> Scenario:
@@ -160,51 +157,56 @@ def _scenario_of(record: Record) -> Scenario:
     return Scenario(case=case, environment=record.environment)
 
 
-def name_of(record: Record) -> Name:
-    """Return who answered."""
+def name_of(record: Record) -> CandidateName:
+    """Return the candidate that a record is of."""
     return record.case.implementation, record.case.mode
 
 
-def _of(name: Name, distribution: str, records: Sequence[Record]) -> list[Record]:
-    """Records of a candidate, or where it was only run eagerly there, of its eager form."""
+def _records_of(name: CandidateName, distribution: str, records: Sequence[Record]) -> list[Record]:
+    """Return records of a candidate; if there it was only run eagerly, those of its eager form."""
+    implementation, mode = name
     own = [
-        each
-        for each in records
-        if each.case.implementation == name[0] and each.case.distribution == distribution
+        record
+        for record in records
+        if record.case.implementation == implementation and record.case.distribution == distribution
     ]
-    same_mode = [each for each in own if each.case.mode is name[1]]
-    return same_mode or [each for each in own if each.case.mode is Mode.EAGER]
+    same_mode = [record for record in own if record.case.mode is mode]
+    return same_mode or [record for record in own if record.case.mode is Mode.EAGER]
 
 
-def _nearest(scenario: Scenario, groups: Groups) -> list[Scenario]:
-    """Other scenarios whose errors bear upon this one, the most alike first."""
-    directions = _NEAR[scenario.case.direction]
+def _similar(scenario: Scenario, groups: Groups) -> list[Scenario]:
+    """Return the other scenarios whose errors are evidence for this one, the most similar first."""
+    directions = _RELATED[scenario.case.direction]
     case, family = scenario.case, _family(scenario.case)
-    alike = [
-        each
-        for each in groups
-        # the cheap ones first: there are as many pairs as scenarios squared
-        if (each.case.dtype, each.case.device) == (case.dtype, case.device)
-        and each.case.direction in directions
-        and each.environment == scenario.environment
-        and each != scenario
-        and _family(each.case) == family
+    similar = [
+        other
+        for other in groups
+        # the cheap comparisons first: every pair of scenarios is compared
+        if (other.case.dtype, other.case.device) == (case.dtype, case.device)
+        and other.case.direction in directions
+        and other.environment == scenario.environment
+        and other != scenario
+        and _family(other.case) == family
     ]
 
     def distance(other: Scenario) -> tuple[int, float]:
         ratio = max(other.case.hidden, 1) / max(case.hidden, 1)
         return directions.index(other.case.direction), abs(log(ratio))
 
-    return sorted(alike, key=distance)
+    return sorted(similar, key=distance)
 
 
 def _family(case: Case) -> Case:
-    """The case without what cancellation does not ask for."""
+    """Return the case without the axes that cancellation does not depend on."""
     return replace(case, shape=(), normalized_dims=0, direction=Direction.FORWARD, threads=1)
 
 
-def _is_conditioned(record: Record, max_condition: float | None) -> bool:
-    errors = record.errors
-    if max_condition is None or errors is None:
-        return True
-    return errors.condition_max_ratio <= max_condition
+def _conditioned(records: Sequence[Record], max_condition: float | None) -> list[Record]:
+    """Return the records of inputs conditioned no worse than ``max_condition``."""
+    return [
+        record
+        for record in records
+        if max_condition is None
+        or record.errors is None
+        or record.errors.condition_max_ratio <= max_condition
+    ]

@@ -1,279 +1,255 @@
-"""A choice in words: what it rests on, and the price of each alternative."""
+"""A choice in words: its reason, the price of each alternative, and what it rests on."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from math import floor, inf, isfinite, isinf, log10
+from collections.abc import Iterator, Sequence
+from math import inf, isinf
 
-from harness.records import Record, Status
-from harness.selection.choose import Choice
-from harness.selection.eligibility import Disqualification, DisqualificationKind, error_ulp
-from harness.selection.ranking import Candidate, Decider, worst_in_common
-from harness.selection.scenarios import Scenario
-from harness.selection.words_of_speed import fastest_words, rival_words, speed_words, tied_words
+from harness.records import Environment, Run
+from harness.records.text import bytes_text, percent_text, ulp_text
+from harness.selection.choose import Choice, Choices
+from harness.selection.disqualification_text import disqualification_text, out_of_guarantee_text
+from harness.selection.eligibility import DisqualificationKind
+from harness.selection.ranking import (
+    Candidate,
+    Decider,
+    Ranking,
+    is_close,
+    is_tie,
+    worst_in_common,
+)
+from harness.selection.times import LONG_FLOOR, SHORT_FLOOR
+from harness.selection.workload_choice import WorkloadChoice
 
 __all__ = [
-    "answer_words",
+    "WIDENED_TEXT",
+    "answer_text",
     "caveats",
-    "disqualification_text",
-    "price",
-    "ulp",
+    "evidence_lines",
+    "missing_lines",
+    "price_in_workload_text",
+    "price_text",
+    "saving_text",
+    "workload_answer_text",
 ]
 
-_NOT_RUN = {
-    DisqualificationKind.CRASHED,
-    DisqualificationKind.TIMEOUT,
-    DisqualificationKind.ERROR,
-    DisqualificationKind.OUT_OF_MEMORY,
-}
-_DIGITS = ("loses all digits", "keeps one digit", "keeps two digits")
-_MOST_NAMES = 4  # ours: more distributions are a number
+WIDENED_TEXT = (
+    f"An interval over one process is widened by {percent_text(SHORT_FLOOR - 1)} either way, and "
+    f"that of a call over 1 ms by {percent_text(LONG_FLOOR - 1)}, because processes differ by as "
+    "much."
+)
+"""How the comparison treats intervals over one process."""
+
+_BY_RATIO = 1.5  # trade-off: above it "times as slow" is easier to read than a percentage
 
 
-def answer_words(choice: Choice) -> str:
-    """Why this one; where none is chosen, why not."""
-    best = choice.best
+def answer_text(choice: Choice) -> str:
+    """Return why the best candidate was chosen; where there is none, why not."""
+    best, decider = choice.best, choice.ranking.decider
     if best is None:
-        return _none_words(choice)
-    decider = choice.ranking.decider
-    fastest = fastest_words(best, choice.candidates)
-    others = [each for each in choice.ranking.eligible if each is not best]
+        return _none_text(choice.candidates)
     if decider is Decider.ONLY:
         alone = len(choice.candidates) == 1
-        return "the only one measured" if alone else "the only one to be relied on"
-    if decider is Decider.TIME:
-        return f"{fastest}; {others[0].label} {speed_words(others[0], best)}"
-    if decider is Decider.ESTIMATE:
-        return f"{fastest} by its estimate; {rival_words(choice.ranking, best)}"
-    tied = tied_words(choice.ranking)
-    ends = {
-        Decider.ACCURACY: "and more accurate",
-        Decider.MEMORY: "and takes less memory",
-        Decider.NOTHING: "and nothing else tells them apart",
-    }
-    assert decider is not None  # there is a best
-    return f"as fast as {tied} within the intervals, {ends[decider]}"
+        return "the only one measured" if alone else "the only eligible candidate"
+    if decider in {Decider.TIME, Decider.ESTIMATE}:
+        return _fastest_text(choice.ranking, best, choice.candidates)
+    ends = {Decider.ACCURACY: "and more accurate", Decider.MEMORY: "and takes less memory"}
+    end = ends.get(decider, "and nothing else tells them apart") if decider else ""
+    return f"as fast as {_tied_labels(choice.ranking)} within the intervals, {end}"
 
 
-def price(candidate: Candidate, choice: Choice) -> str:
-    """What one would get, and pay, with ``candidate`` instead: a predicate to its name."""
+def price_text(candidate: Candidate, choice: Choice) -> str:
+    """Return what one would gain and lose with ``candidate`` instead: a predicate to its name."""
     best = choice.best
     parts = []
     if best is not None and candidate.cost is not None:
-        parts.append(speed_words(candidate, best))
+        parts.append(_speed_text(candidate, best))
     if candidate.disqualification is not None:
         parts.append(disqualification_text(candidate, candidate.disqualification, choice.scenario))
     elif best is not None:
-        parts += _defeat(candidate, best, choice)
+        parts += _defeat_text(candidate, best, choice.ranking)
     return " and ".join(parts) or "is the choice"
 
 
 def caveats(choice: Choice) -> Iterator[str]:
-    """What to know of the one that is chosen."""
+    """Yield what limits the evidence for the best candidate: predicates to its name."""
     best = choice.best
     if best is None:
         return
-    vacuous = [each for each in best.evidence if each.status is Status.OUT_OF_GUARANTEE]
-    if vacuous:
-        names = _names(each.case.distribution for each in vacuous)
-        yield f"promises nothing, as none does, {_reach(best, _first(vacuous), names)}"
-    seen, there = best.measured_on
-    if seen < there:
-        yield f"verified on {seen} of {there} distributions"
-    warnings = dict.fromkeys(each.kind for record in best.timed for each in record.warnings)
-    if warnings:
-        yield f"warning: {', '.join(each.replace('_', ' ') for each in warnings)}"
+    if out_of_guarantee := out_of_guarantee_text(best):
+        yield out_of_guarantee
+    if best.verified_on < len(choice.distributions):
+        yield f"is verified on {best.verified_on} of {len(choice.distributions)} distributions"
+    kinds = dict.fromkeys(warning.kind for record in best.timed for warning in record.warnings)
+    if kinds:
+        yield f"has the warning: {', '.join(kind.replace('_', ' ') for kind in kinds)}"
 
 
-def disqualification_text(
-    candidate: Candidate, disqualification: Disqualification, scenario: Scenario
-) -> str:
-    """What speaks against a candidate: a predicate to its name."""
-    if disqualification.kind is DisqualificationKind.OUT_OF_GUARANTEE:
-        return _stop_words(candidate, disqualification.records, scenario)
-    if disqualification.kind is DisqualificationKind.WRONG:
-        record = _first(disqualification.records)
-        more = len({each.case.distribution for each in disqualification.records}) - 1
-        rest = f", and on {more} more" if more else ""
-        place = _place(record, candidate, scenario)
-        return f"is wrong on {record.case.distribution}{place}: {record.reason}{rest}"
-    if disqualification.kind in _NOT_RUN:
-        record = disqualification.records[0]
-        said = f": {record.reason}" if record.reason else ""
-        status = record.status.replace("_", " ")
-        return f"was not measured on {record.case.distribution}: {status}{said}"
-    if disqualification.kind is DisqualificationKind.UNSUPPORTED:
-        return _declined_words(disqualification.records[0])
-    if disqualification.kind is DisqualificationKind.UNVERIFIED:
-        return _gap_words(disqualification)
-    if disqualification.kind is DisqualificationKind.INACCURATE:
-        return _inaccurate_words(candidate, disqualification.records, scenario)
-    if disqualification.kind is DisqualificationKind.NOT_BELIEVED:
-        advice = [each.advice for record in disqualification.records for each in record.warnings]
-        return f"has no time to be believed{': ' if advice else ''}{'; '.join(advice)}"
-    if disqualification.kind is DisqualificationKind.TOO_FEW_SAMPLES:
-        return (
-            "was timed too few times to tell how far off that is: raise seconds_per_case, or take "
-            "--processes 5"
+def workload_answer_text(whole: WorkloadChoice) -> str:
+    """Return why one candidate was chosen for all calls; where there is none, why not."""
+    best, decider = whole.best, whole.ranking.decider
+    if best is None:
+        ways = (
+            "a choice per shape does" if whole.per_shape_s else "a choice per shape does not either"
         )
-    return "was not timed as the others were, on their inputs and by their timer"
+        return f"none of {len(whole.candidates)} candidates serves every call; {ways}"
+    if decider is Decider.ONLY:
+        return "the only candidate that is eligible for every call"
+    if decider in {Decider.TIME, Decider.ESTIMATE}:
+        return _fastest_text(whole.ranking, best, whole.candidates, ", all calls together")
+    tied = _tied_labels(whole.ranking)
+    return f"in all as fast as {tied} within the intervals; decided by {decider}"
 
 
-def _gap_words(disqualification: Disqualification) -> str:
-    """Where a candidate was not verified."""
-    if disqualification.missing:
-        return f"was not verified on {_names(disqualification.missing)}, where others hold"
-    return "was not verified: its errors were not measured"
+def price_in_workload_text(candidate: Candidate, whole: WorkloadChoice) -> str:
+    """Return what one would gain and lose with ``candidate`` for all calls."""
+    parts = []
+    if whole.best is not None and candidate.cost is not None:
+        parts.append(_speed_text(candidate, whole.best))
+    ineligible = whole.ineligible_for[candidate.name]
+    for call in ineligible[:1]:
+        rest = f" (and {len(ineligible) - 1} more)" if len(ineligible) > 1 else ""
+        own, reason = call.candidate(candidate.name), "was not measured"
+        if own is not None and own.disqualification is not None:
+            reason = disqualification_text(own, own.disqualification, call.choice.scenario)
+        parts.append(f"in {call.call.text}{rest} {reason}")
+    decider = _defeated_by(candidate, whole.ranking)
+    if decider in {Decider.ACCURACY, Decider.MEMORY}:
+        parts.append("is less accurate" if decider is Decider.ACCURACY else "takes more memory")
+    return " and ".join(parts) or "is not timed in every call"
 
 
-def ulp(error: float | None) -> str:
-    """An error as text."""
-    if error is None:
-        return "-"
-    return f"{error:.3g} ulp" if isfinite(error) else "not finite"
+def saving_text(whole: WorkloadChoice) -> str:
+    """Return what a choice per shape would save, as a predicate to it."""
+    saving, best = whole.saving, whole.best
+    if whole.per_shape_s is None:
+        return "does not serve every call either"
+    if saving is None or best is None:
+        return "serves every call"
+    if all(call.choice.best and call.choice.best.name == best.name for call in whole.calls):
+        return "saves nothing: each is the one for all"
+    share = saving.share
+    interval = f"{percent_text(share.low)} to {percent_text(share.high)}"
+    if not saving.is_certain:
+        return f"may save no time: {percent_text(share.value)}, within {interval}"
+    return f"saves {percent_text(share.value)} of the time ({interval})"
 
 
-def _none_words(choice: Choice) -> str:
-    counts = Counter(
-        each.disqualification.kind
-        for each in choice.candidates
-        if each.disqualification is not None
-    )
-    kinds = ", ".join(f"{number} {kind.replace('_', ' ')}" for kind, number in counts.items())
-    reason = f"none of {len(choice.candidates)} is to be relied on: {kinds}"
-    off = [
+def missing_lines(whole: WorkloadChoice) -> Iterator[str]:
+    """Yield the calls that the run does not hold, and the number of those that it does."""
+    held, all_calls = whole.covered
+    if whole.missing:
+        names = ", ".join(f"{call.text} ({call.count} times)" for call in whole.missing)
+        yield f"not in the run: {names}"
+    yield f"covered: {held} of {all_calls} calls"
+
+
+def evidence_lines(choices: Choices, names: Sequence[str]) -> Iterator[str]:
+    """Yield which runs the choices rest on, where and when they were made."""
+    runs = ", ".join(map(_run_text, choices.runs)) or "of no known run"
+    yield f"evidence: {', '.join(names)}: {runs}"
+    for environment in choices.environments.values():
+        yield f"measured on {_environment_text(environment)}"
+    processes = min(
         (
-            max(
-                error
-                for error in map(error_ulp, each.disqualification.records)
-                if error is not None
-            ),
-            each,
-        )
-        for each in choice.candidates
-        if each.disqualification is not None
-        and each.disqualification.kind is DisqualificationKind.INACCURATE
+            record.latency.processes
+            for choice in choices.choices
+            for candidate in choice.candidates
+            for record in candidate.timed
+            if record.latency is not None
+        ),
+        default=0,
+    )
+    if processes == 1:
+        yield f"some intervals are over one process only (see `run --processes`). {WIDENED_TEXT}"
+    elif processes:
+        yield f"intervals are over {processes} processes or more"
+
+
+def _fastest_text(
+    ranking: Ranking, best: Candidate, candidates: Sequence[Candidate], scope: str = ""
+) -> str:
+    """Return that the best is the fastest, and how fast the next one is."""
+    faster = any(
+        each.cost and best.cost and each.cost.value < best.cost.value for each in candidates
+    )
+    text = f"the fastest{' eligible candidate' if faster else ''}{scope}"
+    if ranking.decider is Decider.TIME:
+        other = next(each for each in ranking.eligible if each is not best)
+    else:
+        text += " by its estimate" if not scope else ", by its estimate"
+        other = next(each for each, by in ranking.tied if by is Decider.ESTIMATE)
+    return f"{text}; {other.label} {_speed_text(other, best)}"
+
+
+def _speed_text(candidate: Candidate, best: Candidate) -> str:
+    """Return how fast one is compared to another, as far as the intervals tell."""
+    assert candidate.cost is not None  # the callers check it
+    assert best.cost is not None
+    ratio = candidate.cost.value / best.cost.value
+    if isinf(candidate.cost.high):
+        return f"took {ratio:.3g} times as long"
+    if is_tie(candidate, best):
+        if is_close(candidate, best) and is_close(best, candidate):
+            return "is as fast within the intervals"
+        assert candidate.widened_cost is not None  # it has a cost
+        low = candidate.widened_cost.low / best.cost.value
+        high = candidate.widened_cost.high / best.cost.value
+        return f"may be as fast: its interval is {low:.3g} to {high:.3g} times that of {best.label}"
+    if ratio >= _BY_RATIO:
+        return f"is {ratio:.3g} times as slow"
+    if ratio > 1:
+        return f"is {percent_text(ratio - 1)} slower"
+    if ratio > 1 / _BY_RATIO:
+        return f"is {percent_text(1 - ratio)} faster"
+    return f"is {1 / ratio:.3g} times as fast"
+
+
+def _tied_labels(ranking: Ranking) -> str:
+    return ", ".join(each.label for each, by in ranking.tied if by is not Decider.ESTIMATE)
+
+
+def _defeated_by(candidate: Candidate, ranking: Ranking) -> Decider | None:
+    return next((by for each, by in ranking.tied if each is candidate), None)
+
+
+def _defeat_text(candidate: Candidate, best: Candidate, ranking: Ranking) -> Iterator[str]:
+    """Yield what told an eligible candidate from the best, beyond time."""
+    decider = _defeated_by(candidate, ranking)
+    if decider is Decider.ACCURACY:
+        own, other = worst_in_common([candidate, best])
+        errors = f"{ulp_text(own.worst_ulp or 0.0)} against {ulp_text(other.worst_ulp or 0.0)}"
+        yield f"is less accurate: {errors} on {own.case.distribution}"
+    elif decider is Decider.MEMORY:
+        own_bytes, other_bytes = candidate.peak_bytes or 0, best.peak_bytes or 0
+        yield f"takes more memory: {bytes_text(own_bytes)} against {bytes_text(other_bytes)}"
+
+
+def _none_text(candidates: Sequence[Candidate]) -> str:
+    reasons = [(each, each.disqualification) for each in candidates if each.disqualification]
+    kinds = Counter(reason.kind.replace("_", " ") for _, reason in reasons)
+    text = f"none of {len(candidates)} is eligible: "
+    text += ", ".join(f"{number} {kind}" for kind, number in kinds.items())
+    off = [
+        (max((record.worst_ulp or 0.0 for record in reason.records), default=inf), each.label)
+        for each, reason in reasons
+        if reason.kind is DisqualificationKind.INACCURATE
     ]
     if off:
         error, nearest = min(off, key=lambda entry: entry[0])
-        reason += f"; the nearest, {nearest.label}, is {ulp(error)} off"
-    return reason
+        text += f"; the nearest, {nearest}, is {ulp_text(error)} off"
+    return text
 
 
-def _defeat(candidate: Candidate, best: Candidate, choice: Choice) -> Iterator[str]:
-    """Say what told a candidate without disqualification from the best, beyond time."""
-    by = next((by for each, by in choice.ranking.tied if each is candidate), None)
-    if by is Decider.ACCURACY:
-        worst = worst_in_common([candidate, best])
-        if worst:
-            mine, its = worst
-            yield (
-                f"is less accurate: {ulp(error_ulp(mine))} against {ulp(error_ulp(its))} "
-                f"on {mine.case.distribution}"
-            )
-    elif by is Decider.MEMORY:
-        yield f"takes more memory: {_bytes(candidate.peak_bytes)} against {_bytes(best.peak_bytes)}"
+def _run_text(run: Run) -> str:
+    return f"{run.name} of {run.started_utc} by layernorm-bench {run.version}"
 
 
-def _stop_words(candidate: Candidate, records: Sequence[Record], scenario: Scenario) -> str:
-    """Say where a promise ends, and what is left beyond."""
-    first = _first(records)
-    detail = f"{first.case.distribution}{_place(first, candidate, scenario)}"
-    words = f"{_lost_words(first)} {_reach(candidate, first, detail)}"
-    least = min(map(_digits_left, records))
-    if least == _digits_left(first):
-        return words
-    worse = _first([each for each in records if _digits_left(each) == least])
-    return f"{words} and {_lost_words(worse)} on {worse.case.distribution}"
-
-
-def _reach(candidate: Candidate, first: Record, detail: str) -> str:
-    """Name the condition from which on something is so: the last at which it was not."""
-    condition = _condition(first)
-    if condition is None:
-        return f"on {detail}"
-    if isinf(condition):
-        return f"on constant rows ({detail})"
-    held = [
-        found
-        for each in candidate.evidence
-        if each.status is Status.OK
-        and (found := _condition(each)) is not None
-        and found < condition
-    ]
-    if not held:
-        return f"at condition {condition:.3g} ({detail}) already"
-    return f"beyond condition {max(held):.3g} ({detail}: {condition:.3g})"
-
-
-def _lost_words(record: Record) -> str:
-    left = _digits_left(record)
-    if left < 0:
-        return "gives NaN or infinity"
-    return _DIGITS[left] if left < len(_DIGITS) else "promises nothing"
-
-
-def _digits_left(record: Record) -> int:
-    """Decimal digits of its worst output that are right, 3 being enough; -1 if not finite."""
-    error = error_ulp(record)
-    if record.errors is None or error is None:
-        return len(_DIGITS)
-    share = max(each.normwise_ratio for each in record.errors.outputs)
-    if not (isfinite(error) and isfinite(share)):
-        return -1
-    return min(max(floor(-log10(share)), 0), len(_DIGITS)) if share > 0 else len(_DIGITS)
-
-
-def _declined_words(record: Record) -> str:
-    name = record.case.implementation
-    if record.reason.startswith(f"{name} "):  # such as "NAME has no gradient"
-        return record.reason.removeprefix(f"{name} ")
-    return f"was not measured: {record.reason or 'declined'}"
-
-
-def _inaccurate_words(candidate: Candidate, records: Sequence[Record], scenario: Scenario) -> str:
-    worst = max(records, key=lambda each: error_ulp(each) or 0.0)
-    first = _condition(_first(records)) or inf
-    within = [
-        found
-        for each in candidate.evidence
-        if each not in records and (found := _condition(each)) is not None and found < first
-    ]
-    held = f", and within what is allowed up to condition {max(within):.3g}" if within else ""
-    place = _place(worst, candidate, scenario)
-    return f"is {ulp(error_ulp(worst))} off on {worst.case.distribution}{place}{held}"
-
-
-def _place(record: Record, candidate: Candidate, scenario: Scenario) -> str:
-    """Say where a record is from, if not from the scenario itself."""
-    case = record.case
-    differing = []
-    if case.mode is not candidate.mode:
-        differing.append(f" run {case.mode}")
-    if case.shape != scenario.case.shape:
-        differing.append(f" at {'x'.join(map(str, case.shape))}")
-    if case.direction is not scenario.case.direction:
-        differing.append(f" in {case.direction}")
-    return "".join(differing)
-
-
-def _first(records: Sequence[Record]) -> Record:
-    """Return the record of the least condition."""
-    return min(records, key=lambda each: inf if (k := _condition(each)) is None else k)
-
-
-def _condition(record: Record) -> float | None:
-    return None if record.errors is None else record.errors.condition_max_ratio
-
-
-def _names(found: Iterable[str]) -> str:
-    names = list(dict.fromkeys(found))
-    more = len(names) - _MOST_NAMES
-    if more > 1:
-        names[_MOST_NAMES:] = [f"{more} more"]
-    return ", ".join(names)
-
-
-def _bytes(held: int | None) -> str:
-    return "unknown" if held is None else f"{held / 1024:.4g} KiB"
+def _environment_text(environment: Environment) -> str:
+    packages = dict(environment.packages)
+    parts = [f"{environment.cpu}, {environment.cpu_count} CPUs"]
+    parts += [gpu.name for gpu in environment.gpus]
+    if "torch" in packages:
+        parts.append(f"torch {packages['torch']}")
+    return f"{', '.join(parts)} (environment {environment.fingerprint})"

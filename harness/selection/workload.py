@@ -62,7 +62,7 @@ class Call(StrictTable):
     threads: Threads | None = None
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """The call in one line, without its count."""
         given = self.model_dump(exclude={"shape", "dtype", "direction", "count", "device"})
         return " ".join([

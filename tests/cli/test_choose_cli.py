@@ -1,4 +1,4 @@
-"""The command: what it prints, and the exit code of each way it can end."""
+"""The command ``choose``: its output in each format, and its exit codes."""
 
 import json
 import subprocess
@@ -11,16 +11,17 @@ import click
 import pytest
 from choice_records import SHAPE, failed, ran, results_of
 from click.testing import CliRunner, Result
+from golden import assert_golden
 from results_factory import make_run
 
 from harness.cli.choice_table import print_choices
 from harness.cli.choose import choose
 from harness.cli.exit_code import CommandGroup
 from harness.records import Record, Status
-from harness.selection.choose import Requirements, ScenarioFilter
 from harness.selection.choose import choose as choose_among
 from harness.store import Journal, Results, write
 
+GOLDEN = Path(__file__).parent / "golden"
 NATIVE, QUICK = ran("native", 1.0), ran("one_pass", 0.5)
 WORKLOAD = """
 [[calls]]
@@ -46,14 +47,12 @@ def strict_json(text: str) -> dict:
     return json.loads(text, parse_constant=pytest.fail)
 
 
-def test_the_choice_is_printed_with_time_reason_and_price(tmp_path: Path) -> None:
-    done = call(store(tmp_path, NATIVE, QUICK))
+def test_the_table_of_choices_and_the_prices(tmp_path: Path) -> None:
+    records = [NATIVE, QUICK, ran("native", 1.0, shape=(8, 8)), ran("native", dtype="float64")]
+    done = call(store(tmp_path, *records))
     assert done.exit_code == 0
-    answer = next(each for each in done.output.splitlines() if "64x768" in each)
-    assert "one_pass" in answer
-    assert "the fastest; native is 2 times as slow" in answer
-    assert "\n  native is 2 times as slow\n" in done.output
-    assert "evidence: run.parquet: synthetic of 2001-02-03" in done.output
+    lines = [line.rstrip() for line in done.output.splitlines()]
+    assert_golden("\n".join(lines), GOLDEN / "choose.txt")
 
 
 @pytest.mark.parametrize("columns", [40, 60])
@@ -65,7 +64,7 @@ def test_a_narrow_terminal_cuts_no_word(columns: int, monkeypatch: pytest.Monkey
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", str(columns))
     stream = Terminal()
-    print_choices(choose_among([results_of([NATIVE, QUICK])], ScenarioFilter(), Requirements()), stream)
+    print_choices(choose_among([results_of([NATIVE, QUICK])]), stream)
     answer, _, _ = stream.getvalue().partition("\n64x768 float32 cpu forward:\n")
     words = answer.replace(",", " ").split()
     assert {"one_pass", "time", "error", "memory", "fastest;", "native", "slow"} <= set(words)
@@ -73,23 +72,26 @@ def test_a_narrow_terminal_cuts_no_word(columns: int, monkeypatch: pytest.Monkey
     assert max(map(len, answer.splitlines())) <= columns
 
 
-def test_where_none_is_to_be_relied_on_the_exit_code_is_one(tmp_path: Path) -> None:
+def test_a_scenario_without_an_eligible_candidate_is_exit_one(tmp_path: Path) -> None:
     done = call(store(tmp_path, replace(NATIVE, status=Status.WRONG, reason="y is off")))
     assert done.exit_code == 1
-    assert "none of 1 is to be relied on: 1 wrong" in done.output
+    assert "1 wrong" in done.output
 
 
-def test_json_holds_what_the_table_says(tmp_path: Path) -> None:
-    done = call(store(tmp_path, NATIVE, QUICK), "--format", "json")
+def test_json_holds_every_candidate(tmp_path: Path) -> None:
+    wrong = ran("welford", 0.1, status=Status.WRONG)
+    done = call(store(tmp_path, NATIVE, QUICK, wrong), "--format", "json")
     plain = strict_json(done.output)
     (choice,) = plain["choices"]
     assert (choice["shape"], choice["implementation"]) == (list(SHAPE), "one_pass")
-    prices = {each["implementation"]: each["price"] for each in choice["candidates"]}
-    assert prices == {"one_pass": None, "native": "is 2 times as slow"}
+    candidates = {each["implementation"]: each for each in choice["candidates"]}
+    assert candidates.keys() == {"one_pass", "native", "welford"}
+    assert candidates["one_pass"]["price"] is None
+    assert candidates["welford"]["disqualified_because"] == "wrong"
     assert plain["complete"] is True
 
 
-def test_json_holds_no_number_that_is_none(tmp_path: Path) -> None:
+def test_json_holds_null_for_what_is_not_finite(tmp_path: Path) -> None:
     assert NATIVE.latency is not None
     endless = replace(NATIVE.latency.per_call_s, low=0.0, high=float("inf"))
     native = replace(
@@ -122,7 +124,6 @@ def test_filters_and_limits_reach_the_choice(tmp_path: Path) -> None:
 def test_a_filter_that_matches_nothing_is_exit_four(tmp_path: Path) -> None:
     done = call(store(tmp_path, NATIVE), "--dtype", "float16")
     assert done.exit_code == 4
-    assert "there is shape: 64x768; dtype: float32" in done.output
 
 
 @pytest.mark.parametrize(
@@ -136,7 +137,7 @@ def test_a_run_with_nothing_measured_is_exit_three(
     assert call(store(tmp_path, *records)).exit_code == 3
 
 
-def test_a_run_that_is_not_there_or_no_results_file_is_exit_two(tmp_path: Path) -> None:
+def test_a_run_that_cannot_be_read_is_exit_two(tmp_path: Path) -> None:
     missing = call(tmp_path / "none.parquet")
     assert missing.exit_code == 2
     assert "no such file" in missing.output
@@ -147,16 +148,16 @@ def test_a_run_that_is_not_there_or_no_results_file_is_exit_two(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("limit", ["--max-error", "--max-condition"])
-def test_a_limit_that_is_no_number_is_exit_two(tmp_path: Path, limit: str) -> None:
+def test_a_limit_that_is_not_a_number_is_exit_two(tmp_path: Path, limit: str) -> None:
     path = store(tmp_path, NATIVE)
     assert call(path, limit, "nan").exit_code == 2
     assert call(path, limit, "-1").exit_code == 2
 
 
-def test_a_direction_that_is_none_is_exit_two(tmp_path: Path) -> None:
+def test_an_unknown_direction_is_exit_two(tmp_path: Path) -> None:
     found = call(store(tmp_path, NATIVE), "--direction", "forward,sideways")
     assert found.exit_code == 2
-    assert "--direction sideways: write forward, backward or forward+backward" in found.output
+    assert "sideways" in found.output
 
 
 def test_the_journal_of_a_run_that_was_interrupted_can_be_chosen_from(tmp_path: Path) -> None:
@@ -166,7 +167,7 @@ def test_the_journal_of_a_run_that_was_interrupted_can_be_chosen_from(tmp_path: 
         journal.add(NATIVE)
     done = call(path)
     assert done.exit_code == 0
-    assert "the run was cut short: 1 of its 9 cases are there" in done.output
+    assert "1 of its 9 cases" in done.output
 
 
 def test_two_runs_are_chosen_from_together(tmp_path: Path) -> None:
@@ -176,20 +177,20 @@ def test_two_runs_are_chosen_from_together(tmp_path: Path) -> None:
     assert strict_json(done.output)["choices"][0]["implementation"] == "one_pass"
 
 
-def test_a_workload_gives_one_choice_and_says_what_is_covered(tmp_path: Path) -> None:
+def test_a_workload_has_one_choice_for_all_calls(tmp_path: Path) -> None:
     (tmp_path / "work.toml").write_text(WORKLOAD + WORKLOAD.replace("64x768", "7x7"))
     path = store(tmp_path, NATIVE, QUICK)
     done = call(path, "--workload", tmp_path / "work.toml")
     assert done.exit_code == 0
-    assert ": one_pass: the fastest, all calls together; native is 2 times as slow" in done.output
-    assert "covered: 24 of 48 calls (50 %)" in done.output
+    lines = [line.rstrip() for line in done.output.splitlines()]
+    assert_golden("\n".join(lines), GOLDEN / "choose_workload.txt")
     plain = call(path, "--workload", tmp_path / "work.toml", "--format", "json")
     (whole,) = strict_json(plain.output)["workload"]
     assert (whole["implementation"], whole["calls"], whole["calls_covered"]) == ("one_pass", 48, 24)
     assert whole["missing"][0]["shape"] == [7, 7]
 
 
-def test_a_workload_that_nothing_serves_is_exit_one(tmp_path: Path) -> None:
+def test_a_workload_without_an_eligible_candidate_is_exit_one(tmp_path: Path) -> None:
     (tmp_path / "work.toml").write_text(WORKLOAD)
     bad = replace(NATIVE, status=Status.WRONG)
     assert call(store(tmp_path, bad), "--workload", tmp_path / "work.toml").exit_code == 1
@@ -212,7 +213,6 @@ def test_a_run_without_its_environment_can_still_be_chosen_from(tmp_path: Path) 
     write(Results(records=(NATIVE,), runs=(), environments={}), path)
     done = call(path)
     assert done.exit_code == 0
-    assert "of no known run" in done.output
 
 
 def test_choosing_needs_no_torch(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Records to choose among: every number is said by the test that asks for it."""
+"""Records to choose among: the tests give every number that decides."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from results_factory import make_environment, make_latency, make_run
 
 from harness.records import Case, Errors, Estimate, Memory, Mode, OutputErrors, Record, Status
 from harness.selection.choose import Choice, Choices, Requirements, ScenarioFilter, choose
+from harness.selection.workload import Call, Workload
+from harness.selection.workload_choice import WorkloadChoice, choose_for_workload
 from harness.store import Results
 
 HERE = make_environment()
@@ -115,7 +117,7 @@ def failed(name: str, status: Status, reason: str = "", **axes: object) -> Recor
 
 
 def vacuous(name: str, condition: float = 1e4, *, lost: float = 1.0, **axes: object) -> Record:
-    """A record beyond what the algorithm promises."""
+    """A record of a case that no bound covers."""
     return ran(
         name,
         status=Status.OUT_OF_GUARANTEE,
@@ -138,9 +140,11 @@ def results_of(records: Sequence[Record]) -> Results:
 
 
 def choices_among(
-    *records: Record, wanted: ScenarioFilter | None = None, requirements: Requirements | None = None
+    *records: Record,
+    scenario_filter: ScenarioFilter | None = None,
+    requirements: Requirements | None = None,
 ) -> Choices:
-    return choose([results_of(records)], wanted, requirements)
+    return choose([results_of(records)], scenario_filter, requirements)
 
 
 def choice_among(*records: Record, requirements: Requirements | None = None) -> Choice:
@@ -150,6 +154,24 @@ def choice_among(*records: Record, requirements: Requirements | None = None) -> 
 
 
 def chosen(*records: Record, requirements: Requirements | None = None) -> str | None:
-    """Return who is chosen for the only scenario."""
+    """Return the label of the best candidate of the only scenario."""
     best = choice_among(*records, requirements=requirements).best
     return None if best is None else best.label
+
+
+SMALL, LARGE = (8, 768), (64, 768)
+
+
+def call(shape: tuple[int, ...], count: int = 1, **axes: object) -> Call:
+    plain = {"shape": shape, "dtype": "float32", "direction": "forward", "count": count}
+    return Call.model_validate(plain | axes)
+
+
+def workload_choices(calls: Sequence[Call], *records: Record) -> tuple[WorkloadChoice, ...]:
+    return choose_for_workload(Workload(calls=tuple(calls)), choices_among(*records))
+
+
+def workload_choice(calls: Sequence[Call], *records: Record) -> WorkloadChoice:
+    """Return the only choice for a workload."""
+    (choice,) = workload_choices(calls, *records)
+    return choice

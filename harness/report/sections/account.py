@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterable
 
 from harness.records import Status
+from harness.records.text import count
 from harness.report.content import Block, CaseTable, Cell, Column, Table, Text, number, pill
 from harness.report.frame import Findings
-from harness.report.quantities import count
 
 __all__ = ["all_cases", "not_measured", "warnings"]
 

@@ -11,11 +11,12 @@ import numpy as np
 import pandas as pd
 
 from harness.records import Direction, Status
+from harness.records.text import count
 from harness.report.content import (
     Block,
     Cell,
     Column,
-    Figure,
+    FigureBlock,
     Key,
     Panel,
     Table,
@@ -25,7 +26,7 @@ from harness.report.content import (
 )
 from harness.report.figures import condition_panel
 from harness.report.frame import SIGNIFICAND_BITS, Findings
-from harness.report.quantities import count, rounded
+from harness.report.quantities import DASH, rounded
 from harness.report.slices import colours, groups, keys, leading, worst, worst_status
 
 __all__ = ["error_against_condition", "error_of_the_gradients"]
@@ -47,7 +48,7 @@ def error_against_condition(findings: Findings) -> tuple[Block, ...]:
     forward = cases[(cases["direction"] == Direction.FORWARD) & cases["y_ulp"].notna()]
     if not len(forward):
         return (Text("No error of a forward pass was measured."),)
-    figures: list[Figure] = []
+    figures: list[FigureBlock] = []
     tables: list[Table] = []
     for (place,), rows in groups(forward, "place"):
         figure = _condition_figure(findings, str(place), rows, len(figures))
@@ -62,7 +63,7 @@ def error_against_condition(findings: Findings) -> tuple[Block, ...]:
 
 def _condition_figure(
     findings: Findings, place: str, forward: pd.DataFrame, position: int
-) -> Figure | None:
+) -> FigureBlock | None:
     palette = colours(findings.implementations)
     panels: list[Panel] = []
     shown: list[pd.DataFrame] = []
@@ -97,7 +98,7 @@ def _condition_figure(
     )
     if constant:
         caption += " Constant rows have an infinite condition: they are in the tables only."
-    return Figure(
+    return FigureBlock(
         title=f"Error of y against condition: {place}, forward",
         caption=caption,
         panels=tuple(panels),
@@ -128,7 +129,7 @@ def _error_table(place: str, dtype: str, rows: pd.DataFrame, *, is_folded: bool)
     for (label,), own in groups(firsts, "label"):
         found = {row.distribution: _error_cell(row) for row in own.itertuples()}
         order, limit = _growth(own[_is_series(own)], SIGNIFICAND_BITS.get(dtype))
-        cells = (found.get(name, number("–")) for name in distributions)
+        cells = (found.get(name, number(DASH)) for name in distributions)
         lines.append((Cell(str(label)), number(order), number(limit), *cells))
     return Table(
         title=f"Largest error of y in ulp: {place}, forward, {dtype}",
@@ -165,7 +166,7 @@ def _growth(series: pd.DataFrame, bits: int | None) -> tuple[str, str]:
     points = sorted(zip(series["condition"], series["y_ulp"], series["status"], strict=True))
     points = [each for each in points if 0 < each[0] < inf]
     if len(points) < 2:
-        return "–", "–"
+        return DASH, DASH
     failing = [condition for condition, _, status in points if status != Status.OK]
     return _order(points, 2.0**bits if bits else inf), rounded(failing[0]) if failing else "never"
 
@@ -173,14 +174,14 @@ def _growth(series: pd.DataFrame, bits: int | None) -> tuple[str, str]:
 def _order(points: list[tuple[float, float, str]], lost_ulp: float) -> str:
     known = [(condition, error) for condition, error, _ in points if error < lost_ulp]
     if not known:
-        return "–"
+        return DASH
     # half an ulp is the rounding of the result itself
     floor = max(min(error for _, error in known), 0.5)
     rising = [each for each in known if each[1] > _RISING * floor]
     if not rising:
-        return "0" if len(known) == len(points) else "–"
+        return "0" if len(known) == len(points) else DASH
     if rising[0][0] == rising[-1][0]:
-        return "–"  # one point above rounding has no slope
+        return DASH  # one point above rounding has no slope
     logs = np.log10(np.array(rising))
     return f"{round(float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0]))}"
 
@@ -239,7 +240,7 @@ def _gradient_rows(rows: pd.DataFrame, firsts: pd.DataFrame) -> Iterator[tuple[C
         yield (
             Cell(str(name[1])),
             Cell(str(name[0])),
-            *(cells.get((*name, output), number("–")) for output in _GRADIENTS),
+            *(cells.get((*name, output), number(DASH)) for output in _GRADIENTS),
             number(f"{failing} of {len(own)}"),
             Cell(
                 shorten(first.reason, _LONGEST_REASON, placeholder=" …"),

@@ -9,9 +9,10 @@ from typing import Any
 import pandas as pd
 
 from harness.records import Mode
+from harness.records.text import bytes_text, count, seconds_text
 from harness.report.content import Block, Cell, Column, Table, Text, number
 from harness.report.frame import Findings
-from harness.report.quantities import bytes_text, count, rounded, seconds, speed
+from harness.report.quantities import DASH, rounded, speed
 from harness.report.slices import groups
 
 __all__ = ["instructions", "memory", "speed_against_a_copy"]
@@ -81,7 +82,7 @@ def _by_shape(
                     (
                         Cell(label),
                         Cell(dtype),
-                        *(cells.get((dtype, label, shape), number("–")) for shape in shapes),
+                        *(cells.get((dtype, label, shape), number(DASH)) for shape in shapes),
                     )
                     for dtype, label in lines
                 ),
@@ -95,8 +96,8 @@ def _copy_cell(row: Any) -> Cell:
     cold = ""
     if not isnan(row.cold_s):
         share = "" if isnan(row.cold_copy_ratio) else f"{row.cold_copy_ratio:.0%}, "
-        cold = f"cold {share}{seconds(row.cold_s)}"
-    return number(f"{row.copy_ratio:.0%}", note=cold, title=seconds(row.latency_s))
+        cold = f"cold {share}{seconds_text(row.cold_s)}"
+    return number(f"{row.copy_ratio:.0%}", note=cold, title=seconds_text(row.latency_s))
 
 
 def _memory_cell(row: Any) -> Cell:

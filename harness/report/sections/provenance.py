@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from harness.records import Environment, Gpu, Run
+from harness.records.text import bytes_text, seconds_text
 from harness.report.content import Block, Cell, Column, Facts, Table, Text, number
 from harness.report.frame import Findings
-from harness.report.quantities import bytes_text, rounded, seconds
+from harness.report.quantities import DASH, rounded
 
 __all__ = ["environment_and_method"]
 
@@ -69,12 +70,12 @@ def _declarations(findings: Findings) -> tuple[Block, ...]:
 
 
 def _environment(environment: Environment) -> tuple[tuple[str, str], ...]:
-    load = environment.load_average
+    load, memory_bytes = environment.load_average, environment.memory_bytes
     dirty = {None: "", True: ", with uncommitted changes", False: ""}[environment.git_dirty]
     return (
         ("CPU", f"{environment.cpu}, {environment.cpu_count} usable"),
         ("Instruction set", environment.cpu_capability),
-        ("Memory", bytes_text(environment.memory_bytes)),
+        ("Memory", DASH if memory_bytes is None else bytes_text(memory_bytes)),
         ("GPUs", "; ".join(map(_gpu, environment.gpus)) or "none"),
         ("NVML", environment.nvml),
         ("Platform", environment.platform),
@@ -82,7 +83,7 @@ def _environment(environment: Environment) -> tuple[tuple[str, str], ...]:
         ("Packages", ", ".join(f"{name} {version}" for name, version in environment.packages)),
         ("C++ compiler", environment.compiler or "none"),
         ("Commit", f"{environment.git_commit}{dirty}" if environment.git_commit else "none"),
-        ("Load before", "–" if load is None else f"{rounded(load)} processes"),
+        ("Load before", DASH if load is None else f"{rounded(load)} processes"),
     )
 
 
@@ -100,6 +101,6 @@ def _run(run: Run) -> tuple[tuple[str, str], ...]:
         ("Command", run.command),
         ("Version", run.version),
         ("Cases planned", f"{run.planned:,}"),
-        ("Took", "was cut short" if run.wall_s is None else seconds(run.wall_s)),
-        ("Harness's share", "–" if share is None else f"{rounded(share * 100)} % of that time"),
+        ("Took", "was cut short" if run.wall_s is None else seconds_text(run.wall_s)),
+        ("Harness's share", DASH if share is None else f"{rounded(share * 100)} % of that time"),
     )

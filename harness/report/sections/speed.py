@@ -5,10 +5,10 @@ from __future__ import annotations
 import pandas as pd
 
 from harness.records import Clock, Latency
-from harness.report.content import Block, Figure, Key, Panel, Text
+from harness.records.text import count
+from harness.report.content import Block, FigureBlock, Key, Panel, Text
 from harness.report.figures import latency_panel
 from harness.report.frame import Findings
-from harness.report.quantities import count
 from harness.report.slices import colours, groups, keys, leading
 
 __all__ = ["latency_against_size"]
@@ -29,7 +29,7 @@ def latency_against_size(findings: Findings) -> tuple[Block, ...]:
     if not len(timed):
         return (Text("No latency was measured."),)
     palette = colours(findings.implementations)
-    figures: list[Figure] = []
+    figures: list[FigureBlock] = []
     shown: set[str] = set()
     for (place, direction), group in groups(timed, "place", "direction"):
         panels: list[Panel] = []
@@ -43,7 +43,7 @@ def latency_against_size(findings: Findings) -> tuple[Block, ...]:
         has_copy = group["copy_ratio"].notna().any()
         copy = (Key("a copy of the same bytes", "var(--muted)", mark="┈"),) if has_copy else ()
         figures.append(
-            Figure(
+            FigureBlock(
                 title=f"Latency against size: {place}, {direction}",
                 caption=_latency_caption(findings, group, left_out),
                 panels=tuple(panels),

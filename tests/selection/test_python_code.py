@@ -1,4 +1,4 @@
-"""The printed code is run, and does what the choice says."""
+"""The printed code runs, and uses the implementations that were chosen."""
 
 import subprocess
 import sys
@@ -6,18 +6,17 @@ from typing import Any
 
 import pytest
 import torch
-from choice_records import OTHER_MACHINE, choices_among, failed, ran
+from choice_records import OTHER_MACHINE, call, choices_among, failed, ran, workload_choices
 
 from harness.records import Direction, Mode, Record, Status
 from harness.selection.choose import Choices, NoTimesError
 from harness.selection.python_code import SeveralMachinesError, python_lines
-from harness.selection.whole import Whole, choose_for_whole
-from harness.selection.workload import Call, Workload
+from harness.selection.workload_choice import WorkloadChoice
 
 TRAINING = {"direction": Direction.FORWARD_BACKWARD}
 
 
-def printed(choices: Choices, wholes: tuple[Whole, ...] = ()) -> str:
+def printed(choices: Choices, wholes: tuple[WorkloadChoice, ...] = ()) -> str:
     return "\n".join(python_lines(choices, wholes, ["evidence: made up\nby hand"]))
 
 
@@ -31,14 +30,14 @@ def run_code(code: str) -> dict[str, Any]:
     return scope
 
 
-def taken(scope: dict[str, Any], *shape: int, gradient: bool = False) -> str:
-    """Return the name that the printed table has for a call."""
+def name_for(scope: dict[str, Any], *shape: int, gradient: bool = False) -> str:
+    """Return the implementation that the printed table has for a call."""
     x = torch.zeros(*shape)
     name: str = scope["dispatch"].choose(x, shape[-1:], gradient=gradient).name
     return name
 
 
-def test_one_for_all_is_an_import_and_a_call_that_runs() -> None:
+def test_one_choice_for_all_is_a_function_and_a_module() -> None:
     code = code_for(ran("two_pass", 0.5), ran("native", 1.0), ran("two_pass", 0.5, **TRAINING))
     scope = run_code(code)
     x = torch.randn(4, 16)
@@ -50,50 +49,50 @@ def test_one_for_all_is_an_import_and_a_call_that_runs() -> None:
     assert module.implementation.name == "two_pass"
 
 
-def test_several_are_a_table_that_the_module_runs() -> None:
+def test_several_choices_are_a_table_that_the_module_runs() -> None:
     code = code_for(
         ran("native", 1.0), ran("two_pass", 0.5, shape=(512, 768)), ran("one_pass", 0.5, **TRAINING)
     )
     scope = run_code(code)
-    assert taken(scope, 64, 768) == "native"
-    assert taken(scope, 512, 768) == "two_pass"
-    assert taken(scope, 64, 768, gradient=True) == "one_pass"
+    assert name_for(scope, 64, 768) == "native"
+    assert name_for(scope, 512, 768) == "two_pass"
+    assert name_for(scope, 64, 768, gradient=True) == "one_pass"
     x = torch.randn(512, 768)
     expected = torch.nn.functional.layer_norm(x, (768,))
     torch.testing.assert_close(scope["LayerNorm"](768).eval()(x), expected)
 
 
-def test_what_was_not_measured_is_left_to_native() -> None:
+def test_a_shape_that_was_not_measured_runs_native() -> None:
     scope = run_code(code_for(ran("one_pass", 1.0), ran("two_pass", 0.5, shape=(512, 768))))
-    assert taken(scope, 9, 99) == "native"
+    assert name_for(scope, 9, 99) == "native"
 
 
-def test_more_rows_with_the_same_answer_need_no_entry() -> None:
+def test_more_rows_with_the_same_choice_have_no_entry() -> None:
     shapes = [(64, 768), (128, 768), (256, 768)]
     same = [ran("one_pass", 1.0, shape=each) for each in shapes]
     code = code_for(*same, ran("two_pass", 0.5, shape=(512, 768)))
     assert code.count("'one_pass'") == 1
-    assert taken(run_code(code), 300, 768) == "one_pass"
+    assert name_for(run_code(code), 300, 768) == "one_pass"
 
 
-def test_a_training_step_comes_before_its_backward_alone_and_that_is_said() -> None:
+def test_a_training_step_has_precedence_over_its_backward_alone() -> None:
     backward = ran("one_pass", 1.0, direction=Direction.BACKWARD)
     code = code_for(backward, ran("two_pass", 1.0, **TRAINING), ran("native", 1.0))
-    assert taken(run_code(code), 64, 768, gradient=True) == "two_pass"
-    assert "left aside, since the table cannot tell it from another: one_pass" in code
+    assert name_for(run_code(code), 64, 768, gradient=True) == "two_pass"
+    assert "left out" in code
 
 
 @pytest.mark.filterwarnings("ignore:.*script_method:DeprecationWarning")  # torch's own, on import
-def test_compiled_code_is_compiled_and_named_so() -> None:
+def test_a_compiled_candidate_is_compiled_and_named_so() -> None:
     code = code_for(ran("one_pass", 0.5, mode=Mode.COMPILED))
     assert run_code(code)["layer_norm"].name == "one_pass (compiled)"
     code = code_for(ran("one_pass", 0.5, mode=Mode.COMPILED), ran("native", 1.0, shape=(512, 768)))
-    assert taken(run_code(code), 64, 768) == "one_pass (compiled)"
+    assert name_for(run_code(code), 64, 768) == "one_pass (compiled)"
 
 
-def test_a_question_without_a_choice_is_named_in_the_code() -> None:
+def test_a_scenario_without_a_choice_is_named_in_the_code() -> None:
     code = code_for(ran("native", 1.0), failed("native", Status.CRASHED, shape=(8, 8)))
-    assert "# none is to be relied on for 8x8 float32 cpu forward" in code
+    assert "# no candidate is eligible for 8x8 float32 cpu forward" in code
 
 
 def test_evidence_stays_a_comment_whatever_it_holds() -> None:
@@ -107,34 +106,29 @@ def test_a_name_cannot_end_its_own_quotes() -> None:
     compile(code, "printed", "exec")
 
 
-def test_choices_of_two_machines_are_no_program() -> None:
+def test_choices_of_two_machines_are_refused() -> None:
     with pytest.raises(SeveralMachinesError, match="give the RUN of one"):
         code_for(ran("native", 1.0), ran("native", 1.0, environment=OTHER_MACHINE.fingerprint))
 
 
-def test_nothing_chosen_is_no_program() -> None:
-    with pytest.raises(NoTimesError, match="nothing is to be relied on"):
+def test_no_choice_is_refused() -> None:
+    with pytest.raises(NoTimesError, match="no candidate is eligible"):
         code_for(ran("native", 1.0, status=Status.WRONG))
 
 
-def test_a_workload_that_one_serves_is_that_one_and_else_a_table_of_its_calls() -> None:
+def test_a_workload_is_the_one_candidate_for_all_or_else_a_table_of_its_calls() -> None:
     records = [ran("native", 1.0), ran("one_pass", 0.5, shape=(512, 768))]
     native = ran("native", 1.0, shape=(512, 768))
-    calls = tuple(
-        Call(shape=each, dtype="float32", direction=Direction.FORWARD, count=1000 // each[0])
-        for each in ((64, 768), (512, 768))
-    )
-    workload = Workload(calls=calls)
-    choices = choices_among(*records, native)
-    assert run_code(printed(choices, choose_for_whole(workload, choices)))["layer_norm"].name == (
-        "native"
-    )
-    apart = choices_among(*records)
-    scope = run_code(printed(apart, choose_for_whole(workload, apart)))
-    assert taken(scope, 512, 768) == "one_pass"
+    calls = [call((64, 768), 15), call((512, 768))]
+    wholes = workload_choices(calls, *records, native)
+    one = run_code(printed(choices_among(*records, native), wholes))
+    assert one["layer_norm"].name == "native"
+    wholes = workload_choices(calls, *records)
+    several = run_code(printed(choices_among(*records), wholes))
+    assert name_for(several, 512, 768) == "one_pass"
 
 
-def test_the_code_needs_the_implementations_alone() -> None:
+def test_the_code_needs_only_the_implementations() -> None:
     code = code_for(ran("native", 1.0), ran("one_pass", 0.5, shape=(512, 768)))
     ending = "\nimport sys; sys.exit('harness' in sys.modules)"
     subprocess.run([sys.executable, "-c", code + ending], check=True)

@@ -1,0 +1,174 @@
+"""One implementation for all cases of a device, dtype and direction, as the report shows it.
+
+Its time is the geometric mean of its ratios to the reference. It is eligible only if it is so for
+every timed scenario, and was timed in as many cases as the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from harness.records import Direction, Estimate, Record
+from harness.selection.choose import choose_for_scenario
+from harness.selection.eligibility import (
+    Disqualification,
+    DisqualificationKind,
+    attainable_by,
+    disqualification_of,
+    point_of,
+    time_disqualification,
+)
+from harness.selection.ranking import Candidate, CandidateName, Ranking, geometric_mean, rank
+from harness.selection.scenarios import Scenario, name_of, scenarios_of
+from harness.selection.times import has_valid_time, reference_ratio_of, widened
+
+__all__ = ["OverallChoice", "Place", "choose_overall"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What one overall choice is made for."""
+
+    environment: str
+    """Fingerprint."""
+    device: str
+    dtype: str
+    direction: Direction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverallChoice:
+    """The choice for all timed cases of a place."""
+
+    ranking: Ranking
+    faster: tuple[Candidate, ...]
+    """Disqualified candidates that are faster than the best, those of too few cases last."""
+    timed_cases: int
+    """Cases in which any candidate was timed."""
+    fastest_in: int
+    """Cases in which no eligible candidate is faster than the best."""
+
+
+def choose_overall(records: Sequence[Record]) -> dict[Place, OverallChoice]:
+    """Choose for every place in which a ratio to the reference was timed."""
+    groups = scenarios_of(records)
+    disqualified = {
+        scenario: {
+            candidate.name: candidate.disqualification
+            for candidate in choose_for_scenario(scenario, groups).candidates
+            if candidate.disqualification is not None
+        }
+        for scenario, own in groups.items()
+        if any(record.latency is not None for record in own)
+    }
+    places: dict[Place, list[Record]] = {}
+    for record in records:
+        case = record.case
+        place = Place(record.environment, case.device, case.dtype, case.direction)
+        places.setdefault(place, []).append(record)
+    return {
+        place: _choice(own, disqualified)
+        for place, own in places.items()
+        if any(_ratio(record) for record in own)
+    }
+
+
+def _choice(
+    records: Sequence[Record],
+    disqualified: Mapping[Scenario, Mapping[CandidateName, Disqualification]],
+) -> OverallChoice:
+    candidates = sorted(_candidates(records, disqualified), key=_cost)
+    ranking = rank(candidates)
+    best = ranking.best
+    faster = [
+        candidate
+        for candidate in candidates
+        if candidate.disqualification is not None
+        and (best is None or _cost(candidate) < _cost(best))
+    ]
+    faster.sort(key=_is_untimed)
+    return OverallChoice(
+        ranking=ranking,
+        faster=tuple(faster),
+        timed_cases=len({point for each in candidates for point in _ratios(each)}),
+        fastest_in=_fastest_in(best, ranking.eligible) if best else 0,
+    )
+
+
+def _candidates(
+    records: Sequence[Record],
+    disqualified: Mapping[Scenario, Mapping[CandidateName, Disqualification]],
+) -> Iterator[Candidate]:
+    by_name: dict[CandidateName, list[Record]] = {}
+    for record in records:
+        by_name.setdefault(name_of(record), []).append(record)
+    timed = {
+        name: [record for record in own if _ratio(record) is not None]
+        for name, own in by_name.items()
+    }
+    compared = [record for record in records if timed[name_of(record)]]
+    attainable = attainable_by(compared)
+    points = {point_of(record.case) for own in timed.values() for record in own}
+    scenarios = [
+        disqualified[scenario]
+        for scenario, own in scenarios_of(compared).items()
+        if any(record.latency is not None for record in own)
+    ]
+    for name, own in by_name.items():
+        if not timed[name]:
+            continue
+        ratios = [(ratio, record) for record in timed[name] if (ratio := _ratio(record))]
+        cost = geometric_mean([ratio for ratio, _ in ratios])
+        in_scenarios = (
+            reasons[name]
+            for reasons in scenarios
+            # a mean over fewer cases is judged below
+            if name in reasons and reasons[name].kind is not DisqualificationKind.UNTIMED
+        )
+        disqualification = disqualification_of(own, attainable) or next(in_scenarios, None)
+        if disqualification is None and {point_of(each.case) for each in timed[name]} != points:
+            disqualification = Disqualification(kind=DisqualificationKind.UNTIMED)
+        peaks = [record.memory.peak_extra_bytes for record in timed[name] if record.memory]
+        yield Candidate(
+            implementation=name[0],
+            mode=name[1],
+            cost=cost,
+            widened_cost=geometric_mean([widened(ratio, record) for ratio, record in ratios]),
+            disqualification=disqualification or time_disqualification(cost),
+            evidence=tuple(own),
+            timed=tuple(timed[name]),
+            peak_bytes=max(peaks) if len(peaks) == len(timed[name]) else None,
+        )
+
+
+def _ratio(record: Record) -> Estimate | None:
+    """Return the time over that of the reference; None where it is not known or not valid."""
+    return reference_ratio_of(record) if has_valid_time(record) else None
+
+
+def _ratios(candidate: Candidate) -> dict[object, float]:
+    """Return the ratio to the reference in each case that the candidate was timed in."""
+    return {
+        point_of(record.case): ratio.value
+        for record in candidate.timed
+        if (ratio := _ratio(record)) is not None
+    }
+
+
+def _fastest_in(best: Candidate, eligible: Sequence[Candidate]) -> int:
+    others = [_ratios(candidate) for candidate in eligible]
+    return sum(
+        all(ratio <= other.get(point, inf) for other in others)
+        for point, ratio in _ratios(best).items()
+    )
+
+
+def _cost(candidate: Candidate) -> float:
+    return inf if candidate.cost is None else candidate.cost.value
+
+
+def _is_untimed(candidate: Candidate) -> bool:
+    reason = candidate.disqualification
+    return reason is not None and reason.kind is DisqualificationKind.UNTIMED

@@ -1,0 +1,143 @@
+"""The tables and figures of the sections: small arrangements with one right result each."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+
+import numpy as np
+import pytest
+from choice_records import failed, ran, results_of, vacuous
+from golden import assert_golden
+from results_factory import make_record
+
+from harness.records import Case, MeasurementWarning, Record, Status, WarningKind
+from harness.report.content import Block, FigureBlock, Table, Text
+from harness.report.frame import gather
+from harness.report.sections.accuracy import _order, error_against_condition
+from harness.report.sections.choice import which_implementation_to_run
+
+SHAPES = ((4, 8), (64, 128), (512, 1024))
+ELSEWHERE = {"shape": (9, 9), "distribution": "offset_1e6"}
+
+
+def timed(
+    name: str, ratio: float, shapes: Sequence[tuple[int, ...]] = SHAPES, **axes: object
+) -> list[Record]:
+    return [ran(name, ratio, shape=shape, **axes) for shape in shapes]  # type: ignore[arg-type]
+
+
+NATIVE, QUICK = timed("native", 1.0), timed("quick", 0.5)
+BLUNT = timed("blunt", 0.98, spread=0.03, error_ulp=9.0)
+ROWS = {
+    "the fastest": [*timed("slow", 2.0), *QUICK, *NATIVE],
+    "one candidate": NATIVE,
+    "a tie, and a wide interval": [*BLUNT, *NATIVE, *timed("wide", 1.1, spread=0.5)],
+    "out of guarantee, as all are": [
+        *QUICK,
+        *NATIVE,
+        *(vacuous(name, **ELSEWHERE) for name in ("quick", "native")),
+    ],
+    "wrong": [*QUICK, *NATIVE, ran("quick", status=Status.WRONG, condition=100.0, **ELSEWHERE)],
+    "out of guarantee on constant rows": [
+        *QUICK,
+        *NATIVE,
+        ran("native", **ELSEWHERE),
+        vacuous("quick", inf, **ELSEWHERE),
+    ],
+    "crashed": [
+        *QUICK,
+        *NATIVE,
+        ran("native", **ELSEWHERE),
+        failed("quick", Status.CRASHED, **ELSEWHERE),
+    ],
+    "unsupported": [
+        *QUICK,
+        *NATIVE,
+        ran("native", **ELSEWHERE),
+        failed("quick", Status.UNSUPPORTED, **ELSEWHERE),
+    ],
+    "not verified": [*(replace(each, errors=None) for each in QUICK), *NATIVE],
+    "timed in one epoch": [*timed("once", 0.5, interval=(0.0, inf)), *NATIVE],
+    "timed in too few cases": [*timed("few", 0.5, SHAPES[:1]), *NATIVE],
+    "none is eligible": [
+        ran("native", 1.0, status=Status.WRONG),
+        ran("quick", 0.0, interval=(0, 0)),
+    ],
+    "more than a row has room for": [
+        *NATIVE,
+        *(ran(f"bad{each}", 0.5, shape=(4, 8), status=Status.WRONG) for each in range(6)),
+    ],
+}
+
+
+def preference(records: Sequence[Record]) -> tuple[Block, ...]:
+    return which_implementation_to_run(gather([results_of(records)]))
+
+
+def speed_map_of(*records: Record) -> str:
+    _, figure = preference(records)
+    assert isinstance(figure, FigureBlock)
+    return figure.panels[0].svg
+
+
+def test_the_rows_of_the_preference() -> None:
+    lines = []
+    for title, records in ROWS.items():
+        table = preference(records)[0]
+        assert isinstance(table, Table)
+        (row,) = table.rows
+        lines.append(f"\n{title}")
+        for column, cell in list(zip(table.columns, row, strict=True))[3:]:
+            text = f"{cell.text} | {cell.note}" if cell.note else cell.text
+            lines += [f"  {column.text}: {text}".replace("\n", "\n    ")]
+    assert_golden("\n".join(lines), Path(__file__).parent / "golden" / "preference.txt")
+
+
+def test_the_map_of_speeds_has_no_row_for_what_was_measured_for_its_errors_only() -> None:
+    warning = MeasurementWarning(kind=WarningKind.TOO_FEW_SAMPLES, advice="give it more time")
+    drawn = speed_map_of(
+        *NATIVE,
+        ran("exact", shape=SHAPES[0]),
+        failed("choosy", Status.UNSUPPORTED, "needs a GPU", shape=SHAPES[0]),
+        replace(ran("hasty", shape=SHAPES[0]), warnings=(warning,)),
+    )
+    assert [name in drawn for name in ("exact", "native", "choosy", "hasty")] == [
+        False, True, True, True,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"), [(400.0, "0.0025"), (1538.0, "0.00065"), (40000.0, "3 × 10⁻⁵")]
+)
+def test_the_map_keeps_the_digits_of_a_small_speed(ratio: float, text: str) -> None:
+    assert f">{text}<" in speed_map_of(*NATIVE, *timed("slow", ratio))
+
+
+# --- error against condition ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("slope", [1, 2])
+def test_the_order_of_growth_is_the_slope(slope: int) -> None:
+    conditions = 10.0 ** np.arange(5)
+    points = [(each, 0.5 + 0.01 * each**slope, "ok") for each in conditions]
+    assert _order(points, 1e9) == str(slope)
+
+
+@pytest.mark.parametrize(
+    ("errors", "order"), [((0.5, 0.7, 0.6), "0"), ((0.5, 1e9, inf), "–")], ids=["level", "lost"]
+)
+def test_an_error_that_is_level_or_has_no_digit_left_has_no_slope(
+    errors: tuple[float, ...], order: str
+) -> None:
+    points = [
+        (condition, error, "") for condition, error in zip((1.0, 1e3, 1e6), errors, strict=True)
+    ]
+    assert _order(points, 1e7) == order
+
+
+def test_a_single_offset_is_no_curve() -> None:
+    record = make_record(Case(implementation="recentred", shape=(4, 8)))
+    first, table = error_against_condition(gather([results_of([record])]))
+    assert isinstance(first, Text)
+    assert isinstance(table, Table)

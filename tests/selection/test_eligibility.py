@@ -1,0 +1,131 @@
+"""Which candidates are eligible: for each rule a case that it alone decides."""
+
+from dataclasses import replace
+from math import inf, nan
+
+import pytest
+from choice_records import choice_among, chosen, failed, ran, vacuous
+
+from harness.records import Record, Status
+from harness.selection.choose import Requirements
+from harness.selection.eligibility import DisqualificationKind
+
+NATIVE, QUICK = ran("native", 1.0), ran("quick", 0.5)
+HELD = ran("native", distribution="offset_1e4", condition=1e4)
+
+
+def kind_against(
+    name: str, *records: Record, requirements: Requirements | None = None
+) -> DisqualificationKind | None:
+    choice = choice_among(*records, requirements=requirements)
+    (reason,) = (each.disqualification for each in choice.candidates if each.label == name)
+    return None if reason is None else reason.kind
+
+
+@pytest.mark.parametrize(
+    ("kind", "records"),
+    [
+        (
+            DisqualificationKind.WRONG,
+            [
+                ran("native", distribution="uniform"),
+                ran("quick", distribution="uniform", status=Status.WRONG),
+            ],
+        ),
+        (DisqualificationKind.OUT_OF_GUARANTEE, [HELD, vacuous("quick")]),
+        (DisqualificationKind.UNVERIFIED, [ran("native", distribution="constant")]),
+        *(
+            (
+                DisqualificationKind(status.value),
+                [
+                    ran("native", distribution="uniform"),
+                    failed("quick", status, distribution="uniform"),
+                ],
+            )
+            for status in Status
+            if not status.is_measured
+        ),
+    ],
+)
+def test_what_another_can_do_and_a_candidate_cannot_disqualifies_it(
+    kind: DisqualificationKind, records: list[Record]
+) -> None:
+    assert kind_against("quick", NATIVE, QUICK, *records) is kind
+    assert chosen(NATIVE, QUICK, *records) == "native"
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [vacuous("native"), vacuous("quick")],
+        [failed(name, Status.UNSUPPORTED, distribution="max") for name in ("native", "quick")],
+    ],
+    ids=["out of guarantee", "unsupported"],
+)
+def test_what_no_candidate_can_do_disqualifies_none(records: list[Record]) -> None:
+    assert chosen(NATIVE, QUICK, *records) == "quick"
+
+
+def test_a_candidate_that_is_out_of_guarantee_everywhere_is_not_chosen_even_alone() -> None:
+    assert chosen(replace(NATIVE, status=Status.OUT_OF_GUARANTEE)) is None
+
+
+def test_a_time_without_any_error_measured_is_not_enough() -> None:
+    assert chosen(replace(NATIVE, errors=None)) is None
+
+
+# --- times ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "bad"),
+    [
+        (DisqualificationKind.UNTIMED, ran("quick")),
+        (DisqualificationKind.INVALID_TIME, ran("quick", 0.1, is_valid=False)),
+        *(
+            (DisqualificationKind.INVALID_TIME, ran("quick", value, interval=(value, value)))
+            for value in (nan, inf, 0.0, -1.0)
+        ),
+        (DisqualificationKind.INVALID_TIME, ran("quick", 0.5, interval=(nan, nan))),
+        *(
+            (DisqualificationKind.TOO_FEW_SAMPLES, ran("quick", ratio, interval=(0.0, inf)))
+            for ratio in (0.1, 585.0)
+        ),
+    ],
+)
+def test_a_time_that_cannot_be_compared_disqualifies(
+    kind: DisqualificationKind, bad: Record
+) -> None:
+    assert kind_against("quick", NATIVE, bad) is kind
+    assert chosen(NATIVE, bad) == "native"
+
+
+def test_a_time_of_one_epoch_is_not_chosen_even_alone() -> None:
+    assert chosen(ran("once", 0.5, interval=(0.0, inf))) is None
+
+
+def test_an_invalid_time_of_the_reference_disqualifies_no_other() -> None:
+    assert chosen(ran("native", 0.0, interval=(0.0, 0.0)), QUICK) == "quick"
+
+
+# --- requirements ---------------------------------------------------------------------------------
+
+
+def test_an_error_above_the_required_one_disqualifies() -> None:
+    records = (ran("native", 1.0, error_ulp=2.0), ran("quick", 0.5, error_ulp=2.1))
+    required = Requirements(max_error_ulp=2.0)
+    assert kind_against("quick", *records, requirements=required) is DisqualificationKind.INACCURATE
+    assert chosen(*records) == "quick"
+    assert chosen(*records, requirements=required) == "native"
+
+
+@pytest.mark.parametrize("error_ulp", [inf, nan])
+def test_an_error_that_is_not_finite_is_above_every_required_one(error_ulp: float) -> None:
+    required = Requirements(max_error_ulp=1e300)
+    assert chosen(ran("native", 1.0, error_ulp=error_ulp), requirements=required) is None
+
+
+def test_records_beyond_the_required_condition_are_ignored() -> None:
+    records = (NATIVE, HELD, QUICK, vacuous("quick", 1e4))
+    assert chosen(*records, requirements=Requirements(max_condition=1e3)) == "quick"
+    assert chosen(*records, requirements=Requirements(max_condition=1e4)) == "native"
