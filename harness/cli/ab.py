@@ -97,6 +97,7 @@ def _compare(choice: SweepChoice, revision: str, time_budget: float | None) -> C
                 bench = Bench(
                     fleet=fleet,
                     make_fleet=Fleet,
+                    checkout=checkout,
                     timeout_s=sweep.timeout_s,
                     stop_at=_STARTED + (time_budget or float("inf")),
                     expect=progress.expect,
@@ -108,7 +109,6 @@ def _compare(choice: SweepChoice, revision: str, time_budget: float | None) -> C
                     bench,
                     baseline_name=name,
                     head_name="the working copy",
-                    lone=pairing.lone,
-                    checkout=checkout,
+                    unpaired=pairing.unpaired,
                     notes=notes_of(pairing, checkout),
                 )

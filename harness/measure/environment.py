@@ -1,4 +1,4 @@
-"""Where a measurement is made: everything that can change a number, read once a run."""
+"""The machine and the software of a measurement: what can change a number, read once per run."""
 
 from __future__ import annotations
 
@@ -14,22 +14,21 @@ from pathlib import Path
 import pynvml
 import torch
 
+from harness.measure.git import environment_outside_hooks
 from harness.records import Environment, Gpu
 from implementations.peers import PACKAGES
 
 __all__ = ["compiler", "read_environment"]
 
 _PROGRAM = Path(__file__).resolve().parents[1]
-# set by git for its hooks, for the repository that they are of
-_OF_A_HOOK = {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR"}
-_OTHERS = tuple(name for each in PACKAGES for name in each.distributions)
-_PACKAGES = tuple(dict.fromkeys(("torch", "numpy", "triton", *_OTHERS)))  # what is timed runs on
+_PEERS = tuple(name for each in PACKAGES for name in each.distributions)
+_PACKAGES = tuple(dict.fromkeys(("torch", "numpy", "triton", *_PEERS)))
 
 
 def read_environment() -> Environment:
-    """Describe the machine and the software, as far as they can be asked."""
+    """Read what can be read of the machine and the software."""
     nvml, gpus = _gpus()
-    # of a program that is installed within somebody's repository, their commit says nothing
+    # installed inside another repository, the program is not of that repository's commit
     is_tracked = _git("ls-files", "--error-unmatch", "__init__.py") is not None
     commit = _git("rev-parse", "HEAD") if is_tracked else None
     changes = _git("status", "--porcelain", "--untracked-files=no") if is_tracked else None
@@ -53,7 +52,7 @@ def read_environment() -> Environment:
 
 
 def compiler() -> str | None:
-    """Path of the C++ compiler that torch.compile would use, or None."""
+    """Return the path of the C++ compiler that torch.compile would use, or None."""
     usual = "clang++" if sys.platform == "darwin" else "g++"
     return shutil.which(os.environ.get("CXX", usual))
 
@@ -87,13 +86,12 @@ def _version(package: str) -> str | None:
 
 
 def _git(*arguments: str) -> str | None:
-    """What git says in the folder of the program."""
-    around = {name: value for name, value in os.environ.items() if name not in _OF_A_HOOK}
-    return _output("git", "-C", str(_PROGRAM), *arguments, env=around)
+    """Return the output of git in the program's folder; None if it fails."""
+    return _output("git", "-C", str(_PROGRAM), *arguments, env=environment_outside_hooks())
 
 
 def _output(*command: str, env: Mapping[str, str] | None = None) -> str | None:
-    """Standard output of a command, or None if it is not there or fails."""
+    """Return the standard output of a command; None if it is missing or fails."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=10, check=True, env=env
@@ -104,7 +102,7 @@ def _output(*command: str, env: Mapping[str, str] | None = None) -> str | None:
 
 
 def _gpus() -> tuple[str, tuple[Gpu, ...]]:
-    """NVML's driver version and the GPUs, or why there are none."""
+    """Return the driver version and the GPUs; or why NVML is unavailable, and no GPU."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:

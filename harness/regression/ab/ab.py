@@ -1,7 +1,8 @@
-"""Two revisions of the same implementations, measured side by side: what became of each case.
+"""Measure two revisions of the same implementations side by side, and compare each case.
 
-First what is exact, base and head one after the other on the same inputs in one process. Then the
-latency of what is right in both, in turn. Then the suspects again, in fresh processes.
+Three passes: first what is exact, with base and head one after the other on the same inputs in one
+process; then the latency of the cases that are right in both, timed in turn; then the latency of
+the suspects again, in fresh processes.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from harness.records import Budget, Case, Measurement, Record, Status
+from harness.records import Case, Measurement, Record, Status
+from harness.records.text import count
 from harness.regression.ab.latency import SCREENING, Look, judge, look_at
 from harness.regression.ab.messages import RunBaseCase, TimeAgainstBase
 from harness.regression.ab.revision import BASE, Checkout
@@ -29,9 +31,10 @@ from harness.regression.latency_test import is_everywhere
 from harness.run.fleet import Fleet
 from harness.run.messages import TIMINGS, RunCase
 
-__all__ = ["Bench", "Lone", "Pair", "ab"]
+__all__ = ["Bench", "Pair", "Unpaired", "ab"]
 
 _OUT_OF_TIME = "the time was up"
+_LATENCY = (Measurement.LATENCY,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,35 +50,36 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lone:
-    """A case that has nothing to be compared with."""
+class Unpaired:
+    """A case that cannot be compared."""
 
     case: Case
     kind: ChangeKind
-    """NEW, GONE or INCOMPARABLE."""
+    """NEW, GONE or NOT_COMPARABLE."""
     reason: str
-    """Why, in words."""
     measurements: tuple[Measurement, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """Where it is measured, and for how long."""
+    """What measures both revisions, and for how long."""
 
     fleet: Fleet
-    """Of the first look; it is running."""
+    """Running; for the first two passes."""
     make_fleet: Callable[[], Fleet]
     """Starts a fresh process, for suspects."""
+    checkout: Checkout
+    """Files of the base."""
     timeout_s: float
     """For one case in one process."""
     stop_at: float = inf
     """No case starts after this, by the monotonic clock."""
     expect: Callable[[int], None] = lambda number: None
-    """Hears how many records there will be before the suspects."""
+    """Called with the number of records of the first two passes."""
     on_record: Callable[[Record], None] = lambda record: None
-    """Hears of each of them."""
+    """Called with each of them."""
     say: Callable[[str], None] = lambda line: None
-    """Hears of progress with the suspects."""
+    """Called with each line of progress with the suspects."""
 
 
 def ab(
@@ -84,20 +88,18 @@ def ab(
     *,
     baseline_name: str,
     head_name: str,
-    checkout: Checkout,
-    lone: Sequence[Lone] = (),
+    unpaired: Sequence[Unpaired] = (),
     notes: Sequence[str] = (),
 ) -> Comparison:
-    """Measure ``pairs`` and say what became of each.
+    """Measure ``pairs`` and compare each.
 
     Args:
         pairs: what to compare; no case twice.
-        bench: where.
+        bench: what measures them.
         baseline_name: for messages.
         head_name: for messages.
-        checkout: files of the base.
-        lone: what is in one of the two, and is told beside the pairs.
-        notes: what is to be told beside the rest.
+        unpaired: cases to list, which cannot be compared.
+        notes: added to those of the comparison.
 
     Raises:
         NotComparableError: there is no pair.
@@ -105,51 +107,47 @@ def ab(
         HarnessError: the harness itself failed.
     """
     if not pairs:
-        such = f": {lone[0].case.id}: {lone[0].reason}" if lone else ""
-        raise NotComparableError(f"{head_name} and {baseline_name} have nothing in common{such}")
-    before, after = _exact(pairs, lone, bench, checkout)
+        example = f": {unpaired[0].case.id}: {unpaired[0].reason}" if unpaired else ""
+        raise NotComparableError(f"{head_name} and {baseline_name} have nothing in common{example}")
+    before, after = _measure_exactly(pairs, unpaired, bench)
     _refuse_unmeasured((*after.values(), *before.values()))
-    latencies, more = _latencies(pairs, before, after, bench, checkout)
-    changes = [_of_pair(each.case, before, after, latencies) for each in pairs]
-    changes += [_of_lone(each, after.get(each.case)) for each in lone]
+    latencies, more_notes = _compare_latencies(pairs, before, after, bench)
+    changes = [_change_of_pair(each.case, before, after, latencies) for each in pairs]
+    changes += [_change_of_unpaired(each, after.get(each.case)) for each in unpaired]
     return Comparison(
         changes=worst_first(changes),
         baseline=baseline_name,
         head=head_name,
-        notes=(*notes, *more),
+        notes=(*notes, *more_notes),
     )
 
 
-def _exact(
-    pairs: Sequence[Pair], lone: Sequence[Lone], bench: Bench, checkout: Checkout
+def _measure_exactly(
+    pairs: Sequence[Pair], unpaired: Sequence[Unpaired], bench: Bench
 ) -> tuple[dict[Case, Record], dict[Case, Record]]:
-    """Measure what needs no clock; return the records of the base and of head."""
-    jobs = list(_exact_jobs(pairs, lone, checkout))
-    timed = sum(Measurement.LATENCY in each.measurements for each in pairs)
-    bench.expect(len(jobs) + timed)
-    of_base = {each.base_case: each.case for each in pairs}
+    """Measure all but times; return the records of the base and of head, by the case of head."""
+    jobs: list[RunCase] = []
+    for pair in pairs:
+        exact = _untimed(pair.measurements)
+        jobs.append(RunBaseCase(pair.base_case, exact, SCREENING, bench.checkout))
+        jobs.append(RunCase(pair.case, exact, SCREENING))
+    jobs += [
+        RunCase(each.case, _untimed(each.measurements), SCREENING)
+        for each in unpaired
+        if each.kind is not ChangeKind.GONE
+    ]
+    bench.expect(len(jobs) + sum(Measurement.LATENCY in each.measurements for each in pairs))
+    case_of_base = {each.base_case: each.case for each in pairs}
     before: dict[Case, Record] = {}
     after: dict[Case, Record] = {}
     for record in bench.fleet.run(jobs, bench.timeout_s, bench.stop_at):
         bench.on_record(record)
-        case = of_base.get(record.case)
+        case = case_of_base.get(record.case)
         if case is None:
             after[record.case] = record
         else:
             before[case] = replace(record, case=case)
     return before, after
-
-
-def _exact_jobs(
-    pairs: Sequence[Pair], lone: Sequence[Lone], checkout: Checkout
-) -> Iterator[RunCase]:
-    for pair in pairs:
-        exact = _untimed(pair.measurements)
-        yield RunBaseCase(pair.base_case, exact, SCREENING, checkout)
-        yield RunCase(pair.case, exact, SCREENING)
-    for one in lone:
-        if one.kind is not ChangeKind.GONE:
-            yield RunCase(one.case, _untimed(one.measurements), SCREENING)
 
 
 def _untimed(measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:
@@ -162,105 +160,92 @@ def _refuse_unmeasured(records: Sequence[Record]) -> None:
     why = _OUT_OF_TIME
     if records:
         why = f"{records[0].case.id}: {records[0].status}: {records[0].reason}"
-    raise NotMeasuredError(f"no case was measured, so that nothing can be compared ({why})")
+    raise NotMeasuredError(f"no case was measured, so nothing can be compared ({why})")
 
 
-def _latencies(
-    pairs: Sequence[Pair],
-    before: dict[Case, Record],
-    after: dict[Case, Record],
-    bench: Bench,
-    checkout: Checkout,
+def _compare_latencies(
+    pairs: Sequence[Pair], before: dict[Case, Record], after: dict[Case, Record], bench: Bench
 ) -> tuple[dict[Case, Finding], list[str]]:
-    """Judge the latency of what is right in both, and say what holds for all of it.
+    """Compare the latency of the cases that are right in both; return findings and notes.
 
-    What turns out to be wrong after it was timed takes the place of what was right before.
+    The record of a case that is wrong only after its timing replaces the one in ``after``, and in
+    ``before`` if the base is wrong after its timing, too.
     """
-    asked = {
-        each.case: each
-        for each in pairs
-        if Measurement.LATENCY in each.measurements and each.case in before and each.case in after
+    wanted = {
+        pair.case: pair
+        for pair in pairs
+        if Measurement.LATENCY in pair.measurements and pair.case in before and pair.case in after
     }
-    seen = _first_look(asked, before, after, bench, checkout)
-    _ask_base_too(asked, before, after, bench, checkout)
-    looks = {case: look for case, look in seen.items() if isinstance(look, Look)}
+    screened = _screen(wanted, before, after, bench)
+    _check_base_after_timing(wanted, before, after, bench)
+    looks = {case: look for case, look in screened.items() if isinstance(look, Look)}
     suspects = [case for case, look in looks.items() if look.is_suspect and not look.unsteady]
     confirmed: Mapping[str, Sequence[float]] | str = {}
     if suspects:
-        jobs = [_timing(asked[case], checkout, CONFIRMING) for case in suspects]
+        jobs = [TimeAgainstBase(case, _LATENCY, CONFIRMING, bench.checkout) for case in suspects]
         confirmed = time_again(
             jobs, bench.make_fleet, bench.say, bench.timeout_s, stop_at=bench.stop_at
         )
-    found = {case: look for case, look in seen.items() if isinstance(look, Finding)}
+    findings = {case: look for case, look in screened.items() if isinstance(look, Finding)}
     for case, look in looks.items():
-        answer = confirmed if isinstance(confirmed, str) else confirmed.get(case.id, ())
-        found[case] = judge(look, answer if look.is_suspect else None)
-    wrong = sum(
+        ratios = confirmed if isinstance(confirmed, str) else confirmed.get(case.id, ())
+        findings[case] = judge(look, ratios if look.is_suspect else None)
+    wrong_in_both = sum(
         after[case].status.is_measured and before[case].status is after[case].status
-        for case in asked.keys() - found.keys()
+        for case in wanted.keys() - findings.keys()
     )
-    return found, list(_notes(list(looks), suspects, wrong))
+    return findings, list(_notes(list(looks), suspects, wrong_in_both))
 
 
-def _first_look(
-    asked: Mapping[Case, Pair],
+def _screen(
+    pairs: Mapping[Case, Pair],
     before: Mapping[Case, Record],
     after: dict[Case, Record],
     bench: Bench,
-    checkout: Checkout,
 ) -> dict[Case, Look | Finding]:
-    """Time what is right in both, beside its base."""
-    wanted = [case for case in asked if before[case].status is after[case].status is Status.OK]
-    bench.expect(len(before) + len(after) + len(wanted))
-    found: dict[Case, Look | Finding] = {
-        case: inconclusive_latency(f"not timed: {_OUT_OF_TIME}") for case in wanted
+    """Time the cases that are right in both; update ``after`` with those that are wrong then."""
+    right = [case for case in pairs if before[case].status is after[case].status is Status.OK]
+    bench.expect(len(before) + len(after) + len(right))
+    screened: dict[Case, Look | Finding] = {
+        case: inconclusive_latency(f"not timed: {_OUT_OF_TIME}") for case in right
     }
-    jobs = [_timing(asked[case], checkout, SCREENING) for case in wanted]
+    jobs = [TimeAgainstBase(case, _LATENCY, SCREENING, bench.checkout) for case in right]
     for record in bench.fleet.run(jobs, bench.timeout_s, bench.stop_at):
         bench.on_record(record)
         if record.status is Status.WRONG:
             after[record.case] = record
-            del found[record.case]
+            del screened[record.case]
         else:
-            found[record.case] = look_at(record)
-    return found
+            screened[record.case] = look_at(record)
+    return screened
 
 
-def _timing(pair: Pair, checkout: Checkout, budget: Budget) -> TimeAgainstBase:
-    return TimeAgainstBase(pair.case, (Measurement.LATENCY,), budget, checkout)
-
-
-def _ask_base_too(
+def _check_base_after_timing(
     pairs: Mapping[Case, Pair],
     before: dict[Case, Record],
     after: Mapping[Case, Record],
     bench: Bench,
-    checkout: Checkout,
 ) -> None:
-    """Time the base alone where head was wrong after it was timed: it may have been always so."""
-    late = [
-        case
-        for case in pairs
-        if before[case].status is Status.OK and after[case].latency is not None
-    ]
-    for case in late:
-        job = RunBaseCase(pairs[case].base_case, (Measurement.LATENCY,), SCREENING, checkout)
-        for record in bench.fleet.run([job], bench.timeout_s):
-            before[case] = replace(record, case=case)
+    """Time the base alone where head is wrong after its timing: the base may be so, too."""
+    for case, pair in pairs.items():
+        if before[case].status is Status.OK and after[case].latency is not None:
+            job = RunBaseCase(pair.base_case, _LATENCY, SCREENING, bench.checkout)
+            for record in bench.fleet.run([job], bench.timeout_s):
+                before[case] = replace(record, case=case)
 
 
-def _notes(timed: Sequence[Case], suspects: Sequence[Case], wrong: int) -> Iterator[str]:
+def _notes(timed: Sequence[Case], suspects: Sequence[Case], wrong_in_both: int) -> Iterator[str]:
     if is_everywhere(suspects, timed):
         yield (
-            f"{len(suspects)} of {_cases(len(timed))} were suspect at first sight, and not of one "
-            "implementation alone: what they share changed, or the machine did; all were timed "
-            "again, and beside each other, which a change of the machine does not show in"
+            f"{len(suspects)} of {count(len(timed), 'case')} were suspect at first sight, in "
+            "several implementations: what they share changed, or the machine did; all were timed "
+            "again in turn with the base, which cancels changes of the machine"
         )
-    if wrong:
-        yield f"latency of {_cases(wrong)} is not compared: right in neither"
+    if wrong_in_both:
+        yield f"latency of {count(wrong_in_both, 'case')} is not compared: right in neither"
 
 
-def _of_pair(
+def _change_of_pair(
     case: Case,
     before: Mapping[Case, Record],
     after: Mapping[Case, Record],
@@ -272,12 +257,9 @@ def _of_pair(
     return change_of(case, findings_of(before[case], after[case], latencies.get(case)))
 
 
-def _of_lone(lone: Lone, record: Record | None) -> tuple[Change, float]:
+def _change_of_unpaired(unpaired: Unpaired, record: Record | None) -> tuple[Change, float]:
     now = "" if record is None else f"; now {record.status.replace('_', ' ')}"
     if record is not None and record.reason:
         now += f": {record.reason}"
-    return Change(case=lone.case, kind=lone.kind, reason=lone.reason + now), 0.0
-
-
-def _cases(number: int) -> str:
-    return "1 case" if number == 1 else f"{number} cases"
+    change = Change(case=unpaired.case, kind=unpaired.kind, reason=unpaired.reason + now)
+    return change, 0.0

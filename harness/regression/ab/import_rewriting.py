@@ -1,7 +1,7 @@
-"""A module's source, given other names as it is compiled: of what it imports, and of operators.
+"""Compile a module's source under other names, of its imports and of its torch operators.
 
-Names alone are changed, and as they are written, so that what runs costs what it did. A name that
-is put together at run time from less than ``"package."`` stays what it was.
+Only names that are written in the source are changed, so the code takes as long as before. A name
+that is built at run time is changed only if a literal in it ends in a dot, as ``"package."`` does.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ __all__ = ["Loader", "Names"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
-    """Which names become which."""
+    """Which names are changed, and how. "Own" is what the revision's repository holds."""
 
     package: str
-    """Package that modules of ours are imported from."""
-    is_ours: Callable[[str], bool]
-    """Of a top-level module."""
+    """Package that own modules are imported from instead."""
+    is_own: Callable[[str], bool]
+    """Whether a top-level module is an own one."""
     is_module: Callable[[str], bool]
-    """Of a dotted name: whether there is such a module or package of ours."""
+    """Whether a dotted name is that of an own module or package."""
     operators: frozenset[str]
-    """Namespaces of torch operators that are ours."""
-    mark: str
-    """What is added to them."""
+    """Own namespaces of torch operators."""
+    suffix: str
+    """Added to these namespaces."""
 
 
 class Loader(SourceFileLoader):
-    """Compiles a module's source under other names."""
+    """Loads a module whose source is compiled under other names."""
 
     def __init__(self, name: str, path: str, names: Names) -> None:
         super().__init__(name, path)
         self._names = names
 
-    def source_to_code(  # type: ignore[override] # what the import system gives is bytes
+    def source_to_code(  # type: ignore[override] # the import system passes bytes
         self, data: bytes, path: str, **more: Any
     ) -> CodeType:
         renamed = ast.fix_missing_locations(_Renaming(self._names).visit(ast.parse(data)))
@@ -52,21 +52,21 @@ class _Renaming(ast.NodeTransformer):
         self._names = names
 
     def visit_Import(self, node: ast.Import) -> list[ast.stmt]:
-        found: list[ast.stmt] = []
+        imports: list[ast.stmt] = []
         for each in node.names:
             top = each.name.partition(".")[0]
-            if not self._names.is_ours(top):
-                found.append(ast.Import([each]))
+            if not self._names.is_own(top):
+                imports.append(ast.Import([each]))
                 continue
             moved = f"{self._names.package}.{each.name}"
             if each.asname or "." in each.name:
-                found.append(ast.Import([ast.alias(moved, each.asname)]))
-            if not each.asname:  # what is bound is the first name
-                found.append(ast.Import([ast.alias(f"{self._names.package}.{top}", top)]))
-        return [ast.copy_location(each, node) for each in found]
+                imports.append(ast.Import([ast.alias(moved, each.asname)]))
+            if not each.asname:  # `import a.b` binds a
+                imports.append(ast.Import([ast.alias(f"{self._names.package}.{top}", top)]))
+        return [ast.copy_location(each, node) for each in imports]
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.ImportFrom:
-        if not node.level and self._names.is_ours((node.module or "").partition(".")[0]):
+        if not node.level and self._names.is_own((node.module or "").partition(".")[0]):
             node.module = f"{self._names.package}.{node.module}"
         return node
 
@@ -74,7 +74,7 @@ class _Renaming(ast.NodeTransformer):
         if isinstance(node.value, str):
             space, colons, name = node.value.partition("::")
             if colons and space in self._names.operators:
-                node.value = f"{space}_{self._names.mark}::{name}"
+                node.value = f"{space}_{self._names.suffix}::{name}"
             elif "." in node.value and self._names.is_module(node.value.removesuffix(".")):
                 node.value = f"{self._names.package}.{node.value}"
         return node
@@ -83,7 +83,7 @@ class _Renaming(ast.NodeTransformer):
         owner = node.value
         is_of_ops = isinstance(owner, ast.Attribute) and owner.attr == "ops"
         if is_of_ops and node.attr in self._names.operators:
-            node.attr = f"{node.attr}_{self._names.mark}"
+            node.attr = f"{node.attr}_{self._names.suffix}"
         return self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
@@ -92,13 +92,13 @@ class _Renaming(ast.NodeTransformer):
         if called == "Library" and node.args:
             space = node.args[0]
             if isinstance(space, ast.Constant) and space.value in self._names.operators:
-                space.value = f"{space.value}_{self._names.mark}"
-        if called == "import_module":  # where a name without a dot is one of a module
+                space.value = f"{space.value}_{self._names.suffix}"
+        if called == "import_module":  # its argument is a module even without a dot
             for each in node.args:
                 if isinstance(each, ast.Constant) and isinstance(each.value, str):
-                    each.value = self._imported(each.value)
+                    each.value = self._module_name(each.value)
         return self.generic_visit(node)
 
-    def _imported(self, name: str) -> str:
-        is_ours = name.isidentifier() and self._names.is_ours(name)
-        return f"{self._names.package}.{name}" if is_ours else name
+    def _module_name(self, name: str) -> str:
+        is_own = name.isidentifier() and self._names.is_own(name)
+        return f"{self._names.package}.{name}" if is_own else name

@@ -1,4 +1,4 @@
-"""Which cases of a sweep two revisions have in common: decided before anything is measured."""
+"""Pair the cases of a sweep that two revisions have in common, before anything is measured."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.records import Measurement
-from harness.regression.ab.ab import Lone, Pair
+from harness.regression.ab.ab import Pair, Unpaired
 from harness.regression.ab.messages import Availability, LookupRequest, LookupResult
 from harness.regression.ab.revision import (
     Checkout,
@@ -24,7 +24,7 @@ from harness.sweep import EVERY, PEERS, Sweep, SweepError, mistake_lines
 
 __all__ = ["Pairing", "notes_of", "pair_up", "repository_of_sweep"]
 
-_LISTINGS = {EVERY: "ALL", PEERS: "PEERS"}  # in the package, by what they are asked for as
+_LISTINGS = {EVERY: "ALL", PEERS: "PEERS"}  # tuples of the package, by their names in a sweep
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +32,16 @@ class Pairing:
     """The cases of a sweep, sorted by whether they can be compared."""
 
     pairs: tuple[Pair, ...]
-    lone: tuple[Lone, ...]
+    unpaired: tuple[Unpaired, ...]
     has_cold: bool
-    """Whether cold latencies were asked for, which are not compared."""
+    """Whether the sweep asks for cold latencies, which are not compared."""
 
 
 def repository_of_sweep(sweep: Sweep) -> Path:
-    """Return the repository in which all implementations of a sweep are kept.
+    """Return the repository of all implementations of a sweep.
 
     Raises:
-        RevisionError: one is in none, or they are in several.
+        RevisionError: an implementation is in no repository, or they are in several.
     """
     found: dict[Path, str] = {}
     for target in _targets(sweep):
@@ -51,8 +51,8 @@ def repository_of_sweep(sweep: Sweep) -> Path:
     if len(found) > 1:
         (first, one), (second, other), *_ = found.items()
         raise RevisionError(
-            f"{one} is in the repository {first} and {other} in {second}: a revision is of one; "
-            "compare them one after the other, with -i"
+            f"{one} is in the repository {first} and {other} in {second}, but --base names a "
+            "revision of one repository; compare them one after the other, with -i"
         )
     if not found:
         raise RevisionError(f"{', '.join(_targets(sweep))}: no such module; see `list`")
@@ -63,55 +63,57 @@ def pair_up(sweep: Sweep, fleet: Fleet, checkout: Checkout, name: str) -> Pairin
     """Plan the cases of a sweep for both revisions.
 
     Args:
-        sweep: what is asked for.
-        fleet: a process that can say what exists.
-        checkout: the base.
+        sweep: its implementations are looked up in both revisions.
+        fleet: a worker process looks them up.
+        checkout: files of the base.
         name: of the base, for messages.
 
     Raises:
         RevisionError: the base cannot be imported.
         SweepError: a name exists in neither revision, or not on this machine.
     """
-    asked = _targets(sweep)
-    targets = tuple(each for each in asked if each not in _LISTINGS)
-    listings = tuple(_LISTINGS[each] for each in asked if each in _LISTINGS)
-    found_here = _look_up(fleet, LookupRequest(None, targets, listings), "the working copy")
-    found_there = _look_up(fleet, LookupRequest(checkout, targets, listings), name)
-    here = {each.target: each for each in found_here}
-    base = {each.target: each for each in found_there}
-    places = {name: place for place, name in reversed([*sweep.written("implementations")])}
+    names = _targets(sweep)
+    targets = tuple(each for each in names if each not in _LISTINGS)
+    listings = tuple(_LISTINGS[each] for each in names if each in _LISTINGS)
+    results_here = _look_up(fleet, LookupRequest(None, targets, listings), "the working copy")
+    results_base = _look_up(fleet, LookupRequest(checkout, targets, listings), name)
+    here = {each.target: each for each in results_here}
+    base = {each.target: each for each in results_base}
+    places = {target: place for place, target in reversed([*sweep.written("implementations")])}
     in_neither = [
-        (places[each], here[each].reason)
-        for each in targets
-        if here[each].availability is base[each].availability is Availability.ABSENT
+        (places[target], here[target].reason)
+        for target in targets
+        if here[target].availability is base[target].availability is Availability.ABSENT
     ]
     if in_neither:
         raise SweepError("\n".join(mistake_lines(in_neither)))
-    in_either = (*found_here, *found_there)
+    in_either = (*results_here, *results_base)
     planned = cases_of(
         sweep,
         fleet.info,
         _members(in_either, _LISTINGS[EVERY]),
         _members(in_either, _LISTINGS[PEERS]),
     )
-    pairs, lone = [], []
-    for case, wanted in ((each.case, each.measurements) for each in planned):
-        target = case.implementation
-        found = _why_lone(here.get(target), base.get(target), name)
-        if found is None:
-            pairs.append(Pair(case=case, measurements=wanted))
+    pairs, unpaired = [], []
+    for plan in planned:
+        target = plan.case.implementation
+        why = _why_unpaired(here.get(target), base.get(target), name)
+        if why is None:
+            pairs.append(Pair(case=plan.case, measurements=plan.measurements))
         else:
-            kind, why = found
-            lone.append(Lone(case=case, kind=kind, reason=why, measurements=wanted))
-    cold = any(Measurement.COLD in each.measurements for each in planned)
-    return Pairing(tuple(pairs), tuple(lone), cold)
+            kind, reason = why
+            unpaired.append(
+                Unpaired(case=plan.case, kind=kind, reason=reason, measurements=plan.measurements)
+            )
+    has_cold = any(Measurement.COLD in each.measurements for each in planned)
+    return Pairing(tuple(pairs), tuple(unpaired), has_cold)
 
 
 def notes_of(pairing: Pairing, checkout: Checkout) -> tuple[str, ...]:
-    """What is to be known of a comparison before it is made."""
+    """Return notes on a comparison that hold before it is made."""
     notes = []
     if is_unchanged(checkout):
-        notes.append("the working copy is the base itself: what differs is noise")
+        notes.append("the working copy equals the base: all differences are noise")
     if pairing.has_cold:
         notes.append("cold latencies are not compared")
     return tuple(notes)
@@ -122,36 +124,37 @@ def _targets(sweep: Sweep) -> tuple[str, ...]:
 
 
 def _look_up(fleet: Fleet, request: LookupRequest, name: str) -> tuple[LookupResult, ...]:
-    """Ask which targets a revision has.
+    """Look up which targets a revision has.
 
     Raises:
         RevisionError: one of them cannot be imported.
     """
     try:
-        found = fleet.ask(request, START_S)
+        results = fleet.ask(request, START_S)
     except EndedError as ended:
         raise RevisionError(f"{name}: importing it {ended}") from None
     broken = [
-        f"{name}: {each.reason}" for each in found if each.availability is Availability.BROKEN
+        f"{name}: {each.reason}" for each in results if each.availability is Availability.BROKEN
     ]
     if broken:
         raise RevisionError("\n".join(dict.fromkeys(broken)))
-    return found
+    return results
 
 
-def _members(found: Iterable[LookupResult], listing: str) -> dict[str, frozenset[str]]:
-    """Names listed in either revision, with the kinds of device that either is written for."""
+def _members(results: Iterable[LookupResult], listing: str) -> dict[str, frozenset[str]]:
+    """Return the names listed in either revision, with the devices that either supports."""
     members: dict[str, frozenset[str]] = {}
-    for each in found:
-        if each.listing == listing:
-            members[each.target] = members.get(each.target, frozenset()) | each.devices
+    for result in results:
+        if result.listing == listing:
+            known = members.get(result.target, frozenset())
+            members[result.target] = known | result.devices
     return members
 
 
-def _why_lone(
+def _why_unpaired(
     here: LookupResult | None, base: LookupResult | None, name: str
 ) -> tuple[ChangeKind, str] | None:
-    """Return why a target has nothing to be compared with; None if it has."""
+    """Return why a target cannot be compared; None if it can."""
     if here is None or here.availability is Availability.ABSENT:
         return ChangeKind.GONE, f"in {name} only"
     if base is None or base.availability is Availability.ABSENT:

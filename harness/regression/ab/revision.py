@@ -1,7 +1,7 @@
-"""Another revision of a git repository: its files, in a folder of their own for a while.
+"""The files of another revision of a git repository, checked out into a temporary folder.
 
-The repository is read and never written to: the files come through an index of their own, so that
-there is no worktree left behind however this ends, and no hook is run.
+The repository is never written to: the checkout uses its own index and runs no hook, so however
+this ends, no worktree is left behind.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from harness.measure.git import environment_outside_hooks
 from harness.records.refusal import Refusal
 
 __all__ = [
@@ -29,11 +30,9 @@ __all__ = [
 ]
 
 BASE = "base@"
-"""What the target of a base begins with, where targets of both revisions may stand."""
+"""Prefix that marks a target as one of the base revision."""
 
 _PACKAGE = "implementations"
-# set by git for its hooks, for the repository that they are of
-_OF_A_HOOK = {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR"}
 _INSTALLED = {"site-packages", "dist-packages"}  # Python's name for the folder, and Debian's
 _REGISTERS = re.compile(r"\b(?:custom_op|triton_op|define|Library)\(")
 _SPACES = re.compile(r"""["'](\w+)::\w|\bLibrary\(\s*["'](\w+)["']""")
@@ -41,26 +40,25 @@ _OF_TORCH = {"", "aten", "prim", "prims"}
 
 
 class RevisionError(Refusal):
-    """A revision that cannot be had, or of which nothing can be had."""
+    """A revision cannot be checked out or imported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkout:
-    """The files of a revision, beside the repository that they are of."""
+    """The files of a revision, and their repository."""
 
     repository: Path
-    """Top folder of the repository, as it is worked on."""
+    """Top folder of the working copy."""
     folder: Path
-    """Top folder of the revision's files; each lies there where it lies in the repository."""
+    """Top folder of the revision's files, at the same relative paths as in the repository."""
     commit: str
-    """Which revision it is."""
     operators: frozenset[str]
     """Namespaces of the torch operators that its files register."""
 
     def path_of(self, path: Path) -> Path | None:
-        """Where the revision has a file or folder of the repository; None for any other.
+        """Return where the revision has a file or folder of the repository; None for any other.
 
-        What is installed is of no revision, also where the environment lies in the repository.
+        Installed packages are of no revision, even if their environment is in the repository.
         """
         try:
             place = path.resolve().relative_to(self.repository)
@@ -70,9 +68,9 @@ class Checkout:
 
 
 def place_of(target: str) -> Path | None:
-    """Return the file or folder that a target is kept in; None where there is no such module.
+    """Return the file or folder of a target; None if there is no such module.
 
-    Nothing is imported. A plain name is taken for one of the package's own.
+    Nothing is imported. A plain name is taken to be one of this package's implementations.
     """
     place, colon, _ = target.rpartition(":")
     if place.endswith(".py"):
@@ -83,51 +81,51 @@ def place_of(target: str) -> Path | None:
         return None
     if spec is None:
         return None
-    found = spec.origin or next(iter(spec.submodule_search_locations or ()), None)
-    return None if found is None else Path(found).resolve()
+    origin = spec.origin or next(iter(spec.submodule_search_locations or ()), None)
+    return None if origin is None else Path(origin).resolve()
 
 
 def repository_of(place: Path, target: str) -> Path:
-    """Return the top folder of the repository in which a target's file is kept.
+    """Return the top folder of the repository of a target's file.
 
     Raises:
-        RevisionError: there is none, or no git to ask.
+        RevisionError: it is in no repository, or git is not installed.
     """
     folder = next(each for each in place.parents if each.is_dir())
     top = _git("-C", str(folder), "rev-parse", "--show-toplevel")
-    # of a package that is installed inside a working copy, nothing has a revision either
+    # a package installed inside a working copy, such as in .venv, has no revision either
     ignored = (
         top.returncode == 0
         and not _git("-C", str(folder), "check-ignore", "--quiet", str(place)).returncode
     )
     if top.returncode or ignored:
-        why = "git ignores it there" if ignored else _said(top.stderr)
+        why = "git ignores it there" if ignored else _message(top.stderr)
         raise RevisionError(
-            f"{target}: {place} is in no git repository ({why}), so that there is no other "
-            "revision of it; install from a checkout, with `pip install -e .`, or name a function "
-            "of a repository of yours: -i path/to/file.py:function"
+            f"{target}: {place} is in no git repository ({why}), so it has no other revision; "
+            "install from a checkout with `pip install -e .`, or name a function in a repository "
+            "of your own: -i path/to/file.py:function"
         )
     return Path(top.stdout.strip()).resolve()
 
 
 @contextmanager
 def checked_out(repository: Path, revision: str) -> Iterator[Checkout]:
-    """Have the files of a revision in a folder of their own, removed in the end.
+    """Check out the files of a revision into a temporary folder.
 
     Raises:
-        RevisionError: the repository does not know the revision, or cannot give its files.
+        RevisionError: the repository has no such commit, or git fails.
     """
     commit = _commit_of(repository, revision)
     with TemporaryDirectory(prefix="layernorm-bench-") as temporary:
         folder = Path(temporary).resolve() / "base"
         folder.mkdir()
         inside = {
-            "GIT_DIR": _asked(repository, "rev-parse", "--absolute-git-dir"),
+            "GIT_DIR": _output_of(repository, "rev-parse", "--absolute-git-dir"),
             "GIT_WORK_TREE": str(folder),
             "GIT_INDEX_FILE": str(folder.with_name("index")),
         }
         no_hooks = f"core.hooksPath={os.devnull}"
-        _asked(folder, "-c", no_hooks, "read-tree", "--reset", "-u", commit, more=inside)
+        _output_of(folder, "-c", no_hooks, "read-tree", "--reset", "-u", commit, more=inside)
         yield Checkout(
             repository=repository,
             folder=folder,
@@ -137,16 +135,15 @@ def checked_out(repository: Path, revision: str) -> Iterator[Checkout]:
 
 
 def is_unchanged(checkout: Checkout) -> bool:
-    """Whether the repository holds what the revision does, and nothing that git does not know."""
-    in_it = ("-C", str(checkout.repository))
-    if _git(*in_it, "diff", "--quiet", checkout.commit, "--").returncode:
+    """Whether the working copy equals the revision and has no untracked files."""
+    if _git("-C", str(checkout.repository), "diff", "--quiet", checkout.commit, "--").returncode:
         return False
-    unknown = ("ls-files", "--others", "--exclude-standard", "--exclude=__pycache__")
-    return not _asked(checkout.repository, *unknown)
+    untracked = ("ls-files", "--others", "--exclude-standard", "--exclude=__pycache__")
+    return not _output_of(checkout.repository, *untracked)
 
 
 def _commit_of(repository: Path, revision: str) -> str:
-    found = _git(
+    done = _git(
         "-C",
         str(repository),
         "rev-parse",
@@ -155,39 +152,38 @@ def _commit_of(repository: Path, revision: str) -> str:
         "--end-of-options",
         f"{revision}^{{commit}}",
     )
-    if found.returncode:
+    if done.returncode:
         raise RevisionError(
             f"--base {revision}: {repository} has no such commit; name a branch, tag or commit, "
-            "and fetch it first where the repository is a shallow clone, as those of CI are"
+            "and fetch it first if the repository is a shallow clone, as CI services make them"
         )
-    return found.stdout.strip()
+    return done.stdout.strip()
 
 
 def _operators_in(folder: Path) -> frozenset[str]:
-    """Namespaces of operators that are written out in files which register some."""
-    files = (path for path in folder.rglob("*.py") if path.is_file())  # not a link to nowhere
+    """Return the namespaces of torch operators that the files register by a literal name."""
+    files = (path for path in folder.rglob("*.py") if path.is_file())  # not a broken link
     texts = (path.read_text(errors="replace") for path in files)
     registering = (text for text in texts if _REGISTERS.search(text))
     found = {name for text in registering for pair in _SPACES.findall(text) for name in pair}
     return frozenset(found - _OF_TORCH)
 
 
-def _asked(folder: Path, *arguments: str, more: Mapping[str, str] | None = None) -> str:
-    """Return what git answers.
+def _output_of(folder: Path, *arguments: str, more: Mapping[str, str] | None = None) -> str:
+    """Return the output of git.
 
     Raises:
-        RevisionError: it does not.
+        RevisionError: git fails.
     """
     done = _git("-C", str(folder), *arguments, more=more)
     if done.returncode:
-        raise RevisionError(f"git {' '.join(arguments)} failed: {_said(done.stderr)}")
+        raise RevisionError(f"git {' '.join(arguments)} failed: {_message(done.stderr)}")
     return done.stdout.strip()
 
 
 def _git(
     *arguments: str, more: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    around = {name: value for name, value in os.environ.items() if name not in _OF_A_HOOK}
     try:
         return subprocess.run(
             ("git", *arguments),
@@ -195,14 +191,14 @@ def _git(
             text=True,
             errors="replace",
             check=False,
-            env={**around, **(more or {})},
+            env={**environment_outside_hooks(), **(more or {})},
         )
     except FileNotFoundError:
         raise RevisionError(
-            "git is not installed, or not on the PATH: the base is a revision, and git has it"
+            "git is not installed, or not on the PATH; it is needed to check out the base"
         ) from None
 
 
-def _said(text: str) -> str:
-    """What git said, in one line: often the last of several is what to do."""
-    return " ".join(text.split()) or "git does not say why"
+def _message(text: str) -> str:
+    """Return git's message in one line; the last part of it often says what to do."""
+    return " ".join(text.split()) or "git gives no reason"

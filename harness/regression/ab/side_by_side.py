@@ -1,13 +1,12 @@
-"""Modules of another revision, imported beside those of this one, in one process.
+"""Import another revision's modules side by side with those of this revision, in one process.
 
-They live in a package of their own, whose finder takes them from the revision's files, so that
-neither revision meets the other's modules. For that the source is changed as it is compiled, in
-names alone: absolute imports of what the repository holds become imports from that package, and
-torch operators that the repository registers get a namespace of their own, since torch has one for
-all. What runs is not wrapped and costs what it costs.
+The other revision's modules are in a package of their own, whose finder takes them from the
+revision's files, so neither revision imports the other's modules. This needs changes of names in
+the source, made as it is compiled: absolute imports of the repository's modules become imports
+from that package, and torch operators that the repository registers get their own namespace. The
+code is not wrapped and takes as long as before.
 
-An operator that is registered over one of this revision, by a name that is made at run time, is
-refused.
+An operator registered over one of this revision, by a name built at run time, is refused.
 """
 
 from __future__ import annotations
@@ -44,33 +43,33 @@ _DECLARED = {
 
 
 class AbsentError(implementations.TargetError):
-    """There is no such thing."""
+    """The revision has no such target."""
 
 
 class IncomparableError(implementations.TargetError):
-    """It is there, and declares what this revision knows nothing of."""
+    """The target declares an algorithm or reduction that this revision does not know."""
 
 
 @cache
 def side_by_side(checkout: Checkout) -> SideBySideImport:
-    """Return the modules of a checkout, the same whenever asked: torch registers them once."""
+    """Return the import of a checkout; one per process, since torch registers operators once."""
     return SideBySideImport(checkout)
 
 
 class SideBySideImport(MetaPathFinder):
-    """The modules of a checkout, and what finds them; it serves its own package alone."""
+    """Finds the modules of a checkout, under a package of their own, and the targets in them."""
 
     def __init__(self, checkout: Checkout) -> None:
         self._checkout = checkout
-        mark = "base_" + sha256(bytes(checkout.folder)).hexdigest()[:8]
-        self._package = f"layernorm_bench_{mark}"
+        suffix = "base_" + sha256(bytes(checkout.folder)).hexdigest()[:8]
+        self._package = f"layernorm_bench_{suffix}"
         self._folders = cache(self._folders_of)
         self._names = Names(
             package=self._package,
-            is_ours=lambda top: bool(self._folders(top)),
+            is_own=lambda top: bool(self._folders(top)),
             is_module=self._is_module,
             operators=checkout.operators,
-            mark=mark,
+            suffix=suffix,
         )
         package = ModuleType(self._package, "Modules of another revision.")
         package.__path__ = []
@@ -78,25 +77,26 @@ class SideBySideImport(MetaPathFinder):
         sys.meta_path.insert(0, self)
 
     def names(self, listing: str) -> tuple[str, ...]:
-        """Return the names of what the revision's package lists, as ``"ALL"``.
+        """Return the names in a tuple of the revision's package, such as ``"ALL"``.
 
         Raises:
-            TargetError: it has no package, or one that cannot be imported.
+            TargetError: the revision has no package, or it cannot be imported.
         """
         return tuple(each.name for each in self._listed(listing))
 
     def find(self, target: str) -> Implementation:
-        """Return what a target names in the revision, by the rules of ``implementations.find``.
+        """Return a target of the revision, found by the rules of ``implementations.find``.
 
         Raises:
-            TargetError: it is not there, cannot be imported, or cannot be taken for one of this
-                revision's.
+            AbsentError: the revision has no such target.
+            IncomparableError: it declares what this revision does not know.
+            TargetError: it cannot be imported, or is no LayerNorm.
         """
         place, colon, attribute = target.rpartition(":")
         if not colon:
             for each in (*self._listed("ALL"), *self._listed("PEERS")):
                 if each.name == target:
-                    return _as_of_now(each, target)
+                    return _as_implementation(each, target)
             plugins = {
                 each.name: each for each in entry_points(group=implementations.ENTRY_POINT_GROUP)
             }
@@ -106,12 +106,12 @@ class SideBySideImport(MetaPathFinder):
         module = self._file(Path(place)) if place.endswith(".py") else self._module(place)
         if not hasattr(module, attribute):
             raise AbsentError(f"{place} has no {attribute!r}")
-        return _as_of_now(getattr(module, attribute), target)
+        return _as_implementation(getattr(module, attribute), target)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Find a module of the package, as the import system asks."""
+        """Find a module of the package; called by the import system."""
         package, _, name = fullname.rpartition(".")
         if package == self._package:
             path = self._folders(name)
@@ -123,19 +123,18 @@ class SideBySideImport(MetaPathFinder):
         return spec
 
     def _listed(self, listing: str) -> Sequence[Implementation]:
-        """What the revision's package lists, which is not of our class; nothing if it does not."""
+        """Return a tuple of the revision's package, whose Implementation is another class."""
         name = implementations.__name__
         try:
-            found: Sequence[Implementation] = getattr(self._module(name), listing, ())
+            return getattr(self._module(name), listing, ())
         except AbsentError:
             raise implementations.TargetError(f"it has no package {name!r}") from None
-        return found
 
     def _module(self, name: str) -> ModuleType:
         top = name.partition(".")[0]
         if not self._folders(top):
             where = self._checkout.repository
-            raise implementations.TargetError(f"module {top!r} is not of the repository {where}")
+            raise implementations.TargetError(f"module {top!r} is not in the repository {where}")
         moved = f"{self._package}.{name}"
         with _importing(name, self._package):
             try:
@@ -146,17 +145,17 @@ class SideBySideImport(MetaPathFinder):
         raise AbsentError(f"no module {name!r}")
 
     def _file(self, path: Path) -> ModuleType:
-        there = self._checkout.path_of(path)
-        if there is None:
+        file = self._checkout.path_of(path)
+        if file is None:
             where = self._checkout.repository
-            raise implementations.TargetError(f"{path} is not of the repository {where}")
-        if not there.is_file():
-            raise AbsentError(f"no file {there.relative_to(self._checkout.folder)}")
-        name = f"{self._package}.file_{sha256(bytes(there)).hexdigest()[:8]}_{there.stem}"
+            raise implementations.TargetError(f"{path} is not in the repository {where}")
+        if not file.is_file():
+            raise AbsentError(f"no file {file.relative_to(self._checkout.folder)}")
+        name = f"{self._package}.file_{sha256(bytes(file)).hexdigest()[:8]}_{file.stem}"
         if name not in sys.modules:
-            loader = Loader(name, str(there), self._names)
-            spec = importlib.util.spec_from_file_location(name, there, loader=loader)
-            assert spec is not None  # there is a loader
+            loader = Loader(name, str(file), self._names)
+            spec = importlib.util.spec_from_file_location(name, file, loader=loader)
+            assert spec is not None  # it has a loader
             module = importlib.util.module_from_spec(spec)
             sys.modules[name] = module  # dataclasses and pickle look the module up by name
             with _importing(str(path), self._package):
@@ -164,14 +163,14 @@ class SideBySideImport(MetaPathFinder):
         return sys.modules[name]
 
     def _folders_of(self, top: str) -> list[str]:
-        """Folders of the checkout to look for a top-level module in; none if it is another's."""
+        """Return the checkout's folders that may hold a top-level module; [] if it is installed."""
         if top in sys.stdlib_module_names:
             return []
-        if found := _places(top):
-            return self._there(found)
-        # in the other revision alone, if at all: wherever modules of the repository may lie
-        folders = self._there(map(Path, sys.path))
-        return folders if PathFinder.find_spec(top, folders) else []
+        if folders := _folders_here(top):
+            return self._in_checkout(folders)
+        # only the other revision may have it: look wherever Python looks in the repository
+        possible = self._in_checkout(map(Path, sys.path))
+        return possible if PathFinder.find_spec(top, possible) else []
 
     def _is_module(self, name: str) -> bool:
         parts = name.split(".")
@@ -180,15 +179,15 @@ class SideBySideImport(MetaPathFinder):
         paths = [Path(each, *parts) for each in self._folders(parts[0])]
         return any(path.is_dir() or path.with_suffix(".py").is_file() for path in paths)
 
-    def _there(self, places: Iterable[Path]) -> list[str]:
-        return [str(folder) for each in places if (folder := self._checkout.path_of(each))]
+    def _in_checkout(self, folders: Iterable[Path]) -> list[str]:
+        return [str(there) for each in folders if (there := self._checkout.path_of(each))]
 
 
-def _places(top: str) -> list[Path]:
-    """Folders in which this revision finds a module or package."""
+def _folders_here(top: str) -> list[Path]:
+    """Return the folders in which this revision finds a module or package."""
     try:
         spec = importlib.util.find_spec(top)
-    except ValueError:  # of a module without a spec, such as __main__
+    except ValueError:  # a module without a spec, such as __main__
         return []
     if spec is None:
         return []
@@ -204,17 +203,17 @@ def is_missing(module: str, error: ModuleNotFoundError) -> bool:
 
 @contextmanager
 def _importing(what: str, package: str) -> Iterator[None]:
-    """Import within: whatever is raised, or done to another's operators, is said as it is.
+    """Turn a failure of the import within into a refusal.
 
     Raises:
-        TargetError: the import failed.
+        TargetError: the import failed, or replaced an operator of this revision.
     """
     before, modules = dict(OPERATOR_LIBRARIES), set(sys.modules)
     try:
         yield
     except Exception as error:  # another revision's import may raise anything
         for name in set(sys.modules) - modules:
-            if name.startswith(package):  # half imported, it must not be found again
+            if name.startswith(package):  # half imported: must not be found again
                 del sys.modules[name]
         raise implementations.TargetError(
             f"{what}: cannot import: {type(error).__name__}: {error}"
@@ -224,23 +223,24 @@ def _importing(what: str, package: str) -> Iterator[None]:
     ]
     if taken:
         raise implementations.TargetError(
-            f"{what} registers the operator {taken[0]} over this revision's, by a name made at run "
-            "time: write the name out, so that both can have their own"
+            f"{what} registers the operator {taken[0]} over this revision's, by a name built at "
+            "run time: write the name as a literal, so that each revision gets its own"
         )
 
 
-def _as_of_now(found: object, target: str) -> Implementation:
-    """Return what was found as an implementation of this revision's class.
+def _as_implementation(declared: object, target: str) -> Implementation:
+    """Return a target of the revision as an implementation of this revision's class.
 
     Raises:
-        TargetError: it declares what is not known now, or is none.
+        IncomparableError: it declares what this revision does not know.
+        TargetError: it is no LayerNorm.
     """
-    if isinstance(found, Implementation) or type(found).__name__ != Implementation.__name__:
-        return implementations.adopt(found, target)
+    if isinstance(declared, Implementation) or type(declared).__name__ != Implementation.__name__:
+        return implementations.adopt(declared, target)
     values = {
-        each.name: getattr(found, each.name)
+        each.name: getattr(declared, each.name)
         for each in fields(Implementation)
-        if hasattr(found, each.name)
+        if hasattr(declared, each.name)
     }
     for name, kind in _DECLARED.items():
         if values.get(name) is None:
@@ -250,7 +250,7 @@ def _as_of_now(found: object, target: str) -> Implementation:
             values[name] = kind(value)
         except ValueError:
             raise IncomparableError(
-                f"{target}: the base declares the {name} {value!r}, of which this revision knows "
-                "no bound"
+                f"{target}: the base declares the {name} {value!r}, for which this revision has "
+                "no error bound"
             ) from None
     return replace(native, **values)

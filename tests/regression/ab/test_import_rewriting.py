@@ -12,10 +12,10 @@ from harness.regression.ab.import_rewriting import Loader, Names
 
 NAMES = Names(
     package="theirs",
-    is_ours=lambda top: top in {"implementations", "kernels"},
+    is_own=lambda top: top in {"implementations", "kernels"},
     is_module=lambda name: name in {"kernels.ln", "kernels"},
     operators=frozenset({"ours"}),
-    mark="then",
+    suffix="then",
 )
 SUBJECTS = sorted((Path(__file__).parents[3] / "implementations").rglob("*.py"))
 
