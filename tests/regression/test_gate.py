@@ -121,7 +121,7 @@ def measure(
 
 GRID = [
     Case(implementation="two_pass", shape=shape, dtype=dtype, param_dtype=dtype, direction=way)
-    for shape in ((4, 1024), (32, 128))
+    for shape in ((8, 1024), (32, 128))
     for dtype in ("float32", "bfloat16", "float16")
     for way in Direction
 ]
