@@ -65,7 +65,12 @@ def test_every_lower_bound_is_tested_by_a_tox_environment(group: str) -> None:
 
 def test_each_file_of_lowest_versions_has_an_environment() -> None:
     tox = (ROOT / "tox.ini").read_text()
-    assert {each.stem for each in LOWEST} == {"lowest", "lowest-dev", "lowest-peers"}
+    assert {each.stem for each in LOWEST} == {
+        "lowest",
+        "lowest-dev",
+        "lowest-docs",
+        "lowest-peers",
+    }
     for path in LOWEST:
         assert f"[testenv:{path.stem}]" in tox
         assert f"constraints/{path.name}" in tox

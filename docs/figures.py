@@ -1,0 +1,173 @@
+"""The tables of figures in README.md and docs/, made from the published results.
+
+    python docs/figures.py            name the tables that are stale; exit code 1 if there are any
+    python docs/figures.py --write    write them anew
+
+A table stands between ``<!-- figures: NAME -->`` and ``<!-- end of figures -->``. Tables of an
+experiment are those that its own ``--report`` prints.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+PUBLISHED = ROOT / "results" / "published"
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+BLOCK = re.compile(r"(<!-- figures: ([\w-]+) -->\n\n).*?(\n*<!-- end of figures -->)", re.DOTALL)
+
+for folder in ("", "experiments/timers", "experiments/gates"):
+    sys.path.append(str(ROOT / folder))
+
+from harness.records.text import count, shape_text  # noqa: E402 - of this checkout
+
+
+def speed_table() -> str:
+    """Return how many times as fast as native c_recentred and cpp_recentred are."""
+    speeds: dict[tuple[int, str, str], dict[str, list[str]]] = {}
+    for record in _records("c_recentred"):  # float32, bfloat16, float16 of each shape in turn
+        case = record.case
+        cells = speeds.setdefault((case.threads, case.direction, case.implementation), {})
+        speed = 1 / record.latency.reference_ratio.value
+        cells.setdefault(shape_text(case.shape), []).append(f"{speed:.2f}")
+    shapes = list(next(iter(speeds.values())))
+    lines: list[tuple[str, ...]] = [("", *shapes)]
+    for (threads, direction, name), cells in sorted(speeds.items()):
+        what = f"{direction} of `{name}`, {count(threads, 'thread')}"
+        lines.append((what, *(" / ".join(cells[shape]) for shape in shapes)))
+    return _table(lines)
+
+
+def copy_table() -> str:
+    """Return the share of a copy's speed that c_recentred reaches in float32, on one thread."""
+    lines: list[tuple[str, ...]] = [("shape", "forward", "backward")]
+    shares: dict[str, dict[str, float]] = {}
+    for record in _records("c_recentred"):
+        case = record.case
+        if (case.implementation, case.dtype, case.threads) == ("c_recentred", "float32", 1):
+            shares.setdefault(shape_text(case.shape), {})[case.direction] = (
+                record.latency.ceiling_ratio
+            )
+    lines += [
+        (shape, f"{share['forward']:.0%}", f"{share['backward']:.0%}")
+        for shape, share in shares.items()
+    ]
+    return _table(lines)
+
+
+@cache
+def timer_report() -> str:
+    """Return what experiments/timers/compare_timers.py reports."""
+    from report_timers import report
+    from rows import Row
+
+    return report([Row(**row) for row in _rows("timers")])
+
+
+def timer_tables() -> str:
+    """Return the errors of the timers on a quiet and on a loaded machine."""
+    return _sections(timer_report(), "Errors in %, quiet", "Errors in %, loaded")
+
+
+def process_table() -> str:
+    """Return the spread of this project's timer over processes."""
+    return timer_report()[timer_report().index("| pair | processes |") :]
+
+
+def gate_tables() -> str:
+    """Return what experiments/gates/live_gates.py reports."""
+    import pyarrow.parquet as pq
+    from gate_tables import report
+
+    return report(pq.read_table(PUBLISHED / "gates.parquet").to_pandas())
+
+
+def compare_fail_tables() -> str:
+    """Return what experiments/gates/compare_fail.py reports."""
+    from compare_fail import Row, report
+
+    return report([Row(**row) for row in _rows("compare_fail")])
+
+
+def peer_test_table() -> str:
+    """Return the summary of reports/published/peer-tests.md, its first table."""
+    report = (ROOT / "reports" / "published" / "peer-tests.md").read_text(encoding="utf-8")
+    return report.split("\n\n")[2]
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "speed": speed_table,
+    "copy": copy_table,
+    "timers": timer_tables,
+    "processes": process_table,
+    "gates": gate_tables,
+    "compare-fail": compare_fail_tables,
+    "peer-tests": peer_test_table,
+}
+
+
+def renewed(text: str) -> str:
+    """Return the text of a page with its tables as they should be."""
+    return BLOCK.sub(
+        lambda block: f"{block[1]}{TABLES[block[2]]().strip()}\n\n{block[3].strip()}", text
+    )
+
+
+def stale_tables() -> list[str]:
+    """Return the page and name of each table that differs from its published results."""
+    return [
+        f"{path.relative_to(ROOT)}: {old[2]}"
+        for path in PAGES
+        for text in [path.read_text(encoding="utf-8")]
+        for old, new in zip(BLOCK.finditer(text), BLOCK.finditer(renewed(text)), strict=True)
+        if old[0] != new[0]
+    ]
+
+
+def _records(name: str) -> list[Any]:
+    from harness.store import read
+
+    return list(read(PUBLISHED / f"{name}.parquet", samples=False).records)
+
+
+def _rows(name: str) -> list[dict[str, Any]]:
+    import pyarrow.parquet as pq
+
+    return pq.read_table(PUBLISHED / f"{name}.parquet").to_pylist()
+
+
+def _sections(text: str, *headings: str) -> str:
+    """Return the paragraphs that begin with a bold heading, each with the table after it."""
+    parts = text.split("\n\n")
+    found = []
+    for part, table in pairwise(parts):
+        if any(part.startswith(f"**{heading}") for heading in headings):
+            found += [part, table]
+    assert len(found) == 2 * len(headings), headings
+    return "\n\n".join(found)
+
+
+def _table(lines: list[tuple[str, ...]]) -> str:
+    def row(cells: tuple[str, ...]) -> str:
+        return f"| {' | '.join(cells)} |"
+
+    return "\n".join([row(lines[0]), row(("---",) * len(lines[0])), *map(row, lines[1:])])
+
+
+def main() -> None:
+    """Check or write."""
+    if "--write" in sys.argv:
+        for path in PAGES:
+            path.write_text(renewed(path.read_text(encoding="utf-8")), encoding="utf-8")
+    elif stale := stale_tables():
+        sys.exit(f"stale: {', '.join(stale)}; run `python docs/figures.py --write`")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,246 @@
+"""Every command, option, sweep and piece of Python that the documentation shows."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import click
+import pytest
+from commanding import call
+from documentation import PAGES, README, ROOT, Block, blocks, inline_code, shell_commands
+from fake_device import LocalFleet
+from git_repository import Repository
+
+from harness.cli import main
+from harness.run import fleet as fleet_module
+from harness.run.session import plan
+from harness.selection.workload import find_workload
+from harness.sweep import Grid, Sweep, load_preset, load_sweep
+
+SET_UP = (
+    "python3 -m venv .venv && .venv/bin/pip install -q tox && .venv/bin/tox run -e sweep",
+    "python3 -m venv .venv && .venv/bin/pip install -q tox && .venv/bin/tox",
+)
+OF_OTHERS = {"--json", "--adapter"}  # options of other tools, named within a sentence
+WRITE = bool(os.environ.get("WRITE_GOLDEN"))
+MOST = 110  # characters of a line of output that a page shows
+CUT = " …"
+MINE = next(blocks(README, "python")).text
+DIFF = next(blocks(README, "diff")).text
+OLD, NEW = (re.findall(rf"^\{sign}(.*)$", DIFF, re.MULTILINE)[0] for sign in "-+")
+UNCORRECTED = "    variance = centred.var(-1, keepdim=True)"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with what the pages mention: mine.py and published results."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "published").symlink_to(ROOT / "results" / "published")
+    (tmp_path / "mine.py").write_text(MINE)
+    return tmp_path
+
+
+# --- each command that is shown could be typed ---------------------------------------------------
+
+
+def contexts(words: list[str]) -> tuple[str, click.Context]:
+    """Parse a command line, as far as nothing is run."""
+    context = main.make_context("layernorm-bench", words[1:2], resilient_parsing=True)
+    command = main.get_command(context, words[1])
+    assert command is not None, words[1]
+    return words[1], command.make_context(words[1], words[2:], parent=context)
+
+
+@pytest.mark.parametrize(("page", "line"), shell_commands())
+def test_a_command_is_as_the_program_has_it(page: str, line: str) -> None:
+    words = shlex.split(line)
+    match words:
+        case ["layernorm-bench", "--version" | "--help"]:
+            pass
+        case ["layernorm-bench", *_]:
+            check_planned(*contexts(words))
+        case ["pytest", *_]:
+            assert options_of(words) <= pytest_options()
+        case ["pip", "install", *rest]:
+            check_install(rest)
+        case [".venv/bin/tox" | "tox", "run", "-e", environment]:
+            assert f"[testenv:{environment}]" in (ROOT / "tox.ini").read_text()
+        case ["python", script, *_]:
+            assert (ROOT / script).exists()
+        case _:
+            assert line.replace("'&&'", "&&") in SET_UP
+
+
+def check_planned(name: str, context: click.Context) -> None:
+    """Check that all names exist, of a sweep that is on the command line."""
+    given = context.params
+    if name not in {"run", "ab"} or given["sweep_file"]:
+        return
+    axes = {axis: sum(given[axis], ()) for axis in Grid.model_fields if given.get(axis)}
+    axes.pop("devices", None)  # a GPU may not be here
+    sweep = load_preset(given["preset"]) if given["preset"] else Sweep()
+    plan(sweep.with_axes(axes, dict(zip(axes, axes, strict=True))), LocalFleet())  # type: ignore[arg-type]
+
+
+def check_install(rest: list[str]) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert rest[0] == "-e"
+    assert {*re.findall(r"\w+", rest[1])} <= {*project["optional-dependencies"]}
+    if rest[2:]:
+        assert rest[2] == "-c"
+        assert (ROOT / rest[3]).exists()
+
+
+def options_of(words: list[str]) -> set[str]:
+    return {word.partition("=")[0] for word in words if re.fullmatch(r"--[\w-]+(=.*)?", word)}
+
+
+def pytest_options() -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--help"], capture_output=True, text=True, check=True
+    )
+    return {*re.findall(r"--[\w-]+", done.stdout)}
+
+
+def click_options() -> set[str]:
+    commands = [main, *(main.commands[name] for name in main.commands)]
+    options = {
+        option
+        for command in commands
+        for parameter in command.params
+        for option in (*parameter.opts, *parameter.secondary_opts)
+    }
+    return options | {"--help", "--version"}
+
+
+def test_each_option_in_a_sentence_exists() -> None:
+    shown = {option for _, code in inline_code() for option in options_of(code.split())}
+    plugin = {each for each in shown if each.startswith(("--layernorm-", "--benchmark-"))}
+    assert shown - plugin - OF_OTHERS <= click_options()
+    assert plugin <= pytest_options()
+
+
+def test_each_command_in_a_sentence_exists() -> None:
+    shown = {code.split()[1] for _, code in inline_code() if code.startswith("layernorm-bench ")}
+    assert {word for word in shown if not word.startswith("-")} <= {*main.commands}
+
+
+def test_each_file_in_a_sentence_exists() -> None:
+    folders = ("harness/", "implementations/", "experiments/", "results/published/", "tests/")
+    shown = {code for _, code in inline_code() if code.startswith((*folders, "results/baselines/"))}
+    assert shown
+    assert [each for each in shown if not (ROOT / each).exists()] == []
+
+
+def test_the_set_up_is_shown() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert all(f"    {line}\n" in text for line in SET_UP)
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= 160
+
+
+# --- Python and TOML that is shown ---------------------------------------------------------------
+
+PYTHON = [block for page in PAGES for block in blocks(page, "python")]
+
+
+@pytest.mark.parametrize("block", PYTHON, ids=lambda block: block.page.stem)
+def test_python_runs(block: Block) -> None:
+    newest = Path("results/quick-20261122-031722.parquet")  # what a first sweep leaves
+    newest.symlink_to(ROOT / "results" / "published" / "peers.parquet")
+    names: dict[str, object] = {"__name__": "shown"}
+    exec(compile(block.text, str(block.page), "exec", dont_inherit=True), names)
+    for name, function in [*names.items()]:
+        if name.startswith("test_") and callable(function):
+            function()
+
+
+TOML = [block for page in PAGES for block in blocks(page, "toml")]
+
+
+@pytest.mark.parametrize("block", TOML, ids=lambda block: block.page.stem)
+def test_toml_is_read(block: Block, folder: Path) -> None:
+    path = folder / "mine.toml"
+    path.write_text(block.text)
+    if "[[grids]]" in block.text:
+        load_sweep(path)
+    elif "[[calls]]" in block.text:
+        find_workload(str(path))
+    else:
+        (group,) = tomllib.loads(block.text)["project"]["entry-points"]
+        assert group == "layernorm_bench.implementations"
+
+
+# --- commands that are shown with their output ---------------------------------------------------
+
+
+def shown_outputs() -> Iterator[tuple[Path, str, str]]:
+    """Yield page, command and output wherever the next block after a command is text."""
+    for page in PAGES:
+        for before, after in pairwise(blocks(page)):
+            if (before.language, after.language) == ("sh", "text"):
+                (command,) = before.commands
+                yield page, command, after.text
+
+
+OUTPUTS = [*shown_outputs()]
+EXIT_CODES = {"verify": 1, "choose": 0, "ab": 1, "report": 0, "run": 0}
+
+
+@pytest.mark.parametrize(
+    ("page", "command", "shown"), OUTPUTS, ids=[f"{each[0].stem}-{each[1]}" for each in OUTPUTS]
+)
+def test_output_is_what_the_command_prints(
+    page: Path, command: str, shown: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The words are those of today; of figures that depend on the machine only the place counts."""
+    monkeypatch.setenv("COLUMNS", "110")
+    name, *arguments = shlex.split(command)[1:]
+    if name == "run":
+        monkeypatch.setattr(fleet_module, "Fleet", LocalFleet)  # saves starting a process
+        arguments += ["--out", "results/shown.parquet"]
+    if name == "ab":
+        shutil.rmtree(folder / "results")
+        repository = Repository.at(folder, {"mine.py": MINE.replace(UNCORRECTED, OLD)})
+        repository.write({"mine.py": MINE.replace(UNCORRECTED, NEW)})
+    result = call(name, *arguments)
+    assert result.exit_code == EXIT_CODES[name], result.output
+    printed = [line.rstrip() for line in result.stdout.splitlines()]
+    lines = [line for line in shown.splitlines() if line != "..."]
+    if WRITE:
+        write_output(page, shown, printed, len(lines) or 4)
+        return
+    exact = "results/published" in command  # the same on every machine
+    for line, whole in zip(lines, printed, strict=False):
+        assert normal(whole, exact=exact).startswith(normal(line.removesuffix(CUT), exact=exact))
+    assert shown.endswith("...\n") == (len(printed) > len(lines))
+
+
+def normal(line: str, *, exact: bool) -> str:
+    """Return a line with one space for several and, unless ``exact``, # for every figure."""
+    line = re.sub(r"\s+", " ", line).rstrip()
+    return line if exact else re.sub(r"\d[\d.,]*(e[+-]?\d*)?|\b[0-9a-f]{12}\b", "#", line)
+
+
+def write_output(page: Path, shown: str, printed: list[str], lines: int) -> None:
+    text = page.read_text(encoding="utf-8")
+    new = [line if len(line) <= MOST else line[:MOST].rstrip() + CUT for line in printed[:lines]]
+    new += ["..."] if len(printed) > lines else []
+    page.write_text(text.replace(f"```text\n{shown}```", "```text\n" + "\n".join(new) + "\n```", 1))
+
+
+def test_the_readme_has_its_four_questions() -> None:
+    commands = [command.split()[1] for page, command, _ in OUTPUTS if page == README]
+    assert commands == ["verify", "choose", "ab", "report"]
