@@ -1,9 +1,8 @@
-"""The tensors of a case: named distributions, layouts and grad_output gradients.
+"""The tensors of a case: named distributions, layouts, output gradients and parameters.
 
-Values are drawn in float64 from the case's seed and rounded once to the dtype under test; the
-exact reference starts from the rounded values. Equal cases draw equal inputs, whatever the
-implementation, device, direction or layout. Weight and bias are always random: with ones and
-zeros half the mistakes in using them are invisible.
+Values are drawn in float64 from the case's seed and rounded once to the dtype under test. The
+exact reference starts from the rounded values. The implementation, the device, the direction and
+the layout do not change the values.
 """
 
 from __future__ import annotations
@@ -53,16 +52,16 @@ class Inputs:
     dy: Tensor | None
     """Gradient of y, of x's shape and dtype; None for a forward case.
 
-    Contiguous, but for the layouts of :data:`harness.inputs.layouts.OF_DY_TOO`.
+    Contiguous except in the layouts of :data:`harness.inputs.layouts.OF_DY_TOO`.
     """
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """Those that there are."""
+        """All tensors that are not None, in the order of the fields."""
         return tuple(each for each in (self.x, self.weight, self.bias, self.dy) if each is not None)
 
     def at(self, tensors: Sequence[Tensor]) -> Inputs:
-        """Return inputs with others in the place of ``self.tensors``, in that order."""
+        """Return inputs with ``tensors`` in place of ``self.tensors``, in that order."""
         others = iter(tensors)
         return Inputs(
             x=next(others),
@@ -73,7 +72,7 @@ class Inputs:
 
 
 def describe(function: Callable[..., object]) -> str:
-    """First line of what a distribution, a layout or an grad_output says of itself."""
+    """Return the one-line description of a distribution, layout, output gradient or parameters."""
     return (function.__doc__ or "").strip().partition("\n")[0]
 
 
@@ -94,7 +93,7 @@ def make_inputs(case: Case) -> Inputs:
             f"{case.distribution} reaches {largest:.3g}, "
             f"beyond the largest {case.dtype}, {limits.max:.5g}"
         )
-    # laid out there: a copy to a device keeps no gaps between elements
+    # laid out on the device: a copy to a device keeps no gaps between elements
     stored = drawn.to(dtype)
     x = LAYOUTS[case.layout](stored.reshape(case.shape).to(case.device))
     weight, bias = _parameters(case, param_dtype)
@@ -115,7 +114,7 @@ def make_inputs(case: Case) -> Inputs:
 
 
 def _parameters(case: Case, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
-    """Draw weight and bias, (hidden,), as far as the case has them."""
+    """Draw weight and bias, (hidden,); None for what the case does not have."""
     drawn = (standard_normal(1, case.hidden, _generator(case, name))[0] for name in _PARAMETERS)
     weight, bias = (each.to(dtype) for each in PARAMETERS[case.parameters](*drawn))
     return (
@@ -125,7 +124,7 @@ def _parameters(case: Case, dtype: torch.dtype) -> tuple[Tensor | None, Tensor |
 
 
 def _generator(case: Case, *stream: str) -> Generator:
-    """Make a generator of its own for each tensor, so that none depends on another's size."""
+    """Make a separate generator for each tensor, so that none depends on the size of another."""
     key = "/".join([str(case.seed), *map(str, case.shape), *stream])
     seed = int.from_bytes(sha256(key.encode()).digest()[:8]) >> 1
     return Generator().manual_seed(seed)

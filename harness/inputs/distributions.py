@@ -1,4 +1,4 @@
-"""Named distributions of x, each saying what it breaks.
+"""Named distributions of x. The first line of each docstring says what the distribution breaks.
 
 A distribution takes (rows, hidden, limits of the dtype under test, generator) and returns a float64
 tensor (rows, hidden), which is rounded once to the dtype under test.
@@ -29,14 +29,14 @@ def _unit(rows: int, hidden: int, generator: Generator) -> Tensor:
 
 
 def _one_in(x: Tensor, column: int, value: float) -> Tensor:
-    """Put ``value`` in one column of every row; nowhere if rows are empty."""
+    """Put ``value`` in one column of every row, unless rows are empty."""
     if x.shape[1]:
         x[:, column % x.shape[1]] = value
     return x
 
 
 def _square_limit(limits: torch.finfo) -> float:
-    """Size from which squares overflow, in float16 or, for the wider, where sums are formed."""
+    """Magnitude from which squares overflow: in float16 itself, else in the dtype of the sums."""
     return 2e3 if limits.bits == 16 and limits.max < 1e5 else 1e154 if limits.bits == 64 else 1e19
 
 
@@ -44,45 +44,45 @@ def _square_limit(limits: torch.finfo) -> float:
 
 
 def normal(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
-    """Standard normal: the benign case every implementation should get right."""
+    """Standard normal: the benign case that every implementation should get right."""
     return standard_normal(rows, hidden, generator)
 
 
 def uniform(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
-    """Uniform on [0, 1): a mean of 1.7 standard deviations, benign still."""
+    """Uniform on [0, 1): a mean of 1.7 standard deviations, still benign."""
     return _unit(rows, hidden, generator)
 
 
 def embedding(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
-    """Normal times 0.02, as embeddings start: eps is 2.5 % of the variance."""
+    """Normal times 0.02, as embeddings are initialised: eps is 2.5 % of the variance."""
     return standard_normal(rows, hidden, generator) * 0.02
 
 
 def post_gelu(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
-    """GELU of normal: skewed, many values near zero."""
+    """GELU of a normal: skewed, with many values near zero."""
     return torch.nn.functional.gelu(standard_normal(rows, hidden, generator))
 
 
 def transformer_outlier(
     rows: int, hidden: int, limits: torch.finfo, generator: Generator
 ) -> Tensor:
-    """0.5 normal + 0.02 with two channels at 60 and -35: what a transformer's residual holds."""
+    """Normal times 0.5 plus 0.02, two channels at 60 and -35: like a transformer's residual."""
     x = _one_in(standard_normal(rows, hidden, generator) * 0.5 + 0.02, 7, 60.0)
     return _one_in(x, hidden // 2 + 3, -35.0)
 
 
 def massive_activation(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
-    """0.2 normal with one channel at 2500: its square overflows float16."""
+    """Normal times 0.2 with one channel at 2500: its square overflows float16."""
     return _one_in(standard_normal(rows, hidden, generator) * 0.2, hidden // 5, 2500.0)
 
 
 def pixels(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
-    """Integers from 0 to 255, as images come."""
+    """Integers from 0 to 255, like the pixels of an image."""
     return torch.randint(0, 256, (rows, hidden), generator=generator).double()
 
 
 def cauchy(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
-    """Cauchy, cut at 3e4: a heavy tail, so that few values make all of the variance."""
+    """Cauchy clamped at 3e4: a heavy tail, so that a few values determine the variance."""
     return torch.tan(pi * (_unit(rows, hidden, generator) - 0.5)).clamp(-3e4, 3e4)
 
 
@@ -95,29 +95,29 @@ def _offset(exponent: int) -> Distribution:
 
     offset.__name__ = f"offset_1e{exponent}"
     offset.__doc__ = (
-        f"Standard normal + 1e{exponent}: condition number 1e{exponent}; one-pass loses its "
-        "square in digits, a stored mean loses it once."
+        f"Normal plus 1e{exponent}: condition number 1e{exponent}; a one-pass variance loses twice "
+        "as many digits as a rounded mean."
     )
     return offset
 
 
 def ramp(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
-    """Sorted values from c to 2c: rounding errors of a running sum all point one way."""
+    """Sorted values from c to 2c: all rounding errors of a running sum have the same sign."""
     steps = torch.linspace(1, 2, hidden, dtype=torch.float64)
     return steps * (1 + _unit(rows, 1, generator))
 
 
 def ramp_offset(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
-    """Sorted values from 1000 to 1001: the same, ill-conditioned."""
+    """Sorted values from 1000 to 1001: like ramp, and ill-conditioned."""
     steps = torch.linspace(1000, 1001, hidden, dtype=torch.float64)
     return steps + _unit(rows, 1, generator)
 
 
 def ulp_comb(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
-    """c + {2, 1, 3, 1, 3, ...} with c the largest power of two whose neighbours are 1 apart.
+    """c + {2, 1, 3, 1, 3, ...}, neighbouring numbers at c: the exact mean and variance are known.
 
-    NIST StRD's NumAcc series made exact in every dtype: the mean is c + 2 and, with an odd
-    number of elements, the variance (N - 1)/N.
+    NIST StRD's NumAcc series made exact in every dtype. c is the largest power of two at which
+    the dtype's numbers are 1 apart: the mean is c + 2 and, for odd N, the variance (N - 1)/N.
     """
     comb = torch.ones(hidden, dtype=torch.float64)
     comb[1::2] = 3
@@ -126,7 +126,7 @@ def ulp_comb(rows: int, hidden: int, limits: torch.finfo, generator: Generator) 
 
 
 def one_ulp_spike(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
-    """All 1 but one element, the next number above 1: the largest condition there is."""
+    """All 1 except one element, the next number above 1: the largest condition number possible."""
     x = torch.ones(rows, hidden, dtype=torch.float64)
     if hidden:
         row = torch.arange(rows)
@@ -135,10 +135,10 @@ def one_ulp_spike(rows: int, hidden: int, limits: torch.finfo, generator: Genera
 
 
 def last_digit(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
-    """All c but one in 300, the next number above: what centring a second time leaves shows.
+    """One element in 300 is c + 1, the next number; the others are c: a second centring is needed.
 
-    c is where the dtype's numbers are 1 apart. In float32 the condition is 2e8: the mean is off by
-    many standard deviations, and the mean of the deviations from it by more than u of one.
+    The dtype's numbers are 1 apart at c. In float32 the condition number is 2e8: the mean is many
+    standard deviations off, and the mean of the deviations from it more than u of one.
     """
     c = torch.floor((1 + 0.99 * _unit(rows, 1, generator)) / limits.eps)
     raised = _unit(rows, hidden, generator) < 1 / 300
@@ -149,7 +149,7 @@ def last_digit(rows: int, hidden: int, limits: torch.finfo, generator: Generator
 
 
 def alternating(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
-    """Normal plus 1000, minus 1000, ...: the mean cancels, the squares do not."""
+    """Normal plus 1000 and minus 1000 in turn: the mean cancels, the squares do not."""
     sign = 1.0 - 2.0 * (torch.arange(hidden) % 2)
     return standard_normal(rows, hidden, generator) + 1e3 * sign
 
@@ -158,14 +158,14 @@ def alternating(rows: int, hidden: int, limits: torch.finfo, generator: Generato
 
 
 def tiny_variance(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
-    """Normal times 1e-4: variance far below eps, so eps's value and place decide the result."""
+    """Normal times 1e-4: the variance is far below eps, so a wrong or misplaced eps shows."""
     return standard_normal(rows, hidden, generator) * 1e-4
 
 
 def tiny_variance_offset(
     rows: int, hidden: int, limits: torch.finfo, generator: Generator
 ) -> Tensor:
-    """1 + normal times 1e-3: eps and cancellation together."""
+    """Normal times 1e-3 plus 1: a small variance and cancellation together."""
     return standard_normal(rows, hidden, generator) * 1e-3 + 1
 
 
@@ -174,7 +174,7 @@ def _constant(name: str, value: float, breaks: str) -> Distribution:
         return torch.full((rows, hidden), value, dtype=torch.float64)
 
     constant.__name__ = name
-    constant.__doc__ = f"Every element {value:g}: y must equal bias; {breaks}."
+    constant.__doc__ = f"Every element {value:g}: y must equal the bias; {breaks}."
     return constant
 
 
@@ -182,46 +182,46 @@ def _constant(name: str, value: float, breaks: str) -> Distribution:
 
 
 def outlier(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
-    """Normal with one element of 1e4 in the middle: one value makes all of the variance."""
+    """Normal with 1e4 as its middle element: one value determines the variance."""
     return _one_in(standard_normal(rows, hidden, generator), hidden // 2, 1e4)
 
 
 def outlier_first(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
-    """Normal with 1e4 as its first element: a pivot taken from there is a bad one."""
+    """Normal with 1e4 as its first element, which is a bad pivot."""
     return _one_in(standard_normal(rows, hidden, generator), 0, 1e4)
 
 
 def outlier_last(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
-    """Normal with 1e4 as its last element: a tail left out of the statistics is missed."""
+    """Normal with 1e4 as its last element: shows a tail left out of the statistics."""
     return _one_in(standard_normal(rows, hidden, generator), -1, 1e4)
 
 
 def offset_outlier_first(
     rows: int, hidden: int, limits: torch.finfo, generator: Generator
 ) -> Tensor:
-    """Normal + 100 with -1e4 first: a pivot that makes the condition worse."""
+    """Normal plus 100 with -1e4 as its first element: as a pivot it worsens the condition."""
     return _one_in(standard_normal(rows, hidden, generator) + 100, 0, -1e4)
 
 
 def one_hot(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
-    """One element 1, all others 0: masks, and rounding errors that are all alike."""
+    """One element 1, all others 0: shows wrong masks, and rounding errors that are all equal."""
     return _one_in(torch.zeros(rows, hidden, dtype=torch.float64), hidden // 3, 1.0)
 
 
 def sparse(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
-    """Nineteen in twenty 0, the others normal: masks, and sums of mostly nothing."""
+    """Normal with 95 % of the elements 0: shows wrong masks."""
     kept = _unit(rows, hidden, generator) < 0.05
     return standard_normal(rows, hidden, generator) * kept
 
 
 def log_uniform(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
-    """Sizes from 1e-4 to 1e4, either sign: small values beside large ones."""
+    """Magnitudes from 1e-4 to 1e4, either sign: small values are lost in sums with large ones."""
     sign = torch.sign(standard_normal(rows, hidden, generator))
     return sign * 10 ** (8 * _unit(rows, hidden, generator) - 4)
 
 
 def row_scales(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
-    """Rows scaled from 1e-4 to 1e4: statistics that leak from one row to another show."""
+    """Normal rows scaled from 1e-4 to 1e4: shows statistics taken from another row."""
     scale = 10 ** torch.linspace(-4, 4, rows, dtype=torch.float64)
     return standard_normal(rows, hidden, generator) * scale[:, None]
 
@@ -230,22 +230,22 @@ def row_scales(rows: int, hidden: int, limits: torch.finfo, generator: Generator
 
 
 def subnormal(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
-    """Normal times a sixteenth of the smallest normal number: flushing to zero shows."""
+    """Normal times 1/16 of the smallest normal number: shows subnormals flushed to zero."""
     return standard_normal(rows, hidden, generator) * limits.tiny / 16
 
 
 def square_overflow(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
-    """So large that squares overflow: silent zeros, though the exact result is of size 1."""
+    """So large that squares overflow: y becomes 0, although the exact y is of size 1."""
     return standard_normal(rows, hidden, generator).clamp(-3, 3) * _square_limit(limits)
 
 
 def near_max(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
-    """Either sign and up to the largest number: x - mean overflows before it is scaled."""
+    """Either sign, up to the largest number: x - mean overflows before it is scaled."""
     return (2 * _unit(rows, hidden, generator) - 1) * limits.max * 0.99
 
 
 def sum_overflow(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
-    """Positive and near the largest number: the sum overflows before it is divided."""
+    """Positive, near the largest number: the sum overflows before it is divided."""
     return (_unit(rows, hidden, generator) * 0.5 + 0.5) * limits.max * 0.99
 
 
@@ -261,7 +261,7 @@ def _poisoned(name: str, value: float) -> Distribution:
 
     poisoned.__name__ = name
     poisoned.__doc__ = (
-        f"Normal with one {value} in one row: that row is NaN, and no other may be touched."
+        f"Normal with one {value}: its row must become NaN, and no other row may change."
     )
     return poisoned
 
@@ -274,10 +274,10 @@ DISTRIBUTIONS: dict[str, Distribution] = {
         *(_offset(exponent) for exponent in range(1, 8)),
         tiny_variance,
         tiny_variance_offset,
-        _constant("constant", 0.1, "0.1 has no exact mean in binary"),
-        _constant("constant_zero", 0.0, "1/sqrt(0) without eps"),
-        _constant("constant_1234", 1234.0, "a rounded variance below -eps"),
-        _constant("constant_6e4", 6e4, "x * scale + bias forms lose it; squares overflow float16"),
+        _constant("constant", 0.1, "the computed mean is not exactly 0.1"),
+        _constant("constant_zero", 0.0, "without eps it is 1/sqrt(0)"),
+        _constant("constant_1234", 1234.0, "a one-pass variance can round below -eps"),
+        _constant("constant_6e4", 6e4, "x * scale + bias cancels; squares overflow float16"),
         _constant("constant_1e30", 1e30, "squares overflow"),
         outlier,
         outlier_first,

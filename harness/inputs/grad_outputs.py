@@ -1,7 +1,7 @@
-"""Named gradients of y that a backward pass starts from, each saying what it breaks.
+"""Named gradients of y that a backward starts from. Each docstring says what the gradient breaks.
 
-An grad_output takes x (rows, hidden) and weight (hidden,), both float64 with the values as stored,
-and a generator, and returns a float64 tensor (rows, hidden).
+A function takes x (rows, hidden) and weight (hidden,), both float64 with the values as stored, and
+a generator, and returns a float64 tensor (rows, hidden).
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from torch import Generator, Tensor
 
 from harness.inputs.distributions import standard_normal
 
-__all__ = ["GRAD_OUTPUTS", "Output"]
+__all__ = ["GRAD_OUTPUTS", "GradOutput"]
 
-Output = Callable[[Tensor, Tensor, Generator], Tensor]
+GradOutput = Callable[[Tensor, Tensor, Generator], Tensor]
 
 
 def shifted_normal(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
-    """Normal + 0.1: sums over many rows grow, and show a narrow accumulator."""
+    """Normal plus 0.1: sums over many rows grow, which shows a narrow accumulator."""
     return standard_normal(len(x), x.shape[1], generator) + 0.1
 
 
 def centred_normal(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
-    """Normal: what most tests use, and what hides most."""
+    """Normal: what most tests use; sums over rows stay small, which hides a narrow accumulator."""
     return standard_normal(len(x), x.shape[1], generator)
 
 
 def ones(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
-    """All 1: dbias is the number of rows, exactly."""
+    """All 1: dbias is exactly the number of rows."""
     return torch.ones(x.shape, dtype=torch.float64)
 
 
 def one_row(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
-    """Normal in the last row, 0 in all others: a row left out of the sums is missed."""
+    """Normal in the last row, 0 in all others: shows a last row left out of the sums."""
     rows, hidden = x.shape
     dy = torch.zeros(rows, hidden, dtype=torch.float64)
     dy[-1:] = standard_normal(min(rows, 1), hidden, generator)
@@ -42,12 +42,12 @@ def one_row(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
 
 
 def few_rows(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
-    """1 in one row of five, 1/300 in four, 0 in all others: added in bfloat16 it remains 1.
+    """1 in one row, 1/300 in four, 0 in all others: their sum in bfloat16 stays 1.
 
     Half the spacing of bfloat16 at 1 is 1/256. The rows are the first one and the last of each
-    quarter, so that no two are in one portion; the 1 is in the first or in the last of them, column
-    by column, since portions are added from either end. What a sum over as many rows may lose is
-    little beside them, where dy is 0 in all others.
+    quarter, so that portions of rows hold one of them each. The 1 is in the first or in the last of
+    these rows, by column, since portions are added from either end. The bound of the sum stays
+    small because dy is 0 in all other rows.
     """
     rows = len(x)
     dy = torch.zeros(x.shape, dtype=torch.float64)
@@ -59,7 +59,7 @@ def few_rows(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
 
 
 def one_column(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
-    """Normal in the last column, 0 in all others: dx spreads it over the row by two means."""
+    """Normal in the last column, 0 in all others: dx elsewhere comes from the two means alone."""
     rows, hidden = x.shape
     dy = torch.zeros(rows, hidden, dtype=torch.float64)
     dy[:, -1:] = standard_normal(rows, min(hidden, 1), generator)
@@ -67,35 +67,35 @@ def one_column(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
 
 
 def tiny(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
-    """Normal times 1e-6: gradients as small as late in training."""
+    """Normal times 1e-6: gradients as small as those late in training."""
     return standard_normal(len(x), x.shape[1], generator) * 1e-6
 
 
 def huge(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
-    """Normal times 100: gradients as large as a scaled loss makes them."""
+    """Normal times 100: gradients as large as those of a scaled loss."""
     return standard_normal(len(x), x.shape[1], generator) * 100
 
 
 def inverse_weight(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
-    """1/weight: dy weight is 1 everywhere, so that dx is 0 and only what cancels is left."""
+    """1/weight: dy * weight is 1 everywhere, so the exact dx is 0 and its terms cancel."""
     return (1 / torch.where(weight == 0, torch.ones_like(weight), weight)).expand(x.shape)
 
 
 def normalised(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
-    """xhat/weight: dy weight is xhat, which dx has taken out; without eps it is 0."""
+    """xhat/weight: dy * weight is xhat, whose part in dx cancels; without eps dx is 0."""
     deviation = x - x.mean(-1, keepdim=True)
     xhat = deviation / deviation.square().mean(-1, keepdim=True).sqrt()
-    # rows without spread, or whose squares leave the range, have none
+    # constant rows, and rows whose squares overflow, have no xhat
     return xhat.nan_to_num(0.0, 0.0, 0.0) * inverse_weight(x, weight, generator)
 
 
 def nan_row(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
-    """Normal with one NaN: dx of its row is NaN and its column's sums are, and nothing else is."""
+    """Normal with one NaN: only dx of its row and the sums of its column must be NaN."""
     return _poisoned(x, generator, float("nan"))
 
 
 def infinity_row(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
-    """Normal with one infinity, as where a scaled loss overflows: it must be seen, as NaN must."""
+    """Normal with one infinity, as from a scaled loss that overflows: it must not be hidden."""
     return _poisoned(x, generator, float("inf"))
 
 
@@ -107,7 +107,7 @@ def _poisoned(x: Tensor, generator: Generator, value: float) -> Tensor:
     return dy
 
 
-GRAD_OUTPUTS: dict[str, Output] = {
+GRAD_OUTPUTS: dict[str, GradOutput] = {
     each.__name__: each
     for each in (
         shifted_normal,

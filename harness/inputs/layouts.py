@@ -1,4 +1,4 @@
-"""Named layouts of x, and two of dy too: where values lie in memory, each saying what it breaks."""
+"""Named layouts of x in memory; two are also layouts of dy. Each docstring says what it breaks."""
 
 from __future__ import annotations
 
@@ -12,45 +12,45 @@ __all__ = ["LAYOUTS", "OF_DY_TOO"]
 
 
 def contiguous(x: Tensor) -> Tensor:
-    """Row after row, aligned: what kernels are written for."""
+    """Row after row, aligned: the layout that kernels are written for."""
     return x.contiguous()
 
 
 def storage_offset(x: Tensor) -> Tensor:
-    """One element into its storage: vector loads are not aligned."""
+    """Starts one element into its storage: vector loads are not aligned."""
     buffer = x.new_empty(x.numel() + 1)
     return buffer[1:].view(x.shape).copy_(x)
 
 
 def padded_rows(x: Tensor) -> Tensor:
-    """Three unused elements, NaN, after each row: whoever reads the padding is found out."""
+    """Three unused NaN after each row: a kernel that reads the padding returns NaN."""
     buffer = x.new_full((*x.shape[:-1], x.shape[-1] + 3), float("nan"))
     return buffer[..., : x.shape[-1]].copy_(x)
 
 
 def transposed(x: Tensor) -> Tensor:
-    """Last axis with the largest stride: elements of a row are far apart."""
+    """Last axis with the largest stride: the elements of a row are far apart."""
     return x.transpose(0, -1).contiguous().transpose(0, -1)
 
 
 def every_second(x: Tensor) -> Tensor:
-    """Every second element of a buffer whose others are NaN: the innermost stride is 2."""
+    """Every second element of a buffer, NaN in between: the innermost stride is 2."""
     buffer = x.new_full((*x.shape[:-1], 2 * x.shape[-1]), float("nan"))
     return buffer[..., ::2].copy_(x)
 
 
 def channels_last(x: Tensor) -> Tensor:
-    """Second axis innermost in memory, as images are kept: reading x as if row after row shows."""
+    """Second axis innermost in memory, as for images: shows x read as if it were contiguous."""
     return x.movedim(1, -1).contiguous().movedim(-1, 1) if x.dim() > 2 else x.contiguous()
 
 
 def sequence_first(x: Tensor) -> Tensor:
-    """First two axes swapped in memory: whole rows, but not a step from each to the next."""
+    """First two axes swapped in memory: rows are whole, but not in order."""
     return x.transpose(0, 1).contiguous().transpose(0, 1) if x.dim() > 2 else x.contiguous()
 
 
 def sliced_middle(x: Tensor) -> Tensor:
-    """A slice of a longer second axis, NaN beyond it: no one step leads from row to row."""
+    """A slice of a longer second axis, NaN beyond it: the distance between rows varies."""
     if x.dim() < 3:
         return x.contiguous()
     buffer = x.new_full((x.shape[0], x.shape[1] + 3, *x.shape[2:]), float("nan"))
@@ -58,15 +58,15 @@ def sliced_middle(x: Tensor) -> Tensor:
 
 
 def expanded(x: Tensor) -> Tensor:
-    """The first row for every row, with a stride of 0: what is written beside one is in all.
+    """The first row for every row, with a stride of 0: a write to one row changes all rows.
 
-    The only layout that changes values, since there is memory for one row only.
+    The only layout that changes values, because all rows share the memory of one.
     """
     return x[:1].contiguous().expand(x.shape)
 
 
 def negated(x: Tensor) -> Tensor:
-    """Kept as -x under the negative bit, as z.conj().imag is: whoever reads memory reads -x."""
+    """Stored as -x with the negative bit set, like z.conj().imag: shows a bit that is ignored."""
     return negated_view(-x)
 
 
@@ -86,6 +86,6 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     )
 }
 
-# What lies so comes back so: the gradient of a transpose is transposed, that of torch.cat sliced.
-# The other layouts are older, and what is stored of them is of a contiguous dy.
+# In these layouts dy occurs too: the gradient of a transpose is transposed, that of torch.cat is a
+# slice. For the other layouts dy stays contiguous, as in the records stored so far.
 OF_DY_TOO = frozenset({"sequence_first", "sliced_middle"})

@@ -1,7 +1,7 @@
-"""Named values of weight and bias, each saying what it breaks.
+"""Named values of weight and bias. Each docstring says what they break.
 
-A choice of parameters takes normal draws of weight and bias, both float64 (hidden,), and returns
-what is to be used in their place.
+A function takes normal draws of weight and bias, both float64 (hidden,), and returns the values
+to use instead.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ Parameters = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 def normal(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """Normal both: with ones and zeros half the mistakes in using them are invisible."""
+    """Both normal: with ones and zeros many mistakes in using them would not show."""
     return weight, bias
 
 
 def zero_weight(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """All of weight 0: y is bias and dx is 0, while dweight is not."""
+    """Weight 0: y is the bias and dx is 0, but dweight is not 0."""
     return torch.zeros_like(weight), bias
 
 
 def negative_weight(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """All of weight negative: a root, a logarithm or a size taken of it shows."""
+    """Weight negative: shows a root, a logarithm or an absolute value taken of it."""
     return -weight.abs(), bias
 
 
 def power_of_two_weight(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """Powers of two from 1/16 to 16, either sign: exact factors, so nothing hides in them."""
+    """Weight of powers of two from 1/16 to 16, either sign: multiplying by them is exact."""
     steps = torch.arange(len(weight), dtype=torch.float64)
     return torch.copysign(2.0 ** (steps % 9 - 4), weight), bias
 
 
 def transposed(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """Normal both, their last axis with the largest stride: of several axes, order shows."""
+    """Both normal, last axis with the largest stride: shows axes read in the wrong order."""
     return weight, bias
 
 
 def nan_weight(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """One element of weight NaN: its column of y and all of dx are NaN, dweight and dbias not."""
+    """One NaN in weight: only its column of y and all of dx must be NaN."""
     return _poisoned(weight), bias
 
 
 def nan_bias(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """One element of bias NaN: its column of y is NaN, and no gradient is."""
+    """One NaN in bias: only its column of y must be NaN."""
     return weight, _poisoned(bias)
 
 

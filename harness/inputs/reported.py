@@ -1,7 +1,6 @@
-"""Rows that public bugs of LayerNorm were reported on, as they were reported.
+"""Inputs from public bug reports of LayerNorm, named by project and issue.
 
-Each is named by project and issue. Where the report gives a formula the formula is used, and
-where it gives numbers they are repeated to fill the shape.
+A formula in the report is used as it is; numbers in the report are repeated to fill the shape.
 """
 
 from __future__ import annotations
@@ -30,50 +29,50 @@ _MLX_2238 = (
 
 
 def mlx_2238(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
-    """Sixteen values around 1449.6: condition 3e3, where a one-pass kernel gave rows of NaN."""
+    """Sixteen values near 1449.6, condition number 3e3: a one-pass kernel returned NaN."""
     return _repeated(_MLX_2238, rows, hidden)
 
 
 def onnxruntime_21935(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
-    """Every element 1234: a rounded one-pass variance below -eps, and NaN."""
+    """Every element 1234: a one-pass variance rounded below -eps gave NaN."""
     return torch.full((rows, hidden), 1234.0, dtype=torch.float64)
 
 
 def onnxruntime_28463(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
-    """40000, 40001, 40002, 40003: squares of 1.6e9 leave float32 no digit for a variance of 1."""
+    """40000, 40001, 40002, 40003: squares of 1.6e9 leave float32 no digits for the variance."""
     return _repeated((40000.0, 40001.0, 40002.0, 40003.0), rows, hidden)
 
 
 def pytorch_40302(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
-    """Normal times 0.01 plus 100: a one-pass variance of 0 where 1e-4 is right."""
+    """Normal times 0.01 plus 100: a one-pass variance is 0 instead of 1e-4."""
     return torch.randn(rows, hidden, dtype=torch.float64, generator=generator) * 0.01 + 100
 
 
 def pytorch_51102(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
-    """Normal plus 2000: results of variance 48,000 where 1 is right."""
+    """Normal plus 2000: the variance of y was 48,000 instead of 1."""
     return torch.randn(rows, hidden, dtype=torch.float64, generator=generator) + 2000
 
 
 def pytorch_81090(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
-    """Consecutive integers that end at 6,400,000: the last rows of a counted tensor."""
+    """Consecutive integers up to 6,400,000: the last rows of a torch.arange."""
     last = 6_400_000.0
     counted = torch.arange(rows * hidden, dtype=torch.float64) + (last - rows * hidden)
     return counted.reshape(rows, hidden)
 
 
 def pytorch_108072(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
-    """Rows of 2 and rows of 14 in turn, eps 1e-6: x * scale + bias forms miss bias by 1e-4."""
+    """Rows of 2 and rows of 14 in turn: with eps 1e-6, x * scale + bias was 1e-4 off the bias."""
     values = 2.0 + 12.0 * (torch.arange(rows, dtype=torch.float64) % 2)
     return values[:, None].expand(rows, hidden)
 
 
 def pytorch_162489(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
-    """Normal times 1e30: squares overflow, and every result is 0 or NaN."""
+    """Normal times 1e30: squares overflow, and y was 0 or NaN."""
     return torch.randn(rows, hidden, dtype=torch.float64, generator=generator) * 1e30
 
 
 def pytorch_188372(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
-    """Every element 1e6, one to a row: y is bias and dweight 0, whatever x is."""
+    """Every element 1e6, reported with one element per row: y must be the bias and dweight 0."""
     return torch.full((rows, hidden), 1e6, dtype=torch.float64)
 
 

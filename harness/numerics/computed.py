@@ -1,4 +1,4 @@
-"""Calls of other people's code: the only place where any exception is caught."""
+"""Call an implementation and collect its outputs: the only place that catches any exception."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ __all__ = [
 ]
 
 
-# Those of kernels among the errors that "leave the process in an inconsistent state" (CUDA runtime
-# API, cudaError_t), in the runtime's words.
+# The kernel errors that "leave the process in an inconsistent state", in the words of the CUDA
+# runtime (CUDA Runtime API, cudaError_t)
 _LOST_DEVICE = re.compile(
     "CUDA error: .*(illegal memory access|misaligned address|illegal instruction|"
     "unspecified launch failure|device-side assert|hardware stack error|invalid program counter|"
@@ -40,7 +40,7 @@ _LOST_DEVICE = re.compile(
 
 
 class ImplementationError(Exception):
-    """The implementation did not run the case; says how the case ended and why."""
+    """The implementation did not run the case. Holds the status of the case and its reason."""
 
     def __init__(self, status: Status, reason: str) -> None:
         super().__init__(reason)
@@ -49,22 +49,22 @@ class ImplementationError(Exception):
 
 
 class ContractViolationError(Exception):
-    """The implementation ran and broke its contract; says how."""
+    """The implementation ran and violated its contract; the message says how."""
 
 
 def function_of(
     implementation: Implementation, mode: Mode, *, keep: bool = False
 ) -> LayerNormFunction:
-    """Return the function to call: the implementation's own, or a compiled one.
+    """Return the function to call: the implementation's own, or its compiled form.
 
-    What was compiled before is forgotten, unless it is to be kept.
+    Functions compiled earlier are discarded unless ``keep`` is true.
     """
     if mode is Mode.EAGER:
         return implementation.function
-    # torch.compile keeps few versions of one function; a case needs only its own
+    # torch.compile limits the compiled versions per function; a case needs only its own
     if not keep:
         torch.compiler.reset()
-    # a backward that gives its buffers away cannot be timed again and again
+    # a backward that donates its buffers cannot be run repeatedly
     keep_backward_buffers()
     compiled: LayerNormFunction = torch.compile(implementation.function, dynamic=False)
     return compiled
@@ -73,12 +73,12 @@ def function_of(
 def bind(
     function: LayerNormFunction, case: Case, tensors: Sequence[Tensor]
 ) -> Callable[[], object]:
-    """Return a call of one pass of the case on ``tensors``, in the order of Inputs.tensors.
+    """Return a call that runs the case once on ``tensors``, in the order of Inputs.tensors.
 
-    Gradient recording is the caller's: off for a forward case, on for the others.
+    The caller switches gradient recording off for a forward case and on for the others.
 
     Raises:
-        ImplementationError: for a backward case, the forward that has to come first fails.
+        ImplementationError: the forward that precedes a backward case failed.
     """
     if case.direction is Direction.FORWARD:
         x, weight, bias, _ = _by_name(case, tensors)
@@ -86,7 +86,7 @@ def bind(
     forward, leaves, dy = _recording_forward(function, case, tensors)
     if case.direction is Direction.FORWARD_BACKWARD:
         return guarded(_training_step, forward, leaves, dy)
-    # the graph is kept, so that the gradients alone can be taken again and again
+    # the graph is retained so that the backward alone can be repeated
     y = guarded(forward)()
     return guarded(partial(torch.autograd.grad, y, leaves, dy, retain_graph=True))
 
@@ -94,7 +94,7 @@ def bind(
 def bind_recording_forward(
     function: LayerNormFunction, case: Case, tensors: Sequence[Tensor]
 ) -> Callable[[], object]:
-    """Return a call of the forward of a backward case; its result holds what it saved."""
+    """Return a call of the forward of a backward case; its result holds the saved tensors."""
     forward, _, _ = _recording_forward(function, case, tensors)
     return guarded(forward)
 
@@ -102,8 +102,9 @@ def bind_recording_forward(
 def _recording_forward(
     function: LayerNormFunction, case: Case, tensors: Sequence[Tensor]
 ) -> tuple[Callable[[], Tensor], tuple[Tensor, ...], Tensor]:
-    """Return the forward on leaves that ask for gradients, those leaves, and dy."""
-    leaves, dy = tuple(each.detach().requires_grad_() for each in tensors[:-1]), tensors[-1]
+    """Return the forward on leaves that require gradients, those leaves, and dy."""
+    leaves = tuple(tensor.detach().requires_grad_() for tensor in tensors[:-1])
+    dy = tensors[-1]
     x, weight, bias, _ = _by_name(case, (*leaves, dy))
     forward = partial(function, x, case.normalized_shape, weight, bias, case.eps)
     return forward, leaves, dy
@@ -114,13 +115,14 @@ def _training_step(forward: Callable[[], Tensor], leaves: tuple[Tensor, ...], dy
 
 
 def run_once(function: LayerNormFunction, case: Case, inputs: Inputs) -> Outputs:
-    """Run the case once and check what came back, all but its values.
+    """Run the case once and check everything about the result except its values.
 
     Raises:
         ImplementationError: the implementation raised.
-        ContractViolationError: what it returned is no LayerNorm's result, or it modified its inputs.
+        ContractViolationError: an output has the wrong type, shape, dtype or device, or an input
+            was modified.
     """
-    before = [each.clone() for each in inputs.tensors]
+    before = [tensor.clone() for tensor in inputs.tensors]
     if case.direction is Direction.FORWARD:
         outputs = Outputs(y=checked("y", bind(function, case, inputs.tensors)(), inputs.x))
     else:
@@ -132,7 +134,7 @@ def run_once(function: LayerNormFunction, case: Case, inputs: Inputs) -> Outputs
 
 
 def refuses(function: Callable[..., object], *arguments: object) -> bool:
-    """Whether a call raises, whatever it raises."""
+    """Whether a call raises any exception."""
     try:
         guarded(function, *arguments)()
     except ImplementationError:
@@ -144,45 +146,46 @@ def _with_gradients(function: LayerNormFunction, case: Case, inputs: Inputs) -> 
     forward, leaves, dy = _recording_forward(function, case, inputs.tensors)
     y = checked("y", guarded(forward)(), inputs.x)
     if not y.requires_grad:
-        raise ContractViolationError("returned a y without gradient for inputs that ask for one")
+        raise ContractViolationError("returned a y without gradient for inputs that require one")
     gradients = guarded(partial(torch.autograd.grad, y, leaves, dy, allow_unused=True))()
     assert isinstance(gradients, tuple)  # what autograd.grad returns
     names = [name for name in ("x", "weight", "bias") if getattr(inputs, name) is not None]
-    found = {
+    computed = {
         f"d{name}": checked(f"d{name}", gradient, leaf)
         for name, gradient, leaf in zip(names, gradients, leaves, strict=True)
     }
-    return Outputs(y=y.detach(), **found)
+    return Outputs(y=y.detach(), **computed)
 
 
-def checked(name: str, found: object, like: Tensor) -> Tensor:
-    """Check type, shape, dtype and device of an output.
+def checked(name: str, output: object, like: Tensor) -> Tensor:
+    """Check type, layout, shape, dtype and device of an output.
 
     Raises:
-        ContractViolationError: one of them is not that of ``like``.
+        ContractViolationError: one of them differs from that of ``like``.
     """
-    if found is None and name.startswith("d"):
+    if output is None and name.startswith("d"):
+        raise ContractViolationError(f"{name} is None, although {name[1:]} requires a gradient")
+    if not isinstance(output, Tensor):
+        kind = type(output).__name__
+        article = "an" if kind[0] in "aeiouAEIOU" else "a"
+        raise ContractViolationError(f"{name} is {article} {kind}, expected a torch.Tensor")
+    if output.layout is not torch.strided:
+        raise ContractViolationError(f"{name} has layout {output.layout}, expected torch.strided")
+    if output.shape != like.shape:
         raise ContractViolationError(
-            f"{name} is None: {name[1:]} asks for a gradient and gets none"
+            f"{name} has shape {list(output.shape)}, expected {list(like.shape)}"
         )
-    if not isinstance(found, Tensor):
-        raise ContractViolationError(
-            f"{name} is {_article(type(found).__name__)}, expected a torch.Tensor"
-        )
-    if found.layout is not torch.strided:
-        raise ContractViolationError(f"{name} has layout {found.layout}, expected torch.strided")
-    for what in ("shape", "dtype", "device"):
-        got, expected = getattr(found, what), getattr(like, what)
-        if got != expected:
-            got, expected = (list(got), list(expected)) if what == "shape" else (got, expected)
-            raise ContractViolationError(f"{name} has {what} {got}, expected {expected}")
-    return found
+    for attribute in ("dtype", "device"):
+        actual, expected = getattr(output, attribute), getattr(like, attribute)
+        if actual != expected:
+            raise ContractViolationError(f"{name} has {attribute} {actual}, expected {expected}")
+    return output
 
 
 def _by_name(
     case: Case, tensors: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
-    """Name the tensors of Inputs.tensors again: x, weight, bias, dy."""
+    """Split Inputs.tensors into x, weight, bias and dy."""
     rest = list(tensors[1:])
     weight = rest.pop(0) if case.affine in {"both", "weight"} else None
     bias = rest.pop(0) if case.affine in {"both", "bias"} else None
@@ -190,9 +193,9 @@ def _by_name(
 
 
 def guarded(function: Callable[..., object], *arguments: object) -> Callable[[], object]:
-    """Bind arguments, and turn whatever the call raises into a ImplementationError.
+    """Return a call of ``function`` that raises only ImplementationError.
 
-    But for a GPU that is lost: no case after this one could be run in this process.
+    An error that leaves the GPU unusable is raised as it is: this process can run no other case.
     """
 
     def call() -> object:
@@ -207,40 +210,38 @@ def guarded(function: Callable[..., object], *arguments: object) -> Callable[[],
 
 
 def is_of_lost_device(error: Exception) -> bool:
-    """Whether a kernel failed so that every later call in this process will.
+    """Whether a kernel failed in a way that makes every later call in this process fail.
 
-    It is said at whatever waits for the device next, not at the call that started the kernel.
+    CUDA reports it at the next call that waits for the device, not at the kernel's launch.
     """
     return isinstance(error, RuntimeError) and bool(_LOST_DEVICE.search(str(error)))
 
 
 def _as_implementation_error(error: Exception) -> ImplementationError:
-    """Say in one line how a case ended that raised."""
-    words = first_line(error)
+    """Turn an exception into the status of its case and a one-line reason."""
+    message = first_line(error)
     if isinstance(error, UnsupportedError) or _is_of_another_revision(error):
-        return ImplementationError(Status.UNSUPPORTED, words)
-    if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in words:
-        return ImplementationError(Status.OUT_OF_MEMORY, words or "out of memory")
-    return ImplementationError(Status.ERROR, f"{type(error).__name__}: {words}")
+        return ImplementationError(Status.UNSUPPORTED, message)
+    out_of_memory = isinstance(error, torch.OutOfMemoryError | MemoryError)
+    if out_of_memory or "can't allocate memory" in message:
+        return ImplementationError(Status.OUT_OF_MEMORY, message or "out of memory")
+    return ImplementationError(Status.ERROR, f"{type(error).__name__}: {message}")
 
 
 def _is_of_another_revision(error: Exception) -> bool:
-    """Whether this is what another revision of the package raises for what it declines."""
-    kinds = ((each.__name__, each.__module__.split(".")) for each in type(error).__mro__)
+    """Whether this is the UnsupportedError of another revision of the package."""
     return any(
-        name == UnsupportedError.__name__ and "implementations" in where for name, where in kinds
+        kind.__name__ == UnsupportedError.__name__
+        and "implementations" in kind.__module__.split(".")
+        for kind in type(error).__mro__
     )
 
 
 def _bits(tensor: Tensor) -> Tensor:
-    """The bytes of a tensor, for a comparison that NaN passes."""
+    """The bytes of a tensor, so that NaN compares equal to NaN."""
     if not tensor.numel():
         return tensor
     flat = tensor.resolve_neg().reshape(-1)
-    if flat.stride(0) != 1:  # contiguous() leaves a single element its stride
+    if flat.stride(0) != 1:  # contiguous() keeps the stride of a single element
         flat = flat.clone(memory_format=torch.contiguous_format)
     return flat.view(torch.uint8)
-
-
-def _article(noun: str) -> str:
-    return f"{'an' if noun[0] in 'aeiouAEIOU' else 'a'} {noun}"

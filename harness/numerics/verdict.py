@@ -9,19 +9,20 @@ from harness.records import Case, Errors, OutputErrors, Status
 
 __all__ = ["verdict_of"]
 
-# ours: an error so many times the size of what is measured is told as it is. A result of 0, or of
-# twice the value, is once its size off
+# From this error relative to the scale on, a message gives the absolute error: the exact value is
+# then 0 or next to nothing, and its ulp the smallest number of the dtype. A result of 0, or of
+# twice the exact value, is only 1 off in this measure.
 _NOTHING_RATIO = 1e6
 
 
 def verdict_of(errors: Errors, case: Case, guarantee: Guarantee) -> tuple[Status, str]:
     """Return WRONG if a bound is broken, OUT_OF_GUARANTEE if one is vacuous, OK otherwise."""
-    broken = [each for each in errors.outputs if _is_broken(each)]
+    broken = [output for output in errors.outputs if _is_broken(output)]
     if broken:
-        return Status.WRONG, "; ".join(_broken_words(each, errors, case) for each in broken)
-    vacuous = [each for each in errors.outputs if each.vacuous_elements]
+        return Status.WRONG, "; ".join(_broken_text(output, errors, case) for output in broken)
+    vacuous = [output for output in errors.outputs if output.vacuous_elements]
     if vacuous:
-        return Status.OUT_OF_GUARANTEE, _vacuous_words(vacuous, errors, case, guarantee)
+        return Status.OUT_OF_GUARANTEE, _vacuous_text(vacuous, errors, case, guarantee)
     return Status.OK, ""
 
 
@@ -29,23 +30,20 @@ def _is_broken(output: OutputErrors) -> bool:
     return output.bound_ratio is not None and not output.bound_ratio <= 1
 
 
-def _broken_words(output: OutputErrors, errors: Errors, case: Case) -> str:
+def _broken_text(output: OutputErrors, errors: Errors, case: Case) -> str:
     if output.unexpected_nonfinite:
         return (
             f"{output.output}: {output.unexpected_nonfinite} of {output.elements} elements are "
             "NaN or infinite where the exact value is finite"
         )
     return (
-        f"{output.output} is {_distance(output, case)} off, {output.bound_ratio:.3g} times "
-        f"what {errors.algorithm} with {errors.accumulate_dtype} statistics may lose"
+        f"{output.output} is {_error_text(output, case)} off, {output.bound_ratio:.3g} times the "
+        f"error bound of {errors.algorithm} with {errors.accumulate_dtype} statistics"
     )
 
 
-def _distance(output: OutputErrors, case: Case) -> str:
-    """The largest error: in ulp, or as it is where the exact value is 0 or next to nothing.
-
-    An ulp of 0 is the smallest number of the dtype, and every error is some 1e40 of them.
-    """
+def _error_text(output: OutputErrors, case: Case) -> str:
+    """The largest error in ulp, or as an absolute error where an ulp would mean nothing."""
     of_parameter = output.output in {"dweight", "dbias"}
     dtype: torch.dtype = getattr(torch, case.param_dtype if of_parameter else case.dtype)
     if output.scaled_max_ulp * unit_roundoff(dtype) < _NOTHING_RATIO:
@@ -53,18 +51,19 @@ def _distance(output: OutputErrors, case: Case) -> str:
     return f"{output.max_abs:.3g}"
 
 
-def _vacuous_words(
+def _vacuous_text(
     vacuous: list[OutputErrors], errors: Errors, case: Case, guarantee: Guarantee
 ) -> str:
-    worst = max(vacuous, key=lambda each: each.scaled_max_ulp)
-    lost = (
+    worst = max(vacuous, key=lambda output: output.worst_ulp)
+    error = (
         f"{worst.unexpected_nonfinite} of {worst.elements} elements of {worst.output} "
         "are not finite"
         if worst.unexpected_nonfinite
-        else f"{worst.output} is {_distance(worst, case)} off"
+        else f"{worst.output} is {_error_text(worst, case)} off"
     )
     limit = guarantee.condition_limit(case.hidden)
     return (
-        f"{errors.algorithm} with {errors.accumulate_dtype} statistics promises nothing beyond "
-        f"condition {limit:.3g}, and this reaches {errors.condition_max_ratio:.3g}: {lost}"
+        f"{errors.algorithm} with {errors.accumulate_dtype} statistics guarantees nothing beyond "
+        f"condition number {limit:.3g}, and these inputs reach {errors.condition_max_ratio:.3g}: "
+        f"{error}"
     )

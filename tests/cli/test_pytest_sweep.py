@@ -160,7 +160,7 @@ def test_what_it_cannot_do_is_skipped_with_the_reason(session: Session) -> None:
 def test_what_nothing_is_promised_for_is_neither_a_pass_nor_a_failure(session: Session) -> None:
     outcome, words = session.outcomes["one_pass/forward/8x64/float32/offset_1e4"]
     assert outcome == "skipped"  # as JUnit has an expected failure
-    assert words.startswith("out_of_guarantee: one_pass with float32 statistics promises nothing")
+    assert words.startswith("out_of_guarantee: one_pass with float32 statistics guarantees nothing")
 
 
 def test_a_case_that_is_not_to_be_timed_is_verified_alone(session: Session) -> None:

@@ -329,12 +329,12 @@ def _judge(errors: Errors) -> tuple[Status, str]:
         worst = broken[0]
         return Status.WRONG, (
             f"{worst.output} is {worst.scaled_max_ulp:.3g} ulp off, {worst.bound_ratio:.3g} times "
-            f"what {errors.algorithm} with {errors.accumulate_dtype} statistics may lose"
+            f"the error bound of {errors.algorithm} with {errors.accumulate_dtype} statistics"
         )
     if any(each.vacuous_elements for each in errors.outputs):
         return Status.OUT_OF_GUARANTEE, (
-            f"{errors.algorithm} with {errors.accumulate_dtype} statistics promises nothing beyond "
-            f"condition 4.1e+03, and this reaches {errors.condition_max_ratio:.3g}: y is "
-            f"{errors.worst.scaled_max_ulp:.3g} ulp off"
+            f"{errors.algorithm} with {errors.accumulate_dtype} statistics guarantees nothing "
+            f"beyond condition number 4.1e+03, and these inputs reach "
+            f"{errors.condition_max_ratio:.3g}: y is {errors.worst.scaled_max_ulp:.3g} ulp off"
         )
     return Status.OK, ""

@@ -28,7 +28,7 @@ _CASE = Case(implementation="norms.py:norm", shape=(5, 64), direction=Direction.
 _FAILURE = Failure(
     case=_CASE,
     status=Status.WRONG,
-    reason="y is 405 ulp off, 30 times what welford with float32 statistics may lose",
+    reason="y is 405 ulp off, 30 times the error bound of welford with float32 statistics",
     catches="the usual",
 )
 _CRASH = replace(_FAILURE, status=Status.CRASHED, reason="was ended by SIGSEGV")

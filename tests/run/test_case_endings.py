@@ -76,7 +76,7 @@ def test_what_the_algorithm_does_not_promise_is_no_pass(runner: CaseRunner) -> N
     case = Case(implementation="one_pass", shape=(8, 64), distribution="offset_1e4")
     record = runner.run(case, ERRORS, ONE_EPOCH)
     assert record.status is Status.OUT_OF_GUARANTEE
-    assert "one_pass with float32 statistics promises nothing beyond condition" in record.reason
+    assert "one_pass with float32 statistics guarantees nothing beyond condition" in record.reason
 
 
 def test_a_dtype_that_is_not_taken_is_unsupported(

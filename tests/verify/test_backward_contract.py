@@ -86,7 +86,7 @@ def test_a_missing_gradient_is_found() -> None:
 
     with pytest.raises(ContractViolationError, match="dbias is None"):
         gives_each_gradient(implementation(without_dbias), CASE)
-    assert "dbias is None: bias asks for a gradient and gets none" in [
+    assert "dbias is None, although bias requires a gradient" in [
         *contract_findings(implementation(without_dbias), CASE)
     ]
 

@@ -13,7 +13,7 @@ from torch.nn import functional
 from harness.records import Case, Direction, Status
 from harness.verify.diagnosis import Suspect, diagnose
 from harness.verify.mutants import RIGHT, WRONG
-from harness.verify.mutants.mutant import Rows, layer_norm_of
+from harness.verify.mutants.arguments import Rows, layer_norm_of
 from harness.verify.probes import computed_in_float32, narrow_sums
 from harness.verify.trial import Trial, try_case
 from implementations import Implementation, adopt, native, two_pass

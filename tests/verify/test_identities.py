@@ -15,7 +15,7 @@ from harness.records import Case
 from harness.verify.identities import IDENTITIES, Identity, identities_of
 from harness.verify.mutants import RIGHT, WRONG
 from harness.verify.mutants.analytic import Gradients, Terms, analytic
-from harness.verify.mutants.mutant import Rows, layer_norm_of
+from harness.verify.mutants.arguments import Rows, layer_norm_of
 from harness.verify.trial import first_case
 from implementations import (
     Implementation,

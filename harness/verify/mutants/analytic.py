@@ -1,19 +1,24 @@
-"""A LayerNorm with a gradient written out by hand, for mistakes in it and for one without."""
+"""A LayerNorm whose gradients are written as a formula, to make mistakes in it, or none.
+
+With xhat = (x - mean) rstd and g = dy weight the gradients are, per row,
+dx = rstd (g - mean(g) - xhat mean(g xhat)), and summed over rows dweight = sum dy xhat and
+dbias = sum dy (Ba, Kiros and Hinton, arXiv 1607.06450, differentiated).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from harness.verify.mutants.mutant import Rows, layer_norm_of
+from harness.verify.mutants.arguments import Rows, layer_norm_of
 from implementations.contract import LayerNormFunction
 
-__all__ = ["Gradients", "Rule", "Terms", "analytic"]
+__all__ = ["Gradients", "Rule", "Terms", "analytic", "terms_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +32,20 @@ class Gradients:
     dbias: Tensor
     """(hidden,)"""
 
+    def of_inputs(
+        self, weight: Tensor | None, bias: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Return dx, dweight and dbias as autograd wants them: in the parameters' dtypes."""
+        return (
+            self.dx,
+            None if weight is None else self.dweight.to(weight.dtype),
+            None if bias is None else self.dbias.to(bias.dtype),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a backward is made of, in float32 or wider."""
+    """What the formula is made of, in float32 or wider."""
 
     dy: Tensor
     """(rows, hidden)"""
@@ -50,48 +65,62 @@ class Terms:
 
     @property
     def deviation(self) -> Tensor:
-        """x - mean"""
         return self.x - self.mean
 
     @property
-    def normalised(self) -> Tensor:
-        """xhat"""
+    def xhat(self) -> Tensor:
         return self.deviation * self.rstd
 
     @property
-    def scaled(self) -> Tensor:
-        """g"""
+    def g(self) -> Tensor:
         return self.dy * self.weight
 
     @property
-    def plain(self) -> Tensor:
-        """mean(g), (rows, 1)"""
-        return self.scaled.mean(-1, keepdim=True)
+    def mean_g(self) -> Tensor:
+        """(rows, 1)"""
+        return self.g.mean(-1, keepdim=True)
 
     @property
-    def across(self) -> Tensor:
-        """mean(g xhat), (rows, 1)"""
-        return (self.scaled * self.normalised).mean(-1, keepdim=True)
+    def mean_g_xhat(self) -> Tensor:
+        """(rows, 1)"""
+        return (self.g * self.xhat).mean(-1, keepdim=True)
 
     @property
     def right(self) -> Gradients:
         return Gradients(
-            dx=self.rstd * (self.scaled - self.plain - self.normalised * self.across),
-            dweight=(self.dy * self.normalised).sum(0),
+            dx=self.rstd * (self.g - self.mean_g - self.xhat * self.mean_g_xhat),
+            dweight=(self.dy * self.xhat).sum(0),
             dbias=self.dy.sum(0),
         )
+
+    def with_dx(self, dx_over_rstd: Tensor) -> Gradients:
+        """Return the right gradients but for dx."""
+        return replace(self.right, dx=self.rstd * dx_over_rstd)
+
+    def summed_over_first(self, rows: int) -> Gradients:
+        """Return the right gradients but for dweight and dbias, which miss the other rows."""
+        dweight = (self.dy * self.xhat)[:rows].sum(0)
+        return replace(self.right, dweight=dweight, dbias=self.dy[:rows].sum(0))
+
+
+def terms_of(
+    dy: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, eps: float
+) -> Terms:
+    """Return the terms of one backward."""
+    scale = x.new_ones(x.shape[1]) if weight is None else weight.to(x.dtype)
+    return Terms(dy.to(x.dtype), x, mean, rstd, scale, eps)
 
 
 Rule = Callable[[Terms], Gradients]
 
 
 def analytic(rule: Rule) -> LayerNormFunction:
-    """Return a LayerNorm whose y is right and whose gradients are what ``rule`` says."""
+    """Return a LayerNorm whose y is right and whose gradients are those of ``rule``."""
 
     @wraps(rule)
-    def rows_to_y(of: Rows) -> Tensor:
+    def rows_to_y(rows: Rows) -> Tensor:
         y: Tensor = _Analytic.apply(  # type: ignore[no-untyped-call]
-            of.x, of.weight, of.bias, of.eps, rule
+            rows.x, rows.weight, rows.bias, rows.eps, rule
         )
         return y
 
@@ -108,21 +137,13 @@ class _Analytic(torch.autograd.Function):
         eps: float,
         rule: Rule,
     ) -> Tensor:
-        of = Rows(x, weight, bias, eps)
         ctx.save_for_backward(x, weight, bias)
         ctx.eps, ctx.rule = eps, rule
-        return of.y
+        return Rows(x, weight, bias, eps).y
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, bias = ctx.saved_tensors
-        of = Rows(x, weight, bias, ctx.eps)
-        scale = x.new_ones(x.shape[1]) if weight is None else weight.to(x.dtype)
-        found = ctx.rule(Terms(dy.to(x.dtype), of.x, of.mean, of.rstd, scale, ctx.eps))
-        return (
-            found.dx,
-            None if weight is None else found.dweight.to(weight.dtype),
-            None if bias is None else found.dbias.to(bias.dtype),
-            None,
-            None,
-        )
+        rows = Rows(x, weight, bias, ctx.eps)
+        terms = terms_of(dy, x, rows.mean, rows.rstd, weight, ctx.eps)
+        return *ctx.rule(terms).of_inputs(weight, bias), None, None

@@ -1,149 +1,110 @@
-"""Mutants whose gradients are right when all are asked for, once, right after the forward."""
+"""Mutants whose gradients are right only if all are computed, once, directly after the forward."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from harness.records import Direction
 from harness.verify.findings import RemarkKind
-from harness.verify.mutants.analytic import Terms
+from harness.verify.mutants.analytic import terms_of
+from harness.verify.mutants.arguments import Call, Rows
 from harness.verify.mutants.mutant import (
     DTYPES,
     HALVES,
-    Check,
-    Family,
+    RECORDING,
+    CheckKind,
     Remembering,
-    Rows,
-    layer_norm_of,
     mutant,
+    on_call,
+    on_rows,
 )
-
-_RECORDING = frozenset({Direction.BACKWARD, Direction.FORWARD_BACKWARD})
-
-_right = layer_norm_of(lambda of: of.y)
-
 
 # --- frozen inputs -------------------------------------------------------------------------------
 
 
 def _without_gradient(tensor: Tensor) -> Tensor:
-    """Its values, with zeros for a gradient."""
+    """The values of ``tensor``, with zeros as gradient."""
     return tensor.detach() + 0 * tensor
 
 
-@mutant(Family.GRAPH, directions=_RECORDING, caught_by=Check.GRAPH)
-def frozen_weight_stops_dx(
-    x: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
-    """Returns zeros for dx where weight asks for no gradient."""
-    is_frozen = weight is not None and not weight.requires_grad
-    return _right(_without_gradient(x) if is_frozen else x, normalized_shape, weight, bias, eps)
+@on_call(directions=RECORDING, caught_by=CheckKind.GRAPH)
+def frozen_weight_stops_dx(call: Call) -> Tensor:
+    """Returns zeros as dx where weight requires no gradient."""
+    is_frozen = call.weight is not None and not call.weight.requires_grad
+    return replace(call, x=_without_gradient(call.x)).y if is_frozen else call.y
 
 
-@mutant(Family.GRAPH, directions=_RECORDING, caught_by=Check.GRAPH)
-def frozen_x_stops_dweight(
-    x: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
-    """Returns zeros for dweight where x asks for no gradient, as that of a first layer does not."""
-    if weight is not None and not x.requires_grad:
-        weight = _without_gradient(weight)
-    return _right(x, normalized_shape, weight, bias, eps)
+@on_call(directions=RECORDING, caught_by=CheckKind.GRAPH)
+def frozen_x_stops_dweight(call: Call) -> Tensor:
+    """Returns zeros as dweight where x requires no gradient, as in a first layer."""
+    if call.weight is None or call.x.requires_grad:
+        return call.y
+    return replace(call, weight=_without_gradient(call.weight)).y
 
 
-@mutant(Family.GRAPH, directions=_RECORDING, caught_by=Check.GRAPH)
-def recorded_for_x_alone(
-    x: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
-    """Returns a y that autograd does not know where x asks for no gradient."""
-    y = _right(x, normalized_shape, weight, bias, eps)
-    return y if x.requires_grad else y.detach()
+@on_call(directions=RECORDING, caught_by=CheckKind.GRAPH)
+def recorded_for_x_alone(call: Call) -> Tensor:
+    """Returns y without a gradient where x requires no gradient."""
+    return call.y if call.x.requires_grad else call.y.detach()
 
 
 # --- what is kept between the passes -------------------------------------------------------------
 
 
 class _Again(torch.autograd.Function):
-    """Runs the forward once more in the backward, on what it has kept, which it may use up."""
+    """Runs the forward once more in the backward, on what it kept, which it may overwrite."""
 
     @staticmethod
     def forward(
-        ctx: Any, uses_up: bool, shape: Sequence[int], eps: float, *inputs: Tensor | None
+        ctx: Any, overwrites: bool, shape: Sequence[int], eps: float, *inputs: Tensor | None
     ) -> Tensor:
-        ctx.uses_up, ctx.shape, ctx.eps = uses_up, shape, eps
+        ctx.overwrites, ctx.shape, ctx.eps = overwrites, shape, eps
         ctx.kept = inputs
-        if uses_up:
+        if overwrites:
             ctx.kept = tuple(None if each is None else each.clone() for each in inputs)
         x, weight, bias = inputs
         assert x is not None
-        return _right(x, shape, weight, bias, eps)
+        return Call(x, shape, weight, bias, eps).y
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-        wanted = ctx.needs_input_grad[3:]
+        needed = ctx.needs_input_grad[3:]
         inputs = [
-            None if each is None else each.detach().requires_grad_(is_wanted)
-            for each, is_wanted in zip(ctx.kept, wanted, strict=True)
+            None if each is None else each.detach().requires_grad_(is_needed)
+            for each, is_needed in zip(ctx.kept, needed, strict=True)
         ]
         with torch.enable_grad():
             x, weight, bias = inputs
             assert x is not None
-            y = _right(x, ctx.shape, weight, bias, ctx.eps)
+            y = Call(x, ctx.shape, weight, bias, ctx.eps).y
         leaves = [each for each in inputs if each is not None and each.requires_grad]
-        found = iter(torch.autograd.grad(y, leaves, dy))
-        if ctx.uses_up:
+        gradients = iter(torch.autograd.grad(y, leaves, dy))
+        if ctx.overwrites:
             ctx.kept[0].zero_()
-        return None, None, None, *(next(found) if each else None for each in wanted)
+        return None, None, None, *(next(gradients) if each else None for each in needed)
 
 
-@mutant(
-    Family.GRAPH,
-    directions=_RECORDING,
-    caught_by=Check.GRAPH,
-    remark=RemarkKind.CHANGES_UNNOTICED,
-)
-def inputs_kept_unguarded(
-    x: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
-    """Keeps its inputs without save_for_backward: what is written there since is not noticed."""
+def _run_again(call: Call, *, overwrites: bool) -> Tensor:
     y: Tensor = _Again.apply(  # type: ignore[no-untyped-call]
-        False, normalized_shape, eps, x, weight, bias
+        overwrites, call.normalized_shape, call.eps, call.x, call.weight, call.bias
     )
     return y
 
 
-@mutant(Family.GRAPH, directions=_RECORDING, caught_by=Check.GRAPH)
-def used_up_by_the_backward(
-    x: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
-    """Writes over what it has kept in its backward, as if that came only once."""
-    y: Tensor = _Again.apply(  # type: ignore[no-untyped-call]
-        True, normalized_shape, eps, x, weight, bias
-    )
-    return y
+@on_call(directions=RECORDING, caught_by=CheckKind.GRAPH, remark=RemarkKind.CHANGES_UNNOTICED)
+def inputs_kept_unguarded(call: Call) -> Tensor:
+    """Keeps its inputs without save_for_backward, so that later changes to them go unnoticed."""
+    return _run_again(call, overwrites=False)
+
+
+@on_call(directions=RECORDING, caught_by=CheckKind.GRAPH)
+def used_up_by_the_backward(call: Call) -> Tensor:
+    """Overwrites in its backward what a second backward needs."""
+    return _run_again(call, overwrites=True)
 
 
 class _IntoBuffer(torch.autograd.Function):
@@ -164,25 +125,19 @@ class _GradientBufferReused(Remembering):
     def __init__(self) -> None:
         self._buffers: dict[object, Tensor] = {}
 
-    def __call__(
-        self,
-        x: Tensor,
-        normalized_shape: Sequence[int],
-        weight: Tensor | None = None,
-        bias: Tensor | None = None,
-        eps: float = 1e-5,
-    ) -> Tensor:
-        if weight is not None:
-            weight = _IntoBuffer.apply(weight, self._buffers)  # type: ignore[no-untyped-call]
-        return _right(x, normalized_shape, weight, bias, eps)
+    def y(self, call: Call) -> Tensor:
+        if call.weight is None:
+            return call.y
+        weight = _IntoBuffer.apply(call.weight, self._buffers)  # type: ignore[no-untyped-call]
+        return replace(call, weight=weight).y
 
 
-gradient_buffer_reused = mutant(Family.GRAPH, directions=_RECORDING, caught_by=Check.GRAPH)(
+gradient_buffer_reused = mutant(directions=RECORDING, caught_by=CheckKind.GRAPH)(
     _GradientBufferReused
 )
 
 
-# --- once more -----------------------------------------------------------------------------------
+# --- second derivatives --------------------------------------------------------------------------
 
 
 class _OfSavedStatistics(torch.autograd.Function):
@@ -190,35 +145,27 @@ class _OfSavedStatistics(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
     ) -> Tensor:
-        of = Rows(x, weight, bias, eps)
-        ctx.save_for_backward(x, weight, bias, of.mean, of.rstd)
+        rows = Rows(x, weight, bias, eps)
+        ctx.save_for_backward(x, weight, bias, rows.mean, rows.rstd)
         ctx.eps = eps
-        return of.y
+        return rows.y
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, bias, mean, rstd = ctx.saved_tensors
-        scale = x.new_ones(x.shape[1]) if weight is None else weight.to(x.dtype)
-        found = Terms(dy, x, mean, rstd, scale, ctx.eps).right
-        return (
-            found.dx,
-            None if weight is None else found.dweight.to(weight.dtype),
-            None if bias is None else found.dbias.to(bias.dtype),
-            None,
-        )
+        terms = terms_of(dy, x, mean, rstd, weight, ctx.eps)
+        return *terms.right.of_inputs(weight, bias), None
 
 
-@mutant(
-    Family.GRAPH,
+@on_rows(
     dtypes=DTYPES - HALVES,
-    directions=_RECORDING,
-    caught_by=Check.GRAPH,
+    directions=RECORDING,
+    caught_by=CheckKind.GRAPH,
     remark=RemarkKind.SECOND_DERIVATIVE_WRONG,
 )
-@layer_norm_of
-def second_derivative_of_constant_statistics(of: Rows) -> Tensor:
-    """Takes mean and rstd for constants where its gradients are differentiated again."""
+def second_derivative_of_constant_statistics(rows: Rows) -> Tensor:
+    """Treats mean and rstd as constants where its gradients are differentiated again."""
     y: Tensor = _OfSavedStatistics.apply(  # type: ignore[no-untyped-call]
-        of.x, of.weight, of.bias, of.eps
+        rows.x, rows.weight, rows.bias, rows.eps
     )
     return y

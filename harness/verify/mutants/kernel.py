@@ -1,249 +1,204 @@
-"""Mutants that get an index, a tail or a padding wrong: what goes wrong in kernels.
+"""Mutants that get an index, a tail or a padding wrong, as kernels do.
 
 Many of them are right for every shape that is a multiple of something.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from harness.verify.findings import RemarkKind
+from harness.verify.mutants.arguments import Call, Rows
 from harness.verify.mutants.mutant import (
-    Check,
-    Family,
-    Rows,
+    CheckKind,
     as_if_contiguous,
-    layer_norm_of,
-    mutant,
+    first_rows,
+    on_call,
     on_rows,
+    without_tail,
 )
 from implementations.torch_private import negated_view
 
-_VECTOR = 4  # elements of a 16-byte load of float32
-_WARP = 32  # lanes of a warp, and rows of a block
+__all__ = ["INDEX_LIMIT", "VECTOR", "WARP"]
+
+VECTOR = 4  # elements of a 16-byte load of float32
+WARP = 32  # lanes of a warp, and rows of a block
+INDEX_LIMIT = 1 << 16  # rows that a 16-bit index counts
 _BLOCK = 1024  # threads of the largest block, and so a usual width of a tile
 _CHUNK = 64  # elements of a chunk whose moments are combined
-_INDEX_LIMIT = 1 << 16  # rows that a 16-bit index counts
-
-
-def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
-    mean = x.mean(-1, keepdim=True)
-    return mean, (x - mean).square().mean(-1, keepdim=True)
 
 
 # --- along a row ---------------------------------------------------------------------------------
 
 
-@on_rows(Family.KERNEL)
-def last_of_odd_rows_dropped(of: Rows) -> Tensor:
+@on_rows()
+def last_of_odd_rows_dropped(rows: Rows) -> Tensor:
     """Leaves the last element out of the statistics where N is odd."""
-    even = of.hidden - of.hidden % 2 or of.hidden
-    return of.normalised_by(*_moments(of.x[:, :even]))
+    return rows.with_statistics_of(rows.x[:, : without_tail(rows.hidden, 2) or rows.hidden])
 
 
-@on_rows(Family.KERNEL)
-def vector_tail_dropped(of: Rows) -> Tensor:
+@on_rows()
+def vector_tail_dropped(rows: Rows) -> Tensor:
     """Leaves the elements beyond a multiple of 4 out of the statistics."""
-    whole = of.hidden - of.hidden % _VECTOR or of.hidden
-    return of.normalised_by(*_moments(of.x[:, :whole]))
+    return rows.with_statistics_of(rows.x[:, : without_tail(rows.hidden, VECTOR) or rows.hidden])
 
 
-@on_rows(Family.KERNEL)
-def padding_in_the_variance(of: Rows) -> Tensor:
-    """Counts (0 - mean)^2 for each lane of padding up to the next power of two."""
-    padding = (1 << (of.hidden - 1).bit_length()) - of.hidden
-    return of.normalised_by(of.mean, of.variance + padding / of.hidden * of.mean.square())
+@on_rows()
+def padding_in_the_variance(rows: Rows) -> Tensor:
+    """Adds (0 - mean)^2 to the variance for each lane of padding up to a power of two."""
+    padding = (1 << (rows.hidden - 1).bit_length()) - rows.hidden
+    return rows.normalised_by(rows.mean, rows.variance + padding / rows.hidden * rows.mean.square())
 
 
-@on_rows(Family.KERNEL)
-def padding_in_the_count(of: Rows) -> Tensor:
+def _divided_by(rows: Rows, count: float | Tensor) -> Tensor:
+    """Return y for sums divided by ``count`` instead of N."""
+    mean = rows.x.sum(-1, keepdim=True) / count
+    return rows.normalised_by(mean, (rows.x - mean).square().sum(-1, keepdim=True) / count)
+
+
+@on_rows()
+def padding_in_the_count(rows: Rows) -> Tensor:
     """Divides both sums by N padded to the next power of two."""
-    padded = 1 << (of.hidden - 1).bit_length()
-    mean = of.x.sum(-1, keepdim=True) / padded
-    return of.normalised_by(mean, (of.x - mean).square().sum(-1, keepdim=True) / padded)
+    return _divided_by(rows, 1 << (rows.hidden - 1).bit_length())
 
 
-@on_rows(Family.KERNEL)
-def count_in_float16(of: Rows) -> Tensor:
+@on_rows()
+def count_in_float16(rows: Rows) -> Tensor:
     """Counts N in float16, which holds no odd number beyond 2048."""
-    count = torch.tensor(float(of.hidden)).half().to(of.x)
-    mean = of.x.sum(-1, keepdim=True) / count
-    return of.normalised_by(mean, (of.x - mean).square().sum(-1, keepdim=True) / count)
+    return _divided_by(rows, torch.tensor(float(rows.hidden)).half().to(rows.x))
 
 
-@on_rows(Family.KERNEL)
-def second_block_of_a_row_ignored(of: Rows) -> Tensor:
-    """Takes the statistics of the first 1024 elements of longer rows."""
-    return of.normalised_by(*_moments(of.x[:, :_BLOCK]))
+@on_rows()
+def second_block_of_a_row_ignored(rows: Rows) -> Tensor:
+    """Leaves elements after the first 1024 of each row out of the statistics."""
+    return rows.with_statistics_of(rows.x[:, :_BLOCK])
 
 
-@on_rows(Family.KERNEL)
-def second_block_of_a_row_unwritten(of: Rows) -> Tensor:
-    """Writes only the first 1024 elements of longer rows."""
-    return torch.where(
-        torch.arange(of.hidden, device=of.y.device) < _BLOCK, of.y, torch.zeros_like(of.y)
-    )
+@on_rows()
+def second_block_of_a_row_unwritten(rows: Rows) -> Tensor:
+    """Does not write elements after the first 1024 of each row."""
+    y = rows.y
+    return torch.where(torch.arange(rows.hidden, device=y.device) < _BLOCK, y, torch.zeros_like(y))
 
 
-@on_rows(Family.KERNEL)
-def lane_lost(of: Rows) -> Tensor:
-    """Loses one lane of 32 in the reduction."""
-    kept = (torch.arange(of.hidden) % _WARP != _WARP - 1).to(of.x)
-    mean = (of.x * kept).mean(-1, keepdim=True)
-    return of.normalised_by(mean, ((of.x - mean).square() * kept).mean(-1, keepdim=True))
+@on_rows()
+def lane_lost(rows: Rows) -> Tensor:
+    """Leaves one lane of 32 out of the sums."""
+    kept = (torch.arange(rows.hidden) % WARP != WARP - 1).to(rows.x)
+    mean = (rows.x * kept).mean(-1, keepdim=True)
+    return rows.normalised_by(mean, ((rows.x - mean).square() * kept).mean(-1, keepdim=True))
 
 
-@on_rows(Family.KERNEL)
-def chunks_weighted_equally(of: Rows) -> Tensor:
-    """Averages the means of chunks of 64 as if the short last one were full."""
-    means = [chunk.mean(-1, keepdim=True) for chunk in of.x.split(_CHUNK, dim=1)]
+@on_rows()
+def chunks_weighted_equally(rows: Rows) -> Tensor:
+    """Averages the means of chunks of 64 as if the shorter last one were full."""
+    means = [chunk.mean(-1, keepdim=True) for chunk in rows.x.split(_CHUNK, dim=1)]
     mean = torch.cat(means, dim=1).mean(-1, keepdim=True)
-    return of.normalised_by(mean, (of.x - mean).square().mean(-1, keepdim=True))
+    return rows.normalised_by(mean, (rows.x - mean).square().mean(-1, keepdim=True))
 
 
-@on_rows(Family.KERNEL)
-def between_chunks_lost(of: Rows) -> Tensor:
-    """Combines the variances of chunks of 64 without the squares of their means' distances."""
-    chunks = of.x.split(_CHUNK, dim=1)
+@on_rows()
+def between_chunks_lost(rows: Rows) -> Tensor:
+    """Combines the variances of chunks of 64 without the distances between their means."""
     squares = [
-        (each - each.mean(-1, keepdim=True)).square().sum(-1, keepdim=True) for each in chunks
+        (chunk - chunk.mean(-1, keepdim=True)).square().sum(-1, keepdim=True)
+        for chunk in rows.x.split(_CHUNK, dim=1)
     ]
-    return of.normalised_by(of.mean, torch.cat(squares, dim=1).sum(-1, keepdim=True) / of.hidden)
+    variance = torch.cat(squares, dim=1).sum(-1, keepdim=True) / rows.hidden
+    return rows.normalised_by(rows.mean, variance)
 
 
-@on_rows(Family.KERNEL)
-def weight_off_by_one(of: Rows) -> Tensor:
-    """Multiplies each element by its neighbour's weight."""
-    weight = None if of.weight is None else of.weight.roll(1)
-    return Rows(of.x, weight, of.bias, of.eps).y
+@on_rows()
+def weight_off_by_one(rows: Rows) -> Tensor:
+    """Multiplies each element by the weight of its neighbour."""
+    return replace(rows, weight=None if rows.weight is None else rows.weight.roll(1)).y
 
 
 # --- across rows ---------------------------------------------------------------------------------
 
 
-@on_rows(Family.KERNEL)
-def row_off_by_one(of: Rows) -> Tensor:
-    """Reads each row's statistics one element late, so that the next row's first is counted."""
-    late = torch.cat([of.x.flatten()[1:], of.x.flatten()[-1:]]).reshape(of.x.shape)
-    return of.normalised_by(*_moments(late))
+@on_rows()
+def row_off_by_one(rows: Rows) -> Tensor:
+    """Reads each row's statistics one element late, into the next row."""
+    late = torch.cat([rows.x.flatten()[1:], rows.x.flatten()[-1:]]).reshape(rows.x.shape)
+    return rows.with_statistics_of(late)
 
 
-@on_rows(Family.KERNEL)
-def pairs_share_statistics(of: Rows) -> Tensor:
-    """Gives both rows of a pair the first one's statistics."""
-    first = torch.arange(of.x.shape[0], device=of.x.device) // 2 * 2
-    mean, variance = _moments(of.x)
-    return of.normalised_by(mean[first], variance[first])
+@on_rows()
+def pairs_share_statistics(rows: Rows) -> Tensor:
+    """Uses the statistics of the first row of each pair for both rows."""
+    first = torch.arange(rows.x.shape[0], device=rows.x.device) // 2 * 2
+    return rows.with_statistics_of(rows.x[first])
 
 
-def _rows_from(of: Rows, start: int) -> Tensor:
-    """Whether each row is at or behind ``start``; (rows, 1)."""
-    return torch.arange(of.x.shape[0], device=of.x.device)[:, None] >= start
-
-
-@on_rows(Family.KERNEL)
-def rows_beyond_32_unwritten(of: Rows) -> Tensor:
+@on_rows()
+def rows_beyond_32_unwritten(rows: Rows) -> Tensor:
     """Leaves 0 in the rows beyond a multiple of 32."""
-    tail = _rows_from(of, of.x.shape[0] - of.x.shape[0] % _WARP)
-    return torch.where(tail, torch.zeros_like(of.y), of.y)
+    return first_rows(rows.y, without_tail(len(rows.x), WARP))
 
 
-@on_rows(Family.KERNEL)
-def rows_beyond_32_copied(of: Rows) -> Tensor:
-    """Copies the rows beyond a multiple of 32 as they are."""
-    tail = _rows_from(of, of.x.shape[0] - of.x.shape[0] % _WARP)
-    return torch.where(tail, of.x, of.y)
+@on_rows()
+def rows_beyond_32_copied(rows: Rows) -> Tensor:
+    """Copies the rows beyond a multiple of 32 without normalising them."""
+    return first_rows(rows.y, without_tail(len(rows.x), WARP), otherwise=rows.x)
 
 
-@on_rows(Family.KERNEL)
-def last_odd_row_not_normalised(of: Rows) -> Tensor:
-    """Leaves the last row without its normalisation where there is an odd number of them."""
-    tail = _rows_from(of, of.x.shape[0] - of.x.shape[0] % 2)
-    return torch.where(tail, of.affine(of.x), of.y)
+@on_rows()
+def last_odd_row_not_normalised(rows: Rows) -> Tensor:
+    """Does not normalise the last row where the number of rows is odd."""
+    return first_rows(rows.y, without_tail(len(rows.x), 2), otherwise=rows.affine(rows.x))
 
 
-@on_rows(Family.KERNEL)
-def row_index_of_16_bits(of: Rows) -> Tensor:
-    """Does not write rows from the 65536th on, whose index wraps around."""
-    return torch.where(_rows_from(of, _INDEX_LIMIT), torch.zeros_like(of.y), of.y)
+@on_rows()
+def row_index_of_16_bits(rows: Rows) -> Tensor:
+    """Does not write rows from the 65537th on, whose 16-bit index wraps around."""
+    return first_rows(rows.y, INDEX_LIMIT)
 
 
-@on_rows(Family.KERNEL, caught_by=Check.THREADS)
-def rows_of_other_threads_unwritten(of: Rows) -> Tensor:
+@on_rows(caught_by=CheckKind.THREADS)
+def rows_of_other_threads_unwritten(rows: Rows) -> Tensor:
     """Does not write the rows of any thread but the first."""
-    share = -(-of.x.shape[0] // torch.get_num_threads())
-    return torch.where(_rows_from(of, share), torch.zeros_like(of.y), of.y)
+    return first_rows(rows.y, -(-len(rows.x) // torch.get_num_threads()))
 
 
 # --- in memory -----------------------------------------------------------------------------------
 
-_right = layer_norm_of(lambda of: of.y)
 
-
-@mutant(Family.KERNEL, caught_by=Check.LAYOUT)
-def strides_ignored(
-    x: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
+@on_call(caught_by=CheckKind.LAYOUT)
+def strides_ignored(call: Call) -> Tensor:
     """Reads x from its first element on as if it were contiguous."""
-    strides = torch.empty(x.shape, device="meta").stride()
-    return _right(torch.as_strided(x, x.shape, strides), normalized_shape, weight, bias, eps)
+    strides = torch.empty(call.x.shape, device="meta").stride()
+    return replace(call, x=torch.as_strided(call.x, call.x.shape, strides)).y
 
 
-@mutant(Family.KERNEL, caught_by=Check.LAYOUT)
-def storage_offset_ignored(
-    x: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
-    """Reads x from the start of its storage, wherever in it x begins."""
-    from_start = torch.as_strided(x, x.shape, x.stride(), 0)
-    return _right(from_start, normalized_shape, weight, bias, eps)
+@on_call(caught_by=CheckKind.LAYOUT)
+def storage_offset_ignored(call: Call) -> Tensor:
+    """Reads x from the start of its storage, wherever x begins there."""
+    return replace(call, x=torch.as_strided(call.x, call.x.shape, call.x.stride(), 0)).y
 
 
-@mutant(Family.KERNEL, caught_by=Check.LAYOUT)
-def written_in_the_order_of_memory(
-    x: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
-    """Writes y row after row into memory laid out like a transposed x."""
-    y = _right(x, normalized_shape, weight, bias, eps).contiguous()
-    strides = torch.empty_like(x, device="meta").stride()  # x's own only where it has no gaps
+@on_call(caught_by=CheckKind.LAYOUT)
+def written_in_the_order_of_memory(call: Call) -> Tensor:
+    """Writes y row after row into memory with the strides of a transposed x."""
+    y = call.y.contiguous()
+    # x's own strides only where it has no gaps
+    strides = torch.empty_like(call.x, device="meta").stride()
     return torch.as_strided(y, y.shape, strides)
 
 
-@mutant(Family.KERNEL, caught_by=Check.LAYOUT)
-def parameter_strides_ignored(
-    x: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
+@on_call(caught_by=CheckKind.LAYOUT)
+def parameter_strides_ignored(call: Call) -> Tensor:
     """Reads weight and bias from their first elements on as if they were contiguous."""
-    weight, bias = (None if each is None else as_if_contiguous(each) for each in (weight, bias))
-    return _right(x, normalized_shape, weight, bias, eps)
+    weight, bias = (
+        None if each is None else as_if_contiguous(each) for each in (call.weight, call.bias)
+    )
+    return replace(call, weight=weight, bias=bias).y
 
 
-@mutant(Family.KERNEL, caught_by=Check.LAYOUT, remark=RemarkKind.NEGATED_MISREAD)
-def negative_bit_ignored(
-    x: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
-    """Reads the memory of x, where x may be kept as -x."""
-    kept = negated_view(x) if x.is_neg() else x
-    return _right(kept, normalized_shape, weight, bias, eps)
+@on_call(caught_by=CheckKind.LAYOUT, remark=RemarkKind.NEGATED_MISREAD)
+def negative_bit_ignored(call: Call) -> Tensor:
+    """Reads the memory of x without negating it where x is stored as -x."""
+    return replace(call, x=negated_view(call.x) if call.x.is_neg() else call.x).y

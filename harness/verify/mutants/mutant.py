@@ -1,8 +1,8 @@
 """What a deliberately wrong LayerNorm is, and how one is written in a few lines.
 
 A mutant is a :class:`~implementations.contract.LayerNormFunction` with exactly one mistake,
-of a kind that was made before. It is right in everything else: where its mistake does not show,
-it must be called right. Nothing here is ever offered as an implementation.
+of a kind that was made before. Everything else about it is right: where its mistake does not
+show, the verifier must accept it. No mutant is ever offered as an implementation.
 """
 
 from __future__ import annotations
@@ -12,80 +12,63 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import wraps
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import torch
 from torch import Tensor
 
 from harness.records import Direction
 from harness.verify.findings import RemarkKind
-from implementations.contract import LayerNormFunction, scale_and_shift, trailing_axes, wide_dtype
+from harness.verify.mutants.arguments import Call, Rows, layer_norm_of
+from implementations.contract import LayerNormFunction
 
 __all__ = [
     "DTYPES",
     "HALVES",
-    "Check",
-    "Family",
+    "RECORDING",
+    "CheckKind",
     "Mutant",
+    "Options",
     "Remembering",
-    "Rows",
     "as_if_contiguous",
-    "layer_norm_of",
+    "first_rows",
     "mutant",
+    "on_call",
     "on_rows",
+    "rounded_to",
     "with_value",
+    "without_tail",
 ]
 
 HALVES = frozenset({"float16", "bfloat16"})
 DTYPES = HALVES | {"float32", "float64"}
+RECORDING = frozenset({Direction.BACKWARD, Direction.FORWARD_BACKWARD})
+"""The directions in which gradients are recorded."""
 
 
-class Family(StrEnum):
-    """Where the mistake was made."""
-
-    SEMANTICS = "semantics"
-    """Another function is computed, exactly."""
-    PRECISION = "precision"
-    """The right function, with fewer digits than the algorithm class allows."""
-    KERNEL = "kernel"
-    """An index, a tail or a padding: some elements are read or written wrongly."""
-    STATE = "state"
-    """Something is remembered from an earlier call, or a caller's tensor is changed."""
-    LAYOUT = "layout"
-    """The result is not what the contract says, or the memory is not laid out as assumed."""
-    GRADIENT = "gradient"
-    """The forward is right and its gradient is not."""
-    GRAPH = "graph"
-    """The gradient is right in the usual call, and not in another that autograd allows."""
-    COMPANY = "company"
-    """Each call is right by itself, and not beside others, or in another form or mode."""
-    PATH = "path"
-    """Right where tests look, wrong in inference, in vectors, at one width or in many rows."""
-
-
-class Check(StrEnum):
-    """The weakest check that catches a mutant; those named before it do not."""
+class CheckKind(StrEnum):
+    """Kinds of check, from weak to strong."""
 
     VALUES = "values"
-    """One call's y against the exact one, x contiguous."""
+    """y of one call against the exact y, with contiguous x."""
     GRADIENT = "gradient"
-    """One call's dx, dweight and dbias against the exact ones, x contiguous."""
+    """dx, dweight and dbias of one call against the exact ones, with contiguous x."""
     CONTRACT = "contract"
-    """Type, shape and dtype of what came back, and whether the inputs are as before."""
+    """Type, shape and dtype of the result, and whether the inputs are unmodified."""
     LAYOUT = "layout"
-    """One call's values where its tensors are not contiguous, or kept negated."""
+    """Values of one call whose tensors are not contiguous, or are stored negated."""
     REPETITION = "repetition"
     """Several calls of one function, with other data, parameters, eps and shape."""
     THREADS = "threads"
     """One call on several threads."""
     GRAPH = "graph"
-    """Some gradients only, a graph's a second time, theirs in turn, and what is written over."""
-    COMPANY = "company"
-    """Graphs that overlap, results that are kept, training, other forms of a call, other modes."""
+    """Some gradients only, a second backward, second derivatives, inputs modified in between."""
+    INTERACTION = "interaction"
+    """Overlapping graphs, kept results, training, other forms of the call, other modes."""
 
 
 class Remembering:
-    """A LayerNorm with a memory, which is the mistake. A new instance remembers nothing."""
+    """A LayerNorm whose mistake is to keep state; a new instance has none."""
 
     def __call__(
         self,
@@ -95,32 +78,38 @@ class Remembering:
         bias: Tensor | None = None,
         eps: float = 1e-5,
     ) -> Tensor:
+        return self.y(Call(x, normalized_shape, weight, bias, eps))
+
+    def y(self, call: Call) -> Tensor:
+        """Return the wrong result; overridden where rows are not enough."""
+        return call.by(layer_norm_of(self.y_of_rows))
+
+    def y_of_rows(self, rows: Rows) -> Tensor:
+        """Return the wrong result of rows."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
-    """One wrong LayerNorm and what is wrong with it. Callable like the right one."""
+    """One wrong LayerNorm and its mistake. It is called like a right one."""
 
     name: str
     """Stable identifier."""
     mistake: str
     """What it does, as the end of a sentence that begins with its name."""
-    family: Family
-    """Where the mistake was made."""
     function: LayerNormFunction
     """The wrong function; see :meth:`fresh` before calling it more than once."""
     dtypes: frozenset[str] = DTYPES
     """Names of x's dtypes for which it differs from a right one by more than rounding."""
     directions: frozenset[Direction] = frozenset(Direction)
-    """Passes whose results show it; y counts as a result of all of them."""
-    caught_by: Check = Check.VALUES
-    """The weakest check that catches it."""
+    """Directions whose results show the mistake; y is a result of each direction."""
+    caught_by: CheckKind = CheckKind.VALUES
+    """The weakest kind of check that catches it."""
     remark: RemarkKind | None = None
-    """The remark that a verification makes of it; None where it is wrong."""
+    """The remark that a verification makes about it; None where it is called wrong."""
 
     def fresh(self) -> LayerNormFunction:
-        """Return the function with nothing remembered of earlier calls."""
+        """Return the function without state from earlier calls."""
         if isinstance(self.function, Remembering):
             return type(self.function)()
         return self.function
@@ -137,112 +126,75 @@ class Mutant:
         return self.fresh()(x, normalized_shape, weight, bias, eps)
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """The arguments of a LayerNorm as most mutants want them."""
+class Options(TypedDict, total=False):
+    """What is said about a mutant beside its name and mistake; see :class:`Mutant`."""
 
-    x: Tensor
-    """(rows, hidden), in float32 or wider."""
-    weight: Tensor | None
-    """(hidden,)"""
-    bias: Tensor | None
-    """(hidden,)"""
-    eps: float
-
-    @property
-    def hidden(self) -> int:
-        return self.x.shape[1]
-
-    @property
-    def mean(self) -> Tensor:
-        return self.x.mean(-1, keepdim=True)
-
-    @property
-    def deviation(self) -> Tensor:
-        return self.x - self.mean
-
-    @property
-    def variance(self) -> Tensor:
-        return self.deviation.square().mean(-1, keepdim=True)
-
-    @property
-    def rstd(self) -> Tensor:
-        return torch.rsqrt(self.variance + self.eps)
-
-    @property
-    def y(self) -> Tensor:
-        """The right result."""
-        return self.affine(self.deviation * self.rstd)
-
-    def affine(self, normalised: Tensor) -> Tensor:
-        """Scale and shift by what there is of weight and bias."""
-        return scale_and_shift(normalised, self.weight, self.bias)
-
-    def normalised_by(self, mean: Tensor, variance: Tensor) -> Tensor:
-        """The right result but for its statistics."""
-        return self.affine((self.x - mean) * torch.rsqrt(variance + self.eps))
+    dtypes: frozenset[str]
+    directions: frozenset[Direction]
+    caught_by: CheckKind
+    remark: RemarkKind | None
 
 
-def layer_norm_of(rows_to_y: Callable[[Rows], Tensor]) -> LayerNormFunction:
-    """Give a function of rows the signature of a LayerNorm: shapes, dtypes and checks are right."""
-
-    @wraps(rows_to_y)
-    def layer_norm(
-        x: Tensor,
-        normalized_shape: Sequence[int],
-        weight: Tensor | None = None,
-        bias: Tensor | None = None,
-        eps: float = 1e-5,
-    ) -> Tensor:
-        split = x.dim() - len(trailing_axes(x, normalized_shape, weight, bias))
-        rows = x.reshape(x.shape[:split].numel(), x.shape[split:].numel())
-        weight, bias = (None if each is None else each.flatten() for each in (weight, bias))
-        y = rows_to_y(Rows(rows.to(wide_dtype(x.dtype)), weight, bias, eps))
-        return y.reshape(x.shape).to(x.dtype)
-
-    return layer_norm
-
-
-def mutant(
-    family: Family,
-    *,
-    dtypes: frozenset[str] = DTYPES,
-    directions: frozenset[Direction] = frozenset(Direction),
-    caught_by: Check = Check.VALUES,
-    remark: RemarkKind | None = None,
-) -> Callable[[LayerNormFunction | type[Remembering]], Mutant]:
+def mutant(**options: Unpack[Options]) -> Callable[[LayerNormFunction | type[Remembering]], Mutant]:
     """Wrap a function, or a class of them, as a mutant named and described after it."""
 
     def wrap(wrong: LayerNormFunction | type[Remembering]) -> Mutant:
+        function = wrong() if isinstance(wrong, type) else wrong
         return Mutant(
-            name=_name_of(wrong),
-            mistake=_mistake_of(wrong),
-            family=family,
-            function=wrong() if isinstance(wrong, type) else wrong,
-            dtypes=dtypes,
-            directions=directions,
-            caught_by=caught_by,
-            remark=remark,
+            name=_name_of(wrong), mistake=_mistake_of(wrong), function=function, **options
         )
 
     return wrap
 
 
-def on_rows(
-    family: Family, *, dtypes: frozenset[str] = DTYPES, caught_by: Check = Check.VALUES
-) -> Callable[[Callable[[Rows], Tensor]], Mutant]:
+def on_rows(**options: Unpack[Options]) -> Callable[[Callable[[Rows], Tensor]], Mutant]:
     """Wrap a function of rows as a mutant named and described after it."""
 
     def wrap(rows_to_y: Callable[[Rows], Tensor]) -> Mutant:
-        return mutant(family, dtypes=dtypes, caught_by=caught_by)(layer_norm_of(rows_to_y))
+        return mutant(**options)(layer_norm_of(rows_to_y))
 
     return wrap
 
 
-def as_if_contiguous(tensor: Tensor) -> Tensor:
-    """What lies in memory from the first element of ``tensor`` on, and at its end from there again.
+def on_call(**options: Unpack[Options]) -> Callable[[Callable[[Call], Tensor]], Mutant]:
+    """Wrap a function of a whole call as a mutant named and described after it."""
 
-    A kernel would go on reading beyond the end.
+    def wrap(call_to_y: Callable[[Call], Tensor]) -> Mutant:
+        @wraps(call_to_y)
+        def layer_norm(
+            x: Tensor,
+            normalized_shape: Sequence[int],
+            weight: Tensor | None = None,
+            bias: Tensor | None = None,
+            eps: float = 1e-5,
+        ) -> Tensor:
+            return call_to_y(Call(x, normalized_shape, weight, bias, eps))
+
+        return mutant(**options)(layer_norm)
+
+    return wrap
+
+
+def rounded_to(dtype: torch.dtype, value: Tensor) -> Tensor:
+    """Round ``value`` to ``dtype`` and return it in its own dtype."""
+    return value.to(dtype).to(value.dtype)
+
+
+def without_tail(count: int, step: int) -> int:
+    """Return ``count`` without what is beyond a multiple of ``step``."""
+    return count - count % step
+
+
+def first_rows(y: Tensor, count: int, otherwise: Tensor | None = None) -> Tensor:
+    """Return the first rows of ``y``, with zeros or ``otherwise`` in the others."""
+    kept = torch.arange(y.shape[0], device=y.device)[:, None] < count
+    return torch.where(kept, y, torch.zeros_like(y) if otherwise is None else otherwise)
+
+
+def as_if_contiguous(tensor: Tensor) -> Tensor:
+    """Read memory from the first element of ``tensor`` on; at its end, start there again.
+
+    A kernel would read on beyond the end.
     """
     first = int(tensor.storage_offset())
     size = int(tensor.untyped_storage().nbytes()) // tensor.element_size() - first
@@ -251,7 +203,7 @@ def as_if_contiguous(tensor: Tensor) -> Tensor:
 
 
 def with_value(differentiable: Tensor, value: Tensor) -> Tensor:
-    """Return ``value``, its very memory, with the gradient of ``differentiable``."""
+    """Return ``value``, in the same memory, with the gradient of ``differentiable``."""
     found: Tensor = _WithValue.apply(differentiable, value)  # type: ignore[no-untyped-call]
     return found
 

@@ -1,246 +1,193 @@
-"""Mutants that are right on the path that tests take, and wrong on another one.
+"""Mutants that are right on the path that tests usually take, and wrong on another one.
 
-In inference, in vectors, at one width, beyond so many rows: each has code of its own in a kernel,
-and each of these goes wrong there alone.
+Kernels have separate code for inference, for vector loads, for one width, and for many rows. Each
+of these mutants is wrong in one of those paths only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial, wraps
+from functools import wraps
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from harness.records import Direction
 from harness.verify.findings import RemarkKind
-from harness.verify.mutants.analytic import Gradients, Terms, analytic
+from harness.verify.mutants.altered_gradients import altering_dy
+from harness.verify.mutants.analytic import Gradients, Rule, Terms, analytic
+from harness.verify.mutants.arguments import Call, Rows, layer_norm_of
+from harness.verify.mutants.kernel import INDEX_LIMIT, VECTOR, WARP
 from harness.verify.mutants.mutant import (
-    DTYPES,
     HALVES,
-    Check,
-    Family,
+    RECORDING,
+    CheckKind,
     Mutant,
-    Rows,
+    Options,
     as_if_contiguous,
-    layer_norm_of,
+    first_rows,
     mutant,
+    on_call,
     on_rows,
+    rounded_to,
+    without_tail,
 )
-from harness.verify.mutants.reread import reading_dy
-from implementations.contract import LayerNormFunction, scale_and_shift, trailing_axes, wide_dtype
+from implementations.contract import scale_and_shift, trailing_axes, wide_dtype
 
-_INFERENCE = frozenset({Direction.FORWARD})
-_RECORDING = frozenset({Direction.BACKWARD, Direction.FORWARD_BACKWARD})
-_VECTOR = 4  # elements of a 16-byte load of float32
-_WARP = 32  # rows of a block
 _SPECIAL = 2048  # a width that has a kernel of its own
 _TILE = (64, 128)  # rows and columns of a tile of the sums over rows
-_CHUNK = 1 << 20  # elements that are worked on at once
-_INDEX_LIMIT = 1 << 16  # rows that a 16-bit index counts
-_ROWS_AT_ONCE = 1 << 14  # ours: five portions of the rows that 16 bits do not count
-
-_right = layer_norm_of(lambda of: of.y)
+_CHUNK = 1 << 20  # elements that are processed at once
+_ROWS_AT_ONCE = 1 << 14  # four portions of the rows that a 16-bit index counts
 
 
 # --- in inference --------------------------------------------------------------------------------
 
 
-def _in_inference(
-    wrong: LayerNormFunction,
-    *,
-    dtypes: frozenset[str] = DTYPES,
-    caught_by: Check = Check.VALUES,
-    remark: RemarkKind | None = None,
-) -> Mutant:
-    """Wrap what is called where no gradient is recorded; elsewhere it is right."""
+def _in_inference(**options: Unpack[Options]) -> Callable[[Callable[[Call], Tensor]], Mutant]:
+    """Wrap what is called where no gradient is recorded; elsewhere y is right."""
+    options["directions"] = frozenset({Direction.FORWARD})
 
-    @wraps(wrong)
-    def layer_norm(
-        x: Tensor,
-        normalized_shape: Sequence[int],
-        weight: Tensor | None = None,
-        bias: Tensor | None = None,
-        eps: float = 1e-5,
-    ) -> Tensor:
-        chosen = _right if torch.is_grad_enabled() else wrong
-        return chosen(x, normalized_shape, weight, bias, eps)
+    def wrap(wrong: Callable[[Call], Tensor]) -> Mutant:
+        @wraps(wrong)
+        def in_inference(call: Call) -> Tensor:
+            return call.y if torch.is_grad_enabled() else wrong(call)
 
-    wrap = mutant(
-        Family.PATH, dtypes=dtypes, directions=_INFERENCE, caught_by=caught_by, remark=remark
-    )
-    return wrap(layer_norm)
+        return on_call(**options)(in_inference)
+
+    return wrap
 
 
-@partial(_in_inference, caught_by=Check.LAYOUT)
-def strides_ignored_in_inference(
-    x: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
+@_in_inference(caught_by=CheckKind.LAYOUT)
+def strides_ignored_in_inference(call: Call) -> Tensor:
     """Reads x as if it were contiguous where no gradient is recorded."""
-    strided = x.numel() and not x.is_contiguous()
-    x = as_if_contiguous(x) if strided else x
-    return _right(x, normalized_shape, weight, bias, eps)
+    if call.x.is_contiguous() or not call.x.numel():
+        return call.y
+    return replace(call, x=as_if_contiguous(call.x)).y
 
 
-@_in_inference
-def last_axis_only_in_inference(
-    x: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
-    """Normalises over the last axis alone where no gradient is recorded."""
-    trailing_axes(x, normalized_shape, weight, bias)
-    y = _right(x.to(wide_dtype(x.dtype)), x.shape[-1:], None, None, eps)
-    return scale_and_shift(y, weight, bias).to(x.dtype)
+@_in_inference()
+def last_axis_only_in_inference(call: Call) -> Tensor:
+    """Normalises over the last axis only where no gradient is recorded."""
+    x = call.x
+    trailing_axes(x, call.normalized_shape, call.weight, call.bias)
+    y = Call(x.to(wide_dtype(x.dtype)), x.shape[-1:], None, None, call.eps).y
+    return scale_and_shift(y, call.weight, call.bias).to(x.dtype)
 
 
-@partial(_in_inference, dtypes=HALVES, caught_by=Check.CONTRACT, remark=RemarkKind.PROMOTES)
-def promoted_in_inference(
-    x: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
-    """Returns the dtype of the weight where no gradient is recorded."""
-    dtype = x.dtype if weight is None else weight.dtype
-    return _right(x.to(dtype), normalized_shape, weight, bias, eps)
+@_in_inference(dtypes=HALVES, caught_by=CheckKind.CONTRACT, remark=RemarkKind.PROMOTES)
+def promoted_in_inference(call: Call) -> Tensor:
+    """Returns y in the dtype of the weight where no gradient is recorded."""
+    return call.y if call.weight is None else replace(call, x=call.x.to(call.weight.dtype)).y
 
 
-@_in_inference
-@layer_norm_of
-def rows_beyond_32_unwritten_in_inference(of: Rows) -> Tensor:
+@_in_inference()
+def rows_beyond_32_unwritten_in_inference(call: Call) -> Tensor:
     """Leaves 0 in the rows beyond a multiple of 32 where no gradient is recorded."""
-    rows = of.x.shape[0]
-    return _first_rows(of.y, rows - rows % _WARP if rows > _WARP else rows)
+
+    def unwritten(rows: Rows) -> Tensor:
+        return first_rows(rows.y, without_tail(len(rows.x), WARP) or len(rows.x))
+
+    return call.by(layer_norm_of(unwritten))
 
 
-@_in_inference
-@layer_norm_of
-def eps_at_least_1e_6_in_inference(of: Rows) -> Tensor:
-    """Adds at least 1e-6 where no gradient is recorded."""
-    return replace(of, eps=max(of.eps, 1e-6)).y
-
-
-def _first_rows(y: Tensor, count: int) -> Tensor:
-    """The first rows of y, and 0 in the others."""
-    kept = torch.arange(y.shape[0], device=y.device)[:, None] < count
-    return torch.where(kept, y, torch.zeros_like(y))
+@_in_inference()
+def eps_at_least_1e_6_in_inference(call: Call) -> Tensor:
+    """Adds at least 1e-6 instead of eps where no gradient is recorded."""
+    return replace(call, eps=max(call.eps, 1e-6)).y
 
 
 # --- in vectors, at one width --------------------------------------------------------------------
 
 
-@on_rows(Family.PATH)
-def bias_ignored_without_weight_in_vectors(of: Rows) -> Tensor:
+@on_rows()
+def bias_ignored_without_weight_in_vectors(rows: Rows) -> Tensor:
     """Does not add the bias where there is no weight and N is a multiple of 4."""
-    if of.weight is None and of.bias is not None and of.hidden % _VECTOR == 0:
-        return replace(of, bias=of.bias * 0).y
-    return of.y
+    if rows.weight is None and rows.bias is not None and rows.hidden % VECTOR == 0:
+        return replace(rows, bias=rows.bias * 0).y
+    return rows.y
 
 
-@mutant(Family.PATH, dtypes=HALVES)
-def parameters_rounded_in_vectors(
-    x: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
-    """Rounds weight and bias to x's dtype where N is a multiple of 4."""
-    if x.shape[-1] % _VECTOR == 0:
-        weight, bias = (
-            None if each is None else each.to(x.dtype).to(each.dtype) for each in (weight, bias)
-        )
-    return _right(x, normalized_shape, weight, bias, eps)
+@on_call(dtypes=HALVES)
+def parameters_rounded_in_vectors(call: Call) -> Tensor:
+    """Rounds weight and bias to the dtype of x where N is a multiple of 4."""
+    if call.x.shape[-1] % VECTOR:
+        return call.y
+    weight, bias = (
+        None if each is None else rounded_to(call.x.dtype, each)
+        for each in (call.weight, call.bias)
+    )
+    return replace(call, weight=weight, bias=bias).y
 
 
-@on_rows(Family.PATH)
-def row_index_of_16_bits_in_vectors(of: Rows) -> Tensor:
-    """Does not write rows from the 65536th on where N is a multiple of 4."""
-    return of.y if of.hidden % _VECTOR else _first_rows(of.y, _INDEX_LIMIT)
+@on_rows()
+def row_index_of_16_bits_in_vectors(rows: Rows) -> Tensor:
+    """Does not write rows from the 65537th on where N is a multiple of 4."""
+    return rows.y if rows.hidden % VECTOR else first_rows(rows.y, INDEX_LIMIT)
 
 
-@on_rows(Family.PATH)
-def tail_dropped_at_2048(of: Rows) -> Tensor:
+@on_rows()
+def tail_dropped_at_2048(rows: Rows) -> Tensor:
     """Leaves the last 8 elements out of the statistics where N is 2048."""
-    if of.hidden != _SPECIAL:
-        return of.y
-    counted = of.x[:, :-8]
-    mean = counted.mean(-1, keepdim=True)
-    return of.normalised_by(mean, (counted - mean).square().mean(-1, keepdim=True))
+    return rows.with_statistics_of(rows.x[:, :-8]) if rows.hidden == _SPECIAL else rows.y
 
 
-@mutant(Family.PATH, directions=_RECORDING, caught_by=Check.GRADIENT)
-@layer_norm_of
-def dbias_zero_without_weight_in_vectors(of: Rows) -> Tensor:
-    """Returns zeros for dbias where there is no weight and N is a multiple of 4."""
-    if of.weight is None and of.bias is not None and of.hidden % _VECTOR == 0:
-        return replace(of, bias=of.bias.detach() + 0 * of.bias).y
-    return of.y
+@on_rows(directions=RECORDING, caught_by=CheckKind.GRADIENT)
+def dbias_zero_without_weight_in_vectors(rows: Rows) -> Tensor:
+    """Returns zeros as dbias where there is no weight and N is a multiple of 4."""
+    if rows.weight is None and rows.bias is not None and rows.hidden % VECTOR == 0:
+        return replace(rows, bias=rows.bias.detach() + 0 * rows.bias).y
+    return rows.y
 
 
 # --- where there are many rows -------------------------------------------------------------------
 
 
-@on_rows(Family.PATH)
-def last_chunk_of_rows_unwritten(of: Rows) -> Tensor:
+@on_rows()
+def last_chunk_of_rows_unwritten(rows: Rows) -> Tensor:
     """Leaves 0 in the last, shorter chunk of rows where there are over 2^20 elements."""
-    rows = of.x.shape[0]
-    at_once = max(_CHUNK // max(of.hidden, 1), 1)
-    return of.y if rows <= at_once else _first_rows(of.y, rows - rows % at_once)
+    count = len(rows.x)
+    at_once = max(_CHUNK // max(rows.hidden, 1), 1)
+    return rows.y if count <= at_once else first_rows(rows.y, without_tail(count, at_once))
 
 
-def _in_sums(wrong: Callable[[Terms], Gradients]) -> Mutant:
+def _in_sums(rule: Rule) -> Mutant:
     """Wrap wrong sums over rows as a mutant named and described after them."""
-    wrap = mutant(Family.PATH, directions=_RECORDING, caught_by=Check.GRADIENT)
-    return wrap(analytic(wrong))
+    return mutant(directions=RECORDING, caught_by=CheckKind.GRADIENT)(analytic(rule))
 
 
 @_in_sums
-def tile_left_out_of_dweight(of: Terms) -> Gradients:
-    """Leaves the tile of rows from the 65th and columns from the 129th on out of dweight."""
+def tile_left_out_of_dweight(terms: Terms) -> Gradients:
+    """Leaves rows from the 65th on out of dweight in columns from the 129th on."""
     rows, columns = _TILE
-    terms = of.dy * of.normalised
-    terms[rows:, columns:] = 0
-    return replace(of.right, dweight=terms.sum(0))
+    products = terms.dy * terms.xhat
+    products[rows:, columns:] = 0
+    return replace(terms.right, dweight=products.sum(0))
 
 
 @_in_sums
-def rows_beyond_16_bits_left_out(of: Terms) -> Gradients:
-    """Leaves the rows from the 65536th on out of dweight and dbias."""
-    terms, dy = (of.dy * of.normalised)[:_INDEX_LIMIT], of.dy[:_INDEX_LIMIT]
-    return replace(of.right, dweight=terms.sum(0), dbias=dy.sum(0))
+def rows_beyond_16_bits_left_out(terms: Terms) -> Gradients:
+    """Leaves the rows from the 65537th on out of dweight and dbias."""
+    return terms.summed_over_first(INDEX_LIMIT)
 
 
-@mutant(
-    Family.PATH,
-    dtypes=frozenset({"bfloat16"}),
-    directions=_RECORDING,
-    caught_by=Check.GRADIENT,
-)
-@layer_norm_of
-def portions_of_16384_added_in_parameter_dtype(of: Rows) -> Tensor:
-    """Adds up dweight and dbias of portions of 16384 rows in bfloat16, as the parameters are."""
-    if not any(each is not None and each.dtype is torch.bfloat16 for each in (of.weight, of.bias)):
-        return of.y
-    return torch.cat([replace(of, x=each).y for each in of.x.split(_ROWS_AT_ONCE)])
+@on_rows(dtypes=frozenset({"bfloat16"}), directions=RECORDING, caught_by=CheckKind.GRADIENT)
+def portions_of_16384_added_in_parameter_dtype(rows: Rows) -> Tensor:
+    """Sums dweight and dbias of portions of 16384 rows in bfloat16 where the parameters are."""
+    parameters = (rows.weight, rows.bias)
+    if not any(each is not None and each.dtype is torch.bfloat16 for each in parameters):
+        return rows.y
+    return torch.cat([replace(rows, x=portion).y for portion in rows.x.split(_ROWS_AT_ONCE)])
 
 
 # --- in memory -----------------------------------------------------------------------------------
 
 
 def _evenly_spaced(tensor: Tensor) -> Tensor:
-    """Rows of the last axis as they lie at the step of the last batch axis, from the first one on.
+    """Read rows at the step of the last batch axis, as if that led from each row to the next.
 
-    At the end of memory from its beginning again, where a kernel would go on.
+    At the end of memory it starts at the beginning again, where a kernel would read on.
     """
     if tensor.dim() < 3 or tensor.stride(-1) != 1 or not tensor.numel():
         return tensor
@@ -252,36 +199,23 @@ def _evenly_spaced(tensor: Tensor) -> Tensor:
     return memory[places.to(tensor.device) % size].view(tensor.shape)
 
 
-@mutant(Family.PATH, caught_by=Check.LAYOUT)
-def rows_taken_for_evenly_spaced(
-    x: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
-    """Takes the step of the last batch axis for that from each row of x to the next."""
-    x = _evenly_spaced(x) if len(normalized_shape) == 1 else x
-    return _right(x, normalized_shape, weight, bias, eps)
+@on_call(caught_by=CheckKind.LAYOUT)
+def rows_taken_for_evenly_spaced(call: Call) -> Tensor:
+    """Uses the stride of the last batch axis as the distance between all rows of x."""
+    return replace(call, x=_evenly_spaced(call.x)).y if len(call.normalized_shape) == 1 else call.y
 
 
-@reading_dy(Family.PATH, Check.LAYOUT)
+@altering_dy(caught_by=CheckKind.LAYOUT)
 def rows_of_dy_taken_for_evenly_spaced(dy: Tensor) -> Tensor:
-    """Takes the step of the last batch axis for that from each row of dy to the next."""
+    """Uses the stride of the last batch axis as the distance between all rows of dy."""
     return _evenly_spaced(dy)
 
 
-@mutant(Family.PATH, caught_by=Check.LAYOUT)
-def axes_of_parameters_in_order_of_memory(
-    x: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
+@on_call(caught_by=CheckKind.LAYOUT)
+def axes_of_parameters_in_order_of_memory(call: Call) -> Tensor:
     """Reads weight and bias of several axes as if they were contiguous."""
     weight, bias = (
         each if each is None or each.dim() < 2 or not each.numel() else as_if_contiguous(each)
-        for each in (weight, bias)
+        for each in (call.weight, call.bias)
     )
-    return _right(x, normalized_shape, weight, bias, eps)
+    return replace(call, weight=weight, bias=bias).y

@@ -7,12 +7,14 @@ of summation (BLAS, batch norm) the declaration is the weakest, one running sum.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from harness.verify.mutants.analytic import Gradients, Terms, analytic
-from harness.verify.mutants.mutant import Rows, layer_norm_of, with_value
+from harness.verify.mutants.arguments import Rows, layer_norm_of
+from harness.verify.mutants.mutant import with_value
 from implementations.contract import (
     Algorithm,
     Implementation,
@@ -20,7 +22,7 @@ from implementations.contract import (
     implementation,
 )
 
-_ROWS_AT_ONCE = 20  # ours
+_ROWS_AT_ONCE = 20  # few, so that small cases have several portions
 
 
 def _right(
@@ -50,73 +52,73 @@ def _right(
 
 
 @_right()
-def divided_by_a_root(of: Rows) -> Tensor:
+def divided_by_a_root(rows: Rows) -> Tensor:
     """Divides by a square root instead of multiplying by its reciprocal."""
-    return of.affine(of.deviation / torch.sqrt(of.variance + of.eps))
+    return rows.affine(rows.deviation / torch.sqrt(rows.variance + rows.eps))
 
 
 @_right()
-def power_of_minus_one_half(of: Rows) -> Tensor:
+def power_of_minus_one_half(rows: Rows) -> Tensor:
     """Raises the variance to the power -0.5."""
-    return of.affine(of.deviation * (of.variance + of.eps).pow(-0.5))
+    return rows.affine(rows.deviation * (rows.variance + rows.eps).pow(-0.5))
 
 
 @_right()
-def fused_multiply_add(of: Rows) -> Tensor:
+def fused_multiply_add(rows: Rows) -> Tensor:
     """Applies weight and bias by one addcmul."""
-    normalised = of.deviation * of.rstd
-    if of.weight is None or of.bias is None:
-        return of.affine(normalised)
-    weight, bias = (each.to(normalised.dtype) for each in (of.weight, of.bias))
+    normalised = rows.normalised
+    if rows.weight is None or rows.bias is None:
+        return rows.affine(normalised)
+    weight, bias = (each.to(normalised.dtype) for each in (rows.weight, rows.bias))
     return torch.addcmul(bias, normalised, weight)
 
 
 @_right()
-def scale_and_offset_in_float64(of: Rows) -> Tensor:
+def scale_and_offset_in_float64(rows: Rows) -> Tensor:
     """Computes x * rstd - mean * rstd, in float64."""
-    x = of.x.double()
+    x = rows.x.double()
     mean = x.mean(-1, keepdim=True)
-    rstd = torch.rsqrt((x - mean).square().mean(-1, keepdim=True) + of.eps)
-    return of.affine(x * rstd - mean * rstd)
+    rstd = torch.rsqrt((x - mean).square().mean(-1, keepdim=True) + rows.eps)
+    return rows.affine(x * rstd - mean * rstd)
 
 
 @_right()
-def float64_inside(of: Rows) -> Tensor:
+def float64_inside(rows: Rows) -> Tensor:
     """Computes two passes in float64 and rounds once."""
-    return Rows(of.x.double(), of.weight, of.bias, of.eps).y
+    return replace(rows, x=rows.x.double()).y
 
 
 @_right("ours", Algorithm.RECENTRED)
-def recentred(of: Rows) -> Tensor:
+def recentred(rows: Rows) -> Tensor:
     """Removes the mean of the deviations from them twice before squaring."""
-    deviation = of.deviation - of.deviation.mean(-1, keepdim=True)
+    deviation = rows.deviation - rows.deviation.mean(-1, keepdim=True)
     deviation = deviation - deviation.mean(-1, keepdim=True)
-    rstd = torch.rsqrt(deviation.square().mean(-1, keepdim=True) + of.eps)
-    return of.affine(deviation * rstd)
+    rstd = torch.rsqrt(deviation.square().mean(-1, keepdim=True) + rows.eps)
+    return rows.affine(deviation * rstd)
 
 
 @_right("Chan, Golub and LeVeque, Am. Stat. 37 (1983) 242-247")
-def corrected_two_pass(of: Rows) -> Tensor:
+def corrected_two_pass(rows: Rows) -> Tensor:
     """Takes the square of the mean deviation from the mean squared deviation."""
-    residual = of.deviation.mean(-1, keepdim=True)
-    return of.normalised_by(of.mean, of.variance - residual.square())
+    residual = rows.deviation.mean(-1, keepdim=True)
+    return rows.normalised_by(rows.mean, rows.variance - residual.square())
 
 
 @_right()
-def rows_in_portions(of: Rows) -> Tensor:
+def rows_in_portions(rows: Rows) -> Tensor:
     """Normalises twenty rows at a time."""
-    portions = of.x.split(_ROWS_AT_ONCE)
+    portions = rows.x.split(_ROWS_AT_ONCE)
     # without weight and bias: autograd would add up their portions' gradients in their own dtype
-    return of.affine(torch.cat([Rows(each, None, None, of.eps).y for each in portions]))
+    return rows.affine(torch.cat([Rows(portion, None, None, rows.eps).y for portion in portions]))
 
 
 @_right()
-def columns_first(of: Rows) -> Tensor:
+def columns_first(rows: Rows) -> Tensor:
     """Transposes, normalises columns and transposes back."""
-    columns = of.x.t().contiguous()
+    columns = rows.x.t().contiguous()
     deviation = columns - columns.mean(0, keepdim=True)
-    rstd = torch.rsqrt(deviation.square().mean(0, keepdim=True) + of.eps)
-    return of.affine((deviation * rstd).t())
+    rstd = torch.rsqrt(deviation.square().mean(0, keepdim=True) + rows.eps)
+    return rows.affine((deviation * rstd).t())
 
 
 # --- other sums ----------------------------------------------------------------------------------
@@ -135,29 +137,29 @@ def _compensated_mean(x: Tensor) -> Tensor:
 
 
 @_right("Kahan, Comm. ACM 8 (1965) 40")
-def compensated_sums(of: Rows) -> Tensor:
+def compensated_sums(rows: Rows) -> Tensor:
     """Adds up each row with Kahan's compensation."""
-    mean = _compensated_mean(of.x)
-    return of.normalised_by(mean, _compensated_mean((of.x - mean).square()))
+    mean = _compensated_mean(rows.x)
+    return rows.normalised_by(mean, _compensated_mean((rows.x - mean).square()))
 
 
 @_right(reduction=Reduction.SEQUENTIAL)
-def product_with_ones(of: Rows) -> Tensor:
+def product_with_ones(rows: Rows) -> Tensor:
     """Takes means as matrix products with a column of 1/N."""
-    ones = of.x.new_ones((of.hidden, 1))
-    with torch.autocast(of.x.device.type, enabled=False):  # it would multiply in bfloat16
-        mean = of.x @ ones / of.hidden
-        variance = (of.x - mean).square() @ ones / of.hidden
-    return of.normalised_by(mean, variance)
+    ones = rows.x.new_ones((rows.hidden, 1))
+    with torch.autocast(rows.x.device.type, enabled=False):  # it would multiply in bfloat16
+        mean = rows.x @ ones / rows.hidden
+        variance = (rows.x - mean).square() @ ones / rows.hidden
+    return rows.normalised_by(mean, variance)
 
 
 @_right(reduction=Reduction.SEQUENTIAL)
-def einstein_sums(of: Rows) -> Tensor:
+def einstein_sums(rows: Rows) -> Tensor:
     """Takes sums by torch.einsum."""
-    with torch.autocast(of.x.device.type, enabled=False):  # it would multiply in bfloat16
-        deviation = of.x - torch.einsum("mn->m", of.x)[:, None] / of.hidden
-        variance = torch.einsum("mn,mn->m", deviation, deviation)[:, None] / of.hidden
-    return of.affine(deviation * torch.rsqrt(variance + of.eps))
+    with torch.autocast(rows.x.device.type, enabled=False):  # it would multiply in bfloat16
+        deviation = rows.x - torch.einsum("mn->m", rows.x)[:, None] / rows.hidden
+        variance = torch.einsum("mn,mn->m", deviation, deviation)[:, None] / rows.hidden
+    return rows.affine(deviation * torch.rsqrt(variance + rows.eps))
 
 
 # --- torch's own, by another door ----------------------------------------------------------------
@@ -169,18 +171,18 @@ def einstein_sums(of: Rows) -> Tensor:
     Reduction.SEQUENTIAL,
     backward_reduction=Reduction.TREE,
 )
-def variance_and_mean_at_once(of: Rows) -> Tensor:
+def variance_and_mean_at_once(rows: Rows) -> Tensor:
     """Takes both statistics from torch.var_mean."""
-    variance, mean = torch.var_mean(of.x, -1, correction=0, keepdim=True)
-    return of.normalised_by(mean, variance)
+    variance, mean = torch.var_mean(rows.x, -1, correction=0, keepdim=True)
+    return rows.normalised_by(mean, variance)
 
 
 @_right("torch.batch_norm", reduction=Reduction.SEQUENTIAL)
-def batch_norm_of_rows(of: Rows) -> Tensor:
+def batch_norm_of_rows(rows: Rows) -> Tensor:
     """Makes each row a channel of a batch of one and asks for batch norm."""
     # not functional.batch_norm, which refuses rows of one element
-    normalised = torch.batch_norm(of.x[None], None, None, None, None, True, 0.0, of.eps, False)
-    return of.affine(normalised[0])
+    normalised = torch.batch_norm(rows.x[None], None, None, None, None, True, 0.0, rows.eps, False)
+    return rows.affine(normalised[0])
 
 
 @_right(
@@ -190,13 +192,13 @@ def batch_norm_of_rows(of: Rows) -> Tensor:
     lanes=4,
     column_reduction=Reduction.SEQUENTIAL,
 )
-def group_norm_of_one_group(of: Rows) -> Tensor:
+def group_norm_of_one_group(rows: Rows) -> Tensor:
     """Makes each element a channel and asks for group norm with one group."""
-    x = of.x[..., None]
-    if of.weight is None or of.bias is None:  # its backward raises given one of them
-        return of.affine(torch.group_norm(x, 1, None, None, of.eps, False)[..., 0])
-    weight, bias = (each.to(of.x.dtype) for each in (of.weight, of.bias))
-    return torch.group_norm(x, 1, weight, bias, of.eps, False)[..., 0]
+    x = rows.x[..., None]
+    if rows.weight is None or rows.bias is None:  # its backward raises given one of them
+        return rows.affine(torch.group_norm(x, 1, None, None, rows.eps, False)[..., 0])
+    weight, bias = (each.to(rows.x.dtype) for each in (rows.weight, rows.bias))
+    return torch.group_norm(x, 1, weight, bias, rows.eps, False)[..., 0]
 
 
 @_right(
@@ -206,10 +208,10 @@ def group_norm_of_one_group(of: Rows) -> Tensor:
     lanes=4,
     column_reduction=Reduction.SEQUENTIAL,
 )
-def module(of: Rows) -> Tensor:
+def module(rows: Rows) -> Tensor:
     """Asks a torch.nn.LayerNorm without parameters, in float32 or wider."""
-    norm = torch.nn.LayerNorm(of.hidden, eps=of.eps, elementwise_affine=False)
-    return of.affine(norm(of.x))
+    norm = torch.nn.LayerNorm(rows.hidden, eps=rows.eps, elementwise_affine=False)
+    return rows.affine(norm(rows.x))
 
 
 # --- a gradient written out ----------------------------------------------------------------------
@@ -217,6 +219,6 @@ def module(of: Rows) -> Tensor:
 
 @implementation(source="Ba, Kiros and Hinton, arXiv 1607.06450", algorithm=Algorithm.TWO_PASS)
 @analytic
-def gradient_written_out(of: Terms) -> Gradients:
+def gradient_written_out(terms: Terms) -> Gradients:
     """Computes its gradients by formula instead of autograd."""
-    return of.right
+    return terms.right

@@ -1,155 +1,115 @@
-"""Mutants with a memory, or that write where they must only read.
+"""Mutants that keep state between calls, or that write where they must only read.
 
-A benchmark that calls one function again and again on the same tensors sees none of the former,
-and times them as if they were fast. Each keeps what it remembers in itself, not in its module:
-a new instance is a first call.
+A benchmark that repeats one call on the same tensors does not see kept state, and times it as if
+it were fast. The state is in the function object, not in its module: a new instance has none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from harness.verify.mutants.mutant import (
-    Check,
-    Family,
-    Remembering,
-    Rows,
-    layer_norm_of,
-    mutant,
-    with_value,
-)
+from harness.verify.mutants.arguments import Call, Rows, layer_norm_of
+from harness.verify.mutants.mutant import CheckKind, Remembering, mutant, on_call, with_value
 
-_HONEST_CALLS = 10  # of llm.c pull request 852: as many as a check makes, fewer than a timing
-
-_right = layer_norm_of(lambda of: of.y)
+# of llm.c pull request 852: as many calls as a check makes, fewer than a timing makes
+_RIGHT_CALLS = 10
 
 
-class _RememberingRows(Remembering):
-    """A memory written as a function of rows."""
-
-    def __call__(
-        self,
-        x: Tensor,
-        normalized_shape: Sequence[int],
-        weight: Tensor | None = None,
-        bias: Tensor | None = None,
-        eps: float = 1e-5,
-    ) -> Tensor:
-        return layer_norm_of(self.y)(x, normalized_shape, weight, bias, eps)
-
-    def y(self, of: Rows) -> Tensor:
-        """Return the wrong rows."""
-        raise NotImplementedError
-
-
-class _OutputOfTheFirstCall(_RememberingRows):
+class _OutputOfTheFirstCall(Remembering):
     """Returns the result of the first call with the same shape again."""
 
     def __init__(self) -> None:
         self._kept: dict[torch.Size, Tensor] = {}
 
-    def y(self, of: Rows) -> Tensor:
-        return with_value(of.y, self._kept.setdefault(of.x.shape, of.y.detach()).to(of.y.dtype))
+    def y_of_rows(self, rows: Rows) -> Tensor:
+        y = rows.y
+        return with_value(y, self._kept.setdefault(y.shape, y.detach()).to(y.dtype))
 
 
-class _WeightOfTheFirstCall(_RememberingRows):
-    """Keeps the weight of the first call with the same N, as a folded or packed one is kept."""
+class _WeightOfTheFirstCall(Remembering):
+    """Keeps the weight of the first call with the same N, as a packed weight is kept."""
 
     def __init__(self) -> None:
         self._kept: dict[int, Tensor] = {}
 
-    def y(self, of: Rows) -> Tensor:
-        if of.weight is None:
-            return of.y
-        kept = self._kept.setdefault(of.hidden, of.weight.detach().clone())
-        return Rows(of.x, with_value(of.weight, kept.to(of.weight.dtype)), of.bias, of.eps).y
+    def y_of_rows(self, rows: Rows) -> Tensor:
+        if rows.weight is None:
+            return rows.y
+        kept = self._kept.setdefault(rows.hidden, rows.weight.detach().clone())
+        return replace(rows, weight=with_value(rows.weight, kept.to(rows.weight.dtype))).y
 
 
-class _EpsOfTheFirstCall(_RememberingRows):
+class _EpsOfTheFirstCall(Remembering):
     """Keeps the eps of the first call, as a kernel compiled for it does."""
 
     def __init__(self) -> None:
         self._kept: list[float] = []
 
-    def y(self, of: Rows) -> Tensor:
-        self._kept.append(of.eps)
-        return Rows(of.x, of.weight, of.bias, self._kept[0]).y
+    def y_of_rows(self, rows: Rows) -> Tensor:
+        self._kept.append(rows.eps)
+        return replace(rows, eps=self._kept[0]).y
 
 
-class _HiddenOfTheFirstCall(_RememberingRows):
-    """Divides by the N of the first call, as one reading a global instead of its argument does."""
+class _HiddenOfTheFirstCall(Remembering):
+    """Divides by the N of the first call, as a kernel with N in a global variable does."""
 
     def __init__(self) -> None:
         self._kept: list[int] = []
 
-    def y(self, of: Rows) -> Tensor:
-        self._kept.append(of.hidden)
-        mean = of.x.sum(-1, keepdim=True) / self._kept[0]
-        squares = (of.x - mean).square().sum(-1, keepdim=True)
-        return of.normalised_by(mean, squares / self._kept[0])
+    def y_of_rows(self, rows: Rows) -> Tensor:
+        self._kept.append(rows.hidden)
+        mean = rows.x.sum(-1, keepdim=True) / self._kept[0]
+        squares = (rows.x - mean).square().sum(-1, keepdim=True)
+        return rows.normalised_by(mean, squares / self._kept[0])
 
 
-class _ZerosAfterTenCalls(_RememberingRows):
-    """Is right for ten calls and returns zeros from then on."""
+class _ZerosAfterTenCalls(Remembering):
+    """Returns zeros from the eleventh call on."""
 
     def __init__(self) -> None:
         self._calls = 0
 
-    def y(self, of: Rows) -> Tensor:
+    def y_of_rows(self, rows: Rows) -> Tensor:
         self._calls += 1
-        return of.y if self._calls <= _HONEST_CALLS else of.y * 0
+        return rows.y if self._calls <= _RIGHT_CALLS else rows.y * 0
 
 
 class _StatisticsOfAnAddress(Remembering):
-    """Keeps the statistics of each address of x, whatever was written there since."""
+    """Keeps the statistics of each address of x, even if x has changed there."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[int, torch.Size], tuple[Tensor, Tensor]] = {}
 
-    def __call__(
-        self,
-        x: Tensor,
-        normalized_shape: Sequence[int],
-        weight: Tensor | None = None,
-        bias: Tensor | None = None,
-        eps: float = 1e-5,
-    ) -> Tensor:
-        def stale(of: Rows) -> Tensor:
-            now = (of.mean.detach(), of.variance.detach())
-            mean, variance = self._kept.setdefault((x.data_ptr(), of.x.shape), now)
-            if mean.dtype != of.x.dtype:
-                return of.y
-            return of.normalised_by(with_value(of.mean, mean), with_value(of.variance, variance))
+    def y(self, call: Call) -> Tensor:
+        def stale(rows: Rows) -> Tensor:
+            now = (rows.mean.detach(), rows.variance.detach())
+            mean, variance = self._kept.setdefault((call.x.data_ptr(), rows.x.shape), now)
+            if mean.dtype != rows.x.dtype:
+                return rows.y
+            return rows.normalised_by(
+                with_value(rows.mean, mean), with_value(rows.variance, variance)
+            )
 
-        return layer_norm_of(stale)(x, normalized_shape, weight, bias, eps)
+        return call.by(layer_norm_of(stale))
 
 
 class _OutputBufferReused(Remembering):
-    """Returns the same memory from every call with the same shape: the next one overwrites it."""
+    """Returns the same memory from every call with the same shape: the next call overwrites it."""
 
     def __init__(self) -> None:
         self._buffers: dict[tuple[torch.Size, torch.dtype], Tensor] = {}
 
-    def __call__(
-        self,
-        x: Tensor,
-        normalized_shape: Sequence[int],
-        weight: Tensor | None = None,
-        bias: Tensor | None = None,
-        eps: float = 1e-5,
-    ) -> Tensor:
-        y = _right(x, normalized_shape, weight, bias, eps)
+    def y(self, call: Call) -> Tensor:
+        y = call.y
         buffer = self._buffers.setdefault((y.shape, y.dtype), torch.empty_like(y).detach())
         buffer.copy_(y.detach())
         return with_value(y, buffer)
 
 
-# --- the mutants of these memories ---------------------------------------------------------------
-
-_remembering = mutant(Family.STATE, caught_by=Check.REPETITION)
+_remembering = mutant(caught_by=CheckKind.REPETITION)
 
 output_of_the_first_call = _remembering(_OutputOfTheFirstCall)
 weight_of_the_first_call = _remembering(_WeightOfTheFirstCall)
@@ -160,48 +120,29 @@ statistics_of_an_address = _remembering(_StatisticsOfAnAddress)
 output_buffer_reused = _remembering(_OutputBufferReused)
 
 
-# --- writing to what is only lent ----------------------------------------------------------------
+# --- writing to inputs ---------------------------------------------------------------------------
 
 
-@mutant(Family.STATE, caught_by=Check.CONTRACT)
-def x_overwritten(
-    x: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
-    """Uses x as scratch memory: it holds the deviations afterwards."""
-    y = _right(x, normalized_shape, weight, bias, eps)
-    axes = tuple(range(-len(normalized_shape), 0))
-    x.detach().sub_(x.detach().mean(axes, keepdim=True))
+@on_call(caught_by=CheckKind.CONTRACT)
+def x_overwritten(call: Call) -> Tensor:
+    """Uses x as scratch memory and leaves the deviations in it."""
+    y, x = call.y, call.x.detach()
+    x.sub_(x.mean(tuple(range(-len(call.normalized_shape), 0)), keepdim=True))
     return y
 
 
-@mutant(Family.STATE, caught_by=Check.CONTRACT)
-def y_is_x(
-    x: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
+@on_call(caught_by=CheckKind.CONTRACT)
+def y_is_x(call: Call) -> Tensor:
     """Normalises x in place and returns it."""
-    y = _right(x, normalized_shape, weight, bias, eps)
+    y, x = call.y, call.x
     x.detach().copy_(y.detach())
     return with_value(y, x.detach()) if x.requires_grad else x
 
 
-@mutant(Family.STATE, caught_by=Check.CONTRACT)
-def weight_doubled_in_place(
-    x: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
+@on_call(caught_by=CheckKind.CONTRACT)
+def weight_doubled_in_place(call: Call) -> Tensor:
     """Doubles the caller's weight after using it."""
-    y = _right(x, normalized_shape, weight, bias, eps)
-    if weight is not None:
-        weight.data.mul_(2)  # autograd would notice it on weight itself
+    y = call.y
+    if call.weight is not None:
+        call.weight.data.mul_(2)  # autograd would notice it on weight itself
     return y

@@ -1,4 +1,4 @@
-"""What a LayerNorm has to be right beside: other calls, graphs and modes. Written on its own."""
+"""Whether a LayerNorm is right next to other calls, graphs and modes; independent of verify."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def recorded(
 
 
 def is_near(one: Tensor, other: Tensor) -> bool:
-    """By less than any of the mistakes, and more than any rounding."""
+    """Whether they differ by less than any of the mistakes; more than rounding is allowed."""
     return torch.allclose(one.double(), other.double(), rtol=0.05, atol=0.05)
 
 
-def is_given_away_in_company(function: LayerNormFunction, dtype: torch.dtype) -> bool:
-    """Whether something else comes of it beside other calls than alone."""
+def is_given_away_by_interaction(function: LayerNormFunction, dtype: torch.dtype) -> bool:
+    """Whether a result next to other calls differs from the result alone."""
     return (
         _forms_differ(function, dtype)
         or _modes_differ(function, dtype)
