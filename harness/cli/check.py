@@ -92,7 +92,7 @@ def check(
     with outputs.prepared(run, baseline):
         from harness.regression.baseline import refuse_unacceptable
         from harness.regression.compare import compare as compare_results
-        from harness.regression.confirm import ConfirmHere
+        from harness.regression.confirm import confirm_here
         from harness.run.fleet import Fleet
 
         head = _read_finished(run)
@@ -104,7 +104,7 @@ def check(
             head,
             baseline_name=str(baseline),
             head_name=str(run),
-            confirm=None if no_confirm else ConfirmHere(head, Fleet, _print_progress),
+            confirm=None if no_confirm else confirm_here(head, Fleet, _print_progress),
         )
     from harness.cli.terminal import print_comparison
 

@@ -43,6 +43,8 @@ _CLOCKS = {
     "process_time": Clock.PROCESS_CPU,
 }
 _EPOCHS = Budget().max_epochs
+_DAMAGE = (KeyError, ValueError, TypeError, AttributeError)  # of reading what is not a record
+_NOT_A_BENCHMARK_FILE = "is JSON, but not a pytest-benchmark file"
 
 
 class BenchmarkFileError(Refusal):
@@ -66,24 +68,29 @@ def import_benchmarks(path: Path, command: str) -> Results:
         BenchmarkFileError: it cannot be read, or was not written with the project's plugin.
         NothingTimedError: it holds no benchmark.
     """
+    try:
+        return _results(path, command)
+    except (BenchmarkFileError, NothingTimedError) as error:
+        raise type(error)(f"{path}: {error}") from error
+
+
+def _results(path: Path, command: str) -> Results:
     content = _load(path)
     benchmarks, info = content.get("benchmarks"), content.get("machine_info")
     if not isinstance(benchmarks, list) or not isinstance(info, dict):
-        raise BenchmarkFileError(f"{path}: is JSON, but not a pytest-benchmark file")
+        raise BenchmarkFileError(_NOT_A_BENCHMARK_FILE)
     if not benchmarks:
-        raise NothingTimedError(f"{path}: holds no benchmark: no case was both right and timed")
-    records = tuple(_record(path, benchmark) for benchmark in benchmarks)
+        raise NothingTimedError("holds no benchmark: no case was both right and timed")
+    records = tuple(map(_record, benchmarks))
     try:
         environment = from_plain(Environment, info[KEY])
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
-        raise BenchmarkFileError(
-            f"{path}: does not name the machine it was measured on: {error!r}"
-        ) from error
+    except _DAMAGE as error:
+        raise BenchmarkFileError(f"does not name the machine: {error!r}") from error
     for record in records:
         if record.environment != environment.fingerprint:
             raise BenchmarkFileError(
-                f"{path}: {record.case.id} is of environment {record.environment}, but the file is "
-                f"of {environment.fingerprint}: it is put together from two files"
+                f"{record.case.id} is of environment {record.environment}, but the file is of "
+                f"{environment.fingerprint}: it is put together from two files"
             )
     run = Run(
         name=path.stem,
@@ -109,57 +116,53 @@ def _load(path: Path) -> Mapping[str, Any]:
     try:
         content = json.loads(path.read_bytes())
     except FileNotFoundError as error:
-        raise BenchmarkFileError(
-            f"{path}: no such file; make one with `pytest --layernorm-sweep ci --benchmark-json "
-            f"{path}`"
-        ) from error
+        how = f"pytest --layernorm-sweep ci --benchmark-json {path}"
+        raise BenchmarkFileError(f"no such file; make one with `{how}`") from error
     except OSError as error:
-        raise BenchmarkFileError(f"{path}: cannot be read: {error.strerror}") from error
+        raise BenchmarkFileError(f"cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        raise BenchmarkFileError(f"{path}: is not JSON, or is truncated: {error}") from error
+        raise BenchmarkFileError(f"is not JSON, or is truncated: {error}") from error
     if not isinstance(content, dict):
-        raise BenchmarkFileError(f"{path}: is JSON, but not a pytest-benchmark file")
+        raise BenchmarkFileError(_NOT_A_BENCHMARK_FILE)
     return content
 
 
-def _record(path: Path, benchmark: Mapping[str, Any]) -> Record:
+def _record(benchmark: Mapping[str, Any]) -> Record:
     try:
         name, carried = benchmark["fullname"], benchmark["extra_info"].get(KEY)
         if carried is None:
             raise BenchmarkFileError(
-                f"{path}: {name} does not say which case it timed, or whether the result was "
-                "right; only files of `pytest --layernorm-sweep` can be imported"
+                f"{name} does not say which case it timed, or whether the result was right; only "
+                "files of `pytest --layernorm-sweep` can be imported"
             )
         if EXPORTED_BY in carried:
             raise BenchmarkFileError(
-                f"{path}: was exported from a results file; use that file, which holds more"
+                "was exported from a results file; use that file, which holds more"
             )
         record = record_from(carried)
-        latency = _latency(path, record, benchmark, carried[MODEL_BYTES])
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        return replace(record, latency=_latency(record, benchmark, carried[MODEL_BYTES]))
+    except _DAMAGE as error:
         raise BenchmarkFileError(
-            f"{path}: holds a benchmark that is damaged or of another version: {error!r}"
+            f"holds a benchmark that is damaged or of another version: {error!r}"
         ) from error
-    return replace(record, latency=latency)
 
 
-def _latency(path: Path, record: Record, benchmark: Mapping[str, Any], model_bytes: int) -> Latency:
+def _latency(record: Record, benchmark: Mapping[str, Any], model_bytes: int) -> Latency:
     timer, stats = benchmark["options"]["timer"], benchmark["stats"]
     clock = _CLOCKS.get(timer)
     if clock is None:
         raise BenchmarkFileError(
-            f"{path}: timed by {timer}, which is not a known clock; choose another with "
+            f"timed by {timer}, which is not a known clock; choose another with "
             f"--benchmark-timer: {', '.join(_CLOCKS)}"
         )
     if not stats.get("data"):
         raise BenchmarkFileError(
-            f"{path}: holds no raw times; write it with --benchmark-json, or with "
-            "--benchmark-save-data"
+            "holds no raw times; write it with --benchmark-json, or with --benchmark-save-data"
         )
     samples = tuple(map(float, stats["data"]))
     if not all(0 < time_s < inf for time_s in samples):
         raise BenchmarkFileError(
-            f"{path}: {record.case.id} has times that are not positive numbers; measure it again"
+            f"{record.case.id} has times that are not positive numbers; measure it again"
         )
     epochs = min(_EPOCHS, len(samples))
     arm = Arm(

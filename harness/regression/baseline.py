@@ -94,7 +94,9 @@ def record_baseline(
         path = _pass(out, number)
         if number == 1:
             planned = _timed(planned, passes[0])
-        if not path.exists() and planned:
+        if not planned:
+            break
+        if not path.exists():
             order = list(planned)
             Random(number).shuffle(order)
             session = Session(
@@ -107,8 +109,7 @@ def record_baseline(
             )
             with make_fleet() as fleet:
                 run_session(session, fleet, on_record)
-        if planned:
-            passes.append(read(path))
+        passes.append(read(path))
         first = passes[0].records
         if not any(record.status.is_measured for record in first):
             rmtree(folder)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import inf
 from random import Random
 from time import monotonic
 
-from harness.records import Budget, Case, Environment, Latency, Measurement
+from harness.records import Budget, Case, Environment, Measurement
 from harness.records.text import count
 from harness.regression.compare import Confirm
 from harness.regression.latency_test import CONFIRMING_PROCESSES, process_ratios
@@ -18,46 +17,36 @@ from harness.run.messages import RunCase
 from harness.store import Results
 from harness.sweep import Sweep
 
-__all__ = ["CONFIRMING", "EPOCHS", "LIMIT_S", "ConfirmHere", "confirm_from", "time_again"]
+__all__ = ["CONFIRMING", "EPOCHS", "LIMIT_S", "confirm_from", "confirm_here", "time_again"]
 
 EPOCHS = 12  # trade-off: more epochs of one process do not narrow what processes differ by
-LIMIT_S = (
-    10.0  # trade-off: enough for calls of 50 ms; calls of microseconds take a third of a second
-)
+LIMIT_S = 10.0  # trade-off: enough for calls of 50 ms; short calls take a third of a second
 CONFIRMING = Budget(min_epochs=EPOCHS, max_epochs=EPOCHS, limit_s=LIMIT_S)
-_TIMEOUT_S = Sweep().timeout_s
 
 
-@dataclass(frozen=True)
-class ConfirmHere:
-    """Times suspects again on this machine, if the run was measured on it."""
+def confirm_here(
+    head: Results, make_fleet: Callable[[], Fleet], say: Callable[[str], None]
+) -> Confirm:
+    """Return a confirmation that times suspects again, if this machine measured the run ``head``.
 
-    head: Results
-    """The run; it names its machine and its commit."""
-    make_fleet: Callable[[], Fleet]
-    """Starts a worker process."""
-    say: Callable[[str], None]
-    """Called with each line of progress."""
+    The other arguments are those of ``time_again``.
+    """
 
-    def __call__(self, cases: Sequence[Case]) -> Mapping[str, Sequence[float]] | str:
-        """Return the ratio to the reference in each fresh process, or why there is none.
-
-        The processes run one after the other, each with the cases in another order, so that the
-        ratios include what differs between processes and between minutes.
-        """
-        jobs = [RunCase(case, (Measurement.LATENCY,), CONFIRMING) for case in cases]
-        why_not = partial(self._why_not, cases)
-        return time_again(jobs, self.make_fleet, self.say, _TIMEOUT_S, why_not=why_not)
-
-    def _why_not(self, cases: Sequence[Case], here: Environment) -> str | None:
-        wanted = set(cases)
-        places = {record.environment for record in self.head.records if record.case in wanted}
+    def why_not(cases: Sequence[Case], here: Environment) -> str | None:
+        suspects = set(cases)
+        places = {record.environment for record in head.records if record.case in suspects}
         if places != {here.fingerprint}:
             return "the run was measured on another machine, or with other software"
-        commit = self.head.runs[-1].git_commit if self.head.runs else None
+        commit = head.runs[-1].git_commit if head.runs else None
         if commit is not None and here.git_commit is not None and commit != here.git_commit:
             return f"the run was of commit {commit[:12]}, but {here.git_commit[:12]} is checked out"
         return None
+
+    def confirm(cases: Sequence[Case]) -> Mapping[str, Sequence[float]] | str:
+        jobs = [RunCase(case, (Measurement.LATENCY,), CONFIRMING) for case in cases]
+        return time_again(jobs, make_fleet, say, Sweep().timeout_s, why_not=partial(why_not, cases))
+
+    return confirm
 
 
 def time_again(
@@ -69,7 +58,10 @@ def time_again(
     why_not: Callable[[Environment], str | None] = lambda here: None,
     stop_at: float = inf,
 ) -> dict[str, list[float]] | str:
-    """Return the ratios of each case in the fresh processes, or why there are none.
+    """Return the ratio of each case in each fresh process, or why there are none.
+
+    The processes run one after the other, each with the cases in another order, so that the ratios
+    include what differs between processes and between minutes.
 
     Args:
         jobs: the suspects.
@@ -91,7 +83,7 @@ def time_again(
             say(f"timing {suspects} again, process {number + 1} of {CONFIRMING_PROCESSES}")
             Random(number).shuffle(jobs)
             for record in fleet.run(jobs, timeout_s, stop_at):
-                ratios[record.case.id] += _ratios(record.latency)
+                ratios[record.case.id] += process_ratios(record.latency)
     return ratios
 
 
@@ -102,14 +94,9 @@ def confirm_from(baseline: Results, head: Results) -> Confirm:
 
     def confirm(cases: Sequence[Case]) -> Mapping[str, Sequence[float]]:
         return {
-            case.id: _ratios(after[case.id])
-            if len(_ratios(before[case.id])) >= CONFIRMING_PROCESSES
-            else ()
+            case.id: process_ratios(after[case.id])
             for case in cases
+            if len(process_ratios(before[case.id])) >= CONFIRMING_PROCESSES
         }
 
     return confirm
-
-
-def _ratios(latency: Latency | None) -> tuple[float, ...]:
-    return () if latency is None else process_ratios(latency)

@@ -107,13 +107,13 @@ class Shift:
         return Estimate(value=exp(moved), low=exp(moved - half), high=exp(moved + half))
 
 
-def process_ratios(latency: Latency) -> tuple[float, ...]:
+def process_ratios(latency: Latency | None) -> tuple[float, ...]:
     """Return time over the reference's time in each process, from the raw samples.
 
-    Without samples, return the one ratio over all processes. Empty if there is no reference or if
-    a sample is not a positive number.
+    Without samples, return the one ratio over all processes. Empty if the case was not timed, if
+    there is no reference, or if a sample is not a positive number.
     """
-    if latency.reference_ratio is None:
+    if latency is None or latency.reference_ratio is None:
         return ()
     if not latency.arms:
         value = latency.reference_ratio.value
@@ -170,7 +170,6 @@ def examine(before: Record, after: Record, least_processes: int) -> Shift | Find
 
 def is_steady(baseline: Record) -> bool:
     """Whether this baseline can judge small changes of a case that it timed."""
-    assert baseline.latency is not None  # it was timed
     spread = spread_of(process_ratios(baseline.latency))
     return noise_of(baseline, spread) is None and not _stepped(baseline)
 

@@ -20,7 +20,9 @@ from harness.records.text import (
     [
         (seconds_text, 2.5e-6, "2.5 µs"),
         (seconds_text, 0.0123, "12.3 ms"),
+        (seconds_text, 999.9e-9, "1 µs"),
         (seconds_text, 0.9999, "1 s"),
+        (seconds_text, 119.6, "2 min 0 s"),
         (seconds_text, 1234.5, "20 min 34 s"),
         (seconds_text, 3e-11, "0.03 ns"),
         (seconds_text, inf, "inf s"),

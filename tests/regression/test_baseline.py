@@ -30,44 +30,45 @@ from harness.run.session import ForeignRunError
 from harness.store import Results, StoreError, read
 
 CASES = [make_case(rows=rows) for rows in range(1, 7)]
-WANTED = results_of(*(make_record(each, (1.0,)) for each in CASES))
+WANTED = results_of(*(make_record(case, (1.0,)) for case in CASES))
+ALL_ONE = {case.id: 1.0 for case in CASES}
+DRIFT = pytest.approx([1 + 0.001 * number for number in range(10)])
 OUT = Path("ci.parquet")
 
 
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files go to a folder of their own, and need not outlast a power cut."""
+    """Files go to a temporary folder and need not outlast a power cut."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 @dataclass
 class Drifting(ScriptedFleet):
-    """A machine on which every process finds another ratio: 1, 1.01, 1.02, ..."""
+    """A machine on which each process finds another ratio: 1, 1.001, 1.002, ..."""
 
     noisy_starts: int = 0
-    """So many processes shared their processor."""
+    """The number of processes that warn of noise."""
     dies_in: int = 0
     """The number of the process in which the recording is interrupted."""
 
     def run(
         self, jobs: Sequence[RunCase], timeout_s: float, stop_at: float = float("inf")
     ) -> Iterator[Record]:
-        found = super().run(jobs, timeout_s, stop_at)
-        for number, each in enumerate(found):
+        for number, record in enumerate(super().run(jobs, timeout_s, stop_at)):
             if self.starts == self.dies_in and number == 3:
                 raise KeyboardInterrupt
-            if each.latency is None:
-                yield each
+            if record.latency is None:
+                yield record
                 continue
             noisy = self.starts <= self.noisy_starts
             warnings = (MeasurementWarning(kind=WarningKind.NOISY, advice="busy"),) if noisy else ()
             latency = make_latency((1 + 0.001 * (self.starts - 1),))
-            yield replace(each, latency=latency, warnings=warnings)
+            yield replace(record, latency=latency, warnings=warnings)
 
 
 def fleet(**more: Any) -> Drifting:
-    return Drifting(ratio_of={each.id: 1.0 for each in CASES}, **more)
+    return Drifting(ratio_of=ALL_ONE, **more)
 
 
 def record(machine: ScriptedFleet, wanted: Results = WANTED, *, resume: bool = False) -> Results:
@@ -82,68 +83,56 @@ def record(machine: ScriptedFleet, wanted: Results = WANTED, *, resume: bool = F
 
 def test_a_baseline_has_ten_fresh_processes_of_every_case() -> None:
     machine = fleet()
-    found = record(machine)
+    results = record(machine)
     assert machine.starts == 10
-    assert [each.case for each in found.records] == CASES
-    for each in found.records:
-        assert each.latency is not None
-        assert each.latency.processes == 10
-        assert process_ratios(each.latency) == pytest.approx([1 + 0.001 * n for n in range(10)])
-
-
-def test_what_is_returned_is_what_is_on_disk_and_nothing_else_is_left() -> None:
-    found = record(fleet())
-    assert read(OUT) == found
-    assert [each.name for each in Path().iterdir()] == ["ci.parquet"]
+    assert [found.case for found in results.records] == CASES
+    for found in results.records:
+        assert found.latency is not None
+        assert found.latency.processes == 10
+        assert process_ratios(found.latency) == DRIFT
+    (run,) = results.runs
+    assert (run.name, run.planned, run.command) == ("ci", 6, "c")
+    assert run.wall_s is not None
+    assert results.environments == {HERE.fingerprint: HERE}
+    assert read(OUT) == results
+    assert [path.name for path in Path().iterdir()] == ["ci.parquet"]
 
 
 class Sampling(Drifting):
-    """A machine that takes three samples an epoch, of which one was disturbed."""
+    """A machine that takes three samples per epoch, of which one was disturbed."""
 
     def run(
         self, jobs: Sequence[RunCase], timeout_s: float, stop_at: float = float("inf")
     ) -> Iterator[Record]:
-        for each in super().run(jobs, timeout_s, stop_at):
-            assert each.latency is not None
-            arms = tuple(map(self._thrice, each.latency.arms))
-            yield replace(each, latency=replace(each.latency, arms=arms))
+        for record in super().run(jobs, timeout_s, stop_at):
+            assert record.latency is not None
+            arms = tuple(map(self._thrice, record.latency.arms))
+            yield replace(record, latency=replace(record.latency, arms=arms))
 
     @staticmethod
     def _thrice(arm: Arm) -> Arm:
-        times = tuple(factor * each for each in arm.wall_s for factor in (1.0, 1.0, 7.0))
-        epochs = tuple(each for each in arm.epochs for _ in range(3))
+        times = tuple(factor * time_s for time_s in arm.wall_s for factor in (1.0, 1.0, 7.0))
+        epochs = tuple(epoch for epoch in arm.epochs for _ in range(3))
         return replace(arm, wall_s=times, cpu_s=times, epochs=epochs)
 
 
-def test_a_baseline_keeps_one_figure_an_epoch_and_finds_what_all_samples_say() -> None:
-    found = record(Sampling(ratio_of={each.id: 1.0 for each in CASES}))
-    for each in found.records:
-        assert each.latency is not None
-        epochs = len(each.latency.process_of_epoch)
-        assert {len(arm.wall_s) for arm in each.latency.arms} == {epochs}
-        assert process_ratios(each.latency) == pytest.approx([1 + 0.001 * n for n in range(10)])
+def test_a_baseline_keeps_one_sample_per_epoch_with_the_same_ratios() -> None:
+    for found in record(Sampling(ratio_of=ALL_ONE)).records:
+        assert found.latency is not None
+        epochs = len(found.latency.process_of_epoch)
+        assert {len(arm.wall_s) for arm in found.latency.arms} == {epochs}
+        assert process_ratios(found.latency) == DRIFT
 
 
-def test_every_process_takes_the_cases_in_an_order_of_its_own() -> None:
+def test_every_process_takes_all_cases_in_an_order_of_its_own_and_memory_only_once() -> None:
     machine = fleet()
     record(machine)
-    orders = {tuple(job.case.id for job in jobs) for jobs in machine.asked}
-    assert len(orders) == 10
-
-
-def test_what_is_the_same_in_every_process_is_measured_in_the_first_alone() -> None:
-    machine = fleet()
-    record(machine)
-    measured = [{each for job in jobs for each in job.measurements} for jobs in machine.asked]
+    assert len({tuple(job.case.id for job in jobs) for jobs in machine.asked}) == 10
+    measured = [{one for job in jobs for one in job.measurements} for jobs in machine.asked]
     assert Measurement.MEMORY in measured[0]
     assert measured[1:] == [{Measurement.LATENCY}] * 9
-
-
-def test_no_process_stops_early_and_none_takes_a_case_twice() -> None:
-    machine = fleet()
-    record(machine)
-    budgets = {job.budget for jobs in machine.asked for job in jobs}
-    assert {(each.min_epochs, each.max_epochs, each.processes) for each in budgets} == {(12, 12, 1)}
+    budgets = [job.budget for jobs in machine.asked for job in jobs]
+    assert {(one.min_epochs, one.max_epochs, one.processes) for one in budgets} == {(12, 12, 1)}
 
 
 def test_only_what_was_measured_of_the_run_is_measured_again() -> None:
@@ -165,35 +154,27 @@ def test_a_case_that_spreads_by_2_percent_has_converged() -> None:
     class Spreading(Drifting):
         def run(self, *arguments: Any, **more: Any) -> Iterator[Record]:
             side = 1.02 if self.starts % 2 else 0.98
-            for each in super().run(*arguments, **more):
-                yield replace(each, latency=make_latency((side,)))
+            for record in super().run(*arguments, **more):
+                yield replace(record, latency=make_latency((side,)))
 
-    found = record(Spreading(ratio_of={each.id: 1.0 for each in CASES}))
+    found = record(Spreading(ratio_of=ALL_ONE))
     assert found.records[0].latency is not None
     assert found.records[0].latency.converged
 
 
-@pytest.mark.parametrize(("noisy", "is_told"), [(5, False), (6, True)])
-def test_a_disturbance_of_half_the_processes_is_not_the_cases(noisy: int, is_told: bool) -> None:
+@pytest.mark.parametrize(("noisy", "is_warned"), [(5, False), (6, True)])
+def test_a_disturbance_of_half_the_processes_is_no_warning(noisy: int, is_warned: bool) -> None:
     found = record(fleet(noisy_starts=noisy))
-    assert bool(found.records[0].warnings) is is_told
-
-
-def test_one_run_stands_for_all_ten() -> None:
-    found = record(fleet())
-    (run,) = found.runs
-    assert (run.name, run.planned, run.command) == ("ci", 6, "c")
-    assert run.wall_s is not None
-    assert found.environments == {HERE.fingerprint: HERE}
+    assert bool(found.records[0].warnings) is is_warned
 
 
 def test_a_run_of_no_cases_makes_no_baseline() -> None:
-    with pytest.raises(NotMeasuredError, match="no case that a baseline could be made of"):
+    with pytest.raises(NotMeasuredError):
         record(fleet(), results_of())
 
 
 def test_a_machine_that_can_measure_nothing_leaves_no_baseline() -> None:
-    with pytest.raises(NotMeasuredError, match="no case could be measured, such as"):
+    with pytest.raises(NotMeasuredError):
         record(Drifting(ratio_of={}))
     assert list(Path().iterdir()) == []
 
@@ -221,29 +202,27 @@ def test_an_interrupted_recording_leaves_the_old_baseline() -> None:
     assert read(OUT) == WANTED
 
 
-def test_an_interrupted_recording_is_not_begun_again_unasked() -> None:
+def test_an_interrupted_recording_is_not_begun_again_without_resume() -> None:
     interrupted()
-    with pytest.raises(RecordingError, match="continue it with --resume, or delete it"):
+    with pytest.raises(RecordingError, match="--resume"):
         record(fleet())
 
 
-def test_a_recording_is_not_continued_on_another_machine() -> None:
+@pytest.mark.parametrize(
+    ("machine", "wanted", "error"),
+    [
+        (fleet(environment=ELSEWHERE), WANTED, ForeignRunError),
+        (fleet(environment=replace(HERE, git_commit="fedcba98")), WANTED, RecordingError),
+        (fleet(), results_of(*WANTED.records[:4]), RecordingError),
+    ],
+    ids=["machine", "commit", "sweep"],
+)
+def test_a_recording_is_continued_only_on_the_same_machine_commit_and_sweep(
+    machine: Drifting, wanted: Results, error: type[Exception]
+) -> None:
     interrupted()
-    with pytest.raises(ForeignRunError):
-        record(fleet(environment=ELSEWHERE), resume=True)
-
-
-def test_a_recording_is_not_continued_at_another_commit() -> None:
-    interrupted()
-    moved = replace(HERE, git_commit="fedcba98")
-    with pytest.raises(RecordingError, match="delete it and record anew"):
-        record(fleet(environment=moved), resume=True)
-
-
-def test_a_recording_is_not_continued_with_another_sweep() -> None:
-    interrupted()
-    with pytest.raises(RecordingError, match="delete it and record anew"):
-        record(fleet(), results_of(*WANTED.records[:4]), resume=True)
+    with pytest.raises(error):
+        record(machine, wanted, resume=True)
 
 
 # --- accepting -----------------------------------------------------------------------------------
@@ -261,40 +240,43 @@ def test_the_first_baseline_makes_its_folder() -> None:
     assert out.exists()
 
 
-def test_a_run_that_was_cut_short_is_not_accepted() -> None:
-    cut = results_of(make_record(CASES[0]), planned=9)
-    with pytest.raises(RecordingError, match="1 of its 9 cases are there; finish it first"):
-        accept(cut, None, OUT)
-    assert not OUT.exists()
-
-
-def test_a_run_in_which_nothing_was_measured_is_not_accepted() -> None:
-    with pytest.raises(NotMeasuredError, match="it is no baseline"):
-        accept(results_of(failed(CASES[0])), None, OUT)
+@pytest.mark.parametrize(
+    ("head", "error"),
+    [
+        (results_of(make_record(CASES[0]), planned=9), RecordingError),
+        (results_of(failed(CASES[0])), NotMeasuredError),
+    ],
+    ids=["cut short", "nothing measured"],
+)
+def test_a_run_without_all_of_its_cases_is_not_accepted(
+    head: Results, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        accept(head, None, OUT)
     assert not OUT.exists()
 
 
 def test_a_run_of_one_process_does_not_replace_a_baseline_of_ten() -> None:
     old = results_of(make_record(CASES[0], STEADY))
     accept(old, None, OUT)
-    with pytest.raises(RecordingError, match="make a new one with --record-baseline"):
+    with pytest.raises(RecordingError, match="--record-baseline"):
         accept(results_of(make_record(CASES[0], (1.0,))), read(OUT), OUT)
     assert read(OUT) == old
 
 
-def test_a_run_of_ten_processes_does() -> None:
+def test_a_run_of_ten_processes_replaces_a_baseline_of_ten() -> None:
     new = results_of(make_record(CASES[0], STEADY, status=Status.WRONG))
     accept(new, results_of(make_record(CASES[0], STEADY)), OUT)
     assert read(OUT) == new
 
 
-def test_a_case_that_is_gone_keeps_no_run_from_being_accepted() -> None:
+def test_a_run_without_a_case_of_the_baseline_is_accepted() -> None:
     old = results_of(make_record(CASES[0], STEADY), failed(CASES[1]))
     accept(results_of(make_record(CASES[1])), old, OUT)
     assert OUT.exists()
 
 
-def test_a_disk_that_cannot_be_written_is_told() -> None:
+def test_a_file_that_cannot_be_written_is_refused() -> None:
     OUT.mkdir()
-    with pytest.raises(StoreError, match="cannot be written"):
+    with pytest.raises(StoreError):
         accept(WANTED, None, OUT)

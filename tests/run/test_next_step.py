@@ -1,14 +1,15 @@
-"""The command that looks closer at a case, which must work when it is pasted."""
+"""The next step after a run is a command that works when it is pasted."""
 
 from __future__ import annotations
 
 import shlex
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
 import pytest
-from results_factory import make_errors
+from results_factory import make_errors, make_latency
 
 from harness.cli import main
 from harness.cli.explain import explain
@@ -24,19 +25,19 @@ from harness.records import (
     Status,
     WarningKind,
 )
-from harness.run.next_step import look_closer
+from harness.run.next_step import look_closer, next_step
 from harness.sweep import Sweep
 
 CASE = Case(implementation="one_pass", shape=(64, 768))
 
 
 def wrong(status: Status = Status.WRONG, *, off: str = "y", **fields: Any) -> Record:
-    """A record of which one output is far off."""
+    """Return a record in which one output is far off."""
     case = replace(CASE, **fields)
     errors = make_errors(case)
     outputs = tuple(
-        replace(each, bound_ratio=9.0 if each.output == off else 0.5, vacuous_elements=0)
-        for each in errors.outputs
+        replace(output, bound_ratio=9.0 if output.output == off else 0.5, vacuous_elements=0)
+        for output in errors.outputs
     )
     return Record(
         case=case, environment="here", status=status, reason="off",
@@ -53,9 +54,10 @@ def words(record: Record) -> list[str]:
 
 
 def parsed(command: click.Command, arguments: list[str]) -> dict[str, Any]:
-    """What click makes of a command line; it refuses what the command does not take."""
+    """Return what click makes of a command line, unless it refuses it."""
     assert main.commands[arguments[0]] is command
-    return command.make_context(arguments[0], arguments[1:]).params
+    parent = click.Context(main, **main.context_settings)
+    return command.make_context(arguments[0], arguments[1:], parent).params
 
 
 def test_a_wrong_y_is_explained() -> None:
@@ -85,8 +87,7 @@ def test_every_value_of_a_case_reaches_the_explanation() -> None:
 
 
 def test_parameters_of_the_dtype_of_x_need_no_option() -> None:
-    record = wrong(dtype="bfloat16", param_dtype="bfloat16")
-    assert "--param-dtype" not in words(record)
+    assert "--param-dtype" not in words(wrong(dtype="bfloat16", param_dtype="bfloat16"))
     assert "--param-dtype" in words(wrong(dtype="bfloat16", param_dtype="float32"))
 
 
@@ -106,7 +107,7 @@ def test_parameters_of_the_dtype_of_x_need_no_option() -> None:
         ),
     ],
 )
-def test_what_cannot_be_explained_is_verified(record: Record, direction: str) -> None:
+def test_a_wrong_case_that_cannot_be_explained_is_verified(record: Record, direction: str) -> None:
     found = parsed(verify, words(record))
     assert found["targets"] == ("one_pass",)
     assert (found["dtypes"], found["directions"]) == (("float32",), (direction,))
@@ -122,7 +123,7 @@ def test_the_device_of_a_case_is_named_where_it_is_not_the_cpu() -> None:
 @pytest.mark.parametrize(
     "status", [Status.CRASHED, Status.TIMEOUT, Status.ERROR, Status.OUT_OF_MEMORY]
 )
-def test_what_did_not_end_is_run_again_by_itself(status: Status) -> None:
+def test_a_case_that_failed_is_run_again_by_itself(status: Status) -> None:
     record = wrong(
         status,
         implementation="my folder/mine.py:norm",
@@ -165,16 +166,50 @@ def test_a_compiled_case_is_run_again_since_nothing_else_compiles() -> None:
     assert words(wrong(mode=Mode.COMPILED))[0] == "run"
 
 
-def test_what_is_out_of_guarantee_in_y_is_explained() -> None:
+def test_a_case_out_of_guarantee_in_y_is_explained() -> None:
     record = wrong(Status.OUT_OF_GUARANTEE)
     assert words(record)[0] == "explain"
 
 
-def test_of_what_an_implementation_declines_there_is_no_more_to_see() -> None:
+def test_an_unsupported_case_has_no_closer_look() -> None:
     assert look_closer(wrong(Status.UNSUPPORTED)) is None
 
 
-def test_a_step_says_what_it_is_for() -> None:
-    step = look_closer(wrong())
+# --- after a whole run ---------------------------------------------------------------------------
+
+
+def timed(name: str) -> Record:
+    case = replace(CASE, implementation=name)
+    return Record(
+        case=case, environment="here", status=Status.OK, errors=make_errors(case),
+        latency=make_latency(case),
+    )  # fmt: skip
+
+
+def test_the_next_step_is_a_look_at_the_first_problem_that_has_one() -> None:
+    crashed = wrong(Status.CRASHED, implementation="mine.py:f")
+    problems = [wrong(Status.UNSUPPORTED), crashed]
+    records = [*problems, timed("native"), timed("one_pass")]
+    step = next_step(records, problems, Path("mine.parquet"), has_page=False)
+    assert step == look_closer(crashed)
     assert step is not None
-    assert CASE.id in step.purpose
+    assert crashed.case.id in step.purpose
+
+
+@pytest.mark.parametrize(
+    ("names", "has_page", "command"),
+    [
+        (("native", "one_pass"), False, "choose"),
+        (("native", "one_pass"), True, "choose"),
+        (("native",), False, "report"),
+        (("native",), True, None),
+        ((), False, None),
+    ],
+)
+def test_without_a_problem_the_next_step_uses_the_results(
+    names: tuple[str, ...], has_page: bool, command: str | None
+) -> None:
+    results = Path("results/mine.parquet")
+    step = next_step([timed(name) for name in names], [], results, has_page=has_page)
+    expected = None if command is None else f"layernorm-bench {command} {results}"
+    assert (step.command if step else None) == expected
