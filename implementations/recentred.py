@@ -44,8 +44,8 @@ def _normalise(x: Tensor, axes: tuple[int, ...], eps: float) -> Tensor:
 
 
 @implementation(
-    source="Chan, Golub and LeVeque, Am. Stat. 37 (1983) 242-247, corrected two-pass; ours: what "
-    "corrects the variance there is taken from the deviations, and twice",
+    source="Chan, Golub and LeVeque, Am. Stat. 37 (1983) 242-247, corrected two-pass; here, the "
+    "correction is applied to the deviations, and twice",
     algorithm=Algorithm.RECENTRED,
 )
 def recentred(

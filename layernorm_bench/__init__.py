@@ -37,7 +37,7 @@ if not TYPE_CHECKING:  # a type checker would take every name for one of this mo
         """Import a name of the API on first use.
 
         Raises:
-            ImportError: another package of the same name is in the place of one of ours.
+            ImportError: another package hides ``harness`` or ``implementations``.
         """
         if name not in _PACKAGE_OF:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

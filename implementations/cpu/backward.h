@@ -1,9 +1,8 @@
 /* Backward of rows, in REAL. */
 
-#define STEPS 8 /* ours: as many roundings as the harness allows a tree beyond log2(N) */
+#define STEPS 8 /* the error bound of a tree allows this many roundings beyond log2(N) */
 
-/* Rows of which gradients are taken together, so that sums over rows are read and written once for
- * all of them. */
+/* Rows whose gradients are computed together, so that they share one pass over the sums over rows. */
 typedef struct {
     const char *x[ROWS_OF_GRADIENT], *dy[ROWS_OF_GRADIENT];
     char *dx[ROWS_OF_GRADIENT];
@@ -12,7 +11,7 @@ typedef struct {
     int streams;
 } NAME(gradients);
 
-/* What the higher part of the mean is taken off, unless it is 0. */
+/* Elements minus the higher part of the mean, unless it is 0. */
 INLINE NAME(vector) NAME(centred)(const NAME(gradients) *rows, int row, ptrdiff_t i, const int type,
                                   const int has_high)
 {

@@ -1,9 +1,9 @@
-"""Build C and C++ source once, with the system's own compiler, into the user's cache.
+"""Build C and C++ source once, with the system's compiler, into the user's cache.
 
-A library's name holds a digest of all that it depends on: source, flags, what the compiler makes of
-this machine, and for C++ PyTorch, whose headers it includes. So a changed file, another compiler or
-another processor builds another one, and a home directory shared by different machines holds one
-for each.
+A library's name contains a digest of everything it depends on: source, flags, the compiler's
+predefined macros for this machine and, for C++, the version of PyTorch, whose headers it includes.
+A changed file, another compiler or another processor therefore builds another library, and machines
+that share a home directory do not share libraries.
 """
 
 from __future__ import annotations
@@ -28,34 +28,35 @@ __all__ = ["FLAGS_VARIABLE", "cache_directory", "load"]
 
 SOURCE = Path(__file__).parent
 FLAGS_VARIABLE = "LAYERNORM_BENCH_CFLAGS"
-"""Environment variable with flags for the compiler, after ours; such as -march=x86-64-v3 or -g.
+"""Environment variable with further compiler flags, such as -march=x86-64-v3 or -g.
 
-With -ffast-math results are wrong, and a process that loads it flushes subnormals to zero.
+With -ffast-math results are wrong, and the process that loads the library flushes subnormal
+numbers to zero.
 """
 
-_LONGEST_S = 300.0  # ours: C takes seconds, C++ half a minute
+_LONGEST_S = 300.0  # C takes seconds, C++ half a minute; the rest is for a loaded machine
 
 
 @dataclass(frozen=True, slots=True)
 class _Language:
-    """How source of a kind is compiled."""
+    """How source in one language is compiled."""
 
     name: str
     compiler: str
-    """Environment variable that names it."""
+    """Environment variable that names the compiler."""
     compilers: tuple[str, ...]
-    """Looked for where that does not."""
+    """Looked for if the variable is not set."""
     how: str
-    """To get one."""
+    """What to do if there is no compiler."""
     flags: tuple[str, ...]
     libraries: tuple[str, ...]
     more_flags: str | None
-    """Environment variable with the user's."""
+    """Environment variable with the user's flags."""
     machines: tuple[tuple[str, ...], ...]
-    """Flags by which all that this processor has is used: where a compiler does not know one, the
-    next is tried."""
+    """Alternative flags for all instructions of this processor; the first that the compiler accepts
+    is used."""
     version: str
-    """Of what it includes."""
+    """Version of the headers it includes."""
 
 
 _C = _Language(
@@ -63,18 +64,18 @@ _C = _Language(
     compiler="CC",
     compilers=("cc", "gcc", "clang"),
     how="install gcc or clang, or set CC",
-    # no errno: sqrt is then one instruction
+    # without errno, sqrt is one instruction
     flags=("-std=gnu11", "-O3", "-fno-math-errno", "-shared", "-fPIC"),
     libraries=("-lm",),
     more_flags=FLAGS_VARIABLE,
-    machines=(("-march=native",), ("-mcpu=native",), ()),  # clang on ARM has had -mcpu alone
+    machines=(("-march=native",), ("-mcpu=native",), ()),  # clang on ARM knows only -mcpu
     version="",
 )
 
 
 @cache
 def _cpp() -> _Language:
-    """C++ against the headers and libraries that PyTorch brings with it."""
+    """Return how C++ is compiled against the headers and libraries of PyTorch."""
     package = Path(torch.__file__).parent
     return _Language(
         name="C++",
@@ -90,7 +91,7 @@ def _cpp() -> _Language:
             f"-isystem{package / 'include'}",
             f"-isystem{package / 'include' / 'torch' / 'csrc' / 'api' / 'include'}",
         ),
-        # loaded already, from wherever they are: a library is known by its name
+        # the process has loaded them already; the linker resolves them by name
         libraries=(f"-L{package / 'lib'}", "-ltorch_cpu", "-lc10"),
         more_flags=None,
         machines=((),),
@@ -99,14 +100,15 @@ def _cpp() -> _Language:
 
 
 def load(files: tuple[str, ...], kind: type[ctypes.CDLL] = ctypes.CDLL) -> ctypes.CDLL:
-    """Load a library, after building it where that has not been done.
+    """Load a library, building it first if it is not in the cache.
 
     Args:
-        files: names of files in this directory: the first is compiled, it includes the rest.
-        kind: ``ctypes.CDLL``, whose functions let go of Python's lock, or ``ctypes.PyDLL``.
+        files: names of files in this directory; the first is compiled and includes the others.
+        kind: ``ctypes.CDLL``, whose functions release Python's lock, or ``ctypes.PyDLL``.
 
     Raises:
-        UnsupportedError: there is no compiler, it fails, or the cache cannot be used; says why.
+        UnsupportedError: there is no compiler, it fails, or the cache cannot be used; the message
+            says why.
     """
     path = _built(files)
     if isinstance(path, str):
@@ -122,7 +124,7 @@ def load(files: tuple[str, ...], kind: type[ctypes.CDLL] = ctypes.CDLL) -> ctype
 
 @cache
 def _built(files: tuple[str, ...]) -> Path | str:
-    """Where the library is, or why there is none: a compiler that fails is not asked again."""
+    """Return the library, or why there is none; cached, so a failing compiler runs once."""
     try:
         return _build(files)
     except UnsupportedError as error:
@@ -149,12 +151,12 @@ def _build(files: tuple[str, ...]) -> Path:
 
 
 def cache_directory() -> Path:
-    """Where built libraries are kept: ``$XDG_CACHE_HOME/layernorm-bench``, else in ~/.cache.
+    """Return the folder of built libraries: ``$XDG_CACHE_HOME/layernorm-bench``, else in ~/.cache.
 
     Raises:
         UnsupportedError: there is no home directory.
     """
-    # a relative path is to be ignored: XDG Base Directory Specification 0.8
+    # XDG Base Directory Specification 0.8: a relative path must be ignored
     if os.path.isabs(base := os.environ.get("XDG_CACHE_HOME", "")):
         return Path(base) / "layernorm-bench"
     try:
@@ -166,7 +168,7 @@ def cache_directory() -> Path:
 
 
 def _words(variable: str) -> list[str]:
-    """The words of an environment variable, as a shell would take them."""
+    """Return the words of an environment variable, split as in a shell."""
     try:
         return shlex.split(os.environ.get(variable, ""))
     except ValueError as error:
@@ -174,13 +176,13 @@ def _words(variable: str) -> list[str]:
 
 
 def _compiler(language: _Language) -> list[str]:
-    """The command of the compiler: its variable's, else the first there is of the usual names."""
-    if asked := _words(language.compiler):
-        if shutil.which(asked[0]) is None:
+    """Return the compiler command: from its variable, else the first of the usual names found."""
+    if command := _words(language.compiler):
+        if shutil.which(command[0]) is None:
             raise UnsupportedError(
-                f"there is no {asked[0]}, which {language.compiler} names; {language.how}"
+                f"there is no {command[0]}, which {language.compiler} names; {language.how}"
             )
-        return asked
+        return command
     for name in language.compilers:
         if shutil.which(name) is not None:
             return [name]
@@ -192,13 +194,13 @@ def _compiler(language: _Language) -> list[str]:
 def _machine(
     language: _Language, compiler: list[str], flags: list[str]
 ) -> tuple[tuple[str, ...], bytes]:
-    """The flag by which the compiler uses all that this processor has, and what it then defines.
+    """Return the accepted flags of :attr:`_Language.machines`, and the macros they define.
 
-    Those macros name the compiler's version and each set of instructions.
+    The macros contain the compiler's version and each instruction set.
     """
     for machine in language.machines:
-        asks = ["-dM", "-E", "-x", language.name.lower(), os.devnull]
-        done = _run(language, [*compiler, *machine, *flags, *asks])
+        macros = ["-dM", "-E", "-x", language.name.lower(), os.devnull]
+        done = _run(language, [*compiler, *machine, *flags, *macros])
         if done.returncode == 0:
             return machine, done.stdout
     raise UnsupportedError(
@@ -207,7 +209,7 @@ def _machine(
 
 
 def _compile(language: _Language, command: list[str], source: Path, path: Path) -> None:
-    """Compile to ``path``, which appears whole or not at all: others may be at it too."""
+    """Compile to ``path`` atomically, since other processes may build the same library."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
@@ -236,7 +238,7 @@ def _run(language: _Language, command: list[str]) -> subprocess.CompletedProcess
 
 
 def _complaint(output: bytes) -> str:
-    """The first line of a compiler's output that says error, else its last line."""
+    """Return the first line of a compiler's output that contains "error", else its last line."""
     lines = [each.strip() for each in output.decode(errors="replace").splitlines() if each.strip()]
     errors = [each for each in lines if "error" in each.lower()]
-    return (errors or lines[-1:] or ["it says nothing"])[0]
+    return (errors or lines[-1:] or ["no message"])[0]

@@ -1,9 +1,9 @@
-"""Two passes and the residual mean removed as well, in C, for the CPU: accurate and fast at once.
+"""Two passes in C for the CPU, with the residual mean removed as well.
 
-PyTorch's own kernel is limited by its arithmetic on one core, not by memory, which leaves room for
-a second centring where a row needs one; where its mean is small beside its deviations, reading it
-once is as accurate (c/forward.h). The C is compiled on first use by whatever compiler the system
-has (:mod:`implementations.cpu.build`); without one every call is refused with the reason.
+On one core, PyTorch's own kernel is limited by its arithmetic and not by memory, which leaves time
+for a second centring where a row needs one. A row whose mean is small compared to its deviations
+is read once, which is as accurate (forward.h). The first call compiles the C code with the system's
+compiler (:mod:`implementations.cpu.build`); without a compiler, every call is refused.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["c_recentred"]
 
 
 @implementation(
-    source="ours; the residual mean as in the corrected two-pass variance of Chan, Golub and "
+    source="this project; residual mean as in the corrected two-pass variance of Chan, Golub and "
     "LeVeque, Am. Stat. 37 (1983) 242-247, but removed from x too",
     algorithm=Algorithm.RECENTRED,
     devices=frozenset({"cpu"}),
@@ -49,7 +49,7 @@ def c_recentred(
 
 
 class _Direct(torch.autograd.Function):
-    """The C's forward and backward, without a way through the dispatcher."""
+    """Forward and backward in C, called without the dispatcher."""
 
     @staticmethod
     def forward(
@@ -64,7 +64,7 @@ class _Direct(torch.autograd.Function):
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
             return operators.composed_gradients(ctx, dy)
-        if dy.is_neg() or is_zero_tensor(dy):  # its memory, if any, does not say so
+        if dy.is_neg() or is_zero_tensor(dy):  # its memory does not show it
             dy = dy.clone()
         x, weight, bias, statistics = ctx.saved_tensors
         wants_dx, wants_dweight, wants_dbias, _, _ = ctx.needs_input_grad

@@ -1,4 +1,4 @@
-"""Calls of the C library on tensors: what it is told of their memory, and what it gives back."""
+"""Call the C library on tensors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from implementations.cpu.threads import address_of_parallel
 __all__ = ["FILES", "STATISTICS", "addresses", "backward", "forward", "kinds"]
 
 STATISTICS = 3
-"""Numbers kept of a row: the mean as a sum of two, and 1/sqrt(variance + eps)."""
+"""Numbers saved per row: the mean as a sum of two, and 1/sqrt(variance + eps)."""
 
 FILES = (
     "recentred.c",
@@ -33,32 +33,32 @@ FILES = (
 )
 """The library's source."""
 _TYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
-"""As types.h numbers them."""
-# struct forward and struct backward of recentred.h; to pass one packed argument takes a third of
-# the time that fourteen take
+"""The numbers of the types in types.h."""
+# struct forward and struct backward of recentred.h; passing one packed argument takes a third of
+# the time of passing fourteen
 _pack_forward = struct.Struct("@6P3nd4i").pack
 _pack_backward = struct.Struct("@8P4n4i").pack
 
 _SHORT = 1 << 16
-"""Elements up to which a call keeps to one thread and holds Python's lock, ours: for some 10 us; to
-wake another thread takes as long, and to let go of the lock and take it back a twentieth."""
+"""Elements up to which a call uses one thread and holds Python's lock, for about 10 us. Waking
+another thread takes as long; releasing and taking the lock takes a twentieth of it."""
 
 
 def forward(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, hidden: int, eps: float, saves: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """Normalise the rows of ``x``, its last ``hidden`` elements being one.
+    """Normalise the rows of ``x``; the last axes with ``hidden`` elements form a row.
 
     Args:
         x: on the CPU, as are weight and bias; any strides.
-        saves: whether the statistics are wanted.
+        saves: whether to return the statistics.
 
     Returns:
         y, contiguous, and the statistics of each row, (rows, STATISTICS) in float32 or wider.
 
     Raises:
-        UnsupportedError: the library cannot be built, or the dtypes are not what it takes.
-        MemoryError: there is none for weight and bias in the dtype of the sums.
+        UnsupportedError: the library cannot be built, or does not support the dtypes.
+        MemoryError: weight and bias cannot be copied to the dtype of the sums.
     """
     kind, of_weight, of_bias = kinds(x.dtype, weight, bias)
     if weight is not None and not weight.is_contiguous():
@@ -155,12 +155,12 @@ def backward(
 
 @dataclass(frozen=True, slots=True)
 class _Library:
-    """The functions of the library, each of one packed structure; not 0 is out of memory."""
+    """The library's functions; each takes a packed structure, and returns 1 if memory ran out."""
 
     forward: Callable[[bytes], int]
     backward: Callable[[bytes], int]
     forward_short: Callable[[bytes], int]
-    """The same, not letting go of Python's lock."""
+    """The same, without releasing Python's lock."""
     backward_short: Callable[[bytes], int]
     parallel: int
 
@@ -183,7 +183,7 @@ def _library() -> _Library:
 
 
 def addresses() -> tuple[int, int, int]:
-    """Return where forward and backward of the library are, and what runs them in threads.
+    """Return the addresses of forward, backward and the function that runs them in threads.
 
     Raises:
         UnsupportedError: the library cannot be built.
@@ -197,10 +197,10 @@ def addresses() -> tuple[int, int, int]:
 
 
 def kinds(dtype: torch.dtype, weight: Tensor | None, bias: Tensor | None) -> tuple[int, int, int]:
-    """Numbers of the types of x, weight and bias; that of x for one that is not there.
+    """Return the type numbers of x, weight and bias; a missing parameter has that of x.
 
     Raises:
-        UnsupportedError: these are not taken.
+        UnsupportedError: a dtype is not supported.
     """
     kind = _TYPES.get(dtype)
     if kind is None:
@@ -214,7 +214,7 @@ def kinds(dtype: torch.dtype, weight: Tensor | None, bias: Tensor | None) -> tup
 
 
 def _wider(name: str, dtype: torch.dtype, of_x: torch.dtype) -> int:
-    """Number of the type of a parameter that does not have x's."""
+    """Return the type number of a parameter whose dtype is not x's."""
     if dtype != torch.float32:
         raise UnsupportedError(
             f"c_recentred takes {name} in x's dtype or in float32; x is {of_x}, {name} is {dtype}"
@@ -223,17 +223,17 @@ def _wider(name: str, dtype: torch.dtype, of_x: torch.dtype) -> int:
 
 
 def _like(tensor: Tensor) -> Tensor:
-    """A contiguous tensor of the same shape and dtype, of any content."""
+    """Return an uninitialised contiguous tensor of the same shape and dtype."""
     if tensor.is_contiguous():
         return torch.empty_like(tensor)
     return torch.empty_like(tensor, memory_format=torch.contiguous_format)
 
 
 def _dense_rows(x: Tensor, hidden: int) -> tuple[Tensor, int]:
-    """Return x, or a copy of it, whose rows are each dense, and the elements from row to row."""
+    """Return x, or a copy of it, with dense rows, and the elements from one row to the next."""
     if x.is_contiguous():
         return x, hidden
-    rows = x.reshape(-1, hidden)  # a copy only where the rows are not evenly spaced
+    rows = x.reshape(-1, hidden)  # copies only if the rows are not evenly spaced
     if hidden > 1 and rows.stride(1) != 1:
         rows = rows.contiguous()
     return rows, rows.stride(0)

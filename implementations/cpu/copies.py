@@ -1,4 +1,4 @@
-"""A copy in C that writes past the caches: the fastest there is of what they cannot hold."""
+"""A copy in C that bypasses the caches, which is fastest for tensors larger than they are."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _pack_copy = struct.Struct("@3Pni").pack  # struct copy of copy.c
 
 
 def can_stream() -> bool:
-    """Whether the library is there or can be built."""
+    """Whether the library exists or can be built."""
     try:
         _library()
     except UnsupportedError:
@@ -30,7 +30,11 @@ def can_stream() -> bool:
 
 
 def streamed_copy(to: Tensor, x: Tensor) -> Callable[[], object]:
-    """Return what copies the bytes of ``x`` to ``to``, both dense, on the CPU, by torch's threads.
+    """Return a function that copies ``x`` to ``to`` with torch's threads.
+
+    Args:
+        to: dense, on the CPU, of the same size as ``x``.
+        x: dense, on the CPU.
 
     Raises:
         UnsupportedError: the library cannot be built.
@@ -42,7 +46,7 @@ def streamed_copy(to: Tensor, x: Tensor) -> Callable[[], object]:
         x.numel() * x.element_size(),
         torch.get_num_threads(),
     )
-    # both are kept as long as they may be copied
+    # the function keeps a reference to both tensors
     return partial(_call, _library().streamed_copy, packed, to, x)
 
 

@@ -8,7 +8,7 @@
 #include "elements.h"
 #include "threads.h"
 
-#define PART_BYTES ((ptrdiff_t)1 << 18) /* ours: of a thread's turn */
+#define PART_BYTES ((ptrdiff_t)1 << 18) /* per turn of a thread; trade-off: balance against turns */
 
 struct copy {
     char *to;

@@ -1,8 +1,8 @@
-"""`c_recentred` with its node in autograd's graph in C++: no Python runs in either direction.
+"""`c_recentred` with an autograd node in C++, so that no Python runs in forward and backward.
 
-Where a call takes tens of microseconds, that of Python is a good part of them. The C++ includes
-PyTorch's headers, which come with it, and is compiled on first use by the system's compiler within
-half a minute (:mod:`implementations.cpu.build`); without one every call is refused with the reason.
+A call may take only tens of microseconds, of which Python is a considerable part. The first call
+compiles the C++ code against PyTorch's headers, which takes about half a minute
+(:mod:`implementations.cpu.build`); without a compiler, every call is refused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["cpp_recentred"]
 
 
 @implementation(
-    source="ours, as c_recentred",
+    source="this project, as c_recentred",
     algorithm=Algorithm.RECENTRED,
     devices=frozenset({"cpu"}),
 )
@@ -34,5 +34,5 @@ def cpp_recentred(
     if is_seen(x, weight, bias):
         return operators.layer_norm(x, normalized_shape, weight, bias, eps)
     hidden = operators.elements_of_a_row(x, normalized_shape, weight, bias)
-    calls.kinds(x.dtype, weight, bias)  # or it says which dtypes are not taken
+    calls.kinds(x.dtype, weight, bias)  # raises if a dtype is not supported
     return node.layer_norm()(x, weight, bias, hidden, eps)

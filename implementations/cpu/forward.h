@@ -1,18 +1,17 @@
 /* Forward of rows, in REAL.
  *
- * Of each row the mean and the mean square are formed at once. That is as good as it gets where the
- * mean is small beside the deviations; another row is read again, its mean taken off. What that
- * leaves of a mean is taken off in the same way as the whole of a small one: y is formed from
- * deviations from `high`, which is 0 or that first mean, less `low`, their own mean.
+ * One pass forms the mean and the mean square of a row. That is accurate if the mean is small compared
+ * to the deviations; otherwise the row is read again and its mean subtracted. y is formed from the
+ * deviations from `high`, which is 0 or that first mean, minus `low`, the mean of the deviations.
  */
 
 #define STEPS 4
-/* Ours: a mean square is at least so many times the square of `low`. With f roundings in a sum `low` is
- * off by f u sqrt(mean square), which adds f u / 4 to the relative error of the variance: less than
- * what the harness allows a tree that has STEPS of 8. */
+/* The mean square must be at least this multiple of the square of `low`. With f roundings per sum, `low`
+ * has an error of f u sqrt(mean square), which adds f u / 4 to the relative error of the variance: less
+ * than the error bound of a tree with STEPS of 8. */
 #define NEGLIGIBLE 64
 
-/* A row that is read, what is known of it, and where it is written. */
+/* A row that is read, its statistics, and where it is written. */
 typedef struct {
     const char *x;
     char *y;
@@ -22,13 +21,13 @@ typedef struct {
     int streams;
 } NAME(row);
 
-/* Of deviations, and of their squares. */
+/* Sums of deviations, and of their squares. */
 typedef struct {
     NAME(vector) deviations, squares;
 } NAME(sums);
 
-/* How the deviations of a row are had: from the elements themselves, or those kept before; from 0,
- * from the higher part of the mean, or from both parts of it, scaled. */
+/* How deviations are formed: from the elements in memory or the kept ones, and relative to 0, to the
+ * higher part of the mean, or to both parts of it with scaled elements. */
 enum NAME(way) { NAME(KEEP) = 1, NAME(KEPT) = 2, NAME(CENTRED) = 4, NAME(SCALED) = 8 };
 
 INLINE NAME(vector) NAME(deviations)(const NAME(row) *row, ptrdiff_t i, const int type, const int way)
@@ -41,7 +40,7 @@ INLINE NAME(vector) NAME(deviations)(const NAME(row) *row, ptrdiff_t i, const in
     return way & NAME(CENTRED) ? v - row->at.high : v;
 }
 
-/* What a pass does at element i: adds up a row, and writes another; each may be missing. */
+/* One pass at element i: adds to the sums of one row, and writes another; each may be null. */
 INLINE void NAME(step)(const NAME(row) *read, const int reading, const NAME(row) *written,
                        const int writing, const REAL *weight, const REAL *bias, ptrdiff_t i,
                        const NAME(mask) *mask, NAME(sums) *sums, const int type)
@@ -69,7 +68,7 @@ INLINE void NAME(add_sums)(NAME(sums) *to, const NAME(sums) *more)
     to->squares += more->squares;
 }
 
-/* A pass over two rows at once, so that neither waits for the end of the other's sums. */
+/* A pass over two rows at once: one is written while the other is added up. */
 INLINE void NAME(pass)(const NAME(row) *read, const int reading, const NAME(row) *written,
                        const int writing, const REAL *weight, const REAL *bias,
                        const NAME(cut) *cut, REAL *residual, REAL *squares, const int type)

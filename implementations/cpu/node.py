@@ -1,4 +1,4 @@
-"""The library in C as an operator of PyTorch, whose node in autograd's graph is C++."""
+"""The C library as an operator of PyTorch with an autograd node in C++."""
 
 from __future__ import annotations
 
@@ -14,22 +14,21 @@ from implementations.cpu.build import load
 
 __all__ = ["layer_norm"]
 
-# the kernels too, few of which it includes: where a process has two revisions of them, each has an
-# operator of its own
+# all kernel files, so that another revision of them in the same process gets its own operator
 _FILES = ("node.cpp", *calls.FILES)
 
 
 @cache
 def layer_norm() -> Callable[[Tensor, Tensor | None, Tensor | None, int, float], Tensor]:
-    """Return what takes x, weight, bias, the elements of a row and eps to y.
+    """Return a function of x, weight, bias, the elements per row and eps that returns y.
 
-    Its tensors are on the CPU and of the dtypes that :func:`implementations.cpu.calls.forward`
-    takes.
+    Tensors must be on the CPU, in the dtypes that :func:`implementations.cpu.calls.forward`
+    supports.
 
     Raises:
         UnsupportedError: either library cannot be built.
     """
-    library = load(_FILES)  # first: who installs a compiler of C++ gets the one of C with it
+    library = load(_FILES)  # first, because a C++ compiler includes one for C
     kernels = calls.addresses()
     library.use_library.argtypes = (ctypes.c_void_p,) * 3
     library.use_library.restype = ctypes.c_char_p

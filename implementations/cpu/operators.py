@@ -1,8 +1,7 @@
-"""LayerNorm in C, on the CPU, as one operator to torch.compile, torch.export and torch.func.
+"""LayerNorm in C, on the CPU, as one operator for torch.compile, torch.export and torch.func.
 
-The way to a kernel through the dispatcher and Python takes as long as a small LayerNorm. So a call
-that none of them sees may go there directly:
-:func:`implementations.torch_private.is_seen` says which may not.
+Calling a kernel through the dispatcher and Python takes as long as a small LayerNorm. A call that
+none of these observes skips the dispatcher; :func:`implementations.torch_private.is_seen` decides.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ FORWARD, BACKWARD = "layernorm_bench::c_recentred", "layernorm_bench::c_recentre
 def elements_of_a_row(
     x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None
 ) -> int:
-    """Return how many there are, after checking that the shapes agree.
+    """Check that the shapes agree, and return the number of elements per row.
 
     Raises:
-        ValueError: they do not.
+        ValueError: they do not agree.
     """
-    if (  # the usual case, in a third of the time
+    if (  # the usual case; it takes a third of the time of the general one
         len(normalized_shape) == 1
         and x.dim()
         and (hidden := x.shape[-1]) == normalized_shape[0]
@@ -50,7 +49,7 @@ def layer_norm(
 ) -> Tensor:
     """Call the operator."""
     if x.device.type not in {"cpu", "meta"}:
-        raise UnsupportedError(f"this C runs on the cpu; x is on {x.device}")
+        raise UnsupportedError(f"the C kernels run on the cpu; x is on {x.device}")
     hidden = elements_of_a_row(x, normalized_shape, weight, bias)
     y: Tensor = _forward(x, weight, bias, hidden, eps)[0]
     return y
@@ -61,7 +60,7 @@ def _forward(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, hidden: int, eps: float
 ) -> tuple[Tensor, Tensor]:
     y, statistics = calls.forward(x, weight, bias, hidden, eps, True)
-    assert statistics is not None  # they were asked for
+    assert statistics is not None  # saves is True
     return y, statistics
 
 
@@ -89,7 +88,7 @@ def _backward(
     found = calls.backward(
         dy, x, weight, bias, statistics, hidden, wants_dx, wants_dweight, wants_dbias
     )
-    # an operator returns tensors: an empty one stands for what is not wanted
+    # an operator returns tensors: an empty one stands for a gradient that is not needed
     dx, dweight, dbias = (x.new_empty(0) if each is None else each for each in found)
     return dx, dweight, dbias
 
@@ -116,7 +115,7 @@ def _(
 
 
 def composed_gradients(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-    """The gradients as the C forms them, composed of what torch differentiates in its turn."""
+    """Return the gradients of the C code, composed of operations that torch can differentiate."""
     x, weight, bias, _ = ctx.saved_tensors
     hidden, eps = ctx.hidden, ctx.eps
     wide = wide_dtype(x.dtype)

@@ -1,7 +1,7 @@
-/* LayerNorm of rows, forward and backward, with an error free of the condition of a row.
+/* LayerNorm of rows, forward and backward, with an error independent of a row's condition number.
  *
- * What is left of a row's mean once it has been taken off, the residual mean, is taken off as well:
- * forward.h says when and how. -ffast-math folds the second into the first, and must not be used.
+ * The mean of the deviations from the rounded mean, the residual mean, is subtracted as well: forward.h
+ * says when and how. -ffast-math merges both subtractions and must not be used.
  * Built by build.py, called by calls.py.
  */
 
@@ -16,20 +16,20 @@
 #include "recentred.h"
 #include "threads.h"
 
-#define LINE_BYTES 64 /* of a cache, on all but a few machines, where it costs some speed */
-#define NEAR_BYTES 8192 /* ours: of a row in the type of the sums: a few of them fit in L1 */
+#define LINE_BYTES 64 /* cache line; another size costs speed on a few machines */
+#define NEAR_BYTES 8192 /* largest row that is kept in the type of the sums: a few fit in L1 */
 #if defined(__AVX512F__)
 #define UNROLL 4 /* vectors whose sums do not wait for each other */
 #else
 #define UNROLL 2 /* registers are half as many */
 #endif
-/* ours: from about here on a call took less time, and so did one together with a reader of its result
- * (2 MiB of L2) */
+/* measured with 2 MiB of L2: from about here on a call took less time, also together with a reader of
+ * its result */
 #define STREAM_BYTES (8 << 20)
-#define ROWS_OF_GRADIENT 2 /* share one reading and writing of the sums over rows; more leave L1 */
-#define BLOCK_OF_ROWS 32   /* add to the same sums one after the other, so many at a time */
-#define PARTS_OF_ROWS 128  /* rows whose share in the sums over rows is added up by itself */
-#define GRAIN 32768        /* elements a thread must have to be worth waking, as in PyTorch */
+#define ROWS_OF_GRADIENT 2 /* rows that share one pass over the sums over rows; more exceed L1 */
+#define BLOCK_OF_ROWS 32   /* rows that are added to the same sums one after the other */
+#define PARTS_OF_ROWS 128  /* rows with partial sums of their own */
+#define GRAIN 32768        /* least elements per thread, as in PyTorch */
 
 #define OUTLINE __attribute__((noinline))
 #define ALIGNED __attribute__((aligned(LINE_BYTES)))
@@ -47,8 +47,7 @@ static ptrdiff_t padded(ptrdiff_t hidden, ptrdiff_t lanes)
     return (hidden + lanes - 1) / lanes * lanes;
 }
 
-/* Whether rows are written past the caches: where they would not stay in them anyway, and start at
- * a line each. */
+/* Whether rows bypass the caches: they would not stay in them, and each starts at a cache line. */
 static int streams(const void *to, ptrdiff_t rows, ptrdiff_t bytes)
 {
     return rows * bytes >= STREAM_BYTES && (uintptr_t)to % LINE_BYTES == 0 && bytes % LINE_BYTES == 0;
@@ -173,7 +172,7 @@ int recentred_forward(const struct forward *call)
     work.is_finite = call->type != BFLOAT16 || (is_finite_float(work.weight, call->hidden) &&
                                                 is_finite_float(work.bias, call->hidden));
     int threads = threads_for((double)call->rows * call->hidden, call->threads, call->parallel);
-    /* several parts a thread: one may be held up by other programs */
+    /* several parts per thread: other programs may delay a thread */
     work.rows = threads == 1 ? call->rows : call->rows / (4 * threads) + 1;
     work.parts = (call->rows + work.rows - 1) / work.rows;
     share(forward_work, &work, threads, call->parallel);

@@ -1,4 +1,4 @@
-"""Where C finds the threads that torch works with."""
+"""Find the thread pool of torch for the C code."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["address_of_parallel"]
 
 @cache
 def address_of_parallel() -> int:
-    """Address of what runs a function in several threads; 0 if torch has another way.
+    """Return the address of GOMP_parallel, which runs a function in several threads, or 0.
 
-    It is GOMP_parallel of the OpenMP runtime that torch itself runs on, so that no second set of
-    threads competes with torch's.
+    It belongs to the OpenMP runtime of torch itself, so that no second set of threads competes with
+    torch's. The result is 0 if torch uses another runtime.
     """
     if EXTENSION_FILE is None:
         return 0

@@ -1,7 +1,7 @@
-"""Everybody else's LayerNorm behind the signature of this package.
+"""LayerNorms of other packages, called with the contract's signature.
 
-None of their packages is imported before it is used. Where one is missing, a call raises
-``UnsupportedError`` with what to install.
+A package is imported by the first call. If it is missing, the call raises ``UnsupportedError`` with
+the command that installs it.
 """
 
 from __future__ import annotations

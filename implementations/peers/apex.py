@@ -14,7 +14,7 @@ from implementations.peers.support import CUDA, Support, peer
 __all__ = ["PACKAGE", "apex"]
 
 PACKAGE = Package(
-    "apex",  # the name of another package on PyPI, which has no apex.normalization
+    "apex",  # a different package has this name on PyPI; it has no apex.normalization
     ("apex",),
     "build it with its CUDA extensions, as https://github.com/NVIDIA/apex says",
 )
@@ -22,7 +22,7 @@ SUPPORT = Support(
     package=PACKAGE,
     dtypes=frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64}),
     devices=CUDA,
-    params_like_x=True,  # of mixed dtypes it returns that of the parameters
+    params_like_x=True,  # with mixed dtypes, y would have that of the parameters
 )
 
 
@@ -32,7 +32,7 @@ SUPPORT = Support(
     algorithm=Algorithm.WELFORD,
     reduction=Reduction.BLOCKS,
     column_reduction=Reduction.BLOCKS,
-    lanes=16,  # parts that the rows are summed in; of a row there are more, a warp's at least
+    lanes=16,  # partial sums over the rows; a row has more, at least those of a warp
 )
 def apex(
     x: Tensor,
@@ -46,7 +46,7 @@ def apex(
     fused = PACKAGE.load(
         "apex.normalization.fused_layer_norm", "fused_layer_norm", "fused_layer_norm_affine"
     )
-    PACKAGE.load("fused_layer_norm_cuda")  # which it imports at the first call only
+    PACKAGE.load("fused_layer_norm_cuda")  # apex itself imports it by the first call
     shape = torch.Size(normalized_shape)
     if weight is not None and bias is not None:
         y: Tensor = fused.fused_layer_norm_affine(x, weight, bias, shape, eps)

@@ -1,4 +1,4 @@
-"""flash-attention's LayerNorm in Triton, which others have copied; no residual, no dropout."""
+"""flash-attention's LayerNorm in Triton, without residual and dropout."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SUPPORT = Support(
     source="https://github.com/Dao-AILab/flash-attention, flash_attn/ops/triton/layer_norm.py",
     algorithm=Algorithm.TWO_PASS,
     column_reduction=Reduction.BLOCKS,
-    lanes=64,  # eight running sums on each multiprocessor, of the smallest GPUs there are
+    lanes=64,  # eight running sums per multiprocessor of the smallest GPUs
 )
 def flash_attn(
     x: Tensor,

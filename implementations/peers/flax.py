@@ -1,7 +1,7 @@
-"""Flax's LayerNorm, jitted; memory and threads as :mod:`implementations.peers.xla` says.
+"""Flax's LayerNorm, jitted; see :mod:`implementations.peers.xla` for memory and threads.
 
-Its variance is E[x^2] - E[x]^2 unless it is told otherwise, clamped at zero: where that has no
-digits left it returns finite garbage, of up to ``1/sqrt(eps)``, rather than NaN.
+By default its variance is E[x^2] - E[x]^2, clamped at zero. If cancellation leaves no correct
+digit, the result is finite garbage of up to ``1/sqrt(eps)`` rather than NaN.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _FAST, _SLOW = partial(_formula, True), partial(_formula, False)
     SUPPORT,
     source=_SOURCE,
     algorithm=Algorithm.ONE_PASS,
-    reduction=Reduction.SEQUENTIAL,  # XLA may vectorise, and does not promise to
+    reduction=Reduction.SEQUENTIAL,  # XLA may vectorise, but does not guarantee it
     column_reduction=Reduction.SEQUENTIAL,
 )
 def flax(
@@ -62,7 +62,7 @@ def flax(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Flax: flax.linen.LayerNorm as it is by default, jitted; variance E[x^2] - E[x]^2."""
+    """Flax: flax.linen.LayerNorm with its defaults, jitted; variance E[x^2] - E[x]^2."""
     dims = SUPPORT.check(x, normalized_shape, weight, bias)
     PACKAGE.load("flax.linen", "LayerNorm")
     return xla.layer_norm(_FAST, x, weight, bias, dims, eps)

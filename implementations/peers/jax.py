@@ -1,4 +1,4 @@
-"""JAX: the plain formula, jitted; memory and threads as :mod:`implementations.peers.xla` says."""
+"""JAX: the plain formula, jitted; see :mod:`implementations.peers.xla` for memory and threads."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _formula(jax: Any, x: Any, weight: Any, bias: Any, dims: int, eps: float) ->
     SUPPORT,
     source="https://docs.jax.dev/en/latest/_autosummary/jax.numpy.var.html",
     algorithm=Algorithm.TWO_PASS,
-    reduction=Reduction.SEQUENTIAL,  # XLA may vectorise, and does not promise to
+    reduction=Reduction.SEQUENTIAL,  # XLA may vectorise, but does not guarantee it
     column_reduction=Reduction.SEQUENTIAL,
 )
 def jax(

@@ -1,4 +1,4 @@
-"""Liger Kernel's LayerNorm: a Triton kernel with a row in a program, forward and backward."""
+"""Liger Kernel's LayerNorm: Triton kernels with one row per program, forward and backward."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SUPPORT = Support(
     source="https://github.com/linkedin/Liger-Kernel, src/liger_kernel/ops/layer_norm.py",
     algorithm=Algorithm.TWO_PASS,
     column_reduction=Reduction.BLOCKS,
-    lanes=16,  # a running sum on each multiprocessor; of the smallest GPUs there are
+    lanes=16,  # one running sum per multiprocessor of the smallest GPUs
 )
 def liger(
     x: Tensor,

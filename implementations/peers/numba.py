@@ -1,4 +1,4 @@
-"""Numba: plain loops, compiled; they read and write torch's own memory."""
+"""Numba: plain loops, compiled; they read and write torch's memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["PACKAGE", "numba"]
 PACKAGE = Package("numba", ("numba",), "pip install 'layernorm-bench[numba]'")
 SUPPORT = Support(
     package=PACKAGE,
-    dtypes=frozenset({torch.float32, torch.float64}),  # float16 is for its CUDA target alone
+    dtypes=frozenset({torch.float32, torch.float64}),  # float16 exists only for its CUDA target
     forward_only=True,
     outside_torch=True,
 )
@@ -29,7 +29,7 @@ SUPPORT = Support(
     SUPPORT,
     source="https://numba.readthedocs.io/en/stable/user/jit.html",
     algorithm=Algorithm.TWO_PASS,
-    reduction=Reduction.SEQUENTIAL,  # in float64, which a literal 0.0 makes of a sum
+    reduction=Reduction.SEQUENTIAL,  # in float64, the type of the literal 0.0
 )
 def numba(
     x: Tensor,
@@ -43,7 +43,7 @@ def numba(
     threads = torch.get_num_threads()
     loops = _compiled(threads > 1)
     if threads > 1:
-        _use(threads)
+        _use_threads(threads)
     y = torch.empty_like(x, memory_format=torch.contiguous_format)
     hidden = x.shape[x.dim() - dims :].numel()
     if x.numel():
@@ -51,7 +51,7 @@ def numba(
     return y
 
 
-def _use(threads: int) -> None:
+def _use_threads(threads: int) -> None:
     try:
         PACKAGE.load().set_num_threads(threads)
     except ValueError as error:
@@ -60,9 +60,9 @@ def _use(threads: int) -> None:
 
 @cache
 def _compiled(parallel: bool) -> Callable[..., None]:
-    """Return the loops, compiled at the first call for each kind of argument.
+    """Return the loops, which the first call with new argument types compiles.
 
-    Rows are shared out only if several threads may work: threads of Numba's own would do it.
+    With one thread, rows must not run in parallel: Numba would use threads of its own.
     """
     package = PACKAGE.load()
     rows_of = package.prange

@@ -1,4 +1,4 @@
-"""NumPy, as its users write a LayerNorm; shares the memory of x, weight and bias."""
+"""NumPy: the formula as users write it; shares the memory of x, weight and bias."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from implementations.peers.support import Support, peer
 __all__ = ["PACKAGE", "numpy"]
 
 PACKAGE = Package("numpy", ("numpy",), "pip install numpy")
-# there is no bfloat16 in numpy itself
+# numpy has no bfloat16
 SUPPORT = Support(
     package=PACKAGE,
     dtypes=frozenset({torch.float16, torch.float32, torch.float64}),
@@ -38,11 +38,11 @@ def numpy(
     """NumPy: mean, var and the formula, in float32 or wider."""
     dims = SUPPORT.check(x, normalized_shape, weight, bias)
     np = PACKAGE.load()
-    if not x.numel():  # numpy warns of the mean of nothing
+    if not x.numel():  # numpy warns about the mean of an empty array
         return torch.empty_like(x)
-    # as a matrix: numpy adds up an axis pairwise only if it is the last one
+    # as a matrix, because numpy sums pairwise only along the last axis
     matrix = x.detach().resolve_neg().numpy().reshape(-1, x.shape[x.dim() - dims :].numel())
-    with np.errstate(all="ignore"):  # NaN and infinity are as welcome as in torch
+    with np.errstate(all="ignore"):  # no warnings about NaN and infinity, as in torch
         wide = matrix.astype(np.promote_types(matrix.dtype, np.float32), copy=False)
         mean = wide.mean(axis=-1, keepdims=True)
         variance = wide.var(axis=-1, keepdims=True)

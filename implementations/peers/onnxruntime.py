@@ -1,8 +1,8 @@
-"""ONNX Runtime's LayerNormalization on the CPU; it reads and writes torch's own memory.
+"""ONNX Runtime's LayerNormalization on the CPU; it reads and writes torch's memory.
 
-The operator takes eps as a float32, whatever x is. An x with gaps is copied first, in the time.
-With several threads its pool is told not to spin while it waits: it would take the cores of what
-is timed in turn with it.
+The operator takes eps as a float32 for every dtype of x. A non-contiguous x is copied first, within
+the timed call. Its threads do not spin while they wait, because they would take processor time
+from the implementations that are timed alternately.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ SUPPORT = Support(
     outside_torch=True,
 )
 _OPSET = 17  # the first with LayerNormalization
-_IR_VERSION = 8  # of the time of that opset: what every runtime that has it reads
-_ERRORS_ALONE = 3  # severity from which on it writes to standard error
-_KEPT = 128  # ours: sessions, one for each kind of case
+_IR_VERSION = 8  # released with that opset, so every runtime that has the opset reads it
+_ERRORS_ALONE = 3  # lowest severity that is written to standard error
+_KEPT = 128  # sessions, one per kind of case; trade-off: memory against building one again
 
 
 @peer(
@@ -69,7 +69,7 @@ def onnxruntime(
 
 
 def _where(tensor: Tensor) -> tuple[str, int, int, list[int], int]:
-    """Device, its number, element type, shape and address."""
+    """Return device, its number, element type, shape and address."""
     return "cpu", 0, _ELEMENT_TYPES[tensor.dtype], list(tensor.shape), tensor.data_ptr()
 
 
@@ -93,7 +93,7 @@ def _model(element_type: int, ndim: int, dims: int, has_bias: bool, eps: float) 
     helper = PACKAGE.load("onnx.helper")
 
     def tensor(name: str, axes: int) -> Any:
-        sizes = [f"{name}{axis}" for axis in range(axes)]  # known at run time
+        sizes = [f"{name}{axis}" for axis in range(axes)]  # symbolic, set at run time
         return helper.make_tensor_value_info(name, element_type, sizes)
 
     inputs = [tensor("x", ndim), tensor("weight", dims), *([tensor("bias", dims)] * has_bias)]

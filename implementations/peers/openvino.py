@@ -1,8 +1,8 @@
-"""OpenVINO's MVN on the CPU, then weight and bias; it reads and writes torch's own memory.
+"""OpenVINO's MVN on the CPU, then weight and bias; it reads and writes torch's memory.
 
-It computes in the precision that it is given a hint of: x's own dtype, but float32 for float64,
-which it has no kernels for. An x with gaps is copied first, in the time. With one thread it has
-no stream of its own, and works on the calling thread.
+The hinted precision is x's dtype, except float32 for float64, for which there are no kernels. A
+non-contiguous x is copied first, within the timed call. With one thread there is no stream, and
+the calling thread computes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SUPPORT = Support(
     forward_only=True,
     outside_torch=True,
 )
-_KEPT = 128  # ours: compiled models, one for each kind of case
+_KEPT = 128  # compiled models, one per kind of case; trade-off: memory against compiling again
 
 
 @peer(
@@ -43,7 +43,7 @@ _KEPT = 128  # ours: compiled models, one for each kind of case
     "operation-specs/normalization/mvn-6.html",
     algorithm=Algorithm.TWO_PASS,
     reduction=Reduction.BLOCKS,
-    lanes=4,  # of float32 in SSE4.1, the narrowest that its kernels are made for
+    lanes=4,  # float32 in SSE4.1, the narrowest vectors of its kernels
 )
 def openvino(
     x: Tensor,
@@ -74,7 +74,7 @@ def openvino(
 
 @cache
 def _runtime() -> Any:
-    # in what looks like continuous integration it sends no message home, from a forked process
+    # with CI set, it does not start a process that sends telemetry
     with environment("CI", "true"):
         return PACKAGE.load()
 
@@ -82,7 +82,7 @@ def _runtime() -> Any:
 def _shared(tensor: Tensor) -> Any:
     """Return OpenVINO's view of a contiguous tensor."""
     package = _runtime()
-    if tensor.dtype == torch.bfloat16:  # which numpy does not know
+    if tensor.dtype == torch.bfloat16:  # numpy has no bfloat16
         kind = getattr(package.Type, _TYPES[tensor.dtype])
         return package.Tensor(tensor.view(torch.uint16).numpy(), list(tensor.shape), kind)
     return package.Tensor(tensor.numpy(), shared_memory=True)
@@ -97,7 +97,7 @@ def _request(
     eps: float,
     threads: int,
 ) -> Any:
-    """Return what runs MVN, and Multiply and Add if there is a weight and a bias."""
+    """Return a request for MVN, followed by Multiply and Add if weight and bias are given."""
     package = _runtime()
     operations = PACKAGE.load("openvino.opset13")
     kind = getattr(package.Type, _TYPES[dtype])

@@ -1,4 +1,4 @@
-"""Packages that peers need: imported when one runs, never before, and never installed."""
+"""Packages that peers need: imported by the first call of a peer, and never installed."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ __all__ = ["Package", "environment"]
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """Somebody else's package."""
+    """A package that a peer needs."""
 
     module: str
-    """What is imported."""
+    """Name of the module to import."""
     distributions: tuple[str, ...]
-    """What pip calls it, and what its numbers depend on as much as on itself."""
+    """Its name on PyPI, followed by the packages whose versions affect its results too."""
     install: str
-    """How it is installed, as a command where there is one."""
+    """How to install it, as a command where there is one."""
 
     @property
     def is_installed(self) -> bool:
-        """Whether there is such a module; it is not imported, and may be another's."""
+        """Whether a module of this name exists; it may belong to another package."""
         return find_spec(self.module) is not None
 
     def load(self, module: str = "", *names: str) -> Any:
-        """Import ``module``, or the package itself, and see that it has all of ``names``.
+        """Import ``module``, or the package itself, and check that it has all of ``names``.
 
         Raises:
-            UnsupportedError: it is not there, or not like that; the message says what to install.
+            UnsupportedError: the module or a name is missing; the message says what to install.
         """
-        wanted = module or self.module
+        path = module or self.module
         try:
-            found = import_module(wanted)
+            found = import_module(path)
         except ImportError as error:
             if not self.is_installed:
                 raise UnsupportedError(f"needs {self.distributions[0]}: {self.install}") from error
@@ -49,14 +49,14 @@ class Package:
         missing = [name for name in names if not hasattr(found, name)]
         if missing:
             raise UnsupportedError(
-                f"this {self.distributions[0]} has no {wanted}.{missing[0]}: {self.install}"
+                f"this {self.distributions[0]} has no {path}.{missing[0]}: {self.install}"
             )
         return found
 
 
 @contextmanager
 def environment(name: str, value: str) -> Iterator[None]:
-    """Set a variable of the environment for a while: some packages read theirs when they start."""
+    """Set an environment variable inside a with block; some packages read theirs on import."""
     before = os.environ.get(name)
     os.environ[name] = value
     try:

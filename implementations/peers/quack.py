@@ -1,4 +1,4 @@
-"""QuACK's LayerNorm in the CuTe DSL; its forward and backward bound to autograd here."""
+"""QuACK's LayerNorm in the CuTe DSL; its forward and backward are bound to autograd here."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SUPPORT = Support(
     source="https://github.com/Dao-AILab/quack, quack/rmsnorm.py",
     algorithm=Algorithm.TWO_PASS,
     column_reduction=Reduction.BLOCKS,
-    lanes=16,  # a running sum on each multiprocessor; of the smallest GPUs there are
+    lanes=16,  # one running sum per multiprocessor of the smallest GPUs
 )
 def quack(
     x: Tensor,

@@ -1,4 +1,4 @@
-"""On what terms somebody else's LayerNorm runs; what goes beyond them is declined, not patched."""
+"""What the LayerNorm of another package supports; other calls are refused, not worked around."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ CUDA = frozenset({"cuda"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Support:
-    """What a package takes."""
+    """The calls that a package supports."""
 
     package: Package
     dtypes: frozenset[torch.dtype]
-    """Of x."""
+    """Supported dtypes of x."""
     devices: frozenset[str] = frozenset({"cpu"})
-    """Device kinds."""
+    """Supported device kinds."""
     needs: tuple[str, ...] = ()
-    """Parameters it cannot do without, of weight and bias."""
+    """The required parameters among weight and bias."""
     param_dtype: torch.dtype | None = None
-    """The one dtype that weight and bias may have; None is any."""
+    """The only supported dtype of weight and bias; None means any."""
     params_like_x: bool = False
     """Whether weight and bias must have x's dtype."""
     forward_only: bool = False
     """Whether it has no gradient."""
     outside_torch: bool = False
-    """Whether torch sees neither the memory that it takes nor what it computes."""
+    """Whether it computes outside torch; see :class:`Implementation`."""
 
     def check(
         self,
@@ -50,11 +50,11 @@ class Support:
         weight: Tensor | None,
         bias: Tensor | None,
     ) -> int:
-        """Return over how many trailing axes to normalise, if the package takes all this.
+        """Check a call, and return the number of trailing axes to normalise.
 
         Raises:
             ValueError: the shapes do not agree.
-            UnsupportedError: the package does not take it, or has no gradient where one is asked.
+            UnsupportedError: the package does not support the call, or a required gradient.
         """
         axes = trailing_axes(x, normalized_shape, weight, bias)
         if x.device.type not in self.devices:
@@ -68,7 +68,7 @@ class Support:
                     self._decline(f"needs a {name}")
             elif wanted is not None and parameter.dtype != wanted:
                 self._decline(f"takes a {name} of {_name(wanted)}, not {_name(parameter.dtype)}")
-        if self.forward_only and _asks_for_gradient(x, weight, bias):
+        if self.forward_only and _needs_gradient(x, weight, bias):
             self._decline("has no gradient; call it under torch.no_grad()")
         return len(axes)
 
@@ -76,28 +76,28 @@ class Support:
         raise UnsupportedError(f"{self.package.distributions[0]} {why}")
 
 
-def peer(terms: Support, **declared: Any) -> Callable[[LayerNormFunction], Implementation]:
-    """Wrap a function as an :class:`Implementation` on these terms.
+def peer(support: Support, **declared: Any) -> Callable[[LayerNormFunction], Implementation]:
+    """Wrap a function as an :class:`Implementation` with this support.
 
     Args:
-        terms: what the package takes; the function checks it.
-        declared: as :func:`implementations.contract.implementation` takes it.
+        support: what the package supports; the function itself calls :meth:`Support.check`.
+        declared: arguments of :func:`implementations.contract.implementation`.
     """
 
     def wrap(function: LayerNormFunction) -> Implementation:
         return replace(
             implementation(**declared)(function),
-            devices=terms.devices,
-            dtypes=frozenset(map(_name, terms.dtypes)),
-            forward_only=terms.forward_only,
-            outside_torch=terms.outside_torch,
-            requires=(terms.package.module,),
+            devices=support.devices,
+            dtypes=frozenset(map(_name, support.dtypes)),
+            forward_only=support.forward_only,
+            outside_torch=support.outside_torch,
+            requires=(support.package.module,),
         )
 
     return wrap
 
 
-def _asks_for_gradient(*tensors: Tensor | None) -> bool:
+def _needs_gradient(*tensors: Tensor | None) -> bool:
     return torch.is_grad_enabled() and any(
         each is not None and each.requires_grad for each in tensors
     )

@@ -1,7 +1,7 @@
-"""Transformer Engine's LayerNorm kernels, called as its own module calls them.
+"""Transformer Engine's LayerNorm kernels, called as its module calls them.
 
-The module itself holds its parameters, and frees what it has saved after one backward; here they
-come from the caller, and a backward can be taken again.
+The module itself owns its parameters and frees saved tensors after one backward. Here, the caller
+passes the parameters, and the backward can run repeatedly.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ SUPPORT = Support(
     needs=("weight", "bias"),
     params_like_x=True,
 )
-_SM_MARGIN = 0  # multiprocessors left to others
-_ZERO_CENTRED = False  # whether the weight is what is added to 1
+_SM_MARGIN = 0  # multiprocessors left free for other kernels
+_ZERO_CENTRED = False  # whether 1 is added to the weight
 
 
 @peer(
@@ -42,7 +42,7 @@ _ZERO_CENTRED = False  # whether the weight is what is added to 1
     algorithm=Algorithm.WELFORD,  # each thread's moments in two passes, then combined
     reduction=Reduction.BLOCKS,
     column_reduction=Reduction.BLOCKS,
-    lanes=16,  # of the rows; of a row there are more, a warp's at least
+    lanes=16,  # over the rows; a row has more, at least those of a warp
 )
 def transformer_engine(
     x: Tensor,
@@ -65,8 +65,8 @@ def transformer_engine(
 
 @cache
 def _loaded() -> tuple[Any, Any]:
-    """The kernels, and its names of dtypes."""
-    PACKAGE.load("transformer_engine.pytorch")  # which finds the library of the kernels
+    """Return the kernels, and the package's names of dtypes."""
+    PACKAGE.load("transformer_engine.pytorch")  # it loads the library of the kernels
     constants = PACKAGE.load("transformer_engine.pytorch.constants", "TE_DType")
     kernels = PACKAGE.load("transformer_engine_torch", "layernorm_fwd", "layernorm_bwd")
     return kernels, constants.TE_DType
@@ -83,7 +83,7 @@ class _Bound(torch.autograd.Function):
         kernels: Any,
         kind: Any,
     ) -> Tensor:
-        # no memory to write to, and no quantizer
+        # None, None: allocate the output, no quantizer
         y, mean, rstd = kernels.layernorm_fwd(
             x, weight, bias, eps, None, None, kind, _SM_MARGIN, _ZERO_CENTRED
         )

@@ -1,13 +1,13 @@
-"""JAX under torch: as many threads as torch has, memory shared, gradients by jax.vjp.
+"""JAX behind torch: the same number of threads, shared memory, gradients from jax.vjp.
 
-XLA would run even a small computation on a thread of its own, of a pool as large as the machine.
-Both are settled when JAX starts, so it is started here: without asynchronous dispatch, and with a
-pool of the size that torch's has at the time. With one thread it then works on the calling one.
-A JAX that has been used before in the process keeps what it has.
+By default, XLA runs even a small computation on another thread, from a pool as large as the
+machine. Both are fixed when JAX starts, so this module starts it: without asynchronous dispatch,
+and with a pool as large as torch's at that time. With one thread, the calling thread computes.
+A JAX that was used earlier in the process keeps its settings.
 
-JAX reads torch's memory in place, given as NumPy arrays, which it takes several times faster than
-DLPack's; torch reads JAX's by DLPack. What has gaps or does not begin at a multiple of 64 bytes is
-copied, in the time.
+JAX reads torch's memory in place through NumPy arrays, which it accepts several times faster than
+DLPack capsules; torch reads JAX's memory through DLPack. Tensors that are not contiguous, or not
+aligned to 64 bytes, are copied within the timed call.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from implementations.peers.package import Package, environment
 __all__ = ["JAX", "Formula", "layer_norm"]
 
 JAX = Package("jax", ("jax", "jaxlib"), "pip install 'layernorm-bench[jax]'")
-_POOL = "NPROC"  # read by XLA for the size of its pool of threads
+_POOL = "NPROC"  # XLA reads the size of its thread pool from it
 
 Formula = Callable[..., Any]
 """Called with jax, x, weight, bias (arrays or None), dims and eps; returns y in x's dtype."""
@@ -37,9 +37,9 @@ Formula = Callable[..., Any]
 def layer_norm(
     formula: Formula, x: Tensor, weight: Tensor | None, bias: Tensor | None, dims: int, eps: float
 ) -> Tensor:
-    """Normalise over the last ``dims`` axes by a jitted formula.
+    """Normalise over the last ``dims`` axes with a jitted formula.
 
-    The backward forms mean and variance again from x, which is all that the forward keeps.
+    The forward saves only x, weight and bias; the backward computes mean and variance again.
 
     Raises:
         UnsupportedError: JAX is not installed, or was started with another number of threads.
@@ -84,12 +84,12 @@ class _WithGradient(torch.autograd.Function):
 
 @dataclass(frozen=True, slots=True)
 class _Runtime:
-    """JAX, as it was started."""
+    """JAX with the settings it was started with."""
 
     jax: Any
     threads: int
     device: Any
-    """The CPU, if JAX would rather use something else; None if it is its choice anyway."""
+    """The CPU, if it is not JAX's default device; else None."""
 
     def forward(
         self, formula: Formula, settings: tuple[int, float], *tensors: Tensor | None
@@ -116,7 +116,7 @@ class _Runtime:
 
     @contextmanager
     def _prepared(self, x: Tensor | None) -> Iterator[None]:
-        """JAX knows no float64 unless asked to, and prefers a GPU to where the arrays are."""
+        """Enable float64 if x needs it, and make the CPU the default device."""
         with ExitStack() as stack:
             if x is not None and x.dtype == torch.float64:
                 stack.enter_context(self.jax.enable_x64(True))
@@ -132,7 +132,7 @@ def _runtime() -> _Runtime:
     threads = torch.get_num_threads()
     with environment(_POOL, str(threads)):
         jax.config.update("jax_cpu_enable_async_dispatch", False)
-        cpu = jax.devices("cpu")[0]  # the client and its threads are made now
+        cpu = jax.devices("cpu")[0]  # creates the client and its threads
     return _Runtime(jax, threads, None if jax.default_backend() == "cpu" else cpu)
 
 

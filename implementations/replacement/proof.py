@@ -247,7 +247,9 @@ def _explained(subject: Subject, problem: Problem, y: Tensor) -> str:
     allowed = allowed_result(problem, subject.dtype)
     difference = difference_in_words(y, problem.y, allowed)
     if subject.dtype in LOW_DTYPES:  # it was right in float32, which is compared first
-        return f"is not a LayerNorm in {subject.dtype} with the eps that it has in float32: {difference}"
+        return (
+            f"is not a LayerNorm in {subject.dtype} with the eps measured in float32: {difference}"
+        )
     for eps in (problem.eps, *known_eps(subject.module), 1e-3, 1e-5, 1e-6, 1e-8, 1e-12):
         for mistake, wrong in problem.mistaken(eps, subject.shape):
             if is_within(y, wrong, 4 * allowed):

@@ -1,7 +1,7 @@
-"""One family of fused GPU kernels, forward and backward, written in Triton.
+"""One family of fused GPU kernels, forward and backward, in Triton. Not yet run on a GPU.
 
 The four ``triton_*`` implementations share everything but how mean and variance are formed.
-:mod:`layout` says what one program does, :mod:`launch` starts the kernels on tensors, and
-:mod:`operators` makes an operator of them that autograd and torch.compile know. Only the modules
-of kernels import triton, and they are imported when a kernel is first run.
+:mod:`layout` divides the work among programs, :mod:`launch` starts the kernels on tensors, and
+:mod:`operators` registers operators for autograd and torch.compile. Only the kernel modules import
+triton, and the first call of a kernel imports them.
 """

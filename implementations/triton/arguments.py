@@ -1,7 +1,4 @@
-"""The modules of the kernels, tensors as these read them, and how they are compiled.
-
-Triton, and with it the kernels, is imported at the first call.
-"""
+"""Arguments of the kernels, and the import of the kernel modules by the first call."""
 
 from __future__ import annotations
 
@@ -34,12 +31,12 @@ __all__ = [
 ]
 
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
-_OLDEST = (3, 3)  # of triton: the compiler of 3.2 breaks off at tiles that are fetched ahead
-_INTERPRETED = 4  # ours: multiprocessors that the interpreter is taken for, which has none
+_OLDEST = (3, 3)  # of triton: the compiler of 3.2 fails on prefetched tiles
+_INTERPRETED = 4  # multiprocessors assumed for the interpreter: several programs, quickly run
 
 
 def rows_of(x: Tensor, hidden: int) -> int:
-    """Return how many rows of so many elements x has."""
+    """Return the number of rows of ``hidden`` elements in x."""
     return x.numel() // hidden if hidden else 0
 
 
@@ -91,10 +88,9 @@ def as_vector(parameter: Tensor | None) -> Tensor | None:
 
 
 def options(layout: Layout) -> dict[str, object]:
-    """Return how a kernel is compiled.
+    """Return compile options.
 
-    A product and a sum may become one operation: it leaves a rounding out, and no kernel here
-    relies on one.
+    A product and a sum may be fused, which leaves out a rounding that no kernel here relies on.
     """
     return {
         "COLUMNS": layout.columns,
@@ -106,9 +102,9 @@ def options(layout: Layout) -> dict[str, object]:
 def leaves(layout: Layout, hidden: int, *matrices: Tensor, grouped: bool = False) -> dict[str, Any]:
     """Return how the columns of a tile are split, so that a thread's elements are its leaves.
 
-    They are neighbours if Triton reads 16 bytes at once: where pointers are multiples of 16 bytes,
-    and sizes and strides of 16 elements. Of a short row a thread has few elements, which need no
-    leaves unless they are to be ``grouped``.
+    They are neighbours if Triton reads 16 bytes at once: pointers are multiples of 16 bytes, sizes
+    and strides of 16 elements. In a short row, a thread has few elements, which need no leaves
+    unless they must be ``grouped``.
     """
     if layout.columns <= layouts.SHORT and not grouped:
         return {"LEAVES": layout.columns, "NEIGHBOURS": True}
@@ -120,7 +116,7 @@ def leaves(layout: Layout, hidden: int, *matrices: Tensor, grouped: bool = False
 
 
 def bits(eps: float) -> int:
-    """Return the bits of a float64 as an integer: a kernel would round the number to float32."""
+    """Return the bits of a float64 as an integer; as a float argument, it would become float32."""
     bits: int = struct.unpack("<q", struct.pack("<d", eps))[0]
     return bits
 
@@ -141,7 +137,7 @@ def current(device: torch.device) -> AbstractContextManager[object]:
 
 @cache
 def multiprocessors(device: torch.device) -> int:
-    """Return how many a GPU has."""
+    """Return the number of multiprocessors."""
     if device.type != "cuda":
         return _INTERPRETED
     count: int = torch.cuda.get_device_properties(device).multi_processor_count

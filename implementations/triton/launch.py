@@ -1,4 +1,4 @@
-"""Start the kernels on tensors: of rows that a program holds, here, and of longer ones."""
+"""Start the kernels on tensors; :mod:`long_rows` does it for rows that no program can hold."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def forward(
     statistic: str,
     saves: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Return y, contiguous, and what the backward needs of each row.
+    """Return y, contiguous, and the moments that the backward needs.
 
     Args:
         x: any shape whose trailing axes have ``hidden`` elements together.
@@ -52,8 +52,8 @@ def forward(
         saves: whether there will be a backward.
 
     Returns:
-        y, and moments (2 or 4, rows) in float32 or wider: mean, rstd, and for ``recentred`` what is
-        left of the mean, twice; no columns if nothing is to be saved.
+        y, and moments (2 or 4, rows) in float32 or wider: mean, rstd, and for ``recentred`` two
+        residual means; (2 or 4, 0) if nothing is saved.
 
     Raises:
         UnsupportedError: triton is not installed, or there is no kernel for device, dtype or size.
@@ -100,14 +100,14 @@ def backward(
     dweight_dtype: torch.dtype | None,
     dbias_dtype: torch.dtype | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return dx, contiguous, and dweight and dbias (hidden,); what is not wanted has no elements.
+    """Return dx, contiguous, and dweight and dbias (hidden,); each is empty if not needed.
 
     Args:
         dy: the shape of ``x``.
         x: as given to :func:`forward`, as are ``weight`` and ``hidden``.
         moments: as :func:`forward` saved them.
-        wants_dx: whether dx is wanted.
-        dweight_dtype: of dweight; None if it is not wanted. As is ``dbias_dtype``.
+        wants_dx: whether dx is needed.
+        dweight_dtype: None if dweight is not needed; likewise ``dbias_dtype``.
     """
     rows = rows_of(x, hidden)
     found = kernels("backward_kernels", x, rows, hidden)
@@ -153,7 +153,7 @@ def backward(
 
 
 def _parts(layout: Layout | None, rows: int, hidden: int, multiprocessors: int) -> int:
-    """Return how many parts of dweight and of dbias there will be."""
+    """Return the number of partial sums of dweight and dbias."""
     if layout is None:
         return layouts.gradient_parts(rows, hidden, multiprocessors)
     if layout.sums_apart:
@@ -184,5 +184,5 @@ def _backward_of_tiles(
 
 
 def _staged(layout: Layout) -> dict[str, object]:
-    """Return how a kernel is compiled that goes through tiles."""
+    """Return compile options of a kernel that loops over tiles."""
     return {"ROWS": layout.rows, "STAGES": layout.stages, **options(layout)}

@@ -1,8 +1,8 @@
-"""What one program of a kernel does: how many rows and columns at once, by how many warps.
+"""How the work of a kernel is divided: rows and columns per program, and warps.
 
 A fixed table by the length of a row and the size of its elements, so that the same call always
-runs the same code. Nothing but the number of programs depends on the number of rows: the bits of
-y and dx of a row do not depend on the batch it comes in.
+runs the same code. Only the number of programs depends on the number of rows: the bits of y and dx
+of a row do not depend on the batch.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ __all__ = [
 ]
 
 LONGEST = (1 << 31) - (1 << 16)
-"""Elements of a row, and rows, that 32 bits count; the rest is for a block that reaches beyond."""
+"""Most elements per row, and rows, for 32-bit offsets; a last block may exceed the row."""
 LONG_BLOCK = 8192
-"""Elements of a row too long for a program to hold that are summed by one program."""
+"""Elements summed by one program in a row that no program can hold."""
 PARTS_LANES = 64
-"""Running sums over the rows for dweight and dbias, at the least, where there are as many rows."""
+"""Least number of running sums over the rows for dweight and dbias, if there are as many rows."""
 
 SHORT = 512
-"""Ours: so short a row has no more than 8 elements with one thread of 4 warps."""
+"""Longest row with at most 8 elements per thread of 4 warps (a first choice, not measured)."""
 LEAVES_APART = 8
-"""Ours: elements of a thread that it adds up first where its elements are no neighbours."""
+"""Elements that a thread adds up first if they are not adjacent (a first choice, not measured)."""
 
-_SHARED_BYTES = 200 << 10  # ours: of the 227 KiB that a program may use on Hopper
+_SHARED_BYTES = 200 << 10  # of the 227 KiB per program on Hopper; the rest is left to the compiler
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,14 +54,14 @@ class Layout:
     columns: int
     """Columns of a tile: a power of two."""
     warps: int
-    """Of 32 threads, for one program."""
+    """Warps of 32 threads per program."""
     stages: int = 1
-    """Tiles on their way from memory at once; 1 leaves that to the other programs."""
+    """Tiles that are fetched from memory at once; 1 means no prefetching."""
     programs: int = 0
-    """Programs for each multiprocessor, which take tiles in turn, but enough of them for
-    :data:`PARTS_LANES`; 0 is a program for each tile."""
+    """Programs per multiprocessor, which process tiles in turn, but at least enough for
+    :data:`PARTS_LANES`; 0 means one program per tile."""
     sums_apart: bool = False
-    """Whether dweight and dbias are left to another kernel, which reads dy and x once more."""
+    """Whether another kernel, which reads dy and x once more, computes dweight and dbias."""
 
     def grid(self, rows: int, multiprocessors: int) -> int:
         """Return how many programs to start for that many rows."""
@@ -74,9 +74,9 @@ def _by_columns(*layouts: Layout) -> dict[int, Layout]:
     return {each.columns: each for each in layouts}
 
 
-# Rows too short for an entry share a tile of as many elements as the shortest entry has. By bytes
-# an element, then by columns. Ours: 16 elements a thread, two or four 16-byte reads on their way
-# for each, until a program has the 16 warps that leave a thread 128 registers, or 32 and 64.
+# By bytes per element, then by columns. Rows shorter than the shortest entry share a tile of that
+# size. First choices, not measured: 16 elements per thread with two or four 16-byte reads in
+# flight, up to 16 warps per program (128 registers per thread), or 32 warps (64 registers).
 _NARROW = (
     Layout(rows=4, columns=512, warps=4),
     Layout(columns=1024, warps=2),
@@ -96,8 +96,8 @@ FORWARD: dict[int, dict[int, Layout]] = {
         Layout(columns=8192, warps=16),
     ),
 }
-# dy, x, weight and two running sums are held at once; a program stays for many tiles, and the next
-# are fetched while it works. Where the sums do not fit they are left to another kernel.
+# A program holds dy, x, weight and two running sums at once. It processes many tiles and prefetches
+# the next ones. If the sums do not fit, another kernel computes them.
 _STAYING = (
     Layout(rows=2, columns=512, warps=4, stages=2, programs=4),
     Layout(columns=1024, warps=4, stages=2, programs=4),
@@ -117,11 +117,11 @@ BACKWARD: dict[int, dict[int, Layout]] = {
     ),
 }
 _COLUMNS = Layout(rows=16, columns=128, warps=4, stages=2)
-_PROGRAMS = 4  # ours: of 4 warps, for each multiprocessor
+_PROGRAMS = 4  # of 4 warps, per multiprocessor; a first choice, not measured
 
-# Of rows too long for the tables: what reads a block for its sums, what adds up those of a row,
-# what reads a block again and writes y, and what forms all gradients in some columns. Ours: 16
-# elements a thread where a program holds one block, 8 where it also holds running sums.
+# For rows too long for the tables: the kernels that read a block for its sums, add up the sums of a
+# row, read a block again and write y, and form all gradients in some columns. First choices, not
+# measured: 16 elements per thread for one block, 8 if the program also holds running sums.
 SUMMING = Layout(columns=LONG_BLOCK, warps=16)
 JOINING = Layout(columns=1024, warps=4)
 WRITING = Layout(columns=2048, warps=4)
@@ -139,18 +139,18 @@ def forward(hidden: int, itemsize: int) -> Layout | None:
 
 
 def backward(hidden: int, itemsize: int) -> Layout | None:
-    """Return the layout of the backward, as :func:`forward` does for its own.
+    """Return the layout of the backward, as :func:`forward` does for the forward.
 
-    It is that of all gradients, or unless it holds the sums of dx alone.
+    The kernel computes all gradients, or dx alone if :attr:`Layout.sums_apart`.
     """
     return _of_length(BACKWARD[itemsize], hidden, 2 * itemsize)
 
 
 def columns(rows: int, hidden: int, multiprocessors: int) -> tuple[Layout, int]:
-    """Return the layout of the kernel that forms parts of dweight alone, and how many parts.
+    """Return the layout of the kernel that computes only parts of dweight, and how many parts.
 
-    A program takes some columns and every so many rows, Layout.rows of them side by side. There
-    are enough parts for :data:`PARTS_LANES` running sums, and for every multiprocessor to be busy.
+    A program takes some columns and every n-th tile of Layout.rows rows. There are enough parts for
+    :data:`PARTS_LANES` running sums, and to keep every multiprocessor busy.
     """
     blocks = -(-hidden // _COLUMNS.columns)
     wanted = max(PARTS_LANES // _COLUMNS.rows, _PROGRAMS * multiprocessors // blocks)
@@ -158,10 +158,10 @@ def columns(rows: int, hidden: int, multiprocessors: int) -> tuple[Layout, int]:
 
 
 def gradient_parts(rows: int, hidden: int, multiprocessors: int) -> int:
-    """Return how many parts of dweight the kernel of all gradients of long rows leaves.
+    """Return how many parts of dweight the gradient kernel of long rows writes.
 
-    A program takes some columns and every so many rows, and loses nothing of what it adds up: the
-    number of its rows does not matter to the error.
+    A program takes some columns and every n-th row. Its sums are compensated, so the error does not
+    depend on the number of its rows.
     """
     blocks = -(-hidden // GRADIENTS.columns)
     return min(rows, max(1, GRADIENTS.programs * multiprocessors // blocks))
@@ -169,7 +169,8 @@ def gradient_parts(rows: int, hidden: int, multiprocessors: int) -> int:
 
 def adding(parts: int) -> Layout:
     """Return the layout of the kernel that adds up that many parts."""
-    rows = min(1 << (parts - 1).bit_length(), 128)  # ours: few steps, and many programs
+    # trade-off: few steps, and many programs
+    rows = min(1 << (parts - 1).bit_length(), 128)
     return Layout(rows=rows, columns=max(32, min(256, 4096 // rows)), warps=8)
 
 
@@ -180,6 +181,6 @@ def _of_length(table: Mapping[int, Layout], hidden: int, bytes_each: int) -> Lay
     layout = table[max(width, min(table))]
     if width < layout.columns:
         layout = replace(layout, rows=layout.rows * layout.columns // width, columns=width)
-    # as many tiles on their way as fit into shared memory
+    # prefetch as many tiles as fit into shared memory
     tile = layout.rows * layout.columns * bytes_each
     return replace(layout, stages=min(layout.stages, 1 + _SHARED_BYTES // tile))

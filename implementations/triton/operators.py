@@ -1,4 +1,4 @@
-"""The kernels as operators that autograd and torch.compile know, and the LayerNorm made of them."""
+"""The kernels as operators for autograd and torch.compile, and the LayerNorm that calls them."""
 
 from __future__ import annotations
 

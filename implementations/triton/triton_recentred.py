@@ -18,7 +18,7 @@ __all__ = ["triton_recentred"]
 
 
 @implementation(
-    source="ours; the residual mean as in the corrected two-pass variance of Chan, Golub and "
+    source="this project; residual mean as in the corrected two-pass variance of Chan, Golub and "
     "LeVeque, Am. Stat. 37 (1983) 242-247, but removed from x too",
     algorithm=Algorithm.RECENTRED,
     column_reduction=Reduction.BLOCKS,

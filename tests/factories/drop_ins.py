@@ -1,4 +1,4 @@
-"""The module beside torch's own, for the tests of both."""
+"""The drop-in module and torch's own, with equal parameters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from implementations import (
     native,
 )
 
-# what needs a GPU is run in tests/fused
+# tests/implementations/triton has those for a GPU
 ON_CPU = [each for each in ALL if "cpu" in each.devices]
 
 every_implementation = pytest.mark.parametrize("norm", ON_CPU, ids=lambda each: each.name)
@@ -52,7 +52,7 @@ def trained(made: nn.LayerNorm) -> nn.LayerNorm:
 
 
 def pair(norm: Implementation, **arguments: Any) -> tuple[LayerNorm, nn.LayerNorm]:
-    """Ours and torch's, with the same parameters."""
+    """Return the drop-in and torch's module, with the same parameters."""
     ours, theirs = LayerNorm(**arguments, implementation=norm), nn.LayerNorm(**arguments)
     trained(theirs)
     ours.load_state_dict(theirs.state_dict())
@@ -60,7 +60,7 @@ def pair(norm: Implementation, **arguments: Any) -> tuple[LayerNorm, nn.LayerNor
 
 
 def only(**declared: Any) -> Implementation:
-    """An implementation that declares something of itself."""
+    """Return an implementation with these declarations."""
     return replace(native, name="declared", **declared)
 
 

@@ -16,17 +16,15 @@ def numbered(image: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("shape", [(6,), (12, 6), (2, 3, 6), (2, 3, 5, 6), (2, 3, 5, 7, 6), (0, 6)])
 @pytest.mark.parametrize("spatial", [1, 2, 3])
-def test_an_x_of_any_axes_is_answered_as_over_its_last(
-    shape: tuple[int, ...], spatial: int
-) -> None:
+def test_an_x_of_any_axes_is_normalised_over_its_last(shape: tuple[int, ...], spatial: int) -> None:
     seen: list[torch.Size] = []
 
-    def watching(image: Tensor) -> Tensor:
+    def recording(image: Tensor) -> Tensor:
         seen.append(image.shape)
         return numbered(image)
 
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(on_channels(watching, x, (spatial,)), x * torch.arange(6.0))
+    assert torch.equal(on_channels(recording, x, (spatial,)), x * torch.arange(6.0))
     ((batch, channels, *others),) = seen
     assert (channels, len(others)) == (6, spatial)
     assert batch * torch.Size(others).numel() == x.numel() // 6
@@ -35,11 +33,11 @@ def test_an_x_of_any_axes_is_answered_as_over_its_last(
 def test_an_x_of_its_own_rank_keeps_its_axes() -> None:
     seen: list[torch.Size] = []
 
-    def watching(image: Tensor) -> Tensor:
+    def recording(image: Tensor) -> Tensor:
         seen.append(image.shape)
         return image
 
-    on_channels(watching, torch.zeros(2, 3, 5, 6), (1, 2))
+    on_channels(recording, torch.zeros(2, 3, 5, 6), (1, 2))
     assert seen == [(2, 6, 3, 5)]
 
 
@@ -51,7 +49,7 @@ def test_gradients_reach_x() -> None:
     assert torch.equal(found, expected)
 
 
-def test_a_contiguous_x_is_given_as_a_contiguous_image() -> None:
+def test_a_contiguous_x_becomes_a_contiguous_image() -> None:
     def dense_only(image: Tensor) -> Tensor:
         assert image.is_contiguous()
         return image
@@ -61,13 +59,13 @@ def test_a_contiguous_x_is_given_as_a_contiguous_image() -> None:
         on_channels(dense_only, torch.zeros(6, 4).T, (2,))
 
 
-def test_what_is_written_into_the_image_is_written_into_x() -> None:
+def test_writes_into_the_image_reach_x() -> None:
     x = torch.zeros(4, 6)
     on_channels(lambda image: image.add_(1), x, (2,))
     assert torch.equal(x, torch.ones(4, 6))
 
 
-def test_inference_tensors_are_taken() -> None:
+def test_inference_tensors_are_accepted() -> None:
     with torch.inference_mode():
         x = torch.ones(4, 6)
         assert torch.equal(on_channels(numbered, x, (2,)), x * torch.arange(6.0))

@@ -1,4 +1,4 @@
-"""The parameters of a constructor are told apart by their names, annotations and defaults."""
+"""The roles of a constructor's parameters follow from names, annotations and defaults."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from implementations import UnsupportedError
-from implementations.targets.construct import Constructor, is_eps, makes_modules, signature_text
+from implementations.targets.construct import Constructor, makes_modules
+from implementations.targets.signatures import is_eps, signature_text
 
 WIDTH = 6
 
@@ -24,7 +25,7 @@ def made(build: Callable[..., nn.Module], shape: tuple[int, ...] = (WIDTH,), **h
 
 
 class Kept(nn.Module):
-    """Keeps what it was given."""
+    """Keeps its arguments."""
 
     def __init__(self, *given: object) -> None:
         super().__init__()
@@ -53,15 +54,9 @@ def test_the_size_has_a_known_name_or_is_the_first_required_argument(
     assert of(build).size == size
 
 
-@pytest.mark.parametrize(
-    ("build", "written"),
-    [
-        (lambda dim: Kept(dim), WIDTH),
-        (lambda *passed_on: Kept(*passed_on), WIDTH),
-    ],
-)
-def test_an_unannotated_size_is_an_int(build: Callable[..., nn.Module], written: object) -> None:
-    assert made(build).given == (written,)
+@pytest.mark.parametrize("build", [lambda dim: Kept(dim), lambda *passed_on: Kept(*passed_on)])
+def test_an_unannotated_size_is_an_int(build: Callable[..., nn.Module]) -> None:
+    assert made(build).given == (WIDTH,)
 
 
 def test_an_annotation_says_how_the_size_is_written() -> None:
@@ -93,7 +88,7 @@ def test_a_name_with_shape_in_it_may_have_several_axes() -> None:
     assert of(of_anything).takes_several_axes
 
 
-def test_a_size_that_is_refused_is_written_in_another_form() -> None:
+def test_a_size_that_the_constructor_refuses_is_written_in_another_form() -> None:
     def of_lists(shape: Any) -> Kept:
         if not isinstance(shape, list):
             raise TypeError("a list, please")
@@ -102,7 +97,7 @@ def test_a_size_that_is_refused_is_written_in_another_form() -> None:
     assert made(of_lists).given == ([WIDTH],)
 
 
-def test_what_takes_no_size_is_built_without_one() -> None:
+def test_a_class_without_a_size_is_built_without_one() -> None:
     assert made(lambda eps=1e-5: Kept(eps)).given == (1e-5,)
 
 
@@ -124,11 +119,11 @@ def test_eps_has_any_name(build: Callable[..., nn.Module]) -> None:
     assert made(build, eps=0.25).given == (0.25,)
 
 
-def test_an_eps_that_is_required_is_torchs_where_none_is_given() -> None:
+def test_a_required_eps_has_the_default_of_torch() -> None:
     assert made(lambda dim, eps: Kept(eps)).given == (1e-5,)
 
 
-def test_an_eps_that_cannot_be_given_is_declined() -> None:
+def test_an_eps_without_a_parameter_is_refused() -> None:
     with pytest.raises(UnsupportedError, match=r"takes no eps: <lambda>\(dim\)"):
         made(lambda dim: Kept(dim), eps=0.25)
 
@@ -151,31 +146,31 @@ def test_a_scale_that_is_a_number_is_no_flag() -> None:
     assert of(lambda dim, scale=1.0: Kept(dim, scale)).flags == {}
 
 
-# --- what the user says --------------------------------------------------------------------------
+# --- arguments of the user -----------------------------------------------------------------------
 
 
-def test_an_argument_that_nothing_is_known_of_is_asked_for() -> None:
+def test_a_required_argument_of_unknown_role_must_be_supplied() -> None:
     with pytest.raises(UnsupportedError, match=r"needs depth, heads: give --init 'depth=\.\.\.'"):
         of(lambda dim, depth, heads: Kept(dim, depth, heads))
 
 
-def test_what_the_user_gives_is_passed_on() -> None:
+def test_arguments_of_the_user_are_passed_on() -> None:
     constructor = of(lambda dim, depth: Kept(dim, depth), depth=3)
     assert constructor.make((WIDTH,), None, weight=True, bias=True).given == (WIDTH, 3)
 
 
-def test_a_size_that_the_user_gives_stands() -> None:
+def test_a_size_given_by_the_user_is_kept() -> None:
     constructor = of(lambda dim, eps=1e-5: Kept(dim), dim=8)
     assert constructor.size is None
     assert constructor.make((WIDTH,), None, weight=True, bias=True).given == (8,)
 
 
-def test_an_argument_that_there_is_not_is_refused() -> None:
+def test_an_unknown_argument_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="has no argument named depht"):
         of(lambda dim, depth=2: Kept(dim, depth), depht=3)
 
 
-def test_any_argument_is_taken_by_what_takes_any() -> None:
+def test_a_constructor_with_variable_keywords_accepts_any_argument() -> None:
     constructor = of(lambda dim, **others: Kept(others["depth"]), depth=3)
     assert constructor.make((WIDTH,), None, weight=True, bias=True).given == (3,)
 
@@ -183,7 +178,7 @@ def test_any_argument_is_taken_by_what_takes_any() -> None:
 # --- building ------------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_built_is_declined_with_what_it_raised() -> None:
+def test_a_class_that_cannot_be_built_is_refused_with_its_exception() -> None:
     def odd(dim: int) -> Kept:
         raise ValueError("dim must be odd")
 

@@ -1,4 +1,4 @@
-"""What is named is imported as if Python had been started where it lies."""
+"""A target is imported as if Python had been started in its folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Write = Callable[..., Path]
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
-    """Write a file below a folder that becomes the current one; forget afterwards what it left."""
+    """Write files below the current folder; modules and paths are restored after the test."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
@@ -53,7 +53,7 @@ def test_a_file_of_a_package_imports_relatively(write: Write) -> None:
     ]  # fmt: skip
 
 
-def test_what_a_package_has_imported_already_is_the_same_module(write: Write) -> None:
+def test_a_module_that_its_package_has_imported_is_not_executed_again(write: Write) -> None:
     write("located_twice/__init__.py", "from located_twice.norms import Norm")
     path = write("located_twice/norms.py", "class Norm: pass")
     found = locate(f"{path}:Norm")
@@ -92,25 +92,25 @@ def test_a_folder_hides_nothing_that_is_installed(write: Write) -> None:
 
 
 def test_a_failed_import_says_where_it_looked(write: Write, tmp_path: Path) -> None:
-    with pytest.raises(LocateError, match=r"ModuleNotFoundError.*no_such.*; looked in ") as said:
+    with pytest.raises(LocateError, match=r"ModuleNotFoundError.*no_such.*; looked in ") as raised:
         locate("no_such:norm")
-    assert str(tmp_path) in str(said.value)
+    assert str(tmp_path) in str(raised.value)
 
 
 def test_a_failed_import_inside_a_file_says_where_it_looked(write: Write) -> None:
     path = write("located_f.py", "import no_such_sibling")
-    with pytest.raises(LocateError, match=r"no_such_sibling.*; looked in ") as said:
+    with pytest.raises(LocateError, match=r"no_such_sibling.*; looked in ") as raised:
         locate(f"{path}:norm")
-    assert str(path.parent) in str(said.value)
+    assert str(path.parent) in str(raised.value)
 
 
 def test_a_file_that_is_not_there_is_named_with_the_folder(write: Write, tmp_path: Path) -> None:
-    with pytest.raises(LocateError, match=r"no file gone\.py in ") as said:
+    with pytest.raises(LocateError, match=r"no file gone\.py in ") as raised:
         locate("gone.py:norm")
-    assert str(tmp_path) in str(said.value)
+    assert str(tmp_path) in str(raised.value)
 
 
-def test_names_that_a_module_defines_are_offered(write: Write) -> None:
+def test_names_that_a_module_defines_are_listed(write: Write) -> None:
     path = write("located_g.py", "import math\ndef my_norm(x): return x\ndef _hidden(): pass")
     with pytest.raises(LocateError, match=r"has no 'norm'; it defines my_norm$"):
         locate(f"{path}:norm")

@@ -1,4 +1,4 @@
-"""What a target computes is found on inputs of several shapes, orders of axes and dtypes."""
+"""The experiment finds what a target computes, whatever shapes and dtypes it accepts."""
 
 from __future__ import annotations
 
@@ -7,11 +7,19 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from implementations import UnsupportedError
-from implementations.targets.meaning import CallOptions, Meaning, Probe, find_meaning
+from implementations.targets.from_function import NamedFunction
+from implementations.targets.from_module import ModuleFunction
+from implementations.targets.meaning import (
+    CallOptions,
+    Meaning,
+    Probe,
+    check_axes,
+    find_meaning,
+)
 
 WIDTH = 32
 
@@ -42,7 +50,7 @@ def test_an_eps_that_the_caller_chooses_is_a_default_alone() -> None:
     assert (found.takes_eps, found.eps, found.default_eps) == (True, None, 1e-6)
 
 
-def test_an_eps_that_the_user_says_is_not_measured() -> None:
+def test_an_eps_declared_by_the_user_is_not_measured() -> None:
     assert meaning_of(last_axis, CallOptions(eps=0.25)).eps == 0.25
 
 
@@ -58,15 +66,15 @@ def test_channels_first_is_found_without_parameters() -> None:
     assert (found.normalization, found.channels_first) == ("LayerNorm", True)
 
 
-def test_channels_first_is_tried_alone_where_the_user_says_so() -> None:
-    ranks: list[torch.Size] = []
+def test_only_channels_first_is_tried_if_the_user_declares_it() -> None:
+    shapes: list[torch.Size] = []
 
-    def watching(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        ranks.append(x.shape)
+    def recording(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        shapes.append(x.shape)
         return channels_first(x, weight, bias)
 
-    assert meaning_of(watching, CallOptions(channels_first=True)).channels_first
-    assert all(shape[1] == WIDTH for shape in ranks[:1])
+    assert meaning_of(recording, CallOptions(channels_first=True)).channels_first
+    assert all(shape[1] == WIDTH for shape in shapes[:1])
 
 
 @pytest.mark.parametrize("rank", [2, 3, 4])
@@ -103,17 +111,58 @@ def test_another_normalisation_is_named_and_has_no_eps() -> None:
     assert (found.normalization, found.eps) == ("RMSNorm", None)
 
 
-def test_what_is_near_nothing_has_no_name() -> None:
+def test_an_unknown_function_has_no_name() -> None:
     assert meaning_of(lambda x, weight, bias: torch.sin(x)).normalization is None
 
 
-def test_what_returns_no_tensor_has_no_name() -> None:
+def test_a_result_that_is_no_tensor_has_no_name() -> None:
     assert meaning_of(lambda *given: (last_axis(*given), None)).normalization is None
 
 
-def test_what_raises_for_every_x_is_declined_with_the_first_reason() -> None:
+def test_a_target_that_raises_for_every_x_is_refused_with_the_first_reason() -> None:
     def raising(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         raise RuntimeError(f"not of {x.dim()} axes")
 
     with pytest.raises(UnsupportedError, match="first: RuntimeError: not of 4 axes"):
         meaning_of(raising)
+
+
+# --- the checks of a call ------------------------------------------------------------------------
+
+
+def test_another_eps_than_the_fixed_one_is_refused() -> None:
+    found = meaning_of(last_axis)
+    for accepted in (None, 1e-6):
+        found.check_eps(accepted)
+    with pytest.raises(UnsupportedError, match=r"1e-06, and 0\.5"):
+        found.check_eps(0.5)
+
+
+def test_a_shape_that_x_does_not_end_in_is_an_error_and_several_axes_are_refused() -> None:
+    x = torch.zeros(2, 3, 5)
+    check_axes(x, (5,), takes_several=False)
+    check_axes(x, (3, 5), takes_several=True)
+    with pytest.raises(UnsupportedError, match="one axis; 2"):
+        check_axes(x, (3, 5), takes_several=False)
+    for shape in ((4,), (4, 5)):
+        with pytest.raises(ValueError, match="end in"):
+            check_axes(x, shape, takes_several=True)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        NamedFunction(lambda x, weight, bias: last_axis(x, weight, bias)),
+        ModuleFunction(nn.LayerNorm(WIDTH, eps=1e-6)),
+    ],
+    ids=["function", "module"],
+)
+def test_functions_and_modules_make_these_checks(target: NamedFunction | ModuleFunction) -> None:
+    x, weight = torch.zeros(3, WIDTH), torch.ones(WIDTH)
+    for wrong, shape, eps in (
+        (UnsupportedError, (WIDTH,), 0.5),
+        (UnsupportedError, (3, WIDTH), None),
+        (ValueError, (4,), None),
+    ):
+        with pytest.raises(wrong):
+            target(x, shape, weight.expand(shape) if shape[-1] == WIDTH else weight, weight, eps)

@@ -1,4 +1,4 @@
-"""Weight and bias of a module are told by their names, or by what they start at."""
+"""Weight and bias of a module are recognised by name, or by their initial values."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class Named(nn.Module):
         ({}, (None, None)),
     ],
 )
-def test_weight_and_bias_are_told_by_name_or_start(
+def test_weight_and_bias_are_recognised_by_name_or_initial_value(
     values: dict[str, float], found: tuple[str | None, str | None]
 ) -> None:
     affine = parameter_names(Named(**values), SHAPE)
     assert ((affine.weight, affine.bias), affine.others) == (found, ())
 
 
-def test_a_parameter_whose_role_is_not_known_is_told() -> None:
+def test_a_parameter_of_unknown_role_is_listed() -> None:
     module = Named(weight=1.0, bias=0.0, gate=torch.rand(SHAPE))
     assert parameter_names(module, SHAPE) == ParameterNames("weight", "bias", ("gate",))
 
@@ -61,33 +61,39 @@ def test_parameters_of_a_module_inside_are_found() -> None:
     )
 
 
-def test_what_is_given_takes_the_place_of_its_own() -> None:
+def test_the_given_parameters_replace_those_of_the_module() -> None:
     module = Named(weight=1.0, bias=0.0)
     y = run_module(module, parameter_names(module, SHAPE), X, SHAPE, WEIGHT, BIAS)
     assert torch.equal(y, functional.layer_norm(X, SHAPE, WEIGHT, BIAS))
     assert torch.equal(module.weight, torch.ones(SHAPE))
 
 
-def test_what_is_given_has_the_shape_of_its_own() -> None:
+def test_the_given_parameters_are_reshaped_like_those_of_the_module() -> None:
     module = Named(weight=torch.ones(6, 1), bias=torch.zeros(1, 6))
     y = run_module(module, parameter_names(module, SHAPE), X, SHAPE, WEIGHT, BIAS)
     assert torch.equal(y, functional.layer_norm(X, SHAPE, WEIGHT, BIAS))
 
 
-def test_what_it_has_must_be_given() -> None:
-    module = Named(weight=1.0)
-    with pytest.raises(UnsupportedError, match=r"the module always has its weight \(weight\)"):
-        run_module(module, parameter_names(module, SHAPE), X, SHAPE, None, None)
-
-
-def test_what_it_has_not_cannot_be_given() -> None:
-    module = Named(weight=1.0)
-    with pytest.raises(UnsupportedError, match="the module has no bias"):
-        run_module(module, parameter_names(module, SHAPE), X, SHAPE, WEIGHT, BIAS)
+@pytest.mark.parametrize(
+    ("own", "given", "name"),
+    [
+        ({}, (WEIGHT, None), "weight"),
+        ({}, (None, BIAS), "bias"),
+        ({"weight": 1.0}, (WEIGHT, BIAS), "bias"),
+        ({"weight": 1.0, "bias": 0.0}, (None, BIAS), "weight"),
+        ({"weight": 1.0, "bias": 0.0}, (WEIGHT, None), "bias"),
+    ],
+)
+def test_weight_and_bias_are_given_exactly_if_the_module_has_them(
+    own: dict[str, float], given: tuple[Tensor | None, Tensor | None], name: str
+) -> None:
+    module = Named(**own)
+    with pytest.raises(UnsupportedError, match=name):
+        run_module(module, parameter_names(module, SHAPE), X, SHAPE, *given)
 
 
 @pytest.mark.parametrize("wrong", [WEIGHT[:1], WEIGHT[:3], WEIGHT.repeat(2), WEIGHT.expand(2, 6)])
-def test_what_is_given_in_another_shape_is_an_error(wrong: Tensor) -> None:
+def test_a_parameter_of_another_shape_is_an_error(wrong: Tensor) -> None:
     module = Named(weight=1.0)
     with pytest.raises(ValueError, match=r"weight has shape .*, expected \[6\]"):
         run_module(module, parameter_names(module, SHAPE), X, SHAPE, wrong, None)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib import import_module
-from math import prod
 
 import pytest
 import torch
@@ -24,10 +22,10 @@ from fused_kernels import (
     tensors,
     trial,
 )
+from small_catalogue import use_small_catalogue
 
 from harness.records import Affine, Case, Direction, Status
 from harness.verify import verify
-from harness.verify.cases.catalogue import QUICK
 from harness.verify.text import verdict_lines
 from harness.verify.trial import try_case
 from implementations import find
@@ -51,12 +49,8 @@ DISTRIBUTIONS = (
 def test_the_recentred_one_passes_the_short_verification(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if INTERPRETED:  # larger x take minutes; test_fused_on_gpu.py has the whole catalogue
-        small = [
-            replace(group, shapes=tuple(shape for shape in group.shapes if prod(shape) <= 2300))
-            for group in QUICK
-        ]
-        monkeypatch.setattr(import_module("harness.verify.verify"), "QUICK", small)
+    if INTERPRETED:  # the rest takes minutes; test_fused_on_gpu.py has the whole catalogue
+        use_small_catalogue(monkeypatch, largest=2300)
     verdict = verify(
         "triton_recentred", quick=True, dtypes=["float32"], device=DEVICE, fail_fast=True
     )
