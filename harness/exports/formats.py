@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from harness.exports.bencher import bencher_metrics
+from harness.exports.charts import bencher_metrics, smaller_is_better
 from harness.exports.csv_table import csv_table
 from harness.exports.job_summary import summary_of_run
 from harness.exports.junit import junit_of_run
 from harness.exports.pytest_benchmark import pytest_benchmark_json
-from harness.exports.smaller_is_better import smaller_is_better
 from harness.store import Results
 
 __all__ = ["AS_TEXT"]

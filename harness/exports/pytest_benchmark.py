@@ -15,7 +15,7 @@ from statistics import fmean, median, quantiles, stdev
 from typing import Any
 
 from harness.exports.benchmark_json import EXPORTED_BY, KEY, extra_info_of, machine_info_of
-from harness.exports.charted import time_of
+from harness.exports.charts import charted_latency
 from harness.records import ArmRole, Case, Latency, Record
 from harness.store import Results
 from harness.store.plain import to_plain
@@ -35,7 +35,7 @@ def pytest_benchmark_json(results: Results) -> str | None:
     timed = [
         (record, latency, samples)
         for record in results.records
-        if (latency := time_of(record)) and (samples := _samples(latency))
+        if (latency := charted_latency(record)) and (samples := _samples(latency))
     ]
     if not timed:
         return None

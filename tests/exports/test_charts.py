@@ -8,10 +8,9 @@ from math import inf, nan
 from typing import Any
 
 import pytest
-from compared_runs import failed, make_case, make_latency, make_record, results_of
+from compared_runs import failed, make_case, make_latency, make_record, results_of, with_error
 
-from harness.exports.bencher import bencher_metrics
-from harness.exports.smaller_is_better import smaller_is_better
+from harness.exports.charts import bencher_metrics, smaller_is_better
 from harness.records import Estimate, MeasurementWarning, Record, Status, WarningKind
 
 RATIO = Estimate(value=1.5, low=1.4, high=1.7)
@@ -34,12 +33,6 @@ def measures(*records: Record) -> dict[str, dict[str, float]]:
     return found[records[0].case.id]
 
 
-def with_error(record: Record, error: float) -> Record:
-    assert record.errors is not None
-    output = replace(record.errors.outputs[0], scaled_max_ulp=error)
-    return replace(record, errors=replace(record.errors, outputs=(output,)))
-
-
 def test_time_is_charted_as_the_ratio_that_holds_on_every_machine() -> None:
     time = entries(TIMED)["time"]
     assert time["name"] == f"{TIMED.case.id}: time"
@@ -56,11 +49,11 @@ def test_without_a_reference_time_is_seconds() -> None:
 
 
 def test_error_and_memory_have_charts_of_their_own() -> None:
-    found = entries(with_error(TIMED, 4.5))
-    assert (found["error"]["unit"], found["error"]["value"]) == ("ulp", 4.5)
+    charts = entries(with_error(TIMED, scaled_max_ulp=4.5))
+    assert (charts["error"]["unit"], charts["error"]["value"]) == ("ulp", 4.5)
     assert TIMED.memory is not None
-    assert found["memory"]["value"] == TIMED.memory.peak_extra_bytes
-    assert found["memory"]["unit"] == "bytes"
+    assert charts["memory"]["value"] == TIMED.memory.peak_extra_bytes
+    assert charts["memory"]["unit"] == "bytes"
 
 
 def test_a_measurement_warning_is_in_the_remark() -> None:
@@ -79,7 +72,7 @@ def test_bencher_has_nanoseconds_and_the_ends_of_the_interval() -> None:
     assert found["latency-ratio"] == {"value": 1.5, "lower_value": 1.4, "upper_value": 1.7}
 
 
-def test_an_end_that_is_not_known_is_left_out() -> None:
+def test_an_infinite_end_of_an_interval_is_left_out() -> None:
     open_end = Estimate(value=1.5, low=0.0, high=inf)
     record = replace(TIMED, latency=make_latency(reference_ratio=open_end))
     assert measures(record)["latency-ratio"] == {"value": 1.5, "lower_value": 0.0}
@@ -93,9 +86,9 @@ def test_an_end_that_is_not_known_is_left_out() -> None:
         replace(TIMED, latency=make_latency(per_call_s=Estimate(value=nan, low=nan, high=nan))),
         replace(TIMED, latency=None),
     ],
-    ids=["faster than its bytes", "no number", "not timed"],
+    ids=["faster than a copy", "nan", "not timed"],
 )
-def test_a_time_that_is_worth_nothing_is_in_no_chart(record: Record) -> None:
+def test_an_invalid_time_is_in_no_chart(record: Record) -> None:
     assert "time" not in entries(record)
     assert not {"latency", "latency-ratio"} & set(measures(record))
 
@@ -108,11 +101,11 @@ def test_nothing_of_a_wrong_result_is_in_a_chart() -> None:
 
 
 @pytest.mark.parametrize("error", [inf, nan])
-def test_an_error_that_is_no_number_is_in_no_chart(error: float) -> None:
-    assert "error" not in entries(with_error(TIMED, error))
-    assert "error" not in measures(with_error(TIMED, error))
+def test_an_error_that_is_not_finite_is_in_no_chart(error: float) -> None:
+    assert "error" not in entries(with_error(TIMED, scaled_max_ulp=error))
+    assert "error" not in measures(with_error(TIMED, scaled_max_ulp=error))
 
 
-def test_a_run_without_a_figure_makes_no_chart() -> None:
+def test_a_run_without_values_makes_no_chart() -> None:
     assert smaller_is_better(results_of(failed())) is None
     assert bencher_metrics(results_of(failed())) is None

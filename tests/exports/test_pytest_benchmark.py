@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compared_runs import HERE, STEADY, failed, make_case, make_latency, make_record, results_of
+from compared_runs import (
+    HERE,
+    STEADY,
+    failed,
+    make_case,
+    make_latency,
+    make_record,
+    results_of,
+    with_error,
+)
 from exported import stats_from
 from hypothesis import given
 from hypothesis import strategies as st
@@ -79,24 +88,20 @@ def test_statistics_are_those_that_it_would_give(samples: list[float]) -> None:
     assert ours["outliers"] == f"{ours['stddev_outliers']};{ours['iqr_outliers']}"
 
 
-def test_outliers_are_counted() -> None:
-    found = stats_of([1.0, 1.1, 0.9, 1.0, 1.05, 0.95, 9.0])
-    assert found["outliers"] == "1;1"
-    assert found["hd15iqr"] == 1.1
+def test_outliers_are_counted_and_one_sample_has_none() -> None:
+    stats = stats_of([1.0, 1.1, 0.9, 1.0, 1.05, 0.95, 9.0])
+    assert (stats["outliers"], stats["hd15iqr"]) == ("1;1", 1.1)
+    stats = stats_of([2.0])
+    assert (stats["stddev"], stats["iqr"], stats["outliers"]) == (0.0, 0.0, "0;0")
 
 
-def test_one_sample_has_no_spread() -> None:
-    found = stats_of([2.0])
-    assert (found["stddev"], found["iqr"], found["outliers"]) == (0.0, 0.0, "0;0")
-
-
-def test_our_estimate_and_its_timer_are_in_extra_info() -> None:
+def test_the_estimate_and_its_timer_are_in_extra_info() -> None:
     (benchmark,) = exported(ONE)["benchmarks"]
-    told = benchmark["extra_info"][KEY]
+    info = benchmark["extra_info"][KEY]
     assert ONE.latency is not None
-    assert told["reference_ratio"] == to_plain(ONE.latency.reference_ratio)
-    assert told["case"] == to_plain(ONE.case)
-    assert (told["status"], told["timer"]) == ("ok", "layernorm-bench")
+    assert info["reference_ratio"] == to_plain(ONE.latency.reference_ratio)
+    assert info["case"] == to_plain(ONE.case)
+    assert (info["status"], info["timer"]) == ("ok", "layernorm-bench")
     assert benchmark["options"]["timer"] == "layernorm-bench:thread_cpu"
     assert benchmark["params"]["shape"] == "64x768"
 
@@ -107,7 +112,7 @@ def test_eager_and_compiled_are_two_groups() -> None:
     assert groups == ["forward/64x768/float32/normal", "forward/64x768/float32/normal/compiled"]
 
 
-def test_samples_are_those_of_the_clock_that_was_decided_by() -> None:
+def test_samples_are_those_of_the_clock_of_the_estimates() -> None:
     subject = Arm(
         role=ArmRole.SUBJECT,
         name="native",
@@ -123,7 +128,7 @@ def test_samples_are_those_of_the_clock_that_was_decided_by() -> None:
         assert stats["iterations"] == 7
 
 
-def test_machine_and_commit_are_told_in_its_words() -> None:
+def test_machine_and_commit_are_in_its_own_fields() -> None:
     run = make_run(planned=1, git_commit="abc")
     text = pytest_benchmark_json(
         Results(records=(ONE,), runs=(run,), environments={HERE.fingerprint: HERE})
@@ -136,17 +141,15 @@ def test_machine_and_commit_are_told_in_its_words() -> None:
 
 
 def test_infinite_figures_become_null() -> None:
-    assert ONE.errors is not None
-    lost = replace(ONE.errors.outputs[0], scaled_max_ulp=float("inf"))
-    record = replace(ONE, errors=replace(ONE.errors, outputs=(lost,)))
-    told = exported(record)["benchmarks"][0]["extra_info"][KEY]
-    assert told["errors"]["outputs"][0]["scaled_max_ulp"] is None
+    record = with_error(ONE, scaled_max_ulp=float("inf"))
+    info = exported(record)["benchmarks"][0]["extra_info"][KEY]
+    assert info["errors"]["outputs"][0]["scaled_max_ulp"] is None
 
 
-def test_what_was_wrong_or_has_no_samples_is_no_benchmark() -> None:
+def test_a_wrong_case_or_one_without_samples_is_no_benchmark() -> None:
     bare = replace(ONE, latency=make_latency(arms=()))
     negative = replace(ONE, latency=make_latency((-1.0,)))
     wrong = replace(ONE, status=Status.WRONG)
-    for each in (bare, negative, wrong, failed(ONE.case), replace(ONE, latency=None)):
-        assert pytest_benchmark_json(results_of(each)) is None
-        assert len(exported(TWO, replace(each, case=ONE.case))["benchmarks"]) == 1
+    for record in (bare, negative, wrong, failed(ONE.case), replace(ONE, latency=None)):
+        assert pytest_benchmark_json(results_of(record)) is None
+        assert len(exported(TWO, record)["benchmarks"]) == 1
