@@ -7,15 +7,20 @@ in a page is replaced by a table made from the code. Stale figures stop the buil
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+from click.testing import CliRunner
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
+
+from harness.cli import main
+from harness.store.schema import record_schema
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
@@ -54,10 +59,22 @@ def on_page_markdown(markdown: str, **_: object) -> str:
     return markdown
 
 
+def on_page_content(html: str, **_: object) -> str:
+    """Drop the names of Sphinx roles, which docstrings have and mkdocstrings shows as text."""
+    return re.sub(r":(?:attr|class|data|func|meth|mod):(?=<)", "", html)
+
+
+def command_pages() -> str:
+    """Return the help of each command."""
+    names = [[], *([name] for name in main.commands)]
+    return "\n\n".join(
+        f"## {' '.join(['layernorm-bench', *name])}\n\n```text\n{_printed(*name, '--help')}```"
+        for name in names
+    )
+
+
 def schema_table() -> str:
     """Return the fields of a results file, from the schema that the store writes."""
-    from harness.store.schema import record_schema
-
     rows = ["| field | type | unit | meaning |", "|---|---|---|---|"]
     for path, kind, field in _fields(record_schema()):
         metadata = {key.decode(): value.decode() for key, value in (field.metadata or {}).items()}
@@ -83,16 +100,20 @@ def _fields(
 
 def catalogue_table(kind: str) -> str:
     """Return what ``layernorm-bench list KIND`` prints, as a table."""
-    from click.testing import CliRunner
-
-    from harness.cli import main
-
-    result = CliRunner().invoke(main, ["list", kind, "--json"], catch_exceptions=False)
-    rows = [f"| `{name}` | {text} |" for name, text in json.loads(result.stdout)[kind].items()]
+    entries = json.loads(_printed("list", kind, "--json"))[kind]
+    rows = [f"| `{name}` | {text} |" for name, text in entries.items()]
     return "\n".join(["| name | |", "|---|---|", *rows])
 
 
+def _printed(*arguments: str) -> str:
+    result = CliRunner().invoke(
+        main, arguments, prog_name="layernorm-bench", catch_exceptions=False, terminal_width=80
+    )
+    return result.stdout
+
+
 GENERATED = {
+    "commands": command_pages,
     "schema": schema_table,
     **{f"list {kind}": lambda kind=kind: catalogue_table(kind) for kind in LISTED},
 }
