@@ -12,6 +12,7 @@ from math import log, log1p
 from statistics import stdev
 
 from harness.records import Record, WarningKind
+from harness.records.text import percent_text
 
 __all__ = ["FAR", "NOISY_SPREAD", "Noise", "noise_of", "spread_of"]
 
@@ -52,7 +53,9 @@ def noise_of(baseline: Record, spread: float) -> Noise | None:
         reason = f"noisy: {latency.minor_faults_ratio:.0f} page faults per call in the baseline"
         return Noise(reason=reason, least=max(FAR, far))
     if spread > NOISY_SPREAD:
-        return Noise(reason=f"noisy: the baseline's processes spread by {spread:.1%}", least=far)
+        return Noise(
+            reason=f"noisy: the baseline's processes spread by {percent_text(spread)}", least=far
+        )
     if not latency.converged:
         return Noise(reason="noisy: the baseline's interval is wider than its target", least=far)
     return None

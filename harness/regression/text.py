@@ -8,7 +8,7 @@ from math import expm1, isfinite
 from typing import Any
 
 from harness.records import Environment, Record, Status
-from harness.records.text import count
+from harness.records.text import count, percent_text
 from harness.regression.changes import Change, ChangeKind, Comparison
 from harness.store import Results
 from harness.store.plain import to_plain
@@ -48,8 +48,9 @@ def figures_text(before: float, after: float) -> str:
 
 
 def slower_text(moved: float) -> str:
-    """Return the logarithm of a ratio of times as "10.0% slower" or "10.0% faster"."""
-    return f"{abs(expm1(moved)):.1%} {'slower' if moved > 0 else 'faster'}"
+    """Return the logarithm of a ratio of times as "10 % slower" or "10 % faster"."""
+    share = round(abs(expm1(moved)), 3)  # trade-off: less than 0.1 % is of no interest
+    return f"{percent_text(share)} {'slower' if moved > 0 else 'faster'}"
 
 
 # --- notes ---------------------------------------------------------------------------------------
