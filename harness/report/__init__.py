@@ -1,7 +1,7 @@
 """The report: one self-contained page from results files alone.
 
-It knows nothing but what the records say, so that it can be made on any machine, without torch
-and without the device that was measured.
+It uses only the records, so that it can be made on any machine, without torch and without the
+device that was measured.
 """
 
 from harness.report.page import ReportError, build_page, write_report

@@ -1,4 +1,4 @@
-"""What a section is made of: text, tables, figures. Data only; the template draws it."""
+"""The blocks of a section: text, tables, figures. They hold data; the template draws them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = [
     "Column",
     "Facts",
     "FigureBlock",
-    "Key",
+    "LegendEntry",
     "Panel",
     "Section",
     "Table",
@@ -34,12 +34,12 @@ class Cell:
 
     text: str = DASH
     note: str = ""
-    """A second, quieter line."""
+    """A second line, in smaller letters."""
     status: str = ""
     """A status drawn as a pill beside the text."""
     is_number: bool = False
     title: str = ""
-    """Shown when pointed at."""
+    """Shown when the pointer is over the cell."""
     is_long: bool = False
     """Whether the text may be broken into lines."""
     is_strong: bool = False
@@ -47,12 +47,12 @@ class Cell:
 
 
 def number(text: str, note: str = "", title: str = "") -> Cell:
-    """Make a cell that is aligned with the numbers above it."""
+    """Make a cell that is aligned as a number."""
     return Cell(text, note=note, is_number=True, title=title)
 
 
 def pill(status: str, text: str = "", *, note: str = "", title: str = "") -> Cell:
-    """Make a cell that shows a status; ok is left plain, so that the others stand out."""
+    """Make a cell that shows a status, except ok, so that the others stand out."""
     shown = "" if status == Status.OK else status
     return Cell(text, note=note, status=shown, is_number=bool(text), title=title)
 
@@ -75,7 +75,7 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     is_folded: bool = False
-    """Whether it is closed until asked for."""
+    """Whether it is closed until the reader opens it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,23 +100,23 @@ class Panel:
     """One drawing of a figure."""
 
     svg: str
-    """Markup that matplotlib made, and with it safe."""
+    """Markup from matplotlib, which escapes the texts in it."""
     width_pt: float
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class LegendEntry:
     """An entry of a figure's legend."""
 
     text: str
     colour: str
     """A CSS value."""
     series: str = ""
-    """Class of what the entry stands for; empty where it explains a marker."""
+    """CSS class of the drawn lines; empty if the entry explains a marker."""
     mark: str = ""
-    """Character that looks like the marker; a line where empty."""
+    """Character that looks like the marker; if empty, a line is drawn."""
     dashes: tuple[float, ...] = ()
-    """Of the line, in its widths: drawn, left out, and so on; none for a solid one."""
+    """Lengths drawn and left out in turn, in widths of the line; empty if it is solid."""
     is_thin: bool = False
 
 
@@ -128,11 +128,11 @@ class FigureBlock:
     title: str
     caption: str
     panels: tuple[Panel, ...]
-    keys: tuple[Key, ...] = ()
+    legend: tuple[LegendEntry, ...] = ()
     is_stretched: bool = True
-    """Whether drawings grow and shrink with the page; else each keeps its size and scrolls."""
+    """Whether drawings scale with the page; else they keep their size and scroll."""
     is_folded: bool = False
-    """Whether it is closed until asked for."""
+    """Whether it is closed until the reader opens it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class CaseTable:
 Block = Text | Table | Facts | FigureBlock | CaseTable
 
 Section = Callable[[Findings], tuple[Block, ...]]
-"""A section of the page: what was found -> what is shown. Its name is its heading."""
+"""A section of the page: findings -> blocks. Its name is its heading."""
 
 
 def heading(section: Section) -> str:

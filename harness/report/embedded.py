@@ -26,8 +26,8 @@ _NUMBERS = (
 def case_data(findings: Findings) -> dict[str, Any]:
     """Return the columns of the table of all cases.
 
-    A text column is a list of distinct texts and, for each case, a place in that list: a third of
-    the bytes. An id is not stored whole; the script joins it from columns and ``id_rest``.
+    A text column is a list of distinct texts and, for each case, an index into that list, which
+    takes a third of the bytes. The script joins an id from the columns and ``id_rest``.
     """
     cases = findings.cases
     texts = cases.assign(id_rest=[_id_rest(each.case) for each in findings.records])
@@ -39,10 +39,10 @@ def case_data(findings: Findings) -> dict[str, Any]:
 
 
 def script_json(data: object) -> str:
-    """Write JSON that may stand inside a script element.
+    """Return JSON that can be put inside a script element.
 
     Raises:
-        ValueError: a number is NaN or infinite, for which JSON has no word.
+        ValueError: a number is NaN or infinite, which JSON cannot hold.
     """
     text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
     # "<" could end the element; the two separators end a line in old scripts
@@ -62,7 +62,7 @@ def _encoded(column: pd.Series) -> dict[str, Any]:
 
 
 def _plain(value: float) -> float | str | None:
-    """Return a number as JSON can say it: None where not measured, a text where infinite."""
+    """Return a number as JSON can hold it: None where not measured, a text where infinite."""
     if isnan(value):
         return None
     if isinf(value):

@@ -1,7 +1,6 @@
-"""The three pictures of the page, drawn by seaborn: error, latency, speed.
+"""The three kinds of figures, drawn by seaborn: error, latency, speed.
 
-Each function draws one panel from rows of the case frame and returns it; which rows belong
-together is for the sections to say.
+Each function draws one panel from rows of the case frame. The sections choose the rows.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ __all__ = ["condition_panel", "latency_panel", "speed_map"]
 Colours = dict[str, str]
 """Sentinel colour of each implementation."""
 
-_WIDTH_IN, _HEIGHT_IN = 4.8, 3.3  # ours: two panels side by side, one on a telephone
-_WIDTHS_PT = {Mode.EAGER.value: 1.5, Mode.COMPILED.value: 0.7}  # ours; page.css has both
-_LEAST_ULP = 2.0**-4  # an exact result has no logarithm: it is drawn here, at the bottom edge
-_MOST_OF_SPEED = 2.0  # ours: colours are strongest at 4 times as fast, or as slow
+_WIDTH_IN, _HEIGHT_IN = 4.8, 3.3  # two panels side by side on a screen, one on a phone
+_WIDTHS_PT = {Mode.EAGER.value: 1.5, Mode.COMPILED.value: 0.7}  # page.css has the same
+_LEAST_ULP = 2.0**-4  # an error of zero has no logarithm: it is drawn here, at the bottom edge
+_MOST_OF_SPEED = 2.0  # log2: colours are strongest at 4 times as fast, and as slow
 _LEAST_BAND = 1.1  # a line of 1.5 pt covers 10 % of a value where 170 pt are five decades
-_MANY_TICKS = 7  # ours: labels of decades collide beyond
+_MANY_TICKS = 7  # labels of more decades overlap
 
-# blue is faster, orange slower, and as fast as the reference is no colour at all
+# blue is faster, orange slower, and transparent as fast as the reference
 _SPEED_COLOURS = LinearSegmentedColormap.from_list(
     "speed",
     [
@@ -60,9 +59,9 @@ def condition_panel(
     Args:
         name: unique in the page.
         title: of the panel.
-        lines: cases of one shape whose offset grows: these are joined.
+        lines: cases of one shape with a growing offset, joined by lines.
         points: cases of the same shape with other inputs.
-        bits: significand bits of the dtype; None leaves out the line where all is lost.
+        bits: significand bits of the dtype; None draws no line where all digits are lost.
         colours: of the implementations.
     """
     both = pd.concat([lines, points])
@@ -105,7 +104,7 @@ def _level(axes: Axes, height: float, words: str, at: float = 0.99) -> None:
 def _error_marks(
     axes: Axes, rows: pd.DataFrame, colours: Colours, *, scale: float, edge: float
 ) -> None:
-    """Mark each case by how it ended: dot, circle, cross; a triangle where y is not finite."""
+    """Mark each case by its status: dot, circle, cross; a triangle where y is not finite."""
     for (implementation, status), group in rows.groupby(["implementation", "status"], sort=False):
         colour = colours[str(implementation)]
         lost = ~np.isfinite(group["y_ulp"])
@@ -134,7 +133,7 @@ def _error_marks(
 
 
 def latency_panel(name: str, title: str, rows: pd.DataFrame, colours: Colours) -> Panel:
-    """Draw the time of a call with its interval, and that of a copy, against the size."""
+    """Draw the time of a call with its interval, and of a copy, against the size of x."""
     time, size = rows["latency_s"], rows["elements"]
     copies = (time * rows["copy_ratio"]).groupby(size).median().dropna()
     least = min(time.min(), copies.min() if len(copies) else inf) / 1.5
@@ -153,7 +152,7 @@ def latency_panel(name: str, title: str, rows: pd.DataFrame, colours: Colours) -
 
 
 def _bands(axes: Axes, rows: pd.DataFrame, colours: Colours) -> None:
-    """Fill the intervals, where they are wider than the line that would cover them."""
+    """Fill the intervals that are wider than the line."""
     low, high = axes.get_ylim()
     bands = pd.DataFrame({
         "series": rows["label"].astype(str),
@@ -205,7 +204,7 @@ def speed_map(name: str, title: str, speeds: pd.DataFrame, failed: pd.DataFrame)
             yticklabels=False,
             ax=axes,
         )
-        # texts instead of ticks, of which each brings three lines that are not to be seen
+        # texts instead of ticks, each of which has three invisible lines in the SVG
         axes.set_axis_off()
         for i, j in zip(*np.nonzero(speeds.isna().to_numpy()), strict=True):
             axes.text(j + 0.5, i + 0.5, DASH, ha="center", va="center", color=MUTED)
@@ -222,13 +221,13 @@ def _speed_word(speed: float, is_wrong: bool) -> str:
         return ""
     if speed >= 0.0995:
         text = f"{speed:.{0 if speed >= 9.995 else 2}f}"
-    else:  # two digits, as long as they fit
+    else:  # two digits, if they fit
         text = rounded(speed, 2 if speed >= 1e-4 else 1)
     return f"{text} ✕" if is_wrong else text
 
 
 def _shortened(label: str, most: int = 36) -> str:
-    """Cut a long name in its middle: a path's file and function are at its end."""
+    """Cut a long name in its middle: a path ends in its file and function."""
     return (
         label if len(label) <= most else f"{label[: most // 3]}…{label[-(most - most // 3 - 1) :]}"
     )
@@ -237,7 +236,7 @@ def _shortened(label: str, most: int = 36) -> str:
 def _lines(
     axes: Axes, rows: pd.DataFrame, x: str, y: str, colours: Colours, **look: object
 ) -> None:
-    """Join the cases of each implementation, each with dashes of its own; thin if compiled."""
+    """Join the cases of each implementation by a line with its own dashes; thin if compiled."""
     dashes = {name: DASHES[place % len(DASHES)] or "" for place, name in enumerate(colours)}
     before = len(axes.lines)
     sns.lineplot(
@@ -258,16 +257,16 @@ def _lines(
     )
     for line in axes.lines[before:]:
         line.set_gid(_gid(str(line.get_color())))
-        line.set_zorder(2 if line.get_linestyle() == "-" else 2.1)  # a solid one hides the others
+        line.set_zorder(2 if line.get_linestyle() == "-" else 2.1)  # a solid line hides the others
 
 
 def _gid(colour: str) -> str:
-    """Name what is drawn in a colour, so that the page can bring it forward."""
+    """Return an id for what is drawn in a colour, by which the page can highlight it."""
     return f"series-{SERIES.index(colour)}"
 
 
 def _span(axes: Axes, values: pd.Series) -> None:
-    """Set the limits of x a little beyond the values, or a decade around a single one."""
+    """Set the limits of x a little beyond the values."""
     known = values[np.isfinite(values) & (values > 0)]
     low, high = (known.min(), known.max()) if len(known) else (1.0, 1.0)
     margin = max(1.25, (high / low) ** 0.04)
@@ -275,9 +274,9 @@ def _span(axes: Axes, values: pd.Series) -> None:
 
 
 def _ticks(axes: Axes, write_y: Callable[[float], str] = power_of_ten) -> None:
-    """Label decades in plain words, and what lies between only where there are few decades.
+    """Label decades, and values between them only if there are few decades.
 
-    To be called before seaborn draws: it asks for all labels, those of unused ticks too.
+    Call this before seaborn draws, which computes the labels of unused ticks too.
     """
     for axis, limits, write in (
         (axes.xaxis, axes.get_xlim(), power_of_ten),

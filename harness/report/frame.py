@@ -1,7 +1,7 @@
-"""From results files to what a page is made of: one flat frame of cases, one of outputs.
+"""The contents of results files as frames: one row per case, and one row per output.
 
-No number is formed here that the records do not hold, beyond quotients of two of them. Where a
-record says None the frame says NaN, and the page shows a dash.
+All numbers are from the records, or are quotients of two of them. None in a record is NaN in the
+frame and a dash on the page.
 """
 
 from __future__ import annotations
@@ -16,21 +16,18 @@ import pandas as pd
 
 from harness.records import Case, Direction, Environment, Mode, OutputErrors, Record, Run, Status
 from harness.selection.ranking import label_of
-from harness.selection.times import has_valid_time, reference_ratio_of
+from harness.selection.times import REFERENCE_NAME, has_valid_time, reference_ratio_of
 from harness.store import Results
 
-__all__ = ["REFERENCE", "SIGNIFICAND_BITS", "Findings", "gather"]
-
-REFERENCE = "native"
-"""What ``Latency.reference_ratio`` is taken to."""
+__all__ = ["SIGNIFICAND_BITS", "Findings", "gather"]
 
 SIGNIFICAND_BITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
-"""Digits of a dtype in base 2, from the widest to the narrowest; also the order of panels."""
+"""Binary digits of each dtype, the widest first; also the order of panels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """All that a page shows."""
+    """Everything that the page shows."""
 
     cases: pd.DataFrame
     """One row per record, in the order in which implementations are shown."""
@@ -40,23 +37,23 @@ class Findings:
     """The records themselves, in the order of the rows."""
     runs: tuple[Run, ...]
     environments: dict[str, Environment]
-    """By the letter that stands for them on the page."""
+    """By their letter on the page."""
     planned: int
     """Cases of the sweeps."""
     missing: int
-    """Cases of the sweeps of which there is no record."""
+    """Cases of the sweeps without a record."""
 
     @property
     def implementations(self) -> tuple[str, ...]:
-        """Names, the reference first: the order of colours and rows."""
+        """Names in the order of colours and rows: the reference is first."""
         return tuple(self.cases["implementation"].unique())
 
 
 def gather(results: Sequence[Results]) -> Findings:
-    """Lay several results side by side.
+    """Combine several results.
 
-    A case that was measured twice counts once, the later file's, if both were measured in the
-    same environment; otherwise both stay, and ``place`` tells them apart.
+    Of a case measured twice in one environment the later file counts. Cases of different
+    environments are all kept; ``place`` tells them apart.
     """
     kept: dict[tuple[str, str], Record] = {}
     total = missing = 0
@@ -65,7 +62,7 @@ def gather(results: Sequence[Results]) -> Findings:
         kept.update({(record.case.id, record.environment): record for record in each.records})
         environments |= each.environments
         total += len(each.records)
-        # a resumed run is planned again in full, so the largest plan is the sweep
+        # a resumed run plans the whole sweep again
         planned = max((run.planned for run in each.runs), default=0)
         missing += max(0, planned - len(each.records))
     letters = _letters(environments, kept)
@@ -102,8 +99,8 @@ def _letters(
 
 
 def _in_order(records: list[Record]) -> list[Record]:
-    """Put the reference first and eager before compiled; the rest stays as the run had it."""
-    names = dict.fromkeys([REFERENCE, *(each.case.implementation for each in records)])
+    """Sort the reference first, and eager before compiled; else keep the order of the run."""
+    names = dict.fromkeys([REFERENCE_NAME, *(each.case.implementation for each in records)])
     rank = {name: position for position, name in enumerate(names)}
     return sorted(
         records, key=lambda each: (rank[each.case.implementation], each.case.mode is not Mode.EAGER)
@@ -111,7 +108,7 @@ def _in_order(records: list[Record]) -> list[Record]:
 
 
 def _with_orders(cases: pd.DataFrame) -> pd.DataFrame:
-    """Give the axes the order in which they are shown, whatever the order of the records."""
+    """Make the axes categories, in the order in which the page shows them."""
     known = {
         "place": sorted(set(cases["place"])),
         "label": [],
@@ -176,7 +173,7 @@ def _error_columns(record: Record) -> dict[str, Any]:
 
 
 def _output_row(output: OutputErrors) -> dict[str, Any]:
-    """Judge one output alone: the status of its case is that of the worst of them."""
+    """Return an output with a status of its own; that of its case is the worst of its outputs."""
     ratio = output.bound_ratio
     if ratio is not None and not ratio <= 1:
         status = Status.WRONG

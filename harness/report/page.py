@@ -1,4 +1,4 @@
-"""The page: sections, template, style and script made into one file that loads nothing."""
+"""The page: sections, template, style and script in one file that loads nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ReportError(Refusal):
 
 
 class NothingToReportError(ReportError):
-    """There is no record that a page could tell of."""
+    """There is no record to report."""
 
     exit_code = 3
 
@@ -45,13 +45,13 @@ class Card:
     text: str
     note: str
     status: str = ""
-    """Status whose cases the card leads to."""
+    """Status of the cases that the card links to."""
 
 
 def build_page(results: Sequence[Results], *, title: str | None = None) -> str:
-    """Return the page for ``results``: HTML that is complete in itself.
+    """Return the page for ``results``: self-contained HTML.
 
-    Equal results give an equal page, byte for byte.
+    Equal results give the same page, byte for byte.
 
     Args:
         results: what results files hold; the samples are not needed.
@@ -84,9 +84,9 @@ def build_page(results: Sequence[Results], *, title: str | None = None) -> str:
 
 
 def write_report(results: Sequence[Results], path: Path, *, title: str | None = None) -> None:
-    """Write the page for ``results`` to ``path``; a reader sees the old page or the new one.
+    """Write the page for ``results`` to ``path``, atomically if it is a regular file.
 
-    A pipe or a device is written into, and a link stays one.
+    A pipe or a device is written to, and a link is followed.
 
     Raises:
         ReportError: there is no record to report, or the file cannot be written.
@@ -140,13 +140,14 @@ def _cards(findings: Findings) -> list[Card]:
         Card(
             "Out of guarantee",
             f"{number[Status.OUT_OF_GUARANTEE]:,}",
-            "where nothing is promised",
+            "where the bound is vacuous",
             Status.OUT_OF_GUARANTEE,
         ),
         Card(
             "Not measured",
             f"{absent + findings.missing:,}",
-            f"{failed} failed, {absent - failed} declined or too large, {findings.missing} left",
+            f"{failed} failed, {absent - failed} declined or too large, "
+            f"{findings.missing} without record",
         ),
     ]
     walls = [run.wall_s for run in findings.runs if run.wall_s is not None]
@@ -160,6 +161,6 @@ def _cards(findings: Findings) -> list[Card]:
         if shares:
             spent = sum(wall * share for wall, share in shares)
             ratio = spent / sum(wall for wall, _ in shares)
-            note = f"{rounded(100 * ratio)} % of it the harness's own"
+            note = f"{rounded(100 * ratio)} % of it overhead of the harness"
         cards.append(Card("Wall time", seconds_text(sum(walls)), note))
     return cards

@@ -1,4 +1,4 @@
-"""Cutting the frame of cases into what one picture or one row of a table is about."""
+"""Parts of the frame of cases: the rows of one figure, or of one row of a table."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 
 from harness.records import Status
-from harness.report.content import Key
+from harness.report.content import LegendEntry
 from harness.report.svg_theme import DASHES, SERIES, series_variable
 
-__all__ = ["colours", "groups", "keys", "leading", "worst", "worst_status"]
+__all__ = ["colours", "groups", "leading", "legend", "worst", "worst_status"]
 
 _SEVERITY = {
     status.value: rank
@@ -27,7 +27,7 @@ _SEVERITY = {
         Status.WRONG,
     ))
 }
-"""How much a reader should worry."""
+"""The order in which statuses need attention, the least first."""
 
 
 def groups(rows: pd.DataFrame, *columns: str) -> Iterator[tuple[Any, pd.DataFrame]]:
@@ -37,12 +37,12 @@ def groups(rows: pd.DataFrame, *columns: str) -> Iterator[tuple[Any, pd.DataFram
 
 
 def worst_status(statuses: pd.Series) -> str:
-    """Return the status that deserves the most attention."""
+    """Return the status that needs the most attention."""
     return max(map(str, statuses), key=_SEVERITY.__getitem__)
 
 
 def worst(rows: pd.DataFrame, by: list[str], error: str) -> pd.DataFrame:
-    """Return, for each combination of ``by``, the row to worry about most."""
+    """Return, for each combination of ``by``, the row that needs the most attention."""
     severity = rows["status"].map(_SEVERITY)
     ranked = rows.assign(severity=severity).sort_values(
         ["severity", error], ascending=False, kind="stable", na_position="last"
@@ -51,9 +51,9 @@ def worst(rows: pd.DataFrame, by: list[str], error: str) -> pd.DataFrame:
 
 
 def leading(rows: pd.DataFrame, by: list[str]) -> tuple[pd.DataFrame, int]:
-    """Return the rows of the combination of ``by`` met most often, and how many others there are.
+    """Return the rows of the most frequent combination of ``by``, and the number of other rows.
 
-    A picture of cases that differ in two things at once shows neither.
+    A figure shows one axis; its cases must not differ in another one.
     """
     sizes = rows.groupby(by, sort=False)[by[0]].transform("size")
     first = rows[sizes == sizes.max()].iloc[0]
@@ -62,15 +62,15 @@ def leading(rows: pd.DataFrame, by: list[str]) -> tuple[pd.DataFrame, int]:
 
 
 def colours(implementations: tuple[str, ...]) -> dict[str, str]:
-    """Give each implementation the colour that it has in every figure."""
+    """Return the colour of each implementation, the same in every figure."""
     return {name: SERIES[place % len(SERIES)] for place, name in enumerate(implementations)}
 
 
-def keys(rows: pd.DataFrame, implementations: tuple[str, ...]) -> tuple[Key, ...]:
+def legend(rows: pd.DataFrame, implementations: tuple[str, ...]) -> tuple[LegendEntry, ...]:
     """Return the legend of a figure that shows ``rows``: one entry per implementation."""
     shown = set(rows["implementation"])
     entries = [
-        Key(
+        LegendEntry(
             name,
             series_variable(place),
             series=f"series-{place % len(SERIES)}",
@@ -80,5 +80,5 @@ def keys(rows: pd.DataFrame, implementations: tuple[str, ...]) -> tuple[Key, ...
         if name in shown
     ]
     if "compiled" in set(rows["mode"]):
-        entries.append(Key("compiled", "var(--muted)", is_thin=True))
+        entries.append(LegendEntry("compiled", "var(--muted)", is_thin=True))
     return tuple(entries)

@@ -25,9 +25,9 @@ from harness.selection.scenarios import (
     Evidence,
     Groups,
     Scenario,
+    candidate_name,
     evidence_for,
     merged_records,
-    name_of,
     scenarios_of,
     was_timed,
 )
@@ -54,7 +54,7 @@ class NoTimesError(Refusal):
 
 
 class NotInRunError(Refusal):
-    """The run holds no scenario that was asked for."""
+    """The run holds no scenario that matches."""
 
     exit_code = 4
 
@@ -261,8 +261,8 @@ def _axes(groups: Groups) -> dict[str, tuple[str, ...]]:
 def _unmatched(scenario_filter: ScenarioFilter, groups: Groups) -> Iterator[str]:
     """Name the values of the filter that no case has."""
     shapes = map(shape_text, scenario_filter.shapes)
-    asked = (shapes, scenario_filter.dtypes, scenario_filter.devices, scenario_filter.directions)
-    for (name, held), values in zip(_axes(groups).items(), asked, strict=True):
+    wanted = (shapes, scenario_filter.dtypes, scenario_filter.devices, scenario_filter.directions)
+    for (name, held), values in zip(_axes(groups).items(), wanted, strict=True):
         for value in values:
             if value not in held:
                 yield f"no case of {name} {value} was measured{suggest(value, held)}"
@@ -272,7 +272,7 @@ def _notes(results: Sequence[Results], timed: Sequence[Record]) -> Iterable[str]
     for result in results:
         if why := result.why_unfinished:
             yield f"the run was cut short: {why}; continue it with --resume"
-    names = {name_of(record) for record in timed}
+    names = {candidate_name(record) for record in timed}
     if len(names) == 1:
         yield f"{next(iter(names))[0]} is the only candidate that was measured"
     environments = len({record.environment for record in timed})

@@ -21,7 +21,7 @@ from harness.selection.eligibility import (
     time_disqualification,
 )
 from harness.selection.ranking import Candidate, CandidateName, Ranking, geometric_mean, rank
-from harness.selection.scenarios import Scenario, name_of, scenarios_of
+from harness.selection.scenarios import Scenario, candidate_name, scenarios_of
 from harness.selection.times import has_valid_time, reference_ratio_of, widened
 
 __all__ = ["OverallChoice", "Place", "choose_overall"]
@@ -103,12 +103,12 @@ def _candidates(
 ) -> Iterator[Candidate]:
     by_name: dict[CandidateName, list[Record]] = {}
     for record in records:
-        by_name.setdefault(name_of(record), []).append(record)
+        by_name.setdefault(candidate_name(record), []).append(record)
     timed = {
         name: [record for record in own if _ratio(record) is not None]
         for name, own in by_name.items()
     }
-    compared = [record for record in records if timed[name_of(record)]]
+    compared = [record for record in records if timed[candidate_name(record)]]
     attainable = attainable_by(compared)
     points = {point_of(record.case) for own in timed.values() for record in own}
     scenarios = [

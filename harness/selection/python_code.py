@@ -30,7 +30,7 @@ _COMPILED = (
     "",
 )
 
-Key = tuple[int, str, str, int, str]
+_Key = tuple[int, str, str, int, str]
 """Key of the table: hidden size, dtype, device, least number of rows, direction."""
 
 
@@ -136,18 +136,18 @@ def _table(picks: Mapping[Scenario, CandidateName]) -> Iterator[str]:
 
 def _entries(
     picks: Mapping[Scenario, CandidateName],
-) -> tuple[dict[Key, CandidateName], list[Scenario]]:
+) -> tuple[dict[_Key, CandidateName], list[Scenario]]:
     """Return the table, and the scenarios that it has no place for.
 
     Where several scenarios share a key, the one with the usual settings has precedence, and a
     training step has precedence over its backward alone.
     """
-    entries: dict[Key, CandidateName] = {}
+    entries: dict[_Key, CandidateName] = {}
     left_out = []
     for scenario in sorted(picks, key=_precedence):
         if entries.setdefault(_key(scenario), picks[scenario]) != picks[scenario]:
             left_out.append(scenario)
-    table: dict[Key, CandidateName] = {}
+    table: dict[_Key, CandidateName] = {}
     last: tuple[object, ...] = ()
     for key in sorted(entries, key=lambda key: (key[:3], key[4], key[3])):
         same = (*key[:3], key[4], entries[key])
@@ -161,7 +161,7 @@ def _precedence(scenario: Scenario) -> tuple[int, bool]:
     return len(scenario.settings), scenario.case.direction is Direction.BACKWARD
 
 
-def _key(scenario: Scenario) -> Key:
+def _key(scenario: Scenario) -> _Key:
     case = scenario.case
     return case.hidden, case.dtype, case.device, case.rows, _MODULE_DIRECTION[case.direction]
 

@@ -48,7 +48,7 @@ class Decider(StrEnum):
     ACCURACY = "accuracy"
     """The intervals overlap, both are close to the fastest, and the errors differ."""
     MEMORY = "memory"
-    """As for accuracy, but the errors are alike and the peak memory differs."""
+    """As for accuracy, but the errors are similar and the peak memory differs."""
     NOTHING = "nothing"
     """Nothing tells them apart; the smaller estimate of the time is taken."""
     ESTIMATE = "estimate"
@@ -133,7 +133,7 @@ def rank(candidates: Sequence[Candidate]) -> Ranking:
             defeated += [(each, criterion) for each in left if each not in kept]
             left = kept
     if len(left) > 1:
-        # if the first has a wide interval, the two cannot be called alike
+        # if the first has a wide interval, the two cannot be called equal
         decider = Decider.NOTHING if is_close(left[0], left[0]) else Decider.ESTIMATE
         defeated += [(each, decider) for each in left[1:]]
     return Ranking(best=left[0], decider=decider, tied=tuple(defeated), eligible=eligible)

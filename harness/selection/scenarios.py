@@ -21,9 +21,9 @@ __all__ = [
     "Evidence",
     "Groups",
     "Scenario",
+    "candidate_name",
     "evidence_for",
     "merged_records",
-    "name_of",
     "scenarios_of",
     "was_timed",
 ]
@@ -115,7 +115,7 @@ def evidence_for(
     scenario: Scenario, groups: Groups, max_condition: float | None = None
 ) -> Evidence:
     """Return the evidence for a scenario, up to the condition ``max_condition`` of the inputs."""
-    names = dict.fromkeys(map(name_of, groups[scenario]))
+    names = dict.fromkeys(map(candidate_name, groups[scenario]))
     tried = _distributions(groups[scenario])
     own = _conditioned(groups[scenario], max_condition)
     verified = _distributions(own)
@@ -133,7 +133,7 @@ def evidence_for(
                 if record.status.is_measured
             )
     return Evidence(
-        own={name: tuple(each for each in own if name_of(each) == name) for name in names},
+        own={name: tuple(each for each in own if candidate_name(each) == name) for name in names},
         elsewhere=elsewhere,
         distributions=tuple(verified),
     )
@@ -157,7 +157,7 @@ def _scenario_of(record: Record) -> Scenario:
     return Scenario(case=case, environment=record.environment)
 
 
-def name_of(record: Record) -> CandidateName:
+def candidate_name(record: Record) -> CandidateName:
     """Return the candidate that a record is of."""
     return record.case.implementation, record.case.mode
 

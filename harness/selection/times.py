@@ -17,10 +17,11 @@ from statistics import median
 
 from harness.records import OUR_TIMER, Estimate, Latency, Mode, Record
 from harness.selection.ranking import CandidateName
-from harness.selection.scenarios import name_of
+from harness.selection.scenarios import candidate_name
 
 __all__ = [
     "LONG_FLOOR",
+    "REFERENCE_NAME",
     "SHORT_FLOOR",
     "Times",
     "has_valid_time",
@@ -29,7 +30,7 @@ __all__ = [
     "widened",
 ]
 
-_REFERENCE = "native"  # what a ratio is taken to where a record does not say
+REFERENCE_NAME = "native"  # what a ratio is taken to where a record does not say
 # Differences between processes, either way. Measured: ratios of one function spread by up to 3 %
 # over processes where calls are short, and by 6 or 7 % where their data exceed the cache.
 SHORT_FLOOR = 1.03
@@ -72,7 +73,7 @@ def reference_ratio_of(record: Record) -> Estimate | None:
     latency = record.latency
     if latency is None:
         return None
-    if latency.reference_ratio is None and name_of(record) == (_REFERENCE, Mode.EAGER):
+    if latency.reference_ratio is None and candidate_name(record) == (REFERENCE_NAME, Mode.EAGER):
         return Estimate(value=1.0, low=1.0, high=1.0)
     return latency.reference_ratio
 
@@ -86,12 +87,12 @@ def times_of(records: Sequence[Record]) -> Times:
     valid = [record for record in records if has_valid_time(record)]
     sizes = Counter(map(_conditions, valid))
     largest = max(sizes, key=lambda each: (sizes[each], OUR_TIMER in each), default=None)
-    compared = {name_of(each): each for each in valid if _conditions(each) == largest}
+    compared = {candidate_name(each): each for each in valid if _conditions(each) == largest}
     return Times(
         records=compared,
         costs=_costs(compared),
         invalid={
-            name_of(record): record
+            candidate_name(record): record
             for record in records
             if record.latency is not None and not has_valid_time(record)
         },
@@ -114,7 +115,7 @@ def _costs(records: Mapping[CandidateName, Record]) -> dict[CandidateName, Estim
         for name, record in records.items()
         if (ratio := reference_ratio_of(record)) is not None
     }
-    references = {latency.reference or _REFERENCE for latency in latencies.values()}
+    references = {latency.reference or REFERENCE_NAME for latency in latencies.values()}
     if len(references) != 1 or len(ratios) < len(latencies):
         return {name: latency.per_call_s for name, latency in latencies.items()}
     reference_s = _reference_s(latencies, ratios)
@@ -134,4 +135,4 @@ def _reference_s(
 ) -> float:
     """Return the seconds of the reference: as timed, or as the ratios of the others imply."""
     implied = {name: each.per_call_s.value / ratios[name].value for name, each in latencies.items()}
-    return implied.get((_REFERENCE, Mode.EAGER), median(implied.values()))
+    return implied.get((REFERENCE_NAME, Mode.EAGER), median(implied.values()))

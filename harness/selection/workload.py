@@ -33,7 +33,7 @@ __all__ = [
     "workload_names",
 ]
 
-Count = Annotated[int, Field(strict=True, ge=1, le=1 << 53)]  # what a float counts exactly
+_Count = Annotated[int, Field(strict=True, ge=1, le=1 << 53)]  # what a float counts exactly
 
 _WORKLOADS = resources.files("harness.selection").joinpath("workloads")
 
@@ -50,7 +50,7 @@ class Call(StrictTable):
     dtype: Dtype
     """Of x."""
     direction: Direction
-    count: Count = 1
+    count: _Count = 1
     """How often it occurs."""
     device: str | None = None
     """Kind; None is every device that the run has, each by itself."""

@@ -97,10 +97,10 @@ def choose_for_workload(workload: Workload, choices: Choices) -> tuple[WorkloadC
         found.append(_workload_choice(environment, device, calls, own))
     held = [each for each in found if each.calls]
     if not held:
-        asked = ", ".join(call.text for call in workload.calls[:3])
+        wanted = ", ".join(call.text for call in workload.calls[:3])
         measured = ", ".join(choice.scenario.text for choice in choices.choices[:3])
         raise NotInRunError(
-            f"the run holds none of the workload's calls ({asked}, ...); it holds {measured}, ..."
+            f"the run holds none of the workload's calls ({wanted}, ...); it holds {measured}, ..."
         )
     return tuple(held)
 

@@ -1,4 +1,4 @@
-"""The account of every case: the table, what was not measured, what is doubtful."""
+"""Every case: the table of all, those that were not measured, and measurement warnings."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _NUMBER = re.compile(r"(?<![\w.])\d[\d.,]*(?:e[+-]?\d+)?\b", re.IGNORECASE)
 
 
 def all_cases(findings: Findings) -> tuple[Block, ...]:
-    """Offer every case of the run, measured or not."""
+    """Show every case of the run, measured or not."""
     return (CaseTable(len(findings.cases)),)
 
 
 def not_measured(findings: Findings) -> tuple[Block, ...]:
-    """List what could not be measured, and why."""
+    """List the cases that were not measured, with their reasons."""
     statuses = [each.value for each in Status if not each.is_measured]
     found: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for label, record in zip(findings.cases["label"], findings.records, strict=True):
@@ -33,17 +33,16 @@ def not_measured(findings: Findings) -> tuple[Block, ...]:
     if findings.missing:
         blocks.append(
             Text(
-                f"{count(findings.missing, 'case')} of {findings.planned:,} planned left no "
-                "record: the run was cut short. To go on where it stopped, repeat its command with "
-                "--resume."
+                f"{count(findings.missing, 'case')} of {findings.planned:,} planned have no "
+                "record: the run was cut short. To continue it, repeat its command with --resume."
             )
         )
     if not found:
-        return (*blocks, Text("Every case on record was measured."))
+        return (*blocks, Text("Every case with a record was measured."))
     rows = [
         (
             pill(status),
-            Cell(rows[0][1] or "no reason was recorded", note=_alike(rows), is_long=True),
+            Cell(rows[0][1] or "no reason was recorded", note=_others(rows), is_long=True),
             Cell(_names(label for label, _ in rows), is_long=True),
             number(f"{len(rows):,}"),
         )
@@ -53,7 +52,7 @@ def not_measured(findings: Findings) -> tuple[Block, ...]:
     ]
     table = Table(
         title=f"{count(sum(map(len, found.values())), 'case')}, by reason",
-        caption="Each of them is in the table of all cases, too.",
+        caption="The table of all cases has them too.",
         columns=(
             Column("Status"),
             Column("Reason"),
@@ -65,10 +64,10 @@ def not_measured(findings: Findings) -> tuple[Block, ...]:
     return (*blocks, table)
 
 
-def _alike(rows: list[tuple[str, str]]) -> str:
-    """Say how many other reasons differ from the one shown in their numbers only."""
+def _others(rows: list[tuple[str, str]]) -> str:
+    """Return how many other reasons differ from the first only in their numbers."""
     others = len({reason for _, reason in rows}) - 1
-    return f"and {others:,} alike with other numbers" if others else ""
+    return f"and {others:,} with other numbers" if others else ""
 
 
 def _names(labels: Iterable[str]) -> str:
@@ -76,30 +75,30 @@ def _names(labels: Iterable[str]) -> str:
 
 
 def warnings(findings: Findings) -> tuple[Block, ...]:
-    """List the measurements that should be taken with care."""
+    """List the measurement warnings, by kind."""
     found: dict[str, list[tuple[str, str]]] = {}
     cases: Counter[str] = Counter()
     for label, record in zip(findings.cases["label"], findings.records, strict=True):
-        # a case may have one of a kind warm, and another cold
+        # a case may have two warnings of one kind, one for its warm and one for its cold time
         cases.update({warning.kind for warning in record.warnings})
         for warning in record.warnings:
             found.setdefault(warning.kind, []).append((label, warning.advice))
     if not found:
-        return (Text("No measurement gave cause for warning."),)
+        return (Text("No measurement has a warning."),)
     rows = [
         (
             Cell(kind.replace("_", " ")),
-            Cell(rows[0][1], note=_alike(rows), is_long=True),
+            Cell(rows[0][1], note=_others(rows), is_long=True),
             Cell(_names(label for label, _ in rows), is_long=True),
             number(f"{cases[kind]:,}"),
         )
         for kind, rows in found.items()
     ]
     columns = (
-        Column("MeasurementWarning"),
+        Column("Warning"),
         Column("What was seen, and what to do"),
         Column("Implementations"),
         Column("Cases", is_number=True),
     )
-    caption = "The numbers stand; they may be less certain than they look."
+    caption = "The numbers of these cases may be less certain than their intervals."
     return (Table(title="Warnings, by kind", caption=caption, columns=columns, rows=tuple(rows)),)

@@ -17,7 +17,7 @@ from harness.report.content import (
     Cell,
     Column,
     FigureBlock,
-    Key,
+    LegendEntry,
     Panel,
     Table,
     Text,
@@ -27,23 +27,23 @@ from harness.report.content import (
 from harness.report.figures import condition_panel
 from harness.report.frame import SIGNIFICAND_BITS, Findings
 from harness.report.quantities import DASH, rounded
-from harness.report.slices import colours, groups, keys, leading, worst, worst_status
+from harness.report.slices import colours, groups, leading, legend, worst, worst_status
 
 __all__ = ["error_against_condition", "error_of_the_gradients"]
 
 _GRADIENTS = ("dx", "dweight", "dbias")
-_LONGEST_REASON = 170  # characters; ours: three lines of its column, the rest is shown on pointing
-_RISING = 4.0  # ours: errors within this factor of the least are rounding, not growth
+_LONGEST_REASON = 170  # characters: three lines of its column; the title has all of it
+_RISING = 4.0  # trade-off: errors within this factor of the least count as rounding, not growth
 _MARKS = (
-    Key("within its bound", "var(--muted)", mark="●"),
-    Key("out of guarantee", "var(--muted)", mark="○"),
-    Key("wrong", "var(--muted)", mark="✕"),
-    Key("not finite", "var(--muted)", mark="▲"),
+    LegendEntry("within its bound", "var(--muted)", mark="●"),
+    LegendEntry("out of guarantee", "var(--muted)", mark="○"),
+    LegendEntry("wrong", "var(--muted)", mark="✕"),
+    LegendEntry("not finite", "var(--muted)", mark="▲"),
 )
 
 
 def error_against_condition(findings: Findings) -> tuple[Block, ...]:
-    """Show where each algorithm falls apart as the mean outgrows the spread."""
+    """Show how the error grows with the mean of the inputs over their standard deviation."""
     cases = findings.cases
     forward = cases[(cases["direction"] == Direction.FORWARD) & cases["y_ulp"].notna()]
     if not len(forward):
@@ -53,8 +53,8 @@ def error_against_condition(findings: Findings) -> tuple[Block, ...]:
     for (place,), rows in groups(forward, "place"):
         figure = _condition_figure(findings, str(place), rows, len(figures))
         figures += [figure] if figure else []
-        for (dtype,), of_dtype in groups(rows, "dtype"):
-            tables.append(_error_table(str(place), str(dtype), of_dtype, is_folded=bool(tables)))
+        for (dtype,), own in groups(rows, "dtype"):
+            tables.append(_error_table(str(place), str(dtype), own, is_folded=bool(tables)))
     if not figures:
         text = "No shape was run with two or more offsets, so there is no curve to draw."
         return (Text(text), *tables)
@@ -89,30 +89,30 @@ def _condition_figure(
     if not panels:
         return None
     caption = (
-        "Joined: standard normal numbers on a growing offset; smaller marks: other inputs of the "
+        "Lines: standard normal numbers plus a growing offset. Smaller marks: other inputs of the "
         "same shape. The condition number, sqrt(1 + mean²/variance), is that of the inputs as "
-        "stored. A level line forgets the offset. One that climbs as fast as the condition keeps "
-        "the mean in one word; one that climbs twice as fast subtracts two large squares, as "
-        "one-pass does, until nothing is left. Above the upper dashed line no digit of the result "
-        "can be trusted."
+        "stored. A level line does not depend on the offset. A line that grows like the condition "
+        "rounds the mean to one number of the dtype. One that grows like its square subtracts two "
+        "large squares, as one-pass does. Above the upper dashed line no digit of the result is "
+        "right."
     )
     if constant:
-        caption += " Constant rows have an infinite condition: they are in the tables only."
+        caption += " Constant rows have an infinite condition and are only in the tables."
     return FigureBlock(
         title=f"Error of y against condition: {place}, forward",
         caption=caption,
         panels=tuple(panels),
-        keys=(*keys(pd.concat(shown), findings.implementations), *_MARKS),
+        legend=(*legend(pd.concat(shown), findings.implementations), *_MARKS),
     )
 
 
 def _is_series(rows: pd.DataFrame) -> pd.Series:
-    """Tell the distributions that differ in their offset alone."""
+    """Return which rows are of the distributions that differ only in their offset."""
     return (rows["distribution"] == "normal") | rows["distribution"].str.startswith("offset_")
 
 
 def _fullest(series: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the shape and setting that met most offsets; of several the largest."""
+    """Return the rows of the shape and setting with the most offsets; of several, the largest."""
     by = ["shape", "setting"]
     offsets = series.groupby(by, sort=False)["distribution"].transform("nunique")
     fullest = series[offsets == offsets.max()]
@@ -133,10 +133,10 @@ def _error_table(place: str, dtype: str, rows: pd.DataFrame, *, is_folded: bool)
         lines.append((Cell(str(label)), number(order), number(limit), *cells))
     return Table(
         title=f"Largest error of y in ulp: {place}, forward, {dtype}",
-        caption="Of the worst case over all shapes. ✕ wrong, ○ out of guarantee. Order: 1 if the "
-        "error grows like the condition number, 2 if like its square, 0 if not at all; a dash "
-        "where rounding hides it. Not ok from: the least condition number of an offset at which "
-        "a case was not ok.",
+        caption="The worst case of all shapes. ✕ wrong, ○ out of guarantee. Order: 1 if the error "
+        "grows like the condition number, 2 if like its square, 0 if not at all; a dash where "
+        "rounding hides it. Not ok from: the least condition number of an offset at which a case "
+        "was not ok.",
         columns=(
             Column("Implementation"),
             Column("Order", is_number=True),
@@ -160,8 +160,8 @@ def _error_cell(row: Any) -> Cell:
 def _growth(series: pd.DataFrame, bits: int | None) -> tuple[str, str]:
     """Return the order of the error's growth, and the least condition that was not ok.
 
-    The order is the slope of log error over log condition, rounded, where the error grows. Only
-    errors below 2**bits ulp count: beyond there is nothing left to lose.
+    The order is the rounded slope of log error over log condition, where the error grows. Only
+    errors below 2**bits ulp count: larger ones have no digit left to lose.
     """
     points = sorted(zip(series["condition"], series["y_ulp"], series["status"], strict=True))
     points = [each for each in points if 0 < each[0] < inf]
@@ -187,7 +187,7 @@ def _order(points: list[tuple[float, float, str]], lost_ulp: float) -> str:
 
 
 def error_of_the_gradients(findings: Findings) -> tuple[Block, ...]:
-    """Show how far dx, dweight and dbias are from exact."""
+    """Show how far dx, dweight and dbias are from the exact gradients."""
     cases = findings.cases
     backward = cases[(cases["direction"] != Direction.FORWARD) & cases["error_ulp"].notna()]
     if not len(backward):
@@ -205,8 +205,8 @@ def error_of_the_gradients(findings: Findings) -> tuple[Block, ...]:
         tables.append(
             Table(
                 title=f"Largest error of the gradients in ulp: {place}, {direction}",
-                caption="At the scale of their row or column, over all shapes and inputs. ✕ wrong, "
-                "○ out of guarantee; the reason is that of the worst case.",
+                caption="At the scale of their row or column, the worst of all shapes and inputs. "
+                "✕ wrong, ○ out of guarantee. The reason is that of the worst case.",
                 columns=(
                     Column("Implementation"),
                     Column("dtype"),
@@ -226,7 +226,7 @@ def _gradient_rows(rows: pd.DataFrame, firsts: pd.DataFrame) -> Iterator[tuple[C
 
     Args:
         rows: outputs of one device and direction, with the columns of their cases.
-        firsts: for each implementation the case to worry about most.
+        firsts: for each implementation the case that needs the most attention.
     """
     reasons = {(row.dtype, row.label): row for row in firsts.itertuples()}
     cells = {

@@ -12,13 +12,14 @@ from harness.records import Record, Status
 from harness.records.text import count, percent_text
 from harness.report.content import Block, Cell, Column, FigureBlock, Panel, Table, Text, number
 from harness.report.figures import speed_map
-from harness.report.frame import REFERENCE, Findings
+from harness.report.frame import Findings
 from harness.report.quantities import DASH, rounded, speed
 from harness.report.slices import groups
 from harness.selection.eligibility import DisqualificationKind
 from harness.selection.overall import OverallChoice, Place, choose_overall
 from harness.selection.ranking import CLOSE_RATIO, Candidate, Decider
 from harness.selection.text import WIDENED_TEXT
+from harness.selection.times import REFERENCE_NAME
 
 __all__ = ["which_implementation_to_run"]
 
@@ -34,8 +35,8 @@ _COLUMNS = (
     Column("Faster, but disqualified"),
 )
 _CAPTION = (
-    f"Speed is relative to {REFERENCE}, run eagerly and timed in turn: 2.00× takes half the time. "
-    f"It is the geometric mean over all timed cases. {WIDENED_TEXT} If intervals overlap, accuracy "
+    f"Speed is relative to {REFERENCE_NAME}, run eagerly and timed in turn: 2.00× takes half the "
+    f"time. It is the geometric mean over all cases. {WIDENED_TEXT} If intervals overlap, accuracy "
     f"decides between those within {percent_text(CLOSE_RATIO - 1)} of the fastest, then memory. A "
     "candidate is disqualified if it has no interval, was wrong in any case, or was out of "
     "guarantee or not measured where another was ok. A case that no candidate could do "
@@ -51,7 +52,7 @@ def which_implementation_to_run(findings: Findings) -> tuple[Block, ...]:
     if not choices:
         return (
             Text(
-                f"No time relative to {REFERENCE} was measured, so nothing can be preferred. "
+                f"No time relative to {REFERENCE_NAME} was measured, so nothing can be preferred. "
                 "The sections below have the errors."
             ),
         )
@@ -160,7 +161,7 @@ def _speed_figures(cases: pd.DataFrame) -> list[FigureBlock]:
             panels.append(speed_map(name, str(dtype), speeds, failed))
         figures.append(
             FigureBlock(
-                title=f"Speed relative to {REFERENCE}: {place}, {direction}",
+                title=f"Speed relative to {REFERENCE_NAME}: {place}, {direction}",
                 caption="2.00 is twice as fast, 0.50 half as fast: blue is faster, orange slower. "
                 "✕: a result was not within its bound. A dash: not in the sweep, or not timed for "
                 "a reason that is under “Not measured” or “Warnings”. A cell of several cases "

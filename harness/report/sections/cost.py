@@ -1,4 +1,4 @@
-"""What a call costs, shape by shape: beside a copy, in memory, in instructions."""
+"""What a call costs per shape: relative to a copy, in memory, and in instructions."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ __all__ = ["instructions", "memory", "speed_against_a_copy"]
 
 
 def speed_against_a_copy(findings: Findings) -> tuple[Block, ...]:
-    """Show how near each call comes to the speed at which its bytes can be copied."""
+    """Show the time of a copy of the same bytes as a share of the time of each call."""
     cases = findings.cases
     known = cases[cases["copy_ratio"].notna()]
     if not len(known):
         return (Text("No copy was timed beside the cases."),)
     caption = (
-        "Time that the bytes of the case take to copy, by the fastest copy there is, timed in turn "
-        "with it and in the same state of the caches, over the time taken: at 100 % a call is as "
-        "fast as its bytes can move."
+        "Time of the fastest copy of the bytes of the case over the time of the call. The two are "
+        "timed in turn, in the same state of the caches. At 100 % a call is limited by memory "
+        "bandwidth only."
     )
     if known["cold_s"].notna().any():
-        caption += " Below it the same from caches that hold none of the inputs, and that time."
+        caption += " Second line: the same with inputs that no cache holds, and that time."
     return _by_shape(known, "latency_s", "Share of a copy's speed", caption, _copy_cell)
 
 
 def memory(findings: Findings) -> tuple[Block, ...]:
-    """Show the most memory held during a call, what is kept for the backward, and operators."""
+    """Show the peak memory of a call, the memory saved for the backward, and operators."""
     cases = findings.cases
     known = cases[cases["peak_bytes"].notna()]
     if not len(known):
         return (Text("No memory was measured."),)
     caption = (
         "Most memory held at once beyond the inputs, as a multiple of the results, which any "
-        "implementation must hold; below it what is kept for the backward beyond inputs and y, "
-        "and how many operators an eager call runs, those inside PyTorch's own aside."
+        "implementation must hold. Second line: the memory saved for the backward beyond inputs "
+        "and y, and how many operators an eager call runs, not counting those inside PyTorch's own."
     )
     return _by_shape(known, "peak_bytes", "Peak memory of a call", caption, _memory_cell)
 
@@ -55,8 +55,8 @@ def instructions(findings: Findings) -> tuple[Block, ...]:
     if not len(known):
         return (Text("No instructions were counted; run --instructions counts them by valgrind."),)
     caption = (
-        "Instructions of one call in user space, with AVX2 kernels whatever the processor. Other "
-        "work on the machine does not change them; caches and memory do not show in them."
+        "Instructions of one call in user space, with AVX2 kernels on every processor. They depend "
+        "neither on other work on the machine nor on caches and memory."
     )
     return _by_shape(known, "instructions", "Instructions of a call", caption, _count_cell)
 
@@ -64,7 +64,7 @@ def instructions(findings: Findings) -> tuple[Block, ...]:
 def _by_shape(
     rows: pd.DataFrame, by: str, title: str, caption: str, cell: Callable[[Any], Cell]
 ) -> tuple[Table, ...]:
-    """A table for each place and direction; of cases alike, the one with the most of ``by``."""
+    """Return a table per place and direction; of similar cases it shows the largest ``by``."""
     tables: list[Table] = []
     for (place, direction), group in groups(rows, "place", "direction"):
         shapes = list(group.sort_values("elements", kind="stable")["shape"].unique())
@@ -101,9 +101,9 @@ def _copy_cell(row: Any) -> Cell:
 
 
 def _memory_cell(row: Any) -> Cell:
-    has_ratio = row.peak_ratio > 0  # no elements, no results: nothing to be a multiple of
-    kept = [] if isnan(row.saved_bytes) else [f"keeps {bytes_text(row.saved_bytes)}"]
-    # what is compiled runs none that could be counted
+    has_ratio = row.peak_ratio > 0  # a case without elements has no results
+    kept = [] if isnan(row.saved_bytes) else [f"saves {bytes_text(row.saved_bytes)}"]
+    # operators of compiled code cannot be counted
     is_counted = not isnan(row.operators) and row.mode != Mode.COMPILED
     counted = [count(int(row.operators), "operator")] if is_counted else []
     return number(

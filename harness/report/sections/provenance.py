@@ -1,4 +1,4 @@
-"""Where the numbers come from: the runs, the machines, the method."""
+"""How the numbers were measured: the method, the machines, the runs."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ _METHOD = (
     "Error: the distance from the exact result for the inputs as rounded to the dtype, in units in "
     "the last place (ulp) at the scale of the element's row or column; 0.5 is correctly rounded. "
     "Each result is held to a bound that follows from the algorithm that the implementation "
-    "declares; beyond it the case is wrong. Where the bound is vacuous the algorithm promises "
-    "nothing, and the case is out of guarantee: not a pass, whatever the error was.",
-    "Latency: several calls between two readings of the clock, in epochs between which the inputs "
-    "move to a new place in memory; per epoch the 10 % quantile, then the median over epochs. The "
-    "implementation, the reference and a copy of the same bytes take turns, so that a "
-    "disturbance meets all of them; relative speeds are formed from times of the same epochs.",
-    "Memory: by the allocator's own count, during one call, beyond the inputs; results included.",
-    "Relative speed and memory are quotients of recorded numbers. Numbers in tables are rounded to "
-    "three digits, in the maps of speeds to two decimals, and to two digits below 0.1; the CSV of "
-    "all cases and the results file have all of them.",
+    "declares; a larger error is wrong. Where the bound is vacuous no error can be expected, and "
+    "the case is out of guarantee: that is not a pass, however small the error.",
+    "Latency: several calls are timed between two readings of the clock. The inputs get a new "
+    "place in memory in every epoch. The estimate is the median over epochs of the epoch's 10 % "
+    "quantile. The implementation, the reference and a copy of the same bytes are timed in turn, "
+    "so that a disturbance affects all of them. Relative speeds compare times of the same epochs.",
+    "Memory: as the allocator counts it, during one call, beyond the inputs, with the results.",
+    "Numbers are rounded: in tables to three digits (memory to four), in the maps of speeds to two "
+    "decimals, or to two digits below 0.1. The CSV of all cases and the results file have all "
+    "digits.",
 )
 
 
 def environment_and_method(findings: Findings) -> tuple[Block, ...]:
-    """Say how, by whom and on what everything above was measured."""
+    """Show the method, what each implementation declares, the environments and the runs."""
     return (
         *(Text(each) for each in _METHOD),
         *_declarations(findings),
@@ -41,17 +41,16 @@ def environment_and_method(findings: Findings) -> tuple[Block, ...]:
 
 
 def _declarations(findings: Findings) -> tuple[Block, ...]:
-    """Say to what each implementation was held."""
+    """Return a table of the bounds that the implementations were held to."""
     found: dict[tuple[str, ...], int] = {}
     for record in findings.records:
-        if record.errors is not None:
-            of = record.errors
+        if (errors := record.errors) is not None:
             key = (
                 record.case.implementation,
-                of.algorithm,
-                of.reduction,
-                of.accumulate_dtype,
-                of.oracle,
+                errors.algorithm,
+                errors.reduction,
+                errors.accumulate_dtype,
+                errors.oracle,
             )
             found[key] = found.get(key, 0) + 1
     if not found:
@@ -65,8 +64,17 @@ def _declarations(findings: Findings) -> tuple[Block, ...]:
     )
     headings = ("Implementation", "Algorithm", "Sums", "Statistics in", "Exact reference")
     columns = (*map(Column, headings), Column("Cases", is_number=True))
-    caption = "As the implementation declares it, or as native does where it declares nothing."
-    return (Table(title="What each was held to", caption=caption, columns=columns, rows=rows),)
+    caption = (
+        "As the implementation declares; one that declares nothing is held to those of native."
+    )
+    return (
+        Table(
+            title="Declarations, which the bounds follow from",
+            caption=caption,
+            columns=columns,
+            rows=rows,
+        ),
+    )
 
 
 def _environment(environment: Environment) -> tuple[tuple[str, str], ...]:

@@ -6,10 +6,10 @@ import pandas as pd
 
 from harness.records import Clock, Latency
 from harness.records.text import count
-from harness.report.content import Block, FigureBlock, Key, Panel, Text
+from harness.report.content import Block, FigureBlock, LegendEntry, Panel, Text
 from harness.report.figures import latency_panel
 from harness.report.frame import Findings
-from harness.report.slices import colours, groups, keys, leading
+from harness.report.slices import colours, groups, leading, legend
 
 __all__ = ["latency_against_size"]
 
@@ -23,7 +23,7 @@ _CLOCKS = {
 
 
 def latency_against_size(findings: Findings) -> tuple[Block, ...]:
-    """Show the time of a call as the input grows."""
+    """Show the time of a call by the size of its input."""
     cases = findings.cases
     timed = cases[(cases["latency_s"] > 0) & (cases["elements"] > 0)]
     if not len(timed):
@@ -35,19 +35,19 @@ def latency_against_size(findings: Findings) -> tuple[Block, ...]:
         panels: list[Panel] = []
         left_out = 0
         for (dtype,), rows in groups(group, "dtype"):
-            alike, others = leading(rows, ["distribution", "setting"])
+            drawn, others = leading(rows, ["distribution", "setting"])
             left_out += others
-            alike = _one_per_size(alike)
             name = f"l{len(figures)}-{len(panels)}"
-            panels.append(latency_panel(name, str(dtype), alike, palette))
-        has_copy = group["copy_ratio"].notna().any()
-        copy = (Key("a copy of the same bytes", "var(--muted)", mark="┈"),) if has_copy else ()
+            panels.append(latency_panel(name, str(dtype), _one_per_size(drawn), palette))
+        entries = legend(group, findings.implementations)
+        if group["copy_ratio"].notna().any():
+            entries += (LegendEntry("a copy of the same bytes", "var(--muted)", mark="┈"),)
         figures.append(
             FigureBlock(
                 title=f"Latency against size: {place}, {direction}",
                 caption=_latency_caption(findings, group, left_out),
                 panels=tuple(panels),
-                keys=(*keys(group, findings.implementations), *copy),
+                legend=entries,
                 is_folded=place in shown,
             )
         )
@@ -56,13 +56,13 @@ def latency_against_size(findings: Findings) -> tuple[Block, ...]:
 
 
 def _one_per_size(rows: pd.DataFrame) -> pd.DataFrame:
-    """Where shapes are equally large keep the slowest: a line has one height at each place."""
+    """Return the slowest of cases of equal size: a line has one value at each size."""
     slowest = rows.sort_values("latency_s", ascending=False, kind="stable")
     return slowest.drop_duplicates(["implementation", "mode", "elements"]).sort_index()
 
 
 def _latency_caption(findings: Findings, group: pd.DataFrame, left_out: int) -> str:
-    """Say how these times were taken, from the records themselves."""
+    """Return how these times were measured."""
     latencies = [findings.records[row].latency for row in group.index]
     measured = [each for each in latencies if each is not None]
     one_process = all(each.processes == 1 for each in measured)
@@ -72,18 +72,18 @@ def _latency_caption(findings: Findings, group: pd.DataFrame, left_out: int) -> 
         "where it is wider than its line, is the 95 % interval"
     )
     text += (
-        " within one process: another process may lie outside it."
+        " within one process; another process may be outside it."
         if one_process
-        else " over the processes that the samples come from."
+        else " across the processes that were sampled."
     )
     slow = sum(not each.converged for each in measured)
     if slow:
-        text += f" {count(slow, 'case')} did not become as certain as asked before time was up."
-    if left_out:
         text += (
-            f" {count(left_out, 'case')} with other inputs or settings not drawn: see the table."
+            f" The interval of {count(slow, 'case')} did not become as narrow as required in time."
         )
-    return f"{text} Where two shapes are equally large, the slower is shown."
+    if left_out:
+        text += f" {count(left_out, 'case')} with other inputs or settings are only in the table."
+    return f"{text} Of two shapes of equal size the slower is shown."
 
 
 def _listed(latencies: list[Latency], field: str) -> str:
