@@ -1,15 +1,14 @@
-"""The cases of a sweep as tests: verified as in any run, then timed by pytest-benchmark.
+"""The cases of a sweep as tests of pytest: verified as in a run, then timed by pytest-benchmark.
 
-The times are pytest-benchmark's: its clock, its rounds, one implementation after the other, in
-pytest's own process and with the memory the system gives it. Nothing of ours is in them but the
-call, so they are never compared with ours.
+The times are those of pytest-benchmark: its clock and its rounds, one implementation after the
+other, in the process of pytest, with the memory allocator as it is. They are never compared with
+times that the harness measured.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from random import Random
 from time import perf_counter
@@ -21,23 +20,23 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 import implementations
 from harness.exports.benchmark_json import extra_info_of, machine_info_of
-from harness.inputs import DISTRIBUTIONS, GRAD_OUTPUTS, LAYOUTS, PARAMETERS, Inputs
+from harness.inputs import Inputs
 from harness.measure.device import Device
-from harness.measure.devices import DEVICES
-from harness.measure.environment import read_environment
 from harness.measure.latency import Sampled
 from harness.measure.placement import relocate
 from harness.numerics.computed import bind
 from harness.records import Allocation, Case, Environment, Measurement, Status
+from harness.records.text import count
 from harness.run.case import CaseRunner
+from harness.run.session import cases_of
 from harness.run.timed_calls import model_bytes
+from harness.run.worker import worker_info
 from harness.sweep import (
     EVERY,
     PEERS,
     Planned,
     Sweep,
     SweepError,
-    expand,
     load_preset,
     load_sweep,
     mistake_lines,
@@ -46,15 +45,19 @@ from implementations.contract import LayerNormFunction
 
 __all__ = ["SweepTests", "run_case", "time_with"]
 
-# a warning is none of the statuses, and a benchmark that is not used is one that was not right
+# Warnings fail no case, whatever the user's settings. A case that is not ok leaves its benchmark
+# fixture unused.
 _WARNINGS = ("default", "ignore:Benchmark fixture was not used")
 
 
 class SweepTests:
-    """What pytest asks of a sweep."""
+    """A plugin of pytest that adds the cases of a sweep as tests."""
 
-    def __init__(self, name: str, planned: tuple[Planned, ...], *, alone: bool) -> None:
+    def __init__(
+        self, name: str, planned: tuple[Planned, ...], environment: Environment, *, alone: bool
+    ) -> None:
         self._name, self._planned, self._alone = name, planned, alone
+        self._environment = environment
 
     @classmethod
     def plan(
@@ -66,61 +69,59 @@ class SweepTests:
         options: Mapping[str, str],
         alone: bool,
     ) -> SweepTests:
-        """Plan the cases of a preset or file, and take what is ours from pytest's arguments.
+        """Plan the cases of a sweep, and remove their node ids from pytest's arguments.
 
         Args:
-            config: pytest's; its arguments may hold node ids of cases.
-            sweep: name of a preset, or file.
-            axes: names in the place of the sweep's own, if there are any.
-            options: what pytest's options for those axes are called, for messages.
-            alone: whether the cases are the only tests when no paths are given.
+            config: of pytest; its arguments may hold node ids of cases.
+            sweep: name of a preset, or a file.
+            axes: values that replace those of the sweep; empty values do not.
+            options: pytest's options for those axes, which messages name.
+            alone: whether no other tests are run if no paths are given.
 
         Raises:
-            SweepError: it cannot be read or run here, or has no case that was asked for.
+            SweepError: the sweep cannot be read or run here, or a node id is not one of its cases.
         """
         if sweep.endswith(".toml"):
             path = config.invocation_params.dir / sweep
-            name, found = path.name, load_sweep(path)
+            name, loaded = path.name, load_sweep(path)
         else:
-            name, found = sweep, load_preset(sweep)
+            name, loaded = sweep, load_preset(sweep)
         given = {axis: names for axis, names in axes.items() if names}
-        planned = _planned(found.with_axes(given, options))
-        ids = {each for each in config.args if each.startswith(f"{name}::")}
+        chosen = loaded.with_axes(given, options)
+        _refuse_unknown_implementations(chosen)
+        info = worker_info()
+        planned = cases_of(chosen, info, info.implementations, info.peers)
+        ids = {argument for argument in config.args if argument.startswith(f"{name}::")}
         if ids:
-            planned = _chosen(planned, name, ids)
-        others = [each for each in config.args if each not in ids]
+            planned = _with_ids(planned, name, ids)
+        others = [argument for argument in config.args if argument not in ids]
         if alone and config.args_source is not pytest.Config.ArgsSource.ARGS:
             others = []
         if others != config.args:
             config.args, config.args_source = others, pytest.Config.ArgsSource.ARGS
-        return cls(name, planned, alone=not others)
-
-    @cached_property
-    def _environment(self) -> Environment:
-        return read_environment()
+        return cls(name, planned, info.environment, alone=not others)
 
     def pytest_report_header(self) -> str:
         alone = "; no other tests: give their paths to run them too" if self._alone else ""
-        return f"layernorm-bench: {len(self._planned)} cases of {self._name}{alone}"
+        return f"layernorm-bench: {count(len(self._planned), 'case')} of {self._name}{alone}"
 
-    @pytest.hookimpl(tryfirst=True)  # before -k and the like look for what they know
+    @pytest.hookimpl(tryfirst=True)  # before -k and other options select from the items
     def pytest_collection_modifyitems(
         self, session: pytest.Session, items: list[pytest.Item]
     ) -> None:
-        """Add the cases, under a node that is named as the sweep is."""
+        """Add the cases below a node with the name of the sweep."""
         runner = CaseRunner(self._environment.fingerprint, Allocation.DEFAULT)
         path = session.config.rootpath / self._name
         node = _SweepNode.from_parent(session, path=path, planned=self._planned, runner=runner)
         items.extend(session.genitems(node))
 
     def pytest_benchmark_update_machine_info(self, machine_info: dict[str, Any]) -> None:
-        """Add what is the same in every run here: a difference is warned of."""
+        """Add what stays the same on this machine: pytest-benchmark warns of any difference."""
         lasting = replace(self._environment, load_average=None, git_commit=None, git_dirty=None)
         machine_info.update(machine_info_of(lasting))
 
 
-def _planned(sweep: Sweep) -> tuple[Planned, ...]:
-    """The cases of a sweep, given what exists in this process."""
+def _refuse_unknown_implementations(sweep: Sweep) -> None:
     mistakes = []
     for place, name in sweep.written("implementations"):
         if name in {EVERY, PEERS}:
@@ -131,30 +132,18 @@ def _planned(sweep: Sweep) -> tuple[Planned, ...]:
             mistakes.append((place, str(error)))
     if mistakes:
         raise SweepError("\n".join(mistake_lines(mistakes)))
-    return expand(
-        sweep,
-        implementations={each.name: each.devices for each in implementations.ALL},
-        distributions=DISTRIBUTIONS,
-        layouts=LAYOUTS,
-        grad_outputs=GRAD_OUTPUTS,
-        parameters=PARAMETERS,
-        devices={kind: make().unavailable() for kind, make in DEVICES.items()},
-        peers={each.name: each.devices for each in implementations.PEERS},
-    )
 
 
-def _chosen(planned: tuple[Planned, ...], name: str, ids: set[str]) -> tuple[Planned, ...]:
-    """Those cases whose node ids were given."""
-    unknown = ids - {f"{name}::{each.case.id}" for each in planned}
+def _with_ids(planned: tuple[Planned, ...], name: str, ids: set[str]) -> tuple[Planned, ...]:
+    """Return the cases with the given node ids."""
+    unknown = ids - {f"{name}::{plan.case.id}" for plan in planned}
     if unknown:
-        raise SweepError(
-            f"no case {', '.join(sorted(unknown))}; --collect-only -q lists those that there are"
-        )
-    return tuple(each for each in planned if f"{name}::{each.case.id}" in ids)
+        raise SweepError(f"no case {', '.join(sorted(unknown))}; --collect-only -q lists all cases")
+    return tuple(plan for plan in planned if f"{name}::{plan.case.id}" in ids)
 
 
 class _SweepNode(pytest.Module):
-    """The parent of the cases; a module, for the fixtures that want one."""
+    """The parent of the cases. It is a module, since some fixtures need one."""
 
     def __init__(self, *, planned: tuple[Planned, ...], runner: CaseRunner, **more: Any) -> None:
         super().__init__(**more)
@@ -162,22 +151,22 @@ class _SweepNode(pytest.Module):
         self._planned, self._runner = planned, runner
 
     def collect(self) -> Iterable[pytest.Item]:
-        for each in self._planned:
-            test = _test_of(self._runner, each)
-            item = _CaseItem.from_parent(self, name=each.case.id, callobj=test)
+        for plan in self._planned:
+            test = _test_of(self._runner, plan)
+            item = _CaseItem.from_parent(self, name=plan.case.id, callobj=test)
             item.add_marker(pytest.mark.filterwarnings(*_WARNINGS))
             yield item
 
 
 class _CaseItem(pytest.Function):
-    """A case. Its name is no path through modules, in which pytest would write :: for each dot."""
+    """A case. Its name is not a dotted path, in which pytest would replace each dot by ``::``."""
 
     def reportinfo(self) -> tuple[Path, int, str]:
         return self.path, 0, f"{self.name} ({self.path.name})"
 
 
 def _test_of(runner: CaseRunner, planned: Planned) -> Callable[..., None]:
-    """What pytest calls for a case, with the fixture that it needs."""
+    """Return the test function of a case, with the fixture that it needs."""
 
     def time(benchmark: BenchmarkFixture) -> None:
         run_case(runner, planned.case, benchmark)
@@ -189,10 +178,10 @@ def _test_of(runner: CaseRunner, planned: Planned) -> Callable[..., None]:
 
 
 def run_case(runner: CaseRunner, case: Case, benchmark: BenchmarkFixture | None) -> None:
-    """Verify ``case`` and have ``benchmark`` time it if it is right; end as pytest has it.
+    """Verify ``case``, time it with ``benchmark`` if it is ok, and turn its status into an outcome.
 
-    What was not run for a reason is skipped, what is wrong or raised fails, and what nothing is
-    promised for is expected to fail.
+    Unsupported and out of memory are skips, out of guarantee is an expected failure, and every
+    other status than ok is a failure.
     """
     threads, is_timed = torch.get_num_threads(), False
     try:
@@ -202,18 +191,18 @@ def run_case(runner: CaseRunner, case: Case, benchmark: BenchmarkFixture | None)
                 is_timed = True
                 run.add_timing(time_with(benchmark, run.function, case, run.inputs, run.device))
     finally:
-        torch.set_num_threads(threads)  # other tests have theirs
+        torch.set_num_threads(threads)  # for the other tests of the process
     record = run.record
     if benchmark is not None and is_timed:
         info = extra_info_of(record, model_bytes=model_bytes(case, run.inputs))
         benchmark.extra_info.update(info)
-    words = f"{record.status}: {record.reason}"
+    outcome = f"{record.status}: {record.reason}"
     if record.status in {Status.UNSUPPORTED, Status.OUT_OF_MEMORY}:
-        pytest.skip(words)
+        pytest.skip(outcome)
     if record.status is Status.OUT_OF_GUARANTEE:
-        pytest.xfail(words)
+        pytest.xfail(outcome)
     if record.status is not Status.OK:
-        pytest.fail(words, pytrace=False)
+        pytest.fail(outcome, pytrace=False)
 
 
 def time_with(
@@ -223,11 +212,11 @@ def time_with(
     inputs: Inputs,
     device: Device,
 ) -> Sampled:
-    """Have ``benchmark`` time the call on copies of ``inputs``, since the call may write to them.
+    """Time the call with ``benchmark`` on copies of ``inputs``, since the call may write to them.
 
-    A call on another device than the CPU is over when the device has done its work.
+    On other devices than the CPU a call ends when the device has done its work.
     """
-    tensors = [relocate(each, Random(case.id)) for each in inputs.tensors]
+    tensors = [relocate(tensor, Random(case.id)) for tensor in inputs.tensors]
     call = bind(function, case, tensors)
 
     def call_and_wait() -> None:

@@ -15,7 +15,7 @@ from traceback import format_exc
 
 from harness.run.messages import Bug, Progress, Request, WorkerInfo
 
-__all__ = ["serve"]
+__all__ = ["serve", "worker_info"]
 
 _LOST_DEVICE = 70  # exit code; EX_SOFTWARE, internal error, in <sysexits.h>
 _PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
@@ -61,7 +61,7 @@ def _answer_all(connection: Connection) -> None:
     from harness.run.case import CaseRunner
 
     torch.set_num_threads(1)
-    info = _info()
+    info = worker_info()
     connection.send(info)
     runner = CaseRunner(info.environment.fingerprint)
     # a collection inside a sample would be timed; what is alive now is never examined again
@@ -78,7 +78,8 @@ def _answer_all(connection: Connection) -> None:
         gc.collect(1)  # autograd graphs may be cycles; the oldest generation is left alone
 
 
-def _info() -> WorkerInfo:
+def worker_info() -> WorkerInfo:
+    """Return what exists in this process and on this machine."""
     import torch
 
     import implementations

@@ -1,9 +1,8 @@
-"""The cases of a sweep as tests of pytest, each run by a pytest of its own."""
+"""The cases of a sweep as tests of pytest."""
 
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -76,19 +75,19 @@ def pytest_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What a pytest found."""
+    """The result of a run of pytest."""
 
     outcomes: dict[str, tuple[str, str]]
-    """For each test how it ended, and in which words."""
+    """Outcome and message of each test."""
     benchmarks: dict[str, dict[str, Any]]
-    """For each test that was timed, its entry in pytest-benchmark's file."""
+    """For each timed test, its entry in pytest-benchmark's file."""
     machine_info: dict[str, Any]
     text: str
 
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
-    """One pytest on a sweep in which every kind of thing happens."""
+    """One run of pytest on a sweep with every kind of outcome."""
     folder = tmp_path_factory.mktemp("sweep")
     (folder / "subjects.py").write_text(SUBJECTS)
     (folder / "tiny.toml").write_text(SWEEP)
@@ -97,90 +96,63 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
     done = pytest_in(folder, "--layernorm-sweep", "tiny.toml", *QUICKLY, *files)
     outcomes = {}
     for each in ET.parse(folder / "found.xml").iter("testcase"):
-        ((kind, words),) = [(i.tag, i.get("message", "")) for i in each] or [("passed", "")]
-        outcomes[each.get("name", "")] = kind, words
+        ((kind, message),) = [(i.tag, i.get("message", "")) for i in each] or [("passed", "")]
+        outcomes[each.get("name", "")] = kind, message
     found = json.loads((folder / "found.json").read_text())
     benchmarks = {each["fullname"]: each for each in found["benchmarks"]}
     return Session(outcomes, benchmarks, found["machine_info"], done.stdout + done.stderr)
 
 
-# --- what becomes of a case ----------------------------------------------------------------------
+# --- the outcome of a case -----------------------------------------------------------------------
+
+FORWARD = "forward/4x8/float32/normal"
+OUTCOMES = {
+    **{f"native/{direction}/4x8/float32/normal": ("passed", "") for direction in Direction},
+    # warnings are errors in this pytest, but not for a case
+    f"subjects.py:warns/{FORWARD}": ("passed", ""),
+    f"subjects.py:wrong/{FORWARD}": ("failure", "Failed: wrong: y is "),
+    f"subjects.py:raises/{FORWARD}": ("failure", "Failed: error: RuntimeError: not today"),
+    # its results were right before the timing
+    f"subjects.py:remembers/{FORWARD}": ("failure", "Failed: wrong: right at first"),
+    "subjects.py:forward_only/backward/4x8/float32/normal": ("skipped", "unsupported: "),
+    "subjects.py:forward_only/forward+backward/4x8/float32/normal": ("skipped", "unsupported: "),
+    "one_pass/forward/8x64/float32/normal": ("passed", ""),
+    # JUnit XML has no expected failure
+    "one_pass/forward/8x64/float32/offset_1e4": ("skipped", "out_of_guarantee: "),
+}
+TIMED = {*(f"native/{each}/4x8/float32/normal" for each in Direction),
+         f"subjects.py:warns/{FORWARD}"}  # fmt: skip
 
 
-def test_each_case_is_a_test_and_there_are_no_others(session: Session) -> None:
-    assert set(session.outcomes) == {
-        *(
-            f"subjects.py:{each}/forward/4x8/float32/normal"
-            for each in ("wrong", "warns", "raises")
-        ),
-        "subjects.py:remembers/forward/4x8/float32/normal",
-        "native/forward/4x8/float32/normal",
-        *(
-            f"{each}/{direction}/4x8/float32/normal"
-            for each in ("native", "subjects.py:forward_only")
-            for direction in ("backward", "forward+backward")
-        ),
-        *(f"one_pass/forward/8x64/float32/{each}" for each in ("normal", "offset_1e4")),
-    }
-    assert "11 cases of tiny.toml; no other tests" in session.text
-    assert "collected 11 items" in session.text
+def test_the_tests_are_the_cases_and_no_others(session: Session) -> None:
+    assert set(session.outcomes) == set(OUTCOMES)
+    assert f"{len(OUTCOMES)} cases of tiny.toml; no other tests" in session.text
 
 
-@pytest.mark.parametrize("direction", Direction)
-def test_a_right_case_passes_and_is_timed(session: Session, direction: Direction) -> None:
-    name = f"native/{direction}/4x8/float32/normal"
-    assert session.outcomes[name] == ("passed", "")
-    stats = session.benchmarks[f"tiny.toml::{name}"]["stats"]
+@pytest.mark.parametrize("name", OUTCOMES)
+def test_the_status_of_a_case_is_the_outcome_of_its_test(session: Session, name: str) -> None:
+    outcome, message = session.outcomes[name]
+    expected, beginning = OUTCOMES[name]
+    assert outcome == expected
+    assert message.startswith(beginning)
+
+
+def test_only_right_cases_are_timed(session: Session) -> None:
+    timed = {name.removeprefix("tiny.toml::") for name in session.benchmarks}
+    assert timed >= TIMED
+    assert {name for name in timed if session.outcomes[name][0] == "passed"} == TIMED
+    assert f"subjects.py:wrong/{FORWARD}" not in timed
+    stats = session.benchmarks[f"tiny.toml::native/{FORWARD}"]["stats"]
     assert 0 < stats["min"] <= stats["median"]
 
 
-def test_a_wrong_case_fails_once_in_the_words_of_its_verdict_and_has_no_time(
-    session: Session,
-) -> None:
-    name = "subjects.py:wrong/forward/4x8/float32/normal"
-    outcome, words = session.outcomes[name]
-    assert outcome == "failure"
-    assert words.startswith("Failed: wrong: y is ")
-    assert "ulp off" in words
-    assert f"tiny.toml::{name}" not in session.benchmarks
-    assert f"tiny.toml::{name} FAILED" in session.text
-    assert "ERROR at" not in session.text  # that the fixture was not used is no second failure
-
-
-def test_what_the_implementation_raises_fails_in_one_line(session: Session) -> None:
-    found = session.outcomes["subjects.py:raises/forward/4x8/float32/normal"]
-    assert found == ("failure", "Failed: error: RuntimeError: not today")
-
-
-def test_what_it_cannot_do_is_skipped_with_the_reason(session: Session) -> None:
-    found = session.outcomes["subjects.py:forward_only/backward/4x8/float32/normal"]
-    assert found == ("skipped", "unsupported: f has no gradient")
-
-
-def test_what_nothing_is_promised_for_is_neither_a_pass_nor_a_failure(session: Session) -> None:
-    outcome, words = session.outcomes["one_pass/forward/8x64/float32/offset_1e4"]
-    assert outcome == "skipped"  # as JUnit has an expected failure
-    assert words.startswith("out_of_guarantee: one_pass with float32 statistics guarantees nothing")
-
-
-def test_a_case_that_is_not_to_be_timed_is_verified_alone(session: Session) -> None:
-    name = "one_pass/forward/8x64/float32/normal"
-    assert session.outcomes[name] == ("passed", "")
-    assert f"tiny.toml::{name}" not in session.benchmarks
-
-
-def test_results_that_were_remembered_fail_after_the_timing(session: Session) -> None:
-    outcome, words = session.outcomes["subjects.py:remembers/forward/4x8/float32/normal"]
-    assert outcome == "failure"
-    assert words.startswith("Failed: wrong: right at first, and after the timing: ")
-
-
-def test_a_warning_is_a_warning_even_where_warnings_are_errors(session: Session) -> None:
-    assert session.outcomes["subjects.py:warns/forward/4x8/float32/normal"] == ("passed", "")
+def test_warnings_are_shown_and_a_failure_is_reported_once(session: Session) -> None:
     assert "UserWarning: this is slow" in session.text
+    assert f"tiny.toml::subjects.py:wrong/{FORWARD} FAILED" in session.text
+    assert "ERROR at" not in session.text  # of the unused fixture
 
 
-def test_the_file_holds_case_verdict_and_errors_and_says_where(session: Session) -> None:
+def test_the_file_holds_the_record_and_the_machine(session: Session) -> None:
     found = session.benchmarks["tiny.toml::native/forward+backward/4x8/float32/normal"]
     record = record_from(found["extra_info"][KEY])
     assert record.case == Case(
@@ -199,53 +171,70 @@ def test_the_file_holds_case_verdict_and_errors_and_says_where(session: Session)
 
 # --- which cases ---------------------------------------------------------------------------------
 
+ONE_CASE = "ci::native/forward/32x128/float32/normal"
+FROM_INI = pytest.Config.ArgsSource.TESTPATHS
 
-def test_the_cases_of_a_preset_are_listed_by_id(tmp_path: Path) -> None:
-    done = pytest_in(tmp_path, "--layernorm-sweep", "ci", "--collect-only", "-q")
-    listed = [line for line in done.stdout.splitlines() if "::" in line]
-    assert "ci::two_pass/backward/512x768/bfloat16/normal" in listed
+
+def config_of(folder: Path, *arguments: str, source: Any = pytest.Config.ArgsSource.ARGS) -> Any:
+    return SimpleNamespace(
+        args=[*arguments], args_source=source, invocation_params=SimpleNamespace(dir=folder)
+    )
+
+
+def header_of(config: Any, sweep: str, alone: bool = True) -> str:
+    return SweepTests.plan(config, sweep, {}, options={}, alone=alone).pytest_report_header()
+
+
+def test_all_cases_of_a_preset_are_planned(tmp_path: Path) -> None:
     on_cpu = [each for each in implementations.ALL if "cpu" in each.devices]
-    assert len(listed) == len(set(listed)) == 96 + 8 + 24 * len(on_cpu)
+    config = config_of(tmp_path, "tests", source=FROM_INI)
+    assert f" {96 + 8 + 24 * len(on_cpu)} cases of ci; no other" in header_of(config, "ci")
 
 
 @pytest.mark.parametrize(
-    "chosen",
+    ("arguments", "source", "alone", "left"),
     [
-        ("ci::native/forward/32x128/float32/normal",),
-        ("-k", "forward/32x128/float32", "--layernorm-implementation", "native"),
+        (("tests", ONE_CASE), pytest.Config.ArgsSource.ARGS, True, ["tests"]),
+        ((ONE_CASE,), pytest.Config.ArgsSource.ARGS, True, []),
+        (("tests",), FROM_INI, True, []),
+        (("tests",), FROM_INI, False, ["tests"]),  # the option in an ini file hides no tests
     ],
-    ids=" ".join,
 )
-def test_one_case_is_chosen_as_any_test_is(tmp_path: Path, chosen: tuple[str, ...]) -> None:
-    done = pytest_in(tmp_path, "--layernorm-sweep", "ci", "--benchmark-disable", "-v", *chosen)
-    assert "ci::native/forward/32x128/float32/normal PASSED" in done.stdout
-    assert "1 passed" in done.stdout
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [
-        (".", "--layernorm-sweep", "one.toml"),
-        # what is in an ini file hides no tests
-        ("-o", "addopts=--layernorm-sweep=one.toml"),
-    ],
-    ids=" ".join,
-)
-def test_with_paths_or_from_an_ini_file_the_cases_are_added_to_other_tests(
-    tmp_path: Path, asked: tuple[str, ...]
+def test_other_tests_are_run_if_paths_are_given(
+    tmp_path: Path, arguments: tuple[str, ...], source: Any, alone: bool, left: list[str]
 ) -> None:
+    config = config_of(tmp_path, *arguments, source=source)
+    header = header_of(config, "ci", alone)
+    assert config.args == left
+    assert ("no other tests" in header) == (left == [])
+    assert (" 1 case of ci" in header) == (ONE_CASE in arguments)
+
+
+def test_cases_are_chosen_like_any_test(tmp_path: Path) -> None:
+    other = ONE_CASE.replace("/forward/", "/backward/")
+    options = ("--layernorm-sweep", "ci", "--layernorm-implementation", "native", "-v")
+    chosen = (ONE_CASE, other, "-k", "forward/32x128/float32", "--benchmark-disable")
+    done = pytest_in(tmp_path, *options, *chosen)
+    assert f"{ONE_CASE} PASSED" in done.stdout
+    assert "1 passed, 1 deselected" in done.stdout
+
+
+def test_the_option_in_an_ini_file_adds_the_cases_to_other_tests(tmp_path: Path) -> None:
     (tmp_path / "test_others.py").write_text("def test_other():\n    pass\n")
     one = '[[grids]]\nimplementations = ["native"]\nshapes = ["4x8"]\n'
     (tmp_path / "one.toml").write_text(one)
-    done = pytest_in(tmp_path, *asked, "--collect-only", "-q")
-    both = "test_others.py::test_other\none.toml::native/forward/4x8/float32/normal\n"
-    assert done.stdout.startswith(both)
+    ini = ("-o", "addopts=--layernorm-sweep=one.toml")
+    done = pytest_in(tmp_path, *ini, "--collect-only", "-q")
+    assert done.stdout.splitlines()[:2] == [
+        "test_others.py::test_other",
+        f"one.toml::native/{FORWARD}",
+    ]
 
 
-# --- what it must not do -------------------------------------------------------------------------
+# --- refusals, and what the plugin must not do ---------------------------------------------------
 
 
-def test_loading_the_plugin_loads_nothing_else_of_weight() -> None:
+def test_importing_the_plugin_imports_nothing_else() -> None:
     script = (
         "import sys, pytest; before = set(sys.modules); import layernorm_bench; "
         "print(sorted(set(sys.modules) - before))"
@@ -270,51 +259,48 @@ def test_without_the_option_nothing_is_added_and_nothing_imported(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "fact"),
     [
-        (("--layernorm-sweep", "cii"), "no preset named 'cii'; presets: "),
-        (("--layernorm-implementation", "native"), "say which, such as --layernorm-sweep quick"),
-        (
-            ("--layernorm-sweep", "ci", "-p", "no:benchmark"),
-            "--layernorm-sweep needs pytest-benchmark, which is not installed, or switched off",
-        ),
+        (("--layernorm-sweep", "cii"), "no preset named 'cii'"),
+        (("--layernorm-implementation", "native"), "--layernorm-sweep quick"),
+        (("--layernorm-sweep", "ci", "-p", "no:benchmark"), "needs pytest-benchmark"),
     ],
     ids=["no such preset", "no sweep", "no pytest-benchmark"],
 )
-def test_what_cannot_be_run_is_a_sentence_and_no_test(
-    tmp_path: Path, arguments: tuple[str, ...], said: str
+def test_wrong_use_is_one_line_and_no_test(
+    tmp_path: Path, arguments: tuple[str, ...], fact: str
 ) -> None:
     done = pytest_in(tmp_path, *arguments)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    assert said in done.stderr
+    assert fact in done.stderr
     assert "Traceback" not in done.stderr + done.stdout
 
 
 @pytest.mark.parametrize(
-    ("sweep", "axes", "node_ids", "said"),
+    ("sweep", "axes", "node_ids", "facts"),
     [
-        ("no.toml", {}, [], "no.toml: cannot be read: No such file or directory"),
-        ("bad.toml", {}, [], "bad.toml:2: grids[0].shape: unknown key; did you mean 'shapes'?"),
-        ("ci", {"implementations": ("nativ",)}, [], "no implementation named 'nativ'; did you"),
-        ("ci", {"devices": ("tpu",)}, [], "--layernorm-device: no device named 'tpu'"),
-        ("ci", {}, ["ci::native/x"], "no case ci::native/x; --collect-only -q lists those"),
+        ("no.toml", {}, [], ["no.toml: cannot be read"]),
+        ("bad.toml", {}, [], ["bad.toml:2: grids[0].shape: unknown key", "'shapes'"]),
+        ("ci", {"implementations": ("nativ",)}, [], ["no implementation named 'nativ'"]),
+        ("ci", {"devices": ("tpu",)}, [], ["--layernorm-device: no device named 'tpu'"]),
+        ("ci", {}, ["ci::native/x"], ["no case ci::native/x"]),
     ],
 )
-def test_a_sweep_that_cannot_be_planned_says_why(
-    tmp_path: Path, sweep: str, axes: dict[str, tuple[str, ...]], node_ids: list[str], said: str
+def test_a_sweep_that_cannot_be_planned_is_refused(
+    tmp_path: Path,
+    sweep: str,
+    axes: dict[str, tuple[str, ...]],
+    node_ids: list[str],
+    facts: list[str],
 ) -> None:
     (tmp_path / "bad.toml").write_text('[[grids]]\nshape = ["4x8"]\n')
-    config: Any = SimpleNamespace(
-        args=node_ids,
-        args_source=pytest.Config.ArgsSource.ARGS,
-        invocation_params=SimpleNamespace(dir=tmp_path),
-    )
-    options = {"devices": "--layernorm-device"}
-    with pytest.raises(SweepError, match=re.escape(said)):
+    config, options = config_of(tmp_path, *node_ids), {"devices": "--layernorm-device"}
+    with pytest.raises(SweepError) as refused:
         SweepTests.plan(config, sweep, axes, options=options, alone=True)
+    assert all(fact in str(refused.value) for fact in facts)
 
 
-def test_the_threads_of_other_tests_stay_theirs() -> None:
+def test_other_tests_keep_their_number_of_threads() -> None:
     before = torch.get_num_threads()
     case = Case(implementation="native", shape=(4, 8), threads=before + 1)
     run_case(CaseRunner("here", Allocation.DEFAULT), case, None)
@@ -325,7 +311,7 @@ def test_the_threads_of_other_tests_stay_theirs() -> None:
 
 
 class Rounds:
-    """Stands for pytest-benchmark: calls three times."""
+    """A stand-in for pytest-benchmark that calls three times."""
 
     group: str | None = None
 
