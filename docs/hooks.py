@@ -29,6 +29,7 @@ COPIED = {
     "published/peers.md": ROOT / "reports" / "published" / "peers.md",
     "published/peer-tests.md": ROOT / "reports" / "published" / "peer-tests.md",
     "published/real-modules.md": ROOT / "reports" / "published" / "real-modules.md",
+    "experiments.md": ROOT / "experiments" / "README.md",
     "changelog.md": ROOT / "CHANGELOG.md",
 }
 LISTED = ("presets", "workloads", "distributions", "layouts", "grad_outputs", "parameters")
@@ -46,7 +47,8 @@ def on_pre_build(config: MkDocsConfig) -> None:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made from files elsewhere in the repository."""
     for name, path in COPIED.items():
-        files.append(File.generated(config, name, content=path.read_text(encoding="utf-8")))
+        text = path.read_text(encoding="utf-8").replace("../reports/published/", "published/")
+        files.append(File.generated(config, name, content=text))
     return files
 
 

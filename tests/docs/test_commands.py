@@ -71,8 +71,10 @@ def test_a_command_is_as_the_program_has_it(page: str, line: str) -> None:
             check_planned(*contexts(words))
         case ["pytest", *_]:
             assert options_of(words) <= pytest_options()
-        case ["pip", "install", *rest]:
+        case ["pip" | ".venv/bin/pip", "install", *rest]:
             check_install(rest)
+        case ["python3", "-m", "venv", ".venv"] | [".venv/bin/pre-commit", "install"]:
+            pass
         case [".venv/bin/tox" | "tox", "run", "-e", environment]:
             assert f"[testenv:{environment}]" in (ROOT / "tox.ini").read_text()
         case ["python", script, *_]:
@@ -136,10 +138,23 @@ def test_each_command_in_a_sentence_exists() -> None:
 
 
 def test_each_file_in_a_sentence_exists() -> None:
-    folders = ("harness/", "implementations/", "experiments/", "results/published/", "tests/")
-    shown = {code for _, code in inline_code() if code.startswith((*folders, "results/baselines/"))}
+    paths = re.compile(
+        r"(harness|implementations|experiments|tests|docs|constraints|results/(published|baselines))/.*"
+    )
+    shown = {code for _, code in inline_code() if paths.fullmatch(code)}
     assert shown
-    assert [each for each in shown if not (ROOT / each).exists()] == []
+    assert [each for each in sorted(shown) if not [*ROOT.glob(each)]] == []
+
+
+def test_each_constant_in_a_sentence_exists() -> None:
+    folders = (ROOT / "harness", ROOT / "implementations", ROOT / "docs")
+    source = "".join(path.read_text() for folder in folders for path in folder.rglob("*.py"))
+    defined = {*re.findall(r"^([A-Z][A-Z_]+)\b", source, re.MULTILINE)}
+    page = "CONTRIBUTING.md"
+    shown = {
+        code for name, code in inline_code() if name == page and re.fullmatch("[A-Z][A-Z_]+", code)
+    }
+    assert shown - defined == set()
 
 
 def test_the_set_up_is_shown() -> None:
