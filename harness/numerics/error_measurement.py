@@ -28,7 +28,7 @@ from harness.records import Case, Errors, OutputErrors
 
 __all__ = ["Outputs", "measure_errors"]
 
-_P99_SAMPLES = 1 << 16  # the percentile is over at most so many evenly spaced elements
+_P99_SAMPLES = 1 << 16  # at most so many evenly spaced elements determine the percentile
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +51,10 @@ def measure_errors(
     """Compare every output with its exact value and with the bound of ``guarantee``."""
     weight = wide_parameter(inputs.weight, 1.0, case)
     bias = wide_parameter(inputs.bias, 0.0, case)
-    y, dx, statistics = _Tally("y", outputs.y), None, _Statistics()
-    columns = _Columns(case, guarantee) if has_gradients(case) else None
+    y, dx, statistics = _OutputErrorSums("y", outputs.y), None, _StatisticsErrors()
+    columns = _ColumnSums(case, guarantee) if has_gradients(case) else None
     if outputs.dx is not None:
-        dx = _Tally("dx", outputs.dx)
+        dx = _OutputErrorSums("dx", outputs.dx)
     for exact in reference:
         computed = wide_rows(outputs.y, case, exact.start, exact.stop)
         rho = torch.sqrt(exact.variance / (exact.variance + case.eps))
@@ -72,14 +72,14 @@ def measure_errors(
             scale = torch.maximum(exact.dx[0].abs(), exact.rstd * rms)
             dx_bound = guarantee.dx(exact, weight, dy, case.eps, outputs.dx.dtype)
             dx.add(computed, exact.dx, scale, dx_bound)
-    tallies = [y, *([dx] if dx else []), *(columns.tallies(outputs) if columns else [])]
+    measured = [y, *([dx] if dx else []), *(columns.errors(outputs) if columns else [])]
     return Errors(
-        outputs=tuple(each.result() for each in tallies),
+        outputs=tuple(output.result() for output in measured),
         condition_max_ratio=statistics.condition_max,
         rho_min_ratio=statistics.rho_min,
         mean_error_ratio=statistics.mean_error,
         rstd_error_ratio=statistics.rstd_error,
-        # plain text: as an enumeration it would make whoever reads the record import torch
+        # a plain string: with the enumeration, reading a record would import torch
         algorithm=guarantee.algorithm.value,
         reduction=guarantee.reduction.value,
         accumulate_dtype=str(guarantee.accumulate_dtype).removeprefix("torch."),
@@ -88,8 +88,8 @@ def measure_errors(
 
 
 @dataclass(slots=True)
-class _Tally:
-    """Error figures of one output, gathered over blocks of rows."""
+class _OutputErrorSums:
+    """Error figures of one output, accumulated over blocks of rows."""
 
     output: str
     computed_tensor: Tensor
@@ -130,10 +130,10 @@ class _Tally:
         return error
 
     def _settle_nonfinite(self, error: Tensor, computed: Tensor, exact: Tensor) -> Tensor:
-        """Count what is not finite but should be.
+        """Count elements that are not finite but should be, and return errors without NaN.
 
-        Where the exact value is not finite either (NaN or infinite inputs) only that kind must
-        agree; where it is beyond the largest number of the dtype, infinity is its rounding.
+        Where the exact value is not finite (NaN or infinite inputs), any value that is not finite
+        is right. Where it is beyond the largest number of the dtype, infinity is its rounding.
         """
         beyond = exact.abs() > torch.finfo(self.computed_tensor.dtype).max
         rounded = beyond & (computed == torch.copysign(torch.full_like(exact, inf), exact))
@@ -150,7 +150,7 @@ class _Tally:
             return
         bounded, defined = torch.isfinite(bound), torch.isfinite(exact)
         self.vacuous += int((~bounded & defined).sum())
-        # a number where the exact value is NaN or infinite is not within any bound
+        # a finite value where the exact one is NaN or infinite is within no bound
         if bool(((error > 0) & ~defined).any()):
             self.ratio = float("inf")
         elif bool(bounded.any()):
@@ -176,16 +176,16 @@ class _Tally:
 
 
 def _larger(a: float, b: float) -> float:
-    """The larger of two numbers, or NaN if the second is; ``max`` would drop it."""
+    """The larger of two numbers, or NaN if the second is NaN, which ``max`` would drop."""
     return a if a >= b else b
 
 
 @dataclass(slots=True)
-class _Statistics:
+class _StatisticsErrors:
     """Condition of the rows, and the errors of mean and rstd that y implies.
 
     With computed mean m' and rstd r', y' - y = weight (xhat (r'/r - 1) - (m' - m) r'), up to
-    rounding: two unknowns a row, found by least squares over its elements.
+    rounding. These are two unknowns per row, found by least squares over its elements.
     """
 
     condition_max: float = 1.0
@@ -210,7 +210,7 @@ class _Statistics:
         aa, ab, bb = torch.linalg.vecdot(slope, slope), slope @ weight, weight @ weight
         ea, eb = torch.linalg.vecdot(difference, slope), difference @ weight
         determinant = aa * bb - ab.square()
-        # rows of one element, or constant ones, determine neither
+        # rows of one element, and constant rows, determine neither
         usable = (determinant > 1e-6 * aa * bb) & torch.isfinite(error).all(-1)
         if not bool(usable.any()):
             return
@@ -221,7 +221,7 @@ class _Statistics:
         self.mean_error = max(self.mean_error or 0.0, float(in_deviations.amax()))
 
 
-class _Columns:
+class _ColumnSums:
     """Exact dweight and dbias, their scales and bounds, summed over blocks of rows."""
 
     def __init__(self, case: Case, guarantee: Guarantee) -> None:
@@ -241,16 +241,16 @@ class _Columns:
             self._squares[name] = self._squares[name] + terms[name].square().sum(0, keepdim=True)
             self._bounds[name] = self._bounds[name] + getattr(share, name)
 
-    def tallies(self, outputs: Outputs) -> list[_Tally]:
-        """One for each of dweight and dbias that was computed."""
-        found = []
+    def errors(self, outputs: Outputs) -> list[_OutputErrorSums]:
+        """Compare dweight and dbias, where they were computed."""
+        measured = []
         for name, exact in self._sums.items():
             tensor: Tensor | None = getattr(outputs, name)
             if tensor is None:
                 continue
-            tally = _Tally(name, tensor)
+            sums = _OutputErrorSums(name, tensor)
             scale = torch.maximum(exact[0].abs(), self._squares[name].sqrt())
             bound = self._guarantee.column(self._bounds[name], exact[0], tensor.dtype)
-            tally.add(wide_parameter(tensor, 0.0, self._case)[None, :], exact, scale, bound)
-            found.append(tally)
-        return found
+            sums.add(wide_parameter(tensor, 0.0, self._case)[None, :], exact, scale, bound)
+            measured.append(sums)
+        return measured

@@ -1,6 +1,7 @@
 """The journal: every finished case as one line of JSON, on disk before the next case starts.
 
-A process killed at any point leaves whole lines and at most one torn last line, which is skipped.
+A process killed at any point leaves complete lines and at most one torn last line, which readers
+skip.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ __all__ = ["Journal", "read_journal"]
 
 
 class Journal:
-    """An open journal to append to, which no other process has open."""
+    """A journal opened for appending and locked against other processes."""
 
     def __init__(self, path: Path) -> None:
         """Open ``path`` for appending.
@@ -37,7 +38,7 @@ class Journal:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("ab")
-            if not _is_ours_alone(self._file, path):
+            if not _lock(self._file, path):
                 self._file.close()
                 raise StoreError(
                     f"{path}: another run is writing it; wait for its end, or choose another --out"
@@ -64,16 +65,16 @@ class Journal:
             ) from error
 
     def drop_if_empty(self) -> None:
-        """Remove the file if it holds nothing; it may be gone already."""
+        """Remove the file if it is empty; it may not exist any more."""
         with suppress(OSError):
             if not self.path.stat().st_size:
                 self.path.unlink()
 
     def close(self) -> None:
-        """Close the file; never fails, since every line is on disk already."""
+        """Close the file. This never fails, because every line is on disk already."""
         try:
             self._file.close()
-        except OSError:  # the line that did not fit is tried once more, and is of no use
+        except OSError:  # closing tries to write again the line that add() has refused
             return
 
     def __enter__(self) -> Journal:
@@ -89,10 +90,10 @@ class Journal:
 
 
 def read_journal(path: Path) -> Results:
-    """Read what a run has measured so far; later entries for a case or environment win.
+    """Read what a run has measured so far; the last entry of a case or environment counts.
 
     Raises:
-        StoreError: the file cannot be read, or a line that is not the last is damaged.
+        StoreError: the file cannot be read, or a line other than the last is damaged.
     """
     try:
         lines = path.read_bytes().split(b"\n")
@@ -101,7 +102,7 @@ def read_journal(path: Path) -> Results:
     runs: list[Run] = []
     environments: dict[str, Environment] = {}
     records: dict[str, Record] = {}
-    for number, line in enumerate(lines[:-1], start=1):  # after the last newline: nothing, or torn
+    for number, line in enumerate(lines[:-1], start=1):  # the rest is empty or torn
         entry = _parse(path, number, line)
         if isinstance(entry, Run):
             runs.append(entry)
@@ -112,25 +113,28 @@ def read_journal(path: Path) -> Results:
     return Results(records=tuple(records.values()), runs=tuple(runs), environments=environments)
 
 
-def _is_ours_alone(file: BinaryIO, path: Path) -> bool:
-    """Lock a file until it is closed, however its process ends; whether it is still ``path``."""
+def _lock(file: BinaryIO, path: Path) -> bool:
+    """Lock a file until it is closed or its process ends; return whether this succeeded.
+
+    It fails if another process holds the lock, or if ``path`` has been removed or replaced.
+    """
     if fcntl is not None:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
-        except OSError:  # a file system that knows no locks
+        except OSError:  # the file system does not support locks
             return True
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except FileNotFoundError:  # its run has just ended with it
+    except FileNotFoundError:  # removed by a run that has just ended
         return False
 
 
 def _parse(path: Path, number: int, line: bytes) -> Run | Environment | Record:
     try:
         ((name, content),) = json.loads(line).items()
-        kinds: dict[str, Any] = {each.__name__: each for each in (Run, Environment, Record)}
+        kinds: dict[str, Any] = {kind.__name__: kind for kind in (Run, Environment, Record)}
         entry: Run | Environment | Record = from_plain(kinds[name], content)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(f"{path}: line {number} is damaged: {error!r}") from error

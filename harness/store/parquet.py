@@ -1,4 +1,4 @@
-"""One parquet file a run: a nested row a case, environments and runs in the file's metadata."""
+"""One parquet file per run: one nested row per case, environments and runs in the metadata."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ __all__ = ["SCHEMA_VERSION", "Results", "StoreError", "read", "write"]
 
 # 1 - first version
 # 2 - the ceiling is the fastest of several copies, not torch's alone; cold latencies are added
-# 3 - a latency names its timer: an older reader would take an imported one for ours; a CPU time
-#     may be that of all threads, as the clock says
+# 3 - a latency names its timer, because older readers would take an imported latency for one
+#     measured by layernorm-bench; a CPU time may be that of all threads, as latency.clock says
 # 4 - case.upstream is case.grad_output, cost.guest_s is cost.implementation_s
 SCHEMA_VERSION = 4
 
@@ -60,25 +60,25 @@ class Results:
 
 
 def write(results: Results, path: Path) -> None:
-    """Write ``results`` to ``path``; a reader sees the old file or the new, never half of one.
+    """Write ``results`` to ``path`` in one step: no reader ever sees a partial file.
 
-    A link stays one; what is there and is no file stays too.
+    The target of a symbolic link is replaced, not the link. Only regular files are replaced.
 
     Raises:
         StoreError: the file cannot be written.
     """
     target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():  # root could replace a device
-        raise StoreError(f"{path}: cannot be written: it is there, and is no file")
+    if target.exists() and not target.is_file():  # as root it could replace a device
+        raise StoreError(f"{path}: cannot be written: it exists and is not a regular file")
     metadata = {
         _VERSION_KEY: str(SCHEMA_VERSION).encode(),
         _RUNS_KEY: json.dumps(to_plain(results.runs)).encode(),
         _ENVIRONMENTS_KEY: json.dumps({
-            name: to_plain(each) for name, each in results.environments.items()
+            name: to_plain(environment) for name, environment in results.environments.items()
         }).encode(),
     }
-    rows = [to_plain(each) for each in results.records]
-    # as they will be read: a 0 given for a float comes back as 0.0
+    rows = [to_plain(record) for record in results.records]
+    # digest of the rows as they will be read: an integer in a float column is read as a float
     bare = pa.Table.from_pylist([_bare(row, ()) for row in rows], schema=record_schema())
     metadata[_DIGEST_KEY] = _digest(metadata, bare.to_pylist()).encode()
     table = pa.Table.from_pylist(rows, schema=record_schema().with_metadata(metadata))
@@ -113,9 +113,9 @@ def read(path: Path, *, samples: bool = True) -> Results:
         environments = json.loads(metadata.get(_ENVIRONMENTS_KEY, b"{}"))
         return Results(
             records=tuple(from_plain(Record, row) for row in rows),
-            runs=tuple(from_plain(Run, each) for each in runs),
+            runs=tuple(from_plain(Run, run) for run in runs),
             environments={
-                name: from_plain(Environment, each) for name, each in environments.items()
+                name: from_plain(Environment, plain) for name, plain in environments.items()
             },
         )
     except FileNotFoundError as error:
@@ -130,7 +130,7 @@ def read(path: Path, *, samples: bool = True) -> Results:
 def _check_version(path: Path, metadata: dict[bytes, bytes]) -> None:
     found = metadata.get(_VERSION_KEY)
     if found is None:
-        raise StoreError(f"{path}: a parquet file, but not one that layernorm-bench wrote")
+        raise StoreError(f"{path}: a parquet file, but not written by layernorm-bench")
     if int(found) > SCHEMA_VERSION:
         raise StoreError(
             f"{path}: has schema version {found.decode()}, this layernorm-bench reads up to "
@@ -139,9 +139,9 @@ def _check_version(path: Path, metadata: dict[bytes, bytes]) -> None:
 
 
 def _digest(metadata: dict[bytes, bytes], rows: list[Any]) -> str:
-    """Checksum of all but the raw samples, which page checksums cover.
+    """Checksum of everything except the raw samples, which page checksums cover.
 
-    Those do not cover the footer, where one flipped bit can turn a reason into nothing.
+    Page checksums do not cover the footer, where one flipped bit can empty a column.
     """
     digest = sha256()
     for key in (_VERSION_KEY, _RUNS_KEY, _ENVIRONMENTS_KEY):
@@ -152,27 +152,27 @@ def _digest(metadata: dict[bytes, bytes], rows: list[Any]) -> str:
 
 
 def _bare(row: dict[str, Any], samples: object) -> dict[str, Any]:
-    """Return a row with something in the place of its raw samples."""
+    """Return a row with ``samples`` in place of its raw samples."""
     held = {struct: name for struct, name in SAMPLE_FIELDS if row.get(struct)}
     return row | {struct: {**row[struct], name: samples} for struct, name in held.items()}
 
 
 def _without_samples(schema: pa.Schema) -> list[str]:
-    """Name every column but the raw samples."""
+    """Return the names of all columns except the raw samples."""
     samples = dict(SAMPLE_FIELDS)
     names: list[str] = []
     for column in schema:
         if held := samples.get(column.name):
-            names += [f"{column.name}.{each.name}" for each in column.type if each.name != held]
+            names += [f"{column.name}.{part.name}" for part in column.type if part.name != held]
         else:
             names.append(column.name)
     return names
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a rename in ``folder`` last through a power cut, where folders can be opened."""
+    """Make a rename in ``folder`` durable; only POSIX can sync folders."""
     if os.name == "posix":
-        descriptor: Any = os.open(folder, os.O_RDONLY)
+        descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:

@@ -1,4 +1,4 @@
-"""Records to plain dicts, lists and numbers, and back, by their dataclasses alone."""
+"""Convert dataclasses to plain dicts, lists and numbers, and back."""
 
 from __future__ import annotations
 
@@ -12,29 +12,31 @@ __all__ = ["from_plain", "is_optional", "to_plain", "typed_fields", "without_non
 
 
 def to_plain(value: Any) -> Any:
-    """Turn dataclasses into dicts, tuples into lists and enumerations into their text."""
+    """Turn dataclasses into dicts, tuples into lists and enumerations into strings."""
     if is_dataclass(value):
         return {each.name: to_plain(getattr(value, each.name)) for each in fields(value)}
     if isinstance(value, tuple):
-        # long tuples are samples: plain numbers, copied whole
+        # tuples of numbers may be long (samples): copied without looking at each
         plain = not value or isinstance(value[0], int | float)
         return list(value) if plain else [to_plain(each) for each in value]
     if isinstance(value, str):
-        # undecodable bytes of other people's messages (lone surrogates) fit in no UTF-8 file
+        # UTF-8 cannot hold lone surrogates, which stand for undecodable bytes in messages
         return str(value).encode("utf-8", "backslashreplace").decode()
     return value
 
 
 def from_plain(annotation: Any, stored: Any) -> Any:
-    """Build a value of the annotated type; a field that is absent takes its default.
+    """Build a value of the annotated type.
+
+    Absent fields take their default; unknown ones are ignored.
 
     Raises:
         KeyError: a field without default is absent.
-        ValueError: a text is no member of its enumeration.
+        ValueError: a string is not a member of its enumeration, or null where None is not allowed.
     """
     if stored is None:
         if not is_optional(annotation):
-            raise ValueError(f"null where {annotation} must be")
+            raise ValueError(f"null, expected {annotation}")
         return None
     owner = annotation = without_none(annotation)
     if get_origin(annotation) is tuple:
@@ -71,14 +73,14 @@ def is_optional(annotation: Any) -> bool:
 
 
 def without_none(annotation: Any) -> Any:
-    """Return the type beside None, or the type itself."""
+    """Return the annotation without ``| None``."""
     if is_optional(annotation):
         (annotation,) = (each for each in get_args(annotation) if each is not NoneType)
     return annotation
 
 
 def _stored_name(each: Field[Any], stored: dict[str, Any]) -> str:
-    """Return the name under which a field is stored: in older files its former one."""
+    """Return the name under which a field is stored; older files have its former name."""
     former: str = each.metadata.get("formerly", each.name)
     return former if each.name not in stored and former in stored else each.name
 

@@ -19,7 +19,7 @@ from harness.store.plain import is_optional, typed_fields, without_none
 __all__ = ["SAMPLE_FIELDS", "prepare", "record_schema"]
 
 SAMPLE_FIELDS = (("latency", "arms"), ("cold", "arms"))
-"""Where the raw samples are: most of a file's bytes, and not needed for most questions."""
+"""Where the raw samples are. They are most of a file's bytes, and few readers need them."""
 
 _PLAIN = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 _UNITS = {
@@ -35,12 +35,12 @@ _UNITS = {
 
 @cache
 def record_schema() -> pa.Schema:
-    """Return the schema of a results file; each field says its unit and what it means."""
+    """Return the schema of a results file, with the unit and description of each field."""
     return pa.schema([_field(Record, each.name, hint) for each, hint in typed_fields(Record)])
 
 
 def prepare() -> None:
-    """Do now what the first conversion would do: pyarrow imports pandas, for a quarter second."""
+    """Convert something now: pyarrow's first conversion imports pandas, for a quarter second."""
     record_schema().empty_table().to_pylist()
     pa.array([0.0])
 

@@ -160,7 +160,7 @@ def test_a_parquet_file_of_something_else_is_named() -> None:
 
     pandas.DataFrame({"a": [1]}).to_parquet("mine.parquet")
     assert complaint("report", "mine.parquet") == (
-        "mine.parquet: a parquet file, but not one that layernorm-bench wrote"
+        "mine.parquet: a parquet file, but not written by layernorm-bench"
     )
 
 

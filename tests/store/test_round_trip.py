@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from stored import (
     BARE,
     CASE,
@@ -33,6 +33,7 @@ from harness.store import (
 from harness.store.plain import from_plain, to_plain
 
 
+@settings(max_examples=30)
 @given(results)
 def test_what_is_written_to_parquet_is_read_back(
     tmp_path_factory: pytest.TempPathFactory, wanted: Results
@@ -43,6 +44,7 @@ def test_what_is_written_to_parquet_is_read_back(
     assert same(read(path, samples=False), without_samples(wanted))
 
 
+@settings(max_examples=30)
 @given(results)
 def test_what_is_written_to_a_journal_is_read_back(
     tmp_path_factory: pytest.TempPathFactory, wanted: Results

@@ -50,7 +50,7 @@ def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
     for path in (pipe, folder):
         with pytest.raises(StoreError) as caught:
             write(RESULTS, path)
-        assert str(caught.value) == f"{path}: cannot be written: it is there, and is no file"
+        assert "not a regular file" in str(caught.value)
     assert pipe.is_fifo()
     assert set(tmp_path.iterdir()) == {pipe, folder}
 
@@ -125,7 +125,7 @@ def test_a_write_that_fails_half_way_leaves_the_old_file_and_nothing_else(
 
 
 def test_a_reason_that_is_no_valid_text_does_not_lose_the_run(path: Path) -> None:
-    # what an implementation raises may hold the half characters Python makes of undecodable file names
+    # a message may hold the lone surrogates that Python makes of undecodable file names
     wanted = replace(RESULTS, records=(replace(BARE, reason="no file \udcff.py"),))
     write(wanted, path)
     assert read(path).records[0].reason.startswith("no file ")

@@ -129,7 +129,7 @@ def test_metadata_that_is_not_ours_is_refused_or_says_nothing(
 
 def test_a_parquet_file_of_someone_else_is_refused(path: Path) -> None:
     pq.write_table(pa.table({"a": [1, 2]}), path)
-    with pytest.raises(StoreError, match="not one that layernorm-bench wrote"):
+    with pytest.raises(StoreError, match="not written by layernorm-bench"):
         read(path)
 
 
