@@ -135,7 +135,7 @@ def explain(
 
         click.echo(json.dumps(to_plain(explanation)))
     else:
-        from harness.verify.explain import explanation_lines
+        from harness.verify.text import explanation_lines
 
         click.echo("\n".join(explanation_lines(explanation)))
 

@@ -128,7 +128,7 @@ def verify(
     if bool(targets) == self_test:
         raise click.UsageError("give targets, or --self-test alone")
     if self_test:
-        _run_self_test()
+        _run_self_test(as_json)
         return
     from harness.records import Direction
     from harness.verify.messages import VerifySettings
@@ -202,10 +202,15 @@ def _as_plain(target: str, verdict: Verdict) -> dict[str, object]:
     }
 
 
-def _run_self_test() -> None:
-    from harness.verify.self_test import matrix_lines, run_self_test
+def _run_self_test(as_json: bool) -> None:
+    from harness.store.plain import to_plain
+    from harness.verify.self_test import run_self_test
+    from harness.verify.text import self_test_lines
 
-    matrix = run_self_test(lambda line: click.echo(line, err=True))
-    click.echo("\n".join(matrix_lines(matrix)))
-    if not matrix.passed:
+    result = run_self_test(lambda line: click.echo(line, err=True))
+    if as_json:
+        click.echo(json.dumps({**to_plain(result), "passed": result.passed}))
+    else:
+        click.echo("\n".join(self_test_lines(result)))
+    if not result.passed:
         raise SystemExit(ExitCode.FAILED)

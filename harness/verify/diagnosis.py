@@ -16,10 +16,7 @@ from torch import Tensor
 
 from harness.numerics.error_measurement import Outputs
 from harness.records import Case, Direction
-from harness.verify.findings import Suspect
-from harness.verify.mutants import WRONG, Mutant
-from harness.verify.mutants.mutant import Remembering
-from harness.verify.probes import (
+from harness.verify.diagnosis_probes import (
     cancelling_variance,
     computed_in_float32,
     constant_eps,
@@ -27,6 +24,9 @@ from harness.verify.probes import (
     narrow_sums,
     strided_read_as_dense,
 )
+from harness.verify.findings import Suspect
+from harness.verify.mutants import WRONG, Mutant
+from harness.verify.mutants.mutant import Remembering
 from harness.verify.scope import fitted
 from harness.verify.trial import Trial, exact_of, first_case, outputs_of
 from implementations.contract import Implementation

@@ -1,7 +1,7 @@
-"""The exact outputs of a small case as whole tensors, and how far off a right answer may be.
+"""The exact outputs of a small case as whole tensors, with their error bounds.
 
-For questions that compare one answer with another. How good an answer is, is measured in
-:mod:`harness.numerics.error_measurement`, block by block, whatever the size.
+Used to compare two results with each other. Errors of one result, at any size, are measured block
+by block in :mod:`harness.numerics.error_measurement`.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from harness.numerics.oracle import ExactRows, Reference, wide_parameter, wide_r
 from harness.records import Case
 from implementations.contract import Implementation
 
-__all__ = ["Limits", "limits_of", "wide_outputs"]
+__all__ = ["ExactOutputs", "exact_outputs", "wide_outputs"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What an answer is to be, by output: y, and those of dx, dweight and dbias that there are."""
+class ExactOutputs:
+    """Exact values and bounds by output: y, and dx, dweight and dbias where they exist."""
 
     rows: ExactRows
     """All rows of the case."""
     exact: dict[str, Pair]
-    """(rows, hidden) for y and dx, (1, hidden) for dweight and dbias; as are the bounds."""
+    """(rows, hidden) for y and dx, (1, hidden) for dweight and dbias."""
     bounds: dict[str, Tensor]
-    """Of the distance from the exact value; infinite where nothing is promised."""
+    """Error bounds, shaped like ``exact``; infinite where the algorithm has no bound."""
 
 
-def limits_of(implementation: Implementation, case: Case, inputs: Inputs) -> Limits:
-    """Return what ``implementation`` has to give for ``inputs``, at most 2^16 elements.
+def exact_outputs(implementation: Implementation, case: Case, inputs: Inputs) -> ExactOutputs:
+    """Return the exact outputs for ``inputs``, at most 2^16 elements.
 
     Args:
-        implementation: declares what it may lose.
+        implementation: its declaration gives the bounds.
         case: its shape and affine are those of ``inputs``.
         inputs: with a dy, gradients are among the outputs.
     """
@@ -59,15 +59,15 @@ def limits_of(implementation: Implementation, case: Case, inputs: Inputs) -> Lim
             if parameter is not None and total is not None:
                 exact[name] = total
                 bounds[name] = guarantee.column(bound, total[0], parameter.dtype)
-    return Limits(rows=rows, exact=exact, bounds=bounds)
+    return ExactOutputs(rows=rows, exact=exact, bounds=bounds)
 
 
 def wide_outputs(outputs: Outputs, case: Case) -> dict[str, Tensor]:
-    """Return those that there are as float64 on the CPU, shaped as in :class:`Limits`."""
-    found = {"y": wide_rows(outputs.y, case, 0, case.rows)}
+    """Return the outputs that exist, in float64 on the CPU, shaped as in :class:`ExactOutputs`."""
+    wide = {"y": wide_rows(outputs.y, case, 0, case.rows)}
     if outputs.dx is not None:
-        found["dx"] = wide_rows(outputs.dx, case, 0, case.rows)
-    for name, each in (("dweight", outputs.dweight), ("dbias", outputs.dbias)):
-        if each is not None:
-            found[name] = wide_parameter(each, 0.0, case)[None, :]
-    return found
+        wide["dx"] = wide_rows(outputs.dx, case, 0, case.rows)
+    for name, gradient in (("dweight", outputs.dweight), ("dbias", outputs.dbias)):
+        if gradient is not None:
+            wide[name] = wide_parameter(gradient, 0.0, case)[None, :]
+    return wide

@@ -18,7 +18,7 @@ from harness.records import Case, Status
 from harness.verify.trial import exact_of, outputs_of, try_case
 from implementations.contract import Implementation
 
-__all__ = ["Explanation", "Step", "explain", "explanation_lines"]
+__all__ = ["Explanation", "Step", "explain"]
 
 _SHOWN = 8  # ours: elements of a row that fit on a line
 _SMALL = 64  # ours: elements up to which the plain loop is printed
@@ -157,29 +157,6 @@ def _loop(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Iterator[str]:
             f"y[{place}] = ({each:.9g} - {mean:.9g}) * {rstd:.9g} * {gain:.9g} + {offset:.9g} "
             f"= {y:.9g}"
         )
-
-
-def explanation_lines(explanation: Explanation) -> list[str]:
-    """Return the lines that a person reads."""
-    said = explanation
-    lines = [f"{said.case.id}: {said.status}{': ' + said.reason if said.reason else ''}"]
-    lines.append(
-        f"row {said.row} of {said.case.rows}; its worst element is {said.worst_element}, "
-        f"{said.worst_ulp:.3g} ulp off"
-    )
-    for each in said.steps:
-        lines.append(f"{each.name}, shape {'x'.join(map(str, each.shape))}")
-        lines.append("  exact     " + _numbers(each.exact))
-        lines.append(
-            "  computed  "
-            + ("not implied by y" if each.computed is None else _numbers(each.computed))
-        )
-    lines += ["", "by hand, in float64:", *("  " + each for each in said.loop)] if said.loop else []
-    return lines
-
-
-def _numbers(values: tuple[float, ...]) -> str:
-    return "  ".join(f"{each:< 16.9g}" for each in values).rstrip()
 
 
 def _unnamed(case: Case) -> Case:

@@ -1,4 +1,4 @@
-"""What a verification finds, as plain values that can be printed, stored and sent."""
+"""The findings of a verification, as plain values that can be printed, stored and sent."""
 
 from __future__ import annotations
 
@@ -25,51 +25,51 @@ __all__ = [
 
 
 class Outcome(StrEnum):
-    """What a verification comes to."""
+    """The result of a verification."""
 
     LAYER_NORM = "layer_norm"
-    """Every result was right, within the target's scope."""
+    """Every result was right within the target's scope."""
     WRONG = "wrong"
-    """A valid call gave a wrong result, or changed what is not its own."""
+    """A valid call gave a wrong result, or changed something else."""
     NOT_VERIFIED = "not_verified"
-    """Too little was answered, or tried, to tell."""
+    """Too few cases gave a result."""
 
 
 class RemarkKind(StrEnum):
-    """What a user should know of a LayerNorm that is right; each fails it under --strict."""
+    """What a user of a right LayerNorm should know; under --strict each fails the target."""
 
     MALFORMED_ARGUMENTS = "malformed_arguments"
-    """A weight, bias or normalized_shape that does not fit is accepted."""
+    """It accepts a weight, bias or normalized_shape of a wrong shape."""
     DEFAULT_EPS = "default_eps"
-    """Where no eps is given, it is not the 1e-5 of PyTorch."""
+    """Its default eps is not the 1e-5 of PyTorch."""
     SHOWN_EPS = "shown_eps"
-    """It has an attribute named eps of another value than it adds."""
+    """Its attribute named eps differs from the eps that it adds."""
     INITIAL_PARAMETERS = "initial_parameters"
-    """A new module does not start at a weight of 1 and a bias of 0."""
+    """A new module does not start with weights of 1 and biases of 0."""
     SECOND_DERIVATIVE_WRONG = "second_derivative_wrong"
-    """The derivative of its gradients is wrong, and nothing is raised."""
+    """Its second derivative is wrong, without an error."""
     SECOND_DERIVATIVE_MISSING = "second_derivative_missing"
-    """The derivative of its gradients raises."""
+    """Its second derivative raises."""
     DECLINES_EMPTY = "declines_empty"
-    """An x without elements raises."""
+    """It raises for an x without elements."""
     DECLINES_LAYOUT = "declines_layout"
-    """An x in some memory layout raises."""
+    """It raises for an argument in some memory layout."""
     NEGATED_MISREAD = "negated_misread"
-    """A tensor that torch keeps negated (x.conj().imag, say) is read as if it were not."""
+    """It ignores the negative bit of a tensor, which z.conj().imag has."""
     CHANGES_UNNOTICED = "changes_unnoticed"
-    """Gradients are wrong, without error, where an input is changed in place before them."""
+    """Its gradients are wrong, without an error, if a tensor is changed in place before them."""
     AUTOCAST = "autocast"
-    """Under torch.autocast it computes in half precision, where torch's own does not."""
+    """Under torch.autocast it computes in half precision, where PyTorch's own does not."""
     RAISES = "raises"
-    """Some calls raise that are like others which it answers."""
+    """It raises in some calls that are like others that succeed."""
     LESS_ACCURATE = "less_accurate"
-    """It loses more digits than PyTorch's own, as a plain running sum does."""
+    """It is less accurate than PyTorch's own, as a plain running sum is."""
     SEVERAL_AXES_IGNORED = "several_axes_ignored"
-    """Several normalized axes are accepted, and only the last is normalised."""
+    """It accepts several normalized axes but normalises only the last."""
     ALSO_CHANNELS_FIRST = "also_channels_first"
-    """It normalises axis 1 too, of an x of another shape, which was not verified."""
+    """It also normalises axis 1 of an x of another shape, which was not verified."""
     PROMOTES = "promotes"
-    """The result has the parameters' dtype where that is wider than x's."""
+    """Its result has the parameters' dtype if that is wider than x's."""
 
 
 SILENT = frozenset({
@@ -78,7 +78,7 @@ SILENT = frozenset({
     RemarkKind.CHANGES_UNNOTICED,
     RemarkKind.SEVERAL_AXES_IGNORED,
 })
-"""Remarks of wrong numbers that nothing is raised for, in calls that models hardly make."""
+"""Remarks on wrong numbers without an error, in calls that models hardly make."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,78 +89,81 @@ class Remark:
     text: str
     """The end of a sentence that begins with "it"."""
     dtypes: tuple[str, ...] = ()
-    """In which it was seen; empty where dtypes make no difference."""
+    """Dtypes in which it was seen; empty if the dtype makes no difference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """A contract check that failed: valid calls have wrong results, or effects beyond their own."""
+    """A contract check that failed: a valid call has a wrong result or a side effect."""
 
+    check: str
+    """Name of the contract check."""
     dtype: str
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instead:
-    """Another known function that the target computes."""
+    """Another known function that the target computes instead of a LayerNorm."""
 
     name: str
     """Such as "RMSNorm"."""
     axes: str
-    """Where its features are, in words."""
+    """The axes it normalises, in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """A case that went wrong."""
+    """A case with a wrong result, or that crashed."""
 
     case: Case
     status: Status
     reason: str
     catches: str
-    """What the group of cases that it is from is there to catch."""
+    """What the case's group is there to catch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declined:
-    """Cases that were not tried to the end: a limit of the target or of time, not a mistake."""
+    """Cases without a result: a limit of the target or of the verification, not a mistake."""
 
     what: str
     cases: int
     reason: str
     by_target: bool = True
-    """Whether the target declines; if not, the verification leaves them out."""
+    """Whether the target declines; otherwise the verification leaves them out."""
     raised: bool = False
-    """Whether it raised something else than that it declines."""
+    """Whether the target raised something else than UnsupportedError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Property:
-    """Something kept bit by bit, or an identity kept within the bound, in one dtype.
+    """A property that holds bit by bit, or an identity that holds within the bound, in one dtype.
 
-    Reported, never failed: nothing of it is promised, or its breach is a case that failed.
+    It is reported and never fails a target: the contract does not require it, or a failed case
+    shows the same mistake.
     """
 
     name: str
     dtype: str
     holds: bool | None
-    """None where it could not be run, or the bound says nothing."""
+    """None if it could not be run, or the bound is infinite."""
     is_identity: bool = False
-    """Whether it is held to the bound rather than to bits."""
+    """Whether it is an identity, which holds within the bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extent:
-    """How much of what was asked in one dtype was answered."""
+    """How many cases of one dtype gave a result."""
 
     dtype: str
     answered: int
     declined: int
-    """By the target, in whatever words."""
+    """Cases in which the target raised."""
 
     @property
     def is_verified(self) -> bool:
-        """More was answered than declined: of less nothing can be said."""
+        """Whether more cases gave a result than raised."""
         return self.answered > self.declined
 
 
@@ -175,27 +178,27 @@ class Count:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningSums:
-    """Cases beyond the bound of what declares nothing, and within that of plain running sums."""
+    """Cases outside the bound of tree sums and within the bound of plain running sums."""
 
     algorithm: str
-    """Strictest class whose running sums explain all of them."""
+    """The strictest class whose running sums explain all of them."""
     dtypes: tuple[str, ...]
-    """In which they are, and nothing failed."""
+    """Dtypes with such cases, in which nothing failed."""
     cases: int
     worst: str
-    """The one furthest beyond, and how far."""
+    """The case furthest outside, and how far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """A known mistake that explains what was seen."""
+    """A known mistake that explains the failures."""
 
     name: str
     mistake: str
     """What the target does, as the end of a sentence that begins with "it"."""
     dtypes: tuple[str, ...]
-    """In which it explains what was seen."""
+    """Dtypes whose failures it explains."""
     outputs: tuple[str, ...]
-    """Which outputs it explains."""
+    """The outputs that it explains."""
     unexplained_ratio: float
-    """Distance from the mutant's outputs over that from the exact ones, at worst over cases."""
+    """The largest ratio, over the cases, of the distance to the mutant's outputs to the error."""

@@ -58,32 +58,6 @@ class Grade:
     lost_bits: float | None
     """Of a benign result, beyond the half ulp of correct rounding; None if not finite."""
 
-    @property
-    def words(self) -> str:
-        """The grade as a sentence."""
-        if self.meets is None:
-            return (
-                f"in {self.dtype} it loses more than any class of algorithm may that keeps its "
-                "statistics in float32 or wider"
-            )
-        kinds = {
-            0: "does not depend on the condition of its input",
-            1: "grows with the condition of its input, as that of a mean kept in one word does",
-            2: (
-                "grows with the square of the condition of its input: one-pass cancellation, "
-                "E[x^2] - E[x]^2"
-            ),
-        }
-        said = (
-            "is hidden by the rounding of the result" if self.order is None else kinds[self.order]
-        )
-        limit = (
-            "two digits are left at every condition tried"
-            if self.condition_limit is None
-            else f"two digits are left up to condition {self.condition_limit:.3g}"
-        )
-        return f"in {self.dtype} its error {said}; {limit}"
-
 
 def grade(implementation: Implementation, dtype: str, device: str) -> Grade:
     """Grade ``implementation`` in one dtype by its forward."""

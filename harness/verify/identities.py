@@ -21,7 +21,7 @@ from harness.numerics.bounds import unit_roundoff
 from harness.numerics.computed import ContractViolationError, ImplementationError, run_once
 from harness.numerics.oracle import ExactRows, Reference, wide_parameter, wide_rows
 from harness.records import Affine, Case, Direction
-from harness.verify.exact_outputs import limits_of, wide_outputs
+from harness.verify.exact_outputs import exact_outputs, wide_outputs
 from harness.verify.interval_arithmetic import Enclosed, exactly, statistic
 from implementations.contract import Implementation
 
@@ -59,9 +59,6 @@ def identities_of(implementation: Implementation, case: Case) -> dict[str, bool 
         ):  # a broken contract is told of elsewhere
             continue
     return found
-
-
-# --- of y ----------------------------------------------------------------------------------------
 
 
 def y_is_shift_invariant(implementation: Implementation, case: Case) -> bool | None:
@@ -109,9 +106,6 @@ def xhat_is_standardised(implementation: Implementation, case: Case) -> bool | N
     lost = statistic(count * EPS * _exact_rows(case, inputs).rstd.square())
     squares = (xhat * xhat).row_sums() + lost - exactly(count)
     return _all([xhat.row_sums().may_be_zero(), squares.may_be_zero()])
-
-
-# --- of the gradients ----------------------------------------------------------------------------
 
 
 def gradients_follow_a_permutation(implementation: Implementation, case: Case) -> bool | None:
@@ -217,9 +211,6 @@ _OF_GRADIENTS: tuple[Identity, ...] = (
 IDENTITIES: tuple[Identity, ...] = (*_OF_Y, *_OF_GRADIENTS)
 
 
-# --- what is asked ------------------------------------------------------------------------------
-
-
 def _forward(case: Case) -> tuple[Inputs, Tensor]:
     """Inputs of the case without dy, and their weight."""
     inputs = make_inputs(replace(_shaped(case), direction=Direction.FORWARD))
@@ -264,7 +255,7 @@ def _ask(implementation: Implementation, case: Case, inputs: Inputs) -> dict[str
     asked = _like(case, inputs)
     with torch.set_grad_enabled(inputs.dy is not None):
         outputs = run_once(implementation.function, asked, inputs)
-    bounds = limits_of(implementation, asked, inputs).bounds
+    bounds = exact_outputs(implementation, asked, inputs).bounds
     return {
         name: replace(exactly(value), bound=bounds[name])
         for name, value in wide_outputs(outputs, asked).items()

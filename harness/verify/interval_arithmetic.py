@@ -1,7 +1,6 @@
-"""Numbers known up to a bound, and what they add and multiply to: arithmetic of intervals.
+"""Interval arithmetic: numbers that are known up to a bound, their sums and products.
 
-The middle of an interval is a double-double, and so exact enough that nothing has to be added to
-the half-width, the bound, for the arithmetic itself.
+The centre of an interval is a double-double, so that its own rounding needs no allowance.
 """
 
 from __future__ import annotations
@@ -16,21 +15,21 @@ from harness.numerics.double_double import Pair
 
 __all__ = ["Enclosed", "exactly", "statistic"]
 
-# a cube of what is within 13 units of 2^-53, as all of the exact reference is, and 6 operations
+# the exact reference is within 13 units of 2^-53; a cube triples that, and 6 operations follow
 _ORACLE = (3 * 13 + 6) * 2.0**-53
 
 
 @dataclass(frozen=True, slots=True)
 class Enclosed:
-    """Exact values somewhere within ``bound`` of ``value``; shapes broadcast."""
+    """Exact values within ``bound`` of ``value``; shapes broadcast."""
 
     value: Pair
     bound: Tensor
-    """float64; infinite where nothing is known."""
+    """float64; infinite where the value is unknown."""
 
     @property
     def size(self) -> Tensor:
-        """abs(value), but 0 for what is not finite: it is the value that has to tell of that."""
+        """abs(value); 0 where it is not finite, since ``value`` itself carries that."""
         return self.value[0].nan_to_num(0.0, 0.0, 0.0).abs()
 
     def __add__(self, other: Enclosed) -> Enclosed:
@@ -49,25 +48,25 @@ class Enclosed:
         return Enclosed(dd.sum_over(self.value, -1), self.bound.sum(-1, keepdim=True))
 
     def columns(self, order: Tensor) -> Enclosed:
-        """The columns of these indices."""
+        """Return the columns at these indices."""
         high, low = self.value
         return Enclosed((high[:, order], low[:, order]), self.bound[:, order])
 
     def may_be_zero(self) -> bool | None:
-        """Whether all can be 0; None if that is open for some and possible for the others."""
+        """Whether all can be 0; None if some are unknown and the others can."""
         possible = self.value[0].abs() <= self.bound  # False for NaN
-        open_ = ~torch.isfinite(self.bound)
-        if not bool((possible | open_).all()):
+        unknown = ~torch.isfinite(self.bound)
+        if not bool((possible | unknown).all()):
             return False
-        return None if bool(open_.any()) else True
+        return None if bool(unknown.any()) else True
 
 
 def exactly(value: Tensor | float) -> Enclosed:
-    """Float64 numbers that are known exactly."""
+    """Return float64 numbers that are known exactly."""
     known = torch.as_tensor(value, dtype=torch.float64)
     return Enclosed((known, torch.zeros_like(known)), torch.zeros_like(known))
 
 
 def statistic(value: Tensor) -> Enclosed:
-    """What comes of a statistic of the exact reference in a few operations, at most its cube."""
+    """Return a value computed in a few operations from at most the cube of an exact statistic."""
     return Enclosed((value, torch.zeros_like(value)), _ORACLE * value.abs())

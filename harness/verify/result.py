@@ -26,54 +26,54 @@ __all__ = ["Verdict"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Whether a target is a LayerNorm, of what scope, and if it is none, which mistake it makes."""
+    """Whether a target is a LayerNorm, within which scope, and if not, which mistake it makes."""
 
     target: str
     handle: str
-    """How Python code names the target: its text in quotes, or the name it was given by."""
+    """The target in Python code: a quoted string, or the name of an object."""
     algorithm: str
-    """Class that it was held to."""
+    """The algorithm whose error bound it was held to."""
     instead: Instead | None = None
-    """What it computes instead, if that has a name."""
+    """The known function that it computes instead, if any."""
     scope: Scope | None = None
-    """None if it answered nothing."""
+    """None if every call raised."""
     remarks: tuple[Remark, ...] = ()
     ok: int = 0
     """Cases within the bound."""
     out_of_guarantee: int = 0
-    """Cases where the class promises nothing."""
+    """Cases in which the algorithm has no finite bound."""
     failed: int = 0
-    """Cases outside the bound, or that crashed."""
+    """Cases outside the bound, and cases that crashed."""
     left: int = 0
-    """Cases that were not tried: the time was over, or the verification was ended."""
+    """Cases that were not tried because the time was over."""
     counts: tuple[Count, ...] = ()
     """By dtype."""
     running_sums: RunningSums | None = None
-    """Set where the target declares nothing and is right, if its sums are running ones."""
+    """Set if the target declares nothing and running sums explain some of its cases."""
     failures: tuple[Failure, ...] = ()
-    """The smallest of them, smallest first."""
+    """The smallest failed cases, smallest first."""
     violations: tuple[Violation, ...] = ()
     """Contract checks that failed."""
     declined: tuple[Declined, ...] = ()
     extents: tuple[Extent, ...] = ()
-    """For each dtype asked, in order."""
+    """For each requested dtype, in order."""
     suspects: tuple[Suspect, ...] = ()
     """Known mistakes that explain the failures, best first."""
     grades: tuple[Grade, ...] = ()
     properties: tuple[Property, ...] = ()
     ended: str = ""
-    """How the verification was ended from outside, if it was."""
+    """Why the verification ended early, if it did."""
     options: str = ""
-    """What the user said of the target, as arguments of verify_case."""
+    """How the user wants the target called, as an argument of verify_case."""
     wall_s: float = 0.0
     oracle_s: float = 0.0
-    """Of it, spent in the exact reference."""
+    """Of ``wall_s``, the time in the exact reference."""
     implementation_s: float = 0.0
-    """Of it, spent in the target's first calls."""
+    """Of ``wall_s``, the time in the target, error check only."""
 
     @property
     def outcome(self) -> Outcome:
-        """Wrong if anything was; a LayerNorm if it was tried to the end, and enough to tell."""
+        """Wrong if anything was wrong; a LayerNorm only if the verification reached its end."""
         if self.failed or self.violations:
             return Outcome.WRONG
         if self.ended or not self.is_verified:
@@ -82,7 +82,7 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Right wherever it answers, and in some dtype it answers most."""
+        """Whether the outcome is a LayerNorm."""
         return self.outcome is Outcome.LAYER_NORM
 
     @property
@@ -92,24 +92,24 @@ class Verdict:
 
     @property
     def is_verified(self) -> bool:
-        """Whether there is a dtype in which enough was answered to tell."""
+        """Whether in some dtype most cases gave a result."""
         return self.ok > 0 and any(each.is_verified for each in self.extents)
 
     @property
     def cases(self) -> int:
-        """Cases that were answered."""
+        """Cases that gave a result, or crashed."""
         return self.ok + self.out_of_guarantee + self.failed
 
     @property
     def wrong_dtypes(self) -> tuple[str, ...]:
-        """In which a case or a contract check failed."""
+        """Dtypes in which a case or a contract check failed."""
         wrong = {each.dtype for each in self.counts if each.failed}
         wrong |= {each.dtype for each in self.violations}
         return tuple(each.dtype for each in self.extents if each.dtype in wrong)
 
     @property
     def right_dtypes(self) -> tuple[str, ...]:
-        """In which enough was answered, and nothing was wrong."""
+        """Dtypes in which most cases gave a result and nothing was wrong."""
         wrong = self.wrong_dtypes
         return tuple(
             each.dtype for each in self.extents if each.is_verified and each.dtype not in wrong
@@ -117,7 +117,7 @@ class Verdict:
 
     @property
     def reproduce(self) -> str | None:
-        """A line of Python that shows the smallest failure."""
+        """A line of Python that reproduces the smallest failure; None without one."""
         if not self.failures:
             return None
         case = self.failures[0].case

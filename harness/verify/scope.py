@@ -1,7 +1,7 @@
-"""What of the contract a target takes; a catalogue of cases is fitted to it.
+"""The part of the contract that a target takes; the catalogue of cases is fitted to it.
 
-A target that takes no eps, one axis, three-dimensional x or no weight is verified on all that is
-left, with its own eps and its own number of axes. :mod:`harness.verify.find_scope` finds it out.
+A target without an eps argument, without weight, or for three-dimensional x only is verified on
+the rest of the contract. :mod:`harness.verify.find_scope` finds the scope by calling the target.
 """
 
 from __future__ import annotations
@@ -19,39 +19,54 @@ from implementations.contract import Implementation
 from implementations.targets.from_function import NamedFunction
 from implementations.targets.from_module import ModuleFunction
 
-__all__ = ["RICHEST_FIRST", "InScope", "Scope", "adapter_of", "fitted", "scope_of"]
+__all__ = [
+    "AFFINE_WORDS",
+    "RICHEST_FIRST",
+    "InScope",
+    "Scope",
+    "adapter_of",
+    "fitted",
+    "scope_of",
+    "within_scope",
+]
 
-RICHEST_FIRST = (Affine.BOTH, Affine.WEIGHT, Affine.NONE, Affine.BIAS)
+AFFINE_WORDS = {
+    Affine.BOTH: "weight and bias",
+    Affine.WEIGHT: "weight alone",
+    Affine.NONE: "neither weight nor bias",
+    Affine.BIAS: "bias alone",
+}
+RICHEST_FIRST = tuple(AFFINE_WORDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """What a target takes; without arguments, all that the contract has."""
+    """What a target takes; the defaults are the whole contract."""
 
     affines: tuple[Affine, ...] = RICHEST_FIRST
-    """Which parameters it can be given, the most first."""
+    """Combinations of weight and bias that it takes, the most parameters first."""
     eps: float | None = None
-    """The eps that it always adds; None if the caller chooses."""
+    """The fixed eps that it adds; None if the caller chooses."""
     default_eps: float | None = None
-    """The eps that it adds where none is given; None if that is not known."""
+    """The eps that it adds if none is given; None if unknown."""
     least_eps: float = 0.0
-    """The smallest that it takes, of those tried."""
+    """The smallest eps that it takes, of those tried."""
     normalized_shape: tuple[int, ...] | None = None
-    """The only one that it normalises; None for any."""
+    """The only normalized_shape that it takes; None for any."""
     normalized_dims: tuple[int, ...] = (1, 2, 3, 4, 5)
-    """How many axes it may be asked to normalise."""
+    """Numbers of normalized axes that it takes."""
     ranks: tuple[int, ...] = (1, 2, 3, 4, 5)
-    """How many axes x may have."""
+    """Numbers of axes of x that it takes."""
     channels_first: bool = False
     """Whether the features are axis 1 of x."""
     has_gradient: bool = True
     takes_empty: bool = True
     takes_mixed_dtypes: bool = True
     promotes: bool = False
-    """Whether y has the parameters' dtype, where that is wider than x's."""
+    """Whether y has the parameters' dtype if that is wider than x's."""
     declined_layouts: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
-    """What is outside, each with what the target raised."""
+    """What is outside the scope, each with what the target raised."""
 
     @property
     def axes(self) -> str:
@@ -67,7 +82,7 @@ class Scope:
         return "any number of trailing axes"
 
     def fit(self, case: Case) -> Case | None:
-        """Return the nearest case that the target takes; None if what makes the case is outside."""
+        """Return the nearest case that the target takes; None if it lies outside the scope."""
         if self.normalized_shape is not None:
             leading = case.shape[: len(case.shape) - case.normalized_dims]
             shape = (*leading, *self.normalized_shape)
@@ -92,7 +107,7 @@ class Scope:
 
 
 def _with_several_axes(case: Case, dims: int) -> Case:
-    """Return the case with its last axis split, for a target that normalises so many at once."""
+    """Return the case with its last axis split into ``dims`` axes of the same total size."""
     hidden = case.shape[-1]
     split: list[int] = []
     for factor in (2, 3, 5, 7):
@@ -105,10 +120,10 @@ def _with_several_axes(case: Case, dims: int) -> Case:
 
 
 class InScope:
-    """A target behind the contract's signature, with its scope; x is given the axes that it takes.
+    """A target with its scope, behind the contract's signature; x gets a number of axes it takes.
 
-    An x of too few axes has its first axis split, one of too many its first axes joined: the rows
-    are the same.
+    An x with too few axes has its first axis split; one with too many has its first axes joined.
+    The rows stay the same.
     """
 
     def __init__(self, function: Callable[..., Any], scope: Scope) -> None:
@@ -131,14 +146,14 @@ class InScope:
         return self._in_dtype_of(x, y, parameters)
 
     def _in_dtype_of(self, x: Tensor, y: Any, parameters: Sequence[Tensor]) -> Any:
-        """Round a y that wider parameters promote to x's dtype: that is a remark, made once."""
+        """Round a y that was promoted to the parameters' dtype; the promotion is a remark."""
         if not (self.scope.promotes and isinstance(y, Tensor) and y.dtype == torch.float32):
             return y
         return y.to(x.dtype) if torch.float32 in {each.dtype for each in parameters} else y
 
 
 def _with_rank(x: Tensor, dims: int, ranks: tuple[int, ...]) -> Tensor:
-    """Return ``x`` with as many axes as the target takes."""
+    """Return ``x`` with a number of axes that the target takes."""
     larger = [each for each in ranks if each > x.dim()]
     if not larger:
         rank = max(ranks)
@@ -151,14 +166,20 @@ def _with_rank(x: Tensor, dims: int, ranks: tuple[int, ...]) -> Tensor:
     return x
 
 
+def within_scope(implementation: Implementation, scope: Scope) -> Implementation:
+    """Return the target behind :class:`InScope`."""
+    function: Any = InScope(implementation.function, scope)
+    return replace(implementation, function=function, forward_only=not scope.has_gradient)
+
+
 def scope_of(implementation: Implementation) -> Scope:
-    """Return the scope that was found for it; all of the contract if none was."""
+    """Return the scope of the target; the whole contract if none was found."""
     function = implementation.function
     return function.scope if isinstance(function, InScope) else Scope()
 
 
 def adapter_of(implementation: Implementation) -> ModuleFunction | NamedFunction | None:
-    """Return what calls a target of another form; None for one of the contract's signature."""
+    """Return the adapter of a module or function; None for the contract's own signature."""
     function: object = implementation.function
     function = function.function if isinstance(function, InScope) else function
     return function if isinstance(function, ModuleFunction | NamedFunction) else None
@@ -168,11 +189,11 @@ def fitted(implementation: Implementation, case: Case, **changes: Any) -> Case:
     """Return ``case`` with changes, fitted to the target's scope.
 
     Raises:
-        ImplementationError: unsupported, where the changes are outside.
+        ImplementationError: unsupported, if the changes lie outside the scope.
     """
-    if "shape" in changes:  # one normalized axis, unless the changes say otherwise
+    if "shape" in changes:  # one normalized axis is the default
         changes = {"normalized_dims": 1} | changes
-    found = scope_of(implementation).fit(replace(case, **changes))
-    if found is None:
-        raise ImplementationError(Status.UNSUPPORTED, "outside what the target takes")
-    return found
+    nearest = scope_of(implementation).fit(replace(case, **changes))
+    if nearest is None:
+        raise ImplementationError(Status.UNSUPPORTED, "outside the target's scope")
+    return nearest

@@ -1,26 +1,37 @@
-"""A verdict in words: for the terminal, and for the message of a failed test."""
+"""The words of this package: verdicts, explanations and the self-test, for the terminal.
+
+A failed ``assert_layer_norm`` shows the same verdict.
+"""
 
 from __future__ import annotations
 
-from harness.records import Affine, Status
-from harness.records.text import count
-from harness.verify.findings import SILENT, Count, Declined, Outcome, Suspect
-from harness.verify.result import Verdict
-from harness.verify.scope import Scope
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
-__all__ = ["headline", "verdict_lines"]
+from harness.records import Affine, Status
+from harness.records.text import count, seconds_text, shape_text, ulp_text
+from harness.verify.explain import Explanation
+from harness.verify.findings import SILENT, Declined, Outcome, Suspect
+from harness.verify.grade import Grade
+from harness.verify.result import Verdict
+from harness.verify.scope import AFFINE_WORDS
+
+if TYPE_CHECKING:  # a verdict is shown without importing the mutants
+    from harness.verify.self_test import SelfTest
+
+__all__ = ["explanation_lines", "headline", "self_test_lines", "verdict_lines"]
 
 _SHOWN = 8  # failures of different kinds that a person reads before scrolling
-_AFFINES = {
-    Affine.BOTH: "weight and bias",
-    Affine.WEIGHT: "weight alone",
-    Affine.BIAS: "bias alone",
-    Affine.NONE: "neither weight nor bias",
+_ERROR_GROWTH = {
+    None: "is hidden by the rounding of the result",
+    0: "does not depend on the condition of its input",
+    1: "grows with the condition of its input, as with a mean kept in one word",
+    2: "grows with the square of the condition of its input, as E[x^2] - E[x]^2 cancels",
 }
 
 
 def verdict_lines(verdict: Verdict) -> list[str]:
-    """Return the lines that a person reads, the answer first."""
+    """Return a verdict in words, the outcome first."""
     lines = [f"{verdict.target}: {headline(verdict)}"]
     if verdict.ended and verdict.is_wrong:
         lines.append(f"  the verification was not finished: it {verdict.ended}")
@@ -35,36 +46,32 @@ def verdict_lines(verdict: Verdict) -> list[str]:
         lines.append("  over the last axis alone no case failed: --normalized-dims 1 verifies that")
     if verdict.reproduce:
         lines += ["  reproduce the smallest with:", f"    {verdict.reproduce}"]
-    lines += _scope_lines(verdict)
-    lines += _remark_lines(verdict)
-    lines += _running_lines(verdict)
-    right = [each for each in verdict.grades if each.dtype in verdict.right_dtypes]
-    lines += [f"  {each.words}" for each in right]
-    lines += _class_lines(verdict)
-    lines += _property_lines(verdict)
-    lines += _declined_lines(verdict)
-    left = f"; {count(verdict.left, 'case')} left when the time was over" if verdict.left else ""
-    lines.append(
-        f"  {count(verdict.cases, 'case')} in {verdict.wall_s:.1f} s, {verdict.oracle_s:.1f} s "
-        f"of it in the exact reference and {verdict.implementation_s:.1f} s in {verdict.target}{left}"
-    )
+    for more_lines in (
+        _scope_lines,
+        _remark_lines,
+        _running_sum_lines,
+        _grade_lines,
+        _property_lines,
+        _declined_lines,
+        _cost_lines,
+    ):
+        lines += more_lines(verdict)
     return lines
 
 
 def headline(verdict: Verdict) -> str:
-    """Return the answer in one sentence, without the name of the target."""
+    """Return the outcome in one sentence, without the name of the target."""
     if verdict.outcome is Outcome.NOT_VERIFIED:
         return _not_verified(verdict)
     if verdict.outcome is Outcome.WRONG:
         return _wrong(verdict)
     sums = verdict.running_sums
     bound = verdict.algorithm if sums is None else f"{sums.algorithm} by running sums"
-    outside = (
-        f", {verdict.out_of_guarantee} outside its guarantee" if verdict.out_of_guarantee else ""
-    )
+    beyond = verdict.out_of_guarantee
+    outside = f", {beyond} outside its guarantee" if beyond else ""
     return (
-        f"{_layer_norm(verdict)}. {verdict.ok} of {count(verdict.cases, 'case')} within the "
-        f"error bound of {bound}{outside}{_untold(verdict)}"
+        f"{_layer_norm(verdict)}. {verdict.ok:,} of {count(verdict.cases, 'case')} within the "
+        f"error bound of {bound}{outside}{_unverified(verdict)}"
     )
 
 
@@ -81,11 +88,9 @@ def _layer_norm(verdict: Verdict) -> str:
 def _wrong(verdict: Verdict) -> str:
     if verdict.instead is not None:
         name = verdict.instead.name
-        article = "an" if name[0] in "AEIOUR" and not name.startswith("removal") else "a"
-        article = "" if name[0].islower() else f"{article} "
         has_axes = name.startswith(("LayerNorm with", "RMSNorm", "removal", "division"))
         axes = f" over {verdict.instead.axes}" if has_axes else ""
-        what = f"NOT a LayerNorm: it computes {article}{name}{axes}"
+        what = f"NOT a LayerNorm: it computes {name}{axes}"
     else:
         right = verdict.right_dtypes
         where = f" in {', '.join(verdict.wrong_dtypes)}" if right else ""
@@ -93,12 +98,13 @@ def _wrong(verdict: Verdict) -> str:
         what = f"NOT a LayerNorm{where}{also}"
     parts = []
     if verdict.failed:
-        parts.append(
-            f"{verdict.failed} of {count(verdict.cases, 'case')} failed{_where(verdict.counts)}"
-        )
+        by_dtype = [f"{each.failed} of {each.dtype}" for each in verdict.counts if each.failed]
+        is_even = len({each.failed for each in verdict.counts}) < 2
+        where = "" if is_even else f" ({', '.join(by_dtype)})"
+        parts.append(f"{verdict.failed} of {count(verdict.cases, 'case')} failed{where}")
     if verdict.violations:
-        texts = {each.text for each in verdict.violations}
-        parts.append(f"{count(len(texts), 'contract check')} failed")
+        checks = {each.check for each in verdict.violations}
+        parts.append(f"{count(len(checks), 'contract check')} failed")
         if not verdict.failed:
             parts.append(f"each of {count(verdict.cases, 'single call')} is right")
     return f"{what}. {'; '.join(parts)}"
@@ -108,98 +114,102 @@ def _not_verified(verdict: Verdict) -> str:
     if verdict.ended:
         right = f"{verdict.ok + verdict.out_of_guarantee} of {count(verdict.cases, 'case')}"
         return f"NOT verified: it {verdict.ended}. So far {right} were right"
-    declined = sum(each.declined for each in verdict.extents)
     if verdict.scope is None and verdict.declined:
         return f"NOT verified: {verdict.declined[0].reason}"
-    if not verdict.cases and not declined:
+    tried = verdict.cases + sum(each.declined for each in verdict.extents)
+    if not tried:
         return "NOT verified. No case was tried"
-    asked = count(verdict.cases + declined, "case")
-    return f"NOT verified. It answers {verdict.cases} of {asked}, too few to tell"
+    return f"NOT verified. It gave a result in {verdict.cases} of {count(tried, 'case')}, too few"
 
 
-def _untold(verdict: Verdict) -> str:
-    """Return in which dtypes too little was answered."""
-    untold = [
-        f"{each.dtype} ({each.answered} of {each.answered + each.declined} answered)"
+def _unverified(verdict: Verdict) -> str:
+    """Name the dtypes in which too few cases gave a result."""
+    unverified = [
+        f"{each.dtype} (a result in {each.answered} of "
+        f"{count(each.answered + each.declined, 'case')})"
         for each in verdict.extents
         if not each.is_verified
     ]
-    return f"; not verified in {', '.join(untold)}" if untold else ""
-
-
-def _where(counts: tuple[Count, ...]) -> str:
-    """Which dtypes the failures are in, if that is not every one alike."""
-    if len({each.failed for each in counts}) < 2:
-        return ""
-    failing = [each for each in counts if each.failed]
-    if len(failing) == 1:
-        return f", all of {failing[0].dtype}"
-    return f" ({', '.join(f'{each.failed} of {each.dtype}' for each in failing)})"
+    return f"; not verified in {', '.join(unverified)}" if unverified else ""
 
 
 def _scope_lines(verdict: Verdict) -> list[str]:
-    """What was verified, and what it declines."""
+    """Name what was verified, and what lies outside the scope."""
     scope = verdict.scope
     if scope is None:
         return []
     directions = "forward and backward" if scope.has_gradient else "forward alone"
-    affines = ", ".join(_AFFINES[each] for each in scope.affines)
-    lines = [f"  scope: {scope.axes}; {directions}; {affines}; {_eps(scope)}"]
+    affines = ", ".join(AFFINE_WORDS[each] for each in scope.affines)
+    default = "" if scope.default_eps is None else f", {scope.default_eps:g} by default"
+    eps = f"any eps{default}" if scope.eps is None else f"eps always {scope.eps:g}"
+    lines = [f"  scope: {scope.axes}; {directions}; {affines}; {eps}"]
     lines += [f"  outside its scope: {each}" for each in scope.reasons]
     return lines
 
 
-def _eps(scope: Scope) -> str:
-    if scope.eps is not None:
-        return f"eps always {scope.eps:g}"
-    default = "" if scope.default_eps is None else f", {scope.default_eps:g} by default"
-    return f"any eps{default}"
-
-
 def _remark_lines(verdict: Verdict) -> list[str]:
+    return [
+        f"  {'WARNING' if remark.kind in SILENT else 'remark'}: it {remark.text}"
+        + (f" ({', '.join(remark.dtypes)})" if remark.dtypes else "")
+        for remark in verdict.remarks
+    ]
+
+
+def _grade_text(grade: Grade) -> str:
+    """Return how the error grows with the condition of the input."""
+    if grade.meets is None:
+        return (
+            f"in {grade.dtype} it is less accurate than any algorithm with statistics in float32 "
+            "or wider may be"
+        )
+    where = (
+        "at every condition tried"
+        if grade.condition_limit is None
+        else f"up to condition {grade.condition_limit:.3g}"
+    )
+    return f"in {grade.dtype} its error {_ERROR_GROWTH[grade.order]}; it keeps two digits {where}"
+
+
+def _grade_lines(verdict: Verdict) -> list[str]:
+    """Say how the error grows, and the strictest algorithm whose bound the target meets."""
     lines = []
-    for each in verdict.remarks:
-        word = "WARNING" if each.kind in SILENT else "remark"
-        where = f" ({', '.join(each.dtypes)})" if each.dtypes else ""
-        lines.append(f"  {word}: it {each.text}{where}")
+    met: dict[str, list[str]] = {}
+    for grade in verdict.grades:
+        if grade.dtype not in verdict.right_dtypes:
+            continue
+        lines.append(f"  {_grade_text(grade)}")
+        if grade.meets is not None:
+            met.setdefault(grade.meets, []).append(grade.dtype)
+    classes = [f"{name} in {', '.join(dtypes)}" for name, dtypes in met.items()]
+    if classes:
+        lines.append(f"  strictest algorithm whose bound it meets: {'; '.join(classes)}")
     return lines
 
 
-def _class_lines(verdict: Verdict) -> list[str]:
-    """The strictest class whose bound it keeps, with the dtypes in which it does."""
-    met: dict[str, list[str]] = {}
-    for each in verdict.grades:
-        if each.dtype in verdict.right_dtypes and each.meets is not None:
-            met.setdefault(each.meets, []).append(each.dtype)
-    classes = [f"{name} in {', '.join(dtypes)}" for name, dtypes in met.items()]
-    return [f"  strictest class whose bound it keeps: {'; '.join(classes)}"] if classes else []
-
-
-def _running_lines(verdict: Verdict) -> list[str]:
-    """What was taken for running sums, and how to have it held to just that."""
-    found = verdict.running_sums
-    if found is None:
+def _running_sum_lines(verdict: Verdict) -> list[str]:
+    """Say that running sums explain some cases, and how to declare them."""
+    sums = verdict.running_sums
+    if sums is None:
         return []
-    lose = "loses" if found.cases == 1 else "lose"
     return [
-        f"  in {', '.join(found.dtypes)}: {count(found.cases, 'case')} {lose} more than "
-        f"PyTorch's own may, and no more than running sums may; the furthest is {found.worst}",
-        "  if its sums are running ones, declare it: from implementations import Algorithm, "
+        f"  in {', '.join(sums.dtypes)}: running sums explain {count(sums.cases, 'case')} outside "
+        f"the bound of PyTorch's own; the furthest is {sums.worst}",
+        "  if it computes running sums, declare them: from implementations import Algorithm, "
         "Reduction, implementation;",
-        f"    @implementation(source=..., algorithm=Algorithm.{found.algorithm.upper()}, "
+        f"    @implementation(source=..., algorithm=Algorithm.{sums.algorithm.upper()}, "
         "reduction=Reduction.SEQUENTIAL)",
     ]
 
 
 def _suspect_line(suspect: Suspect) -> str:
     where = f"in {', '.join(suspect.dtypes)}"
-    if len(suspect.outputs) < 4:  # it explains a part of what is wrong
+    if len(suspect.outputs) < 4:  # it explains some outputs only
         where = f"{', '.join(suspect.outputs)} {where}"
     return f"  likely mistake ({where}): it {suspect.mistake}"
 
 
 def _declined_lines(verdict: Verdict) -> list[str]:
-    """One line per reason, of what was not tried or declined with that word."""
+    """One line per reason, for cases that were not tried or that the target declines."""
     by_reason: dict[str, list[Declined]] = {}
     for each in verdict.declined:
         if not each.raised and each.cases:
@@ -226,8 +236,8 @@ def _failure_lines(verdict: Verdict) -> list[str]:
 def _property_lines(verdict: Verdict) -> list[str]:
     lines = []
     for is_identity, kept, broken in (
-        (False, "bit by bit", "not"),
-        (True, "within the bound", "broken identity:"),
+        (False, "all properties hold bit by bit", "this property does not hold:"),
+        (True, "all identities hold within the bound", "this identity does not hold:"),
     ):
         looked_at = [each for each in verdict.properties if each.is_identity is is_identity]
         by_name: dict[str, list[str]] = {}
@@ -239,3 +249,49 @@ def _property_lines(verdict: Verdict) -> list[str]:
             names = dict.fromkeys(each.name.replace("_", " ") for each in looked_at)
             lines.append(f"  {kept}: {', '.join(names)}")
     return lines
+
+
+def _cost_lines(verdict: Verdict) -> list[str]:
+    """Say how long the cases took; nothing if there is no result."""
+    parts = []
+    if verdict.cases:
+        parts.append(
+            f"{count(verdict.cases, 'case')} in {seconds_text(verdict.wall_s)}: "
+            f"{seconds_text(verdict.oracle_s)} in the exact reference, "
+            f"{seconds_text(verdict.implementation_s)} in {verdict.target}"
+        )
+    if verdict.left:
+        parts.append(f"{count(verdict.left, 'case')} left when the time was over")
+    return [f"  {'; '.join(parts)}"] if parts else []
+
+
+def explanation_lines(explanation: Explanation) -> Iterator[str]:
+    """Yield the lines of an explanation: the outcome, the steps, and the loop by hand."""
+    reason = f": {explanation.reason}" if explanation.reason else ""
+    yield f"{explanation.case.id}: {explanation.status}{reason}"
+    yield (
+        f"row {explanation.row} of {explanation.case.rows}; its worst element is "
+        f"{explanation.worst_element}, whose error is {ulp_text(explanation.worst_ulp)}"
+    )
+    for step in explanation.steps:
+        yield f"{step.name}, shape {shape_text(step.shape)}"
+        yield f"  exact     {_numbers(step.exact)}"
+        computed = "not implied by y" if step.computed is None else _numbers(step.computed)
+        yield f"  computed  {computed}"
+    if explanation.loop:
+        yield from ("", "by hand, in float64:", *(f"  {line}" for line in explanation.loop))
+
+
+def _numbers(values: Iterable[float]) -> str:
+    return "  ".join(f"{value:< 16.9g}" for value in values).rstrip()
+
+
+def self_test_lines(result: SelfTest) -> Iterator[str]:
+    """Yield how many mistakes the self-test found per dtype, and which it missed."""
+    yield "mistakes found:"
+    for dtype in dict.fromkeys(mutant.dtype for mutant in result.mutants):
+        found = [mutant.is_found for mutant in result.mutants if mutant.dtype == dtype]
+        yield f"  {dtype:<10}{sum(found):>4} of {len(found)}"
+    missed = [f"{each.name} in {each.dtype}" for each in result.mutants if not each.is_found]
+    yield f"mistakes missed: {', '.join(missed) or 'none'}"
+    yield f"right implementations rejected: {', '.join(result.rejected) or 'none'}"

@@ -1,4 +1,4 @@
-"""One case tried on a function: run it, check what came back, judge its errors."""
+"""Try one case: run the function, check its outputs, and judge their errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.numerics.error_measurement import Outputs, measure_errors
 from harness.numerics.oracle import Reference
 from harness.numerics.verdict import verdict_of
 from harness.records import Case, Direction, Errors, Status
-from harness.verify.undeclared import in_case
+from harness.verify.running_sums import claim_for_case
 from implementations.contract import Algorithm, Implementation
 
 __all__ = ["Trial", "exact_of", "first_case", "outputs_of", "try_case"]
@@ -24,55 +24,59 @@ __all__ = ["Trial", "exact_of", "first_case", "outputs_of", "try_case"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What came of one case."""
+    """How one case ended."""
 
     case: Case
     status: Status
     reason: str = ""
-    """Why the status is not ok; empty when it is."""
+    """Why the status is not ok; empty if it is."""
+    is_representable: bool = True
+    """Whether the dtype can represent the inputs; False is no limit of the target."""
     errors: Errors | None = None
-    """None where there are no outputs to measure."""
+    """None if there are no outputs to measure."""
     oracle_s: float = 0.0
     """Seconds spent in the exact reference."""
     implementation_s: float = 0.0
     """Seconds spent in the function."""
     again: dict[Algorithm, Trial] = field(default_factory=dict, repr=False)
-    """The same outputs by the bounds of other claims, where they are wrong by the first alone."""
+    """The outputs judged by other claims, by algorithm; only if the first claim fails them."""
 
 
 def try_case(
     implementation: Implementation, case: Case, claims: Sequence[Implementation] = ()
 ) -> Trial:
-    """Try ``implementation`` on the inputs of ``case``, as float64 rows on the CPU see them.
+    """Try ``implementation`` on the inputs of ``case``.
 
-    A distribution that the dtype cannot hold is UNSUPPORTED: there is nothing to try. What is wrong
-    by what ``implementation`` declares is judged again by what each of ``claims`` does.
+    A distribution that the dtype cannot represent is UNSUPPORTED: there is nothing to try. Outputs
+    that are wrong by the declaration of ``implementation`` are judged again by each of ``claims``.
     """
     try:
         inputs, reference = exact_of(_without_name(case))
     except UnrepresentableError as error:
-        return Trial(case=case, status=Status.UNSUPPORTED, reason=str(error))
+        return Trial(
+            case=case, status=Status.UNSUPPORTED, reason=str(error), is_representable=False
+        )
     oracle_before = reference.spent_s
     began = perf_counter()
     try:
         with torch.set_grad_enabled(case.direction is not Direction.FORWARD):
             outputs = run_once(implementation.function, case, inputs)
-    except ImplementationError as ended:
-        return Trial(case=case, status=ended.status, reason=ended.reason)
-    except ContractViolationError as broken:
-        exact_of.cache_clear()  # its inputs may be the very thing that was modified
-        return Trial(case=case, status=Status.WRONG, reason=str(broken))
+    except ImplementationError as raised:
+        return Trial(case=case, status=raised.status, reason=raised.reason)
+    except ContractViolationError as violation:
+        exact_of.cache_clear()  # the target may have modified its inputs
+        return Trial(case=case, status=Status.WRONG, reason=str(violation))
     implementation_s = perf_counter() - began
-    found = _judged(implementation, outputs, inputs, case, reference)
+    trial = _judged(implementation, outputs, inputs, case, reference)
     again = {}
-    if found.status is Status.WRONG and not _is_nonfinite(found):
+    if trial.status is Status.WRONG and not _is_nonfinite(trial):
         by_claim = {
-            each.algorithm: _judged(in_case(each, case), outputs, inputs, case, reference)
-            for each in claims
+            claim.algorithm: _judged(claim_for_case(claim, case), outputs, inputs, case, reference)
+            for claim in claims
         }
         again = {name: each for name, each in by_claim.items() if each.status is not Status.WRONG}
     oracle_s = reference.spent_s - oracle_before
-    return replace(found, oracle_s=oracle_s, implementation_s=implementation_s, again=again)
+    return replace(trial, oracle_s=oracle_s, implementation_s=implementation_s, again=again)
 
 
 def _judged(
@@ -90,25 +94,25 @@ def _judged(
 
 
 def _is_nonfinite(trial: Trial) -> bool:
-    """Whether NaN or infinity came out: no shape of the sums excuses it."""
+    """Whether an output has an unexpected NaN or infinity, which no order of sums explains."""
     outputs = trial.errors.outputs if trial.errors else ()
     return any(each.unexpected_nonfinite for each in outputs)
 
 
 @lru_cache(maxsize=2)
 def exact_of(case: Case) -> tuple[Inputs, Reference]:
-    """Inputs of a case and their exact result; the last ones are kept for the next question."""
+    """Return the inputs of a case and their exact outputs; the last two cases are kept."""
     inputs = make_inputs(case)
     return inputs, Reference(inputs, case)
 
 
 def first_case(target: str, dtype: str, device: str) -> Case:
-    """The case that every verification begins with: what is remembered is remembered of it."""
+    """Return the case that every verification begins with, which a faulty cache would keep."""
     return Case(implementation=target, shape=(6, 32), dtype=dtype, param_dtype=dtype, device=device)
 
 
 def outputs_of(implementation: Implementation, case: Case) -> Outputs | None:
-    """What ``implementation`` returns for ``case``, or None if it returns nothing usable."""
+    """Return the outputs for ``case``; None if the target raises or breaks its contract."""
     inputs, _ = exact_of(_without_name(case))
     try:
         with torch.set_grad_enabled(case.direction is not Direction.FORWARD):
@@ -119,5 +123,5 @@ def outputs_of(implementation: Implementation, case: Case) -> Outputs | None:
 
 
 def _without_name(case: Case) -> Case:
-    """The same case of any implementation, so that its inputs are found again."""
+    """Return the case without an implementation, so that all share its inputs."""
     return replace(case, implementation="")

@@ -3,320 +3,246 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from time import perf_counter
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
 from harness.numerics.computed import ImplementationError
 from harness.numerics.error_measurement import Outputs
 from harness.records import Case, Status
-from harness.records.text import count
-from harness.verify.cases.catalogue import Group
+from harness.verify.case_results import CaseResults
+from harness.verify.cases.group import Group
 from harness.verify.cases.plan import planned_cases
-from harness.verify.checks.answers import is_same_answer
 from harness.verify.checks.contract_checks import contract_findings
 from harness.verify.checks.huge import huge_findings
+from harness.verify.checks.outputs import is_same_result
 from harness.verify.diagnosis import diagnose
 from harness.verify.find_scope import find_scope
-from harness.verify.findings import Declined, Instead, Property, Remark, RemarkKind, Violation
-from harness.verify.grade import Grade, grade
-from harness.verify.identify import meaning_of, what_is_raised
+from harness.verify.findings import Declined, Property, Remark, RemarkKind, Violation
+from harness.verify.grade import grade
+from harness.verify.identify import instead_of, meaning_of, remarks_on, what_is_raised
 from harness.verify.identities import identities_of
-from harness.verify.pace import Pace
 from harness.verify.properties import properties_of
 from harness.verify.result import Verdict
-from harness.verify.scope import InScope, Scope, fitted
-from harness.verify.state import State
+from harness.verify.running_sums import running_sum_claims
+from harness.verify.scope import fitted, within_scope
+from harness.verify.state import VerificationState
+from harness.verify.time_budget import TimeBudget
 from harness.verify.trial import Trial, first_case, outputs_of, try_case
-from harness.verify.undeclared import running_sums
 from implementations import CallOptions
 from implementations.contract import Implementation, UnsupportedError
-from implementations.targets.recognise import LAYER_NORM
 
-__all__ = ["Verification"]
+__all__ = ["Verification", "run_verification"]
 
-_USUAL_EPS = 1e-5  # of torch.nn.functional.layer_norm
 _CASES_SHARE = 0.7  # of a time budget; the rest is for contract checks
 _CALLS_TO_INSPECT = 100  # of about 64x257 elements, for grades, properties and identities
-_FAILING_ENOUGH = 8  # cases of another known function: more of them say nothing new
+_ENOUGH_FAILURES = 8  # of another known function: more of them say nothing new
+_NEGATED = Remark(
+    kind=RemarkKind.NEGATED_MISREAD,
+    text="ignores the negative bit of x, which torch sets in z.conj().imag, for example",
+)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """One target, and what is found of it step by step."""
+    """What to verify, and how; :func:`harness.verify.verify` describes the fields."""
 
-    def __init__(
-        self,
-        *,
-        implementation: Implementation,
-        handle: str,
-        dtypes: tuple[str, ...],
-        device: str,
-        options: CallOptions,
-        fail_fast: bool,
-        pace: Pace,
-        crashed: Mapping[Case, str],
-        on_case: Callable[[Case], None],
-        on_progress: Callable[[Callable[[], Verdict]], None],
-    ) -> None:
-        self.implementation, self.handle = implementation, handle
-        self.dtypes, self.device, self.options = dtypes, device, options
-        self.fail_fast, self.pace, self.crashed = fail_fast, pace, crashed
-        self.on_case, self.on_progress = on_case, on_progress
-        self.began = perf_counter()
-        self.state = State(claims=running_sums(implementation))
-        self.scope: Scope | None = None
-        self.instead: Instead | None = None
-        self.remarks: list[Remark] = []
-        self.violations: list[Violation] = []
-        self.grades: list[Grade] = []
-        self.properties: list[Property] = []
-        self.suspects: tuple[Any, ...] = ()
-        self.left = 0
+    implementation: Implementation
+    handle: str
+    groups: Sequence[Group]
+    dtypes: tuple[str, ...]
+    device: str
+    options: CallOptions
+    fail_fast: bool
+    budget: TimeBudget
+    huge_bytes: int | None
+    crashed: Mapping[Case, str]
+    on_case: Callable[[Case], None]
+    on_progress: Callable[[Callable[[], Verdict]], None]
 
-    def run(self, groups: Sequence[Group], huge_bytes: int | None) -> None:
-        """Find out what the target is, try the cases, check the contract, and explain failures."""
-        if not self._find_scope():
-            return
-        start = {each: self._first_answer(each) for each in self.dtypes}
-        self._try_cases(groups)
-        if not (self.fail_fast and self.state.unexplained) and self.instead is None:
-            self._check_contract(start, huge_bytes)
-        if self.state.unexplained and not self.fail_fast and self.instead is None:
-            self.suspects = diagnose(self.implementation, self.state.unexplained)
-
-    # --- what it is ---------------------------------------------------------------------------
-
-    def _find_scope(self) -> bool:
-        """Find out what the target computes and takes; False if it answers nothing."""
-        self.on_case(first_case(self.implementation.name, self.dtypes[0], self.device))
-        try:
-            meaning = meaning_of(self.implementation, self.device)
-            scope, remarks = find_scope(
-                self.implementation,
-                meaning,
-                self.dtypes,
-                self.device,
-                self.options,
-                self._what_is_raised,
-            )
-        except UnsupportedError as error:
-            self.state.declined.append(
-                Declined(what="every call", cases=0, reason=str(error), raised=False)
-            )
-            return False
-        if self.implementation.forward_only:
-            scope = replace(scope, has_gradient=False)
-        function: Any = InScope(self.implementation.function, scope)
-        self.scope = scope
-        self.implementation = replace(
-            self.implementation, function=function, forward_only=not scope.has_gradient
-        )
-        self.state.claims = running_sums(self.implementation)
-        self.remarks += remarks
-        if scope.default_eps is not None and scope.default_eps != _USUAL_EPS:
-            self.remarks.append(
-                Remark(
-                    kind=RemarkKind.DEFAULT_EPS,
-                    text=f"adds an eps of {scope.default_eps:g} where none is given; "
-                    f"torch adds {_USUAL_EPS:g}",
-                )
-            )
-        if meaning is not None and meaning.also_channels_first:
-            self.remarks.append(
-                Remark(
-                    kind=RemarkKind.ALSO_CHANNELS_FIRST,
-                    text="normalises axis 1 too, of an x with its channels there, which was not "
-                    "verified: --channels-first verifies it",
-                )
-            )
-        name = None if meaning is None else meaning.normalization
-        # what drops its weight or bias is a LayerNorm with that mistake, or with another besides
-        if name not in {None, LAYER_NORM} and "without its" not in str(name):
-            self.instead = Instead(name=str(name), axes=scope.axes)
-        return True
-
-    def _what_is_raised(
-        self, implementation: Implementation, case: Case
-    ) -> ImplementationError | None:
-        if case in self.crashed:
-            return ImplementationError(Status.CRASHED, self.crashed[case])
-        self.on_case(case)
-        return what_is_raised(implementation, case)
-
-    def _first_answer(self, dtype: str) -> Outputs | None:
-        """y of the first case of all, which is asked again at the end."""
-        case = self._case(dtype)
-        if case in self.crashed:
-            return None
-        self.on_case(case)
-        outputs = outputs_of(self.implementation, case)
-        return None if outputs is None else Outputs(y=outputs.y.clone())
-
-    def _case(self, dtype: str) -> Case:
-        """The first case, in what the target takes."""
+    def first_case(self, dtype: str) -> Case:
+        """Return the first case of all, fitted to the target's scope."""
         case = first_case(self.implementation.name, dtype, self.device)
         return fitted(self.implementation, case)
 
-    # --- cases --------------------------------------------------------------------------------
 
-    def _try_cases(self, groups: Sequence[Group]) -> None:
-        for case, reason in self.crashed.items():
-            if case.dtype in self.dtypes:
-                trial = Trial(case=case, status=Status.CRASHED, reason=reason)
-                self.state.add(trial, groups[0])
-        planned = planned_cases(
-            self.implementation,
-            groups,
-            self.dtypes,
-            self.device,
-            without=self.crashed,
-            in_turns=self.pace.left_s != float("inf"),
-        )
-        budget_s = self.pace.left_s
-        stop_at_s = 0.0 if budget_s == float("inf") else (1 - _CASES_SHARE) * budget_s
-        for place, (group, case) in enumerate(planned):
-            enough = self.instead is not None and len(self.state.unexplained) >= _FAILING_ENOUGH
-            if enough or (self.fail_fast and self.state.unexplained):
+def run_verification(run: Verification) -> Verdict:
+    """Find the target's scope, try the cases, check the contract, and explain the failures."""
+    state = VerificationState()
+    try:
+        run = _within_scope(run, state)
+    except UnsupportedError as error:
+        state.add(Declined(what="every call", cases=0, reason=str(error)))
+        return _verdict(run, state)
+    first_results = {dtype: _first_result(run, dtype) for dtype in run.dtypes}
+    _try_cases(run, state)
+    if state.instead is None and not (run.fail_fast and state.cases.unexplained):
+        _check_contract(run, state, first_results)
+        if not run.fail_fast and state.cases.unexplained:
+            state.suspects = diagnose(run.implementation, state.cases.unexplained)
+    return _verdict(run, state)
+
+
+def _within_scope(run: Verification, state: VerificationState) -> Verification:
+    """Find out what the target computes and takes; return the run with the target in that scope.
+
+    Raises:
+        UnsupportedError: it raises in every call.
+    """
+    run.on_case(first_case(run.implementation.name, run.dtypes[0], run.device))
+    meaning = meaning_of(run.implementation, run.device)
+    scope, remarks = find_scope(
+        run.implementation, meaning, run.dtypes, run.device, run.options, partial(_raised, run)
+    )
+    if run.implementation.forward_only:
+        scope = replace(scope, has_gradient=False)
+    implementation = within_scope(run.implementation, scope)
+    state.scope = scope
+    state.instead = instead_of(meaning, scope)
+    state.cases = CaseResults(claims=running_sum_claims(implementation))
+    for remark in (*remarks, *remarks_on(meaning, scope)):
+        state.add(remark)
+    return replace(run, implementation=implementation)
+
+
+def _raised(
+    run: Verification, implementation: Implementation, case: Case
+) -> ImplementationError | None:
+    if case in run.crashed:
+        return ImplementationError(Status.CRASHED, run.crashed[case])
+    run.on_case(case)
+    return what_is_raised(implementation, case)
+
+
+def _first_result(run: Verification, dtype: str) -> Outputs | None:
+    """Return y of the first case, to be compared with its y after all other calls."""
+    case = run.first_case(dtype)
+    if case in run.crashed:
+        return None
+    run.on_case(case)
+    outputs = outputs_of(run.implementation, case)
+    return None if outputs is None else Outputs(y=outputs.y.clone())
+
+
+def _try_cases(run: Verification, state: VerificationState) -> None:
+    for case, reason in run.crashed.items():
+        if case.dtype in run.dtypes:
+            trial = Trial(case=case, status=Status.CRASHED, reason=reason)
+            state.cases.add(trial, run.groups[0])
+    budget_s = run.budget.left_s
+    is_limited = budget_s != float("inf")
+    planned = planned_cases(
+        run.implementation,
+        run.groups,
+        run.dtypes,
+        run.device,
+        without=run.crashed,
+        in_turns=is_limited,
+    )
+    stop_at_s = (1 - _CASES_SHARE) * budget_s if is_limited else 0.0
+    for place, (group, case) in enumerate(planned):
+        failed = len(state.cases.unexplained)
+        if (run.fail_fast and failed) or (state.instead is not None and failed >= _ENOUGH_FAILURES):
+            return
+        if run.budget.left_s <= stop_at_s:
+            state.cases_left = len(planned) - place
+            return
+        _try_one(run, state, group, case)
+        run.on_progress(partial(_verdict, run, state))
+
+
+def _try_one(run: Verification, state: VerificationState, group: Group, case: Case) -> None:
+    if run.budget.is_too_slow(case):
+        reason = f"it would take about {run.budget.predicted_s(case):.0f} s"
+        state.add(Declined(what=case.id, cases=1, reason=reason, by_target=False))
+        return
+    run.on_case(case)
+    trial = try_case(run.implementation, case, state.cases.claims_left(case.dtype))
+    if not trial.is_representable:
+        return
+    run.budget.add(trial)
+    if trial.status is Status.WRONG and _is_misread_negation(run, case):
+        state.add(replace(_NEGATED, dtypes=(case.dtype,)))
+        return
+    state.cases.add(trial, group)
+
+
+def _is_misread_negation(run: Verification, case: Case) -> bool:
+    """Whether a wrong result is right once x has no negative bit."""
+    if case.layout != "negated":
+        return False
+    plain = try_case(run.implementation, replace(case, layout="contiguous"))
+    return plain.status is Status.OK
+
+
+def _check_contract(
+    run: Verification, state: VerificationState, first_results: Mapping[str, Outputs | None]
+) -> None:
+    for dtype in state.cases.right_dtypes:
+        case, held = run.first_case(dtype), state.cases.claim_for(dtype, run.implementation)
+        for finding in contract_findings(held, case, lambda: run.budget.left_s <= 0):
+            state.add(finding)
+            run.on_progress(partial(_verdict, run, state))
+            if run.fail_fast and state.violations:
                 return
-            if self.pace.left_s <= stop_at_s:
-                self.left = len(planned) - place
-                return
-            self._try(case, group)
-            self.on_progress(self.verdict)
+        if not is_same_result(held, case, first_results[dtype], _first_result(run, dtype)):
+            text = "the result of the first call changed after later calls"
+            state.add(Violation(check="first_result_does_not_change", dtype=dtype, text=text))
+        if not run.fail_fast and _has_time_to_inspect(run, case):
+            _inspect(run, state, held, case)
+    if run.huge_bytes is not None and state.cases.right_dtypes:
+        dtype = min(state.cases.right_dtypes, key=lambda name: getattr(torch, name).itemsize)
+        held = state.cases.claim_for(dtype, run.implementation)
+        for huge_finding in huge_findings(held, run.first_case(dtype), run.huge_bytes):
+            state.add(huge_finding)
 
-    def _try(self, case: Case, group: Group) -> None:
-        if self.pace.is_too_slow(case):
-            reason = f"it would take about {self.pace.predicted_s(case):.0f} s"
-            self.state.declined.append(
-                Declined(what=case.id, cases=1, reason=reason, by_target=False)
-            )
-            return
-        self.on_case(case)
-        trial = try_case(self.implementation, case, self.state.claims_left(case.dtype))
-        # a distribution that the dtype cannot hold is no limit of the target
-        if trial.status is Status.UNSUPPORTED and "beyond the largest" in trial.reason:
-            return
-        self.pace.add(trial)
-        if trial.status is Status.WRONG and self._is_misread_negation(case):
-            self._add_finding(_NEGATED, case.dtype)
-            return
-        self.state.add(trial, group)
 
-    def _is_misread_negation(self, case: Case) -> bool:
-        """Whether a wrong result is of an x kept negated, and right without that."""
-        if case.layout != "negated":
-            return False
-        plain = try_case(self.implementation, replace(case, layout="contiguous"))
-        return plain.status is Status.OK
+def _has_time_to_inspect(run: Verification, case: Case) -> bool:
+    """Whether the calls for grades, properties and identities fit into the time left."""
+    per_call_s = run.budget.predicted_s(replace(case, shape=(64, 257), normalized_dims=1))
+    return _CALLS_TO_INSPECT * per_call_s < run.budget.left_s
 
-    # --- the contract -------------------------------------------------------------------------
 
-    def _check_contract(self, start: Mapping[str, Outputs | None], huge_bytes: int | None) -> None:
-        for dtype in self.state.answered:
-            case, held = self._case(dtype), self.state.held(dtype, self.implementation)
-            for finding in contract_findings(held, case, lambda: self.pace.left_s <= 0):
-                self._add_finding(finding, dtype)
-                self.on_progress(self.verdict)
-                if self.fail_fast and self.violations:
-                    return
-            again = self._first_answer(dtype)
-            if not is_same_answer(held, case, start[dtype], again):
-                self._add_finding(_CHANGED, dtype)
-            if not self.fail_fast and self._has_time_to_inspect(case):
-                self._inspect(held, dtype)
-        if huge_bytes is not None and self.state.answered:
-            self._try_huge(huge_bytes)
-
-    def _has_time_to_inspect(self, case: Case) -> bool:
-        """Whether the calls of grades, properties and identities fit into what is left."""
-        of_one = self.pace.predicted_s(replace(case, shape=(64, 257), normalized_dims=1))
-        return _CALLS_TO_INSPECT * of_one < self.pace.left_s
-
-    def _add_finding(self, finding: str | Remark, dtype: str) -> None:
-        if isinstance(finding, str):
-            self.violations.append(Violation(dtype=dtype, text=finding))
-            return
-        for place, known in enumerate(self.remarks):
-            if (known.kind, known.text) == (finding.kind, finding.text):
-                dtypes = tuple(dict.fromkeys((*known.dtypes, dtype)))
-                self.remarks[place] = replace(known, dtypes=dtypes)
-                return
-        self.remarks.append(replace(finding, dtypes=(dtype,)))
-
-    def _inspect(self, held: Implementation, dtype: str) -> None:
-        """Add what is reported and never failed."""
-        case = self._case(dtype)
-        self.grades.append(grade(self.implementation, dtype, self.device))
-        self.properties += [
-            Property(name=name, dtype=dtype, holds=holds)
-            for name, holds in properties_of(self.implementation, case).items()
+def _inspect(run: Verification, state: VerificationState, held: Implementation, case: Case) -> None:
+    """Add what is reported but never fails a target."""
+    state.grades.append(grade(run.implementation, case.dtype, run.device))
+    for properties, is_identity in (
+        (properties_of(run.implementation, case), False),
+        (identities_of(held, case), True),
+    ):
+        state.properties += [
+            Property(name=name, dtype=case.dtype, holds=holds, is_identity=is_identity)
+            for name, holds in properties.items()
         ]
-        self.properties += [
-            Property(name=name, dtype=dtype, holds=holds, is_identity=True)
-            for name, holds in identities_of(held, case).items()
-        ]
-
-    def _try_huge(self, memory_bytes: int) -> None:
-        """Try more elements than 31 bits count, in the narrowest dtype that was answered."""
-        dtype = min(self.state.answered, key=lambda each: getattr(torch, each).itemsize)
-        held = self.state.held(dtype, self.implementation)
-        for found in huge_findings(held, self._case(dtype), memory_bytes):
-            if isinstance(found, Declined):
-                self.state.declined.append(found)
-            else:
-                self.violations.append(Violation(dtype=dtype, text=found))
-
-    # --- the verdict --------------------------------------------------------------------------
-
-    def verdict(self) -> Verdict:
-        """Return what was found so far."""
-        state = self.state
-        sums = state.running_sums()
-        remarks = list(self.remarks)
-        if sums is not None:
-            remarks.append(
-                Remark(
-                    kind=RemarkKind.LESS_ACCURATE,
-                    text="is less accurate than PyTorch's own, as plain running sums are",
-                    dtypes=sums.dtypes,
-                )
-            )
-        if raised := [each for each in state.declined if each.raised]:
-            example = f"{raised[0].what}: {raised[0].reason}"
-            text = f"raises in {count(len(raised), 'case')}, such as {example}"
-            remarks.append(Remark(kind=RemarkKind.RAISES, text=text))
-        failed = len(state.unexplained)
-        return Verdict(
-            target=self.implementation.name,
-            handle=self.handle,
-            algorithm=self.implementation.algorithm,
-            instead=self.instead if failed else None,
-            scope=self.scope,
-            remarks=tuple(remarks),
-            ok=state.ok_count(),
-            out_of_guarantee=state.out_of_guarantee_count(),
-            failed=failed,
-            left=self.left,
-            counts=state.counts(),
-            running_sums=sums,
-            failures=state.failures(),
-            violations=tuple(self.violations),
-            declined=tuple(state.declined),
-            extents=state.extents(self.dtypes),
-            suspects=self.suspects,
-            grades=tuple(self.grades),
-            properties=tuple(self.properties),
-            options=self.options.as_argument(),
-            wall_s=perf_counter() - self.began,
-            oracle_s=state.oracle_s,
-            implementation_s=state.implementation_s,
-        )
 
 
-_NEGATED = Remark(
-    kind=RemarkKind.NEGATED_MISREAD,
-    text="reads an x that torch keeps negated (such as z.conj().imag) as if it were not",
-)
-_CHANGED = "the result of the first call changed after later calls"
+def _verdict(run: Verification, state: VerificationState) -> Verdict:
+    """Return the verdict on what was found so far."""
+    cases = state.cases
+    failed = len(cases.unexplained)
+    return Verdict(
+        target=run.implementation.name,
+        handle=run.handle,
+        algorithm=run.implementation.algorithm,
+        instead=state.instead if failed else None,
+        scope=state.scope,
+        remarks=state.all_remarks(),
+        ok=cases.count(Status.OK),
+        out_of_guarantee=cases.count(Status.OUT_OF_GUARANTEE),
+        failed=failed,
+        left=state.cases_left,
+        counts=cases.counts(),
+        running_sums=cases.running_sums(),
+        failures=cases.failures(),
+        violations=tuple(state.violations),
+        declined=state.declined,
+        extents=cases.extents(run.dtypes),
+        suspects=state.suspects,
+        grades=tuple(state.grades),
+        properties=tuple(state.properties),
+        options=run.options.as_argument(),
+        wall_s=run.budget.elapsed_s,
+        oracle_s=sum(each.oracle_s for each in cases.trials),
+        implementation_s=sum(each.implementation_s for each in cases.trials),
+    )

@@ -1,4 +1,4 @@
-"""Is this a LayerNorm, of what scope, how good a one, and if it is none, which mistake is it?"""
+"""Verify a target: is it a LayerNorm, within which scope, how accurate, and if not, why not?"""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from harness.records import Case, Direction, Status
 from harness.verify.cases.catalogue import FULL, QUICK
 from harness.verify.find_scope import find_scope
 from harness.verify.identify import meaning_of, what_is_raised
-from harness.verify.pace import Pace
 from harness.verify.result import Verdict
-from harness.verify.scope import InScope
+from harness.verify.scope import within_scope
+from harness.verify.time_budget import TimeBudget
 from harness.verify.trial import Trial, try_case
-from harness.verify.verification import Verification
+from harness.verify.verification import Verification, run_verification
 from implementations import CallOptions
 from implementations.contract import Implementation, UnsupportedError
 
@@ -46,31 +46,32 @@ def verify(
     on_case: Callable[[Case], None] = lambda case: None,
     on_progress: Callable[[Callable[[], Verdict]], None] = lambda verdict: None,
 ) -> Verdict:
-    """Verify one LayerNorm on the whole catalogue, within what it takes.
+    """Verify one LayerNorm on the whole catalogue, within its scope.
 
     Args:
         target: an implementation, a function, a ``torch.nn.Module`` class or instance, a
-            ``torch.autograd.Function`` class, or what :func:`implementations.find` finds. What
-            declares nothing is held to what PyTorch's own kernel keeps or, if running sums explain
-            all that is beyond, to those.
+            ``torch.autograd.Function`` class, or what :func:`implementations.find` finds. A
+            target that declares nothing is held to the bound of PyTorch's own kernel or, if running
+            sums explain every result outside that bound, to the bound of running sums.
         quick: take the short catalogue (seconds) instead of the full one (minutes).
         dtypes: of x, by name.
-        directions: passes to try; without a backward one, gradients are not looked at.
+        directions: passes to try; without a backward one, gradients are not checked.
         device: device kind.
-        eps: the only eps to verify, of a target that takes none or whose eps cannot be measured.
+        eps: the only eps to verify, for a target whose eps is fixed and cannot be measured.
         normalized_dims: the only number of trailing axes to normalise over.
         channels_first: whether x is (batch, channels, ...) and the channels are normalised.
         init: arguments of the target's constructor, or of the function, by name.
-        fail_fast: stop at the first failure: it says whether, not which mistake or how good.
-        time_budget_s: seconds after which no case is begun; the most telling come first.
-        huge_bytes: also try more elements than 31 bits count, where there is so much memory: it
-            takes 10 GiB for a forward, 20 for a backward; None leaves them out.
-        crashed: cases that have ended a process, with how; they are not tried again, and wrong.
+        fail_fast: stop at the first failure, without diagnosis and grades.
+        time_budget_s: seconds after which no case is begun; every group's first case comes first.
+        huge_bytes: memory for also trying more than 2^31 elements, which takes 10 GiB for a
+            forward and 20 GiB for a backward; None leaves them out.
+        crashed: cases that ended an earlier process, and how; they count as failed and are not
+            tried again.
         on_case: called with each case before it is tried.
-        on_progress: called after each case with what makes a verdict of what was found so far.
+        on_progress: called after each case with a function that returns the verdict so far.
 
     Raises:
-        implementations.TargetError: ``target`` is a text that names nothing.
+        implementations.TargetError: ``target`` is a string that names nothing.
     """
     options = CallOptions(
         eps=eps, normalized_dims=normalized_dims, channels_first=channels_first, init=init or {}
@@ -79,23 +80,24 @@ def verify(
     forward_only = implementation.forward_only or not {*directions} - {Direction.FORWARD}
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    verification = Verification(
+    run = Verification(
         implementation=replace(implementation, forward_only=forward_only),
         handle=repr(target) if isinstance(target, str) else implementation.name,
+        groups=QUICK if quick else FULL,
         dtypes=tuple(dtypes),
         device=device,
         options=options,
         fail_fast=fail_fast,
-        pace=Pace(time_budget_s),
+        budget=TimeBudget(time_budget_s),
+        huge_bytes=huge_bytes,
         crashed=crashed or {},
         on_case=on_case,
         on_progress=on_progress,
     )
     try:
-        verification.run(QUICK if quick else FULL, huge_bytes)
+        return run_verification(run)
     finally:
         torch.set_num_threads(before)
-    return verification.verdict()
 
 
 def verify_case(
@@ -105,16 +107,16 @@ def verify_case(
     options: CallOptions | None = None,
     **axes: Any,
 ) -> Trial:
-    """Try one case, given as the fields of :class:`harness.records.Case`; plain texts will do.
+    """Try one case, given as fields of :class:`harness.records.Case`, or as strings.
 
     Args:
         target: as :func:`verify` takes it.
-        shape: of x, its last axes normalised.
-        options: what the user says of the target.
+        shape: of x; its last axes are normalised.
+        options: how the target is to be called.
         **axes: other fields of the case.
 
     Raises:
-        implementations.TargetError: ``target`` is a text that names nothing.
+        implementations.TargetError: ``target`` is a string that names nothing.
     """
     options = options or CallOptions()
     implementation = as_implementation(target, options)
@@ -126,10 +128,9 @@ def verify_case(
         scope, _ = find_scope(
             implementation, meaning, (case.dtype,), case.device, options, what_is_raised
         )
-    except UnsupportedError as error:  # it answers nothing
+    except UnsupportedError as error:  # every call raises
         return Trial(case=case, status=Status.UNSUPPORTED, reason=str(error))
-    function: Any = InScope(implementation.function, scope)
-    return try_case(replace(implementation, function=function), case)
+    return try_case(within_scope(implementation, scope), case)
 
 
 def assert_layer_norm(
@@ -145,12 +146,12 @@ def assert_layer_norm(
     channels_first: bool = False,
     init: Mapping[str, object] | None = None,
 ) -> None:
-    """Fail, saying which mistake it is, unless ``target`` is a LayerNorm; for test suites.
+    """Raise unless ``target`` is a LayerNorm, naming the mistake; for test suites.
 
     Args:
         target: as :func:`verify` takes it, and the other arguments.
         quick: take the short catalogue.
-        strict: fail for remarks too.
+        strict: raise for remarks too.
         dtypes: of x, by name.
         directions: passes to try.
         device: device kind.
@@ -160,7 +161,7 @@ def assert_layer_norm(
         init: arguments of the target's constructor.
 
     Raises:
-        AssertionError: it is not one.
+        AssertionError: it is not a LayerNorm; the message holds the verdict.
     """
     from harness.verify.text import verdict_lines
 
@@ -183,7 +184,7 @@ def as_implementation(target: Target, options: CallOptions | None = None) -> Imp
     """Return ``target`` as an implementation.
 
     Raises:
-        implementations.TargetError: it is a text that names nothing.
+        implementations.TargetError: ``target`` is a string that names nothing.
     """
     if isinstance(target, str):
         return implementations.find(target, options)

@@ -1,4 +1,4 @@
-"""Verdicts of every kind, made by hand: what the words of verdicts are tried on."""
+"""Verdicts of every kind, made by hand, for tests of their properties and words."""
 
 from __future__ import annotations
 
@@ -35,6 +35,12 @@ _CRASH = replace(_FAILURE, status=Status.CRASHED, reason="was ended by SIGSEGV")
 _GRADE = Grade(
     dtype="float32", meets="two_pass (tree)", order=0, condition_limit=None, lost_bits=0.5
 )
+_GRADES = {
+    "float32": (1, 1.04e5, "two_pass (tree)"),
+    "float64": (2, 103.1, "one_pass (tree)"),
+    "bfloat16": (None, None, "two_pass (tree)"),
+    "float16": (0, None, None),
+}
 _RIGHT = Verdict(
     target="norms.py:norm",
     handle="'norms.py:norm'",
@@ -84,6 +90,14 @@ EXAMPLES: dict[str, Verdict] = {
             ),
         ),
     ),
+    "right, with a grade of every kind": replace(
+        _RIGHT,
+        extents=tuple(Extent(dtype=dtype, answered=9, declined=0) for dtype in _GRADES),
+        grades=tuple(
+            replace(_GRADE, dtype=dtype, order=order, condition_limit=limit, meets=meets)
+            for dtype, (order, limit, meets) in _GRADES.items()
+        ),
+    ),
     "right, by running sums": replace(
         _RIGHT,
         running_sums=RunningSums(
@@ -112,7 +126,10 @@ EXAMPLES: dict[str, Verdict] = {
         _WRONG, instead=Instead(name="RMSNorm", axes="the last axis")
     ),
     "wrong in a contract check alone": replace(
-        _RIGHT, violations=(Violation(dtype="float32", text="y shares the memory of x"),)
+        _RIGHT,
+        violations=(
+            Violation(check="y_shares_no_memory", dtype="float32", text="y shares the memory of x"),
+        ),
     ),
     "wrong by a crash": replace(_WRONG, failed=1, failures=(_CRASH,), ended="was interrupted"),
     "not verified, for nothing can be called": replace(

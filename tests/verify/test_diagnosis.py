@@ -12,9 +12,9 @@ from torch.nn import functional
 
 from harness.records import Case, Direction, Status
 from harness.verify.diagnosis import Suspect, diagnose
+from harness.verify.diagnosis_probes import computed_in_float32, narrow_sums
 from harness.verify.mutants import RIGHT, WRONG
 from harness.verify.mutants.arguments import Rows, layer_norm_of
-from harness.verify.probes import computed_in_float32, narrow_sums
 from harness.verify.trial import Trial, try_case
 from implementations import Implementation, adopt, native, two_pass
 
@@ -57,6 +57,13 @@ def named(implementation: Implementation, asked: Sequence[Case]) -> set[str]:
 )
 def test_a_known_mistake_is_named(name: str, dtype: str) -> None:
     assert name in named(mutant(name), cases(dtype))
+
+
+def test_a_missing_gradient_is_named() -> None:
+    (suspect,) = diagnose(
+        mutant("dbias_missing"), failures(mutant("dbias_missing"), cases("float32"))
+    )
+    assert (suspect.name, suspect.outputs) == ("missing_gradient", ("dbias",))
 
 
 @layer_norm_of

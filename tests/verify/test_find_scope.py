@@ -1,4 +1,4 @@
-"""Each limit of a target is found by calling it, and nothing else is taken for one."""
+"""Each limit of a target is found by calling it, and nothing else is reported as a limit."""
 
 from __future__ import annotations
 
@@ -9,39 +9,33 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from verify_targets import layer_norm
 
 from harness.inputs import LAYOUTS
 from harness.records import Affine
 from harness.verify import verify
 from harness.verify.find_scope import find_scope
 from harness.verify.findings import RemarkKind
-from harness.verify.identify import meaning_of
+from harness.verify.identify import meaning_of, what_is_raised
 from harness.verify.scope import Scope
-from harness.verify.verification import what_is_raised
 from implementations import CallOptions, UnsupportedError, adopt
 
 
-def torchs(
-    x: Tensor, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
-) -> Tensor:
-    return functional.layer_norm(x, tuple(normalized_shape), weight, bias, eps)
-
-
 def unless(refused: Callable[..., bool]) -> Callable[..., Tensor]:
-    """torch's own, which raises where ``refused`` says so."""
+    """A right LayerNorm that raises if ``refused`` returns True."""
 
     def limited(
         x: Tensor, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
     ) -> Tensor:
         if refused(x, tuple(normalized_shape), weight, bias, eps):
             raise RuntimeError("not this")
-        return torchs(x, normalized_shape, weight, bias, eps)
+        return layer_norm(x, normalized_shape, weight, bias, eps)
 
     return limited
 
 
-def found(target: Any, *dtypes: str, **said: Any) -> tuple[Scope, list[RemarkKind]]:
-    options = CallOptions(**said)
+def found(target: Any, *dtypes: str, **chosen: Any) -> tuple[Scope, list[RemarkKind]]:
+    options = CallOptions(**chosen)
     implementation = adopt(target, "target", options)
     scope, remarks = find_scope(
         implementation,
@@ -54,8 +48,8 @@ def found(target: Any, *dtypes: str, **said: Any) -> tuple[Scope, list[RemarkKin
     return scope, [each.kind for each in remarks]
 
 
-def test_torchs_own_has_no_limit_but_a_default_eps() -> None:
-    scope, remarks = found(torchs, "float32", "bfloat16")
+def test_a_right_function_has_no_limit_but_a_default_eps() -> None:
+    scope, remarks = found(layer_norm, "float32", "bfloat16")
     assert scope == Scope(default_eps=1e-5)
     assert remarks == []
 
@@ -97,12 +91,12 @@ def test_a_limit_has_its_reason() -> None:
     assert scope.reasons == ("x of 5 axes: RuntimeError: not this",)
 
 
-def test_an_empty_x_that_raises_is_remarked_on() -> None:
+def test_raising_for_an_empty_x_is_a_remark() -> None:
     _, remarks = found(unless(lambda x, *others: x.numel() == 0))
     assert remarks == [RemarkKind.DECLINES_EMPTY]
 
 
-def test_layouts_that_raise_are_remarked_on() -> None:
+def test_raising_for_layouts_is_a_remark() -> None:
     scope, remarks = found(unless(lambda x, *others: not x.is_contiguous()))
     assert set(scope.declined_layouts) < set(LAYOUTS)
     assert "transposed" in scope.declined_layouts
@@ -110,15 +104,15 @@ def test_layouts_that_raise_are_remarked_on() -> None:
     assert set(remarks) == {RemarkKind.DECLINES_LAYOUT}
 
 
-def test_mixed_dtypes_that_raise_are_a_limit() -> None:
+def test_raising_for_mixed_dtypes_is_a_limit() -> None:
     mixed = unless(lambda x, shape, w, b, eps: w is not None and w.dtype != x.dtype)
     assert found(mixed, "float32", "bfloat16")[0].takes_mixed_dtypes is False
     assert found(mixed, "float32")[0].takes_mixed_dtypes is True
 
 
-def test_a_result_of_the_parameters_dtype_is_remarked_on() -> None:
+def test_a_result_in_the_parameters_dtype_is_a_remark() -> None:
     def promoting(x: Tensor, shape: Any, w: Any = None, b: Any = None, eps: float = 1e-5) -> Tensor:
-        y = torchs(x, shape, None, None, eps)
+        y = layer_norm(x, shape, None, None, eps)
         y = y if w is None else y * w
         return y if b is None else y + b
 
@@ -127,20 +121,17 @@ def test_a_result_of_the_parameters_dtype_is_remarked_on() -> None:
     assert remarks == [RemarkKind.PROMOTES]
 
 
-def test_a_result_of_another_dtype_than_all_arguments_is_wrong() -> None:
+def test_a_result_in_a_dtype_of_no_argument_is_wrong() -> None:
     def widening(x: Tensor, *others: Any) -> Tensor:
-        return torchs(x, *others).float()
+        return layer_norm(x, *others).float()
 
     verdict = verify(widening, quick=True, dtypes=("bfloat16",), fail_fast=True)
     assert verdict.is_wrong
     assert "y has dtype" in verdict.failures[0].reason
 
 
-# --- modules -------------------------------------------------------------------------------------
-
-
 class OneSize(nn.Module):
-    """Any shape will do to build it; forward looks at the last axis alone."""
+    """Takes any normalized_shape; its forward normalises only the last axis."""
 
     def __init__(self, normalized_shape: Any, eps: float = 1e-5) -> None:
         super().__init__()
@@ -152,7 +143,7 @@ class OneSize(nn.Module):
         return y * self.weight
 
 
-def test_several_axes_that_are_ignored_are_remarked_on() -> None:
+def test_ignoring_several_axes_is_a_remark() -> None:
     scope, remarks = found(OneSize)
     assert scope.normalized_dims == (1,)
     assert remarks == [RemarkKind.SEVERAL_AXES_IGNORED]
@@ -177,20 +168,17 @@ def test_channels_first_is_found() -> None:
     assert (scope.eps, remarks) == (1e-5, [])
 
 
-# --- what the user says --------------------------------------------------------------------------
-
-
-def test_what_the_user_says_is_not_looked_for() -> None:
-    scope, _ = found(torchs, normalized_dims=2, eps=0.25)
+def test_call_options_limit_the_scope() -> None:
+    scope, _ = found(layer_norm, normalized_dims=2, eps=0.25)
     assert (scope.normalized_dims, scope.eps) == ((2,), 0.25)
     assert scope.axes == "the last 2 axes"
 
 
-def test_what_answers_in_no_form_is_declined() -> None:
+def test_a_target_that_raises_in_every_form_is_unsupported() -> None:
     with pytest.raises(UnsupportedError, match="first: RuntimeError: not this"):
         found(unless(lambda *given: True))
 
 
-def test_a_dtype_that_raises_is_passed_over() -> None:
+def test_a_dtype_that_raises_is_skipped() -> None:
     wide = unless(lambda x, *others: x.dtype is not torch.float64)
     assert found(wide, "float32", "float64")[0].ranks == (1, 2, 3, 4, 5)

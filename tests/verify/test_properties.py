@@ -1,4 +1,4 @@
-"""What is kept bit by bit is reported as kept, and as broken where it is broken."""
+"""Each property is reported as held, and as broken by a target that breaks it."""
 
 from __future__ import annotations
 
@@ -9,31 +9,17 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.nn import functional
+from verify_targets import CASE, case_in, layer_norm, target
 
 from harness.records import Affine
 from harness.verify.properties import PROPERTIES, properties_of
-from harness.verify.trial import first_case
-from implementations import Implementation, native, two_pass
+from implementations import native, two_pass
 
-CASE = first_case("implementation", "float32", "cpu")
 NAMES = [each.__name__ for each in PROPERTIES]
 
 
-def right(
-    x: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
-    return functional.layer_norm(
-        x.contiguous(), tuple(normalized_shape), weight, bias, eps
-    ).contiguous()
-
-
-def implementation(function: Callable[..., Any]) -> Implementation:
-    return Implementation(name="implementation", function=function, source="")
+def right(x: Tensor, *others: Any) -> Tensor:
+    return layer_norm(x.contiguous(), *others).contiguous()
 
 
 _calls = itertools.count()
@@ -79,12 +65,12 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
-def test_a_plain_function_keeps_all(dtype: str) -> None:
-    found = properties_of(implementation(right), first_case("implementation", dtype, "cpu"))
+def test_a_plain_function_has_every_property(dtype: str) -> None:
+    found = properties_of(target(right), case_in(dtype))
     assert found == dict.fromkeys(NAMES, True)
 
 
-def test_the_kernel_is_deterministic_and_keeps_signs() -> None:
+def test_pytorchs_own_is_deterministic_and_exact_under_negation() -> None:
     found = properties_of(native, CASE)
     assert found["deterministic"] is True
     assert found["exact_under_negation"] is True
@@ -92,42 +78,42 @@ def test_the_kernel_is_deterministic_and_keeps_signs() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_breaks_one_is_told_so(name: str) -> None:
-    assert properties_of(implementation(BROKEN[name]), CASE)[name] is False
+def test_a_broken_property_is_reported(name: str) -> None:
+    assert properties_of(target(BROKEN[name]), CASE)[name] is False
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - {"deterministic"}))
-def test_what_breaks_one_keeps_the_others(name: str) -> None:
-    found = properties_of(implementation(BROKEN[name]), CASE)
+def test_breaking_one_property_breaks_no_other(name: str) -> None:
+    found = properties_of(target(BROKEN[name]), CASE)
     assert [each for each, holds in found.items() if holds is not True] == [name]
 
 
 @pytest.mark.parametrize("result", [lambda y: y * float("nan"), lambda y: (y, y)])
-def test_what_cannot_be_compared_does_not_hold(result: Callable[[Tensor], Any]) -> None:
-    found = properties_of(implementation(lambda *arguments: result(right(*arguments))), CASE)
+def test_nan_and_non_tensors_have_no_property(result: Callable[[Tensor], Any]) -> None:
+    found = properties_of(target(lambda *arguments: result(right(*arguments))), CASE)
     assert not found["deterministic"]
     assert not found["batch_invariant"]
 
 
-def test_what_raises_is_not_known() -> None:
+def test_a_property_is_unknown_if_its_call_raises() -> None:
     def no_axes(x: Tensor, *others: Any) -> Tensor:
         if x.dim() > 2:
             raise RuntimeError("two axes only")
         return right(x, *others)
 
-    found = properties_of(implementation(no_axes), CASE)
+    found = properties_of(target(no_axes), CASE)
     assert found["contiguous_like_x"] is None
     assert found["deterministic"] is True
 
 
-def test_what_raises_everywhere_is_known_of_nothing() -> None:
+def test_every_property_is_unknown_if_every_call_raises() -> None:
     def raising(*arguments: Any) -> Tensor:
         raise RuntimeError("never")
 
-    assert properties_of(implementation(raising), CASE) == dict.fromkeys(NAMES)
+    assert properties_of(target(raising), CASE) == dict.fromkeys(NAMES)
 
 
-def test_negation_is_asked_without_bias() -> None:
+def test_negation_is_tried_without_bias() -> None:
     seen: list[tuple[bool, bool]] = []
 
     def watching(x: Tensor, shape: Sequence[int], *others: Any) -> Tensor:
@@ -135,11 +121,11 @@ def test_negation_is_asked_without_bias() -> None:
         return right(x, shape, *others)
 
     assert CASE.affine is Affine.BOTH
-    properties_of(implementation(watching), CASE)
+    properties_of(target(watching), CASE)
     assert (True, False) in seen
 
 
-def test_the_threads_of_the_process_are_as_before() -> None:
+def test_the_number_of_threads_is_restored() -> None:
     before = torch.get_num_threads()
     properties_of(two_pass, CASE)
 
@@ -148,5 +134,5 @@ def test_the_threads_of_the_process_are_as_before() -> None:
             raise RuntimeError("one thread only")
         return right(*arguments)
 
-    assert properties_of(implementation(raising), CASE)["thread_invariant"] is None
+    assert properties_of(target(raising), CASE)["thread_invariant"] is None
     assert torch.get_num_threads() == before

@@ -1,4 +1,4 @@
-"""A case is fitted to what a target takes, and x is given the axes that it takes."""
+"""A case is fitted to a target's scope, and x to the numbers of axes that the target takes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_case_is_fitted_or_outside(scope: Scope, case: Case, fitted: Case | No
     assert scope.fit(case) == fitted
 
 
-def test_a_case_without_parameters_has_no_dtype_of_them() -> None:
+def test_a_case_without_parameters_has_the_dtype_of_x_only() -> None:
     case = replace(CASE, dtype="bfloat16", parameters="normal")
     found = Scope(affines=(Affine.NONE,), takes_mixed_dtypes=False).fit(case)
     assert found is not None
@@ -62,7 +62,7 @@ def test_a_case_without_parameters_has_no_dtype_of_them() -> None:
         ((0, 8), (3,), (1, 0, 8)),
     ],
 )
-def test_x_is_given_the_axes_that_the_target_takes(
+def test_x_gets_a_number_of_axes_that_the_target_takes(
     shape: tuple[int, ...], ranks: tuple[int, ...], given: tuple[int, ...]
 ) -> None:
     seen: list[torch.Size] = []
@@ -76,7 +76,7 @@ def test_x_is_given_the_axes_that_the_target_takes(
     assert seen == [given]
 
 
-def test_what_is_no_result_is_handed_on() -> None:
+def test_a_result_that_is_no_tensor_is_passed_on() -> None:
     assert InScope(lambda *given: None, Scope(ranks=(3,)))(torch.ones(2, 3), (3,)) is None
 
 

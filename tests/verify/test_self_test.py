@@ -11,7 +11,7 @@ from mutant_dtypes import two_dtypes
 from harness.verify import self_test
 from harness.verify.findings import RemarkKind
 from harness.verify.mutants import RIGHT, WRONG, Mutant
-from harness.verify.self_test import Matrix, Row, is_found, matrix_lines, run_self_test
+from harness.verify.self_test import MutantResult, SelfTest, is_found, run_self_test
 from harness.verify.verify import DTYPES, verify
 from implementations import Implementation
 
@@ -25,8 +25,10 @@ MUTANTS = [
 ]
 
 
-def row(mutant: str = "no_root", *, is_found: bool = True, dtype: str = "float32") -> Row:
-    return Row(mutant=mutant, mistake="takes no root", dtype=dtype, is_found=is_found)
+def mutant_result(
+    name: str = "no_root", *, is_found: bool = True, dtype: str = "float32"
+) -> MutantResult:
+    return MutantResult(name=name, mistake="leaves the root out", dtype=dtype, is_found=is_found)
 
 
 @pytest.mark.parametrize(
@@ -67,31 +69,12 @@ def test_a_mutant_of_a_remark_is_found_by_a_remark_of_that_kind_alone() -> None:
     assert not is_found(replace(mutant, remark=None), "float32")
 
 
-@pytest.mark.parametrize(
-    ("rows", "rejected", "passed"),
-    [
-        ((row(), row(dtype="float64")), (), True),
-        ((), (), False),
-        ((row(), row("no_eps", is_found=False)), (), False),
-        ((row(),), ("module",), False),
-    ],
-    ids=["all found", "empty", "one missed", "one right rejected"],
-)
-def test_a_matrix_passes_where_all_is_found_and_nothing_rejected(
-    rows: tuple[Row, ...], rejected: tuple[str, ...], passed: bool
-) -> None:
-    assert Matrix(rows=rows, rejected=rejected).passed is passed
-
-
-def test_the_lines_name_what_was_missed_and_what_was_rejected() -> None:
-    rows = (row(), row("no_eps", is_found=False, dtype="bfloat16"))
-    *counts, missed, rejected = matrix_lines(Matrix(rows=rows, rejected=("module", "recentred")))
-    assert [line.split() for line in counts[1:3]] == [
-        ["float32", "0", "of", "1"],
-        ["bfloat16", "1", "of", "1"],
-    ]
-    assert "no_eps in bfloat16" in missed
-    assert "module, recentred" in rejected
+def test_the_self_test_passes_if_all_is_found_and_nothing_rejected() -> None:
+    found, missed = mutant_result(), mutant_result("no_eps", is_found=False)
+    assert SelfTest(mutants=(found, mutant_result(dtype="float64")), rejected=()).passed
+    assert not SelfTest(mutants=(), rejected=()).passed
+    assert not SelfTest(mutants=(found, missed), rejected=()).passed
+    assert not SelfTest(mutants=(found,), rejected=("module",)).passed
 
 
 def test_the_self_test_is_of_every_mutant_and_every_right_one(
@@ -101,10 +84,10 @@ def test_the_self_test_is_of_every_mutant_and_every_right_one(
     monkeypatch.setattr(self_test, "WRONG", (mutant,))
     monkeypatch.setattr(self_test, "RIGHT", (right,))
     lines: list[str] = []
-    matrix = run_self_test(lines.append)
-    assert matrix.passed
-    assert [each.dtype for each in matrix.rows] == [
-        dtype for dtype in DTYPES if dtype in mutant.dtypes
+    result = run_self_test(lines.append)
+    assert result.passed
+    assert [each.dtype for each in result.mutants] == [
+        each for each in DTYPES if each in mutant.dtypes
     ]
     assert [line.partition("]")[0] for line in lines] == ["[1/2", "[2/2"]
 
@@ -113,6 +96,6 @@ def test_the_self_test_fails_where_a_right_one_is_wrong(monkeypatch: pytest.Monk
     wrong = Implementation(name="wrong", function=WRONG[0].function, source="")
     monkeypatch.setattr(self_test, "WRONG", ())
     monkeypatch.setattr(self_test, "RIGHT", (wrong,))
-    matrix = run_self_test()
-    assert matrix.rejected == ("wrong",)
-    assert not matrix.passed
+    result = run_self_test()
+    assert result.rejected == ("wrong",)
+    assert not result.passed

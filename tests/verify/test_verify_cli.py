@@ -20,7 +20,7 @@ from harness.run.fleet import Fleet
 from harness.verify import self_test
 from harness.verify import worker_verdicts as verdicts_module
 from harness.verify.messages import VerifyTarget
-from harness.verify.self_test import Matrix, Row
+from harness.verify.self_test import MutantResult, SelfTest
 
 PROGRAM = "import sys; from harness.cli import main; sys.exit(main())"
 
@@ -205,9 +205,7 @@ def test_when_interrupted_what_was_verified_is_told(implementations: Path) -> No
     found = verified(f"{implementations}:right", f"{implementations}:wrong")
     assert found.exit_code == 130
     assert f"{implementations}:right: a LayerNorm" in found.stdout
-    assert found.stderr.splitlines()[-1] == (
-        "layernorm-bench: interrupted; targets verified to the end: 1 of 2"
-    )
+    assert "1 of 2" in found.stderr.splitlines()[-1]
 
 
 @pytest.mark.usefixtures("_interrupted")
@@ -326,24 +324,18 @@ def test_an_option_that_cannot_be_is_refused_in_one_line(arguments: str, line: s
     assert line in refused("verify", *arguments.split())
 
 
-@pytest.mark.parametrize(("found_by_us", "code"), [(True, 0), (False, 1)])
-def test_the_self_test_ends_in_what_it_found(
-    monkeypatch: pytest.MonkeyPatch, found_by_us: bool, code: int
+@pytest.mark.parametrize(("is_found", "code"), [(True, 0), (False, 1)])
+def test_the_self_test_exits_with_its_result(
+    monkeypatch: pytest.MonkeyPatch, is_found: bool, code: int
 ) -> None:
-    row = Row(
-        mutant="no_root",
-        mistake="leaves the root out",
-        dtype="float32",
-        found_by_us=found_by_us,
-        found_by_peers={},
-    )
-    monkeypatch.setattr(
-        self_test, "run_self_test", lambda on_line: Matrix(rows=(row,), rejected=())
-    )
-    found = call("verify", "--self-test")
-    assert found.exit_code == code
-    accepted = "none" if found_by_us else "no_root in float32"
-    assert f"wrong and accepted by us: {accepted}" in found.stdout
+    mutant = MutantResult(name="no_root", mistake="m", dtype="float32", is_found=is_found)
+    result = SelfTest(mutants=(mutant,), rejected=())
+    monkeypatch.setattr(self_test, "run_self_test", lambda on_line: result)
+    as_text, as_json = call("verify", "--self-test"), call("verify", "--self-test", "--json")
+    assert as_text.exit_code == as_json.exit_code == code
+    assert ("no_root in float32" in as_text.stdout) is not is_found
+    plain = json.loads(as_json.stdout)
+    assert (plain["passed"], plain["mutants"][0]["is_found"]) == (is_found, is_found)
 
 
 # --- explain -------------------------------------------------------------------------------------

@@ -11,19 +11,19 @@ from harness.records import Affine, Case, Direction
 __all__ = ["BACKWARD", "FORWARD", "Group", "cases_of"]
 
 FORWARD, BACKWARD = (Direction.FORWARD,), (Direction.BACKWARD,)
-_ANY_UPSTREAM = "shifted_normal"
+_UNUSED_GRAD_OUTPUT = "shifted_normal"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """A product of axes and what it is there to catch."""
+    """A product of axes, and what it is there to catch."""
 
     catches: str
     shapes: tuple[tuple[int, ...], ...]
     normalized_dims: tuple[int, ...] = (1,)
     dtypes: tuple[str, ...] = ("float32", "bfloat16", "float16", "float64")
     param_dtypes: tuple[str | None, ...] = (None,)
-    """None is x's."""
+    """None for the dtype of x."""
     distributions: tuple[str, ...] = ("normal",)
     layouts: tuple[str, ...] = ("contiguous",)
     grad_outputs: tuple[str, ...] = ("shifted_normal",)
@@ -31,13 +31,13 @@ class Group:
     parameters: tuple[str, ...] = ("normal",)
     eps: tuple[float, ...] = (1e-5,)
     directions: tuple[Direction, ...] = BACKWARD + FORWARD
-    """Inference takes another path in most implementations, and costs less than half to try."""
+    """Most implementations take another path in inference, which costs less than half to try."""
 
 
 def cases_of(
     group: Group, target: str, dtype: str, device: str, forward_only: bool
 ) -> Iterator[Case]:
-    """Yield the cases of a group in one dtype; none if it has none in that."""
+    """Yield the cases of a group in one dtype; none if the group does not have the dtype."""
     if dtype not in group.dtypes:
         return
     axes = product(
@@ -53,10 +53,10 @@ def cases_of(
         group.directions if not forward_only else FORWARD,
     )
     for (
-        shape, dims, param_dtype, distribution, layout, grad_output, affine, parameters, eps, direction
+        shape, dims, param_dtype, distribution, layout, grad_output, affine, parameters, eps, way
     ) in axes:  # fmt: skip
-        # inference has no gradient to start from: its cases are those of the first grad_output
-        if direction is Direction.FORWARD and grad_output != group.grad_outputs[0]:
+        # inference has no grad_output: the first one of the group stands for all
+        if way is Direction.FORWARD and grad_output != group.grad_outputs[0]:
             continue
         yield Case(
             implementation=target,
@@ -67,9 +67,9 @@ def cases_of(
             device=device,
             distribution=distribution,
             layout=layout,
-            grad_output=grad_output if direction is not Direction.FORWARD else _ANY_UPSTREAM,
+            grad_output=grad_output if way is not Direction.FORWARD else _UNUSED_GRAD_OUTPUT,
             affine=affine,
             parameters=parameters,
             eps=eps,
-            direction=direction,
+            direction=way,
         )

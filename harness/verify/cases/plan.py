@@ -1,4 +1,4 @@
-"""Which cases a target is tried on, and in which order."""
+"""Plan which cases a target is tried on, and in which order."""
 
 from __future__ import annotations
 
@@ -29,18 +29,17 @@ def planned_cases(
         dtypes: of x, by name.
         device: device kind.
         without: cases to leave out.
-        in_turns: the first case of each group comes first, then the second of each: for when the
-            time may not be enough for all.
+        in_turns: the first case of each group comes first, then the second of each; for a time
+            budget that may not be enough for all.
     """
     scope = scope_of(implementation)
     seen: set[Case] = set(without)
     turns: list[tuple[int, Group, Case]] = []
     for dtype in dtypes:
         for group in groups:
-            asked = cases_of(group, implementation.name, dtype, device, implementation.forward_only)
-            fits = (scope.fit(each) for each in asked)
-            new = [each for each in fits if each is not None and each not in seen]
-            new = list(dict.fromkeys(new))
+            cases = cases_of(group, implementation.name, dtype, device, implementation.forward_only)
+            nearest = dict.fromkeys(scope.fit(case) for case in cases)
+            new = [case for case in nearest if case is not None and case not in seen]
             seen.update(new)
             turns += [(turn, group, case) for turn, case in enumerate(new)]
     if in_turns:

@@ -1,1 +1,1 @@
-"""Contract checks: what a single result does not show."""
+"""The contract checks, by topic, and what they share: `outputs` and `graph`."""

@@ -1,317 +1,160 @@
-"""Contract checks, which look beyond a single result: their order, arguments, repetition.
+"""The contract checks, which look beyond a single result, and how they are run.
 
-The others are in the modules named ``*_contract``, after what they check, and in
-:mod:`harness.verify.checks.second_derivative`.
+Each module of this package holds the checks of one topic.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from time import perf_counter
 
-import torch
-from torch import Tensor
-
-from harness.inputs import make_inputs
-from harness.numerics.computed import ContractViolationError, ImplementationError, refuses
-from harness.numerics.error_measurement import Outputs
-from harness.records import Affine, Case, Direction, Status
-from harness.verify.checks.answers import (
-    differing_outputs,
-    elsewhere,
-    has_bits_of,
-    outputs_beyond,
-    outputs_of,
-    y_of,
+from harness.numerics.computed import ContractViolationError, ImplementationError
+from harness.records import Case, Status
+from harness.verify.checks.arguments import (
+    accepts_arguments_like_torch,
+    rejects_parameters_of_wrong_shape,
+    rejects_parameters_with_fewer_axes,
+    rejects_wrong_normalized_shape,
 )
 from harness.verify.checks.backward import (
-    adds_to_what_there_is,
-    gives_each_gradient,
-    gives_the_gradients_asked_for,
-    gives_the_same_recorded,
-    gives_them_again,
-    notices_what_has_changed,
+    backward_accumulates_gradients,
+    create_graph_gives_same_gradients,
+    detects_in_place_changes,
+    gradients_do_not_depend_on_requires_grad,
+    retained_graph_gives_same_gradients,
+    returns_every_gradient,
 )
-from harness.verify.checks.calls import (
-    is_as_right_under_autocast,
-    is_right_under_autocast,
-    is_the_same_in_inference_mode,
-    leaves_the_process_as_it_was,
-    records_nothing_unasked,
-    serves_several_callers_at_once,
-    takes_arguments_as_torch_does,
+from harness.verify.checks.caller_state import (
+    is_correct_under_autocast,
+    is_unchanged_in_inference_mode,
+    keeps_accuracy_under_autocast,
+    records_no_unwanted_graph,
+    restores_process_state,
+)
+from harness.verify.checks.concurrency import (
+    is_correct_on_several_threads,
+    is_safe_for_concurrent_callers,
 )
 from harness.verify.checks.memory import (
-    has_memory_for_each_element,
-    reads_what_is_negated,
-    reads_what_lies_anywhere,
-    shares_no_memory,
-    takes_what_lies_anywhere,
+    accepts_every_layout,
+    elements_do_not_overlap,
+    respects_argument_strides,
+    respects_negative_bit,
+    y_shares_no_memory,
 )
 from harness.verify.checks.module import (
-    adds_the_eps_it_shows,
-    is_the_same_in_evaluation,
-    starts_as_torchs_does,
+    initial_parameters_match_torch,
+    is_unchanged_in_eval_mode,
+    uses_its_eps_attribute,
     uses_its_own_parameters,
 )
+from harness.verify.checks.repetition import (
+    repeated_calls_agree,
+    sees_new_values_at_old_addresses,
+)
 from harness.verify.checks.second_derivative import (
-    differentiates_again_correctly,
-    differentiates_again_without_error,
+    second_derivative_exists,
+    second_derivative_is_correct,
 )
 from harness.verify.checks.training import (
-    follows_its_parameters,
-    keeps_graphs_apart,
-    leaves_given_gradients_alone,
+    follows_parameter_updates,
+    graphs_are_independent,
+    returned_gradients_stay_unchanged,
 )
-from harness.verify.findings import Remark, RemarkKind
-from harness.verify.scope import fitted, scope_of
+from harness.verify.findings import Remark, RemarkKind, Violation
 from implementations.contract import Implementation
 
-__all__ = ["BACKWARD_CHECKS", "CHECKS", "contract_findings"]
+__all__ = ["BACKWARD_CHECKS", "CHECKS", "ContractCheck", "contract_findings"]
 
-CALLS = 100  # a cache of the first few results is found out
-_MOST_S = 2.0  # for a slow target, fewer calls
-_THREADS, _RACES = 4, 3
-# Enough for two threads of PyTorch, which gives each 32768 elements, and a row over; and fewer rows
-# than threads.
-_SHARED = ((257, 256), (2, 20_000), (3, 96))
-
-Check = Callable[[Implementation, Case], str | None]
-"""Returns what it found, or None."""
+ContractCheck = Callable[[Implementation, Case], str | None]
+"""Returns what is wrong, as a text for the user; None if nothing is."""
 
 
 def contract_findings(
     implementation: Implementation,
     case: Case,
     is_over: Callable[[], bool] = lambda: False,
-) -> Iterator[str | Remark]:
-    """Yield what each check finds, once: a text for a contract violation, or a remark.
+) -> Iterator[Violation | Remark]:
+    """Yield what each check finds, each text once.
 
     Args:
-        implementation: what is checked; a check that needs a call which it declines finds nothing.
-        case: gives dtype, device and direction; shapes are chosen here.
+        implementation: the target; a check is skipped if the target declines a call that it needs.
+        case: gives dtype, device and direction; each check chooses its own shapes.
         is_over: whether to stop before the next check.
     """
-    seen: set[str] = set()
+    texts: set[str] = set()
     for check in CHECKS if implementation.forward_only else CHECKS + BACKWARD_CHECKS:
         if is_over():
             return
         kind = REMARKS.get(check)
         try:
-            found = check(implementation, case)
-        except ImplementationError as ended:
-            if ended.status is Status.UNSUPPORTED:
+            text = check(implementation, case)
+        except ImplementationError as raised:
+            if raised.status is Status.UNSUPPORTED:
                 continue
-            kind, found = (
-                RemarkKind.RAISES,
-                f"raises in a call like others that it answers: {ended}",
-            )
-        except ContractViolationError as broken:
-            kind, found = None, str(broken)
-        if found and found not in seen:
-            seen.add(found)
-            yield found if kind is None else Remark(kind=kind, text=found)
-
-
-def refuses_wrong_parameters(implementation: Implementation, case: Case) -> str | None:
-    """A weight or bias of another shape is an error, not something to broadcast."""
-    asked = fitted(implementation, case, shape=(4, 6), direction=Direction.FORWARD)
-    inputs, shape = make_inputs(asked), asked.normalized_shape
-    for name in ("weight", "bias"):
-        parameter = getattr(inputs, name)
-        if parameter is None:
+            kind, text = RemarkKind.RAISES, f"raises in a call like others that succeed: {raised}"
+        except ContractViolationError as violation:
+            kind, text = None, str(violation)
+        if text is None or text in texts:
             continue
-        half = parameter[: shape[0] // 2]
-        for wrong in (
-            parameter[:1],
-            half,
-            parameter.repeat(2, *(1 for _ in shape[1:])),
-            parameter.expand(4, *shape),
-        ):
-            given = {"weight": inputs.weight, "bias": inputs.bias, name: wrong}
-            arguments = (inputs.x, shape, given["weight"], given["bias"], asked.eps)
-            if wrong.shape == shape or refuses(implementation.function, *arguments):
-                continue
-            return (
-                f"accepts a {name} of shape {list(wrong.shape)} for a normalized_shape of "
-                f"{list(shape)}"
-            )
-    return None
+        texts.add(text)
+        if kind is None:
+            yield Violation(check=check.__name__, dtype=case.dtype, text=text)
+        else:
+            yield Remark(kind=kind, text=text, dtypes=(case.dtype,))
 
 
-def refuses_a_wrong_shape(implementation: Implementation, case: Case) -> str | None:
-    """A normalized_shape that x does not end in is an error."""
-    if scope_of(implementation).normalized_shape is not None:
-        return None
-    asked = fitted(implementation, case, shape=(4, 6), direction=Direction.FORWARD)
-    inputs = make_inputs(asked)
-    for wrong in ((4,), (2, 6), (4, 3), (3, 4, 6)):
-        count = len(wrong)
-        parameters: list[Tensor | None] = [None, None]
-        if Affine.NONE not in scope_of(implementation).affines:
-            given = (inputs.weight, inputs.bias)
-            parameters = [None if each is None else each.new_ones(wrong) for each in given]
-        if count in scope_of(implementation).normalized_dims and not refuses(
-            implementation.function, inputs.x, wrong, *parameters, asked.eps
-        ):
-            return f"accepts a normalized_shape of {list(wrong)} for an x of shape [4, 6]"
-    return None
-
-
-def refuses_parameters_of_fewer_axes(implementation: Implementation, case: Case) -> str | None:
-    """Of several normalized axes weight and bias have all."""
-    asked = replace(case, shape=(3, 5, 7), normalized_dims=2, direction=Direction.FORWARD)
-    asked = fitted(implementation, asked)
-    inputs, shape = make_inputs(asked), asked.normalized_shape
-    if inputs.weight is None or inputs.bias is None or len(shape) < 2:
-        return None
-    y_of(implementation, asked, inputs)  # what declines two axes declines this check
-    for weight, bias in ((inputs.weight[0], inputs.bias), (inputs.weight, inputs.bias[0])):
-        if not refuses(implementation.function, inputs.x, shape, weight, bias, asked.eps):
-            return (
-                f"accepts a weight or bias of shape {list(shape[1:])} for a normalized_shape of "
-                f"{list(shape)}"
-            )
-    return None
-
-
-def answers_alike_every_time(implementation: Implementation, case: Case) -> str | None:
-    """The hundredth call gives what the first gave, with other calls between them."""
-    case = fitted(implementation, case, shape=(6, 32), direction=Direction.FORWARD)
-    inputs = make_inputs(case)
-    given = y_of(implementation, case, inputs)
-    first, kept = Outputs(y=given.clone()), [(given, given.clone())]
-    other = fitted(implementation, case, seed=case.seed + 1, eps=0.25)
-    began = perf_counter()
-    others = make_inputs(other)
-    expected = Outputs(y=y_of(implementation, other, others).clone())
-    # with its check of the inputs, a call of a slow target: the fewer of them
-    calls = min(CALLS, max(4, int(_MOST_S / (perf_counter() - began))))
-    for call in range(2, calls + 1):
-        again = Outputs(y=y_of(implementation, case, inputs))
-        kept.append((again.y, again.y.clone()))
-        if call in (2, calls) and differing_outputs(implementation, case, inputs, first, again):
-            return f"call {call} gives another answer than the first, for the same arguments"
-    again = Outputs(y=y_of(implementation, other, others))
-    if differing_outputs(implementation, other, others, expected, again):
-        return "an answer changes when other calls have come between"
-    # bit by bit: no two random inputs have the same LayerNorm
-    if torch.equal(first.y, expected.y):
-        return "gives the same answer for other arguments of the same shape"
-    if not all(torch.equal(y, copy) for y, copy in kept):
-        return "y changes after it was returned, when later calls are made"
-    return None
-
-
-def sees_new_data(implementation: Implementation, case: Case) -> str | None:
-    """New numbers at the old address, and a new weight or shape, are not taken for the old ones."""
-    case = fitted(implementation, case, shape=(6, 32), direction=Direction.FORWARD)
-    inputs = make_inputs(case)
-    held = inputs.at([each.clone() for each in inputs.tensors])
-    y_of(implementation, case, held)
-    later = make_inputs(replace(case, seed=case.seed + 1))
-    for name in ("x", "weight", "bias"):
-        tensor, new = getattr(held, name), getattr(later, name)
-        if tensor is None:
-            continue
-        tensor.copy_(new)
-        fresh = replace(held, **{name: elsewhere(new)})
-        of_held = Outputs(y=y_of(implementation, case, held).clone())
-        of_fresh = Outputs(y=y_of(implementation, case, fresh))
-        if differing_outputs(implementation, case, fresh, of_fresh, of_held):
-            return f"takes new numbers in {name} at an old address for the old ones"
-    longer = fitted(implementation, case, shape=(4, 48))
-    y_of(implementation, longer, make_inputs(longer))  # another shape must not stop it
-    return None
-
-
-def is_right_on_several_threads(implementation: Implementation, case: Case) -> str | None:
-    """Several threads of the CPU are as right as one, each time: none's rows or sums are lost."""
-    if case.device != "cpu":
-        return None
-    direction = Direction.FORWARD if implementation.forward_only else Direction.BACKWARD
-    for shape in _SHARED:
-        asked = fitted(implementation, case, shape=shape, direction=direction)
-        if found := _loses_what_is_shared(implementation, asked):
-            return found
-    return None
-
-
-def _loses_what_is_shared(implementation: Implementation, asked: Case) -> str | None:
-    """Return what is right on one thread alone."""
-    inputs = make_inputs(asked)
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(1)
-        alone = outputs_of(implementation, asked, inputs)
-        torch.set_num_threads(_THREADS)
-        for _ in range(_RACES):
-            shared = outputs_of(implementation, asked, inputs)
-            if has_bits_of(shared, alone):
-                continue
-            right, wrong = (
-                outputs_beyond(implementation, asked, inputs, each) for each in (alone, shared)
-            )
-            for name in sorted(wrong - right):
-                return f"{name} is right on one thread and wrong on {_THREADS}"
-    finally:
-        torch.set_num_threads(before)
-    return None
-
-
-CHECKS: tuple[Check, ...] = (
-    shares_no_memory,
-    has_memory_for_each_element,
-    refuses_wrong_parameters,
-    refuses_a_wrong_shape,
-    refuses_parameters_of_fewer_axes,
-    answers_alike_every_time,
-    sees_new_data,
-    reads_what_lies_anywhere,
-    reads_what_is_negated,
-    takes_what_lies_anywhere,
-    is_right_on_several_threads,
-    serves_several_callers_at_once,
-    takes_arguments_as_torch_does,
-    records_nothing_unasked,
-    leaves_the_process_as_it_was,
-    is_as_right_under_autocast,
-    is_right_under_autocast,
-    is_the_same_in_inference_mode,
-    is_the_same_in_evaluation,
-    adds_the_eps_it_shows,
-    starts_as_torchs_does,
+CHECKS: tuple[ContractCheck, ...] = (
+    y_shares_no_memory,
+    elements_do_not_overlap,
+    rejects_parameters_of_wrong_shape,
+    rejects_wrong_normalized_shape,
+    rejects_parameters_with_fewer_axes,
+    repeated_calls_agree,
+    sees_new_values_at_old_addresses,
+    respects_argument_strides,
+    respects_negative_bit,
+    accepts_every_layout,
+    is_correct_on_several_threads,
+    is_safe_for_concurrent_callers,
+    accepts_arguments_like_torch,
+    records_no_unwanted_graph,
+    restores_process_state,
+    keeps_accuracy_under_autocast,
+    is_correct_under_autocast,
+    is_unchanged_in_inference_mode,
+    is_unchanged_in_eval_mode,
+    uses_its_eps_attribute,
+    initial_parameters_match_torch,
     uses_its_own_parameters,
 )
-"""Of a forward, and of a backward where there is one."""
+"""Run on every target."""
 
-BACKWARD_CHECKS: tuple[Check, ...] = (
-    gives_each_gradient,
-    gives_the_gradients_asked_for,
-    gives_them_again,
-    gives_the_same_recorded,
-    adds_to_what_there_is,
-    notices_what_has_changed,
-    leaves_given_gradients_alone,
-    keeps_graphs_apart,
-    follows_its_parameters,
-    differentiates_again_correctly,
-    differentiates_again_without_error,
+BACKWARD_CHECKS: tuple[ContractCheck, ...] = (
+    returns_every_gradient,
+    gradients_do_not_depend_on_requires_grad,
+    retained_graph_gives_same_gradients,
+    create_graph_gives_same_gradients,
+    backward_accumulates_gradients,
+    detects_in_place_changes,
+    returned_gradients_stay_unchanged,
+    graphs_are_independent,
+    follows_parameter_updates,
+    second_derivative_is_correct,
+    second_derivative_exists,
 )
-"""Of a backward, asked of those that have one."""
+"""Run on targets with a backward."""
 
-REMARKS: dict[Check, RemarkKind] = {
-    refuses_wrong_parameters: RemarkKind.MALFORMED_ARGUMENTS,
-    refuses_a_wrong_shape: RemarkKind.MALFORMED_ARGUMENTS,
-    refuses_parameters_of_fewer_axes: RemarkKind.MALFORMED_ARGUMENTS,
-    is_as_right_under_autocast: RemarkKind.AUTOCAST,
-    adds_the_eps_it_shows: RemarkKind.SHOWN_EPS,
-    starts_as_torchs_does: RemarkKind.INITIAL_PARAMETERS,
-    takes_what_lies_anywhere: RemarkKind.DECLINES_LAYOUT,
-    reads_what_is_negated: RemarkKind.NEGATED_MISREAD,
-    notices_what_has_changed: RemarkKind.CHANGES_UNNOTICED,
-    differentiates_again_correctly: RemarkKind.SECOND_DERIVATIVE_WRONG,
-    differentiates_again_without_error: RemarkKind.SECOND_DERIVATIVE_MISSING,
+REMARKS: dict[ContractCheck, RemarkKind] = {
+    rejects_parameters_of_wrong_shape: RemarkKind.MALFORMED_ARGUMENTS,
+    rejects_wrong_normalized_shape: RemarkKind.MALFORMED_ARGUMENTS,
+    rejects_parameters_with_fewer_axes: RemarkKind.MALFORMED_ARGUMENTS,
+    keeps_accuracy_under_autocast: RemarkKind.AUTOCAST,
+    uses_its_eps_attribute: RemarkKind.SHOWN_EPS,
+    initial_parameters_match_torch: RemarkKind.INITIAL_PARAMETERS,
+    accepts_every_layout: RemarkKind.DECLINES_LAYOUT,
+    respects_negative_bit: RemarkKind.NEGATED_MISREAD,
+    detects_in_place_changes: RemarkKind.CHANGES_UNNOTICED,
+    second_derivative_is_correct: RemarkKind.SECOND_DERIVATIVE_WRONG,
+    second_derivative_exists: RemarkKind.SECOND_DERIVATIVE_MISSING,
 }
-"""Checks whose finding does not make a LayerNorm wrong."""
+"""Checks that yield a remark of this kind instead of a contract violation."""

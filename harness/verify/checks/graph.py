@@ -1,4 +1,4 @@
-"""One recorded call of an implementation, whose gradients can be asked for in more than the usual way."""
+"""One recorded call of an implementation, and its gradients in every way autograd offers."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from implementations.contract import Implementation
 __all__ = ["INPUTS", "Graph", "leaves_of", "training_case", "with_each_affine"]
 
 INPUTS = ("x", "weight", "bias")
-"""What gradients are taken with respect to."""
+"""The inputs that gradients are taken with respect to."""
 
 
-def leaves_of(inputs: Inputs, wanted: Collection[str] = INPUTS) -> dict[str, Tensor]:
-    """Return copies of x, weight and bias, of which those ``wanted`` ask for gradients."""
+def leaves_of(inputs: Inputs, names: Collection[str] = INPUTS) -> dict[str, Tensor]:
+    """Return copies of x, weight and bias; those in ``names`` require gradients."""
     return {
-        name: tensor.clone().requires_grad_(name in wanted)
+        name: tensor.clone().requires_grad_(name in names)
         for name in INPUTS
         if (tensor := getattr(inputs, name)) is not None
     }
@@ -33,11 +33,11 @@ def leaves_of(inputs: Inputs, wanted: Collection[str] = INPUTS) -> dict[str, Ten
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A forward that was recorded for some of its inputs."""
+    """A forward that autograd recorded, for some of its inputs."""
 
     y: Tensor
     leaves: dict[str, Tensor]
-    """x, weight and bias as the implementation got them, as far as there are."""
+    """x, and weight and bias unless they are None, as passed to the implementation."""
     dy: Tensor
 
     @classmethod
@@ -46,56 +46,58 @@ class Graph:
         implementation: Implementation,
         case: Case,
         inputs: Inputs,
-        wanted: Collection[str] = INPUTS,
+        names: Collection[str] = INPUTS,
     ) -> Graph:
-        """Run the forward on copies of the inputs, of which those ``wanted`` ask for gradients.
+        """Run the forward on copies of the inputs; those in ``names`` require gradients.
 
         Raises:
             ImplementationError: the implementation raised.
-            ContractViolationError: y is not what it should be, or has no gradient.
+            ContractViolationError: y is not a tensor like x, or has no gradient.
         """
         assert inputs.dy is not None  # a case with gradients has one
-        return cls.on(leaves_of(inputs, wanted), inputs.dy, implementation, case)
+        return cls.on(leaves_of(inputs, names), inputs.dy, implementation, case)
 
     @classmethod
     def on(
         cls, leaves: dict[str, Tensor], dy: Tensor, implementation: Implementation, case: Case
     ) -> Graph:
-        """Run the forward on these very leaves; raises as :meth:`of`."""
+        """Run the forward on these leaves, without copies; raises as :meth:`of`."""
         arguments = (leaves["x"], case.normalized_shape, leaves.get("weight"), leaves.get("bias"))
         with torch.enable_grad():
             y = checked("y", guarded(implementation.function, *arguments, case.eps)(), leaves["x"])
         if not y.requires_grad:
-            asking = " and ".join(name for name, each in leaves.items() if each.requires_grad)
+            names = " and ".join(name for name, leaf in leaves.items() if leaf.requires_grad)
             raise ContractViolationError(
-                f"returned a y without gradient where {asking} alone asked for one"
+                f"returned a y without gradient although {names} required one"
             )
         return cls(y, leaves, dy)
 
-    def gradients(self, *, keep: bool = False, recorded: bool = False) -> Outputs:
-        """Return y and the gradients that were wanted; the graph can be kept for another time.
+    def gradients(self, *, keep: bool = False, create_graph: bool = False) -> Outputs:
+        """Return y and the gradients.
 
-        Gradients that are recorded are such as have gradients themselves.
+        Args:
+            keep: retain the graph for a second backward.
+            create_graph: record the backward, so that the gradients have gradients.
 
         Raises:
             ImplementationError: the implementation raised.
-            ContractViolationError: a gradient is missing, or is not what it should be.
+            ContractViolationError: a gradient is missing, or is not a tensor like its input.
         """
-        asked = {name: each for name, each in self.leaves.items() if each.requires_grad}
+        leaves = {name: leaf for name, leaf in self.leaves.items() if leaf.requires_grad}
         backward = partial(
             torch.autograd.grad,
             self.y,
-            tuple(asked.values()),
+            tuple(leaves.values()),
             self.dy,
-            retain_graph=keep or recorded,
-            create_graph=recorded,
+            retain_graph=keep or create_graph,
+            create_graph=create_graph,
             allow_unused=True,
         )
-        found = guarded(backward)()
-        assert isinstance(found, tuple)  # what autograd.grad returns
+        returned = guarded(backward)()
+        assert isinstance(returned, tuple)  # the type that autograd.grad returns
         gradients = {
             f"d{name}": checked(f"d{name}", gradient, leaf).detach()
-            for (name, leaf), gradient in zip(asked.items(), found, strict=True)
+            for (name, leaf), gradient in zip(leaves.items(), returned, strict=True)
         }
         return Outputs(y=self.y.detach(), **gradients)
 
@@ -106,9 +108,9 @@ def training_case(implementation: Implementation, case: Case) -> tuple[Case, Inp
 
 
 def with_each_affine(implementation: Implementation, case: Case) -> Iterator[tuple[Case, Inputs]]:
-    """Yield such a case for each form of weight and bias that it takes, the richest first."""
+    """Yield such a case for each combination of weight and bias that the target accepts."""
     for affine in scope_of(implementation).affines:
-        asked = fitted(
+        sized = fitted(
             implementation, case, shape=(6, 32), direction=Direction.BACKWARD, affine=affine
         )
-        yield asked, make_inputs(asked)
+        yield sized, make_inputs(sized)

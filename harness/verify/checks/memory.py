@@ -1,4 +1,4 @@
-"""Contract checks of where results lie in memory, and arguments may."""
+"""Contract checks of memory: results own theirs, and arguments may have any layout."""
 
 from __future__ import annotations
 
@@ -12,142 +12,145 @@ from torch import Tensor
 from harness.inputs import LAYOUTS, Inputs, make_inputs
 from harness.numerics.computed import ImplementationError
 from harness.records import Case, Direction, Status
-from harness.verify.checks.answers import (
+from harness.verify.checks.outputs import (
+    compute,
+    compute_y,
     copies_of,
     differing_outputs,
     elsewhere,
     has_bits_of,
-    outputs_of,
-    y_of,
 )
 from harness.verify.scope import fitted, scope_of
 from implementations.contract import Implementation
 
 __all__ = [
-    "has_memory_for_each_element",
-    "reads_what_is_negated",
-    "reads_what_lies_anywhere",
-    "shares_no_memory",
-    "takes_what_lies_anywhere",
+    "accepts_every_layout",
+    "elements_do_not_overlap",
+    "respects_argument_strides",
+    "respects_negative_bit",
+    "y_shares_no_memory",
 ]
 
 Layout = Callable[[Tensor], Tensor]
 
-_ANYWHERE: dict[str, Layout] = LAYOUTS | {
-    "one number expanded": lambda tensor: tensor.new_ones(()).expand_as(tensor)
+_NEGATED: dict[str, Layout] = {"negated": LAYOUTS["negated"]}
+_STRIDED: dict[str, Layout] = {
+    **{name: place for name, place in LAYOUTS.items() if name != "negated"},
+    "expanded_scalar": lambda tensor: tensor.new_ones(()).expand_as(tensor),
 }
-_NEGATED = {"negated": _ANYWHERE.pop("negated")}
 
 
-def shares_no_memory(implementation: Implementation, case: Case) -> str | None:
-    """y is memory of its own: not that of x, weight or bias, and not that of the y before."""
+def y_shares_no_memory(implementation: Implementation, case: Case) -> str | None:
+    """y shares no memory with x, weight, bias or the y of the call before."""
     case = fitted(implementation, case, shape=(4, 32), direction=Direction.FORWARD)
     inputs = make_inputs(case)
-    first, second = (y_of(implementation, case, inputs) for _ in range(2))
-    owners = {"x": inputs.x, "weight": inputs.weight, "bias": inputs.bias, "the y before": first}
+    first, second = (compute_y(implementation, case, inputs) for _ in range(2))
+    owners = {"x": inputs.x, "weight": inputs.weight, "bias": inputs.bias, "an earlier y": first}
     for name, tensor in owners.items():
-        if tensor is not None and _meet(tensor, second):
+        if tensor is not None and _share_memory(tensor, second):
             return f"y shares the memory of {name}"
     return None
 
 
-def has_memory_for_each_element(implementation: Implementation, case: Case) -> str | None:
-    """No two elements of y or of a gradient are one place in memory, where writing one writes both.
+def elements_do_not_overlap(implementation: Implementation, case: Case) -> str | None:
+    """No two elements of y or of a gradient have the same address.
 
-    Otherwise strides are free; whether they are those of x is a property. An x that is itself
-    expanded is where a result becomes so by taking over its strides.
+    Apart from that, strides are free. An expanded x is included because a result that copies its
+    strides would overlap.
     """
     directions = [Direction.FORWARD]
     if not implementation.forward_only:
         directions.append(Direction.BACKWARD)
     for layout, direction in product(("contiguous", "expanded"), directions):
         wanted = replace(case, shape=(4, 32), normalized_dims=1, layout=layout)
-        asked = scope_of(implementation).fit(replace(wanted, direction=direction))
-        if asked is None:
+        sized = scope_of(implementation).fit(replace(wanted, direction=direction))
+        if sized is None:
             continue
         try:
-            outputs = outputs_of(implementation, asked, make_inputs(asked))
+            outputs = compute(implementation, sized, make_inputs(sized))
         except ImplementationError:
             if layout == "contiguous":
                 raise
-            continue  # which layouts are taken is for the catalogue to find
+            continue  # the scope records which layouts the target declines
         for name in ("y", "dx", "dweight", "dbias"):
             tensor = getattr(outputs, name)
             if tensor is not None and _overlaps(tensor):
-                return f"{name}'s elements overlap in memory, for an x that is {layout}"
+                return f"elements of {name} overlap in memory, for an x in the layout {layout}"
     return None
 
 
-def reads_what_lies_anywhere(implementation: Implementation, case: Case) -> str | None:
-    """Weight, bias and dy count by their values, as x does, wherever in memory these are.
+def respects_argument_strides(implementation: Implementation, case: Case) -> str | None:
+    """The strides of weight, bias and dy change no result.
 
-    The gradient of y.sum() is one number expanded, and that behind a transposed y is transposed.
+    The dy of y.sum() is one number, expanded; the dy behind a transposed y is transposed.
     """
-    return _reads(implementation, case, _ANYWHERE)
+    return _reads(implementation, case, _STRIDED)
 
 
-def reads_what_is_negated(implementation: Implementation, case: Case) -> str | None:
-    """Weight, bias and dy may be kept negated, as the imaginary part of a conjugate is."""
+def respects_negative_bit(implementation: Implementation, case: Case) -> str | None:
+    """Weight, bias and dy may have the negative bit set, as z.conj().imag has."""
     found = _reads(implementation, case, _NEGATED)
-    return None if found is None else f"reads what torch keeps negated as if it were not: {found}"
+    return None if found is None else f"ignores the negative bit of a tensor: {found}"
 
 
-def takes_what_lies_anywhere(implementation: Implementation, case: Case) -> str | None:
-    """Weight, bias and dy in another layout do not raise; y.sum() asks with an expanded dy."""
-    for asked in _laid_cases(implementation, case):
-        for what, layout, _, laid in _laid_out(make_inputs(asked), _ANYWHERE | _NEGATED):
+def accepts_every_layout(implementation: Implementation, case: Case) -> str | None:
+    """Weight, bias and dy in another layout do not raise; the dy of y.sum() is expanded."""
+    for sized in _strided_cases(implementation, case):
+        for argument, layout, _, inputs in _in_layouts(make_inputs(sized), _STRIDED | _NEGATED):
             try:
-                outputs_of(implementation, asked, laid)
-            except ImplementationError as ended:
-                if ended.status is not Status.UNSUPPORTED:
-                    return f"declines a {what} in the layout {layout}: {ended}"
+                compute(implementation, sized, inputs)
+            except ImplementationError as raised:
+                if raised.status is not Status.UNSUPPORTED:
+                    return f"declines a {argument} in the layout {layout}: {raised}"
     return None
 
 
 def _reads(implementation: Implementation, case: Case, layouts: Mapping[str, Layout]) -> str | None:
-    for asked in _laid_cases(implementation, case):
-        if found := _changes_with_a_layout(implementation, asked, layouts):
+    for sized in _strided_cases(implementation, case):
+        if found := _changes_with_layout(implementation, sized, layouts):
             return found
     return None
 
 
-def _laid_cases(implementation: Implementation, case: Case) -> Iterator[Case]:
+def _strided_cases(implementation: Implementation, case: Case) -> Iterator[Case]:
     """Yield a case of one normalized axis and one of two: a transposed weight has to have two."""
     direction = Direction.FORWARD if implementation.forward_only else Direction.BACKWARD
     flat = replace(case, shape=(6, 32), normalized_dims=1, direction=direction)
     for wanted in (flat, replace(flat, shape=(4, 6, 8), normalized_dims=2)):
-        asked = scope_of(implementation).fit(wanted)
-        if asked is not None:
-            yield asked
+        sized = scope_of(implementation).fit(wanted)
+        if sized is not None:
+            yield sized
 
 
-def _laid_out(
+def _in_layouts(
     inputs: Inputs, layouts: Mapping[str, Layout]
 ) -> Iterator[tuple[str, str, list[str], Inputs]]:
-    """Yield inputs with dy, or weight and bias, in each layout: of what, which, and their names."""
-    given = [name for name in ("weight", "bias") if getattr(inputs, name) is not None]
-    moved = [("dy", ["dy"] if inputs.dy is not None else []), ("weight or bias", given)]
-    for (what, names), (layout, lay) in product(moved, layouts.items()):
+    """Yield the inputs with dy, or weight and bias, in each layout.
+
+    Each comes with the arguments changed (in words), the layout's name and the arguments' names.
+    """
+    parameters = [name for name in ("weight", "bias") if getattr(inputs, name) is not None]
+    groups = [("dy", ["dy"] if inputs.dy is not None else []), ("weight or bias", parameters)]
+    for (argument, names), (layout, place) in product(groups, layouts.items()):
         if names:
-            laid = {name: lay(getattr(inputs, name)) for name in names}
-            yield what, layout, names, replace(inputs, **laid)
+            placed = {name: place(getattr(inputs, name)) for name in names}
+            yield argument, layout, names, replace(inputs, **placed)
 
 
-def _changes_with_a_layout(
-    implementation: Implementation, asked: Case, layouts: Mapping[str, Layout]
+def _changes_with_layout(
+    implementation: Implementation, case: Case, layouts: Mapping[str, Layout]
 ) -> str | None:
-    """Return which output changes with the layout of what."""
-    inputs = make_inputs(asked)
-    for what, layout, names, laid in _laid_out(inputs, layouts):
-        plain = replace(inputs, **{name: elsewhere(getattr(laid, name)) for name in names})
+    """Return which output changes with the layout of which argument."""
+    for argument, layout, names, inputs in _in_layouts(make_inputs(case), layouts):
+        dense = replace(inputs, **{name: elsewhere(getattr(inputs, name)) for name in names})
         try:
-            expected = copies_of(outputs_of(implementation, asked, plain))
-            found = outputs_of(implementation, asked, laid)
+            expected = copies_of(compute(implementation, case, dense))
+            outputs = compute(implementation, case, inputs)
         except ImplementationError:
             continue  # a layout that raises is declined
-        if not has_bits_of(found, expected):
-            for name in differing_outputs(implementation, asked, plain, expected, found):
-                return f"{name} changes with the layout of {what}: {layout}"
+        if not has_bits_of(outputs, expected):
+            for name in differing_outputs(implementation, case, dense, expected, outputs):
+                return f"{name} changes with the layout of {argument}: {layout}"
     return None
 
 
@@ -155,17 +158,17 @@ def _overlaps(tensor: Tensor) -> bool:
     """Whether two elements have one address."""
     steps: tuple[int, ...] = tensor.stride()
     last = sum((size - 1) * step for size, step in zip(tensor.shape, steps, strict=True))
-    places = torch.arange(last + 1).as_strided(tensor.shape, steps)
-    return len(set(places.flatten().tolist())) < tensor.numel()
+    addresses = torch.arange(last + 1).as_strided(tensor.shape, steps)
+    return len(addresses.unique()) < tensor.numel()
 
 
-def _meet(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors lie over each other; side by side in one slab they do not."""
-    first, second = _places(one), _places(other)
+def _share_memory(one: Tensor, other: Tensor) -> bool:
+    """Whether the address ranges overlap; side by side in one allocation they do not."""
+    first, second = _addresses(one), _addresses(other)
     return max(first.start, second.start) < min(first.stop, second.stop)
 
 
-def _places(tensor: Tensor) -> range:
+def _addresses(tensor: Tensor) -> range:
     """The addresses from its first element to its last."""
     if not tensor.numel():
         return range(0)

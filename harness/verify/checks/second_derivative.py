@@ -1,4 +1,4 @@
-"""Contract checks of the derivative of the gradients: it is right, and there is one."""
+"""Contract checks of the second derivative: it exists, and it is correct."""
 
 from __future__ import annotations
 
@@ -12,83 +12,80 @@ from torch import Tensor
 from harness.inputs import Inputs, make_inputs
 from harness.numerics.computed import ImplementationError, guarded
 from harness.records import Case
-from harness.verify.checks.answers import outputs_beyond, outputs_of
 from harness.verify.checks.graph import INPUTS, with_each_affine
+from harness.verify.checks.outputs import compute, outputs_beyond
 from implementations.contract import Implementation
 
-__all__ = ["differentiates_again_correctly", "differentiates_again_without_error"]
+__all__ = ["second_derivative_exists", "second_derivative_is_correct"]
 
-_DIRECTIONS = 4  # no term is at right angles to all of them
-_STEP = 1 / 128  # of the spread of x; less is rounding in float32, more is curvature
-_OF_A_TERM = 0.05  # right ones came within 1e-4 here, one without a term 0.27 off
-_NOTHING = 1e-6  # of a change that float32 may make of none
+_DIRECTIONS = 4  # random; a missing term is not orthogonal to all of them
+_STEP = 1 / 128  # of the spread of x; rounding dominates below it, curvature above
+_RELATIVE_LIMIT = 0.05  # measured here: correct ones are within 1e-4, a missing term is 0.27
+_ABSOLUTE_LIMIT = 1e-6  # per element: what float32 rounding makes of a zero change
 
 
-def differentiates_again_correctly(implementation: Implementation, case: Case) -> str | None:
-    """The derivative of the gradients is what they change by, or an error: no term is left out.
+def second_derivative_is_correct(implementation: Implementation, case: Case) -> str | None:
+    """The second derivative matches finite differences of the gradients, or raises.
 
-    A term is left out where a backward, itself recorded, computes from statistics that were saved
-    as constants. Checked in float32 and float64, whose rounding hides no term, where the gradients
-    are right: coarser ones change by more or less than their derivative.
+    A recorded backward that computes from statistics saved as constants misses a term. The check
+    runs in float32 and float64 only: narrower gradients are too coarse for finite differences. It
+    needs correct gradients.
     """
-    for asked, inputs in _with_right_gradients(implementation, case):
-        second = _second_derivative(implementation, asked, inputs)
+    for sized, inputs in _with_right_gradients(implementation, case):
+        second = _second_derivative(implementation, sized, inputs)
         if isinstance(second, ImplementationError):
             continue
-        if name := _wrongly_derived(implementation, asked, inputs, second):
-            return f"has a wrong second derivative: that of its gradients by {name}, without error"
+        if name := _wrongly_derived(implementation, sized, inputs, second):
+            return f"has a wrong second derivative with respect to {name}, without an error"
     return None
 
 
-def differentiates_again_without_error(implementation: Implementation, case: Case) -> str | None:
-    """The gradients have a derivative, as those of torch's own have."""
-    for asked, inputs in _with_right_gradients(implementation, case):
-        second = _second_derivative(implementation, asked, inputs)
-        # of the first form alone: torch's own has none without a weight
-        return (
-            f"has no second derivative: {second}"
-            if isinstance(second, ImplementationError)
-            else None
-        )
+def second_derivative_exists(implementation: Implementation, case: Case) -> str | None:
+    """The gradients have a derivative, as those of torch.nn.functional.layer_norm have."""
+    for sized, inputs in _with_right_gradients(implementation, case):
+        second = _second_derivative(implementation, sized, inputs)
+        # only the first case is looked at: torch's own has no second derivative without a weight
+        is_missing = isinstance(second, ImplementationError)
+        return f"has no second derivative: {second}" if is_missing else None
     return None
 
 
 def _with_right_gradients(
     implementation: Implementation, case: Case
 ) -> Iterator[tuple[Case, Inputs]]:
-    """Yield small cases until one has a wrong gradient, which no derivative can be held to."""
+    """Yield small cases, up to the first with a wrong gradient."""
     if case.dtype not in {"float32", "float64"}:
         return
-    for asked, inputs in with_each_affine(implementation, case):
-        found = outputs_of(implementation, asked, inputs)
-        if outputs_beyond(implementation, asked, inputs, found):
+    for sized, inputs in with_each_affine(implementation, case):
+        outputs = compute(implementation, sized, inputs)
+        if outputs_beyond(implementation, sized, inputs, outputs):
             return
-        yield asked, inputs
+        yield sized, inputs
 
 
 def _second_derivative(
-    implementation: Implementation, asked: Case, inputs: Inputs
+    implementation: Implementation, sized: Case, inputs: Inputs
 ) -> tuple[Tensor, ...] | ImplementationError:
-    """The derivative of the gradients along a direction, or what was raised instead."""
+    """Return the derivative of the gradients along a direction, or what was raised."""
     names = [name for name in INPUTS if getattr(inputs, name) is not None]
-    function = partial(_called, implementation.function, names, asked)
-    along = make_inputs(replace(asked, seed=asked.seed + 1)).tensors
+    function = partial(_called, implementation.function, names, sized)
+    along = make_inputs(replace(sized, seed=sized.seed + 1)).tensors
     try:
         second = guarded(_second, function, inputs.tensors, along)()
-    except ImplementationError as ended:
-        return ended
-    assert isinstance(second, tuple)  # what that returns
+    except ImplementationError as raised:
+        return raised
+    assert isinstance(second, tuple)  # the type that _second returns
     return second
 
 
 def _wrongly_derived(
-    implementation: Implementation, asked: Case, inputs: Inputs, second: tuple[Tensor, ...]
+    implementation: Implementation, sized: Case, inputs: Inputs, second: tuple[Tensor, ...]
 ) -> str | None:
-    """Return by what the gradients are derived wrongly; None if by nothing."""
+    """Return the input whose second derivative is wrong; None if all are right."""
     names = [name for name in INPUTS if getattr(inputs, name) is not None]
-    function = partial(_called, implementation.function, names, asked)
+    function = partial(_called, implementation.function, names, sized)
     along, *directions = (
-        make_inputs(replace(asked, seed=asked.seed + 1 + place)).tensors
+        make_inputs(replace(sized, seed=sized.seed + 1 + place)).tensors
         for place in range(1 + _DIRECTIONS)
     )
     for place, name in enumerate([*names, "dy"]):
@@ -99,22 +96,23 @@ def _wrongly_derived(
                 guarded(_total, function, _moved(inputs.tensors, place, by), along)()
                 for by in (step, -step)
             )
-            assert isinstance(ahead, Tensor)  # what that returns, and so below
+            assert isinstance(ahead, Tensor)  # the type that _total returns
             assert isinstance(behind, Tensor)
             changes.append(ahead - behind)
             derived.append(2 * (second[place] * step).sum())
-        told, seen = torch.stack(derived).detach(), torch.stack(changes).detach()
-        if not (told - seen).norm() <= _OF_A_TERM * seen.norm() + _NOTHING * along[0].numel():
+        predicted, measured = torch.stack(derived).detach(), torch.stack(changes).detach()
+        limit = _RELATIVE_LIMIT * measured.norm() + _ABSOLUTE_LIMIT * along[0].numel()
+        if not (predicted - measured).norm() <= limit:
             return name
     return None
 
 
 def _called(
-    function: Callable[..., Tensor], names: Sequence[str], asked: Case, leaves: Sequence[Tensor]
+    function: Callable[..., Tensor], names: Sequence[str], sized: Case, leaves: Sequence[Tensor]
 ) -> Tensor:
     given = dict(zip(names, leaves, strict=True))
-    x, shape = given.pop("x"), asked.normalized_shape
-    return function(x, shape, given.get("weight"), given.get("bias"), asked.eps)
+    x, shape = given.pop("x"), sized.normalized_shape
+    return function(x, shape, given.get("weight"), given.get("bias"), sized.eps)
 
 
 def _total(
@@ -122,7 +120,7 @@ def _total(
     tensors: Sequence[Tensor],
     along: Sequence[Tensor],
 ) -> Tensor:
-    """The gradients, each times what lies in its direction, as one number that can be derived."""
+    """Return the inner product of the gradients with a direction, as a differentiable scalar."""
     *inputs, dy = tensors
     leaves = [each if each.requires_grad else each.clone().requires_grad_() for each in inputs]
     with torch.enable_grad():
@@ -136,9 +134,9 @@ def _second(
     tensors: Sequence[Tensor],
     along: Sequence[Tensor],
 ) -> tuple[Tensor, ...]:
-    """The derivative of that number by x, weight, bias and dy."""
+    """Return the derivative of that scalar with respect to x, weight, bias and dy."""
     leaves = tuple(each.clone().requires_grad_() for each in tensors)
-    # not autograd.grad, which passes the error of once_differentiable by: no leaf lies behind it
+    # not autograd.grad: it skips the node in which once_differentiable raises
     _total(function, leaves, along).backward()
     return tuple(torch.zeros_like(each) if each.grad is None else each.grad for each in leaves)
 

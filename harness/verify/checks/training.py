@@ -1,4 +1,4 @@
-"""Contract checks of a backward over several layers and several steps of training."""
+"""Contract checks of training: several layers in one graph, and several steps."""
 
 from __future__ import annotations
 
@@ -9,66 +9,68 @@ import torch
 from harness.inputs import make_inputs
 from harness.numerics.error_measurement import Outputs
 from harness.records import Case
-from harness.verify.checks.answers import copies_of, first_difference, y_of
 from harness.verify.checks.graph import Graph, leaves_of, training_case
+from harness.verify.checks.outputs import compute_y, copies_of, first_differing_output
 from implementations.contract import Implementation
 
-__all__ = ["follows_its_parameters", "keeps_graphs_apart", "leaves_given_gradients_alone"]
+__all__ = [
+    "follows_parameter_updates",
+    "graphs_are_independent",
+    "returned_gradients_stay_unchanged",
+]
 
-_STEPS = 20  # ours: more than a ring of buffers has
-_RETURNED = ("y", "dx", "dweight", "dbias")
+_STEPS = 20  # more than a ring of reused buffers is likely to have
 
 
-def keeps_graphs_apart(implementation: Implementation, case: Case) -> str | None:
-    """Two layers run forward before either runs backward, and each gets its own gradients."""
-    asked, inputs = training_case(implementation, case)
-    others = make_inputs(replace(asked, seed=asked.seed + 1))
-    both = (inputs, others)
-    alone = [copies_of(Graph.of(implementation, asked, each).gradients()) for each in both]
+def graphs_are_independent(implementation: Implementation, case: Case) -> str | None:
+    """If two layers run forward before either runs backward, each gets its own gradients."""
+    case, first = training_case(implementation, case)
+    both = (first, make_inputs(replace(case, seed=case.seed + 1)))
+    alone = [copies_of(Graph.of(implementation, case, own).gradients()) for own in both]
     for order in ((0, 1), (1, 0)):
-        graphs = [Graph.of(implementation, asked, each) for each in both]
+        graphs = [Graph.of(implementation, case, own) for own in both]
         for place in order:
-            found = graphs[place].gradients()
-            if name := first_difference(implementation, asked, both[place], alone[place], found):
-                return f"{name} is another where a second forward has come before the backward"
+            inputs, expected, outputs = both[place], alone[place], graphs[place].gradients()
+            if name := first_differing_output(implementation, case, inputs, expected, outputs):
+                return f"{name} changes if a second forward runs before the backward"
     return None
 
 
-def leaves_given_gradients_alone(implementation: Implementation, case: Case) -> str | None:
-    """What a training step has returned is the caller's: no later one writes there."""
-    asked, _ = training_case(implementation, case)
+def returned_gradients_stay_unchanged(implementation: Implementation, case: Case) -> str | None:
+    """No later training step overwrites what an earlier one returned."""
+    case, _ = training_case(implementation, case)
     kept = []
     for step in range(_STEPS):
-        inputs = make_inputs(replace(asked, seed=asked.seed + step))
-        given = Graph.of(implementation, asked, inputs).gradients()
-        kept.append((copies_of(given), given))
-    for before, given in kept:
-        for name in _RETURNED:
-            old, new = getattr(before, name), getattr(given, name)
-            if old is not None and not torch.equal(old, new):
-                return f"{name} changes after it was returned, when later ones are taken"
+        inputs = make_inputs(replace(case, seed=case.seed + step))
+        returned = Graph.of(implementation, case, inputs).gradients()
+        kept.append((copies_of(returned), returned))
+    for copies, returned in kept:
+        for name in ("y", "dx", "dweight", "dbias"):
+            before, now = getattr(copies, name), getattr(returned, name)
+            if before is not None and not torch.equal(before, now):
+                return f"later training steps overwrite a {name} that was returned"
     return None
 
 
-def follows_its_parameters(implementation: Implementation, case: Case) -> str | None:
-    """A weight and a bias that training changes are followed, also where only .data is."""
-    asked, inputs = training_case(implementation, case)
-    later = make_inputs(replace(asked, seed=asked.seed + 1))
+def follows_parameter_updates(implementation: Implementation, case: Case) -> str | None:
+    """A weight or bias that training changes, in place or through .data, is used as it is now."""
+    case, inputs = training_case(implementation, case)
+    assert inputs.dy is not None  # a case with gradients has one
+    later = make_inputs(replace(case, seed=case.seed + 1))
     trained = replace(inputs, weight=later.weight, bias=later.bias)
-    expected = Graph.of(implementation, asked, trained).gradients()
+    expected = Graph.of(implementation, case, trained).gradients()
     for way in ("in place", "through .data"):
         leaves = leaves_of(inputs)
-        assert inputs.dy is not None  # a case with gradients has one
-        Graph.on(leaves, inputs.dy, implementation, asked).gradients()
-        y_of(implementation, asked, inputs.at([*leaves.values(), inputs.dy]))
+        Graph.on(leaves, inputs.dy, implementation, case).gradients()
+        compute_y(implementation, case, inputs.at([*leaves.values(), inputs.dy]))
         for name in {"weight", "bias"} & leaves.keys():
             with torch.no_grad():
                 held = leaves[name] if way == "in place" else leaves[name].data
                 held.copy_(getattr(later, name))
-        found = Graph.on(leaves, inputs.dy, implementation, asked).gradients()
-        if changed := first_difference(implementation, asked, trained, expected, found):
-            return f"{changed} is that of the old parameters after they were changed {way}"
-        y = Outputs(y=y_of(implementation, asked, inputs.at([*leaves.values(), inputs.dy])))
-        if first_difference(implementation, asked, trained, expected, y):
-            return f"y is that of the old parameters after they were changed {way}"
+        recorded = Graph.on(leaves, inputs.dy, implementation, case).gradients()
+        at_leaves = inputs.at([*leaves.values(), inputs.dy])
+        unrecorded = Outputs(y=compute_y(implementation, case, at_leaves))
+        for outputs in (recorded, unrecorded):
+            if output := first_differing_output(implementation, case, trained, expected, outputs):
+                return f"{output} is that of the old parameters after they were changed {way}"
     return None

@@ -20,7 +20,7 @@ from harness.numerics.computed import ContractViolationError, ImplementationErro
 from harness.numerics.error_measurement import measure_errors
 from harness.numerics.verdict import verdict_of
 from harness.records import Case, Direction, Status
-from harness.verify.checks.answers import outputs_of as outputs_for
+from harness.verify.checks.outputs import compute
 from harness.verify.findings import Suspect
 from harness.verify.scope import fitted, scope_of
 from harness.verify.trial import Trial, exact_of, outputs_of
@@ -133,7 +133,11 @@ def constant_eps(implementation: Implementation, case: Case) -> Iterator[Suspect
 
 def missing_gradient(failures: Sequence[Trial]) -> Iterator[Suspect]:
     """Tell which inputs get None for a gradient."""
-    names = {each.reason.partition(" ")[0] for each in failures if " is None: " in each.reason}
+    names = {
+        name
+        for name in ("dx", "dweight", "dbias")
+        if any(each.reason.startswith(f"{name} is None") for each in failures)
+    }
     if names:
         yield Suspect(
             name="missing_gradient",
@@ -250,7 +254,7 @@ def _portions_lose_a_one(implementation: Implementation, case: Case) -> bool:
     dy = torch.zeros_like(inputs.dy)
     dy[0], dy[case.rows // 2], dy[-1] = large, 1, -large
     try:
-        found = outputs_for(implementation, case, replace(inputs, dy=dy))
+        found = compute(implementation, case, replace(inputs, dy=dy))
     except (ImplementationError, ContractViolationError):
         exact_of.cache_clear()
         return False

@@ -1,4 +1,4 @@
-"""Answers of an implementation to one question, and whether two of them are the same."""
+"""Compute the outputs of one call, and compare the outputs of two calls."""
 
 from __future__ import annotations
 
@@ -14,49 +14,48 @@ from harness.numerics.double_double import Pair
 from harness.numerics.error_measurement import Outputs, measure_errors
 from harness.numerics.oracle import Reference
 from harness.records import Case, Direction
-from harness.verify.exact_outputs import limits_of, wide_outputs
+from harness.verify.exact_outputs import exact_outputs, wide_outputs
 from implementations.contract import Implementation
 
 __all__ = [
+    "compute",
+    "compute_y",
     "copies_of",
     "differing_outputs",
     "elsewhere",
-    "first_difference",
+    "first_differing_output",
     "has_bits_of",
-    "is_same_answer",
+    "is_same_result",
     "outputs_beyond",
-    "outputs_of",
-    "y_of",
 ]
 
-WORSE = 2.0  # ours: how much worse the other of two answers may be, where both are wrong
-_LARGE = 1 << 21  # elements; allocators keep small and large memory apart, from 1 MiB at most
+# of two wrong results, how much worse one may be; another order of summation changes a result by
+# about its own error, which makes it at most twice as large
+WORSE = 2.0
+_LARGE = 1 << 21  # elements; allocators keep small and large blocks apart, from 1 MiB at most
 _NAMES = ("y", "dx", "dweight", "dbias")
 
 
-def y_of(implementation: Implementation, case: Case, inputs: Inputs) -> Tensor:
-    """Return y of a forward without gradients, as large as ``inputs.x``."""
+def compute_y(implementation: Implementation, case: Case, inputs: Inputs) -> Tensor:
+    """Return y of a forward call without gradients, in the shape of ``inputs.x``."""
     forward = replace(case, shape=tuple(inputs.x.shape), direction=Direction.FORWARD)
     with torch.no_grad():
         return run_once(implementation.function, forward, replace(inputs, dy=None)).y
 
 
-def outputs_of(implementation: Implementation, case: Case, inputs: Inputs) -> Outputs:
+def compute(implementation: Implementation, case: Case, inputs: Inputs) -> Outputs:
     """Return all outputs of the case's direction."""
     with torch.set_grad_enabled(case.direction is not Direction.FORWARD):
         return run_once(implementation.function, case, inputs)
 
 
-# --- in memory of their own ----------------------------------------------------------------------
-
-
 def elsewhere(tensor: Tensor) -> Tensor:
-    """Return a copy at an address that no other had: in memory of a size that none asks for."""
+    """Return a copy at a new address: no other tensor asks for a block of this size."""
     return tensor.new_empty(_LARGE)[: tensor.numel()].view(tensor.shape).copy_(tensor)
 
 
 def copies_of(outputs: Outputs) -> Outputs:
-    """Return them in memory of their own."""
+    """Return a copy that later calls cannot overwrite."""
     return Outputs(
         y=outputs.y.clone(),
         dx=_copy(outputs.dx),
@@ -69,46 +68,43 @@ def _copy(tensor: Tensor | None) -> Tensor | None:
     return None if tensor is None else tensor.clone()
 
 
-# --- whether two answers are the same ------------------------------------------------------------
-
-
 def differing_outputs(
     implementation: Implementation, case: Case, inputs: Inputs, first: Outputs, again: Outputs
 ) -> list[str]:
-    """Return in which outputs two answers to one question are two answers.
+    """Return the names of the outputs in which two results of the same call differ.
 
-    Right ones are each within the a-priori bound B of the exact value, and so within 2 B of each
-    other, whatever the order of their sums. If one is right, the other may be no further away. If
-    neither is, the error check has failed both, and what is left to ask is whether the target is
-    steady: B grows to what holds the better of the two, and :data:`WORSE` times that, since another
-    order of summation changes a result by about as much as summation makes it wrong.
+    Two right results are each within the a-priori bound B of the exact value, so they are within
+    2 B of each other, whatever the order of their sums. If one result is right, the other may be no
+    further away. If both are wrong, the error check has already failed them, and this function only
+    asks whether the target is consistent: B grows to hold the better of the two, times
+    :data:`WORSE`, since another order of summation changes a result by about its own error.
     """
-    limits = limits_of(implementation, case, inputs)
+    expected = exact_outputs(implementation, case, inputs)
     one, two = (wide_outputs(each, case) for each in (first, again))
     return [
         name
-        for name, bound in limits.bounds.items()
+        for name, bound in expected.bounds.items()
         if name in one
         and name in two
-        and not _agree(one[name], two[name], limits.exact[name], bound)
+        and not _agree(one[name], two[name], expected.exact[name], bound)
     ]
 
 
-def first_difference(
+def first_differing_output(
     implementation: Implementation, case: Case, inputs: Inputs, one: Outputs, other: Outputs
 ) -> str | None:
-    """Return the first output that both have and that is not the same; None where there is none."""
+    """Return the name of the first output that both have and that differs; None if none does."""
     if has_bits_of(one, other):
         return None
     return next(iter(differing_outputs(implementation, case, inputs, one, other)), None)
 
 
 def outputs_beyond(
-    implementation: Implementation, case: Case, inputs: Inputs, found: Outputs
+    implementation: Implementation, case: Case, inputs: Inputs, outputs: Outputs
 ) -> set[str]:
-    """Return which outputs lie beyond the a-priori bound of what ``implementation`` declares."""
+    """Return the names of the outputs that exceed the error bound of ``implementation``."""
     guarantee = guarantee_of(implementation, case)
-    errors = measure_errors(found, inputs, case, guarantee, Reference(inputs, case))
+    errors = measure_errors(outputs, inputs, case, guarantee, Reference(inputs, case))
     return {
         each.output
         for each in errors.outputs
@@ -116,10 +112,10 @@ def outputs_beyond(
     }
 
 
-def is_same_answer(
+def is_same_result(
     implementation: Implementation, case: Case, first: Outputs | None, again: Outputs | None
 ) -> bool:
-    """Whether two answers to ``case`` are one; no answer, None, is the same as none only."""
+    """Whether two results of ``case`` agree; None, no result, agrees with None only."""
     if first is None or again is None:
         return first is again
     return not differing_outputs(implementation, case, make_inputs(case), first, again)
@@ -133,13 +129,13 @@ def _agree(one: Tensor, two: Tensor, exact: Pair, bound: Tensor) -> bool:
 
 
 def _worst(computed: Tensor, exact: Pair, bound: Tensor) -> float:
-    """The largest error over its bound among the finite ones."""
+    """Return the largest finite ratio of an error to its bound."""
     high, low = exact
     ratio = ((computed - high) - low).abs() / bound
     return float(torch.where(torch.isfinite(ratio), ratio, torch.zeros_like(ratio)).amax())
 
 
 def has_bits_of(one: Outputs, two: Outputs) -> bool:
-    """Whether what both answers have is equal bit by bit; NaN is equal to nothing."""
+    """Whether the outputs that both have are equal bit by bit; NaN equals nothing."""
     pairs = ((getattr(one, name), getattr(two, name)) for name in _NAMES)
     return all(a is None or b is None or torch.equal(a, b) for a, b in pairs)

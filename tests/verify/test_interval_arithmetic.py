@@ -1,4 +1,4 @@
-"""What is known of numbers is known of their sums and products, and no more than that."""
+"""Sums and products of intervals contain the exact values, and bounds are those of the errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.numerics.bounds import guarantee_of
 from harness.numerics.error_measurement import measure_errors
 from harness.numerics.oracle import Reference
 from harness.records import Affine, Case, Direction
-from harness.verify.exact_outputs import limits_of, wide_outputs
+from harness.verify.exact_outputs import exact_outputs, wide_outputs
 from harness.verify.interval_arithmetic import Enclosed, exactly, statistic
 from harness.verify.trial import outputs_of
 from implementations import native
@@ -42,7 +42,7 @@ def holds(found: Enclosed, exact: Fraction) -> bool:
 
 
 @given(a=SIZES, b=SIZES, bound_a=BOUNDS, bound_b=BOUNDS, in_a=WHERE, in_b=WHERE)
-def test_what_is_in_two_intervals_is_in_their_sum_difference_and_product(
+def test_sums_differences_and_products_contain_the_exact_value(
     a: float, b: float, bound_a: float, bound_b: float, in_a: float, in_b: float
 ) -> None:
     one, two = enclosed(a, bound_a), enclosed(b, bound_b)
@@ -53,13 +53,13 @@ def test_what_is_in_two_intervals_is_in_their_sum_difference_and_product(
     assert holds(one * two, exact_a * exact_b)
 
 
-def test_a_row_sum_may_be_off_by_the_sum_of_its_bounds() -> None:
+def test_the_bound_of_a_row_sum_is_the_sum_of_the_bounds() -> None:
     found = replace(exactly(tensor(1, 2, 3)), bound=tensor(0.5, 0.25, 0.25)).row_sums()
     assert float(found.value[0]) == 6
     assert float(found.bound) == 1
 
 
-def test_a_row_sum_of_what_is_known_exactly_is_exact() -> None:
+def test_a_row_sum_of_exact_values_is_exact() -> None:
     found = exactly(tensor(1e16, 1, -1e16)).row_sums()
     assert float(found.value[0]) == 1
     assert found.may_be_zero() is False
@@ -85,7 +85,7 @@ def test_columns_keep_their_bounds() -> None:
         (float("nan"), float("inf"), None),
     ],
 )
-def test_zero_is_possible_within_the_bound_and_open_where_there_is_none(
+def test_zero_is_possible_within_the_bound_and_unknown_without_one(
     value: float, bound: float, expected: bool | None
 ) -> None:
     assert enclosed(value, bound).may_be_zero() is expected
@@ -98,27 +98,24 @@ def test_one_number_that_cannot_be_zero_decides() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_factor_that_is_not_finite_is_no_excuse(value: float) -> None:
+def test_a_factor_that_is_not_finite_is_never_zero(value: float) -> None:
     assert (enclosed(value, 1.0) * enclosed(2.0, 1.0)).may_be_zero() is False
 
 
 @pytest.mark.parametrize("factor", [0.0, 3.0])
-def test_nothing_is_known_of_a_product_with_what_is_not_known(factor: float) -> None:
+def test_a_product_with_an_unknown_value_is_unknown(factor: float) -> None:
     assert (enclosed(2.0, float("inf")) * exactly(factor)).may_be_zero() is None
 
 
-def test_a_statistic_is_known_up_to_the_rounding_of_the_reference() -> None:
+def test_a_statistic_is_within_the_rounding_of_the_reference() -> None:
     third = tensor(1 / 3)
     assert (statistic(third) - exactly(third * (1 + 2**-48))).may_be_zero() is True
     assert (statistic(third) - exactly(third * (1 + 2**-40))).may_be_zero() is False
 
 
-# --- where the bounds come from -----------------------------------------------------------------
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("affine", Affine)
-def test_limits_are_those_that_errors_are_measured_by(affine: Affine, dtype: str) -> None:
+def test_the_bounds_are_those_that_errors_are_measured_by(affine: Affine, dtype: str) -> None:
     case = Case(
         implementation="native",
         shape=(7, 33),
@@ -131,14 +128,14 @@ def test_limits_are_those_that_errors_are_measured_by(affine: Affine, dtype: str
     assert outputs is not None
     guarantee = guarantee_of(native, case)
     measured = measure_errors(outputs, inputs, case, guarantee, Reference(inputs, case))
-    limits, computed = limits_of(native, case, inputs), wide_outputs(outputs, case)
-    assert list(limits.bounds) == list(computed) == [each.output for each in measured.outputs]
+    expected, computed = exact_outputs(native, case, inputs), wide_outputs(outputs, case)
+    assert list(expected.bounds) == list(computed) == [each.output for each in measured.outputs]
     for each in measured.outputs:
-        high, low = limits.exact[each.output]
-        ratio = ((computed[each.output] - high) - low).abs() / limits.bounds[each.output]
+        high, low = expected.exact[each.output]
+        ratio = ((computed[each.output] - high) - low).abs() / expected.bounds[each.output]
         assert float(ratio.max()) == pytest.approx(each.bound_ratio)
 
 
-def test_a_forward_case_has_limits_of_y_alone() -> None:
+def test_a_forward_case_has_bounds_of_y_alone() -> None:
     case = Case(implementation="native", shape=(7, 33))
-    assert list(limits_of(native, case, make_inputs(case)).bounds) == ["y"]
+    assert list(exact_outputs(native, case, make_inputs(case)).bounds) == ["y"]

@@ -1,4 +1,4 @@
-"""What declares nothing and adds up one element after the other is right, and told what it is."""
+"""Running sums in a target that declares nothing are right, and a remark says so."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ import torch
 from torch import Tensor, nn
 
 from harness.records import Case, Status
-from harness.verify import undeclared, verify, verify_case
+from harness.verify import verify, verify_case
 from harness.verify.findings import RemarkKind
 from harness.verify.mutants import RIGHT, WRONG
 from harness.verify.result import Verdict
+from harness.verify.running_sums import running_sum_claims
 from harness.verify.trial import try_case
 from implementations import Algorithm, Implementation, Reduction, adopt, implementation
 
-CASE = Case(implementation="implementation", shape=(3, 1000), distribution="constant")
+CASE = Case(implementation="target", shape=(3, 1000), distribution="constant")
 PLAIN = adopt(running_sums.two_passes, "plain")
-CLAIMS = undeclared.running_sums(PLAIN)
+CLAIMS = running_sum_claims(PLAIN)
 TWO_PASS = {"source": "", "algorithm": Algorithm.TWO_PASS}
 
-# rows of one element have a variance all the same
+# torch warns of a variance over one element
 pytestmark = pytest.mark.filterwarnings(
     r"ignore:var_mean\(\). degrees of freedom is <= 0:UserWarning"
 )
@@ -36,9 +37,6 @@ def quick(target: Any, *dtypes: str, **options: Any) -> Verdict:
 def then(change: Callable[[Tensor], Tensor]) -> Implementation:
     """A plain loop whose result is changed."""
     return adopt(lambda *arguments: change(running_sums.two_passes(*arguments)), "changed")
-
-
-# --- the verdict ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -62,7 +60,7 @@ def test_a_plain_running_sum_is_a_layer_norm(
     assert verdict.cases == verdict.ok + verdict.out_of_guarantee
 
 
-def test_it_is_remarked_that_it_is_less_accurate() -> None:
+def test_lower_accuracy_is_a_remark() -> None:
     verdict = quick(running_sums.two_passes)
     assert [each.kind for each in verdict.remarks] == [RemarkKind.LESS_ACCURATE]
     assert verdict.remarks[0].dtypes == ("float32",)
@@ -73,34 +71,31 @@ def test_it_is_remarked_that_it_is_less_accurate() -> None:
     [each for each in RIGHT if each.reduction is Reduction.SEQUENTIAL],
     ids=lambda each: each.name,
 )
-def test_a_right_one_need_not_declare_its_sums(right: Implementation) -> None:
+def test_a_right_target_need_not_declare_its_sums(right: Implementation) -> None:
     silent = adopt(right.function, right.name)
     assert quick(silent, "float32", "float64", fail_fast=True).passed
 
 
-def test_what_keeps_the_first_bound_is_not_called_less_accurate() -> None:
+def test_a_target_within_the_first_bound_gets_no_remark() -> None:
     verdict = quick(adopt(torch.nn.functional.layer_norm, "undeclared"))
     assert verdict.running_sums is None
     assert verdict.remarks == ()
 
 
-# --- declared ------------------------------------------------------------------------------------
-
-
-def test_what_is_declared_is_held_to_it() -> None:
+def test_declared_running_sums_are_held_to_their_bound() -> None:
     honest = implementation(**TWO_PASS, reduction=Reduction.SEQUENTIAL)(running_sums.two_passes)
     verdict = quick(honest)
     assert verdict.passed
     assert verdict.running_sums is None
 
 
-def test_what_declares_trees_is_not_excused() -> None:
+def test_declared_trees_are_not_excused() -> None:
     verdict = quick(implementation(**TWO_PASS)(running_sums.two_passes), fail_fast=True)
     assert verdict.failed
     assert verdict.running_sums is None
 
 
-def test_a_module_class_can_declare_too() -> None:
+def test_a_module_class_can_declare() -> None:
     declared = implementation(**TWO_PASS, reduction=Reduction.SEQUENTIAL)(nn.LayerNorm)
     found = adopt(declared, "mine")
     assert (found.name, found.reduction) == ("LayerNorm", Reduction.SEQUENTIAL)
@@ -108,16 +103,13 @@ def test_a_module_class_can_declare_too() -> None:
     assert verify_case(declared, (3, 8)).status is Status.OK
 
 
-# --- nothing else is excused ---------------------------------------------------------------------
-
-
-def test_a_mistake_beside_running_sums_is_found_and_these_are_not_praised() -> None:
+def test_a_mistake_besides_running_sums_is_found() -> None:
     verdict = quick(then(lambda y: y * (1 + 2**-8)), fail_fast=True)
     assert not verdict.passed
     assert verdict.running_sums is None
 
 
-def test_a_dtype_is_excused_by_itself() -> None:
+def test_each_dtype_is_explained_by_itself() -> None:
     spoilt = then(lambda y: y * (1 + 2**-8) if y.dtype is torch.float64 else y)
     verdict = quick(spoilt, "float32", "float64", fail_fast=True)
     assert not verdict.passed
@@ -139,14 +131,14 @@ def test_running_sums_do_not_explain_nan() -> None:
     assert try_case(then(spoil), CASE, CLAIMS).again == {}
 
 
-def test_running_sums_do_not_explain_what_raises() -> None:
+def test_running_sums_do_not_explain_a_wrong_shape() -> None:
     verdict = quick(then(lambda y: y if y.shape != (3, 1000) else y[:, :0]), fail_fast=True)
     assert not verdict.passed
     assert verdict.running_sums is None
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_a_count_in_float16_is_not_excused(dtype: str) -> None:
-    # 4097 elements counted as 4096 are within what 4097 roundings may come to
+def test_a_count_in_float16_is_not_explained(dtype: str) -> None:
+    # counting 4097 elements as 4096 is within the bound of 4097 roundings
     counting = next(each for each in WRONG if each.name == "count_in_float16")
     assert not quick(adopt(counting.fresh(), "counting"), dtype, fail_fast=True).passed

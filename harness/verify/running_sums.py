@@ -1,0 +1,56 @@
+"""Running sums: what a target that declares nothing may have computed instead of tree sums.
+
+Such a target is first held to the bound of PyTorch's own kernel, whose sums are trees. A loop that
+adds one element after another, einsum, and products with ones lose more on long rows and are right:
+a running sum of N elements makes N roundings. Results outside the first bound are therefore judged
+again by the claims below. If one claim explains every failure of a dtype, the target is held to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import isqrt
+
+from harness.records import Case
+from implementations.contract import Algorithm, Implementation, Reduction
+
+__all__ = ["claim_for_case", "running_sum_claims"]
+
+_STRICTEST_FIRST = (Algorithm.TWO_PASS, Algorithm.WELFORD)
+# half of what a declared running sum may lose: partial sums of equal addends grow linearly to the
+# total, so that even roundings that all go one way, as for a constant row, come to N/3 of it
+_LANES = 2
+# roundings of random addends go both ways and come to about sqrt(N) of the total. Beyond 2^16
+# addends, one addend is hardly more than the last digit of a float32 sum, and they do not
+_SPREAD = 4
+_MOST_RANDOM = 1 << 16
+
+
+def running_sum_claims(implementation: Implementation) -> tuple[Implementation, ...]:
+    """Return what ``implementation`` could have declared, strictest first; none if it declares.
+
+    A result within the bound of one claim is within the bounds of all later ones.
+    """
+    if implementation.declared:
+        return ()
+    return tuple(
+        replace(
+            implementation,
+            algorithm=algorithm,
+            reduction=Reduction.BLOCKS,
+            lanes=_LANES,
+            backward_reduction=None,
+            column_reduction=Reduction.SEQUENTIAL,
+        )
+        for algorithm in _STRICTEST_FIRST
+    )
+
+
+def claim_for_case(claim: Implementation, case: Case) -> Implementation:
+    """Return ``claim`` as strict as the inputs of ``case`` allow.
+
+    A bound of N roundings would excuse a count of 4097 elements that is kept in float16.
+    """
+    if case.distribution != "normal" or case.hidden > _MOST_RANDOM:
+        return claim
+    return replace(claim, lanes=max(_LANES, isqrt(case.hidden) // _SPREAD))

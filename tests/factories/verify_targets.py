@@ -1,0 +1,64 @@
+"""Targets of verification tests: a right LayerNorm, known mistakes by name, a first case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from torch import Tensor
+from torch.nn import functional
+
+from harness.records import Case
+from harness.verify.mutants import WRONG
+from harness.verify.trial import first_case
+from implementations import Implementation
+
+__all__ = [
+    "CASE",
+    "DTYPES",
+    "HALVES",
+    "WIDE",
+    "case_in",
+    "every_dtype",
+    "layer_norm",
+    "mutant",
+    "target",
+    "then",
+]
+
+HALVES, WIDE = ("float16", "bfloat16"), ("float32", "float64")
+DTYPES = (*HALVES, *WIDE)
+every_dtype = pytest.mark.parametrize("dtype", DTYPES)
+
+
+def case_in(dtype: str) -> Case:
+    """Return the case that contract checks start from."""
+    return first_case("target", dtype, "cpu")
+
+
+CASE = case_in("float32")
+
+
+def layer_norm(
+    x: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    return functional.layer_norm(x, tuple(normalized_shape), weight, bias, eps)
+
+
+def then(change: Callable[[Tensor], Any]) -> Callable[..., Any]:
+    """Return a right LayerNorm whose result is changed."""
+    return lambda *arguments: change(layer_norm(*arguments))
+
+
+def target(function: Callable[..., Any], **declared: Any) -> Implementation:
+    return Implementation(name="target", function=function, source="", **declared)
+
+
+def mutant(name: str, **declared: Any) -> Implementation:
+    """Return the known mistake of that name."""
+    return target(next(each for each in WRONG if each.name == name).fresh(), **declared)

@@ -1,0 +1,198 @@
+"""Each contract check of a backward, of training and of second derivatives finds a mistake."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+from verify_targets import CASE, WIDE, case_in, every_dtype, layer_norm, mutant, target
+
+from harness.numerics.computed import ContractViolationError, ImplementationError
+from harness.verify.checks.backward import (
+    detects_in_place_changes,
+    gradients_do_not_depend_on_requires_grad,
+    retained_graph_gives_same_gradients,
+    returns_every_gradient,
+)
+from harness.verify.checks.second_derivative import second_derivative_is_correct
+from harness.verify.checks.training import returned_gradients_stay_unchanged
+from implementations import native
+
+
+class _Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, factor: Callable[[], float]) -> Tensor:
+        ctx.factor = factor
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient * ctx.factor(), None
+
+
+@pytest.mark.parametrize(("place", "name"), [(0, "dx"), (2, "dweight"), (3, "dbias")])
+def test_a_gradient_that_grows_is_found(place: int, name: str) -> None:
+    count = itertools.count(1)
+
+    def growing(*arguments: Any) -> Tensor:
+        given = list(arguments)
+        if given[place] is not None:
+            given[place] = _Scaled.apply(given[place], lambda: float(next(count)))
+        return layer_norm(*given)
+
+    assert str(returns_every_gradient(target(growing), CASE)).startswith(f"{name} of a second")
+
+
+def test_a_missing_gradient_is_found() -> None:
+    def without_dbias(x: Tensor, shape: Any, weight: Any, bias: Any, eps: float) -> Tensor:
+        return layer_norm(x, shape, weight, None if bias is None else bias.detach(), eps)
+
+    with pytest.raises(ContractViolationError, match="dbias is None"):
+        returns_every_gradient(target(without_dbias), CASE)
+
+
+def test_gradients_are_computed_under_no_grad() -> None:
+    with torch.no_grad():
+        assert returns_every_gradient(native, CASE) is None
+
+
+@every_dtype
+@pytest.mark.parametrize(
+    ("name", "output", "leaf"),
+    [("frozen_weight_stops_dx", "dx", "x"), ("frozen_x_stops_dweight", "dweight", "weight")],
+)
+def test_a_gradient_that_depends_on_requires_grad_is_found(
+    name: str, output: str, leaf: str, dtype: str
+) -> None:
+    text = str(gradients_do_not_depend_on_requires_grad(mutant(name), case_in(dtype)))
+    assert text.startswith(f"{output} changes if {leaf} alone")
+
+
+def test_a_gradient_that_is_not_recorded_for_parameters_alone_is_found() -> None:
+    with pytest.raises(ContractViolationError, match="although weight required one"):
+        gradients_do_not_depend_on_requires_grad(mutant("recorded_for_x_alone"), CASE)
+
+
+def test_a_backward_that_raises_for_frozen_parameters_is_found() -> None:
+    def picky(x: Tensor, shape: Sequence[int], *parameters: Any) -> Tensor:
+        if x.requires_grad and parameters[0] is not None and not parameters[0].requires_grad:
+            raise TypeError("weight must require grad")
+        return layer_norm(x, shape, *parameters)
+
+    with pytest.raises(ImplementationError, match="weight must require grad"):
+        gradients_do_not_depend_on_requires_grad(target(picky), CASE)
+
+
+@every_dtype
+def test_a_graph_that_its_backward_uses_up_is_found(dtype: str) -> None:
+    wrong = mutant("used_up_by_the_backward")
+    assert "dx" in str(retained_graph_gives_same_gradients(wrong, case_in(dtype)))
+
+
+@every_dtype
+def test_a_gradient_that_a_later_step_overwrites_is_found(dtype: str) -> None:
+    wrong = mutant("gradient_buffer_reused")
+    assert "dweight" in str(returned_gradients_stay_unchanged(wrong, case_in(dtype)))
+
+
+@pytest.mark.parametrize("dtype", WIDE)
+def test_a_second_derivative_without_a_term_is_found(dtype: str) -> None:
+    wrong = mutant("second_derivative_of_constant_statistics")
+    assert "respect to x" in str(second_derivative_is_correct(wrong, case_in(dtype)))
+
+
+class _DxWithoutGraph(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, x: Tensor, dx_of: Any) -> Tensor:
+        ctx.dx_of = dx_of
+        return y.clone()
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor, None]:
+        return dy, ctx.dx_of(dy.detach()) + 0 * dy, None
+
+
+def test_a_second_derivative_that_is_silently_missing_is_found() -> None:
+    """Its dx is recorded with respect to dy only."""
+
+    def silent(x: Tensor, shape: Sequence[int], weight: Any, bias: Any, eps: float) -> Tensor:
+        def dx_of(dy: Tensor) -> Tensor:
+            leaf = x.detach().requires_grad_()
+            with torch.enable_grad():
+                y = layer_norm(leaf, shape, weight, bias, eps)
+            return torch.autograd.grad(y, leaf, dy)[0]
+
+        detached = layer_norm(x.detach(), shape, weight, bias, eps)
+        y: Tensor = _DxWithoutGraph.apply(detached, x, dx_of)
+        return y
+
+    assert "respect to x" in str(second_derivative_is_correct(target(silent), CASE))
+
+
+class _Once(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, y: Tensor) -> Tensor:
+        return y.clone()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> Tensor:
+        return dy
+
+
+def test_a_second_derivative_that_raises_is_not_wrong() -> None:
+    once = target(lambda *each, **more: _Once.apply(layer_norm(*each, **more)))
+    assert second_derivative_is_correct(once, CASE) is None
+
+
+def test_inputs_changed_in_place_without_an_error_are_found() -> None:
+    text = str(detects_in_place_changes(mutant("inputs_kept_unguarded"), CASE))
+    assert "wrong dx" in text
+    assert "if x is" in text
+
+
+class _DxOfY(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, affine: Tensor) -> Tensor:
+        y = affine.clone()
+        ctx.kept = y, y.clone()
+        ctx.save_for_backward(x, weight)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None, Tensor]:
+        x, weight = ctx.saved_tensors
+        now, before = ctx.kept
+        with torch.enable_grad():
+            leaf = x.detach().requires_grad_()
+            y = functional.layer_norm(leaf, x.shape[-1:], weight)
+        (dx,) = torch.autograd.grad(y, leaf, dy)
+        return dx + (now - before), None, dy
+
+
+def test_a_result_changed_in_place_without_an_error_is_found() -> None:
+    """A backward that computes from y: an in-place activation after it changes y."""
+
+    def of_y(x: Tensor, shape: Sequence[int], weight: Any, bias: Any, eps: float) -> Tensor:
+        affine = layer_norm(x.detach() + 0 * x, shape, weight, bias, eps)  # dweight and dbias
+        y: Tensor = _DxOfY.apply(x, weight, affine)
+        return y
+
+    text = str(detects_in_place_changes(target(of_y), CASE))
+    assert "wrong dx" in text
+    assert "if y is" in text
+
+
+def test_an_error_of_autograd_is_enough() -> None:
+    x = torch.randn(2, 4, requires_grad=True)
+    y = native(x, (4,))
+    with torch.no_grad():
+        x.add_(1)
+    with pytest.raises(RuntimeError, match="inplace"):
+        y.sum().backward()
+    assert detects_in_place_changes(native, CASE) is None
