@@ -30,7 +30,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 class JUnitStatus(StrEnum):
     """The result of a test case; the value is the name of its element."""
 
-    PASSED = "passed"
+    PASSED = "system-out"
     SKIPPED = "skipped"
     """Not judged, so neither passed nor failed."""
     FAILURE = "failure"
@@ -53,7 +53,7 @@ class Entry:
 
 
 def junit_of_comparison(comparison: Comparison) -> str:
-    """Return a comparison: what fails the gate fails, what is not judged is skipped."""
+    """Return a comparison as JUnit XML; a case that was not judged is skipped."""
     return _document(
         [_test_of_change(change) for change in comparison.changes],
         properties={"head": comparison.head, "baseline": comparison.baseline},
@@ -174,7 +174,7 @@ def _add(suite: Element, test: Entry) -> None:
     )
     text = _legal(test.text)
     if test.status is JUnitStatus.PASSED:
-        SubElement(case, "system-out").text = text
+        SubElement(case, test.status).text = text
         return
     child = SubElement(case, test.status, {"type": test.type, "message": text})
     child.text = f"{test.type}: {text}"

@@ -16,13 +16,13 @@ NATIVE = ran("native", 1.0)
 
 
 def by_another_timer(record: Record, timer: str = OTHER) -> Record:
-    """The same record, its time taken by another timer, as an import gives it."""
+    """Return the record as an import has it: timed by another timer, without a reference."""
     assert record.latency is not None
     latency = replace(record.latency, timer=timer, reference=None, reference_ratio=None)
     return replace(record, latency=latency)
 
 
-def test_who_was_timed_by_another_timer_is_not_chosen_for_its_time() -> None:
+def test_a_candidate_of_another_timer_is_not_chosen_for_its_time() -> None:
     quick = by_another_timer(ran("quick", 0.01))
     records = (NATIVE, ran("third", 1.5), quick)
     assert chosen(*records) == "native"
@@ -34,28 +34,25 @@ def test_who_was_timed_by_another_timer_is_not_chosen_for_its_time() -> None:
     assert disqualification.kind is DisqualificationKind.UNTIMED
 
 
-def test_a_choice_says_who_timed_if_it_was_not_us() -> None:
+def test_a_choice_names_the_timers_if_one_is_foreign() -> None:
     (note,) = choices_among(NATIVE, by_another_timer(ran("quick", 0.1))).notes
-    assert note == (
-        "cases by timer: layernorm-bench 1, pytest-benchmark:perf_counter 1; times of two timers "
-        "are never compared"
-    )
+    assert OTHER in note
     assert choices_among(NATIVE, ran("quick", 0.1)).notes == ()
 
 
-def test_what_one_foreign_timer_timed_can_be_chosen_among() -> None:
+def test_candidates_of_one_foreign_timer_can_be_compared() -> None:
     records = [by_another_timer(each) for each in (NATIVE, ran("quick", 0.5))]
     assert chosen(*records) == "quick"
-    assert choices_among(*records).notes[0].startswith("cases by timer: pytest-benchmark:perf")
+    assert OTHER in choices_among(*records).notes[0]
 
 
-def test_of_two_timers_with_as_many_cases_ours_counts_whatever_the_order() -> None:
+def test_of_two_timers_with_as_many_cases_the_own_timer_counts() -> None:
     ours = [NATIVE, ran("quick", 0.5)]
     theirs = [by_another_timer(each) for each in (NATIVE, ran("quick", 2.0))]
     assert chosen(*ours, *theirs) == chosen(*theirs, *ours) == "quick"
 
 
-def test_an_import_takes_no_place_of_our_own_record() -> None:
+def test_an_import_does_not_replace_a_record_of_the_own_timer() -> None:
     ours = choice_results([NATIVE, ran("quick", 0.5)])
     slow = Estimate(value=1.0, low=0.9, high=1.1)
     imported = by_another_timer(ran("quick", 0.5))
