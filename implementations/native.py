@@ -1,4 +1,4 @@
-"""PyTorch's own kernel: the reference everything else is compared with for speed."""
+"""PyTorch's own kernel: the reference for speed."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["native"]
 
 @implementation(
     source="torch.nn.functional.layer_norm",
-    algorithm=Algorithm.WELFORD,  # chunks of vectors, their moments combined as a tree
-    backward_reduction=Reduction.BLOCKS,  # one running sum for each lane of a vector register
-    lanes=4,  # float64 in AVX2, the narrowest that its kernels are built for
+    algorithm=Algorithm.WELFORD,  # the moments of chunks are combined in a tree
+    backward_reduction=Reduction.BLOCKS,  # one running sum per lane of a vector register
+    lanes=4,  # float64 in AVX2, the narrowest vectors of its kernels
     column_reduction=Reduction.SEQUENTIAL,  # row by row into one buffer
 )
 def native(

@@ -1,9 +1,9 @@
 """One pass over each row: variance = E[x^2] - E[x]^2.
 
-Half the memory traffic of :mod:`implementations.two_pass`, but the subtraction cancels when
-``|mean| >> std``; rounding can take it below ``-eps``, and the square root then gives NaN. No
-clamp at zero hides that: a clamp turns the NaN into finite garbage of up to ``1/sqrt(eps)``.
-Kept here to be measured, not to be recommended.
+It needs half the memory traffic of :mod:`implementations.two_pass`, but the subtraction cancels if
+``|mean| >> std``. Rounding can make the variance smaller than ``-eps``, and the square root is then
+NaN. There is no clamp at zero, which would turn the NaN into finite garbage of up to
+``1/sqrt(eps)``. This implementation is here for measurements and is not recommended.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """One pass over x - pivot, where the pivot is an element of the row.
 
-Mean and variance do not change when a constant is taken from every element, but for the constant
-itself; the cancellation in ``E[x^2] - E[x]^2`` does: its error grows with the square of
-``(mean - pivot) / std`` instead of ``mean / std``. The pivot is the median of the first, the middle
-and the last element, so that no single outlier, wherever it lies, can be it.
+Subtracting a constant from every element does not change the variance, but it reduces the
+cancellation in ``E[x^2] - E[x]^2``: the error grows with the square of ``(mean - pivot) / std``
+instead of ``mean / std``. The pivot is the median of the first, the middle and the last element, so
+that a single outlier is never the pivot.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ __all__ = ["shifted"]
 
 
 def _pivot(x: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """Median of the first, middle and last element of each row; ``axes`` stay, of size 1."""
+    """Return the median of the first, middle and last element of each row; ``axes`` have size 1."""
     first, middle, last = (_element(x, axes, halves) for halves in (0, 1, 2))
     smaller, larger = torch.minimum(first, last), torch.maximum(first, last)
     return torch.maximum(smaller, torch.minimum(larger, middle))
 
 
 def _element(x: Tensor, axes: tuple[int, ...], halves: int) -> Tensor:
-    """The element ``halves`` halves of the way along each of ``axes``; none where there is none."""
+    """Return the element at ``halves`` / 2 of each of ``axes``; empty for an empty axis."""
     for axis in axes:
         size = x.shape[axis]
         x = x.narrow(axis, halves * max(size - 1, 0) // 2, min(size, 1))

@@ -1,8 +1,8 @@
-"""Private names of torch: what each is for, since when it exists, and what happens without it.
+"""Private names of torch: the purpose of each, its versions, and what happens without it.
 
-PyTorch promises nothing about a name that begins with an underscore. No other module here uses one.
-:data:`NAMES` is the table. Each name is looked up once, on import, so that a call pays for no
-lookup. If the installed torch lacks a name, the feature that needs it is off or takes a slower way.
+PyTorch gives no guarantee for names that begin with an underscore; no other module here uses one.
+:data:`NAMES` is the table. Each name is looked up once, on import. If the installed torch lacks a
+name, the feature that needs it is switched off or slower.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = [
     "PrivateName",
     "can_count_instructions",
     "end_allocation_to_pool",
-    "is_seen",
+    "is_observed",
     "is_zero_tensor",
     "keep_backward_buffers",
     "lacks",
@@ -45,26 +45,25 @@ class PrivateName:
     without: str
     """What happens if the installed torch lacks it."""
     since: str = "2.6"
-    """First version that has it; 2.6, the oldest that this project supports, stands for earlier
-    versions too."""
+    """First version that has it, or 2.6, the oldest version that this project supports."""
     until: str | None = None
     """First version that no longer has it."""
     of_cuda: bool = False
-    """Whether a torch that is built without CUDA may lack it."""
+    """Whether a torch built without CUDA may lack it."""
 
 
-_SEEN = "see is_seen"
-_UNSEEN = "every call of the C and C++ kernels goes through the dispatcher, which is slower"
+_UNOBSERVED = "every call of the C and C++ kernels goes through the dispatcher, which is slower"
 
 NAMES = (
-    PrivateName("torch._C:_len_torch_dispatch_stack", f"active modes; {_SEEN}", _UNSEEN),
-    PrivateName(
-        "torch._C:_functorch.peek_interpreter_stack", f"torch.func transforms; {_SEEN}", _UNSEEN
-    ),
-    PrivateName("torch._C:_get_tracing_state", f"torch.jit.trace; {_SEEN}", _UNSEEN),
-    PrivateName("torch._C:_autograd._profiler_enabled", f"the profiler; {_SEEN}", _UNSEEN),
-    PrivateName(
-        "torch.autograd.forward_ad:_current_level", f"forward-mode autograd; {_SEEN}", _UNSEEN
+    *(
+        PrivateName(path, f"{purpose}; see is_observed", _UNOBSERVED)
+        for path, purpose in (
+            ("torch._C:_len_torch_dispatch_stack", "active modes"),
+            ("torch._C:_functorch.peek_interpreter_stack", "torch.func transforms"),
+            ("torch._C:_get_tracing_state", "torch.jit.trace"),
+            ("torch._C:_autograd._profiler_enabled", "the profiler"),
+            ("torch.autograd.forward_ad:_current_level", "forward-mode autograd"),
+        )
     ),
     PrivateName(
         "torch:Tensor._is_zerotensor",
@@ -79,64 +78,59 @@ NAMES = (
     PrivateName(
         "torch:_neg_view",
         "a view with the negative bit: the layout 'negated', and the memory behind such a view",
-        "a negated copy stands for the view: the values stay the same, the layout is contiguous",
+        "a contiguous negated copy is used instead of the view",
     ),
     PrivateName(
         "torch._functorch.config:donated_buffer",
-        "has a compiled backward keep its buffers, so that it can be timed repeatedly",
-        "a compiled backward is left as it is; if it gives its buffers away, timing it alone ends "
-        "in torch's own message",
+        "makes a compiled backward keep its buffers, so that it can be timed repeatedly",
+        "a compiled backward that frees its buffers cannot be timed alone; torch raises an error",
     ),
     PrivateName(
         "torch._library.custom_ops:OPDEF_TO_LIB",
-        "finds an operator that a base revision registers over one of the head revision",
+        "finds an operator of the head revision that the base revision registers again",
         "such an operator is not refused",
     ),
     PrivateName(
         "torch.cuda:_sleep",
-        "keeps a GPU at work while calls are issued",
-        "nothing is timed on CUDA; the device says why",
+        "keeps a GPU busy while calls are issued",
+        "nothing is timed on CUDA; the device reports the reason",
     ),
     PrivateName(
         "torch._C:_cuda_endAllocateToPool",
-        "leaves the memory pool of a capture that failed",
-        "older versions have another name for it, below; without either the pool is not left",
+        "leaves the memory pool of a failed capture",
+        "older versions have the next name; without both, the pool is not left",
         since="2.8",
         of_cuda=True,
     ),
     PrivateName(
         "torch._C:_cuda_endAllocateCurrentStreamToPool",
         "the name of _cuda_endAllocateToPool before 2.8",
-        "not used where the new name exists",
+        "not used if the new name exists",
         until="2.8",
         of_cuda=True,
     ),
     PrivateName(
         "torch._C:_cuda_releasePool",
-        "frees the memory pool of a capture that failed",
+        "frees the memory pool of a failed capture",
         "the pool is not freed",
         of_cuda=True,
     ),
-    PrivateName(
-        "torch._C:_valgrind_supported_platform",
-        "whether this torch can drive callgrind",
-        "no instructions are counted; the reason says so",
-    ),
-    PrivateName(
-        "torch._C:_valgrind_toggle",
-        "switches the counting of callgrind on",
-        "no instructions are counted; the reason says so",
-    ),
-    PrivateName(
-        "torch._C:_valgrind_toggle_and_dump_stats",
-        "switches the counting of callgrind off and has it write a dump",
-        "no instructions are counted; the reason says so",
+    *(
+        PrivateName(path, purpose, "no instructions are counted; the reason is reported")
+        for path, purpose in (
+            ("torch._C:_valgrind_supported_platform", "whether torch can control callgrind"),
+            ("torch._C:_valgrind_toggle", "switches the counting of callgrind on"),
+            (
+                "torch._C:_valgrind_toggle_and_dump_stats",
+                "switches the counting of callgrind off and writes a dump",
+            ),
+        )
     ),
 )
 
 
 def _find(path: str, otherwise: Any) -> Any:
-    """Return what ``path`` names in the installed torch, or ``otherwise``."""
+    """Return the object at ``path`` in the installed torch, or ``otherwise``."""
     try:
         return resolve_name(path)
     except (AttributeError, ImportError):
@@ -147,14 +141,14 @@ _ABSENT = object()
 
 
 def lacks(*paths: str) -> str | None:
-    """Return a sentence about the names that the installed torch lacks, or None if it has all."""
+    """Return a message that lists the names missing in the installed torch; None if it has all."""
     absent = [path.replace(":", ".") for path in paths if _find(path, _ABSENT) is _ABSENT]
     return f"torch {torch.__version__} has no {', '.join(absent)}" if absent else None
 
 
-# --- is a call of a kernel seen by anything else -------------------------------------------------
-# A call finds neither Python's code nor torch's in the nearest cache, which the one before has
-# filled with rows: each function more that it goes through takes as long as a row.
+# --- is a call of a kernel observed by anything else ---------------------------------------------
+# The previous call has filled the nearest cache with rows, so that no code is in it. Therefore each
+# further function in a call takes as long as a row.
 
 _is_compiling = torch.compiler.is_dynamo_compiling
 _modes: Callable[[], int] = _find("torch._C:_len_torch_dispatch_stack", None)
@@ -164,11 +158,11 @@ _is_profiled: Callable[[], bool] = _find("torch._C:_autograd._profiler_enabled",
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
 
 
-def _is_seen(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
-    """Whether something other than a kernel is to see a call with these tensors.
+def _is_observed(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
+    """Whether something besides the kernel must observe a call with these tensors.
 
-    That may be torch.compile, a mode (of fake tensors, of tracing), a transform of torch.func, a
-    tracer, a profiler, forward-mode differentiation, a subclass of tensor, or a view that negates.
+    It may be torch.compile, a dispatch mode (fake tensors, tracing), a transform of torch.func, a
+    tracer, a profiler, forward-mode differentiation, a tensor subclass or a negated view.
     """
     return (
         _is_compiling()
@@ -177,7 +171,7 @@ def _is_seen(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
         or _tracing() is not None
         or _is_profiled()
         or forward_ad._current_level >= 0
-        # written out: three calls of a function would take as long as all of this
+        # not a loop or function: three more calls would take as long as all of this
         or not (type(x) in _PLAIN and x.is_cpu and not x.is_neg())
         or not (
             weight is None or (type(weight) in _PLAIN and weight.is_cpu and not weight.is_neg())
@@ -186,22 +180,22 @@ def _is_seen(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
     )
 
 
-def _may_be_seen(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
-    """Whether a call is seen, where this torch does not tell: assume that it is."""
+def _assume_observed(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
+    """Assume that every call is observed, because this torch does not tell."""
     return True
 
 
-is_seen = (
-    _is_seen
-    if lacks(*(name.path for name in NAMES if name.without is _UNSEEN)) is None
-    else _may_be_seen
+is_observed = (
+    _is_observed
+    if lacks(*(name.path for name in NAMES if name.without is _UNOBSERVED)) is None
+    else _assume_observed
 )
 
 
 # --- tensors -------------------------------------------------------------------------------------
 
 is_zero_tensor: Callable[[Tensor], bool] = _find("torch:Tensor._is_zerotensor", lambda _: True)
-"""Whether a tensor is all zeros and has no memory; True where this torch does not tell."""
+"""Whether a tensor is all zeros and has no memory; True if this torch does not tell."""
 
 negated_view: Callable[[Tensor], Tensor] = _find("torch:_neg_view", torch.neg)
 """Return ``-x`` over the memory of ``x``, under the negative bit."""
@@ -214,13 +208,13 @@ EXTENSION_FILE: str | None = _find("torch._C:__file__", None)
 
 
 def keep_backward_buffers() -> None:
-    """Have what is compiled from now on keep the buffers of its backward for another one."""
+    """Make backwards that are compiled from now on keep their buffers for another run."""
     if lacks("torch._functorch.config:donated_buffer") is None:
         torch._functorch.config.donated_buffer = False
 
 
 OPERATOR_LIBRARIES: Mapping[str, object] = _find("torch._library.custom_ops:OPDEF_TO_LIB", {})
-"""For each operator registered by ``torch.library.custom_op`` the library that registered it."""
+"""From operators registered by ``torch.library.custom_op`` to the library that registered them."""
 
 
 # --- CUDA ----------------------------------------------------------------------------------------
@@ -230,7 +224,7 @@ def _do_nothing(*_: object) -> None: ...
 
 
 spin: Callable[[int], object] = _find("torch.cuda:_sleep", _do_nothing)
-"""Keep the current stream at work for so many cycles; see :func:`lacks`."""
+"""Keep the current stream busy for this many cycles; does nothing if torch lacks it."""
 
 end_allocation_to_pool: Callable[[int, tuple[int, int]], object] = _find(
     "torch._C:_cuda_endAllocateToPool",

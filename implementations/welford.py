@@ -1,8 +1,8 @@
 """Welford's running mean and sum of squared deviations, and Chan's combination of such pairs.
 
-``welford`` takes one element of every row at a time, so it is vectorised over rows and makes N
-roundings; ``welford_chunked`` forms the pair of each chunk of a row and combines neighbours as a
-tree, which is what parallel kernels do, and makes about log2(N).
+``welford`` processes one element of every row at a time, so it is vectorised over rows and makes N
+roundings. ``welford_chunked`` computes the pair of each chunk of a row and combines neighbours in a
+tree, as parallel kernels do, and makes about log2(N) roundings.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from implementations.contract import (
 
 __all__ = ["welford", "welford_chunked"]
 
-CHUNK = 64  # elements a chunk: long enough to vectorise, short enough that a row has several
+CHUNK = 64  # elements per chunk: long enough to vectorise, and a row has several
 
 
-# An opaque operator: traced by torch.compile, the loop would unroll to N copies of its body.
+# An opaque operator, because torch.compile would unroll the loop to N copies of its body.
 @torch.library.custom_op("layernorm_bench::welford_moments", mutates_args=())
 def _welford_moments(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and sum of squared deviations of each row of ``x`` (rows, hidden); each (rows, 1)."""
+    """Return mean and sum of squared deviations of each row, as (rows, 1)."""
     mean = x.new_zeros(x.shape[0])
     squares = torch.zeros_like(mean)
     for count, element in enumerate(x.t().contiguous(), start=1):
@@ -101,31 +101,31 @@ def welford_chunked(
         tail = rows[:, None, whole * CHUNK :]
         parts.append([(hidden - whole * CHUNK, *_two_pass_moments(tail))])
     pending = [each for part in parts for each in part]
-    while len(pending) > 1:  # smallest last: a short tail meets few roundings
+    while len(pending) > 1:  # smallest last, so that a short tail undergoes few roundings
         pending.append(_combine(pending.pop(-2), pending.pop()))
     _, mean, squares = pending[0]
     return _finish(x, rows, mean, squares, weight, bias, eps)
 
 
 Moments = tuple[int, Tensor, Tensor]
-"""How many elements, their mean and their sum of squared deviations, each (rows, 1)."""
+"""Number of elements, their mean and their sum of squared deviations, each (rows, 1)."""
 
 
 def _wide_rows(x: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """Return ``x`` as (rows, hidden) in float32 or wider; hidden are the elements of ``axes``."""
+    """Return ``x`` as (rows, hidden) in float32 or wider; ``axes`` become hidden."""
     split = x.dim() - len(axes)
     rows, hidden = x.shape[:split].numel(), x.shape[split:].numel()
     return x.to(wide_dtype(x.dtype)).reshape(rows, hidden)
 
 
 def _two_pass_moments(chunks: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and sum of squared deviations over the last axis; (rows, chunks)."""
+    """Return mean and sum of squared deviations over the last axis, as (rows, chunks)."""
     mean = chunks.mean(-1)
     return mean, (chunks - mean[..., None]).square().sum(-1)
 
 
 def _combine_equal(mean: Tensor, squares: Tensor, *, count: int) -> list[Moments]:
-    """Halve the chunks until one is left, setting aside the odd one; largest count first."""
+    """Combine neighbouring chunks until one is left; odd ones are set aside, largest first."""
     set_aside: list[Moments] = []
     while mean.shape[1] > 1:
         if mean.shape[1] % 2:
@@ -155,7 +155,7 @@ def _finish(
     bias: Tensor | None,
     eps: float,
 ) -> Tensor:
-    """Normalise ``rows`` (rows, hidden) by their moments and give them x's shape and dtype."""
+    """Normalise ``rows`` (rows, hidden) by their moments; return x's shape and dtype."""
     variance = squares / max(rows.shape[1], 1)
     y = ((rows - mean) * torch.rsqrt(variance + eps)).reshape(x.shape)
     return scale_and_shift(y, weight, bias).to(x.dtype)

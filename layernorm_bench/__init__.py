@@ -31,7 +31,7 @@ _PACKAGE_OF = {
     "verify": "harness.verify",
 }
 
-if not TYPE_CHECKING:  # a type checker would take every name for one of this module
+if not TYPE_CHECKING:  # a type checker would accept every name
 
     def __getattr__(name: str) -> object:
         """Import a name of the API on first use.
@@ -42,26 +42,26 @@ if not TYPE_CHECKING:  # a type checker would take every name for one of this mo
         if name not in _PACKAGE_OF:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         _check_packages()
-        found = getattr(import_module(_PACKAGE_OF[name]), name)
-        globals()[name] = found
-        return found
+        value = getattr(import_module(_PACKAGE_OF[name]), name)
+        globals()[name] = value
+        return value
 
-    # no __dir__: pytest gets every name that dir() lists of a plugin, to look for fixtures
+    # no __dir__: pytest reads every attribute that dir() lists of a plugin, to find fixtures
 
 
 def _check_packages() -> None:
-    """Check that ``harness`` and ``implementations`` are those installed beside this package.
+    """Check that ``harness`` and ``implementations`` are the packages installed with this one.
 
     Nothing is imported, so that no code of another package runs.
 
     Raises:
-        ImportError: one of them is another package, or missing; says which and what to do.
+        ImportError: one of them is missing or another package; the message says what to do.
     """
     for name in _PACKAGES:
         own = Path(__file__).parents[1] / name / "__init__.py"
         try:
             spec = find_spec(name)
-        except ValueError:  # a module without a spec, put into sys.modules by hand
+        except ValueError:  # sys.modules holds a module without a spec
             spec = None
         if spec is None:
             raise ImportError(
@@ -70,7 +70,7 @@ def _check_packages() -> None:
         found = spec.origin or str(next(iter(spec.submodule_search_locations or ()), "unknown"))
         if Path(found).resolve() != own.resolve():
             raise ImportError(
-                f"{found} is imported as {name!r} in place of {own}, which layernorm-bench needs: "
+                f"{found} is imported as {name!r} instead of {own}, which layernorm-bench needs: "
                 "run from another directory, or rename the former"
             )
 
@@ -82,13 +82,13 @@ _IMPLEMENTATION, _DEVICE = "--layernorm-implementation", "--layernorm-device"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options, which cost nothing until they are used."""
+    """Add the options."""
     group = parser.getgroup("layernorm-bench", "LayerNorm sweeps, timed by pytest-benchmark")
     group.addoption(
         _SWEEP,
         metavar="PRESET|FILE.toml",
-        help="add the cases of a sweep as tests, each verified before it is timed; without paths "
-        "on the command line there are no others",
+        help="add the cases of a sweep as tests, each verified before it is timed; if the command "
+        "line has no paths, only these tests are run",
     )
     for option, metavar, what in (
         (_IMPLEMENTATION, "NAME", "names, module:function or file.py:function"),
@@ -99,28 +99,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
             metavar=f"{metavar}[,{metavar}...]",
             action="append",
             default=[],
-            help=f"{what}, in the place of the sweep's",
+            help=f"{what}, instead of those of the sweep",
         )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Plan the sweep that was asked for, if any.
+    """Plan the sweep of the options, if there is one.
 
     Raises:
-        pytest.UsageError: it cannot be run, or not here; says why and what to do.
+        pytest.UsageError: the options cannot be used, or not here; the message says what to do.
     """
     import pytest
 
     sweep = config.getoption(_SWEEP)
     options = {"implementations": _IMPLEMENTATION, "devices": _DEVICE}
     axes = {
-        axis: tuple(name.strip() for each in config.getoption(option) for name in each.split(","))
+        axis: tuple(name.strip() for value in config.getoption(option) for name in value.split(","))
         for axis, option in options.items()
     }
     if sweep is None:
         if any(axes.values()):
             raise pytest.UsageError(
-                f"{_IMPLEMENTATION} and {_DEVICE} change a sweep: say which, such as {_SWEEP} quick"
+                f"{_IMPLEMENTATION} and {_DEVICE} need a sweep: add one, such as {_SWEEP} quick"
             )
         return
     if not config.pluginmanager.hasplugin("benchmark"):
@@ -135,7 +135,7 @@ def pytest_configure(config: pytest.Config) -> None:
     from harness.cli.pytest_sweep import SweepTests
     from harness.records.refusal import Refusal
 
-    # from an ini file it adds to what is run: it must not hide other tests
+    # an option in an ini file must not hide the other tests
     typed = any(str(each).startswith(_SWEEP) for each in config.invocation_params.args)
     try:
         tests = SweepTests.plan(config, sweep, axes, options=options, alone=typed)

@@ -1,4 +1,4 @@
-"""Rules of the code itself, each of which a change could break without any other test noticing."""
+"""Rules of the code itself that no other test checks."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ MODULES = sorted(
     for package in ("harness", "implementations", "layernorm_bench")
     for path in (ROOT / package).rglob("*.py")
 )
-# what runs other people's code, and turns whatever that raises into a result or a message
+# these run foreign code, and turn every exception of it into a result or a message
 CATCHES_ANYTHING = {
     "harness/numerics/computed.py": 1,
-    "experiments/peer_tests/peer_problems.py": 1,  # a peer's test fails whatever is raised in it
+    "experiments/peer_tests/peer_problems.py": 1,  # any exception fails a peer's test
     "harness/regression/ab/side_by_side.py": 1,  # another revision's import may raise anything
     "harness/run/worker.py": 1,
     "implementations/targets/attempt.py": 1,
-    "implementations/targets/locate.py": 1,  # another's import may raise anything
+    "implementations/targets/locate.py": 1,  # a target's import may raise anything
 }
 PRINTS = {"harness/cli/__init__.py", "harness/cli/terminal.py"}
 LONGEST = 320
@@ -34,7 +34,7 @@ def name_of(path: Path) -> str:
 
 
 def catches(tree: ast.AST) -> Iterator[ast.ExceptHandler]:
-    """Handlers that catch any exception: bare, or of Exception or BaseException."""
+    """Yield handlers that catch any exception: bare, Exception or BaseException."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ExceptHandler):
             kinds = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
@@ -44,24 +44,24 @@ def catches(tree: ast.AST) -> Iterator[ast.ExceptHandler]:
 
 
 def prints(tree: ast.AST) -> Iterator[ast.Call]:
-    """Calls of print, and writes to standard output."""
+    """Yield calls of print, and writes to standard output."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in {"print", "sys.stdout.write"}:
             yield node
 
 
-def test_modules_were_found() -> None:
+def test_modules_are_found() -> None:
     assert "harness/cli/__init__.py" in map(name_of, MODULES)
     assert "implementations/native.py" in map(name_of, MODULES)
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_a_module_can_be_read_in_one_go(path: Path) -> None:
+def test_no_module_is_too_long(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= LONGEST
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_any_exception_is_caught_only_where_other_peoples_code_is_run(path: Path) -> None:
+def test_any_exception_is_caught_only_around_foreign_code(path: Path) -> None:
     found = list(catches(ast.parse(path.read_text())))
     lines = [each.lineno for each in found]
     assert len(found) == CATCHES_ANYTHING.get(name_of(path), 0), lines

@@ -1,4 +1,4 @@
-"""The public module: what it exports, what it imports and when, and other packages of our names."""
+"""The public module: its names, when it imports what, and other packages with the same names."""
 
 from __future__ import annotations
 
@@ -48,27 +48,27 @@ def python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 # --- names ---------------------------------------------------------------------------------------
 
 
-def test_each_public_name_is_the_one_of_its_package() -> None:
+def test_each_public_name_is_that_of_its_package() -> None:
     assert layernorm_bench.verify is harness.verify.verify
     assert layernorm_bench.assert_layer_norm is harness.verify.assert_layer_norm
     assert layernorm_bench.LayerNorm is implementations.LayerNorm
     assert layernorm_bench.replace_layer_norms is implementations.replace_layer_norms
 
 
-def test_a_type_checker_is_told_of_the_same_names_from_the_same_packages() -> None:
+def test_a_type_checker_sees_the_same_names_of_the_same_packages() -> None:
     (block,) = (
         each
         for each in ast.parse(SOURCE).body
         if isinstance(each, ast.If) and ast.unparse(each.test) == "TYPE_CHECKING"
     )
-    told = {
+    checked = {
         alias.name: each.module
         for each in block.body
         if isinstance(each, ast.ImportFrom)
         for alias in each.names
     }
-    assert told == layernorm_bench._PACKAGE_OF
-    assert sorted(told) == sorted(layernorm_bench.__all__)
+    assert checked == layernorm_bench._PACKAGE_OF
+    assert sorted(checked) == sorted(layernorm_bench.__all__)
 
 
 def test_another_name_is_an_attribute_error() -> None:
@@ -86,7 +86,7 @@ def test_a_type_checker_reads_the_types_of_each_package(package: str) -> None:
     assert (Path(__import__(package).__file__ or "").parent / "py.typed").is_file()
 
 
-def test_a_strictly_typed_user_sees_the_types_and_no_error_but_his_own(tmp_path: Path) -> None:
+def test_a_strictly_typed_program_has_no_errors_but_its_own(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
     names = ", ".join(each.name for each in implementations.ALL)
     (tmp_path / "user.py").write_text(CONSUMER.format(names=names))
@@ -113,12 +113,12 @@ def test_a_name_is_imported_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert vars(layernorm_bench)["verify"] is found
 
 
-# --- a package of somebody else in the place of ours ---------------------------------------------
+# --- another package with the same name ----------------------------------------------------------
 
 
 @pytest.fixture(params=["harness", "implementations"])
 def shadow(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """Return a package of a user, in the folder that Python searches first."""
+    """Write a package of a user, in the folder that Python searches first."""
     path = tmp_path / str(request.param) / "__init__.py"
     path.parent.mkdir()
     path.write_text("raise SystemExit('the package of the user was executed')\n")
@@ -131,7 +131,7 @@ def test_a_name_of_the_api_says_which_file_shadows_it(shadow: Path) -> None:
     )
     done = python(shadow.parents[1], "-c", script)
     (line,) = done.stdout.splitlines()
-    assert line.startswith(f"{shadow} is imported as {shadow.parent.name!r} in place of ")
+    assert line.startswith(f"{shadow} is imported as {shadow.parent.name!r} instead of ")
     assert line.endswith("run from another directory, or rename the former")
 
 
@@ -144,7 +144,7 @@ def test_the_option_of_pytest_says_which_file_shadows_it(shadow: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_without_the_option_pytest_runs_the_tests_of_a_harness_of_somebody_else(
+def test_without_the_option_pytest_runs_with_another_harness_package(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "harness").mkdir()
@@ -162,7 +162,7 @@ def test_without_the_option_pytest_runs_the_tests_of_a_harness_of_somebody_else(
     assert "1 passed" in done.stdout
 
 
-def test_a_module_without_a_spec_is_not_taken_for_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_without_a_spec_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     stranger = ModuleType("harness")
     monkeypatch.setitem(sys.modules, "harness", stranger)
     monkeypatch.delitem(vars(layernorm_bench), "verify", raising=False)

@@ -1,4 +1,4 @@
-"""What the package says of itself: its bounds are tested, its licence and its version agree."""
+"""Metadata of the package: lower bounds are tested, licence and version agree."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[\w,.-]+\])?\s*(>=|==)?\s*([\w.]*)")
 
 
 def bounds_of(requirements: Iterable[str]) -> dict[str, str]:
-    """Return for each requirement its lower bound, which may be empty."""
+    """Return the lower bound of each requirement, which may be empty."""
     found = {}
     for each in requirements:
         match = _REQUIREMENT.match(each)
@@ -34,16 +34,16 @@ def pins_of(path: Path) -> dict[str, str]:
 
 
 def is_lowest(pin: str, bound: str) -> bool:
-    """Whether a pin is the first version of a bound: 2.7.0 is that of 2.7, 2.7.1 is not.
+    """Whether a pin is the first version of a bound: 2.7.0 is the first of 2.7, 2.7.1 is not.
 
-    Versions that are dates have no such first one: 12.535.77 and 3.0.5.260730 begin with theirs.
+    Projects without a first version, such as 12.535.77 or 3.0.5.260730, only need the same start.
     """
     rest = pin.removeprefix(bound) if f"{pin}.".startswith(f"{bound}.") else "none"
     return re.fullmatch(r"(\.0)*|\.\d{2,}", rest) is not None
 
 
 def untested(requirements: dict[str, str], pins: Iterable[dict[str, str]]) -> list[str]:
-    """Return the requirements whose lowest version no file of constraints pins."""
+    """Return the requirements whose lowest version is pinned in no constraints file."""
     kept = list(pins)
     return [
         f"{name}>={bound}"
@@ -58,12 +58,12 @@ GROUPS = {"": PROJECT["dependencies"], **PROJECT["optional-dependencies"]}
 @pytest.mark.parametrize("group", GROUPS, ids=lambda group: group or "dependencies")
 def test_every_lower_bound_is_tested_by_a_tox_environment(group: str) -> None:
     bounds = bounds_of(GROUPS[group])
-    bounds.pop("layernorm-bench", None)  # an extra made of others
+    bounds.pop("layernorm-bench", None)  # an extra that combines others
     assert all(bounds.values())
     assert untested(bounds, map(pins_of, LOWEST)) == []
 
 
-def test_each_file_of_lowest_versions_has_an_environment() -> None:
+def test_each_file_of_lowest_versions_has_a_tox_environment() -> None:
     tox = (ROOT / "tox.ini").read_text()
     assert {each.stem for each in LOWEST} == {
         "lowest",
@@ -80,7 +80,7 @@ def test_each_file_of_lowest_versions_has_an_environment() -> None:
     ("requirement", "pin"),
     [("click>=8.1", "click==8.1.1"), ("click>=8.1", "click==8.10"), ("rich>=13", "click==13.0.0")],
 )
-def test_a_bound_that_is_not_tested_is_found(requirement: str, pin: str) -> None:
+def test_an_untested_bound_is_found(requirement: str, pin: str) -> None:
     assert untested(bounds_of([requirement]), [bounds_of([pin])]) == [requirement]
 
 
@@ -93,7 +93,7 @@ def test_a_bound_that_is_not_tested_is_found(requirement: str, pin: str) -> None
         ("triton>=3.3; platform_system == 'Linux'", "triton==3.3.0"),
     ],
 )
-def test_a_bound_that_is_tested_is_none(requirement: str, pin: str) -> None:
+def test_a_tested_bound_is_not_reported(requirement: str, pin: str) -> None:
     assert untested(bounds_of([requirement]), [bounds_of([pin])]) == []
 
 
@@ -124,7 +124,7 @@ def test_the_licence_is_there_in_full() -> None:
     assert "APPENDIX: How to apply the Apache License to your work." in text
 
 
-def test_a_citation_has_the_name_version_licence_and_authors_of_the_package() -> None:
+def test_the_citation_has_the_metadata_of_the_package() -> None:
     citation = (ROOT / "CITATION.cff").read_text()
     (author,) = (each["name"] for each in PROJECT["authors"])
     for line in (
@@ -143,7 +143,7 @@ def test_the_wheel_holds_every_package() -> None:
     assert packages == PYPROJECT["tool"]["importlinter"]["root_packages"]
 
 
-def test_no_address_is_given_that_does_not_exist() -> None:
+def test_no_address_is_published_yet() -> None:
     assert "urls" not in PROJECT
     for name in ("SECURITY.md", "CITATION.cff"):
         assert not re.search(r"https?://|\w@\w", (ROOT / name).read_text())

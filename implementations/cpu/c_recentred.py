@@ -16,7 +16,7 @@ from torch import Tensor
 
 from implementations.contract import Algorithm, implementation
 from implementations.cpu import calls, operators
-from implementations.torch_private import is_seen, is_zero_tensor
+from implementations.torch_private import is_observed, is_zero_tensor
 
 __all__ = ["c_recentred"]
 
@@ -35,7 +35,7 @@ def c_recentred(
     eps: float = 1e-5,
 ) -> Tensor:
     """Two-pass without a residual mean in C, compiled on first use, in float32 or wider."""
-    if is_seen(x, weight, bias):
+    if is_observed(x, weight, bias):
         return operators.layer_norm(x, normalized_shape, weight, bias, eps)
     hidden = operators.elements_of_a_row(x, normalized_shape, weight, bias)
     if torch.is_grad_enabled() and (

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from implementations.contract import Algorithm, implementation
 from implementations.cpu import calls, node, operators
-from implementations.torch_private import is_seen
+from implementations.torch_private import is_observed
 
 __all__ = ["cpp_recentred"]
 
@@ -31,7 +31,7 @@ def cpp_recentred(
     eps: float = 1e-5,
 ) -> Tensor:
     """Two-pass without a residual mean in C and C++, compiled on first use."""
-    if is_seen(x, weight, bias):
+    if is_observed(x, weight, bias):
         return operators.layer_norm(x, normalized_shape, weight, bias, eps)
     hidden = operators.elements_of_a_row(x, normalized_shape, weight, bias)
     calls.kinds(x.dtype, weight, bias)  # raises if a dtype is not supported

@@ -1,7 +1,7 @@
 """LayerNorm in C, on the CPU, as one operator for torch.compile, torch.export and torch.func.
 
 Calling a kernel through the dispatcher and Python takes as long as a small LayerNorm. A call that
-none of these observes skips the dispatcher; :func:`implementations.torch_private.is_seen` decides.
+none of these observes skips the dispatcher: :func:`implementations.torch_private.is_observed`.
 """
 
 from __future__ import annotations

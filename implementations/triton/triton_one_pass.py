@@ -1,6 +1,6 @@
 """One pass over each row, fused: variance = E[x^2] - E[x]^2, from one read of x.
 
-As fast as memory allows, and as inaccurate as :mod:`implementations.one_pass`; kept to be measured.
+It is as inaccurate as :mod:`implementations.one_pass`; it is here for measurements.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Two passes and the mean of the deviations removed as well, fused: error free of the condition.
+"""Two passes with the mean of the deviations subtracted as well, fused.
 
-A mean of one word is off by its own rounding, and so is every deviation from it; the mean of the
-deviations is what is off. Removing it costs two more sums over numbers that are in registers
-already. The backward is given both means and forms the same deviations.
+The rounding error of the mean is in every deviation from it, and the mean of the deviations is that
+error. Subtracting it costs two more sums over numbers that are in registers already, and makes the
+error independent of the condition number. The backward uses the saved means.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Two passes over each row, fused: the mean, then the mean of squared deviations from it.
 
-A row that fits into registers is read once all the same.
+A row that fits into registers is read once.
 """
 
 from __future__ import annotations

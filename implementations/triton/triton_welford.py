@@ -1,6 +1,6 @@
 """Means and squares of small groups of a row, combined as a tree (Chan), fused.
 
-A row too long for registers is read in blocks, whose pairs are combined one after the other.
+A row too long for registers is read in blocks, whose moments are combined sequentially.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["triton_welford"]
     reduction=Reduction.BLOCKS,  # shorter rows: a tree
     backward_reduction=Reduction.TREE,
     lanes=layout.LONG_BLOCK,
-    column_reduction=Reduction.SEQUENTIAL,  # as of the others, but lanes is of the rows here
+    column_reduction=Reduction.SEQUENTIAL,  # as in the others; `lanes` is of a row here
     devices=frozenset({"cuda"}),
     requires=("triton",),
 )

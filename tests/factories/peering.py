@@ -1,4 +1,4 @@
-"""What the tests of peers share: which there are, and what is installed of them."""
+"""Peers and their packages, for the tests of peers."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def tensors(
 
 
 def python(program: str) -> None:
-    """Run a program in a process of its own."""
+    """Run a program in its own process."""
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )

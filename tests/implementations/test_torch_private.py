@@ -1,4 +1,4 @@
-"""Private names of torch: which exist, what happens without one, and that one module has them."""
+"""Private names of torch: the table is right, each has a fallback, and one module uses them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MODULES = sorted(
     for path in (ROOT / package).rglob("*.py")
     if path != FILE
 )
-# private by name, and documented all the same
+# documented in spite of the underscore
 DOCUMENTED = {"os._exit", "DispatchKey._fields"}
 # the dictionaries of torch.nn.Module, which subclasses rely on; the version counter that torch's
 # notes on autograd describe; a private attribute of a pydantic model, which its own module sets
@@ -94,19 +94,19 @@ def without(monkeypatch: pytest.MonkeyPatch, *paths: str) -> Any:
     return module
 
 
-SEEN = [each.path for each in NAMES if "see is_seen" in each.purpose]
+OBSERVED = [each.path for each in NAMES if "see is_observed" in each.purpose]
 
 
-def test_with_all_names_a_plain_call_is_not_seen() -> None:
-    assert len(SEEN) == 5
-    assert not torch_private.is_seen(torch.ones(2, 3), None, None)
+def test_with_all_names_a_plain_call_is_not_observed() -> None:
+    assert len(OBSERVED) == 5
+    assert not torch_private.is_observed(torch.ones(2, 3), None, None)
 
 
-@pytest.mark.parametrize("path", SEEN)
-def test_where_torch_does_not_tell_every_call_is_taken_for_seen(
+@pytest.mark.parametrize("path", OBSERVED)
+def test_if_torch_does_not_tell_every_call_counts_as_observed(
     monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
-    assert without(monkeypatch, path).is_seen(torch.ones(2, 3), None, None)
+    assert without(monkeypatch, path).is_observed(torch.ones(2, 3), None, None)
 
 
 def test_without_a_negated_view_there_is_a_negated_copy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,21 +163,21 @@ def test_without_a_spin_the_device_says_why_it_times_nothing(
 def test_the_pool_of_a_failed_capture_is_left_by_the_name_that_torch_has(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told: list[tuple[str, int, tuple[int, int]]] = []
+    calls: list[tuple[str, int, tuple[int, int]]] = []
 
-    def tells(name: str) -> Any:
-        return lambda device, pool: told.append((name, device, pool))
+    def recording(name: str) -> Any:
+        return lambda device, pool: calls.append((name, device, pool))
 
     new, old = "_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool"
     for name in (new, old, "_cuda_releasePool"):
-        monkeypatch.setattr(torch._C, name, tells(name), raising=False)
+        monkeypatch.setattr(torch._C, name, recording(name), raising=False)
     ours = [f"torch._C:{name}" for name in (new, old, "_cuda_releasePool")]
     for lacking in ([], ours[:1], ours):
         module = without(monkeypatch, *lacking)
         module.end_allocation_to_pool(0, (1, 2))
         module.release_pool(0, (1, 2))
-    assert [name for name, _, _ in told] == [new, "_cuda_releasePool", old, "_cuda_releasePool"]
-    assert {(device, pool) for _, device, pool in told} == {(0, (1, 2))}
+    assert [name for name, _, _ in calls] == [new, "_cuda_releasePool", old, "_cuda_releasePool"]
+    assert {(device, pool) for _, device, pool in calls} == {(0, (1, 2))}
 
 
 @pytest.mark.parametrize("path", [each.path for each in NAMES if "valgrind" in each.path])
@@ -193,7 +193,7 @@ def test_without_a_name_of_callgrinds_no_instructions_are_counted(
 
 
 def private_names(source: str) -> Iterator[str]:
-    """Names with one underscore first that are somebody else's."""
+    """Yield the private names that belong to other modules."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Attribute) and is_private(node.attr):
             owner = ast.unparse(node.value)

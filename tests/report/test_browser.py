@@ -192,7 +192,7 @@ def test_every_section_can_be_reached_without_scrolling_sideways(tab: Page, widt
     assert max(tab.evaluate(ends)) <= width
 
 
-def test_the_answer_is_seen_on_a_telephone(tab: Page) -> None:
+def test_the_answer_is_observed_on_a_telephone(tab: Page) -> None:
     tab.set_viewport_size({"width": 390, "height": 800})
     headings = tab.locator("#which_implementation_to_run thead th")
     (place,) = (i for i, each in enumerate(headings.all_inner_texts(), 1) if each == "Run")

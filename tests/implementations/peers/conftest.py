@@ -1,4 +1,4 @@
-"""What peers keep is forgotten between tests."""
+"""Fixtures that reset the caches of peers and the number of threads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from peering import (
 
 @pytest.fixture
 def forgetful() -> Iterator[None]:
-    """What peers keep for the next call is forgotten, before the test and after it."""
+    """Clear the caches of peers before and after the test."""
     for each in CACHES:
         each.cache_clear()
     yield

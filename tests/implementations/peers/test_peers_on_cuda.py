@@ -1,7 +1,7 @@
-"""Peers written for GPUs, on stand-ins with the signatures that their packages publish.
+"""Peers for GPUs, called with stand-ins that have the signatures of the published packages.
 
-What a stand-in is given it computes as torch does, on the CPU, so that a parameter in the wrong
-place gives a wrong result.
+A stand-in computes its arguments as torch does, on the CPU, so that an argument in the wrong place
+gives a wrong result.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ STAND_INS: dict[str, dict[str, dict[str, Any]]] = {
 
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Put a package's stand-in in its place, and let its peer run on the CPU."""
+    """Return a function that replaces a package by its stand-in, and allows its peer on the CPU."""
 
     def put(name: str) -> None:
         for place, content in STAND_INS[name].items():
@@ -193,7 +193,7 @@ def leaves_of(shape: tuple[int, ...], normalized: tuple[int, ...]) -> list[Tenso
 
 
 def same_as_torch(name: str, leaves: list[Tensor], normalized: tuple[int, ...], count: int) -> None:
-    """Forward and backward are torch's, with the first of weight and bias."""
+    """Assert torch's forward and backward, with the first ``count`` of weight and bias."""
     x, *parameters = leaves
     given = [*parameters[:count], None, None][:2]
     used = [x, *parameters[:count]]
@@ -202,7 +202,7 @@ def same_as_torch(name: str, leaves: list[Tensor], normalized: tuple[int, ...], 
     for norm in (find(name), functional.layer_norm):
         y = norm(x, normalized, *given, 0.25)
         results.append([y, *torch.autograd.grad(y, used, dy, retain_graph=True)])
-        # once more: a backward is timed again and again
+        # twice, because a backward is timed repeatedly
         again = torch.autograd.grad(y, used, dy)
         for one, other in zip(results[-1][1:], again, strict=True):
             assert torch.equal(one, other)
@@ -210,14 +210,14 @@ def same_as_torch(name: str, leaves: list[Tensor], normalized: tuple[int, ...], 
         torch.testing.assert_close(found, expected)
 
 
-def test_every_peer_for_gpus_is_tried_here() -> None:
+def test_every_peer_for_gpus_has_a_stand_in() -> None:
     assert {each.name for each in PEERS if each.devices == {"cuda"}} == FOR_GPUS.keys()
     assert STAND_INS.keys() == FOR_GPUS.keys()
 
 
 @pytest.mark.parametrize(("shape", "normalized"), SHAPES, ids=str)
 @pytest.mark.parametrize("name", FOR_GPUS)
-def test_it_passes_its_arguments_in_their_places(
+def test_arguments_are_passed_in_the_right_places(
     name: str,
     shape: tuple[int, ...],
     normalized: tuple[int, ...],
@@ -237,7 +237,7 @@ def test_x_may_have_gaps(name: str, stand_in: Callable[[str], None]) -> None:
 
 
 @pytest.mark.parametrize(("name", "count"), [("flash_attn", 1), ("quack", 1), ("apex", 0)])
-def test_what_may_be_left_out_is_left_out(
+def test_optional_parameters_can_be_left_out(
     name: str, count: int, stand_in: Callable[[str], None]
 ) -> None:
     stand_in(name)
@@ -255,7 +255,7 @@ def test_what_may_be_left_out_is_left_out(
         ("apex", 1, "apex takes a weight and a bias, or neither"),
     ],
 )
-def test_what_may_not_be_left_out_is_asked_for(
+def test_a_missing_required_parameter_is_refused(
     name: str, count: int, why: str, stand_in: Callable[[str], None]
 ) -> None:
     stand_in(name)
@@ -264,20 +264,13 @@ def test_what_may_not_be_left_out_is_asked_for(
         find(name)(x, (30,), *parameters[:count])
 
 
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [
-        ("quack", "takes a weight of float32, not float16"),
-        ("transformer_engine", "takes a weight of float32, not float16"),
-        ("apex", "takes a weight of float32, not float16"),
-    ],
-)
-def test_dtypes_it_does_not_mix_are_declined(
-    name: str, why: str, stand_in: Callable[[str], None]
+@pytest.mark.parametrize("name", ["quack", "transformer_engine", "apex"])
+def test_mixed_dtypes_that_it_does_not_support_are_refused(
+    name: str, stand_in: Callable[[str], None]
 ) -> None:
     stand_in(name)
     x, weight, bias = leaves_of((4, 30), (30,))
-    with pytest.raises(UnsupportedError, match=why):
+    with pytest.raises(UnsupportedError, match=r"weight of float32, not float16"):
         find(name)(x, (30,), weight.half(), bias.half())
 
 

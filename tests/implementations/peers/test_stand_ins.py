@@ -1,4 +1,4 @@
-"""What a package is asked for, seen by a stand-in in its place."""
+"""Peers call their packages with the right settings, recorded by stand-ins."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from implementations.peers import onnxruntime, openvino, xla
 
 
 class FakeNumba(ModuleType):
-    """Compiles nothing, and has as many threads as a machine with four cores."""
+    """Compiles nothing, and accepts up to four threads."""
 
     prange = range
 
     def __init__(self) -> None:
         super().__init__("numba")
-        self.asked: list[object] = []
+        self.calls: list[object] = []
 
     def njit(self, *, parallel: bool) -> Callable[[Any], Any]:
-        self.asked.append(parallel)
+        self.calls.append(parallel)
         return lambda function: function
 
     def set_num_threads(self, count: int) -> None:
         if count > 4:
             raise ValueError("The number of threads must be between 1 and 4")
-        self.asked.append(count)
+        self.calls.append(count)
 
 
 @pytest.mark.usefixtures("forgetful", "one_thread")
-def test_numba_shares_rows_out_to_as_many_threads_as_torch_has(
+def test_numba_uses_as_many_threads_as_torch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fake = FakeNumba()
@@ -48,10 +48,10 @@ def test_numba_shares_rows_out_to_as_many_threads_as_torch_has(
     x, weight, bias = tensors()
     expected = functional.layer_norm(x, (32,), weight, bias)
     torch.testing.assert_close(find("numba")(x, (32,), weight, bias), expected)
-    assert fake.asked == [False]
+    assert fake.calls == [False]
     torch.set_num_threads(2)
     torch.testing.assert_close(find("numba")(x, (32,), weight, bias), expected)
-    assert fake.asked == [False, True, 2]
+    assert fake.calls == [False, True, 2]
     torch.set_num_threads(5)
     with pytest.raises(UnsupportedError, match=r"numba was started with fewer threads: .* 1 and 4"):
         find("numba")(x, (32,), weight, bias)
@@ -59,7 +59,7 @@ def test_numba_shares_rows_out_to_as_many_threads_as_torch_has(
 
 @pytest.mark.usefixtures("forgetful", "one_thread")
 @pytest.mark.parametrize("default", ["cpu", "gpu"])
-def test_jax_is_started_on_the_cpu_with_as_many_threads_as_torch_has(
+def test_jax_is_started_on_the_cpu_with_as_many_threads_as_torch(
     default: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake, seen = ModuleType("jax"), {}
@@ -87,7 +87,7 @@ class FakeOperation:
 
 @pytest.mark.usefixtures("forgetful")
 @pytest.mark.parametrize(("threads", "streams"), [(1, 0), (4, 1)])
-def test_openvino_is_told_how_many_threads_and_which_precision(
+def test_openvino_receives_the_number_of_threads_and_the_precision(
     threads: int, streams: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "openvino.py").write_text("import os\nin_ci = os.environ.get('CI')\n")
@@ -123,7 +123,7 @@ def test_openvino_is_told_how_many_threads_and_which_precision(
 
 
 @pytest.mark.usefixtures("forgetful")
-def test_onnxruntime_is_told_how_many_threads_and_what_to_run(
+def test_onnxruntime_receives_the_number_of_threads_and_the_model(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     options = SimpleNamespace(entries={})
