@@ -95,8 +95,8 @@ def _offset(exponent: int) -> Distribution:
 
     offset.__name__ = f"offset_1e{exponent}"
     offset.__doc__ = (
-        f"Normal plus 1e{exponent}: condition number 1e{exponent}; a one-pass variance loses twice "
-        "as many digits as a rounded mean."
+        f"Normal plus 1e{exponent}: condition number 1e{exponent}; a one-pass variance loses "
+        "twice as many digits as a mean."
     )
     return offset
 

@@ -45,7 +45,7 @@ def test_no_known_mistake_is_accepted(mutant: Mutant, dtype: str) -> None:
 @pytest.mark.parametrize(
     ("right", "dtype"),
     # the dtypes in turn: all of them take minutes, and are what --self-test tries
-    zip(RIGHT, cycle(DTYPES), strict=False),
+    list(zip(RIGHT, cycle(DTYPES), strict=False)),
     ids=lambda each: each.name if isinstance(each, Implementation) else each,
 )
 def test_no_right_one_is_rejected(right: Implementation, dtype: str) -> None:
