@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from math import isnan
 from pathlib import Path
 from typing import Any
@@ -17,36 +18,20 @@ __all__ = ["choose"]
 NONE_CHOSEN = 1
 
 
+def _axis(
+    name: str, kind: ShapeText | Words, values: str
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return an option that filters the scenarios by an axis."""
+    text = f"choose only for {values}"
+    return click.option(f"--{name}", type=kind, metavar=kind.name, multiple=True, help=text)
+
+
 @click.command()
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
-@click.option(
-    "--shape",
-    type=ShapeText(),
-    metavar=ShapeText.name,
-    multiple=True,
-    help="choose only for these shapes of x",
-)
-@click.option(
-    "--dtype",
-    type=Words(),
-    metavar=Words.name,
-    multiple=True,
-    help="choose only for these dtypes of x",
-)
-@click.option(
-    "--device",
-    type=Words(),
-    metavar=Words.name,
-    multiple=True,
-    help="choose only for these kinds of device",
-)
-@click.option(
-    "--direction",
-    type=Words(),
-    metavar=Words.name,
-    multiple=True,
-    help="choose only for forward, backward or forward+backward",
-)
+@_axis("shape", ShapeText(), "these shapes of x")
+@_axis("dtype", Words(), "these dtypes of x")
+@_axis("device", Words(), "these kinds of device")
+@_axis("direction", Words(), "forward, backward or forward+backward")
 @click.option(
     "--max-error",
     "max_error_ulp",

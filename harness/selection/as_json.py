@@ -22,6 +22,11 @@ from harness.store.plain import to_plain
 
 __all__ = ["choices_as_json"]
 
+_AXES = (
+    "shape", "normalized_dims", "dtype", "param_dtype", "device", "direction", "layout", "affine",
+    "eps", "threads",
+)  # fmt: skip
+
 
 def choices_as_json(
     choices: Choices, wholes: Sequence[WorkloadChoice] = (), evidence: Sequence[str] = ()
@@ -73,20 +78,8 @@ def _candidate(candidate: Candidate, choice: Choice) -> dict[str, Any]:
 
 
 def _scenario(scenario: Scenario) -> dict[str, Any]:
-    case = scenario.case
-    return {
-        "shape": list(case.shape),
-        "normalized_dims": case.normalized_dims,
-        "dtype": case.dtype,
-        "param_dtype": case.param_dtype,
-        "device": case.device,
-        "direction": case.direction,
-        "layout": case.layout,
-        "affine": case.affine,
-        "eps": case.eps,
-        "threads": case.threads,
-        "environment": scenario.environment,
-    }
+    case = to_plain(scenario.case)
+    return {**{axis: case[axis] for axis in _AXES}, "environment": scenario.environment}
 
 
 def _chosen(best: Candidate | None) -> dict[str, Any]:

@@ -1,8 +1,7 @@
 """Results for tests. NOTHING IN HERE WAS MEASURED: every number is made up by a formula.
 
-The formulas have the shape of the real thing (an error that grows with the condition number, a
-time that grows with the size), so that figures and rankings made from them can be looked at. No
-random numbers and no clock: equal arguments give equal results.
+Errors grow with the condition number and times with the size, as real ones do, so that figures and
+rankings look realistic. No random numbers and no clock: equal arguments give equal results.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ SHAPES = ((1, 64), (32, 256), (512, 768), (2048, 1024), (4096, 4096), (8, 512, 7
 
 
 def make_environment(**changes: object) -> Environment:
-    """Return an environment that no machine has."""
+    """Return an invented environment."""
     environment = Environment(
         cpu="Imaginary CPU 9000",
         cpu_count=2,
@@ -88,7 +87,7 @@ def make_environment(**changes: object) -> Environment:
 
 
 def make_run(**changes: object) -> Run:
-    """Return a run that did not take place."""
+    """Return an invented run."""
     run = Run(
         name="synthetic",
         started_utc="2001-02-03T04:05:06+00:00",
@@ -107,11 +106,16 @@ def make_cases(
     """Yield a sweep: the speed grid first, then the error grid, in a fixed order."""
     speed = product(devices, Direction, dtypes, SHAPES, Mode, IMPLEMENTATIONS)
     for device, direction, dtype, shape, mode, name in speed:
-        yield _case(name, mode, shape, dtype, device, "normal", direction)
+        yield Case(
+            implementation=name, mode=mode, shape=shape, dtype=dtype, param_dtype=dtype,
+            device=device, direction=direction,
+        )  # fmt: skip
     errors = product(devices, Direction, dtypes, CONDITIONS, Mode, IMPLEMENTATIONS, range(3))
     for device, direction, dtype, distribution, mode, name, seed in errors:
-        case = _case(name, mode, (64, 1000), dtype, device, distribution, direction)
-        yield replace(case, seed=seed)
+        yield Case(
+            implementation=name, mode=mode, shape=(64, 1000), dtype=dtype, param_dtype=dtype,
+            device=device, distribution=distribution, direction=direction, seed=seed,
+        )  # fmt: skip
 
 
 def make_results(
@@ -272,27 +276,6 @@ def make_memory(case: Case) -> Memory:
         allocations=5,
         saved_bytes=None if no_graph else (8 * case.rows if lean else minimum),
         minimum_bytes=minimum,
-    )
-
-
-def _case(
-    name: str,
-    mode: Mode,
-    shape: tuple[int, ...],
-    dtype: str,
-    device: str,
-    distribution: str,
-    direction: Direction,
-) -> Case:
-    return Case(
-        implementation=name,
-        mode=mode,
-        shape=shape,
-        dtype=dtype,
-        param_dtype=dtype,
-        device=device,
-        distribution=distribution,
-        direction=direction,
     )
 
 
