@@ -126,7 +126,7 @@ def test_what_is_freed_inside_but_was_there_before_does_not_make_a_negative_peak
     assert found.total_bytes == 0
 
 
-def test_memory_inside_an_operator_is_observed() -> None:
+def test_memory_inside_an_operator_is_seen() -> None:
     x = torch.randn(64, 256)
     # layer_norm returns y, and keeps mean and rstd for itself until it returns
     found = count(lambda: torch.nn.functional.layer_norm(x, (256,)))
@@ -214,7 +214,7 @@ def test_two_fresh_processes_count_compiled_code_the_same_to_the_byte() -> None:
 
 @needs_compiler
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, while it compiles
-def test_memory_inside_compiled_code_is_observed() -> None:
+def test_memory_inside_compiled_code_is_seen() -> None:
     def product(x: Tensor) -> Tensor:
         return x.exp() * x.sin()
 
