@@ -16,7 +16,7 @@ from torch.nn.utils.parametrize import (
 )
 
 from implementations.replacement.converted import ConvertedLayerNorm
-from implementations.targets.signatures import VARIADIC, required
+from implementations.targets.signatures import VARIADIC, inputs_besides_x
 
 __all__ = [
     "NormModule",
@@ -143,11 +143,10 @@ def _reason_of_forward(module: nn.Module) -> str | None:
         return "its forward has no signature that could be read"
     if not taken or taken[0].kind in {*VARIADIC, Parameter.KEYWORD_ONLY}:
         return f"its forward takes no x: {signature(module.forward)}"
-    x, *others = taken
-    if needed := required(others):
-        return f"its forward needs {', '.join(needed)} besides {x.name}"
-    if others:
-        names = ", ".join(str(each).partition(":")[0].partition("=")[0] for each in others)
+    if reason := inputs_besides_x(taken):
+        return reason
+    if len(taken) > 1:
+        names = ", ".join(str(each).partition(":")[0].partition("=")[0] for each in taken[1:])
         return f"its forward also takes {names}, with which it may do more"
     return None
 

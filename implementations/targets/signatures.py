@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import Parameter, signature
 from typing import Any
 
-__all__ = ["VARIADIC", "is_eps", "missing_text", "parameters_of", "required", "signature_text"]
+__all__ = [
+    "VARIADIC",
+    "inputs_besides_x",
+    "is_eps",
+    "missing_text",
+    "parameters_of",
+    "required",
+    "signature_text",
+]
 
 VARIADIC = frozenset({Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD})
 """The kinds of ``*args`` and ``**kwargs``."""
@@ -27,6 +35,12 @@ def required(parameters: Iterable[Parameter]) -> list[str]:
         for parameter in parameters
         if parameter.default is Parameter.empty and parameter.kind not in VARIADIC
     ]
+
+
+def inputs_besides_x(parameters: Sequence[Parameter]) -> str | None:
+    """Return a message about the required parameters of a forward after the first; None if none."""
+    needed = required(parameters[1:])
+    return f"its forward needs {', '.join(needed)} besides {parameters[0].name}" if needed else None
 
 
 def is_eps(name: str) -> bool:
