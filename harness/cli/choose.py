@@ -69,7 +69,9 @@ def choose(
     workload: str | None,
     form: str,
 ) -> None:
-    """Choose the implementation to run for each shape, dtype, device and direction of RUN.
+    """Choose the implementation to run, for each scenario of RUN.
+
+    A scenario is a shape, dtype, device and direction with its settings.
 
     The fastest candidate is chosen that was accurate wherever it was measured. Candidates close to
     the fastest whose intervals overlap are a tie, broken by accuracy, then by memory. Exit code 0:

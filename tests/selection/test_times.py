@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 
-from choice_records import chosen, ran
+from choice_records import choice_among, choices_among, chosen, ran, results_of
 
-from harness.records import Clock
+from harness.records import Clock, Estimate, Record
+from harness.selection.choose import choose
+from harness.selection.eligibility import DisqualificationKind
 
 NATIVE = ran("native", 1.0)
+OTHER = "pytest-benchmark:perf_counter"
 
 
 def test_ratios_to_the_reference_are_compared_and_not_seconds() -> None:
@@ -40,3 +43,54 @@ def test_times_of_another_clock_are_not_compared() -> None:
     assert quick.latency is not None
     by_wall = replace(quick, latency=replace(quick.latency, clock=Clock.WALL))
     assert chosen(NATIVE, ran("third", 1.2), by_wall) == "native"
+
+
+# --- timers ---------------------------------------------------------------------------------------
+
+
+def by_another_timer(record: Record, timer: str = OTHER) -> Record:
+    """Return the record as an import has it: timed by another timer, without a reference."""
+    assert record.latency is not None
+    latency = replace(record.latency, timer=timer, reference=None, reference_ratio=None)
+    return replace(record, latency=latency)
+
+
+def test_a_candidate_of_another_timer_is_not_chosen_for_its_time() -> None:
+    quick = by_another_timer(ran("quick", 0.01))
+    records = (NATIVE, ran("third", 1.5), quick)
+    assert chosen(*records) == "native"
+    reasons = {each.label: each.disqualification for each in choice_among(*records).candidates}
+    assert reasons["quick"] is not None
+    assert reasons["quick"].kind is DisqualificationKind.UNTIMED
+
+
+def test_a_choice_names_the_timers_if_one_is_foreign() -> None:
+    (note,) = choices_among(NATIVE, by_another_timer(ran("quick", 0.1))).notes
+    assert OTHER in note
+    assert choices_among(NATIVE, ran("quick", 0.1)).notes == ()
+
+
+def test_candidates_of_one_foreign_timer_can_be_compared() -> None:
+    records = [by_another_timer(each) for each in (NATIVE, ran("quick", 0.5))]
+    assert chosen(*records) == "quick"
+    assert OTHER in choices_among(*records).notes[0]
+
+
+def test_of_two_timers_with_as_many_cases_the_own_timer_counts() -> None:
+    ours = [NATIVE, ran("quick", 0.5)]
+    theirs = [by_another_timer(each) for each in (NATIVE, ran("quick", 2.0))]
+    assert chosen(*ours, *theirs) == chosen(*theirs, *ours) == "quick"
+
+
+def test_an_import_does_not_replace_a_record_of_the_own_timer() -> None:
+    ours = results_of([NATIVE, ran("quick", 0.5)])
+    slow = Estimate(value=1.0, low=0.9, high=1.1)
+    imported = by_another_timer(ran("quick", 0.5))
+    assert imported.latency is not None
+    imported = replace(imported, latency=replace(imported.latency, per_call_s=slow))
+    choices = choose([ours, results_of([imported])])
+    (choice,) = choices.choices
+    assert choice.best is not None
+    assert choice.best.label == "quick"
+    assert choice.best.cost is not None
+    assert choice.best.cost.value < 0.5
