@@ -34,7 +34,7 @@ def main() -> None:
         page.goto(page_file.as_uri())
         chart = page.locator("section").first.locator("svg").first
         box = chart.bounding_box() or {"y": 0.0, "height": MOST_HEIGHT}
-        height = min(box["y"] + box["height"] + 90, MOST_HEIGHT)  # with the words below the chart
+        height = min(box["y"] + box["height"] + 62, MOST_HEIGHT)  # with the words below the chart
         PICTURE.parent.mkdir(exist_ok=True)
         page.screenshot(path=PICTURE, clip={"x": 0, "y": 0, "width": WIDTH, "height": height})
         browser.close()
