@@ -48,7 +48,7 @@ class CommandGroup(click.Group):
             return super().make_context(*arguments, **more)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with _stream_errors_handled(), _sigterm_as_interrupt(), _errors_printed(ctx):
+        with _stream_errors_handled(), _sigterm_as_interrupt(), _errors_printed():
             return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -68,7 +68,7 @@ def exit_with_error(message: str, code: int) -> NoReturn:
 
 
 @contextmanager
-def _errors_printed(group: click.Context | None = None) -> Iterator[None]:
+def _errors_printed() -> Iterator[None]:
     try:
         yield
     except Refusal as refusal:
@@ -76,11 +76,11 @@ def _errors_printed(group: click.Context | None = None) -> Iterator[None]:
     except _HELP_SHOWN:
         raise
     except click.UsageError as error:
-        path = error.ctx.command_path if error.ctx else "layernorm-bench"
-        if error.ctx is None and group:  # raised by the command itself
-            path = f"{group.command_path} {group.invoked_subcommand}"
-        message = error.format_message().removesuffix(".")
-        exit_with_error(f"{message}; see `{path} --help`", ExitCode.WRONG_USE)
+        message = " ".join(error.format_message().split()).removesuffix(".")  # one line
+        # the message of a bad value says how to write it
+        if error.ctx and type(error) is not click.BadParameter:
+            message += f"; see `{error.ctx.command_path} --help`"
+        exit_with_error(message, ExitCode.WRONG_USE)
     except KeyboardInterrupt:
         exit_with_error("interrupted before anything was measured", ExitCode.INTERRUPTED)
 

@@ -12,6 +12,7 @@ from harness.cli.arguments import DTYPES, Shape
 from harness.cli.verify import check_names
 from harness.records import Affine, Case
 from harness.records.refusal import Refusal
+from harness.records.text import count
 
 if TYPE_CHECKING:
     from harness.verify.explain import Explanation
@@ -115,7 +116,9 @@ def explain(
     if not isfinite(eps):
         raise click.UsageError(f"--eps {eps}: write a finite number")
     if len(shape) < normalized_dims:
-        raise click.UsageError(f"--normalized-dims {normalized_dims}: x has {len(shape)} axes")
+        raise click.UsageError(
+            f"--normalized-dims {normalized_dims}: x has {count(len(shape), 'axis', 'axes')}"
+        )
     case = Case(
         implementation=target,
         shape=shape,

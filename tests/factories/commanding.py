@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from inspect import signature
 
 from click.testing import CliRunner, Result
@@ -11,6 +12,8 @@ from harness.cli import main
 # before click 8.2 standard error was mixed into standard output by default
 _MIXED = "mix_stderr" in signature(CliRunner).parameters
 _RUNNER = CliRunner(**({"mix_stderr": False} if _MIXED else {}))
+IS_RECENT = tuple(map(int, version("click").split(".")[:2])) >= (8, 2)
+"""Whether click writes help and messages as in the golden files."""
 PROGRAM = "import sys; from harness.cli import main; sys.exit(main())"
 
 ONE = ("-i", "native", "--shape", "2x8", "--measure", "errors", "--out", "mine.parquet")
