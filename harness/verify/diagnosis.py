@@ -1,9 +1,9 @@
-"""Which known mistake a wrong function makes: the mutants whose outputs come nearest to its own.
+"""Diagnosis: name the known mistakes whose mutants have outputs close to those of the target.
 
-A match means: on every input where the target is clearly wrong, the mutant is wrong by the same
-amount in the same elements, so that the distance between the two is small beside the error of
-the target. Dtypes are looked at one by one, since a function may go wrong in each in its own way;
-outputs together first, and one by one if no mistake explains them together.
+A mutant matches if, on every input where the target is clearly wrong, the distance between the two
+is small compared to the error of the target. Each dtype is diagnosed by itself, since a function
+may have another mistake in each. All outputs are compared together first, and one by one if no
+mutant matches them together.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from implementations.native import native
 
 __all__ = ["Suspect", "diagnose"]
 
-_MOST_CASES = 4  # ours: inputs of different kinds; more of them name no other mistake
-_MOST_SUSPECTS = 3  # ours: the fourth best explanation is none
-# of the target's own error; what explains it leaves less than 0.03 of it, what does not over 0.5
-_ALIKE = 0.2
-_CLEAR_RATIO = 10  # ours: times the bound; nearer to it, roundings are most of what is off
-_MOST_ELEMENTS = 1 << 15  # of one case, which every mutant is asked
+_MOST_CASES = 4  # of different kinds; trade-off: each is run on every mutant
+_MOST_SUSPECTS = 3  # what a person reads
+# of the target's own error; the right mutant leaves less than 0.03 of it, any other over 0.5
+_MATCH_RATIO = 0.2
+_CLEAR_RATIO = 10  # times the bound; closer to it, most of the error is rounding
+_MOST_ELEMENTS = 1 << 15  # of one case, which is run on every mutant
 _OUTPUTS = ("y", "dx", "dweight", "dbias")
 
 
 def diagnose(implementation: Implementation, failures: Sequence[Trial]) -> tuple[Suspect, ...]:
-    """Return the known mistakes that explain ``failures``, best first; none if none does."""
+    """Return the known mistakes that explain ``failures``, best first; empty if none does."""
     found: dict[tuple[str, tuple[str, ...]], Suspect] = {}
     for dtype in dict.fromkeys(each.case.dtype for each in failures):
         for suspect in _in_one_dtype(
@@ -70,7 +70,7 @@ def _in_one_dtype(implementation: Implementation, failures: Sequence[Trial]) -> 
     ):
         if found := list(plain):
             return found
-    clear = _telling(failures)
+    clear = _clear_failures(failures)
     computed = {each: outputs_of(implementation, each) for each in clear}
     usable = {case: outputs for case, outputs in computed.items() if outputs is not None}
     together = _matches(usable, _OUTPUTS)
@@ -87,13 +87,13 @@ def _in_one_dtype(implementation: Implementation, failures: Sequence[Trial]) -> 
     explained = {name for each in apart for name in each.outputs}
     for name in _OUTPUTS:
         if name not in explained:
-            telling = {case: each for case, each in usable.items() if name in clear[case]}
-            apart += _matches(telling, (name,))[:1]
+            with_name = {case: each for case, each in usable.items() if name in clear[case]}
+            apart += _matches(with_name, (name,))[:1]
     return apart
 
 
 def _broken(trial: Trial, ratio: float = 1) -> set[str]:
-    """Names of the outputs that are so many times their bound off, or NaN."""
+    """Return the names of the outputs with an error over ``ratio`` times the bound, or NaN."""
     outputs = trial.errors.outputs if trial.errors else ()
     return {
         each.output
@@ -103,7 +103,7 @@ def _broken(trial: Trial, ratio: float = 1) -> set[str]:
 
 
 def _matches(computed: dict[Case, Outputs], names: tuple[str, ...]) -> list[Suspect]:
-    """Return the mutants that explain the outputs of those names in every case, best first."""
+    """Return the mutants that match the named outputs in every case, best first."""
     suspects = []
     for mutant in WRONG:
         distances = [
@@ -112,7 +112,7 @@ def _matches(computed: dict[Case, Outputs], names: tuple[str, ...]) -> list[Susp
             if case.dtype in mutant.dtypes
         ]
         known = [each for each in distances if each is not None]
-        if known and max(known) < _ALIKE:
+        if known and max(known) < _MATCH_RATIO:
             suspects.append(
                 Suspect(
                     name=mutant.name,
@@ -125,8 +125,8 @@ def _matches(computed: dict[Case, Outputs], names: tuple[str, ...]) -> list[Susp
     return sorted(suspects, key=lambda each: each.unexplained_ratio)[:_MOST_SUSPECTS]
 
 
-def _telling(failures: Sequence[Trial]) -> dict[Case, set[str]]:
-    """Pick failures of different kinds that are small and clear, and which outputs are so."""
+def _clear_failures(failures: Sequence[Trial]) -> dict[Case, set[str]]:
+    """Return small, clear failures of different kinds, each with its clearly wrong outputs."""
     chosen: dict[tuple[object, ...], Case] = {}
     clear = {}
     for each in sorted(failures, key=lambda trial: trial.case.rows * trial.case.hidden):
@@ -152,35 +152,35 @@ def _telling(failures: Sequence[Trial]) -> dict[Case, set[str]]:
 def _unexplained(
     target: Outputs, mutant: Mutant, case: Case, names: tuple[str, ...]
 ) -> float | None:
-    """Distance of target and mutant over the target's error; None if there is none to explain."""
+    """Return the distance of target and mutant over the target's error; None without an error."""
     wrong = replace(native, name=mutant.name, function=mutant.fresh(), declared=False)
-    if isinstance(mutant.function, Remembering):  # as the target did, it remembers the first case
+    if isinstance(mutant.function, Remembering):  # it has to remember the same case as the target
         outputs_of(wrong, first_case(mutant.name, case.dtype, case.device))
-    found = outputs_of(wrong, case)
-    if found is None:
+    outputs = outputs_of(wrong, case)
+    if outputs is None:
         return float("inf")
-    apart = error = 0.0
+    distance = error = 0.0
     for name, exact in _exact(case).items():
-        mine, theirs = getattr(target, name), getattr(found, name)
-        if name not in names or mine is None or theirs is None:
+        own, other = getattr(target, name), getattr(outputs, name)
+        if name not in names or own is None or other is None:
             continue
-        # what is right rounds too, and so does every mutant: only what is beyond that is an error
-        exact = exact.to(mine.dtype)
-        mine, theirs, exact = (each.double().flatten() for each in (mine, theirs, exact))
-        finite = torch.isfinite(mine) & torch.isfinite(theirs) & torch.isfinite(exact)
-        if not bool((torch.isfinite(mine) == torch.isfinite(theirs)).all()):
+        # right outputs and mutants round too: only the distance to the rounded result is an error
+        exact = exact.to(own.dtype)
+        own, other, exact = (each.double().flatten() for each in (own, other, exact))
+        finite = torch.isfinite(own) & torch.isfinite(other) & torch.isfinite(exact)
+        if not bool((torch.isfinite(own) == torch.isfinite(other)).all()):
             return float("inf")
-        # each output by its own size: gradients of parameters are sums over many rows
+        # relative to each output's size: gradients of parameters are sums over many rows
         size = float(exact[finite].norm()) or 1.0
-        apart += (float((mine - theirs)[finite].norm()) / size) ** 2
-        error += (float((mine - exact)[finite].norm()) / size) ** 2
-    return (apart / error) ** 0.5 if error else None
+        distance += (float((own - other)[finite].norm()) / size) ** 2
+        error += (float((own - exact)[finite].norm()) / size) ** 2
+    return (distance / error) ** 0.5 if error else None
 
 
 def _narrow_statistics(implementation: Implementation, case: Case) -> Iterator[Suspect]:
-    """Compare on rows far from 0 with what a mean and rstd kept in a narrow dtype come to.
+    """Compare with a mean and rstd kept in a narrow dtype, on rows far from 0.
 
-    Only there does the rounding of the mean stand out from that of the gradients themselves.
+    Only there does the rounding of the mean exceed that of the gradients themselves.
     """
     kept = next((each for each in WRONG if each.name == f"statistics_kept_in_{case.dtype}"), None)
     if kept is None:
@@ -201,7 +201,9 @@ def _narrow_statistics(implementation: Implementation, case: Case) -> Iterator[S
     if outputs is None:
         return
     left = {name: _unexplained(outputs, kept, probe, (name,)) for name in ("dx", "dweight")}
-    explained = {name: each for name, each in left.items() if each is not None and each < _ALIKE}
+    explained = {
+        name: each for name, each in left.items() if each is not None and each < _MATCH_RATIO
+    }
     if explained:
         yield Suspect(
             name=kept.name,
@@ -213,7 +215,7 @@ def _narrow_statistics(implementation: Implementation, case: Case) -> Iterator[S
 
 
 def _exact(case: Case) -> dict[str, Tensor]:
-    """The exact outputs of a case, rounded to float64."""
+    """Return the exact outputs of a case, rounded to float64."""
     _, reference = exact_of(replace(case, implementation=""))
     blocks = list(reference)
     found = {"y": torch.cat([each.y[0] for each in blocks])}

@@ -1,7 +1,7 @@
-"""Mistakes that no other function's outputs are like: each is asked for by inputs of its own.
+"""Probes for mistakes that no mutant can match: inputs on which one mistake has a known result.
 
-What rounds differs from function to function, so that two with the same mistake lie as far from
-each other as from the truth. Here are inputs on which one mistake alone comes to a known result.
+Two functions with the same rounding mistake still round differently, so that their outputs are as
+far from each other as from the exact result.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ __all__ = [
 ]
 
 _ROWS = 4100  # more ones than bfloat16 (256) and float16 (2048) can count
-_APART = 1e4  # ours: float32 rounds 5e8 times as coarsely as float64
-_CLEAR_RATIO = 10  # times the bound, as in the diagnosis by mutants
-_MOST_JUDGED = 6  # failed cases; a mistake that explains the smallest explains the others
+_FAR_RATIO = 1e4  # times the float64 bound; float32 rounds 5e8 times as coarsely
+_CLEAR_RATIO = 10  # times the bound, as in diagnosis.py
+_MOST_JUDGED = 6  # the smallest failures; a mistake that explains them explains the others
 _EPS = (1e-3, 1e-7)
-_NEAR = 1e-3  # of y: with that eps it is a LayerNorm
+_NEAR = 1e-3  # of the norm of y; a LayerNorm with the measured eps is closer
 _OUTPUTS = ("y", "dx", "dweight", "dbias")
 _HALVES = {"float16", "bfloat16"}
 
@@ -49,11 +49,10 @@ _HALVES = {"float16", "bfloat16"}
 def cancelling_variance(
     implementation: Implementation, failures: Sequence[Trial]
 ) -> Iterator[Suspect]:
-    """Ask whether the errors are those of E[x^2] - E[x]^2: large only where the mean is.
+    """Test for E[x^2] - E[x]^2, whose errors are large only where the mean is large.
 
-    They are if each failed case is within the bound of a one-pass algorithm, one of them where
-    that bound is finite, and one clearly beyond the target's own: a little more than that is lost
-    by many an algorithm that nothing is wrong with.
+    It matches if every failed case is within the bound of a one-pass algorithm, one of them with
+    a finite bound, and one clearly beyond the target's own bound.
     """
     measured = [each for each in failures if each.errors is not None]
     if not any(_is_clear(each) for each in measured):
@@ -83,7 +82,7 @@ def cancelling_variance(
 
 
 def _is_clear(trial: Trial) -> bool:
-    """Whether an output is clearly beyond its bound, or NaN."""
+    """Whether an output has an error clearly over its bound, or NaN."""
     outputs = trial.errors.outputs if trial.errors else ()
     return any(
         each.bound_ratio is not None and not each.bound_ratio <= _CLEAR_RATIO for each in outputs
@@ -91,7 +90,7 @@ def _is_clear(trial: Trial) -> bool:
 
 
 def constant_eps(implementation: Implementation, case: Case) -> Iterator[Suspect]:
-    """Ask for two values of eps, and measure which are added."""
+    """Pass two values of eps, and measure which are added."""
     scope = scope_of(implementation)
     if scope.eps is not None:
         return
@@ -132,7 +131,7 @@ def constant_eps(implementation: Implementation, case: Case) -> Iterator[Suspect
 
 
 def missing_gradient(failures: Sequence[Trial]) -> Iterator[Suspect]:
-    """Tell which inputs get None for a gradient."""
+    """Name the gradients that are None."""
     names = {
         name
         for name in ("dx", "dweight", "dbias")
@@ -149,7 +148,7 @@ def missing_gradient(failures: Sequence[Trial]) -> Iterator[Suspect]:
 
 
 def strided_read_as_dense(failures: Sequence[Trial]) -> Iterator[Suspect]:
-    """Tell that only what is not contiguous in memory comes out wrong."""
+    """Test whether only non-contiguous arguments give wrong results."""
     layouts = {each.case.layout for each in failures if each.case.layout != "contiguous"}
     dense = [
         each
@@ -170,10 +169,11 @@ def strided_read_as_dense(failures: Sequence[Trial]) -> Iterator[Suspect]:
 
 
 def narrow_sums(implementation: Implementation, case: Case) -> Iterator[Suspect]:
-    """Ask in which steps dweight and dbias are added up over the rows, by dbias.
+    """Test how dweight and dbias are summed over the rows, using dbias.
 
-    Counting to 4100, a narrow accumulator stops where adding 1 no longer changes it. Portions of
-    the rows, each added up as it should be, lose a 1 between two large numbers in other portions.
+    When counting to 4100, a narrow accumulator stops where adding 1 no longer changes it. If
+    partial sums over portions of the rows are rounded, a 1 is lost between two large numbers of
+    other portions.
     """
     counting = _probe(implementation, case, (_ROWS, 24))
     outputs = outputs_of(implementation, replace(counting, grad_output="ones"))
@@ -198,9 +198,9 @@ def narrow_sums(implementation: Implementation, case: Case) -> Iterator[Suspect]
 
 
 def computed_in_float32(implementation: Implementation, case: Case) -> Iterator[Suspect]:
-    """Ask whether the error in float64 is what float32 makes, and far from what float64 does.
+    """Test whether the error in float64 is that of float32.
 
-    Without eps: another eps, a little off, is as small an error.
+    The test uses eps = 0, since a slightly wrong eps causes an error of the same size.
     """
     if case.dtype != "float64":
         return
@@ -219,7 +219,7 @@ def computed_in_float32(implementation: Implementation, case: Case) -> Iterator[
     found = tuple(
         one.output
         for one, other in zip(by_wide, by_narrow, strict=True)
-        if (one.bound_ratio or 0) > _APART and (other.bound_ratio or 0) <= 1
+        if (one.bound_ratio or 0) > _FAR_RATIO and (other.bound_ratio or 0) <= 1
     )
     if found:
         yield Suspect(
@@ -246,10 +246,10 @@ def _probe(implementation: Implementation, case: Case, shape: tuple[int, ...]) -
 
 
 def _portions_lose_a_one(implementation: Implementation, case: Case) -> bool:
-    """Add up large, 1 and -large in the first row, the middle one and the last."""
+    """Sum a large number, 1 and minus the large number, in the first, middle and last row."""
     inputs, _ = exact_of(replace(case, implementation=""))
     assert inputs.dy is not None  # of a backward case
-    # a quarter of its spacing: 1 is rounded away beside it, from above and from below
+    # 1 is a quarter of its spacing: it is rounded away beside it, above and below
     large = 2 / unit_roundoff(inputs.dy.dtype) * 2
     dy = torch.zeros_like(inputs.dy)
     dy[0], dy[case.rows // 2], dy[-1] = large, 1, -large

@@ -1,7 +1,7 @@
-"""Step by step: mean, variance, rstd, normalised value and y of one row, exact beside computed.
+"""Explain one row step by step: exact and computed mean, variance, rstd, normalised value and y.
 
-The steps are those of the textbook; what an implementation does inside cannot be seen, so its mean
-and rstd are those that its y implies, and the other columns are formed from y.
+The steps are those of the textbook. An implementation's own steps cannot be observed, so its mean
+and rstd are those that its y implies.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from implementations.contract import Implementation
 
 __all__ = ["Explanation", "Step", "explain"]
 
-_SHOWN = 8  # ours: elements of a row that fit on a line
-_SMALL = 64  # ours: elements up to which the plain loop is printed
+_SHOWN = 8  # elements of a row that fit on a line
+_SMALL = 64  # a plain loop over more elements fills more than a screen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,37 +30,37 @@ class Step:
 
     name: str
     shape: tuple[int, ...]
-    """Of the quantity for the whole of x."""
+    """Shape of the quantity for all of x."""
     exact: tuple[float, ...]
-    """Of the row; the first elements of it."""
+    """The first elements of the row."""
     computed: tuple[float, ...] | None
-    """None where y implies none."""
+    """None if y implies no value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """How one case comes out, and where it goes wrong."""
+    """One row of one case, step by step."""
 
     case: Case
     status: Status
     reason: str
     row: int
-    """Row shown: asked for, or the one with the largest error."""
+    """The requested row, or the one with the largest error."""
     worst_element: int
-    """Of the row."""
+    """Index of the element of the row with the largest error."""
     worst_ulp: float
     """Its error, in ulp at the scale of the row."""
     steps: tuple[Step, ...]
     loop: tuple[str, ...]
-    """The textbook's plain loop over the row with its numbers, for small rows."""
+    """The textbook's plain loop over the row, with its numbers; empty for long rows."""
 
 
 def explain(implementation: Implementation, case: Case, row: int | None = None) -> Explanation:
-    """Explain one row of ``case``; without ``row`` the one whose y is furthest off.
+    """Explain one row of ``case``; without ``row``, the one with the largest error.
 
     Raises:
         IndexError: there is no such row.
-        LookupError: the case has no element, or the implementation returns nothing to explain.
+        LookupError: the case has no element, or the implementation gives no result.
     """
     trial = try_case(implementation, case)
     outputs = outputs_of(implementation, case)
@@ -73,8 +73,8 @@ def explain(implementation: Implementation, case: Case, row: int | None = None) 
         wide_parameter(inputs.weight, 1.0, case),
         wide_parameter(inputs.bias, 0.0, case),
     )
-    found = [_errors(block, outputs.y, case, weight, bias) for block in reference]
-    errors = torch.cat(found)
+    per_block = [_errors(block, outputs.y, case, weight, bias) for block in reference]
+    errors = torch.cat(per_block)
     if row is None:
         row = int(errors.amax(-1).argmax())
     if not 0 <= row < case.rows:
@@ -96,9 +96,9 @@ def explain(implementation: Implementation, case: Case, row: int | None = None) 
 
 
 def _errors(block: ExactRows, y: Tensor, case: Case, weight: Tensor, bias: Tensor) -> Tensor:
-    """Error of each element of a block in ulp at its row's scale.
+    """Return the error of each element of a block, in ulp at its row's scale.
 
-    Infinite where one of exact and computed is finite and the other is not; none where neither is.
+    It is infinite if only one of exact and computed value is finite, and 0 if neither is.
     """
     computed = wide_rows(y, case, block.start, block.stop)
     rho = torch.sqrt(block.variance / (block.variance + case.eps))
@@ -124,10 +124,10 @@ def _steps(
 
 
 def _implied(block: ExactRows, at: int, y: Tensor, weight: Tensor, bias: Tensor) -> Tensor | None:
-    """Mean and rstd for which (x - mean) rstd weight + bias comes nearest to y, or None."""
+    """Return mean and rstd that fit (x - mean) rstd weight + bias to y best; None if undefined."""
     normalised = block.normalised[0][at]
     design = torch.stack([weight * normalised, -weight], dim=-1)
-    # a row that is constant, or not finite, implies nothing
+    # a constant or non-finite row implies no statistics
     if not bool(torch.isfinite(design).all() & torch.isfinite(y).all() & normalised.any()):
         return None
     slope, shift = torch.linalg.lstsq(design, (y - bias)[:, None]).solution[:, 0]
@@ -141,7 +141,7 @@ def _step(name: str, shape: tuple[int, ...], exact: Tensor, computed: Tensor | N
 
 
 def _loop(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Iterator[str]:
-    """The plain loop, with its numbers, in float64: to be followed by hand."""
+    """Yield the plain loop with its numbers, in float64, to be followed by hand."""
     values = x.tolist()
     mean = sum(values) / len(values)
     yield f"mean = sum of {len(values)} elements / {len(values)} = {mean:.9g}"

@@ -1,7 +1,7 @@
-"""What class of algorithm a function behaves like, and how many digits it keeps.
+"""Grade a function: how its error grows with the condition number, and which bound it meets.
 
-A sweep over the condition number, in one dtype: the slope of its error, the condition at which a
-hundredth of the result is lost, and the strictest class whose bound it meets everywhere on it.
+A sweep over the condition number, in one dtype, gives the slope of the error, the condition at
+which a hundredth of the result is lost, and the strictest algorithm whose bound it always meets.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Grade", "grade"]
 _STABLE = (Algorithm.RECENTRED, Algorithm.TWO_PASS, Algorithm.WELFORD)
 STRICTEST_FIRST = (
     *((algorithm, Reduction.TREE) for algorithm in _STABLE),
-    # a running sum loses N roundings, cancellation the square of the condition: none of the above
+    # after those: a running sum loses N roundings, cancellation the square of the condition
     *((algorithm, Reduction.SEQUENTIAL) for algorithm in _STABLE),
     (Algorithm.ONE_PASS, Reduction.TREE),
     (Algorithm.ONE_PASS, Reduction.SEQUENTIAL),
@@ -40,7 +40,7 @@ STRUCTURED = (
     "outlier_first",
 )
 SHAPE = (16, 1000)
-LOST = 1e-2  # of the norm of a row: no use is made of a LayerNorm with less than two digits
+LOST = 1e-2  # of the norm of a row: fewer than two digits are of no use
 _SIGNIFICAND = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
 
 
@@ -50,13 +50,13 @@ class Grade:
 
     dtype: str
     meets: str | None
-    """Strictest class, and shape of its sums, whose bound it meets; None if it meets none."""
+    """The strictest algorithm and reduction whose bound it meets; None if it meets none."""
     order: int | None
-    """p in error ~ condition^p; None where rounding of the result hides it."""
+    """p in error ~ condition^p; None if the rounding of the result hides it."""
     condition_limit: float | None
-    """Largest condition at which it keeps two digits; None if it keeps them at every one."""
+    """The largest condition at which it keeps two digits; None if it keeps them at all tried."""
     lost_bits: float | None
-    """Of a benign result, beyond the half ulp of correct rounding; None if not finite."""
+    """Bits lost on normal inputs, beyond the half ulp of correct rounding; None if not finite."""
 
 
 def grade(implementation: Implementation, dtype: str, device: str) -> Grade:
@@ -87,13 +87,13 @@ def grade(implementation: Implementation, dtype: str, device: str) -> Grade:
 def _trials(
     implementation: Implementation, case: Case, distributions: tuple[str, ...]
 ) -> list[Trial]:
-    """Try each distribution that the dtype can hold."""
-    found = [try_case(implementation, replace(case, distribution=name)) for name in distributions]
-    return [each for each in found if each.status is not Status.UNSUPPORTED]
+    """Try each distribution that the dtype can represent."""
+    trials = [try_case(implementation, replace(case, distribution=name)) for name in distributions]
+    return [trial for trial in trials if trial.status is not Status.UNSUPPORTED]
 
 
 def _strictest(implementation: Implementation, trials: list[Trial]) -> str | None:
-    """Judge the same results by the bound of each class, and return the strictest one met."""
+    """Judge the same results by the bound of each algorithm, and return the strictest one met."""
     claims = [
         replace(
             implementation,
@@ -126,7 +126,7 @@ def _meets(
 
 
 def _order(trials: list[Trial], dtype: str) -> int | None:
-    """Slope of log error against log condition, between benign and no digit left."""
+    """Return the slope of log error over log condition, from a few ulp up to three bits left."""
     points = [
         (log(each.errors.condition_max_ratio), log(error))
         for each in trials
@@ -141,7 +141,7 @@ def _order(trials: list[Trial], dtype: str) -> int | None:
         worst = max(
             (each.errors.outputs[0].scaled_max_ulp for each in trials if each.errors), default=0.0
         )
-        # flat: conditioned inputs were tried, and none cost more than a benign one does
+        # flat: no ill-conditioned input has a larger error than a normal one
         return 0 if dtype in {"float32", "float64"} and worst < 32 else None
     conditions, errors = zip(*points, strict=True)
     slope = linear_regression(conditions, errors).slope
@@ -149,7 +149,7 @@ def _order(trials: list[Trial], dtype: str) -> int | None:
 
 
 def _condition_limit(trials: list[Trial]) -> float | None:
-    """Condition of the last trial before the first that lost more than a hundredth."""
+    """Return the condition of the last trial before the first that loses over a hundredth."""
     reached = 1.0
     for each in trials:
         assert each.errors is not None  # only measured ones are given

@@ -1,11 +1,11 @@
-"""Identities of LayerNorm that the answers of an implementation satisfy among themselves.
+"""Identities of LayerNorm that hold among the results of an implementation.
 
-Each compares two or three answers with one another, or one with a closed form, and none with the
-exact outputs. The exact outputs satisfy the identity, and a right answer is within its a-priori
-bound of them (:mod:`harness.numerics.bounds`); what these bounds come to where answers are added
-and multiplied is how far a right implementation may miss it. No tolerance is chosen.
+Each compares two or three results with each other, or one with a closed form, and none with the
+exact outputs. The exact outputs satisfy the identity, and right results are within their bounds of
+them (:mod:`harness.numerics.bounds`). Interval arithmetic over these bounds gives how far a right
+implementation may miss the identity, so that no tolerance is chosen.
 
-What an implementation keeps bit by bit is in :mod:`harness.verify.properties`.
+:mod:`harness.verify.properties` holds what is compared bit by bit.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from implementations.contract import Implementation
 __all__ = ["IDENTITIES", "identities_of"]
 
 SHAPE = (40, 67)  # odd rows; more of them than a warp has threads, and no multiple of that
-SPLIT = 13  # ours: rows of the first part, a multiple of nothing that kernels take at once
-EPS = 0.25  # ours: a fifth of variance + eps, so that a mistake in eps is in the first digit
-SHIFT = 16.0  # ours: the largest beside which bfloat16 keeps eighths of a deviation
+SPLIT = 13  # rows of the first part; no multiple of the rows that kernels take at once
+EPS = 0.25  # a fifth of variance + eps, so that a mistake in eps changes the first digit
+SHIFT = 16.0  # the largest shift after which bfloat16 still represents eighths
 REPEATS = 6  # as in properties
 _OVER_ROWS = ("dweight", "dbias")
 _GRADIENTS = ("dx", *_OVER_ROWS)
 
 Identity = Callable[[Implementation, Case], bool | None]
-"""Whether it holds; None where nothing is promised of an answer that enters."""
+"""Whether it holds; None if a result that it uses has no bound."""
 
 
 def identities_of(implementation: Implementation, case: Case) -> dict[str, bool | None]:
-    """Return whether each identity holds, by name; None where that cannot be told.
+    """Return whether each identity holds, by name; None if that is unknown.
 
     Args:
-        implementation: what is asked; where it declines or has no gradient, nothing is told.
+        implementation: an identity is unknown if it declines a call or has no gradient.
         case: gives dtypes and device; shape, eps and direction are chosen here.
     """
     found: dict[str, bool | None] = {}
@@ -56,7 +56,7 @@ def identities_of(implementation: Implementation, case: Case) -> dict[str, bool 
         except (
             ImplementationError,
             ContractViolationError,
-        ):  # a broken contract is told of elsewhere
+        ):  # the contract checks report it
             continue
     return found
 
@@ -66,8 +66,8 @@ def y_is_shift_invariant(implementation: Implementation, case: Case) -> bool | N
     inputs, _ = _forward(case)
     step = 2**5 * unit_roundoff(inputs.x.dtype)  # x + 16 is below 2^5
     x = _on_grid(inputs.x, step, SHIFT - step)
-    here = _ask(implementation, case, replace(inputs, x=x))
-    there = _ask(implementation, case, replace(inputs, x=x + SHIFT))
+    here = _call(implementation, case, replace(inputs, x=x))
+    there = _call(implementation, case, replace(inputs, x=x + SHIFT))
     return (there["y"] - here["y"]).may_be_zero()
 
 
@@ -80,17 +80,17 @@ def y_is_idempotent(implementation: Implementation, case: Case) -> bool | None:
     """LN(LN(x)) = LN(x), with eps 0, weight 1 and bias 0.
 
     xhat has mean 0 and mean square 1, so y within B of it has a mean of at most mean(B) and a
-    standard deviation within E = rms(B) of 1: the exact LN(y) is within
-    (mean(B) + abs(y) E)/(1 - E) of y, and the second answer within its own bound of that.
+    standard deviation within E = rms(B) of 1. So the exact LN(y) is within
+    (mean(B) + abs(y) E)/(1 - E) of y, and the second result within its own bound of that.
     """
     case = replace(case, eps=0.0)
     inputs, weight = _forward(case)
     ones = torch.ones_like(weight)
     inputs = replace(inputs, weight=ones, bias=torch.zeros_like(ones))
-    once = _ask(implementation, case, inputs)["y"]
+    once = _call(implementation, case, inputs)["y"]
     if not bool(torch.isfinite(once.value[0]).all()):
-        return (once - once).may_be_zero()  # no second question can be asked
-    twice = _ask(implementation, case, replace(inputs, x=once.value[0].to(inputs.x)))["y"]
+        return (once - once).may_be_zero()  # there is no finite y to normalise again
+    twice = _call(implementation, case, replace(inputs, x=once.value[0].to(inputs.x)))["y"]
     spread = once.bound.square().mean(-1, keepdim=True).sqrt()
     moved = (once.bound.mean(-1, keepdim=True) + once.size * spread) / (1 - spread)
     moved = torch.where(spread < 1, moved, torch.full_like(moved, float("inf")))
@@ -101,7 +101,7 @@ def xhat_is_standardised(implementation: Implementation, case: Case) -> bool | N
     """mean(xhat) = 0 and mean(xhat^2) = rho^2 = 1 - eps rstd^2; xhat is y without parameters."""
     case = replace(case, eps=EPS)
     inputs, _ = _forward(case)
-    xhat = _ask(implementation, case, replace(inputs, weight=None, bias=None))["y"]
+    xhat = _call(implementation, case, replace(inputs, weight=None, bias=None))["y"]
     count = SHAPE[1]
     lost = statistic(count * EPS * _exact_rows(case, inputs).rstd.square())
     squares = (xhat * xhat).row_sums() + lost - exactly(count)
@@ -115,16 +115,16 @@ def gradients_follow_a_permutation(implementation: Implementation, case: Case) -
 
 def dx_sums_to_zero(implementation: Implementation, case: Case) -> bool | None:
     """sum(dx) = 0 over each row, since y does not change with the mean of x."""
-    return _ask(implementation, case, _backward(case)[0])["dx"].row_sums().may_be_zero()
+    return _call(implementation, case, _backward(case)[0])["dx"].row_sums().may_be_zero()
 
 
 def dx_projects_onto_xhat(implementation: Implementation, case: Case) -> bool | None:
     """sum(dx xhat) = rstd (1 - rho^2) sum(dy weight xhat) over each row; 1 - rho^2 = eps rstd^2."""
     case = replace(case, eps=EPS)
     inputs, dy = _backward(case)
-    dx = _ask(implementation, case, inputs)["dx"]
+    dx = _call(implementation, case, inputs)["dx"]
     plain = replace(inputs, weight=None, bias=None, dy=None)
-    xhat = _ask(implementation, case, plain)["y"]
+    xhat = _call(implementation, case, plain)["y"]
     like = _like(case, inputs)
     weight = exactly(wide_parameter(inputs.weight, 1.0, like))
     scaled = exactly(wide_rows(dy, like, 0, like.rows)) * weight
@@ -138,23 +138,23 @@ def dx_is_zero_for_constant_dy_weight(implementation: Implementation, case: Case
     inputs, weight = _forward(case)
     constants = 1 + torch.arange(SHAPE[0], device=weight.device)[:, None] % 3
     dy = (constants / weight).to(inputs.x.dtype)
-    return _ask(implementation, case, replace(inputs, dy=dy))["dx"].may_be_zero()
+    return _call(implementation, case, replace(inputs, dy=dy))["dx"].may_be_zero()
 
 
 def gradients_scale_with_dy(implementation: Implementation, case: Case) -> bool | None:
     """Gradients of 4 dy are 4 times those of dy, bit by bit.
 
-    Within bound only where the same call twice gives other bits, and in float16, whose normal
-    range gradients leave.
+    They are compared within the bound if the target is not deterministic, and in float16, whose
+    normal range the gradients leave.
     """
     inputs, dy = _backward(case)
-    plain = _ask(implementation, case, inputs)
-    scaled = _ask(implementation, case, replace(inputs, dy=4 * dy))
+    plain = _call(implementation, case, inputs)
+    scaled = _call(implementation, case, replace(inputs, dy=4 * dy))
     four_times = {name: plain[name] * exactly(4.0) for name in _GRADIENTS}
     if "float16" not in {case.dtype, case.param_dtype}:
         if _same_bits(scaled, four_times):
             return True
-        again = (_ask(implementation, case, inputs) for _ in range(REPEATS - 1))
+        again = (_call(implementation, case, inputs) for _ in range(REPEATS - 1))
         if all(_same_bits(each, plain) for each in again):
             return False
     return _all((scaled[name] - four_times[name]).may_be_zero() for name in _GRADIENTS)
@@ -167,7 +167,7 @@ def gradients_add_over_dy(implementation: Implementation, case: Case) -> bool | 
     step = 2**3 * unit_roundoff(dy.dtype)  # the sum is below 2^3
     one, two = (_on_grid(each, step, 4 - step) for each in (dy, other))
     first, second, both = (
-        _ask(implementation, case, replace(inputs, dy=dy)) for dy in (one, two, one + two)
+        _call(implementation, case, replace(inputs, dy=dy)) for dy in (one, two, one + two)
     )
     return _all((both[name] - (first[name] + second[name])).may_be_zero() for name in _GRADIENTS)
 
@@ -176,9 +176,9 @@ def dx_scales_with_one_over_x(implementation: Implementation, case: Case) -> boo
     """dx(4 x) with 16 eps is dx(x)/4."""
     case = replace(case, eps=EPS)
     inputs, _ = _backward(case)
-    plain = _ask(implementation, case, inputs)["dx"]
+    plain = _call(implementation, case, inputs)["dx"]
     larger = replace(inputs, x=4 * inputs.x)
-    scaled = _ask(implementation, replace(case, eps=16 * EPS), larger)["dx"]
+    scaled = _call(implementation, replace(case, eps=16 * EPS), larger)["dx"]
     return (scaled * exactly(4.0) - plain).may_be_zero()
 
 
@@ -186,7 +186,7 @@ def dweight_and_dbias_add_over_rows(implementation: Implementation, case: Case) 
     """dweight and dbias of all rows are those of the first rows plus those of the others."""
     inputs, dy = _backward(case)
     whole, first, others = (
-        _ask(implementation, case, replace(inputs, x=inputs.x[rows].clone(), dy=dy[rows].clone()))
+        _call(implementation, case, replace(inputs, x=inputs.x[rows].clone(), dy=dy[rows].clone()))
         for rows in (slice(None), slice(SPLIT), slice(SPLIT, None))
     )
     return _all((whole[name] - (first[name] + others[name])).may_be_zero() for name in _OVER_ROWS)
@@ -212,14 +212,14 @@ IDENTITIES: tuple[Identity, ...] = (*_OF_Y, *_OF_GRADIENTS)
 
 
 def _forward(case: Case) -> tuple[Inputs, Tensor]:
-    """Inputs of the case without dy, and their weight."""
+    """Return inputs of the case without dy, and their weight."""
     inputs = make_inputs(replace(_shaped(case), direction=Direction.FORWARD))
     assert inputs.weight is not None  # with Affine.BOTH
     return inputs, inputs.weight
 
 
 def _backward(case: Case) -> tuple[Inputs, Tensor]:
-    """Inputs of the case, and their dy."""
+    """Return inputs of the case, and their dy."""
     inputs = make_inputs(replace(_shaped(case), direction=Direction.BACKWARD))
     assert inputs.dy is not None  # of a backward case
     return inputs, inputs.dy
@@ -230,13 +230,13 @@ def _shaped(case: Case) -> Case:
 
 
 def _on_grid(values: Tensor, step: float, largest: float) -> Tensor:
-    """The nearest multiples of ``step`` no larger than ``largest``."""
+    """Return the nearest multiples of ``step`` up to ``largest``."""
     steps = (values.double() / step).round()
     return (steps * step).clamp(-largest, largest).to(values.dtype)
 
 
 def _like(case: Case, inputs: Inputs) -> Case:
-    """The case that has these inputs, which have both parameters or none."""
+    """Return the case of these inputs, which have both parameters or none."""
     return replace(
         _shaped(case),
         shape=tuple(inputs.x.shape),
@@ -245,20 +245,20 @@ def _like(case: Case, inputs: Inputs) -> Case:
     )
 
 
-def _ask(implementation: Implementation, case: Case, inputs: Inputs) -> dict[str, Enclosed]:
-    """Return what the exact outputs are, if the answer of ``implementation`` is right.
+def _call(implementation: Implementation, case: Case, inputs: Inputs) -> dict[str, Enclosed]:
+    """Return intervals that contain the exact outputs if the results are right.
 
     Raises:
         ImplementationError: it raised.
-        ContractViolationError: it broke its contract.
+        ContractViolationError: it violated the contract.
     """
-    asked = _like(case, inputs)
+    like = _like(case, inputs)
     with torch.set_grad_enabled(inputs.dy is not None):
-        outputs = run_once(implementation.function, asked, inputs)
-    bounds = exact_outputs(implementation, asked, inputs).bounds
+        outputs = run_once(implementation.function, like, inputs)
+    bounds = exact_outputs(implementation, like, inputs).bounds
     return {
         name: replace(exactly(value), bound=bounds[name])
-        for name, value in wide_outputs(outputs, asked).items()
+        for name, value in wide_outputs(outputs, like).items()
     }
 
 
@@ -277,8 +277,8 @@ def _follows_a_permutation(
         for name, each in given.items()
         if each is not None
     }
-    plain = _ask(implementation, case, inputs)
-    moved = _ask(implementation, case, replace(inputs, **permuted))
+    plain = _call(implementation, case, inputs)
+    moved = _call(implementation, case, replace(inputs, **permuted))
     return _all((moved[name] - plain[name].columns(order)).may_be_zero() for name in names)
 
 
@@ -286,7 +286,7 @@ def _same_bits(a: dict[str, Enclosed], b: dict[str, Enclosed]) -> bool:
     return all(torch.equal(a[name].value[0], b[name].value[0]) for name in _GRADIENTS)
 
 
-def _all(found: Iterable[bool | None]) -> bool | None:
-    """False if one is, else None if one is."""
-    each = list(found)
-    return False if False in each else None if None in each else True
+def _all(results: Iterable[bool | None]) -> bool | None:
+    """Return False if any is False, else None if any is None, else True."""
+    known = set(results)
+    return False if False in known else None if None in known else True

@@ -1,7 +1,7 @@
-"""What an implementation keeps bit by bit: reported, never failed, since none of it is promised.
+"""Properties of an implementation that hold bit by bit; reported only, since none is required.
 
-Negation and scaling by powers of two commute with every rounding; the rest says whether the same
-row always gives the same bits, whatever the call around it.
+Negation and scaling by powers of two commute with every rounding. The other properties say whether
+the same row always gives the same bits.
 """
 
 from __future__ import annotations
@@ -26,29 +26,31 @@ REPEATS = 6
 
 
 def properties_of(implementation: Implementation, case: Case) -> dict[str, bool | None]:
-    """Return each property by name; None where the implementation did not run it."""
+    """Return whether each property holds, by name; None if a call raised."""
     case = fitted(implementation, case, shape=SHAPE, direction=Direction.FORWARD)
-    found: dict[str, bool | None] = {}
-    for each in PROPERTIES:
+    holds: dict[str, bool | None] = {}
+    for has_property in PROPERTIES:
         try:
             with torch.no_grad():
-                found[each.__name__] = each(implementation, case, make_inputs(case))
+                holds[has_property.__name__] = has_property(implementation, case, make_inputs(case))
         except (ImplementationError, ContractViolationError):
-            found[each.__name__] = None
-    return found
+            holds[has_property.__name__] = None
+    return holds
 
 
 def deterministic(implementation: Implementation, case: Case, inputs: Inputs) -> bool:
     """The same arguments give the same bits."""
     first = _y(implementation, case, inputs)
-    return all(_same(_y(implementation, case, inputs), first) for _ in range(REPEATS - 1))
+    return all(torch.equal(_y(implementation, case, inputs), first) for _ in range(REPEATS - 1))
 
 
 def batch_invariant(implementation: Implementation, case: Case, inputs: Inputs) -> bool:
-    """A row gives the same bits alone, in a batch of 3 and in one of 64."""
+    """A row gives the same bits alone, in a batch of 3 and in a batch of 64."""
     whole = _y(implementation, case, inputs)
     return all(
-        _same(_y(implementation, case, replace(inputs, x=inputs.x[:rows].clone())), whole[:rows])
+        torch.equal(
+            _y(implementation, case, replace(inputs, x=inputs.x[:rows].clone())), whole[:rows]
+        )
         for rows in (1, 3)
     )
 
@@ -60,7 +62,7 @@ def thread_invariant(implementation: Implementation, case: Case, inputs: Inputs)
         torch.set_num_threads(1)
         one = _y(implementation, case, inputs)
         torch.set_num_threads(2)
-        return _same(_y(implementation, case, inputs), one)
+        return torch.equal(_y(implementation, case, inputs), one)
     finally:
         torch.set_num_threads(before)
 
@@ -70,7 +72,7 @@ def layout_invariant(implementation: Implementation, case: Case, inputs: Inputs)
     for layout in LAYOUTS.values():
         x = layout(inputs.x)
         plain = _y(implementation, case, replace(inputs, x=x.contiguous()))
-        if not _same(_y(implementation, case, replace(inputs, x=x)), plain):
+        if not torch.equal(_y(implementation, case, replace(inputs, x=x)), plain):
             return False
     return True
 
@@ -83,12 +85,12 @@ def contiguous_like_x(implementation: Implementation, case: Case, inputs: Inputs
 
 def exact_under_negation(implementation: Implementation, case: Case, inputs: Inputs) -> bool:
     """-x gives -y, without bias."""
-    # without bias; a bias of zero where it cannot be left out
+    # a bias of zero for a target that needs one
     if Affine.WEIGHT in scope_of(implementation).affines:
         inputs, case = replace(inputs, bias=None), replace(case, affine=Affine.WEIGHT)
     elif inputs.bias is not None:
         inputs = replace(inputs, bias=torch.zeros_like(inputs.bias))
-    return _same(
+    return torch.equal(
         _y(implementation, case, replace(inputs, x=-inputs.x)), -_y(implementation, case, inputs)
     )
 
@@ -96,7 +98,7 @@ def exact_under_negation(implementation: Implementation, case: Case, inputs: Inp
 def exact_under_powers_of_two(implementation: Implementation, case: Case, inputs: Inputs) -> bool:
     """4 x with 16 eps gives y."""
     scaled = _y(implementation, replace(case, eps=16 * case.eps), replace(inputs, x=4 * inputs.x))
-    return _same(scaled, _y(implementation, case, inputs))
+    return torch.equal(scaled, _y(implementation, case, inputs))
 
 
 PROPERTIES: tuple[Callable[[Implementation, Case, Inputs], bool], ...] = (
@@ -111,9 +113,5 @@ PROPERTIES: tuple[Callable[[Implementation, Case, Inputs], bool], ...] = (
 
 
 def _y(implementation: Implementation, case: Case, inputs: Inputs) -> Tensor:
-    asked = replace(case, shape=tuple(inputs.x.shape))
-    return run_once(implementation.function, asked, inputs).y
-
-
-def _same(a: Tensor, b: Tensor) -> bool:
-    return torch.equal(a, b)
+    case = replace(case, shape=tuple(inputs.x.shape))
+    return run_once(implementation.function, case, inputs).y

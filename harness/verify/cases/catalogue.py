@@ -1,11 +1,11 @@
-"""The cases a target is verified on, as data, each group saying what it catches.
+"""The catalogue: the cases a target is verified on, in groups that say what they catch.
 
-Each is run as a backward case, which checks y, dx, dweight and dbias together, and again as
-inference, since implementations take another path there; gradients of a kind of their own are run
-backward alone. Sizes are odd, distinct and prime where that matters: a square input or equal axes
-hide a mistaken axis. What is special (no weight, another eps, wide parameters) is asked for at an
-odd size and at a multiple of 64: kernels that load vectors have a path of their own for each.
-The quick tier is a part of the full one.
+Each case is run as a backward, which checks y, dx, dweight and dbias together, and again as
+inference, since implementations take another path there. Groups about gradients run the backward
+only. Sizes are odd, distinct and prime where that matters: a square input or equal axes hide a
+mistaken axis. Special settings (no weight, another eps, wide parameters) are tried at an odd size
+and at a multiple of 64: kernels that load vectors take a separate path for each. The quick tier is
+a subset of the full one.
 """
 
 from __future__ import annotations
@@ -50,68 +50,68 @@ _TAILS = Group(
     shapes=(*_rows((1, 67), 1, 2, 3, 7, 33, 129), (3, 4097)),
 )
 _WIDTHS = Group(
-    catches="a kernel made for one of the widths that models have",
+    catches="a kernel specialised for a width that models use",
     shapes=_rows((2,), 128, 256, 512, 768, 1024, 2048, 3072, 4096, 8192, 12288),
 )
 _AFFINES = Group(
-    catches="None taken for ones, a bias without weight skipped, weight and bias mixed up",
+    catches="a missing weight or bias handled wrongly, weight and bias swapped",
     shapes=_ODD_AND_EVEN,
     affines=(Affine.NONE, Affine.WEIGHT, Affine.BIAS),
 )
 _PARAMETERS = Group(
-    catches="weight or bias that is NaN, zero, negative or exact used in another way than it is",
+    catches="special values of weight or bias: NaN, zero, negative, powers of two",
     shapes=_ODD_AND_EVEN,
     parameters=("zero_weight", "negative_weight", "power_of_two_weight", "nan_weight", "nan_bias"),
 )
 _TRANSPOSED_PARAMETERS = Group(
-    catches="strides of weight and bias ignored where they have several axes",
+    catches="ignored strides of a weight or bias with several axes",
     shapes=((6, 5, 7),),
     normalized_dims=(2,),
     parameters=("transposed",),
 )
 _EPS = Group(
-    catches="eps left out, fixed, outside the root, or cast to a dtype that cannot hold it",
+    catches="eps left out, fixed, outside the root, or rounded to a narrow dtype",
     shapes=_ODD_AND_EVEN,
     distributions=("normal", "tiny_variance"),
     eps=(0.0, 1e-12, 1e-8, 1e-6, 1e-3, 0.5),
 )
 _LAYOUTS = Group(
-    catches="strides, offsets, padding and the negative bit ignored",
+    catches="ignored strides, offsets, padding and negative bits",
     shapes=((7, 33), (3, 64)),
     layouts=("storage_offset", "padded_rows", "transposed", "every_second", "expanded", "negated"),
 )
 _BATCHES = Group(
-    catches="rows of x or dy taken for evenly spaced where batches are transposed or cut out",
+    catches="transposed or sliced batches, whose rows are not evenly spaced",
     shapes=((4, 6, 64), (2, 3, 5, 33)),
     layouts=("sequence_first", "sliced_middle"),
 )
 _IMAGES = Group(
-    catches="strides of axes in the middle",
+    catches="ignored strides of middle axes",
     shapes=((2, 3, 5, 7),),
     normalized_dims=(1, 2, 3),
     layouts=("channels_last", "transposed", "padded_rows", "every_second"),
 )
 _SINGLE_ROWS = Group(
-    catches="a batch or a sequence of one taken for no axis",
+    catches="an axis of size one treated as no axis",
     shapes=((1, 7, 33), (5, 1, 64), (1, 1, 33), (1, 3, 5, 64), (2, 1, 1, 33), (1, 2, 1, 3, 33)),
 )
 _EQUAL_AXES = Group(
-    catches="an axis told by its size alone",
+    catches="an axis identified by its size alone",
     shapes=((5, 5), (7, 7, 7), (5, 5, 5, 5), (20, 6, 6)),
 )
 _FIVE_AXES = Group(
-    catches="a number of axes that is not the usual two to four",
+    catches="five axes, more than the usual two to four",
     shapes=((2, 3, 1, 5, 7),),
     normalized_dims=(1, 2, 3, 5),
     layouts=("contiguous", "channels_last", "transposed", "every_second"),
 )
 _SEVERAL_AXES = Group(
-    catches="only the last axis normalised, or all but the first",
+    catches="a wrong choice of the normalized axes",
     shapes=((2, 3, 5, 7),),
     normalized_dims=(1, 2, 3, 4),
 )
 _WIDE_PARAMETERS = Group(
-    catches="a result promoted to the parameters' dtype, or parameters rounded to x's",
+    catches="a result in the parameters' dtype, or parameters rounded to the dtype of x",
     shapes=_ODD_AND_EVEN,
     dtypes=NARROW,
     param_dtypes=("float32",),
@@ -122,58 +122,58 @@ _MANY_ROWS = Group(
     grad_outputs=("shifted_normal", "ones", "few_rows"),
 )
 _MORE_ROWS_THAN_16_BITS = Group(
-    catches="more rows than 16 bits count",
+    catches="an overflow of a 16-bit row index",
     shapes=((65_600, 3),),
     grad_outputs=("ones",),
 )
-# what a sum over so many rows may lose is more than 64 of them, unless dy is 0 in most others
+# the bound of a sum over so many rows exceeds 64 of them, unless dy is 0 in most rows
 _FEW_OF_MORE_ROWS_THAN_16_BITS = Group(
-    catches="more rows than 16 bits count, in vectors; the last left out of sums, portions rounded",
+    catches="a 16-bit row index in vectors, last rows left out of sums, rounded partial sums",
     shapes=((65_600, 4),),
     grad_outputs=("few_rows",),
 )
 _TILES = Group(
-    catches="a tile of later rows and later columns left out",
+    catches="a left-out tile of later rows and columns",
     shapes=((300, 520),),
 )
 _CHUNKS = Group(
-    catches="the last chunk of rows left out where there are too many for one",
+    catches="a left-out last chunk of rows",
     shapes=((1030, 1024),),
     directions=FORWARD,
 )
 _EMPTY = Group(
-    catches="a crash where there is nothing to do",
+    catches="a crash for an empty x",
     shapes=((0, 5), (3, 0)),
     dtypes=("float32", "bfloat16"),
 )
 _ONE_ROW_OF_GRADIENT = Group(
-    catches="a row or column left out of the gradients, a term of dx left out",
+    catches="a row or column left out of the gradients, a missing term of dx",
     shapes=((67, 33),),
     grad_outputs=("one_row", "one_column", "centred_normal", "tiny"),
     directions=BACKWARD,
 )
-_UPSTREAMS = Group(
-    catches="terms of dx that have to cancel and do not, gradients of another size",
+_GRAD_OUTPUTS = Group(
+    catches="terms of dx that should cancel, gradients of unusual size",
     shapes=((7, 33), (3, 1000)),
     grad_outputs=("inverse_weight", "normalised", "huge"),
     directions=BACKWARD,
 )
-_UPSTREAMS_WITHOUT_EPS = Group(
-    catches="a term of dx left out, where without eps nothing else is left",
+_GRAD_OUTPUTS_WITHOUT_EPS = Group(
+    catches="a missing term of dx, when dx is otherwise zero without eps",
     shapes=((7, 33),),
     grad_outputs=("normalised",),
     eps=(0.0,),
     directions=BACKWARD,
 )
-_POISONED_UPSTREAMS = Group(
-    catches="a NaN or an infinity of dy hidden, or let into other rows and columns",
+_POISONED_GRAD_OUTPUTS = Group(
+    catches="a NaN or infinity of dy that is hidden or spreads to other rows and columns",
     shapes=((7, 33), (5, 64)),
     grad_outputs=("nan_row", "infinity_row"),
     directions=BACKWARD,
 )
-# rstd is 1000 and dy 100: about every third dx is beyond 65504, and no dweight or dbias is
+# rstd is 1000 and dy 100: about a third of dx exceeds 65504, and no dweight or dbias does
 _OVERFLOWING_DX = Group(
-    catches="a dx beyond the range cut off, so that who scales a loss sees no overflow",
+    catches="a clamped dx, which hides an overflow from loss scaling",
     shapes=((7, 33), (5, 64)),
     dtypes=("float16",),
     distributions=("tiny_variance",),
@@ -182,7 +182,7 @@ _OVERFLOWING_DX = Group(
     directions=BACKWARD,
 )
 
-# the shapes that the bugs were reported on
+# by public bug report: the shapes it names
 _REPORTED: dict[str, tuple[tuple[int, ...], ...]] = {
     "mlx_2238": ((1, 16),),
     "onnxruntime_21935": ((1, 256),),
@@ -212,8 +212,8 @@ QUICK: tuple[Group, ...] = (
     _MANY_ROWS,
     _ONE_ROW_OF_GRADIENT,
     _PARAMETERS,
-    _UPSTREAMS,
-    _POISONED_UPSTREAMS,
+    _GRAD_OUTPUTS,
+    _POISONED_GRAD_OUTPUTS,
     _OVERFLOWING_DX,
     _EMPTY,
     _WIDTHS,
@@ -225,23 +225,23 @@ QUICK: tuple[Group, ...] = (
 
 
 def _not_in(group: Group, shapes: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
-    return tuple(each for each in shapes if each not in group.shapes)
+    return tuple(shape for shape in shapes if shape not in group.shapes)
 
 
 FULL: tuple[Group, ...] = (
     *QUICK,
     Group(
-        catches="every distribution says what",
+        catches="what each distribution is made for",
         shapes=((5, 64),),
-        distributions=tuple(each for each in _MADE if each not in _CONDITIONS.distributions),
+        distributions=tuple(name for name in _MADE if name not in _CONDITIONS.distributions),
     ),
     Group(
-        catches="every distribution says what, in longer rows",
+        catches="what each distribution is made for, in longer rows",
         shapes=((17, 1000),),
         distributions=_MADE,
     ),
     Group(
-        catches="tails and one element again, and sizes around powers of two",
+        catches="tails of vectors and blocks, at sizes around powers of two",
         shapes=_not_in(
             _TAILS,
             _rows(
@@ -252,12 +252,12 @@ FULL: tuple[Group, ...] = (
         ),
     ),
     Group(
-        catches="rows beyond a block, kernels that switch at 32 and 128 rows",
+        catches="kernels that switch at 32 or 128 rows",
         shapes=_not_in(_TAILS, _rows((2, 31, 32, 67, 127, 128, 129, 160, 1000), 33, 64)),
     ),
     *(
         Group(
-            catches=f"what was reported as {' '.join(name.split('_'))}",
+            catches=f"the bug reported as {name.replace('_', ' ')}",
             shapes=shapes,
             distributions=(name,),
             eps=(1e-5, 1e-6),
@@ -265,30 +265,30 @@ FULL: tuple[Group, ...] = (
         for name, shapes in _REPORTED.items()
     ),
     _FIVE_AXES,
-    _UPSTREAMS_WITHOUT_EPS,
+    _GRAD_OUTPUTS_WITHOUT_EPS,
     Group(
-        catches="long rows: counts in a narrow dtype, sums in one run",
+        catches="long rows: counts in a narrow dtype, running sums",
         shapes=((2, 65537),),
         dtypes=("float32", "bfloat16", "float16"),
         distributions=("normal", "offset_1e1"),
     ),
     Group(
-        catches="a million elements a row, as images normalised whole",
+        catches="a million elements per row, as in normalised images",
         shapes=((1, 1_000_001),),
     ),
     Group(
-        catches="activations as large as they are, all gradients of them",
+        catches="activations of realistic size, with all gradients",
         shapes=((1030, 1024), (4100, 768)),
         dtypes=("float32", "bfloat16"),
         directions=BACKWARD,
     ),
     Group(
-        catches="more rows than 16 bits count, and two million elements of them",
+        catches="an overflow of a 16-bit row index, with two million elements",
         shapes=((65_600, 32),),
         dtypes=("float32",),
     ),
     Group(
-        catches="more elements a row than float32 can count",
+        catches="more elements per row than float32 can count",
         shapes=((1, (1 << 24) + 1),),
         dtypes=("float32", "bfloat16"),
         directions=FORWARD,

@@ -1,4 +1,4 @@
-"""What targets are verified on: names that exist, nothing twice, no shape that hides an axis."""
+"""The catalogue: names that exist, nothing twice, no shape that hides a mistaken axis."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def test_every_name_exists(tier: tuple[Group, ...]) -> None:
 
 @every_tier
 def test_every_group_says_what_it_catches(tier: tuple[Group, ...]) -> None:
-    said = [group.catches for group in tier]
-    assert all(each.strip() for each in said)
-    assert len(set(said)) == len(said)
+    catches = [group.catches for group in tier]
+    assert all(text.strip() for text in catches)
+    assert len(set(catches)) == len(catches)
 
 
 @every_tier
@@ -49,12 +49,12 @@ def test_no_case_is_tried_twice(tier: tuple[Group, ...]) -> None:
 
 
 @every_tier
-def test_no_input_is_square_but_those_of_public_bugs(tier: tuple[Group, ...]) -> None:
+def test_no_input_is_square_except_for_public_bugs(tier: tuple[Group, ...]) -> None:
     square = {
         each.id
         for group in tier
         if not set(group.distributions) <= set(reported.__all__)
-        and group.catches != "an axis told by its size alone"
+        and group.catches != "an axis identified by its size alone"
         for dtype in DTYPES
         for each in cases_of(group, "target", dtype, "cpu", False)
         if each.rows == each.hidden > 1
@@ -94,10 +94,10 @@ def test_every_dtype_has_every_layout_and_affine(tier: tuple[Group, ...], dtype:
     ],
     ids=str,
 )
-def test_what_is_special_is_asked_for_in_vectors_and_in_inference(
+def test_special_settings_are_tried_in_vectors_and_in_inference(
     tier: tuple[Group, ...], dtype: str, unusual: dict[str, object]
 ) -> None:
-    """Where N is a multiple of a vector's length, kernels have a path of their own."""
+    """If N is a multiple of a vector's length, kernels take a separate path."""
     found = {
         each.direction
         for each in cases(tier)
@@ -111,7 +111,7 @@ def test_what_is_special_is_asked_for_in_vectors_and_in_inference(
 @every_tier
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("in_vectors", [False, True])
-def test_wide_parameters_are_asked_for_in_vectors_and_beside_them(
+def test_wide_parameters_are_tried_with_and_without_vectors(
     tier: tuple[Group, ...], dtype: str, in_vectors: bool
 ) -> None:
     found = {
@@ -126,7 +126,9 @@ def test_wide_parameters_are_asked_for_in_vectors_and_beside_them(
 
 @every_tier
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_inference_is_asked_for_whatever_a_backward_is(tier: tuple[Group, ...], dtype: str) -> None:
+def test_inference_is_tried_with_every_setting_of_a_backward(
+    tier: tuple[Group, ...], dtype: str
+) -> None:
     axes = ("layout", "affine", "parameters", "eps", "normalized_dims", "param_dtype")
     for axis in axes:
         asked = {
@@ -148,12 +150,12 @@ def test_the_full_catalogue_has_every_distribution() -> None:
     assert {each.distribution for each in cases(FULL)} == set(DISTRIBUTIONS)
 
 
-def test_the_full_catalogue_has_every_upstream_and_all_parameters() -> None:
+def test_the_full_catalogue_has_every_grad_output_and_all_parameters() -> None:
     assert {each.grad_output for each in cases(FULL)} == set(GRAD_OUTPUTS)
     assert {each.parameters for each in cases(FULL)} == set(PARAMETERS)
 
 
-def test_parameters_have_the_dtype_of_x_unless_named() -> None:
+def test_parameters_have_the_dtype_of_x_by_default() -> None:
     group = Group(catches="x", shapes=((2, 3),), param_dtypes=(None, "float32"))
     found = [each.param_dtype for each in cases_of(group, "target", "float16", "cpu", True)]
     assert found == ["float16", "float32"]
@@ -174,7 +176,7 @@ def test_a_group_is_tried_backward_and_as_inference_unless_it_says_otherwise() -
     assert found == [Direction.BACKWARD]
 
 
-def test_inference_is_tried_once_however_many_gradients_there_are() -> None:
+def test_inference_is_tried_once_for_all_grad_outputs() -> None:
     group = Group(catches="x", shapes=((2, 3),), grad_outputs=("ones", "one_row"))
     found = list(cases_of(group, "target", "float32", "cpu", False))
     assert [(each.direction, each.grad_output) for each in found] == [
