@@ -1,8 +1,8 @@
 """Keep the system's memory management out of the timings.
 
-By default glibc maps large results afresh and gives them back, so that each call pays for page
-faults: 1.8 us for 4 KiB, several times what the kernel itself takes. Told not to, it faults a
-page in once and reuses it, as a long-lived process or a caching allocator would.
+By default glibc maps memory for each large result and unmaps it again, so every call pays for page
+faults: 1.8 us per 4 KiB, several times what the kernel itself takes. With the settings made here it
+faults a page in once and reuses it, as a long-lived process or a caching allocator would.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NEVER = 2**31 - 1
 
 
 def use_steady_allocation() -> Allocation:
-    """Set the process's allocator to reuse pages; return what it does from now on."""
+    """Have the process's allocator reuse pages, if it can; return what it does from now on."""
     if platform.libc_ver()[0] != "glibc":
         return Allocation.DEFAULT
     mallopt = ctypes.CDLL(None).mallopt
@@ -30,5 +30,5 @@ def use_steady_allocation() -> Allocation:
 
 
 def fault_in(size_bytes: int) -> None:
-    """Write to memory once and give it back to the allocator, so that no sample has to."""
+    """Write to memory once and return it to the allocator, so that no sample faults it in."""
     torch.empty(size_bytes, dtype=torch.uint8).zero_()

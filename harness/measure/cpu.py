@@ -1,6 +1,6 @@
-"""The CPU, timed by the calling thread's own time as long as it works alone.
+"""The CPU, timed by the CPU time of the calling thread while no other thread works.
 
-Whether it does is read off the clock of the whole process, beside that of the thread.
+Whether another thread works shows in the CPU time of the process, read beside that of the thread.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from harness.records import Clock, Condition
 
 __all__ = ["CpuDevice"]
 
-_UNKNOWN_CACHE_BYTES = 64 << 20  # ours: above the last level of most processors
+_UNKNOWN_CACHE_BYTES = 64 << 20  # above the last-level cache of most processors
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 _SUPPLIES = Path("/sys/class/power_supply")
@@ -37,7 +37,7 @@ class CpuDevice:
         self._flood: torch.Tensor | None = None
 
     def wake(self) -> None:
-        return  # warming up does that
+        return  # the warm-up does
 
     def unavailable(self) -> str | None:
         return None
@@ -63,7 +63,7 @@ class CpuDevice:
 
     def evict(self) -> None:
         if self._flood is None:
-            # two and a half times the cache: replacement is not exactly least-recently-used
+            # 2.5 times the cache, since its replacement is not exactly least-recently-used
             self._flood = torch.zeros(self.cache_bytes() * 5 // 2, dtype=torch.uint8)
         self._flood.add_(1)
 
@@ -98,7 +98,7 @@ class CpuDevice:
 
 
 def _clock_costs_ns() -> tuple[int, int]:
-    """Measure what reading the clocks themselves adds to a thread's and the process's CPU time."""
+    """Measure what reading the clocks adds to a thread's and to the process's CPU time."""
     of_thread, of_process = [], []
     for _ in range(101):
         process_start = process_time_ns()
@@ -111,10 +111,10 @@ def _clock_costs_ns() -> tuple[int, int]:
 
 
 def _step_ns(clock: Callable[[], int]) -> int:
-    """The smallest difference between two durations that the clock shows.
+    """Return the smallest difference between two durations that the clock shows.
 
-    A fine clock shows many, a nanosecond apart, as what reading it takes varies; a coarse one
-    shows multiples of its step.
+    A fine clock shows durations a nanosecond apart, since reading it takes varying time; a coarse
+    one shows multiples of its step.
     """
     shown = set()
     for _ in range(101):
@@ -142,12 +142,12 @@ def _bytes_of(size: str) -> int:
 def _load_average() -> float | None:
     try:
         return os.getloadavg()[0]
-    except (AttributeError, OSError):  # there is none, or it must not be read
+    except (AttributeError, OSError):  # not on this system, or unreadable
         return None
 
 
 def _steal_s() -> float | None:
-    """Eighth figure of the first line of /proc/stat, in clock ticks; see proc_stat(5)."""
+    """Return the eighth number of the first line of /proc/stat, as seconds; see proc_stat(5)."""
     first = (_text(Path("/proc/stat")) or "").partition("\n")[0].split()
     if len(first) < 9 or first[0] != "cpu":
         return None

@@ -1,14 +1,14 @@
 """The current CUDA device, timed by events on its stream.
 
-The host issues work, the device does it later and in order. Two events around some calls would
-show what the device did and, where it is faster than the host can issue, its waiting for the
-host. So the stream is blocked first, by a kernel that spins for longer than the issuing takes:
-what is issued meanwhile then runs without a gap.
+The host issues work, and the device does it later, in order. Two events around some calls measure
+the device's work and, where the device is faster than the host can issue, its waiting for the host.
+So the stream is blocked first, by a kernel that spins for longer than issuing the calls takes: the
+calls then run without a gap.
 
-What is issued on other streams escapes both the block and the events. It is looked for by waiting
-for the whole device once the stream is done; a call that is still at work then is timed by the
-host's clock, up to the end of everything. Not seen is such work that is over before its call has
-been issued, some microseconds: that it ran too early, a check of results has to find.
+Work on other streams escapes both the block and the events. It is detected by waiting for the whole
+device once the stream is done; calls with such work are timed by the host's clock, up to the end of
+all work. Not detected is work that ends before its call has been issued, some microseconds: that it
+ran too early has to be found by checking results.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from implementations.torch_private import end_allocation_to_pool, lacks, release
 
 __all__ = ["CudaDevice"]
 
-_BLOCK_RATIO = 1.5  # ours: of what issuing took the last time, which varies
-_MOST_BLOCK_S = 50e-3  # ours: longer is waste; a launch queue is full long before
-_MOST_DRY = 3  # ours: blocks in a row, each twice the last, after which none will do
-_LATE_RATIO = 3  # ours: waiting for an idle device varies, work that escaped takes longer
-_MOST_TRIES = 3  # ours: the host is interrupted now and then, not three times in a row
-_SPINS = 1_000_000  # cycles, some 0.5 ms: far above what launching a kernel takes
-_WAKING_S = 0.2  # ours: an idle GPU runs at a fraction of its clocks
-_PAIRS = 101  # ours: event pairs that are compared
-_PAIR_SPINS = 64  # cycles, some 30 ns: so many more between the events of each pair
+_BLOCK_RATIO = 1.5  # trade-off: block over the time that issuing took last, which varies
+_MOST_BLOCK_S = 50e-3  # trade-off: a launch queue is full long before
+_MOST_DRY = 3  # trade-off: too short blocks in a row, each twice the last, before blocking ends
+_LATE_RATIO = 3  # trade-off: waiting for an idle device varies; waiting for other streams is longer
+_MOST_TRIES = 3  # trade-off: interruptions of the host, which rarely come three times in a row
+_SPINS = 1_000_000  # cycles, some 0.5 ms: far above the time to launch a kernel
+_WAKING_S = 0.2  # trade-off: an idle GPU needs time to raise its clocks
+_PAIRS = 101  # trade-off: event pairs to compare
+_PAIR_SPINS = 64  # cycles, some 30 ns: how much longer each pair of events is apart
 _WARM_UPS = 3  # on a side stream before a capture, as torch.cuda.make_graphed_callables does
 
 
@@ -50,31 +50,31 @@ class _Pace:
     """How a call is issued."""
 
     block_s: float
-    """How long to block the stream, for each call."""
+    """How long to block the stream, per call."""
     dry: int
-    """Blocks in a row that were over before the calls had been issued."""
+    """Blocks in a row that ended before the calls had been issued."""
     escapes: bool
-    """Whether the device was at work after the stream was done."""
+    """Whether the device worked after the stream was done."""
 
     def block_for(self, calls: int) -> float:
-        # three doublings: the call waits for the device itself, so that a block only delays it
+        # after three doublings the call must wait for the device itself: a block only delays it
         futile = self.escapes or self.dry >= _MOST_DRY
         return 0.0 if futile else min(self.block_s * calls, _MOST_BLOCK_S)
 
 
 class _Run(NamedTuple):
-    """What the clocks showed around some calls."""
+    """The times around some calls."""
 
     events_s: float
     """Between the events on the stream."""
     host_s: float
-    """From the first call until the whole device was done."""
+    """From the first call to the end of all work."""
     launch_s: float
     """Until the host had made the calls."""
     issue_s: float
-    """The same, and to record the events."""
+    """Until the host had also recorded the events."""
     late_s: float
-    """From when the stream was done until the device was."""
+    """From the end of the stream's work to the end of all work."""
     is_dry: bool
     """Whether the device had begun before everything was issued."""
 
@@ -90,11 +90,11 @@ class CudaDevice:
         self._is_flooded = False
         self._is_watched = False
         self._cycles_hz: float | None = None
-        # weak: a call keeps its inputs alive, and is forgotten with them
+        # weak: a call keeps its inputs alive, so it must not be kept here
         self._paces: WeakKeyDictionary[Callable[[], object], _Pace] = WeakKeyDictionary()
 
     def wake(self) -> None:
-        """Keep the device at work until its clocks are up from those of an idle one."""
+        """Keep the device busy until its clocks have risen from those of an idle one."""
         began = perf_counter()
         while perf_counter() - began < _WAKING_S:
             spin(_SPINS)
@@ -104,7 +104,7 @@ class CudaDevice:
         if torch.version.cuda is None:
             return f"torch {torch.__version__} is built without CUDA"
         if lacking := lacks("torch.cuda:_sleep"):
-            return f"{lacking}, without which nothing is timed on CUDA"
+            return f"{lacking}, which timing on CUDA needs"
         return None if torch.cuda.is_available() else "torch sees no CUDA device"
 
     def free_bytes(self) -> int | None:
@@ -112,14 +112,14 @@ class CudaDevice:
         return int(free)
 
     def cache_bytes(self) -> int:
-        """Size of the device's L2 cache."""
+        """Return the size of the device's L2 cache."""
         return int(torch.cuda.get_device_properties().L2_cache_size)
 
     def resolution_s(self) -> float:
-        """Smallest difference between two times of event pairs, to the nanosecond.
+        """Return the smallest difference between the times of two event pairs, to the nanosecond.
 
-        The pairs stand around spinning that is ever so little longer each time, so that their
-        times differ by less than a step of the clock.
+        Each pair surrounds a spin that is slightly longer than the last, so that the true times
+        differ by less than a step of the clock.
         """
         return self._step_s
 
@@ -127,18 +127,18 @@ class CudaDevice:
         torch.cuda.synchronize()
 
     def evict(self) -> None:
-        """Overwrite twice the size of the L2 cache; only issued, like a call."""
+        """Issue a write of twice the size of the L2 cache."""
         if self._flood is None:
-            size = 2 * self.cache_bytes()  # twice: replacement is not least-recently-used
+            size = 2 * self.cache_bytes()  # its replacement is not least-recently-used
             self._flood = torch.empty(size, dtype=torch.uint8, device="cuda")
         self._flood.zero_()
         self._is_flooded = True
 
     def time(self, call: Callable[[], object], calls: int) -> Reading:
-        """Time ``calls`` calls in a row; a call not timed before is made untimed first.
+        """Time ``calls`` calls in a row; a new call is made untimed first.
 
-        A launch queue holds some 1024 kernels. Calls that launch more are slowed down by the host
-        again, and take longer here than on the device alone, never less.
+        A launch queue holds some 1024 kernels. Calls that launch more wait for the host again, so
+        they take longer here than on the device alone, never less.
         """
         pace = self._paces.get(call)
         if pace is None:
@@ -158,15 +158,15 @@ class CudaDevice:
         )
 
     def replayed(self, prepare: Callable[[], Callable[[], object]]) -> Callable[[], object] | None:
-        """Record a call as a CUDA graph, in a memory pool of its own, and return its replay.
+        """Record a call as a CUDA graph, in its own memory pool, and return its replay.
 
-        The call is prepared on the stream that records it: a backward runs where its forward ran.
+        The call is prepared on the recording stream, since a backward runs where its forward ran.
         """
         side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
         pool = torch.cuda.graph_pool_handle()
         side.wait_stream(torch.cuda.current_stream())
-        # a capture that cannot be ended stays on its stream: this leaves it all the same
-        with torch.cuda.stream(side), warnings.catch_warnings(record=True) as said:
+        # a capture that cannot be ended stays on its stream; leaving the context leaves the stream
+        with torch.cuda.stream(side), warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             call = prepare()
             for _ in range(_WARM_UPS):
@@ -174,15 +174,15 @@ class CudaDevice:
             try:
                 with torch.cuda.graph(graph, pool=pool, stream=side):
                     result = call()
-            except RuntimeError:  # what it does cannot be recorded, such as waiting for a result
+            except RuntimeError:  # it cannot be recorded, such as waiting for a result
                 _give_up(pool)
                 return None
-        if any("CUDA Graph is empty" in str(each.message) for each in said):
-            return None  # it works on other streams, or not at all
+        if any("CUDA Graph is empty" in str(each.message) for each in caught):
+            return None  # its work is on other streams, or there is none
 
         def replay() -> object:
             graph.replay()
-            return call, result  # what the graph reads and writes has to live as long as it
+            return call, result  # keeps alive what the graph reads and writes
 
         return replay
 
@@ -225,19 +225,19 @@ class CudaDevice:
         )
 
     def _pace_of(self, call: Callable[[], object]) -> _Pace:
-        """Find out how a call is issued, by making it without a block on an idle device."""
+        """Measure how a call is issued, by making it on an idle device without a block."""
         flooded, late_s = self._is_flooded, self._late_s
         torch.cuda.synchronize()
         runs = [self._run(call, 1, 0.0)]
         while runs[-1].late_s > late_s and len(runs) < _MOST_TRIES:
             runs.append(self._run(call, 1, 0.0))
-        if flooded:  # that call has filled the cache
+        if flooded:  # that call has filled the cache again
             self.evict()
         block_s = _BLOCK_RATIO * min(each.issue_s for each in runs)
         return _Pace(block_s, dry=0, escapes=runs[-1].late_s > late_s)
 
     def _measured_hz(self) -> float:
-        """Cycles a second, as a spin shows that waited for another, so without its launch."""
+        """Return the cycles per second of a spin that waits for another, so without its launch."""
         before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         spin(_SPINS)
         before.record()
@@ -249,16 +249,16 @@ class CudaDevice:
         return self._cycles_hz
 
     def _learn_hz(self, cycles: int, took_s: float) -> None:
-        """Keep the fastest: the clock of an idle GPU rises with work, and costs only slow it."""
+        """Keep the highest: clocks rise with work, and overheads only lower the value."""
         if took_s > 0:
             self._cycles_hz = max(self._cycles_hz or 0.0, cycles / took_s)
 
     @cached_property
     def _late_s(self) -> float:
-        """Longer than waiting for the device takes once its stream is done."""
+        """A wait for the device longer than this, once the stream is done, is for other streams."""
         times = []
         for _ in range(_PAIRS):
-            spin(_PAIR_SPINS)  # after work a wait may take longer than without
+            spin(_PAIR_SPINS)  # a wait after work may take longer than one without
             after = torch.cuda.Event(enable_timing=True)
             after.record()
             after.synchronize()
@@ -285,10 +285,10 @@ class CudaDevice:
 def _give_up(pool: tuple[int, int]) -> None:
     """Have the allocator leave the pool of a capture that could not be ended.
 
-    Up to torch 2.11 it would go on as if in a capture: nothing is freed, the next one breaks off.
+    Up to torch 2.11 it would stay in the capture: nothing would be freed, and the next would fail.
     """
     device = torch.cuda.current_device()
-    with suppress(RuntimeError):  # newer ones have left it
+    with suppress(RuntimeError):  # newer versions have left it already
         end_allocation_to_pool(device, pool)
         release_pool(device, pool)
 

@@ -1,4 +1,4 @@
-"""What measuring needs of a device: the CPU and CUDA have files of their own, tests script one."""
+"""The interface of a device that is measured; the CPU, CUDA and a fake for tests implement it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ __all__ = ["Device", "Reading"]
 
 
 class Reading(NamedTuple):
-    """Seconds that a number of calls took together."""
+    """Seconds that some calls took together."""
 
     wall_s: float
-    """By the wall clock, or between two events of the device."""
+    """By the wall clock or, on a GPU, between two of its events."""
     cpu_s: float | None
-    """CPU time of the calling thread; None where others do the work."""
+    """CPU time of the calling thread; None where other threads or a device do the work."""
     launch_s: float | None = None
-    """Until the host had issued the calls; None where calling and working are one."""
+    """Until the host had issued the calls; None where a call does the work itself."""
     process_s: float | None = None
-    """CPU time of all threads of this process; None where that is not looked at."""
+    """CPU time of all threads of this process; None where it is not read."""
 
 
 class Device(Protocol):
@@ -30,22 +30,22 @@ class Device(Protocol):
     clock: Clock
 
     def wake(self) -> None:
-        """Bring the device from rest to the speed it works at."""
+        """Bring an idle device to its working speed."""
 
     def unavailable(self) -> str | None:
-        """Why the device cannot be used, or None if it can."""
+        """Return why the device cannot be used, or None."""
 
     def free_bytes(self) -> int | None:
-        """Memory that can still be taken, or None where that is not known."""
+        """Return the free memory, or None where it is unknown."""
 
     def cache_bytes(self) -> int:
-        """Size of the last-level cache, or a guess above it where that is not known."""
+        """Return the size of the last-level cache, or a guess above it where it is unknown."""
 
     def resolution_s(self) -> float:
-        """Smallest difference that the clock shows, as measured once."""
+        """Return the smallest difference that the clock shows, measured once."""
 
     def synchronize(self) -> None:
-        """Wait until everything issued so far is done."""
+        """Wait until all issued work is done."""
 
     def evict(self) -> None:
         """Overwrite the caches, so that the next call finds nothing in them."""
@@ -54,11 +54,11 @@ class Device(Protocol):
         """Time ``calls`` calls in a row."""
 
     def replayed(self, prepare: Callable[[], Callable[[], object]]) -> Callable[[], object] | None:
-        """The work of a call without the host's part in it; None where there is no such thing.
+        """Return a replay of a call's work without the host's part; None if it cannot be recorded.
 
         Args:
             prepare: returns the call.
         """
 
     def condition(self) -> Condition:
-        """What the device is going through at this moment."""
+        """Return the device's present condition."""

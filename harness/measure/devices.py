@@ -1,4 +1,4 @@
-"""The devices that can be measured, by kind."""
+"""The devices that can be measured, by kind. A new one needs its class and its name here."""
 
 from __future__ import annotations
 

@@ -1,14 +1,13 @@
-"""Latency of several things timed in turn, so that whatever the machine does hits all alike.
+"""Measure the latency of several calls in turn, so that disturbances affect all of them alike.
 
-Time is cut into epochs of 25 ms. In each, the inputs get a new random place in memory (which
-turns the luck of one placement into a spread that averages out), every arm is called untimed,
-and then samples of about 200 us are taken of the arms in random order. Estimates come from
-:mod:`harness.measure.sample_statistics`;
-sampling stops when the interval of the ratio to the reference is
-narrow enough, or at a cap, and says which.
+Sampling is divided into epochs of 25 ms. In each epoch the inputs get a new random place in memory,
+since a process's luck with one place would not average out; every arm is called untimed; and then
+the arms are sampled in random order, about 200 us per sample. Sampling stops when the interval of
+the ratio to the reference is narrow enough, or at a cap; the result says which. Estimates come from
+:mod:`harness.measure.sample_statistics`.
 
-Cold figures come from the same sampling with other inputs each time: on the CPU every call takes
-the next of so many copies that the cache cannot hold them, on a GPU the cache is overwritten
+Cold latencies are sampled in the same way, but no call finds its inputs in a cache. On the CPU
+every call takes the next of more copies than the cache holds; on a GPU the cache is overwritten
 before every call.
 """
 
@@ -42,29 +41,29 @@ from harness.records import (
 
 __all__ = ["Sampled", "TimedCall", "is_faster", "measure_latency"]
 
-_EPOCH_S = 25e-3
-_ROUNDS = 4  # at least so many samples of an arm in an epoch, unless the budget forbids
-_MOST_ROUNDS = 1000  # ours: six times what fits; a clock that was set back must not hold us up
-_MOST_TRIES = 3  # ours: epochs begun for one that counts, before a machine is given up
-_UNTIMED_CALLS = 2  # after a change of place; a warm-up that is looked for comes first of all
-_AS_FAST = 1.05  # ours: a copy is itself measured to within a few per cent
-_LEAST_GPU_COPY_S = 10e-6  # ours: some times the launch, of which a copy of more bytes has but one
-_MANY_PLACES = 12  # ours: among so many copies the luck of places averages out by itself
+_EPOCH_S = 25e-3  # trade-off: long enough for many samples, short enough to be one machine state
+_ROUNDS = 4  # least samples of an arm per epoch, unless the budget forbids: for the low quantile
+_MOST_ROUNDS = 1000  # six times what fits in an epoch: ends it even if the clock was set back
+_MOST_TRIES = 3  # trade-off: epochs begun per epoch that counts, on a throttled device
+_UNTIMED_CALLS = 2  # per arm after a change of place; before the first epoch there is a warm-up
+_AS_FAST = 1.05  # a copy is itself measured to within a few per cent only
+_LEAST_GPU_COPY_S = 10e-6  # several times a launch: a shorter copy mostly measures its launch
+_MANY_PLACES = 12  # trade-off: with so many copies the luck of one place averages out
 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """A latency, the warnings about it, and where the time to get it went."""
+    """A latency, the warnings about it, and what it cost."""
 
     latency: Latency | None
-    """None if the clock gave nothing to go by; the warnings say so."""
+    """None if no sample was usable; the warnings say why."""
     warnings: tuple[MeasurementWarning, ...]
     sampling_s: float
-    """Inside samples."""
+    """Seconds in samples."""
     warming_s: float
-    """In untimed calls."""
+    """Seconds in untimed calls."""
     tensors: Sequence[Tensor] = ()
-    """The inputs of the last calls, where they lay."""
+    """The inputs of the last calls, at their addresses."""
 
 
 def measure_latency(
@@ -83,17 +82,17 @@ def measure_latency(
     """Time ``timed_calls`` in turn on copies of ``tensors``.
 
     Args:
-        timed_calls: first the SUBJECT, at most one REFERENCE; of several CEILINGs the one that
-            is fastest in its warm-up is kept.
-        tensors: inputs shared by all; each epoch works on relocated copies.
+        timed_calls: the SUBJECT first, at most one REFERENCE, and any CEILINGs, of which only the
+            fastest in its warm-up is sampled.
+        tensors: the inputs of all; each epoch works on relocated copies.
         device: where the calls run.
         budget: when to stop.
-        random: decides places and order.
+        random: draws places and orders.
         allocation: recorded with the result.
         model_bytes: bytes that a call of the subject must move.
         copied_bytes: bytes that a call of a CEILING moves.
         compile_s: recorded with the result.
-        cache: what the caches are to hold when a call begins.
+        cache: what the caches hold when a call begins.
     """
     device.wake()
     before, began = device.condition(), perf_counter()
@@ -101,32 +100,34 @@ def measure_latency(
     if cache is Cache.ROTATE:
         copies = copies_beyond(device.cache_bytes(), model_bytes, device.free_bytes())
     can_throttle = before.throttled_by is not None
-    duet = _Duet(timed_calls, tensors, device, budget, random, cache, copies, can_throttle)
-    duet.warm_up()
+    sampling = _Sampling(timed_calls, tensors, device, budget, random, cache, copies, can_throttle)
+    sampling.warm_up()
     if cache is Cache.ROTATE:
-        began = perf_counter()  # hundreds of copies are made and warmed up once, for all epochs
+        began = perf_counter()  # the copies of all epochs were made in the warm-up: not counted
     tries = 0
     epoch_began = perf_counter()
-    while duet.epochs < budget.max_epochs and tries < _MOST_TRIES * budget.max_epochs:
+    while sampling.epochs < budget.max_epochs and tries < _MOST_TRIES * budget.max_epochs:
         tries += 1
-        duet.run_epoch()
+        sampling.run_epoch()
         now = perf_counter()
-        another_s, epoch_began = now - epoch_began, now  # the next epoch takes as long
+        another_s, epoch_began = now - epoch_began, now  # assumed to be that of the next epoch
         late = now + another_s - began > budget.limit_s
-        if late or (duet.epochs >= budget.min_epochs and duet.is_narrow()):
+        if late or (sampling.epochs >= budget.min_epochs and sampling.is_narrow()):
             break
-    latency = duet.latency(allocation, model_bytes, copied_bytes, compile_s)
+    latency = sampling.latency(allocation, model_bytes, copied_bytes, compile_s)
     wall_s, after = perf_counter() - began, device.condition()
-    throttled_by = tuple(sorted({*duet.throttled_by, *(after.throttled_by or ())}))
+    throttled_by = tuple(sorted({*sampling.throttled_by, *(after.throttled_by or ())}))
     after = replace(after, throttled_by=throttled_by or after.throttled_by)
-    warnings = warnings_of(latency, budget, before, after, wall_s, duet.stepped, duet.left_over)
+    warnings = warnings_of(
+        latency, budget, before, after, wall_s, sampling.stepped, sampling.left_over
+    )
     if latency is not None:
         latency = replace(latency, before=before, after=after)
-    return Sampled(latency, warnings, duet.sampling_s, duet.warming_s, duet.placed)
+    return Sampled(latency, warnings, sampling.sampling_s, sampling.warming_s, sampling.placed)
 
 
-class _Duet:
-    """The timed_calls of one measurement, sampled epoch by epoch."""
+class _Sampling:
+    """The arms of one measurement, sampled epoch by epoch."""
 
     def __init__(
         self,
@@ -153,7 +154,7 @@ class _Duet:
         self.left_over = 0.0
 
     def warm_up(self) -> None:
-        """Find out what is warm and how many calls fill a sample, and which copy is fastest."""
+        """Warm every arm up, find how many calls fill a sample, and keep the fastest copy only."""
         began = perf_counter()
         self._place()
         for each in self._arms:
@@ -170,7 +171,7 @@ class _Duet:
             warming = perf_counter()
             self._place()
             for each in self._arms:
-                untimed = max(_UNTIMED_CALLS, self._copies)  # a turn of the results held, too
+                untimed = max(_UNTIMED_CALLS, self._copies)  # a full turn, for the held results
                 for _ in range(untimed if each.best_s < _EPOCH_S else 0):
                     each.call()
             self._device.synchronize()
@@ -218,7 +219,7 @@ class _Duet:
     def latency(
         self, allocation: Allocation, model_bytes: int, copied_bytes: int, compile_s: float | None
     ) -> Latency | None:
-        """What the samples say; None if there are none."""
+        """Return the latency that the samples give; None if there are none."""
         subject, ceiling = self._values(ArmRole.SUBJECT), self._values(ArmRole.CEILING)
         if not subject:
             return None
@@ -251,7 +252,7 @@ class _Duet:
         )
 
     def _place(self) -> None:
-        """Give every arm its inputs at new places; arms share them where all are warm anyway."""
+        """Bind every arm to inputs at new places; warm arms share the same inputs."""
         self.placed = ()
         for arm in self._arms:
             arm.release()
@@ -260,11 +261,11 @@ class _Duet:
             for arm in self._arms:
                 arm.bind([self.placed])
             return
-        for arm in self._arms:  # of its own: what another arm has just read is not cold
-            arm.bind(self._in_time())
+        for arm in self._arms:  # not shared: what another arm has just read is not cold
+            arm.bind(self._copies_in_time())
 
-    def _in_time(self) -> Iterator[Sequence[Tensor]]:
-        """Yield copies, two at least, while there is time: to bind a backward runs its forward."""
+    def _copies_in_time(self) -> Iterator[Sequence[Tensor]]:
+        """Yield copies while there is time, at least two: binding a backward runs its forward."""
         began, far = perf_counter(), self._copies < _MANY_PLACES
         for place in range(self._copies):
             if place >= 2 and perf_counter() - began > self._budget.limit_s:
@@ -275,7 +276,7 @@ class _Duet:
         return [relocate(each, self._random, far=far) for each in self._tensors]
 
     def _judges(self, ceiling: Sequence[float] | None) -> bool:
-        """Whether a copy's time is that of its bytes: on a GPU not where it is mostly a launch."""
+        """Whether a copy's time is that of its bytes; on a GPU a short one is mostly its launch."""
         if not ceiling or self._clock is not Clock.CUDA_EVENT:
             return bool(ceiling)
         return median(ceiling) >= _LEAST_GPU_COPY_S

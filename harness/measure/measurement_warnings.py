@@ -1,4 +1,4 @@
-"""Warnings about a latency, each with what was seen and what to do about it."""
+"""Warnings about a latency: each says what was measured and what to do about it."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from harness.records import (
 
 __all__ = ["warnings_of"]
 
-_BUSY = 1.05  # ours: wall time above CPU time by more than this means others had the core
-_STOLEN = 0.02  # ours: share of one CPU's time that the hypervisor may take unnoticed
-_CHANGED = 1.05  # ours: a change of speed worth a word, if it is also beyond the spread
-_COARSE = 0.01  # ours: share of a sample that one step of the clock may be
-_LOOP_S = 30e-9  # of the loop around the calls, measured: 20 to 40 ns a call
+_BUSY = 1.05  # trade-off: least ratio of wall to CPU time to warn of
+_STOLEN = 0.02  # trade-off: share of one CPU's time that the hypervisor may take unnoticed
+_CHANGED = 1.05  # trade-off: least change of speed to warn of, if it is also beyond the spread
+_COARSE = 0.01  # trade-off: share of a sample that one step of the clock may be
+_LOOP_S = 30e-9  # of the loop around the calls, measured: 20 to 40 ns per call
 _SLOW_GOVERNORS = {"powersave", "conservative"}
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What there is to judge by."""
+    """What the warnings are derived from."""
 
     latency: Latency
     budget: Budget
@@ -44,11 +44,11 @@ class _Seen:
         return len(self.latency.process_of_epoch)
 
     def times(self, role: ArmRole) -> list[float] | None:
-        """Figure of each epoch of an arm, by the clock that counts."""
+        """Return the value of each epoch of an arm, by the clock of the estimates."""
         return self.values(role, cpu=self.latency.clock.is_cpu)
 
     def values(self, role: ArmRole, *, cpu: bool) -> list[float] | None:
-        """Figure of each epoch of an arm, by CPU or wall clock."""
+        """Return the value of each epoch of an arm, by CPU or wall clock."""
         arms = (each for each in self.latency.arms if each.role is role)
         return next((epoch_values(each, cpu=cpu) for each in arms), None)
 
@@ -62,15 +62,15 @@ def warnings_of(
     stepped: int,
     left_over: float = 0.0,
 ) -> tuple[MeasurementWarning, ...]:
-    """Return what should be known before a latency is believed.
+    """Return the warnings about a latency.
 
     Args:
-        latency: None where no sample could be used.
-        budget: what was allowed.
+        latency: None where no sample was usable.
+        budget: of the sampling.
         before: of the device, before the samples.
         after: of the device, after them.
         wall_s: between the two.
-        stepped: samples that were dropped since the clock did not move forward in them.
+        stepped: samples that were dropped because the clock did not move forward in them.
         left_over: CPU time of other threads after some calls, over that of the calls.
     """
     if latency is None:
@@ -78,8 +78,8 @@ def warnings_of(
             MeasurementWarning(kind=WarningKind.TOO_FEW_SAMPLES, advice=_nothing(after, stepped)),
         )
     seen = _Seen(latency, budget, before, after, wall_s, stepped, left_over)
-    found = ((kind, look(seen)) for kind, look in _LOOKS)
-    return tuple(MeasurementWarning(kind=kind, advice=advice) for kind, advice in found if advice)
+    advices = ((kind, advice_on(seen)) for kind, advice_on in _WARNINGS)
+    return tuple(MeasurementWarning(kind=kind, advice=advice) for kind, advice in advices if advice)
 
 
 def _nothing(after: Condition, stepped: int) -> str:
@@ -129,18 +129,18 @@ def _noisy(seen: _Seen) -> str | None:
 
 def _changed(seen: _Seen) -> str | None:
     subject, reference = seen.times(ArmRole.SUBJECT), seen.times(ArmRole.REFERENCE)
-    if subject is None or seen.epochs < 4:  # two halves of two
+    if subject is None or seen.epochs < 4:  # each half needs two for an interval
         return None
-    figures = ratios(subject, reference) if reference else subject
-    middle = len(figures) // 2
-    early, late = estimate(figures[:middle]), estimate(figures[middle:])
+    values = ratios(subject, reference) if reference else subject
+    middle = len(values) // 2
+    early, late = estimate(values[:middle]), estimate(values[middle:])
     low, high = sorted((early, late), key=lambda each: each.value)
     if high.value < _CHANGED * low.value or not low.high < high.low:
         return None
-    beside = "beside the same reference" if reference else "with no reference to compare it with"
+    relative = "relative to the reference" if reference else "without a reference to compare with"
     return (
         f"it took {late.value / early.value:.2f} times as long in the later epochs as in the "
-        f"earlier ones, {beside}; it warms up late or caches results: check which"
+        f"earlier ones, {relative}; it warms up late or caches results: check which"
     )
 
 
@@ -151,7 +151,7 @@ def _coarse(seen: _Seen) -> str | None:
     if step_s > _COARSE * sample_s:
         return (
             f"the clock moves in steps of {step_s * 1e9:.0f} ns, {step_s / sample_s:.0%} of a "
-            "sample; compare calls this short by --instructions or in a CUDA graph"
+            "sample; compare such short calls by --instructions or in a CUDA graph"
         )
     per_call_s = seen.latency.per_call_s.value
     if seen.latency.clock is not Clock.CUDA_EVENT and per_call_s < 10 * _LOOP_S:
@@ -166,8 +166,8 @@ def _stepped(seen: _Seen) -> str | None:
     if not seen.stepped:
         return None
     return (
-        f"in {seen.stepped} samples the clock did not move forward; they were dropped: is the "
-        "machine's time being set?"
+        f"in {seen.stepped} samples the clock did not move forward; they were dropped; check "
+        "whether something sets the machine's time"
     )
 
 
@@ -176,7 +176,7 @@ def _faults(seen: _Seen) -> str | None:
     if faults is None or faults < 1:
         return None
     return (
-        f"{faults:.0f} page faults per call: the time includes the kernel's work on them; use "
+        f"{faults:.0f} page faults per call: the time includes the system's work on them; use "
         "glibc, or compare only with times measured in the same way"
     )
 
@@ -196,31 +196,31 @@ def _throttled(seen: _Seen) -> str | None:
         return None
     why = f" ({', '.join(reasons)})" if reasons else ""
     return (
-        f"{seen.latency.throttled_epochs} epochs were dropped since the device was throttled"
+        f"{seen.latency.throttled_epochs} epochs were dropped because the device was throttled"
         f"{why}; let it cool, or compare the ratio alone"
     )
 
 
 def _saving(seen: _Seen) -> str | None:
     if seen.after.on_battery:
-        return "the machine runs on its battery; plug it in"
+        return "the machine runs on battery; plug it in"
     if seen.after.governor not in _SLOW_GOVERNORS:
         return None
     return (
-        f"the CPU's frequency governor is {seen.after.governor!r}; times are comparable among "
-        "themselves only, unless it is set to performance"
+        f"the CPU's frequency governor is {seen.after.governor!r}; set it to performance, or "
+        "compare only times measured under it"
     )
 
 
 def _other_threads(seen: _Seen) -> str | None:
     if seen.left_over:
         return (
-            f"after it had returned, threads worked for another {seen.left_over:.0%} of its time: "
-            "invalid, since no call's time holds it all; have it wait for them"
+            f"after it returned, threads worked for another {seen.left_over:.0%} of its time: "
+            "invalid, since the time does not include that work; have it wait for its threads"
         )
     if not seen.latency.others_ratio:
         return None
-    said = (
+    advice = (
         f"{seen.latency.others_ratio:.0%} of its CPU time is spent in other threads; the time is "
         "the sum over all threads, without the time that one waits for another"
     )
@@ -228,18 +228,14 @@ def _other_threads(seen: _Seen) -> str | None:
         seen.values(role, cpu=False) for role in (ArmRole.SUBJECT, ArmRole.REFERENCE)
     )
     if not (subject and reference):
-        return said
+        return advice
     by_wall = estimate(ratios(subject, reference)).value
-    return f"{said}: by the wall clock it takes {by_wall:.2f} times as long as the reference"
+    return f"{advice}: by the wall clock it takes {by_wall:.2f} times as long as the reference"
 
 
 def _shared(seen: _Seen) -> str | None:
     others = seen.after.other_processes
-    return (
-        f"{others} other processes compute on the GPU; measure when no other does"
-        if others
-        else None
-    )
+    return f"{others} other processes use the GPU; measure when no other does" if others else None
 
 
 def _launch_bound(seen: _Seen) -> str | None:
@@ -248,12 +244,12 @@ def _launch_bound(seen: _Seen) -> str | None:
         return None
     return (
         f"the host takes {launch_s * 1e6:.1f} us to issue what the device does in "
-        f"{seen.latency.per_call_s.value * 1e6:.1f}; in a model that is what counts, unless it is "
-        "replayed from a graph"
+        f"{seen.latency.per_call_s.value * 1e6:.1f}; in a model the host's time counts, unless the "
+        "call is replayed from a graph"
     )
 
 
-_LOOKS: tuple[tuple[WarningKind, Callable[[_Seen], str | None]], ...] = (
+_WARNINGS: tuple[tuple[WarningKind, Callable[[_Seen], str | None]], ...] = (
     (WarningKind.FASTER_THAN_COPY, _too_fast),
     (WarningKind.TOO_FEW_SAMPLES, _too_few),
     (WarningKind.NOT_CONVERGED, _wide),

@@ -1,8 +1,8 @@
-"""What one call allocates and which operators it calls: exact, and the same in every process.
+"""Count what one call allocates, and its operators: exact, and the same in every process.
 
-On the CPU the profiler's memory events are added up. They see every tensor allocation, those
-inside operators and compiled code too; resident set size sees the allocator's habits instead,
-and a dispatch mode would undo the compilation it watches. The profiler sees the operators, too.
+On the CPU the profiler's memory events are added up. They cover every tensor allocation, also
+inside operators and compiled code. The resident set size would show what the allocator retains
+instead, and a dispatch mode would disable compiled code. The profiler records the operators, too.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ import torch
 
 __all__ = ["Allocations", "count_allocations", "uncountable"]
 
-# read by the profiler at its first use; without it each session prints lines to standard error
+# read by the profiler at its first use; otherwise each session prints to standard error
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 
 @dataclass(frozen=True, slots=True)
 class Allocations:
-    """What a call allocated, the result still held at its end, and the operators it called."""
+    """What a call allocated and kept, and the operators it called."""
 
     peak_bytes: int
-    """Most held at once, beyond what was held before."""
+    """Most held at once, beyond what was held before the call."""
     total_bytes: int
     """Sum of all allocations."""
     count: int
     held_bytes: int
-    """Still held when the call had returned: its result and what that keeps alive."""
+    """Held after the call: its result and what that keeps alive."""
     operators: int
-    """Registered operators called, those called by an operator of ATen aside."""
+    """Registered operators called, except by operators of ATen."""
 
 
 def uncountable(device: str) -> str | None:
-    """Why allocations on a device kind cannot be counted, or None if they can."""
+    """Return why allocations on a device kind cannot be counted, or None."""
     if device == "cpu" and not torch.profiler.kineto_available():
         return "torch is built without its profiler (Kineto), which counts allocations on the CPU"
     if device not in {"cpu", "cuda"}:
@@ -46,7 +46,7 @@ def uncountable(device: str) -> str | None:
 
 
 def count_allocations(call: Callable[[], object], device: str) -> Allocations:
-    """Count what ``call`` allocates on a device kind, and its operators; runs it once or twice."""
+    """Count what ``call`` allocates on a device kind, and its operators; calls it once or twice."""
     return _count_on_cuda(call) if device == "cuda" else _count_on_cpu(call)
 
 
@@ -69,10 +69,10 @@ def _count_on_cpu(call: Callable[[], object]) -> Allocations:
 
 
 def _operators(events: Iterable[Any]) -> int:
-    """Count the profiler's events that are operators, but for those inside one of ATen.
+    """Count the profiler's events that are operators, except those inside an operator of ATen.
 
-    What an operator of ATen calls is PyTorch's own affair; what one of an implementation's calls
-    is the implementation's. Names of nodes of the backward look alike and are left out.
+    What ATen's operators call is PyTorch's choice; what an implementation's own operators call is
+    the implementation's. Nodes of the backward have similar names and are not counted.
     """
     spans = sorted(
         (each.start_ns(), -each.duration_ns(), each.start_thread_id(), each.name())
@@ -80,7 +80,7 @@ def _operators(events: Iterable[Any]) -> int:
         if "::" in each.name() and not each.name().startswith(("autograd::", "torch::"))
     )
     count = 0
-    ends: dict[int, int] = {}  # of the last outermost operator of ATen, by thread
+    ends: dict[int, int] = {}  # of the last outermost operator of ATen, per thread
     for start, minus_duration, thread, name in spans:
         if start < ends.get(thread, 0):
             continue
@@ -98,7 +98,7 @@ def _count_on_cuda(call: Callable[[], object]) -> Allocations:
     torch.cuda.synchronize()
     after = torch.cuda.memory_stats()
     del result
-    with torch.autograd.profiler.profile() as session:  # apart: it may allocate for itself
+    with torch.autograd.profiler.profile() as session:  # a second call: it may allocate itself
         call()
 
     def grown(key: str) -> int:

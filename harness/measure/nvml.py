@@ -1,6 +1,6 @@
-"""What a GPU is going through, as its driver's management library (NVML) tells it.
+"""Read the condition of a GPU from its driver's management library, NVML.
 
-It is asked and never told: no clock, limit or mode is ever set here.
+Nothing is ever set here: no clock, limit or mode.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from harness.records import Condition
 
 __all__ = ["keep_open", "read_condition"]
 
-# Bits that mean: slower than it would choose to run (nvml.h, nvmlClocksEventReasons; bindings name
-# them in two ways). Left out are what others chose, which is the same for everything timed
-# (application clocks, sync boost, display clocks), and an idle GPU: it had nothing to do.
+# Bits for reasons why the GPU is slowed down (nvml.h, nvmlClocksEventReasons; bindings name them in
+# two ways). Not listed are settings, which are the same for everything timed (application clocks,
+# sync boost, display clocks), and an idle GPU.
 _SLOWED_BY = {
     0x04: "power cap",
     0x08: "hardware slowdown",
@@ -30,11 +30,11 @@ _SLOWED_BY = {
 
 
 def read_condition(uuid: str | None) -> Condition:
-    """Read the state of one GPU; what cannot be read is None, all of it where NVML is missing.
+    """Read the condition of one GPU; what cannot be read is None, without NVML all of it.
 
     Args:
-        uuid: of the GPU, as torch gives it or with NVML's "GPU-" before it; None where it is not
-            known. An index would not do: NVML counts all GPUs, CUDA those it is shown.
+        uuid: of the GPU, with or without NVML's prefix "GPU-"; None where it is unknown. An index
+            would be ambiguous: NVML counts all GPUs, but CUDA only the visible ones.
     """
     if uuid is None:
         return Condition()
@@ -45,16 +45,16 @@ def read_condition(uuid: str | None) -> Condition:
     try:
         handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}")
         return _condition(handle)
-    except pynvml.NVMLError:  # no such GPU: a slice of one (MIG) has a UUID of another kind
+    except pynvml.NVMLError:  # no such GPU: a slice of a GPU (MIG) has another kind of UUID
         return Condition()
     finally:
         pynvml.nvmlShutdown()
 
 
 def keep_open(owner: object) -> None:
-    """Keep NVML open for as long as ``owner`` lives, so that a reading need not open it anew."""
+    """Keep NVML open as long as ``owner`` lives, so that a reading does not initialise it."""
     try:
-        pynvml.nvmlInit()  # it counts: a later one, and its shutdown, then cost nothing
+        pynvml.nvmlInit()  # NVML counts: later initialisations and shutdowns then cost nothing
     except pynvml.NVMLError:
         return
     weakref.finalize(owner, pynvml.nvmlShutdown)
@@ -85,7 +85,7 @@ def _condition(handle: object) -> Condition:
                 "nvmlDeviceGetCurrentClocksThrottleReasons",  # older
             )
         ),
-        # by version, since the name without one raises what is no NVMLError on older drivers
+        # by version: on older drivers the unversioned name raises something else than NVMLError
         other_processes=_others(
             ask(
                 "nvmlDeviceGetComputeRunningProcesses_v3",
@@ -96,7 +96,7 @@ def _condition(handle: object) -> Condition:
 
 
 def _answer(handle: object, names: tuple[str, ...], arguments: tuple[object, ...]) -> Any:
-    """What the first of the functions says that binding, driver and GPU all know; else None."""
+    """Return the answer of the first function that binding, driver and GPU support, or None."""
     for name in names:
         function = getattr(pynvml, name, None)
         if function is None:  # an older binding
@@ -109,7 +109,7 @@ def _answer(handle: object, names: tuple[str, ...], arguments: tuple[object, ...
 
 
 def _scaled(value: int | None, unit: float) -> float | None:
-    """NVML gives MHz, milliwatts and degrees."""
+    """Convert NVML's MHz, milliwatts and degrees to SI units."""
     return None if value is None else value * unit
 
 
@@ -120,26 +120,26 @@ def _slowed_by(reasons: int | None) -> tuple[str, ...] | None:
 
 
 def _others(processes: list[Any] | None) -> int | None:
-    """How many of the processes are not this one, nor workers of the same run.
+    """Return how many of the processes are neither this one nor workers of the same run.
 
-    None if this one is not listed: in a container it goes by another number, or only some are
-    listed. Then it cannot be told which of them are others.
+    None if this one is not listed, since in a container its number may differ, or not all
+    processes may be listed. Then it is unknown which of them are others.
     """
     if processes is None:
         return None
-    numbers = {each.pid for each in processes}  # each once for every slice of the GPU it uses
+    numbers = {each.pid for each in processes}  # one process may be listed per slice of the GPU
     if os.getpid() not in numbers:
         return None
-    return sum(not _is_ours(each) for each in numbers)
+    return sum(not _is_of_this_run(pid) for pid in numbers)
 
 
-def _is_ours(pid: int) -> bool:
-    """Whether a process is this one or, of a worker, another of the same parent: it waits."""
+def _is_of_this_run(pid: int) -> bool:
+    """Whether a process is this one or another worker of the same parent, which is idle now."""
     if pid == os.getpid():
         return True
     parent = parent_process()
     try:
-        # the name, in parentheses, may hold anything; then come the state and the parent
+        # the name in parentheses may hold anything; after it come the state and the parent
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return False

@@ -1,4 +1,4 @@
-"""Where inputs lie in memory: copies of them at random places, as luck would have it."""
+"""Copies of inputs at random places in memory."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from implementations.torch_private import negated_view
 __all__ = ["copies_beyond", "overwrite", "relocate"]
 
 _LINE_BYTES = {"cpu": 64, "cuda": 512}  # a cache line, and what torch aligns on a GPU
-_LINES = 64  # ours: as many places; on a CPU those of a page
+_LINES = 64  # places: on a CPU, the lines of a page
 _LEAST_PAD_BYTES, _LARGEST_PAD_BYTES = 64, 1 << 21
-_BEYOND = 2.5  # of the cache: replacement is not exactly least-recently-used
-_HOLDERS = 16  # four arms, each with inputs, results and what it saves, and half left over
-_MOST_COPIES = 4096  # ours: of a tiny case on a large cache; they cover what they can
+_BEYOND = 2.5  # caches, since replacement is not exactly least-recently-used
+_HOLDERS = 16  # four arms hold inputs, results and saved tensors; half of the memory stays free
+_MOST_COPIES = 4096  # trade-off: bounds the time to copy tiny inputs on a large cache
 
 
 def relocate(tensor: Tensor, random: Random, *, far: bool = True) -> Tensor:
-    """Copy ``tensor`` with its layout to a random line of memory, and ``far`` from the last copy.
+    """Copy ``tensor`` with its layout to a random line of memory.
 
-    Far means behind a pad of random size, which is then free; among hundreds of copies such holes
-    are never used and always in the way.
+    With ``far``, the copy is allocated behind a pad of random size, which is then freed. Without
+    it, hundreds of copies waste no memory on such holes.
     """
     storage = tensor.new_empty(0).set_(tensor.untyped_storage())
     size = tensor.element_size()
@@ -32,7 +32,7 @@ def relocate(tensor: Tensor, random: Random, *, far: bool = True) -> Tensor:
     line_bytes = _LINE_BYTES[tensor.device.type]
     line = max(line_bytes // size, 1)
     buffer = storage.new_empty(storage.numel() + (_LINES + 1) * line)
-    del pad  # it only had to be there while the buffer was placed
+    del pad  # needed only while the buffer was allocated
     start = -buffer.data_ptr() % line_bytes // size + random.randrange(_LINES) * line
     buffer[start : start + storage.numel()].copy_(storage)
     moved = buffer.as_strided(tensor.size(), tensor.stride(), start + tensor.storage_offset())
@@ -40,7 +40,7 @@ def relocate(tensor: Tensor, random: Random, *, far: bool = True) -> Tensor:
 
 
 def overwrite(placed: Tensor, tensor: Tensor) -> None:
-    """Write the values of ``tensor`` where ``placed``, a relocated one of its layout, lies."""
+    """Write the values of ``tensor`` to the memory of ``placed``, a relocated one of its layout."""
     old = placed.new_empty(0).set_(placed.untyped_storage())
     new = tensor.new_empty(0).set_(tensor.untyped_storage())
     start = placed.storage_offset() - tensor.storage_offset()
@@ -48,14 +48,14 @@ def overwrite(placed: Tensor, tensor: Tensor) -> None:
 
 
 def copies_beyond(cache_bytes: int, touched_bytes: int, free_bytes: int | None) -> int:
-    """How many calls on inputs of their own fill a cache, so that the first ones' are gone.
+    """Return how many copies of the inputs a cache cannot hold together.
 
-    At least two, and no more than fit in ``free_bytes`` several times over.
+    At least two, and no more than fit in ``free_bytes`` several times.
 
     Args:
         cache_bytes: size of the last-level cache.
         touched_bytes: what a call reads and writes.
-        free_bytes: memory there is, or None where that is not known.
+        free_bytes: free memory, or None where it is unknown.
     """
     once = max(touched_bytes, 1)
     beyond = -int(-_BEYOND * cache_bytes // once)

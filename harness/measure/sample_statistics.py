@@ -1,8 +1,8 @@
-"""Statistics of raw samples, in one place. Nothing here keeps or drops a sample for good.
+"""Statistics of raw samples. Nothing here keeps or drops a sample for good.
 
-Per epoch (25 ms in which the machine is taken to be one machine) a low quantile, then the median
-over epochs: the quantile discards preempted samples, the median discards disturbed epochs, and
-neither is moved by slow drift.
+The estimate is the median over epochs of a low quantile within each epoch, 25 ms during which the
+machine is assumed not to change. The quantile discards preempted samples, the median discards
+disturbed epochs, and slow drift moves neither.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
     "t_quantile",
 ]
 
-EPOCH_QUANTILE = 0.10  # ours: less spread from run to run than minimum, median or mean
+EPOCH_QUANTILE = 0.10  # measured: spreads less from run to run than minimum, median or mean
 
 # 97.5 % quantiles of Student's t for 1 to 30 degrees of freedom
 _T_975 = (
@@ -37,26 +37,26 @@ _T_975 = (
     2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
 )  # fmt: skip
 
-# By how much an interval around the median has to be wider than one around the mean, for 2 to 30
-# values: ours, of 4 million normal samples of each 95 % of the intervals hold the centre. An even
-# number does better, since its median is a mean of two.
+# How much wider an interval around the median has to be than one around the mean, for 2 to 30
+# values. Simulated with 4 million normal samples of each size, so that 95 % of the intervals hold
+# the centre. Even sizes need less, since their median is a mean of two values.
 _MEDIAN_RATIO = (
     1.000, 1.027, 1.029, 1.089, 1.072, 1.131, 1.104, 1.156, 1.128, 1.173,
     1.145, 1.184, 1.159, 1.194, 1.169, 1.201, 1.177, 1.206, 1.184, 1.211,
     1.190, 1.215, 1.194, 1.218, 1.198, 1.220, 1.202, 1.222, 1.205,
 )  # fmt: skip
-_MEDIAN_LIMIT = sqrt(pi / 2)  # of very many
+_MEDIAN_LIMIT = sqrt(pi / 2)  # the limit for many values
 
 
 def t_quantile(degrees: int) -> float:
-    """Return the two-sided 95 % quantile of Student's t; the value at 30 serves all above."""
+    """Return the two-sided 95 % quantile of Student's t; above 30 degrees, the value at 30."""
     if degrees < 1:
         return float("inf")
     return _T_975[min(degrees, len(_T_975)) - 1]
 
 
 def median_quantile(count: int) -> float:
-    """Return the standard errors of a mean that a two-sided 95 % interval of the median reaches."""
+    """Return half the width of a 95 % interval of the median, in standard errors of the mean."""
     if count < 2:
         return float("inf")
     known = count - 2 < len(_MEDIAN_RATIO)
@@ -64,7 +64,7 @@ def median_quantile(count: int) -> float:
 
 
 def epoch_value(samples: Sequence[float]) -> float:
-    """The figure of one epoch: the low quantile of its samples, interpolated linearly."""
+    """Return the value of one epoch: the low quantile of its samples, interpolated linearly."""
     ordered = sorted(samples)
     place = EPOCH_QUANTILE * (len(ordered) - 1)
     below = int(place)
@@ -73,7 +73,7 @@ def epoch_value(samples: Sequence[float]) -> float:
 
 
 def epoch_values(arm: Arm, *, cpu: bool) -> list[float]:
-    """Seconds per call for each epoch of ``arm``, by CPU or wall clock, in order of epoch."""
+    """Return the seconds per call of each epoch of ``arm``, in order, by CPU or wall clock."""
     samples = arm.cpu_s if cpu else arm.wall_s
     if samples is None:
         raise ValueError(f"{arm.name} was not timed by the CPU clock")
@@ -84,9 +84,9 @@ def epoch_values(arm: Arm, *, cpu: bool) -> list[float]:
 
 
 def median_estimate(values: Sequence[float]) -> Estimate:
-    """Median of positive values, with an interval of their logarithms around it, by their t.
+    """Return the median of positive values, with a t interval of their logarithms.
 
-    With one value the interval is unbounded above and reaches 0: nothing is known of the spread.
+    With one value the interval is from 0 to infinity: nothing is known of the spread.
     """
     logs = np.log(np.asarray(values, dtype=np.float64))
     centre = float(np.median(logs))
@@ -97,20 +97,20 @@ def median_estimate(values: Sequence[float]) -> Estimate:
 
 
 def ratios(numerator: Sequence[float], denominator: Sequence[float]) -> list[float]:
-    """Ratio of two arms in each of the epochs in which both were timed."""
+    """Return the ratio of two arms in each epoch."""
     return [above / below for above, below in zip(numerator, denominator, strict=True)]
 
 
 def estimate(values: Sequence[float], process_of_epoch: Sequence[int] = ()) -> Estimate:
-    """What positive values, one an epoch, come to.
+    """Estimate the centre of positive values, one per epoch.
 
-    Several processes make one value each, the median of their epochs, and the interval is over
-    these: whatever differs from process to process (where code and heap lie) is in every epoch
-    of one process, so that its epochs alone know nothing of it.
+    If they come from several processes, each process contributes the median of its epochs, and the
+    interval is across processes. What differs between processes, such as the addresses of code and
+    heap, is the same in all epochs of a process, so an interval within one is too narrow.
 
     Args:
         values: in order of epoch.
-        process_of_epoch: for each the process it ran in; empty where there was one.
+        process_of_epoch: the process of each epoch; empty if there was only one.
     """
     by_process: dict[int, list[float]] = {}
     for process, value in zip(process_of_epoch, values, strict=bool(process_of_epoch)):
@@ -123,7 +123,7 @@ def estimate(values: Sequence[float], process_of_epoch: Sequence[int] = ()) -> E
 def ratio_estimate(
     numerator: Sequence[float], denominator: Sequence[float], process_of_epoch: Sequence[int] = ()
 ) -> Estimate:
-    """Ratio of two arms that were timed in the same epochs, and its interval."""
+    """Estimate the ratio of two arms that were timed in the same epochs."""
     return estimate(ratios(numerator, denominator), process_of_epoch)
 
 

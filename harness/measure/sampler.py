@@ -1,4 +1,4 @@
-"""Samples of one thing that is timed in turn with others: how many calls, and when it is warm."""
+"""Sample one of the calls that are timed in turn: warm it up, and choose how many calls to time."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from harness.records import Arm, ArmRole, Cache
 __all__ = ["Sampler", "Stepped", "TimedCall"]
 
 SAMPLE_S = 200e-6  # far below a scheduler slice (4 ms), far above the clock's own cost (0.5 us)
-_SETTLED_CALLS = 3  # ours: so many calls in a row that are no faster than the fastest before
-_FASTER = 0.95  # ours: below this share of the fastest call so far it is still getting warm
+_SETTLED_CALLS = 3  # trade-off: calls in a row without a faster one, after which a call is warm
+_FASTER = 0.95  # trade-off: a call below this share of the fastest so far counts as faster
 _WARM_UP_SHARE = 0.1  # of the time limit
-_OTHERS = 0.1  # ours: share of the CPU time that other threads may spend unnoticed
-_OTHERS_S = 5e-6  # ours: and so much of each sample, far above what reading a clock varies by
-_IDLE_S = 20e-3  # ours: in which a thread that was left work gets a core, if others have it now
+_OTHERS = 0.1  # trade-off: share of the CPU time that other threads may take unnoticed
+_OTHERS_S = 5e-6  # and seconds per sample: far above the variation of reading a clock
+_IDLE_S = 20e-3  # several scheduler slices: a thread with work left gets a core in this time
 
 
 @dataclass(frozen=True, slots=True)
 class TimedCall:
-    """Something to time: ``prepare`` binds it to inputs at their current place."""
+    """A call to time; ``prepare`` binds it to inputs."""
 
     role: ArmRole
     name: str
@@ -34,13 +34,13 @@ class TimedCall:
 
 
 class Stepped(Exception):  # noqa: N818 - a finding about the clock, not a failure
-    """The clock went backwards, or not at all, during a sample."""
+    """The clock did not move forward during a sample."""
 
 
 class _Rotating:
-    """Calls on one copy of the inputs after another; the results of a whole turn are held.
+    """Calls on one copy of the inputs after the other, holding the results of one turn.
 
-    What is freed is then the oldest result, so that results land on cold memory as well.
+    Each call then frees the oldest result, so that new results are in cold memory as well.
     """
 
     __slots__ = ("__weakref__", "_calls", "_held", "_next")  # devices remember calls weakly
@@ -58,37 +58,37 @@ class _Rotating:
 
 
 class Sampler:
-    """Takes the samples of one timed_call."""
+    """Takes the samples of one timed call."""
 
     def __init__(self, timed_call: TimedCall, device: Device, cache: Cache) -> None:
         self.timed_call = timed_call
         self.calls = 1
         self.epoch_values: list[float] = []
-        """The figure of each epoch that counts."""
+        """The value of each epoch that counts."""
         self.launches_s: list[float] = []
-        """Seconds per call that the host took to issue them."""
+        """For each sample, the seconds per call that the host took to issue it."""
         self.best_s = float("inf")
-        """The fastest call of the warm-up."""
+        """Seconds of the fastest call of the warm-up."""
         self._device = device
         self._flushes = cache is Cache.FLUSHED
         self._call: Callable[[], object] = lambda: None
-        self._turn = 1  # calls until one is on the same inputs again
+        self._turn = 1  # calls until the first copy is used again
         self._counts_all_threads = False
-        self._whole_s = self._others_s = 0.0  # CPU time of all threads, and of all but this one
-        self._compared = 0  # readings that have both
+        self._whole_s = self._others_s = 0.0  # CPU time of all threads, and of all others
+        self._compared = 0  # readings that have both times
         self._pending: list[Reading] = []
         self._readings: list[Reading] = []
         self._epochs: list[int] = []
 
     def bind(self, places: Iterable[Sequence[Tensor]]) -> None:
-        """Call on inputs at these places from now on, one after the other."""
+        """Call on these inputs from now on, one set after the other."""
         calls = [self.timed_call.prepare(each) for each in places]
         self._call, self._turn = calls[0], 1
         if len(calls) > 1:
             self._call, self._turn = _Rotating(calls), len(calls)
 
     def release(self) -> None:
-        """Let go of the inputs, and of all that calls on them keep."""
+        """Drop the inputs and everything that calls on them keep."""
         self._call = lambda: None
 
     def call(self) -> object:
@@ -96,10 +96,13 @@ class Sampler:
         return self._call()
 
     def warm_up(self, limit_s: float) -> int:
-        """Call until calls no longer get faster, or a share of ``limit_s`` is gone; say how often.
+        """Call until calls no longer get faster, or a share of ``limit_s`` is over.
 
-        Then a sample takes as many calls as fill it, by the fastest: a preempted one is no measure,
-        and neither is one in which the clock did not move forward.
+        The fastest call decides how many calls fill a sample, since others may be preempted. A
+        reading in which the clock did not move forward is ignored.
+
+        Returns:
+            The number of calls made.
         """
         made = settled = 0
         spent_s = 0.0
@@ -114,7 +117,7 @@ class Sampler:
             made += 1
         if self._flushes:
             return made
-        if self.best_s < SAMPLE_S / 5:  # one call is short beside the clock's own cost
+        if self.best_s < SAMPLE_S / 5:  # too short to be timed alone: the clock's cost would count
             several = max(1, round(SAMPLE_S / 5 / self.best_s))
             tries = [self._device.time(self._call, several).wall_s for _ in range(5)]
             took_s = min((each for each in tries if each > 0), default=several * self.best_s)
@@ -161,16 +164,16 @@ class Sampler:
         self._pending = []
 
     def others_ratio(self) -> float | None:
-        """Share of the CPU time that other threads spent; 0 if hardly any, None if not seen."""
+        """Return the share of CPU time of other threads; 0 if negligible, None if unknown."""
         if not self._compared:
             return None
         whole_s, others_s = self._whole_s / self._compared, self._others_s / self._compared
         return others_s / whole_s if others_s > max(_OTHERS_S, _OTHERS * whole_s) else 0.0
 
     def left_over_ratio(self) -> float:
-        """CPU time that other threads spend after some calls, over that of the calls; or 0."""
+        """Return the CPU time of other threads after some calls, over that of the calls."""
         idle = (partial(sleep, _IDLE_S), 1)
-        turns = (idle, (self._call, self.calls), idle)  # what was left before is not these calls'
+        turns = (idle, (self._call, self.calls), idle)  # the first lets earlier work end
         _, calls, after = (self._device.time(call, count) for call, count in turns)
         if not calls.process_s or after.process_s is None or after.cpu_s is None:
             return 0.0
@@ -179,7 +182,7 @@ class Sampler:
         return left_s / calls.process_s if is_much else 0.0
 
     def count_all_threads(self) -> None:
-        """Take the CPU time of all threads from now on, and of the samples there are."""
+        """Use the CPU time of all threads, for the samples so far and from now on."""
         self._counts_all_threads = True
         by_epoch: dict[int, list[Reading]] = {}
         for epoch, reading in zip(self._epochs, self._readings, strict=True):
@@ -187,7 +190,7 @@ class Sampler:
         self.epoch_values = [self._value(each) for each in by_epoch.values()]
 
     def _value(self, readings: Sequence[Reading]) -> float:
-        """Figure of an epoch, per call."""
+        """Return the value of an epoch, per call."""
         cpu_s = [self._cpu_s(each) for each in readings]
         times = [
             reading.wall_s if of_cpu is None else of_cpu

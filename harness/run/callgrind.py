@@ -1,8 +1,8 @@
-"""The process that counts instructions for its parent, and runs under callgrind to that end.
+"""The process, run under callgrind, that counts instructions for its parent.
 
-Each count is a dump of callgrind's, read here. What comes before a count moves the objects that
-come after it, and with them the count (see :mod:`harness.run.instructions`): so nothing here may
-depend on time or chance.
+Each count is read from a dump of callgrind's. What runs before a count moves the objects created
+after it, which changes the count (see :mod:`harness.run.instructions`). So nothing here may depend
+on time or chance.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ from implementations.torch_private import toggle_counting, toggle_counting_and_d
 
 __all__ = ["serve", "total_of"]
 
-_COUNTED = 20_000_000  # ours: instructions of one count, half a second under callgrind
+_COUNTED = 20_000_000  # trade-off: instructions per count; takes half a second under callgrind
 _MOST_CALLS, _FEWEST_CALLS = 100, 3  # after a hundred calls Python has specialised its bytecode
 _PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
 
 def serve(connection: Connection, dumps: Iterator[Path]) -> None:
-    """Answer cases with instructions per call, or why there are none, until the parent leaves.
+    """Answer each case with the instructions per call, or why there are none.
 
     Args:
-        connection: to the parent, which is told once when it can switch the counting on.
+        connection: to the parent; the first message says that torch is imported. Closing it ends
+            this.
         dumps: files that callgrind writes, in this order.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a parent that is killed ends us
@@ -49,26 +50,26 @@ def serve(connection: Connection, dumps: Iterator[Path]) -> None:
     gc.freeze()
     gc.disable()
     connection.send("ready")
-    # busy, since the command to count reaches no process that waits; and not by connection.poll,
-    # which leaves garbage at each turn
+    # wait busily, since vgdb's command does not reach a process that sleeps; not by
+    # connection.poll, which allocates objects at each call
     while not select.select([connection], [], [], 0)[0]:
         pass
     with suppress(EOFError):
         while True:
             connection.send(_count(connection.recv(), dumps))
-            gc.collect(1)  # graphs of the case may be cycles; the oldest generation is left alone
+            gc.collect(1)  # autograd graphs may be cycles; the oldest generation is left alone
 
 
 def total_of(dump: str) -> int:
-    """Read how many instructions are in a dump of callgrind's.
+    """Return the number of instructions in a dump of callgrind's.
 
     Raises:
-        ValueError: it does not say, or there are none.
+        ValueError: it holds no number, or none were counted.
     """
-    found = re.search(r"^totals: (\d+)$", dump, re.MULTILINE)
-    if found is None or int(found[1]) == 0:
+    total = re.search(r"^totals: (\d+)$", dump, re.MULTILINE)
+    if total is None or int(total[1]) == 0:
         raise ValueError("callgrind counted nothing")
-    return int(found[1])
+    return int(total[1])
 
 
 def _count(case: Case, dumps: Iterator[Path]) -> int | str:
@@ -91,13 +92,13 @@ def _nothing() -> None: ...
 
 
 def _instructions(call: Callable[[], object], calls: int, dumps: Iterator[Path]) -> int:
-    """Instructions of so many calls and of the loop around them."""
+    """Return the instructions of ``calls`` calls and of the loop around them."""
     repeats = range(calls)
     toggle_counting()
     try:
         for _ in repeats:
             call()
-    finally:  # what raises must not leave it on
+    finally:  # also if the call raises
         toggle_counting_and_dump()
         dump = next(dumps)
     return total_of(dump.read_text())

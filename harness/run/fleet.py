@@ -102,9 +102,10 @@ class Fleet:
     ) -> Iterator[Record]:
         """Yield a record for each job as it is done; one case at a time on each device.
 
-        A case that takes its process down, or longer than ``timeout_s``, is recorded as that,
-        and the next one gets a new process. Kinds of device take turns, so that the CPU times
-        nothing while it feeds a GPU. After ``stop_at``, by the monotonic clock, none is started.
+        A case that crashes its process, or takes longer than ``timeout_s``, is recorded as such,
+        and the next one gets a new process. One kind of device runs after the other, so that no
+        CPU case is timed while the CPU feeds a GPU. No case starts after ``stop_at``, by the
+        monotonic clock.
 
         Raises:
             HarnessError: the harness itself failed.
@@ -128,7 +129,7 @@ class Fleet:
                 slot = idle.pop()
                 slot.begin(queue.popleft(), timeout_s)
                 busy.append(slot)
-            # only now: while records are written, the next cases draw their inputs
+            # only now, so that the next cases draw their inputs while these are written
             yield from finished
             finished.clear()
             first = min(each.worker.deadline for each in busy)
@@ -149,12 +150,12 @@ class Fleet:
         yield from finished
 
     def _finish(
-        self, worker: WorkerProcess, answered: bool, timeout_s: float
+        self, worker: WorkerProcess, is_ready: bool, timeout_s: float
     ) -> tuple[Record, WorkerProcess]:
-        """Take the record of a worker's case, or make one of how the worker ended."""
+        """Return the record of a worker's case, or one of how the worker ended."""
         job = worker.job
         assert job is not None  # it was busy
-        if answered:
+        if is_ready:
             try:
                 return worker.record(), worker
             except (EOFError, ConnectionError):
@@ -178,10 +179,10 @@ class Fleet:
         return record, self._start(worker.cuda_device, place)
 
     def _slots_for(self, kind: str, jobs: int, processes: int) -> list[Slot]:
-        """Return a slot for each device of a kind, no more than there are jobs."""
+        """Return a slot for each device of a kind, but no more than there are jobs."""
         if kind != "cuda":
-            there = [each for each in self._workers if each.cuda_device is None][:processes]
-            return [Slot([*there, *(self._start() for _ in range(processes - len(there)))])]
+            idle = [each for each in self._workers if each.cuda_device is None][:processes]
+            return [Slot([*idle, *(self._start() for _ in range(processes - len(idle)))])]
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         names = (
             visible.split(",")

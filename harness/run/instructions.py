@@ -1,13 +1,14 @@
-"""Instructions that a call executes, counted by valgrind's callgrind where that is installed.
+"""Count the instructions of a call with valgrind's callgrind, where that is installed.
 
-What else the machine does shows in no count, so that it tells small changes apart; it is blind to
-caches, memory and page faults. It is that of the AVX2 kernels, whatever the processor: valgrind
-hides AVX-512 from torch. All cases are counted in one process, since torch takes long to start
-under valgrind: see :mod:`harness.run.callgrind`. What the calls return is not looked at.
+A count does not depend on what else the machine does, so it tells small changes apart; but it does
+not see caches, memory and page faults. It is the count of the AVX2 kernels on any processor, since
+valgrind hides AVX-512 from torch. torch takes about a minute to start under valgrind. All cases are
+therefore counted in one process (:mod:`harness.run.callgrind`), and not by torch's own callgrind
+collector, which starts one process per case. The results of the calls are not checked.
 
-Repeated with nothing changed, a count is the same to the instruction. Other cases before it,
-another environment or another file where Python looks for modules move objects to other addresses,
-which decide how long Python looks for a name: counts of small calls then differ by about a percent.
+Repeated with nothing changed, a count is equal to the instruction. Other cases before it, other
+environment variables or other files on Python's path move objects to other addresses, on which
+Python's look-up of names depends: counts of small calls then differ by about a percent.
 """
 
 from __future__ import annotations
@@ -27,16 +28,17 @@ from harness.records import Case, Mode
 
 __all__ = ["count_instructions", "unavailable"]
 
-_START_S, _SWITCH_S, _END_S = 600.0, 60.0, 10.0  # ours: on a quiet machine 12 s and moments
+# trade-off: waits far above what they take on a quiet machine, 12 s and fractions of a second
+_START_S, _SWITCH_S, _END_S = 600.0, 60.0, 10.0
 _ENVIRONMENT = {
     "ATEN_CPU_CAPABILITY": "avx2",  # also under a valgrind that hides less
-    "OMP_NUM_THREADS": "1",  # other threads are not counted, and take long to start
-    "PYTHONHASHSEED": "0",  # looking a name up takes longer where hashes collide
+    "OMP_NUM_THREADS": "1",  # only the calling thread is counted; others take long to start
+    "PYTHONHASHSEED": "0",  # a look-up of a name takes longer where hashes collide
 }
 
 
 def unavailable() -> str | None:
-    """Why instructions cannot be counted here, or None. Imports torch where there is valgrind."""
+    """Return why instructions cannot be counted here, or None; imports torch if valgrind exists."""
     if sys.platform != "linux":
         return f"instructions are counted on Linux only, with valgrind; this is {sys.platform}"
     for name in ("valgrind", "vgdb"):
@@ -52,11 +54,11 @@ def unavailable() -> str | None:
 
 
 def count_instructions(cases: Sequence[Case], timeout_s: float) -> Iterator[tuple[Case, int | str]]:
-    """Yield with each case, as it is done, the instructions of one call, or why there are none.
+    """Yield each case with the instructions of one call, or why they were not counted.
 
-    Counted is what the calling thread executes in user space, once the call is warm and without
-    the loop around it. A case that takes its process down, or longer than ``timeout_s``, is the
-    last to be counted: those after it have that for a reason.
+    A count is of the calling thread in user space, of a warm call, without the loop around it. A
+    case that crashes its process or takes longer than ``timeout_s`` ends the counting, and is the
+    reason why the cases after it are not counted.
     """
     if why := unavailable():
         yield from ((case, why) for case in cases)
@@ -67,30 +69,30 @@ def count_instructions(cases: Sequence[Case], timeout_s: float) -> Iterator[tupl
 
 
 def _refusal(case: Case) -> str | None:
-    """Why what would be counted is not what the case asks for."""
+    """Return why a count would not be that of the case, or None."""
     if case.device != "cpu":
         return f"instructions are counted on the CPU, not on {case.device}"
     if case.mode is not Mode.EAGER:
-        return "compiled code is for this processor, and valgrind is another (count it eager)"
+        return "compiled code is made for this processor, which valgrind is not (count it eager)"
     if case.threads != 1:
         return f"only the calling thread of {case.threads} is counted (count with one thread)"
     return None
 
 
 class _Counter:
-    """The process that counts, from the parent's side."""
+    """The parent's side of the process that counts."""
 
     def __init__(self) -> None:
         self._folder = TemporaryDirectory(prefix="layernorm-bench-")
         folder = Path(self._folder.name)
         self._log, self._prefix = folder / "log", f"--vgdb-prefix={folder / 'vgdb'}"
-        self._connection, theirs = Pipe()
+        self._connection, counters_end = Pipe()
         command = [
-            # instructions are looked at later: torch is imported in a quarter of the time
+            # switched on later: torch is then imported in a quarter of the time
             *("valgrind", "--tool=callgrind", "--instr-atstart=no", "--collect-atstart=no"),
             *(f"--callgrind-out-file={folder / 'dump'}", f"--log-file={folder / 'valgrind'}"),
             *(self._prefix, sys.executable, "-P", "-m", "harness.run.callgrind"),
-            *(str(theirs.fileno()), str(folder / "dump")),
+            *(str(counters_end.fileno()), str(folder / "dump")),
         ]
         path = os.pathsep.join(each or os.getcwd() for each in sys.path)
         with self._log.open("w") as log:
@@ -100,10 +102,10 @@ class _Counter:
                 stdout=log,
                 stderr=log,
                 env={**os.environ, "PYTHONPATH": path, **_ENVIRONMENT},
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,  # Ctrl-C is the parent's, which ends it
+                pass_fds=[counters_end.fileno()],
+                start_new_session=True,  # the parent handles Ctrl-C, and ends this process
             )
-        theirs.close()
+        counters_end.close()
         self._is_counting = False
         self._over: str | None = None
 
@@ -133,7 +135,7 @@ class _Counter:
         self._folder.cleanup()
 
     def _switch_on(self) -> None:
-        """Wait until torch is imported, then have valgrind look at instructions."""
+        """Wait until torch is imported, then switch the instrumentation on."""
         if not self._connection.poll(_START_S):
             raise subprocess.TimeoutExpired("importing torch", _START_S)
         self._connection.recv()
@@ -142,13 +144,13 @@ class _Counter:
         self._is_counting = True
 
     def _last_words(self) -> str:
-        """Say how the process ended by itself, as far as it did."""
+        """Return how the process ended, and its last line of output."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_END_S)
         code = self._process.poll()
         lines = [line for line in self._log.read_text(errors="replace").splitlines() if line]
-        said = f"; its last line was: {lines[-1][:200]}" if lines else ""
+        last_line = f"; its last line was: {lines[-1][:200]}" if lines else ""
         if code is None:
-            return f"had to be ended{said}"
+            return f"had to be ended{last_line}"
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else None
-        return f"{how or f'ended with exit code {code}'}{said}"
+        return f"{how or f'ended with exit code {code}'}{last_line}"

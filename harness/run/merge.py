@@ -1,4 +1,4 @@
-"""One record from those of several processes that ran the same case."""
+"""Merge the records of several processes that ran the same case into one."""
 
 from __future__ import annotations
 
@@ -22,22 +22,21 @@ from harness.records import (
     WarningKind,
 )
 
-__all__ = ["ENOUGH_PROCESSES", "is_narrow", "merged"]
+__all__ = ["ENOUGH_PROCESSES", "merged"]
 
-ENOUGH_PROCESSES = 3  # ours: an interval over two is twelve times their spread
+ENOUGH_PROCESSES = 3  # the interval over two processes is twelve times their spread
 
 
 def merged(records: Sequence[Record], budget: Budget) -> Record:
-    """Return the first record with the samples of all, and what they say together.
+    """Return the first record, with the samples and the estimates of all processes.
 
-    Errors and memory are the first process's, since they are the same in each; a measurement warning is kept
-    once. A process in which the case did not end as well as in the others decides: its record is
-    returned.
+    Errors and memory are the first process's, since they are the same in each. A measurement
+    warning is kept once. If the case ended worse in one process, that record is returned.
     """
     if len(records) == 1:
         return records[0]
-    worst = max(records, key=_gravity)
-    if _gravity(worst) > min(map(_gravity, records)):
+    worst = max(records, key=_severity)
+    if _severity(worst) > min(map(_severity, records)):
         return worst
     warm = _joined([each.latency for each in records], budget)
     warnings = {each.kind: each for record in records for each in record.warnings}
@@ -47,7 +46,7 @@ def merged(records: Sequence[Record], budget: Budget) -> Record:
     if wide is not None:
         warnings[WarningKind.NOT_CONVERGED] = MeasurementWarning(
             kind=WarningKind.NOT_CONVERGED,
-            advice=f"the interval over {wide.processes} processes is wider than "
+            advice=f"the interval across {wide.processes} processes is wider than "
             f"±{budget.target_ratio:.1%}; give the case more processes",
         )
     if all(each is None or each.is_valid for each in (warm, cold)):
@@ -67,31 +66,23 @@ def merged(records: Sequence[Record], budget: Budget) -> Record:
     )
 
 
-def _gravity(record: Record) -> tuple[bool, bool, bool]:
-    """How badly a case ended: not measured at all, wrong, or where nothing is promised."""
+def _severity(record: Record) -> tuple[bool, bool, bool]:
+    """Order statuses: not measured is worst, then wrong, then any other that is not ok."""
     status = record.status
     return not status.is_measured, status is Status.WRONG, status is not Status.OK
 
 
-def is_narrow(record: Record, budget: Budget) -> bool:
-    """Whether the interval of the case's time is as narrow as asked; True without a time."""
-    latency = record.latency or record.cold
-    if latency is None:
-        return True
-    return has_converged(latency.per_call_s, latency.reference_ratio, budget)
-
-
 def _joined(latencies: Sequence[Latency | None], budget: Budget) -> Latency | None:
-    """Join the samples of several processes; the estimates are over processes."""
-    found = [each for each in latencies if each is not None]
-    if not found:
+    """Join the samples of several processes; the estimates are across processes."""
+    parts = [each for each in latencies if each is not None]
+    if not parts:
         return None
-    epochs = [len(each.process_of_epoch) for each in found]
+    epochs = [len(each.process_of_epoch) for each in parts]
     starts = list(accumulate(epochs, initial=0))
     processes = tuple(place for place, count in enumerate(epochs) for _ in range(count))
-    roles = [each.role for each in found[0].arms]
-    arms = {role: _arm([_of(each, role) for each in found], starts) for role in roles}
-    clocks = [each.clock for each in found]
+    roles = [each.role for each in parts[0].arms]
+    arms = {role: _arm([_of(each, role) for each in parts], starts) for role in roles}
+    clocks = [each.clock for each in parts]
     clock = Clock.PROCESS_CPU if Clock.PROCESS_CPU in clocks else clocks[0]
     values = {role: epoch_values(arm, cpu=clock.is_cpu) for role, arm in arms.items()}
     subject = values[ArmRole.SUBJECT]
@@ -99,27 +90,27 @@ def _joined(latencies: Sequence[Latency | None], budget: Budget) -> Latency | No
     if ArmRole.REFERENCE in values:
         ratio = ratio_estimate(subject, values[ArmRole.REFERENCE], processes)
     per_call = estimate(subject, processes)
-    ceilings = [each.ceiling_ratio for each in found if each.ceiling_ratio is not None]
+    ceilings = [each.ceiling_ratio for each in parts if each.ceiling_ratio is not None]
     ceiling = estimate(ceilings) if ceilings else None
-    replays = [each.replay_s.value for each in found if each.replay_s is not None]
-    replay_ratios = [each.replay_ratio.value for each in found if each.replay_ratio is not None]
-    # one process is too fast now and then where the truth is as fast as a copy; and where none is
-    # called so, as on a GPU whose copy is mostly a launch, neither are all of them together
-    is_too_fast = is_faster(ceiling) and not all(each.is_valid for each in found)
-    is_invalid = is_too_fast or any(map(_leaves_work, found))
-    faults = [each.minor_faults_ratio for each in found if each.minor_faults_ratio is not None]
+    replays = [each.replay_s.value for each in parts if each.replay_s is not None]
+    replay_ratios = [each.replay_ratio.value for each in parts if each.replay_ratio is not None]
+    # one process may be faster than a copy by chance, so the ratio across processes decides; where
+    # no process is called too fast, as on a GPU whose copy is mostly its launch, all are not either
+    is_too_fast = is_faster(ceiling) and not all(each.is_valid for each in parts)
+    is_invalid = is_too_fast or any(map(_leaves_work, parts))
+    faults = [each.minor_faults_ratio for each in parts if each.minor_faults_ratio is not None]
     return replace(
-        found[0],
+        parts[0],
         clock=clock,
         per_call_s=per_call,
         reference_ratio=ratio,
         ceiling_ratio=ceiling.value if ceiling else None,
         converged=has_converged(per_call, ratio, budget),
-        processes=len(found),
+        processes=len(parts),
         process_of_epoch=processes,
         minor_faults_ratio=max(faults, default=None),
-        others_ratio=max((each.others_ratio for each in found), key=lambda each: each or 0.0),
-        throttled_epochs=sum(each.throttled_epochs for each in found),
+        others_ratio=max((each.others_ratio for each in parts), key=lambda each: each or 0.0),
+        throttled_epochs=sum(each.throttled_epochs for each in parts),
         replay_s=estimate(replays) if replays else None,
         replay_ratio=estimate(replay_ratios) if replay_ratios else None,
         is_valid=not is_invalid,
@@ -128,7 +119,7 @@ def _joined(latencies: Sequence[Latency | None], budget: Budget) -> Latency | No
 
 
 def _leaves_work(latency: Latency) -> bool:
-    """Whether a time is invalid for another reason than that a copy takes longer."""
+    """Whether a time is invalid because threads worked on, not because a copy takes longer."""
     return not latency.is_valid and not (latency.ceiling_ratio or 0.0) > 1
 
 
@@ -137,7 +128,7 @@ def _of(latency: Latency, role: ArmRole) -> Arm:
 
 
 def _arm(arms: Sequence[Arm], starts: Sequence[int]) -> Arm:
-    """Put the samples of several processes after one another; epochs are counted on."""
+    """Concatenate the samples of several processes, with consecutive epochs."""
     cpu_s = [each.cpu_s for each in arms if each.cpu_s is not None]
     return replace(
         arms[0],

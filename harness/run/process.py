@@ -14,7 +14,7 @@ from typing import Any
 
 from harness.records import Record
 from harness.records.refusal import Refusal
-from harness.run.merge import ENOUGH_PROCESSES, is_narrow, merged
+from harness.run.merge import ENOUGH_PROCESSES, merged
 from harness.run.messages import TIMINGS, Bug, Progress, Reply, Request, RunCase, Update, WorkerInfo
 from harness.run.worker import serve
 
@@ -148,11 +148,14 @@ class Slot:
     def goes_on(self, timeout_s: float) -> bool:
         """Start the case in the next process, if another process can narrow its interval."""
         assert self.job is not None  # it was begun
-        last, count, budget = self.records[-1], len(self.records), self.job.budget
+        last, count = self.records[-1], len(self.records)
         if count == len(self.workers) or (last.latency is None and last.cold is None):
             return False
-        if count >= ENOUGH_PROCESSES and is_narrow(merged(self.records, budget), budget):
-            return False
+        if count >= ENOUGH_PROCESSES:
+            so_far = self.record()
+            latency = so_far.latency or so_far.cold
+            if latency is None or latency.converged:
+                return False
         timings = [each for each in self.job.measurements if each in TIMINGS]
         self.worker.start(replace(self.job, measurements=timings), timeout_s)
         return True

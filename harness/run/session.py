@@ -1,4 +1,4 @@
-"""A whole sweep to a results file: plan, measure what is missing, journal, compact."""
+"""Run a whole sweep to a results file: plan, measure what is missing, journal, store."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ __all__ = [
 
 
 class OutputExistsError(Refusal):
-    """The results file is there already, and was not asked to be continued."""
+    """The results file exists, and the run was not asked to continue it."""
 
 
 class ForeignRunError(Refusal):
-    """The run to be continued was begun on another machine or with other software."""
+    """The run to continue was begun on another machine or with other software."""
 
     exit_code = 4
 
@@ -55,12 +55,12 @@ class Session:
     out: Path
     """The parquet file; the journal lies beside it while the run lasts."""
     command: str
-    """For the record of the run."""
+    """Stored with the run."""
     resume: bool = False
     began: float
-    """When the program started, by the monotonic clock: what it has cost so far counts too."""
+    """When the program started, by the monotonic clock: its start-up is part of the cost."""
     instructions: bool = False
-    """Whether instructions are counted, in the end and all in one process."""
+    """Whether instructions are counted, after everything else and in one process."""
     stop_at: float = float("inf")
     """No further case starts after this, by the same clock."""
 
@@ -71,16 +71,16 @@ class Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOutcome:
-    """What came of a session."""
+    """The result of a session."""
 
     results: Results
     path: Path
-    """The parquet file; the journal if cases are left."""
+    """The parquet file, or the journal if cases are left."""
     left: int
-    """Cases that were not started, because the time budget was spent."""
+    """Cases that were not started before the time budget was spent."""
     run: Run
     earlier: int = 0
-    """Cases that had been measured before this run continued."""
+    """Cases that were measured before the run was continued."""
 
     @property
     def measured(self) -> int:
@@ -93,7 +93,7 @@ class SessionOutcome:
 
 
 def plan(sweep: Sweep, fleet: Fleet, shard: tuple[int, int] | None = None) -> tuple[Planned, ...]:
-    """Return the cases of a sweep, given what exists on the machine of ``fleet``.
+    """Return the cases of a sweep that a shard, or the whole run, has on the machine of ``fleet``.
 
     Raises:
         SweepError: a name does not exist there.
@@ -125,11 +125,11 @@ def cases_of(
     Args:
         sweep: its implementations must have been found before.
         info: what exists on the machine.
-        everything: what "all" stands for, each with the kinds of device it is written for.
-        peers: what "peers" stands for, likewise.
+        everything: names that "all" stands for, each with its kinds of device.
+        peers: names that "peers" stands for, each with its kinds of device.
 
     Raises:
-        SweepError: a name of another kind does not exist there.
+        SweepError: another name of the sweep does not exist on the machine.
     """
     devices = {
         kind: info.unavailable.get(kind) for kind in (*info.device_counts, *info.unavailable)
@@ -152,20 +152,23 @@ def run_session(
     on_record: Callable[[Record], None],
     on_start: Callable[[int], None] = lambda missing: None,
 ) -> SessionOutcome:
-    """Measure every case that is not in the journal yet, and compact it to parquet.
+    """Measure every case that is not in the journal yet, and store the journal as parquet.
 
-    ``on_start`` is told how many are to be measured. Each record is on disk before ``on_record``
-    hears of it. When cases are left, or this is
-    interrupted, the journal stays and the run can be resumed.
+    If cases are left, or this is interrupted, the journal stays and the run can be continued.
+
+    Args:
+        session: what to run.
+        fleet: runs the cases.
+        on_record: called with each record once it is on disk.
+        on_start: called with the number of cases to measure.
 
     Raises:
-        OutputExistsError: see there.
-        ForeignRunError: see there.
+        OutputExistsError, ForeignRunError: see there.
         StoreError: a file cannot be read or written.
         HarnessError: the harness itself failed.
     """
-    _refuse_what_is_there(session)
-    with Journal(session.journal) as journal:  # none but this run writes there from here on
+    _refuse_existing_output(session)
+    with Journal(session.journal) as journal:  # locks out other runs
         try:
             return _run(session, fleet, journal, on_record, on_start)
         finally:
@@ -188,18 +191,9 @@ def _run(
         )
     done = {each.case for each in earlier.records}
     missing = [each for each in session.planned if each.case not in done]
-    run = Run(
-        name=session.out.stem,
-        started_utc=datetime.now(UTC).isoformat(timespec="seconds"),
-        command=session.command,
-        planned=len(session.planned),
-        version=version("layernorm-bench"),
-        environment=environment.fingerprint,
-        git_commit=environment.git_commit,
-        git_dirty=environment.git_dirty,
-    )
+    run = _begun(session, environment)
     fresh: list[Record] = []
-    if not _holds_anything(session.journal):  # of a finished run only the parquet is left
+    if not _holds_anything(session.journal):  # a finished run has left the parquet file only
         kept: list[Run | Environment | Record] = [*earlier.runs, *earlier.environments.values()]
         for entry in (*kept, *earlier.records):
             journal.add(entry)
@@ -210,7 +204,7 @@ def _run(
         journal.add(record)
         fresh.append(record)
         on_record(record)
-    left, before = len(missing) - len(fresh), len(earlier.records)
+    left = len(missing) - len(fresh)
     if session.instructions and not left:
         fresh = list(_counted(fresh, session.sweep.timeout_s))
     run = _finished(run, session, fresh)
@@ -221,16 +215,32 @@ def _run(
         runs=(*earlier.runs, run),
         environments={**earlier.environments, environment.fingerprint: environment},
     )
-    if left:
-        return SessionOutcome(
-            results=results, path=session.journal, left=left, run=run, earlier=before
-        )
-    write(results, session.out)
-    session.journal.unlink()
-    return SessionOutcome(results=results, path=session.out, left=0, run=run, earlier=before)
+    if not left:
+        write(results, session.out)
+        session.journal.unlink()
+    return SessionOutcome(
+        results=results,
+        path=session.journal if left else session.out,
+        left=left,
+        run=run,
+        earlier=len(earlier.records),
+    )
 
 
-def _refuse_what_is_there(session: Session) -> None:
+def _begun(session: Session, environment: Environment) -> Run:
+    return Run(
+        name=session.out.stem,
+        started_utc=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=session.command,
+        planned=len(session.planned),
+        version=version("layernorm-bench"),
+        environment=environment.fingerprint,
+        git_commit=environment.git_commit,
+        git_dirty=environment.git_dirty,
+    )
+
+
+def _refuse_existing_output(session: Session) -> None:
     if session.out.is_dir():
         raise OutputExistsError(f"{session.out} is a folder; choose another --out")
     for path in () if session.resume else (session.out, session.journal):
@@ -241,7 +251,7 @@ def _refuse_what_is_there(session: Session) -> None:
 
 
 def _earlier(session: Session) -> Results:
-    """Return what an interrupted or finished run of this name has measured."""
+    """Return what an interrupted or finished run has stored in these files."""
     if _holds_anything(session.journal):
         return read_journal(session.journal)
     if session.out.exists():
@@ -266,11 +276,11 @@ def _measure(session: Session, fleet: Fleet, missing: Sequence[Planned]) -> Iter
 
 
 def _counted(records: Sequence[Record], timeout_s: float) -> Iterator[Record]:
-    """Add to each record the instructions of its call, or a measurement warning that says why there are none."""
+    """Add to each record the instructions of a call, or a warning that says why there are none."""
     measured = [each.case for each in records if each.status.is_measured]
-    found = dict(count_instructions(measured, timeout_s))
+    counts = dict(count_instructions(measured, timeout_s))
     for record in records:
-        counted = found.get(record.case)
+        counted = counts.get(record.case)
         if isinstance(counted, int):
             yield replace(record, instructions=counted)
         elif counted is None:
@@ -281,11 +291,11 @@ def _counted(records: Sequence[Record], timeout_s: float) -> Iterator[Record]:
 
 
 def _finished(run: Run, session: Session, fresh: Sequence[Record]) -> Run:
-    """Add to a run what it cost, and which share of that was the harness's own."""
+    """Add to a run how long it took, and the share of that time that was overhead."""
     wall_s = monotonic() - session.began
     costs = [each.cost for each in fresh if each.cost is not None]
     useful_s = sum(each.implementation_s + each.oracle_s + each.sampling_s for each in costs)
     ended = any(each.status in {Status.TIMEOUT, Status.CRASHED} for each in fresh)
-    # what a process that was ended had spent on its case is unknown, and so is the share
+    # how long an ended process had spent in its case is unknown
     overhead = None if ended or not costs else max(1 - useful_s / wall_s, 0.0)
     return replace(run, wall_s=wall_s, overhead_ratio=overhead)

@@ -1,4 +1,4 @@
-"""What is timed in turn for a case, and how many bytes each must move."""
+"""What is timed in turn for a case, and how many bytes a call must move."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from implementations.torch_private import negated_view
 __all__ = ["model_bytes", "refusal", "result_bytes", "timed_calls_of"]
 
 REFERENCE = implementations.find("native")
-_STREAMED_BYTES = 1 << 20  # ours: below, what is written stays in a cache, and is quicker there
+_STREAMED_BYTES = 1 << 20  # below, results fit in a cache, and a copy through it is faster
 _AS_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -44,9 +44,9 @@ def timed_calls_of(
     if not refusal(REFERENCE, case):  # without a reference the record has no ratio
         found.append(_reference_call(REFERENCE, case))
     found.append(TimedCall(ArmRole.CEILING, "torch copy_", _bind_torch_copy))
-    if case.device == "cuda":  # a copy that the driver makes is not always as fast as a kernel
+    if case.device == "cuda":  # the driver's copy may be slower than a kernel's
         found.append(TimedCall(ArmRole.CEILING, "torch add", _bind_torch_add))
-    if case.device == "cpu":  # below 1 MB it is up to twice as fast, having less to dispatch
+    if case.device == "cpu":  # below 1 MB numpy is up to twice as fast: it dispatches less
         found.append(TimedCall(ArmRole.CEILING, "numpy copyto", _bind_numpy_copy))
         if _may_stream(case):
             found.append(TimedCall(ArmRole.CEILING, "streamed copy", _bind_streamed_copy))
@@ -59,13 +59,13 @@ def _reference_call(reference: Implementation, case: Case) -> TimedCall:
 
 
 def _may_stream(case: Case) -> bool:
-    """Whether a copy past the caches may be the fastest, and can be made."""
+    """Whether a copy that bypasses the caches can be made, and may be the fastest."""
     size = prod(case.shape) * getattr(torch, case.dtype).itemsize
     return size >= _STREAMED_BYTES and case.layout == "contiguous" and can_stream()
 
 
 def refusal(implementation: Implementation, case: Case) -> str | None:
-    """Why an implementation cannot run a case, as far as it declares it."""
+    """Return why an implementation cannot run a case, as far as it declares that; else None."""
     if case.device not in implementation.devices:
         return f"{implementation.name} is not written for {case.device}"
     if case.dtype not in implementation.dtypes:
@@ -80,11 +80,11 @@ def refusal(implementation: Implementation, case: Case) -> str | None:
 
 
 def model_bytes(case: Case, inputs: Inputs) -> int:
-    """Bytes any implementation must move: each tensor it needs read once, each result written."""
+    """Return the bytes any implementation must move: needed tensors read, results written once."""
     read = {
         Direction.FORWARD: (inputs.x, inputs.weight, inputs.bias),
         Direction.BACKWARD: (inputs.x, inputs.dy, inputs.weight),
-        # x is read by both passes: between them lies the rest of the model
+        # both passes read x: the rest of a model runs between them
         Direction.FORWARD_BACKWARD: (
             inputs.x,
             inputs.weight,
@@ -98,7 +98,7 @@ def model_bytes(case: Case, inputs: Inputs) -> int:
 
 
 def result_bytes(case: Case, inputs: Inputs) -> int:
-    """Bytes of what the case returns: y is like x, and a gradient like its input."""
+    """Return the bytes of the results: y is like x, and each gradient like its input."""
     gradients = (inputs.x, inputs.weight, inputs.bias)
     results = {
         Direction.FORWARD: (inputs.x,),
@@ -113,25 +113,25 @@ def _bytes_of(tensors: Sequence[Tensor | None]) -> int:
 
 
 def _bind_torch_copy(tensors: Sequence[Tensor]) -> Callable[[], object]:
-    """Copy x into memory that is there already."""
+    """Copy x into preallocated memory."""
     x = tensors[0]
     out = torch.empty_like(x)
     return partial(out.copy_, x)
 
 
 def _bind_torch_add(tensors: Sequence[Tensor]) -> Callable[[], object]:
-    """The same by a kernel, which adds nothing."""
+    """Copy x by a kernel: an addition of 0."""
     x = tensors[0]
     return partial(torch.add, x, 0, out=torch.empty_like(x))
 
 
 def _bind_numpy_copy(tensors: Sequence[Tensor]) -> Callable[[], object]:
-    """The same, by numpy, to which any dtype is integers of its size."""
+    """Copy x with numpy, as integers of its size, since numpy lacks some dtypes."""
     x = negated_view(tensors[0]) if tensors[0].is_neg() else tensors[0]  # as it lies in memory
     x = x.view(_AS_INTEGERS[x.element_size()])
     return partial(np.copyto, torch.empty_like(x).numpy(), x.numpy())
 
 
 def _bind_streamed_copy(tensors: Sequence[Tensor]) -> Callable[[], object]:
-    """The same past the caches, as an implementation may write what they would not hold."""
+    """Copy x past the caches, as an implementation may write results that exceed them."""
     return streamed_copy(torch.empty_like(tensors[0]), tensors[0])

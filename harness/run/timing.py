@@ -1,4 +1,4 @@
-"""The latency of a case, and where its launching takes longer than its work, of a replay of it."""
+"""Time a case and, where launching it takes long, a replay of it from a CUDA graph."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from implementations.contract import Implementation, LayerNormFunction
 
 __all__ = ["time_case"]
 
-_LAUNCH_SHARE = 0.5  # ours: from here on the time of a call on a GPU depends on the host's
+# trade-off: from this share on, the time of a call on a GPU may depend on the host
+_LAUNCH_SHARE = 0.5
 
 
 class _NotReplayable(Exception):  # noqa: N818 - a finding, not a failure
@@ -49,7 +50,7 @@ def time_case(
         tensors=inputs.tensors,
         device=device,
         budget=budget,
-        # places and orders of its own in each process: one's luck is not the next one's
+        # each process has other places and orders, so that their luck averages out
         random=Random(f"{case.id}/{os.getpid()}"),
         allocation=allocation,
         model_bytes=model_bytes(case, inputs),
@@ -66,7 +67,7 @@ def time_case(
     ]
     try:
         replayed = measure(recorded)
-    except (_NotReplayable, ImplementationError):  # it may call what no graph can record
+    except (_NotReplayable, ImplementationError):  # it may call what a graph cannot record
         return sampled
     latency, replay = sampled.latency, replayed.latency
     if replay is not None:

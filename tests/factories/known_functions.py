@@ -1,4 +1,4 @@
-"""Guests for tests: functions made known to the catalogue for as long as a test runs."""
+"""Functions that a test adds to the implementations, and the smallest cases to run them on."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ import implementations
 from harness.records import Budget, Case, Direction, Measurement, Record
 from implementations import Implementation
 
-__all__ = ["BACKWARD", "CASE", "ERRORS", "ONE_EPOCH", "Guest", "good", "known", "measured"]
+__all__ = ["BACKWARD", "CASE", "ERRORS", "ONE_EPOCH", "Known", "good", "known", "measured"]
 
 CASE = Case(implementation="native", shape=(16, 32))
 BACKWARD = replace(CASE, direction=Direction.BACKWARD)
 ONE_EPOCH = Budget(limit_s=0.0, min_epochs=1, max_epochs=1)
 ERRORS = (Measurement.ERRORS,)
 
-Guest = Callable[..., Case]
+Known = Callable[..., Case]
 
 
 def good(x: Tensor, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
     return functional.layer_norm(x, tuple(shape), weight, bias, eps)
 
 
-def known(monkeypatch: pytest.MonkeyPatch) -> Guest:
-    """Return what makes an implementation known under the name "implementation", and a case of it."""
+def known(monkeypatch: pytest.MonkeyPatch) -> Known:
+    """Return a function that adds an implementation named "implementation" and returns a case."""
 
     def make(function: Callable[..., Any] = good, case: Case = CASE, **declared: Any) -> Case:
         made = Implementation(name="implementation", function=function, source="", **declared)

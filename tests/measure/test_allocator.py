@@ -1,4 +1,4 @@
-"""The system's memory management is kept out of the timings."""
+"""The system's memory management stays out of the timings."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from harness.measure.allocator import fault_in, use_steady_allocation
 from harness.measure.cpu import CpuDevice
 from harness.records import Allocation, Budget, Case, Direction, Measurement, Record, Status
 from harness.run import case as module
+from harness.run import resources
 
-# a float32 tensor of 134 MB, far above what glibc maps afresh by default; verifying it would take
-# most of the time, and is not what is tested
+# a float32 tensor of 134 MB, for which glibc maps memory afresh by default; it is not verified,
+# which would take most of the time
 TIME_A_LARGE_CASE = """
 import json, sys
 from harness.measure.allocator import use_steady_allocation
@@ -25,18 +26,19 @@ from harness.records import Allocation, Budget, Case, Direction, Measurement, St
 from harness.run import case as module
 
 module.measure_errors = lambda *_: None
-module.judge = lambda *_: (Status.OK, "")
+module.verdict_of = lambda *_: (Status.OK, "")
 steady = sys.argv[1] == "steady"
 runner = module.CaseRunner("", use_steady_allocation() if steady else Allocation.DEFAULT)
 case = Case(implementation="native", shape=(8192, 4096))
 budget = Budget(limit_s=1.0, min_epochs=1, max_epochs=1)
 record = runner.run(case, [Measurement.LATENCY], budget)
-json.dump([record.status, runner.allocation, record.latency.minor_faults_ratio], sys.stdout)
+latency = record.latency
+json.dump([record.status, latency.allocation, latency.minor_faults_ratio], sys.stdout)
 """
 
 
 def faults_ratio(allocation: Allocation) -> float:
-    """Page faults for each call of a large case, in a fresh process with that allocation."""
+    """Return the page faults per call of a large case, in a fresh process."""
     done = subprocess.run(
         [sys.executable, "-c", TIME_A_LARGE_CASE, allocation],
         capture_output=True,
@@ -52,12 +54,12 @@ glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glib
 
 
 @glibc
-def test_with_steady_allocation_a_large_case_has_less_than_a_page_fault_a_call() -> None:
+def test_steady_allocation_takes_less_than_one_page_fault_per_call() -> None:
     assert faults_ratio(Allocation.STEADY) < 1
 
 
 @glibc
-def test_with_the_default_allocation_it_has_many() -> None:
+def test_default_allocation_takes_many() -> None:
     assert faults_ratio(Allocation.DEFAULT) > 1000
 
 
@@ -67,9 +69,9 @@ HELD_BYTES = 8 * 16 * 32 * 4  # copies of x, as many as a forward needs at most
 
 @pytest.fixture
 def faulted_in(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Bytes that were faulted in, in order, and were not."""
+    """Record the bytes to fault in, in order, instead."""
     asked: list[int] = []
-    monkeypatch.setattr(module, "fault_in", asked.append)
+    monkeypatch.setattr(resources, "fault_in", asked.append)
     return asked
 
 
@@ -98,7 +100,7 @@ def test_what_a_case_needs_is_faulted_in_before_it_is_timed_and_once(faulted_in:
         (Allocation.STEADY, Measurement.MEMORY),
     ],
 )
-def test_nothing_is_faulted_in_that_is_not_kept_or_not_timed(
+def test_nothing_is_faulted_in_without_steady_allocation_or_timing(
     faulted_in: list[int], allocation: Allocation, asked: Measurement
 ) -> None:
     run(module.CaseRunner("", allocation), CASE, asked)
@@ -106,7 +108,7 @@ def test_nothing_is_faulted_in_that_is_not_kept_or_not_timed(
 
 
 @pytest.mark.usefixtures("faulted_in")
-def test_what_the_allocator_holds_can_be_had_for_the_next_case(
+def test_memory_that_the_allocator_holds_counts_as_free(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     runner = module.CaseRunner("", Allocation.STEADY)
@@ -118,7 +120,7 @@ def test_what_the_allocator_holds_can_be_had_for_the_next_case(
     assert bigger.status is Status.OUT_OF_MEMORY
 
 
-def test_another_libc_keeps_its_own_habits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_libc_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.libc_ver", lambda: ("", ""))
     assert use_steady_allocation() is Allocation.DEFAULT
 

@@ -257,7 +257,7 @@ def test_a_narrow_interval_over_too_few_epochs_is_not_convergence() -> None:
 
 
 @pytest.mark.parametrize("cache", Cache)
-def test_a_guest_ten_thousand_times_slower_ends_within_its_time(cache: Cache) -> None:
+def test_a_implementation_ten_thousand_times_slower_ends_within_its_time(cache: Cache) -> None:
     device = FakeDevice(lambda name, _: TIMES_S[name] * (10_000 if name == "subject" else 1))
     sampled = measure(device, budget=Budget(limit_s=2.0), cache=cache, model_bytes=1)
     assert device.now() < (5.0 if cache is Cache.ROTATE else 2.5)  # a turn of all copies, once
@@ -266,7 +266,7 @@ def test_a_guest_ten_thousand_times_slower_ends_within_its_time(cache: Cache) ->
 
 
 @pytest.mark.parametrize("cache", Cache)
-def test_a_guest_slower_than_the_whole_budget_is_sampled_a_few_times_and_doubted(
+def test_a_implementation_slower_than_the_whole_budget_is_sampled_a_few_times_and_warned_of(
     cache: Cache,
 ) -> None:
     device = FakeDevice(lambda name, _: 3.0 if name == "subject" else 1e-6)

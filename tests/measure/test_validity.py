@@ -34,7 +34,8 @@ def test_throttled_epochs_are_dropped_measured_again_and_counted() -> None:
     # which it was in the midst of the samples only
     (warning,) = sampled.warnings
     assert warning.kind is WarningKind.THROTTLED
-    assert "2 epochs were dropped since the device was throttled (hot)" in warning.advice
+    assert "2 epochs" in warning.advice
+    assert "(hot)" in warning.advice
 
 
 def test_a_device_that_is_always_throttled_is_given_up_and_says_why() -> None:
@@ -43,7 +44,7 @@ def test_a_device_that_is_always_throttled_is_given_up_and_says_why() -> None:
     assert sampled.latency is None
     (warning,) = sampled.warnings
     assert warning.kind is WarningKind.TOO_FEW_SAMPLES
-    assert "the device was throttled (hot, power_cap); nothing was measured" in warning.advice
+    assert "(hot, power_cap)" in warning.advice
     assert device.now() < 3 * ROOMY.max_epochs * 0.03
 
 
@@ -78,7 +79,7 @@ def test_of_two_copies_the_faster_is_kept(copy_s: float, kept: str) -> None:
 
 
 @pytest.mark.parametrize(("copy_s", "valid"), [(1e-6, True), (3.1e-6, True), (4e-6, False)])
-def test_what_is_faster_than_a_copy_is_invalid_and_doubted(copy_s: float, valid: bool) -> None:
+def test_what_is_faster_than_a_copy_is_invalid_and_warned_of(copy_s: float, valid: bool) -> None:
     sampled = measure(FakeDevice(lambda name, _: copy_s if name == "copy" else 3e-6))
     assert latency_of(sampled).is_valid is valid
     assert (WarningKind.FASTER_THAN_COPY in kinds(sampled)) is not valid

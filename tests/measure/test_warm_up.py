@@ -27,13 +27,13 @@ def warmed_up(
 # --- when it is warm -----------------------------------------------------------------------------
 
 
-def test_a_guest_that_gets_faster_over_twenty_calls_is_warmed_until_it_settles() -> None:
+def test_an_implementation_that_gets_faster_over_twenty_calls_is_warmed_until_it_settles() -> None:
     _, device, _ = warmed_up(lambda _, n: 1e-3 * 0.9 ** min(n, 20))
     alone = [calls for _, calls in device.sampled if calls == 1]
     assert len(alone) == 21 + 3
 
 
-def test_a_steady_guest_is_warm_after_a_few_calls() -> None:
+def test_a_steady_implementation_is_warm_after_a_few_calls() -> None:
     _, _, made = warmed_up(lambda _, __: 1e-3)
     assert made == 1 + 3
 
@@ -43,13 +43,13 @@ def test_a_call_that_is_slower_than_the_ones_before_is_no_sign_of_warming_up() -
     assert made == 1 + 3
 
 
-def test_a_slow_guest_is_warmed_for_a_share_of_the_limit() -> None:
+def test_a_slow_implementation_is_warmed_for_a_share_of_the_limit() -> None:
     _, device, made = warmed_up(lambda _, n: 0.09 * 0.9**n)  # it never settles
     assert device.now() < 0.1 * LIMIT_S + 0.09
     assert 2 <= made < 10
 
 
-def test_a_guest_slower_than_the_limit_is_called_once() -> None:
+def test_a_implementation_slower_than_the_limit_is_called_once() -> None:
     _, _, made = warmed_up(lambda _, __: 3.0)
     assert made == 1
 
@@ -109,7 +109,7 @@ def setting_back(*readings: int) -> Callable[[int], float]:
     return lambda number: -3600.0 if number in readings else 0.0
 
 
-def test_samples_in_which_the_clock_was_set_back_are_dropped_and_doubted() -> None:
+def test_samples_in_which_the_clock_was_set_back_are_dropped_and_warned_of() -> None:
     clean = latency_of(measure(FakeDevice()))
     sampled = measure(FakeDevice(set_by_s=setting_back(100, 140)))
     assert latency_of(sampled).per_call_s.value == pytest.approx(clean.per_call_s.value)

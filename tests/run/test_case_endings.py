@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from known_functions import BACKWARD, CASE, ERRORS, ONE_EPOCH, Guest, good, known, measured
+from known_functions import BACKWARD, CASE, ERRORS, ONE_EPOCH, Known, good, known, measured
 from torch import Tensor
 
 import implementations
@@ -36,14 +36,14 @@ def runner() -> CaseRunner:
 
 
 @pytest.fixture
-def implementation(monkeypatch: pytest.MonkeyPatch) -> Guest:
+def implementation(monkeypatch: pytest.MonkeyPatch) -> Known:
     return known(monkeypatch)
 
 
 # --- how a case can end --------------------------------------------------------------------------
 
 
-def test_a_result_beyond_its_bound_is_wrong(runner: CaseRunner, implementation: Guest) -> None:
+def test_a_result_beyond_its_bound_is_wrong(runner: CaseRunner, implementation: Known) -> None:
     record = runner.run(implementation(lambda *a: good(*a) * 1.01), ERRORS, ONE_EPOCH)
     assert record.status is Status.WRONG
     assert "y is" in record.reason
@@ -51,20 +51,20 @@ def test_a_result_beyond_its_bound_is_wrong(runner: CaseRunner, implementation: 
     assert record.errors is not None
 
 
-def test_a_wrong_result_is_timed_all_the_same(runner: CaseRunner, implementation: Guest) -> None:
+def test_a_wrong_result_is_timed_all_the_same(runner: CaseRunner, implementation: Known) -> None:
     record = runner.run(implementation(lambda *a: good(*a) * 1.01), tuple(Measurement), ONE_EPOCH)
     assert record.status is Status.WRONG
     assert measured(record) == ALL_OF_IT
 
 
-def test_nan_is_wrong_and_not_right(runner: CaseRunner, implementation: Guest) -> None:
+def test_nan_is_wrong_and_not_right(runner: CaseRunner, implementation: Known) -> None:
     record = runner.run(implementation(lambda *a: good(*a) * float("nan")), ERRORS, ONE_EPOCH)
     assert record.status is Status.WRONG
     assert "NaN or infinite" in record.reason
 
 
 def test_a_broken_contract_is_wrong_and_nothing_is_measured(
-    runner: CaseRunner, implementation: Guest
+    runner: CaseRunner, implementation: Known
 ) -> None:
     record = runner.run(implementation(lambda *a: good(*a)[:3]), tuple(Measurement), ONE_EPOCH)
     assert record.status is Status.WRONG
@@ -80,7 +80,7 @@ def test_what_the_algorithm_does_not_promise_is_no_pass(runner: CaseRunner) -> N
 
 
 def test_a_dtype_that_is_not_taken_is_unsupported(
-    runner: CaseRunner, implementation: Guest
+    runner: CaseRunner, implementation: Known
 ) -> None:
     case = implementation(dtypes=frozenset({"float64"}))
     record = runner.run(case, tuple(Measurement), ONE_EPOCH)
@@ -92,7 +92,7 @@ def test_a_dtype_that_is_not_taken_is_unsupported(
 
 
 def test_a_device_that_it_is_not_written_for_is_unsupported(
-    runner: CaseRunner, implementation: Guest
+    runner: CaseRunner, implementation: Known
 ) -> None:
     record = runner.run(implementation(devices=frozenset({"cuda"})), ERRORS, ONE_EPOCH)
     assert (record.status, record.reason) == (
@@ -102,7 +102,7 @@ def test_a_device_that_it_is_not_written_for_is_unsupported(
 
 
 def test_a_gradient_that_it_does_not_have_is_unsupported(
-    runner: CaseRunner, implementation: Guest
+    runner: CaseRunner, implementation: Known
 ) -> None:
     case = implementation(case=BACKWARD, forward_only=True)
     record = runner.run(case, ERRORS, ONE_EPOCH)
@@ -176,15 +176,15 @@ def raises(error: BaseException) -> Callable[..., Any]:
     ids=repr,
 )
 def test_what_the_implementation_raises_is_how_the_case_ends(
-    runner: CaseRunner, implementation: Guest, error: Exception, status: Status, reason: str
+    runner: CaseRunner, implementation: Known, error: Exception, status: Status, reason: str
 ) -> None:
     record = runner.run(implementation(raises(error)), tuple(Measurement), ONE_EPOCH)
     assert (record.status, record.reason) == (status, reason)
     assert measured(record) == set()
 
 
-def test_a_guest_that_fails_only_when_timed_keeps_what_was_measured_before(
-    runner: CaseRunner, implementation: Guest
+def test_an_implementation_that_fails_only_when_timed_keeps_what_was_measured_before(
+    runner: CaseRunner, implementation: Known
 ) -> None:
     calls: list[None] = []
 
@@ -199,8 +199,8 @@ def test_a_guest_that_fails_only_when_timed_keeps_what_was_measured_before(
     assert measured(record) == {"errors"}
 
 
-def test_a_guest_that_fails_only_after_the_timing_keeps_its_time(
-    runner: CaseRunner, implementation: Guest, monkeypatch: pytest.MonkeyPatch
+def test_an_implementation_that_fails_only_after_the_timing_keeps_its_time(
+    runner: CaseRunner, implementation: Known, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[None] = []
 
@@ -220,8 +220,8 @@ def test_a_guest_that_fails_only_after_the_timing_keeps_its_time(
     assert measured(record) == {"errors", "latency"}
 
 
-def test_ctrl_c_in_the_guest_ends_the_run_and_not_the_case(
-    runner: CaseRunner, implementation: Guest
+def test_ctrl_c_in_the_implementation_ends_the_run_and_not_the_case(
+    runner: CaseRunner, implementation: Known
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
         runner.run(implementation(raises(KeyboardInterrupt())), ERRORS, ONE_EPOCH)
@@ -238,7 +238,7 @@ def test_an_exception_in_the_harness_is_not_the_cases(
 
 
 def test_after_a_failed_case_the_next_one_is_measured(
-    runner: CaseRunner, implementation: Guest
+    runner: CaseRunner, implementation: Known
 ) -> None:
     runner.run(implementation(raises(RuntimeError("no"))), ERRORS, ONE_EPOCH)
     assert runner.run(CASE, ERRORS, ONE_EPOCH).status is Status.OK

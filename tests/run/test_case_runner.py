@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from known_functions import BACKWARD, CASE, ERRORS, ONE_EPOCH, Guest, known, measured
+from known_functions import BACKWARD, CASE, ERRORS, ONE_EPOCH, Known, known, measured
 
 from harness.measure.cpu import CpuDevice
 from harness.measure.device import Reading
@@ -39,7 +39,7 @@ def runner() -> CaseRunner:
 
 
 @pytest.fixture
-def implementation(monkeypatch: pytest.MonkeyPatch) -> Guest:
+def implementation(monkeypatch: pytest.MonkeyPatch) -> Known:
     return known(monkeypatch)
 
 
@@ -129,19 +129,19 @@ def test_memory_that_cannot_be_counted_is_none_with_the_reason_and_not_zero(
     )
 
 
-def test_doubts_about_warm_and_cold_times_are_kept_both_and_told_apart(
+def test_warnings_about_warm_and_cold_times_are_kept_both_and_told_apart(
     runner: CaseRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def doubting(*arguments: Any, cache: Cache, **more: Any) -> Any:
+    def warning_about(*arguments: Any, cache: Cache, **more: Any) -> Any:
         warning = MeasurementWarning(kind=WarningKind.NOISY, advice=str(cache))
         return replace(time_case(*arguments, cache=cache, **more), warnings=(warning,))
 
-    monkeypatch.setattr(module, "time_case", doubting)
+    monkeypatch.setattr(module, "time_case", warning_about)
     record = runner.run(CASE, (Measurement.LATENCY, Measurement.COLD), ONE_EPOCH)
     assert [each.advice for each in record.warnings] == ["warm", "cold: rotate"]
 
 
-def test_a_clock_that_gives_nothing_leaves_no_latency_and_a_doubt(
+def test_a_clock_that_gives_nothing_leaves_no_latency_and_a_warning(
     runner: CaseRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(CpuDevice, "time", lambda *_: Reading(-1.0, -1.0))
@@ -178,7 +178,7 @@ def test_what_was_not_done_costs_nothing(runner: CaseRunner) -> None:
 
 
 def test_a_case_that_was_refused_has_its_cost_too(
-    runner: CaseRunner, implementation: Guest
+    runner: CaseRunner, implementation: Known
 ) -> None:
     cost = runner.run(implementation(forward_only=True, case=BACKWARD), ERRORS, ONE_EPOCH).cost
     assert cost is not None

@@ -1,4 +1,4 @@
-"""Worker processes: a crash, a hang or a talkative implementation costs its own case and no other."""
+"""Worker processes: a crash, a hang or output of an implementation affects its own case only."""
 
 from __future__ import annotations
 
@@ -89,12 +89,14 @@ def test_records_come_in_the_order_of_the_jobs(fleet: Fleet) -> None:
     assert {each.environment for each in records} == {fleet.info.environment.fingerprint}
 
 
-def test_a_file_that_is_no_module_is_a_guest_too(fleet: Fleet, implementations: Path) -> None:
+def test_a_file_that_is_no_module_is_an_implementation_too(
+    fleet: Fleet, implementations: Path
+) -> None:
     (record,) = run(fleet, job(f"{implementations}:good"))
     assert record.status is Status.OK
 
 
-def test_what_a_guest_prints_disturbs_nothing(
+def test_what_an_implementation_prints_disturbs_nothing(
     fleet: Fleet, implementations: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     records = run(fleet, job(f"{implementations}:talks"), job("native"))
@@ -102,7 +104,7 @@ def test_what_a_guest_prints_disturbs_nothing(
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_guest_that_falls_takes_its_own_case_with_it_and_no_other(
+def test_an_implementation_that_falls_takes_its_own_case_with_it_and_no_other(
     fleet: Fleet, implementations: Path
 ) -> None:
     before, fallen, after = run(
@@ -115,7 +117,7 @@ def test_a_guest_that_falls_takes_its_own_case_with_it_and_no_other(
     assert fallen.environment == after.environment
 
 
-def test_a_guest_that_exits_is_a_crash_with_its_exit_code(
+def test_an_implementation_that_exits_is_a_crash_with_its_exit_code(
     fleet: Fleet, implementations: Path
 ) -> None:
     left, after = run(fleet, job(f"{implementations}:exits"), job("native"))
@@ -123,14 +125,16 @@ def test_a_guest_that_exits_is_a_crash_with_its_exit_code(
     assert after.status is Status.OK
 
 
-def test_a_guest_that_asks_to_exit_is_a_crash_too(fleet: Fleet, implementations: Path) -> None:
+def test_an_implementation_that_asks_to_exit_is_a_crash_too(
+    fleet: Fleet, implementations: Path
+) -> None:
     left, after = run(fleet, job(f"{implementations}:leaves"), job("native"))
     assert left.status is Status.CRASHED
     assert "exit code 4" in left.reason
     assert after.status is Status.OK
 
 
-def test_a_guest_that_loses_the_gpu_is_a_crash_that_names_the_error(
+def test_an_implementation_that_loses_the_gpu_is_a_crash_that_names_the_error(
     fleet: Fleet, implementations: Path
 ) -> None:
     lost, after = run(fleet, job(f"{implementations}:loses_the_device"), job("native"))
@@ -139,7 +143,7 @@ def test_a_guest_that_loses_the_gpu_is_a_crash_that_names_the_error(
     assert after.status is Status.OK
 
 
-def test_a_guest_that_hangs_is_ended_and_the_next_case_is_measured(
+def test_an_implementation_that_hangs_is_ended_and_the_next_case_is_measured(
     fleet: Fleet, implementations: Path
 ) -> None:
     hung, after = run(fleet, job(f"{implementations}:hangs"), job("native"), timeout_s=4)
@@ -174,7 +178,9 @@ def test_what_cannot_be_found_is_said_of_each_and_of_no_other(
     assert "no file gone.py" in found[3]
 
 
-def test_a_guest_that_ends_the_process_as_it_is_imported_is_said_to(tmp_path: Path) -> None:
+def test_an_implementation_that_ends_the_process_as_it_is_imported_is_said_to(
+    tmp_path: Path,
+) -> None:
     falls = tmp_path / "falls.py"
     falls.write_text("import os\nos._exit(7)\n")
     with Fleet() as fleet:

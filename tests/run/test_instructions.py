@@ -50,7 +50,7 @@ def hangs(*arguments):
 
 @pytest.fixture
 def path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Return a folder on the PATH, with subjects.py and a valgrind that writes what tests expect."""
+    """Return a folder on the PATH, with subjects.py and a fake valgrind."""
     if sys.platform != "linux" or not torch_private.can_count_instructions():
         pytest.skip(f"no valgrind could count here: {unavailable()}")
     for name, text in (("valgrind", VALGRIND), ("vgdb", "#!/bin/sh\n"), ("subjects.py", SUBJECTS)):
@@ -123,7 +123,7 @@ def test_a_call_is_counted_without_the_loop_around_it_and_a_long_one_less_often(
     assert fake.dumped == [executed, 0, calls * executed]
 
 
-def test_a_guest_that_raises_in_a_count_spoils_none_after_it(fake: FakeCallgrind) -> None:
+def test_an_implementation_that_raises_in_a_count_spoils_none_after_it(fake: FakeCallgrind) -> None:
     assert (
         fake.count(lambda *_: 1 / 0 if fake.is_on else 1) == "ZeroDivisionError: division by zero"
     )
@@ -164,7 +164,7 @@ def test_a_case_whose_count_would_be_that_of_another_is_refused(case: Case, why:
     assert why in str(answer)
 
 
-def test_a_guest_that_raises_costs_its_own_case_only(path: Path) -> None:
+def test_an_implementation_that_raises_costs_its_own_case_only(path: Path) -> None:
     raised, unknown, after = answers(f"{path}/subjects.py:raises", "nativ", "two_pass")
     assert (raised, after) == ("RuntimeError: not today", 1000)
     assert "did you mean 'native'?" in unknown

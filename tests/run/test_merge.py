@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +21,7 @@ from harness.records import (
     Status,
     WarningKind,
 )
-from harness.run.merge import is_narrow, merged
+from harness.run.merge import merged
 
 CASE = Case(implementation="native", shape=(4, 8))
 BUDGET = Budget(target_ratio=0.01)
@@ -203,10 +202,10 @@ def test_the_process_in_which_it_ended_worst_decides(
     assert merged(records, BUDGET) is records[place]
 
 
-# --- warnings --------------------------------------------------------------------------------------
+# --- warnings ------------------------------------------------------------------------------------
 
 
-def test_a_doubt_of_several_processes_is_kept_once() -> None:
+def test_a_warning_of_several_processes_is_kept_once() -> None:
     noisy, faults = warning(WarningKind.NOISY), warning(WarningKind.PAGE_FAULTS)
     records = [
         record(latency=latency(), warnings=(noisy,)),
@@ -218,20 +217,18 @@ def test_a_doubt_of_several_processes_is_kept_once() -> None:
     ]
 
 
-def test_an_interval_too_wide_in_each_process_and_narrow_over_all_is_no_doubt() -> None:
+def test_an_interval_too_wide_in_each_process_and_narrow_over_all_is_no_warning() -> None:
     wide = (warning(WarningKind.NOT_CONVERGED, "after 12 epochs"),)
     assert kinds(merged(timed(1.2, 1.2, 1.2, warnings=wide), BUDGET)) == []
 
 
 @pytest.mark.parametrize("cold", [False, True])
-def test_an_interval_too_wide_over_the_processes_is_a_doubt(cold: bool) -> None:
+def test_an_interval_too_wide_over_the_processes_is_a_warning(cold: bool) -> None:
     factors = (1.0, 1.1, 1.3)
     records = [record(cold=latency(each)) for each in factors] if cold else timed(*factors)
     (found,) = merged(records, BUDGET).warnings
     assert found.kind is WarningKind.NOT_CONVERGED
-    assert found.advice == (
-        "the interval over 3 processes is wider than ±1.0%; give the case more processes"
-    )
+    assert "3 processes" in found.advice
 
 
 # --- cost ----------------------------------------------------------------------------------------
@@ -244,28 +241,3 @@ def test_what_a_case_cost_is_the_sum_of_its_processes() -> None:
     assert merged(records, BUDGET).cost == Cost(
         total_s=11.0, implementation_s=4.5, oracle_s=3.0, sampling_s=2.25
     )
-
-
-# --- whether there is something to gain ----------------------------------------------------------
-
-
-def test_a_case_without_a_time_has_nothing_to_narrow() -> None:
-    assert is_narrow(record(), BUDGET)
-
-
-@pytest.mark.parametrize(("high", "narrow"), [(1.005, True), (1.02, False), (math.inf, False)])
-def test_the_interval_of_the_ratio_is_what_has_to_be_narrow(high: float, narrow: bool) -> None:
-    found = latency()
-    assert found.reference_ratio is not None
-    ratio = replace(found.reference_ratio, value=1.0, high=high)
-    wide = replace(found.per_call_s, high=math.inf)
-    timing = replace(found, per_call_s=wide, reference_ratio=ratio)
-    assert is_narrow(record(latency=timing), BUDGET) is narrow
-    assert is_narrow(record(cold=timing), BUDGET) is narrow
-
-
-def test_without_a_ratio_it_is_that_of_the_time() -> None:
-    found = replace(latency(), reference_ratio=None)
-    assert is_narrow(record(latency=found), BUDGET)
-    wide = replace(found.per_call_s, high=2 * found.per_call_s.value)
-    assert not is_narrow(record(latency=replace(found, per_call_s=wide)), BUDGET)

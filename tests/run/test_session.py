@@ -31,7 +31,7 @@ from harness.run.session import (
 from harness.store import StoreError, journal, read, read_journal
 from harness.sweep import Grid, Sweep, SweepError
 
-# the implementation keeps count of its calls in a file, and in its third case waits until it is let go
+# counts its calls in a file; `waits` waits in its third case until a file named "go" exists
 GUEST = """
 import time
 from pathlib import Path

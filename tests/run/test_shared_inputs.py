@@ -1,4 +1,4 @@
-"""Inputs that cases have in common are drawn once, and no implementation spoils them for the next case."""
+"""Inputs that cases share are drawn once, and no implementation changes them for the next case."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from known_functions import BACKWARD, CASE, ERRORS, ONE_EPOCH, Guest, good, known
+from known_functions import BACKWARD, CASE, ERRORS, ONE_EPOCH, Known, good, known
 from torch import Tensor
 
 from harness.inputs import make_inputs
@@ -23,7 +23,7 @@ def runner() -> CaseRunner:
 
 
 @pytest.fixture
-def implementation(monkeypatch: pytest.MonkeyPatch) -> Guest:
+def implementation(monkeypatch: pytest.MonkeyPatch) -> Known:
     return known(monkeypatch)
 
 
@@ -111,8 +111,8 @@ def test_of_many_seeds_only_neighbours_are_kept(runner: CaseRunner) -> None:
     assert {each.seed for each in runner._resources._drawn} == {3, 4}
 
 
-def test_a_guest_that_spoils_its_inputs_does_not_spoil_them_for_the_next(
-    runner: CaseRunner, implementation: Guest, drawn: list[str]
+def test_an_implementation_that_spoils_its_inputs_does_not_spoil_them_for_the_next(
+    runner: CaseRunner, implementation: Known, drawn: list[str]
 ) -> None:
     def spoils(x: Tensor, *rest: Any) -> Tensor:
         y = good(x, *rest)
@@ -127,8 +127,8 @@ def test_a_guest_that_spoils_its_inputs_does_not_spoil_them_for_the_next(
     assert len(drawn) == 2
 
 
-def test_a_guest_that_spoils_its_inputs_and_then_raises_does_not_spoil_them_for_the_next(
-    runner: CaseRunner, implementation: Guest
+def test_an_implementation_that_spoils_its_inputs_and_then_raises_does_not_spoil_them_for_the_next(
+    runner: CaseRunner, implementation: Known
 ) -> None:
     def spoils(x: Tensor, *_: Any) -> Tensor:
         x.fill_(1e9)
@@ -139,8 +139,8 @@ def test_a_guest_that_spoils_its_inputs_and_then_raises_does_not_spoil_them_for_
     assert runner.run(CASE, ERRORS, ONE_EPOCH).errors == alone.errors
 
 
-def test_a_guest_that_spoils_its_inputs_only_later_does_not_spoil_them_for_the_next(
-    runner: CaseRunner, implementation: Guest
+def test_an_implementation_that_spoils_its_inputs_only_later_does_not_spoil_them_for_the_next(
+    runner: CaseRunner, implementation: Known
 ) -> None:
     calls: list[None] = []
 

@@ -120,7 +120,7 @@ def test_a_replay_is_paid_for(gpu: Gpu) -> None:
     assert sampled.sampling_s + sampled.warming_s == pytest.approx(device.now())
 
 
-def test_arms_and_doubts_are_those_of_the_calls_and_not_of_the_replay(gpu: Gpu) -> None:
+def test_arms_and_warnings_are_those_of_the_calls_and_not_of_the_replay(gpu: Gpu) -> None:
     sampled = timed(gpu(launch_s=9e-6))
     assert [each.name for each in latency_of(sampled).arms] == ["subject", "reference", "copy"]
     assert [each.kind for each in sampled.warnings] == ["launch_bound"]

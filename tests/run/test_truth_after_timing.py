@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from known_functions import BACKWARD, CASE, ONE_EPOCH, Guest, good, known, measured
+from known_functions import BACKWARD, CASE, ONE_EPOCH, Known, good, known, measured
 from torch import Tensor
 
 from harness.inputs import LAYOUTS
@@ -26,7 +26,7 @@ def runner() -> CaseRunner:
 
 
 @pytest.fixture
-def implementation(monkeypatch: pytest.MonkeyPatch) -> Guest:
+def implementation(monkeypatch: pytest.MonkeyPatch) -> Known:
     return known(monkeypatch)
 
 
@@ -87,8 +87,8 @@ def is_found_out(record: Record) -> bool:
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_a_guest_that_gives_a_remembered_result_is_wrong_after_the_timing(
-    runner: CaseRunner, implementation: Guest, key: str
+def test_an_implementation_that_gives_a_remembered_result_is_wrong_after_the_timing(
+    runner: CaseRunner, implementation: Known, key: str
 ) -> None:
     record = runner.run(implementation(remembering(KEYS[key])), LATENCY, ONE_EPOCH)
     assert is_found_out(record)
@@ -98,7 +98,7 @@ def test_a_guest_that_gives_a_remembered_result_is_wrong_after_the_timing(
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", [(16, 32), (1, 32), (3, 4, 8)], ids=str)
 def test_it_is_found_out_in_any_layout_and_with_one_row(
-    runner: CaseRunner, implementation: Guest, layout: str, shape: tuple[int, ...]
+    runner: CaseRunner, implementation: Known, layout: str, shape: tuple[int, ...]
 ) -> None:
     case = replace(CASE, shape=shape, layout=layout)
     remembers = remembering(KEYS["address"])
@@ -107,7 +107,7 @@ def test_it_is_found_out_in_any_layout_and_with_one_row(
 
 @pytest.mark.parametrize("direction", [Direction.BACKWARD, Direction.FORWARD_BACKWARD])
 def test_gradients_from_remembered_statistics_are_found_out(
-    runner: CaseRunner, implementation: Guest, direction: Direction
+    runner: CaseRunner, implementation: Known, direction: Direction
 ) -> None:
     _Remembering.kept.clear()
     case = implementation(
@@ -117,7 +117,7 @@ def test_gradients_from_remembered_statistics_are_found_out(
     assert is_found_out(runner.run(case, LATENCY, ONE_EPOCH))
 
 
-def test_without_a_timing_nothing_is_asked_again(runner: CaseRunner, implementation: Guest) -> None:
+def test_without_a_timing_nothing_is_asked_again(runner: CaseRunner, implementation: Known) -> None:
     calls: list[None] = []
 
     def counting(*arguments: Any) -> Tensor:
@@ -129,7 +129,7 @@ def test_without_a_timing_nothing_is_asked_again(runner: CaseRunner, implementat
 
 
 def test_what_was_wrong_from_the_start_is_not_said_to_remember(
-    runner: CaseRunner, implementation: Guest
+    runner: CaseRunner, implementation: Known
 ) -> None:
     record = runner.run(implementation(lambda *a: good(*a) * 1.01), LATENCY, ONE_EPOCH)
     assert record.status is Status.WRONG
@@ -143,7 +143,7 @@ def test_what_was_wrong_from_the_start_is_not_said_to_remember(
 @pytest.mark.parametrize("implementation", ["native", "two_pass"])
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_right_guest_is_right_after_the_timing_too(
+def test_a_right_implementation_is_right_after_the_timing_too(
     runner: CaseRunner, implementation: str, direction: Direction, layout: str
 ) -> None:
     case = Case(implementation=implementation, shape=(3, 4, 8), direction=direction, layout=layout)
@@ -178,7 +178,7 @@ def test_a_result_that_turns_bit_by_bit_needs_no_other_numbers(runner: CaseRunne
 
 
 def test_a_result_that_does_not_turn_bit_by_bit_is_held_to_its_bound_for_other_numbers(
-    runner: CaseRunner, implementation: Guest
+    runner: CaseRunner, implementation: Known
 ) -> None:
     def by_place(x: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
         y = good(x, shape, weight, bias, eps).clone()
@@ -190,8 +190,8 @@ def test_a_result_that_does_not_turn_bit_by_bit_is_held_to_its_bound_for_other_n
     assert seeds(runner) == {0, 1}
 
 
-def test_a_guest_that_returns_the_same_buffer_each_time_is_right(
-    runner: CaseRunner, implementation: Guest
+def test_an_implementation_that_returns_the_same_buffer_each_time_is_right(
+    runner: CaseRunner, implementation: Known
 ) -> None:
     buffer = torch.empty(CASE.shape)
     record = runner.run(implementation(lambda *a: buffer.copy_(good(*a))), LATENCY, ONE_EPOCH)
@@ -199,7 +199,7 @@ def test_a_guest_that_returns_the_same_buffer_each_time_is_right(
 
 
 def test_the_case_of_the_record_is_the_one_that_was_asked_for(
-    runner: CaseRunner, implementation: Guest
+    runner: CaseRunner, implementation: Known
 ) -> None:
     case = implementation(remembering(KEYS["shape"]), replace(CASE, seed=7))
     assert runner.run(case, LATENCY, ONE_EPOCH).case == case

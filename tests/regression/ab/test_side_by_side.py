@@ -435,7 +435,7 @@ def test_what_the_base_raises_beside_a_case_is_an_error(opened: Open) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, as it loads the compiler
-def test_what_a_case_was_compiled_to_is_not_forgotten_for_its_rival(
+def test_what_a_case_was_compiled_to_is_not_forgotten_for_its_reference(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     resets: list[None] = []
