@@ -1,4 +1,4 @@
-"""One case in several processes: whose turn it is, when it is enough, and what a crash costs."""
+"""One case in several processes: their order, when they are enough, and what a crash costs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ QUICK = Budget(limit_s=0.0, min_epochs=1, max_epochs=1, target_ratio=0.0)
 UNHURRIED_S = 120.0
 
 
-# --- whose turn it is ----------------------------------------------------------------------------
+# --- which process runs the case -----------------------------------------------------------------
 
 
 @dataclass
 class Worker:
-    """Stands for a process: it notes what it is asked."""
+    """Stands for a worker process, and notes what it is asked."""
 
     name: str
     noted: list[str]
@@ -166,25 +166,13 @@ def run(fleet: Fleet, budget: Budget, *implementations: str) -> list[Record]:
 
 
 def test_a_case_is_timed_in_as_many_processes_as_asked(fleet: Fleet, implementations: Path) -> None:
-    (found,) = run(fleet, replace(QUICK, processes=3), f"{implementations}:good")
+    (found,) = run(fleet, replace(QUICK, processes=2), f"{implementations}:good")
     assert found.status is Status.OK
     assert found.latency is not None
-    assert (found.latency.processes, found.latency.process_of_epoch) == (3, (0, 1, 2))
+    assert (found.latency.processes, found.latency.process_of_epoch) == (2, (0, 1))
     seen_by = {int(each.name[8:]) for each in implementations.parent.glob("seen-by-*")}
-    assert len(seen_by) == 3
+    assert len(seen_by) == 2
     assert seen_by <= {each.process.pid for each in fleet._workers}
-
-
-def test_a_case_that_is_narrow_in_three_is_not_timed_in_the_fourth(
-    fleet: Fleet, implementations: Path
-) -> None:
-    (found,) = run(
-        fleet, replace(QUICK, processes=4, target_ratio=1e300), f"{implementations}:good"
-    )
-    assert found.latency is not None
-    assert found.latency.processes == 3
-    assert found.latency.converged
-    assert len(list(implementations.parent.glob("seen-by-*"))) == 3
 
 
 def test_a_crash_in_the_second_process_is_how_the_case_ends_and_the_next_one_is_timed(
@@ -194,7 +182,7 @@ def test_a_crash_in_the_second_process_is_how_the_case_ends_and_the_next_one_is_
         fleet, replace(QUICK, processes=2), f"{implementations}:falls_in_the_second", "native"
     )
     assert fallen.status is Status.CRASHED
-    assert fallen.reason.startswith("its process was ended by SIGSEGV")
+    assert "SIGSEGV" in fallen.reason
     assert fallen.latency is None
     assert after.status is Status.OK
     assert after.latency is not None

@@ -7,24 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from known_functions import BACKWARD, CASE, ERRORS, ONE_EPOCH, Known, good, known
+from known_functions import BACKWARD, CASE, ERRORS, ONE_EPOCH, Known, good
 from torch import Tensor
 
 from harness.inputs import make_inputs
 from harness.records import Allocation, Case, Direction, Measurement, Mode, Status
 from harness.run import resources as module
 from harness.run.case import CaseRunner
-
-
-@pytest.fixture
-def runner() -> CaseRunner:
-    # the allocator of the process that runs the tests stays as it is
-    return CaseRunner("here", Allocation.DEFAULT)
-
-
-@pytest.fixture
-def implementation(monkeypatch: pytest.MonkeyPatch) -> Known:
-    return known(monkeypatch)
 
 
 @pytest.fixture
