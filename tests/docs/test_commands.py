@@ -21,6 +21,7 @@ from fake_device import LocalFleet
 from git_repository import Repository
 
 from harness.cli import main
+from harness.records.refusal import Refusal
 from harness.run import fleet as fleet_module
 from harness.run.session import plan
 from harness.selection.workload import find_workload
@@ -81,6 +82,12 @@ def test_a_command_is_as_the_program_has_it(page: str, line: str) -> None:
             assert (ROOT / script).exists()
         case _:
             assert line.replace("'&&'", "&&") in SET_UP
+
+
+@pytest.mark.parametrize("line", ["run --upstream ones", "weigh", "run --preset fast"])
+def test_a_command_that_cannot_be_typed_is_found(line: str) -> None:
+    with pytest.raises((click.UsageError, Refusal, AssertionError)):
+        check_planned(*contexts(["layernorm-bench", *line.split()]))
 
 
 def check_planned(name: str, context: click.Context) -> None:
