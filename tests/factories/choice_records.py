@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import inf, isinf
 
-from results_factory import make_environment, make_latency, make_run
+from results_factory import make_environment, make_errors, make_latency, make_memory, make_run
 
-from harness.records import Case, Errors, Estimate, Memory, Mode, OutputErrors, Record, Status
+from harness.records import Case, Errors, Estimate, Mode, Record, Status
 from harness.selection.choose import Choice, Choices, Requirements, ScenarioFilter, choose
 from harness.selection.workload import Call, Workload
 from harness.selection.workload_choice import WorkloadChoice, choose_for_workload
@@ -25,30 +25,14 @@ def case_of(name: str, **axes: object) -> Case:
 
 def errors_of(error_ulp: float, condition: float = 1.0, lost: float = 1e-7) -> Errors:
     """Errors of y alone; ``lost`` is the share of its norm."""
-    output = OutputErrors(
-        output="y",
-        elements=100,
+    errors = make_errors(case_of("two_pass"))
+    output = replace(
+        errors.outputs[0],
         unexpected_nonfinite=7 if isinf(error_ulp) else 0,
         scaled_max_ulp=error_ulp,
-        scaled_p99_ulp=error_ulp,
-        scaled_mean_ulp=None if isinf(error_ulp) else error_ulp,
-        raw_max_ulp=error_ulp,
-        max_abs=error_ulp,
         normwise_ratio=lost,
-        bound_ratio=0.5,
-        vacuous_elements=0,
     )
-    return Errors(
-        outputs=(output,),
-        condition_max_ratio=condition,
-        rho_min_ratio=0.99,
-        mean_error_ratio=None,
-        rstd_error_ratio=None,
-        algorithm="two_pass",
-        reduction="tree",
-        accumulate_dtype="float32",
-        oracle="double_double",
-    )
+    return replace(errors, outputs=(output,), condition_max_ratio=condition)
 
 
 def ran(
@@ -91,13 +75,7 @@ def ran(
         )
     memory = None
     if peak_bytes is not None:
-        memory = Memory(
-            peak_extra_bytes=peak_bytes,
-            allocated_bytes=peak_bytes,
-            allocations=1,
-            saved_bytes=None,
-            minimum_bytes=1,
-        )
+        memory = replace(make_memory(case), peak_extra_bytes=peak_bytes)
     return Record(
         case=case,
         environment=environment,

@@ -260,10 +260,10 @@ def test_text_and_lines_have_enough_contrast(tab: Page) -> None:
     """Contrast of 4.5 for text, 3 for lines: WCAG 2.2, success criteria 1.4.3 and 1.4.11."""
     ratios = tab.evaluate(
         """() => {
-          const style = getComputedStyle(document.documentElement);
+          const sample = document.body.appendChild(document.createElement("span"));
           const luminance = (name) => {
-            const hex = style.getPropertyValue(name).trim();
-            const parts = [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16) / 255)
+            sample.style.color = `var(${name})`;
+            const parts = getComputedStyle(sample).color.match(/\\d+/g).map((each) => each / 255)
               .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
             return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2];
           };

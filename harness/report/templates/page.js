@@ -11,7 +11,7 @@
     return element;
   };
 
-  // ---- theme: the system's until the button says otherwise ----------------------------------
+  // ---- theme: that of the system until the button is pressed --------------------------------
   const root = document.documentElement;
   const themeButton = $("#theme");
   const isDark = () => root.dataset.theme
@@ -27,7 +27,7 @@
   };
   showTheme();
 
-  // ---- paper: what is folded is printed too ------------------------------------------------
+  // ---- printing opens folded blocks ---------------------------------------------------------
   let unfolded = [];
   addEventListener("beforeprint", () => {
     unfolded = [...document.querySelectorAll("details:not([open])")];
@@ -37,7 +37,7 @@
     for (const each of unfolded) each.open = false;
   });
 
-  // ---- legends: bring one implementation forward --------------------------------------------
+  // ---- legends: highlight one implementation ------------------------------------------------
   for (const figure of document.querySelectorAll("figure")) {
     const buttons = [...figure.querySelectorAll(".keys button")];
     for (const button of buttons) {
@@ -67,7 +67,7 @@
     const ratio = values.ratio(row);
     return ratio === null ? null : 1 / ratio;
   };
-  // as ids, commands and results files write it
+  // a shape as ids, commands and results files write it
   const plainShape = (shape) => shape.replaceAll("×", "x");
   values.id = (row) => [
     values.implementation(row), values.direction(row), plainShape(values.shape(row)),
@@ -100,7 +100,7 @@
   const times = (value) => (value === null ? DASH : `${rounded(value)}×`);
   const percent = (value) => (value === null ? DASH : `${rounded(value * 100)} %`);
 
-  // column -> heading, and how its numbers are written; texts have no writer
+  // column, heading, and how its numbers are written; texts have no writer
   const COLUMNS = [
     ["implementation", "Implementation"], ["mode", "Mode"], ["place", "Device"],
     ["dtype", "dtype"], ["direction", "Direction"], ["distribution", "Inputs"],
@@ -113,7 +113,7 @@
     ["reason", "Reason"], ["warnings", "Warnings"], ["id", "Id"],
   ];
   const CLIPPED = new Set(["reason", "id"]);
-  // a sheet is narrow: it names a case by its id, and leaves out what the id says
+  // left out on paper, which is narrow: the id holds them, or they are details
   const ON_SCREEN = new Set([
     "mode", "place", "dtype", "direction", "distribution", "shape",
     "condition", "latency_low_s", "latency_high_s", "copy_ratio", "saved_bytes", "warnings",
@@ -169,7 +169,7 @@
     });
   }));
 
-  // what was not measured sorts last, in either direction
+  // missing values sort last in both directions
   const compared = ({ name, sign }) => (one, other) => {
     const [a, b] = [values[name](one), values[name](other)];
     if (a === b) return one - other;
