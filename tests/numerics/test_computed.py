@@ -275,9 +275,7 @@ def test_another_signature_is_an_error_of_the_implementation() -> None:
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), GeneratorExit()], ids=repr)
 @pytest.mark.parametrize("case", [FORWARD, BACKWARD], ids=lambda each: each.direction)
-def test_an_exception_that_ends_the_program_passes(
-    case: Case, error: BaseException
-) -> None:
+def test_an_exception_that_ends_the_program_passes(case: Case, error: BaseException) -> None:
     with pytest.raises(type(error)):
         run_once(raising(error), case, make_inputs(case))
 

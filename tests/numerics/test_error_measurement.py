@@ -1,4 +1,4 @@
-"""Error figures: each has a case made by hand whose value is known."""
+"""Error figures of small cases whose errors are known."""
 
 from __future__ import annotations
 
@@ -132,15 +132,6 @@ def test_an_output_that_is_not_finite_is_infinitely_wrong(dtype: str, bad: float
     assert found.scaled_mean_ulp is None
 
 
-def test_nan_everywhere_is_wrong_not_right() -> None:
-    case = comb_case()
-    inputs = comb_inputs(case)
-    errors = measure(Outputs(exact_y(case) * nan), inputs, case)
-    status, reason = verdict_of(errors, case, guarantee_of(TWO_PASS, case))
-    assert status is Status.WRONG
-    assert "8 of 8 elements are NaN or infinite" in reason
-
-
 def test_nan_in_one_row_does_not_hide_an_error_in_another_block(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -192,7 +183,7 @@ def test_the_percentile_leaves_out_one_element_in_a_hundred() -> None:
     assert of_y(y, inputs, case).scaled_p99_ulp == 5
 
 
-def test_elements_that_nothing_is_promised_for_are_counted_and_not_bounded() -> None:
+def test_elements_without_a_guarantee_are_counted_and_not_bounded() -> None:
     case = comb_case()
     constant = replace(comb_inputs(case), x=torch.tensor([[1e6] * 4, [1.0, -1.0, 1.0, -1.0]]))
     case = replace(case, eps=1e-10)
@@ -203,7 +194,7 @@ def test_elements_that_nothing_is_promised_for_are_counted_and_not_bounded() -> 
     assert found.bound_ratio <= 1
 
 
-def test_nothing_is_bounded_where_nothing_is_promised() -> None:
+def test_there_is_no_bound_ratio_without_any_guarantee() -> None:
     case = replace(comb_case(), eps=1e-10)
     constant = replace(comb_inputs(case), x=torch.full((2, 4), 1e6))
     found = of_y(torch.zeros(2, 4), constant, case)
@@ -250,18 +241,16 @@ def test_a_gradient_three_ulp_off_is_measured_as_three_ulp(
     }
     assert errors[output].scaled_max_ulp == 3
     assert all(each.scaled_max_ulp == 0 for name, each in errors.items() if name != output)
-    assert max(errors.values(), key=lambda each: each.scaled_max_ulp) is errors[output]
 
 
 @pytest.mark.parametrize("output", ["dx", "dweight", "dbias"])
-def test_a_gradient_that_is_nan_is_wrong(output: str) -> None:
+def test_a_gradient_that_is_nan_is_infinitely_wrong(output: str) -> None:
     case = comb_case(direction=Direction.BACKWARD)
     outputs = backward_outputs()
     getattr(outputs, output).view(-1)[0] = nan
-    errors = measure(outputs, comb_inputs(case, dy=ONES), case)
-    status, reason = verdict_of(errors, case, guarantee_of(TWO_PASS, case))
-    assert status is Status.WRONG
-    assert reason.startswith(f"{output}: 1 of")
+    for found in measure(outputs, comb_inputs(case, dy=ONES), case).outputs:
+        expected = (1, inf) if found.output == output else (0, 0)
+        assert (found.unexpected_nonfinite, found.bound_ratio) == expected
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -309,7 +298,7 @@ def test_only_gradients_of_what_was_given_are_compared(affine: Affine, expected:
     assert all(each.scaled_max_ulp == 0 for each in found)
 
 
-# --- what y says of mean and rstd ----------------------------------------------------------------
+# --- errors of mean and rstd ----------------------------------------------------------------
 
 
 def planted(case: Case, mean_shift: float, rstd_factor: float) -> Errors:
@@ -326,30 +315,18 @@ def planted(case: Case, mean_shift: float, rstd_factor: float) -> Errors:
 
 
 @pytest.mark.parametrize("distribution", ["normal", "offset_1e2", "tiny_variance"])
-def test_a_planted_error_of_the_mean_is_recovered(distribution: str) -> None:
+@pytest.mark.parametrize(("mean_shift", "rstd_factor"), [(-0.01, 1.0), (0.0, 0.99), (0.02, 1.05)])
+def test_planted_errors_of_mean_and_rstd_are_recovered_and_told_apart(
+    mean_shift: float, rstd_factor: float, distribution: str
+) -> None:
     case = Case(implementation="two_pass", shape=(20, 64), distribution=distribution)
-    found = planted(case, mean_shift=-0.01, rstd_factor=1.0)
-    assert found.mean_error_ratio == pytest.approx(0.01, rel=0.1)
-    assert found.rstd_error_ratio == pytest.approx(0.0, abs=1e-5)
-
-
-@pytest.mark.parametrize("distribution", ["normal", "offset_1e2", "tiny_variance"])
-def test_a_planted_error_of_rstd_is_recovered(distribution: str) -> None:
-    case = Case(implementation="two_pass", shape=(20, 64), distribution=distribution)
-    found = planted(case, mean_shift=0.0, rstd_factor=0.99)
-    assert found.rstd_error_ratio == pytest.approx(0.01, rel=0.1)
-    assert found.mean_error_ratio == pytest.approx(0.0, abs=1e-4)
-
-
-def test_errors_of_mean_and_rstd_are_told_apart() -> None:
-    case = Case(implementation="two_pass", shape=(20, 64))
-    found = planted(case, mean_shift=0.02, rstd_factor=1.05)
-    assert found.mean_error_ratio == pytest.approx(0.02, rel=0.1)
-    assert found.rstd_error_ratio == pytest.approx(0.05, rel=0.1)
+    found = planted(case, mean_shift, rstd_factor)
+    assert found.mean_error_ratio == pytest.approx(abs(mean_shift), rel=0.1, abs=1e-4)
+    assert found.rstd_error_ratio == pytest.approx(abs(rstd_factor - 1), rel=0.1, abs=1e-5)
 
 
 @pytest.mark.parametrize("x", [[[1.0] * 4] * 2, [[nan] * 4] * 2])
-def test_rows_that_say_nothing_of_mean_and_rstd_give_none(x: list[list[float]]) -> None:
+def test_rows_that_determine_neither_mean_nor_rstd_give_none(x: list[list[float]]) -> None:
     case = replace(comb_case(), eps=1e-5)
     inputs = replace(comb_inputs(case), x=torch.tensor(x))
     found = measure(Outputs(torch.tensor(x) * 0), inputs, case)
@@ -357,7 +334,7 @@ def test_rows_that_say_nothing_of_mean_and_rstd_give_none(x: list[list[float]]) 
     assert found.rstd_error_ratio is None
 
 
-# --- what the inputs made possible ---------------------------------------------------------------
+# --- condition of the inputs ---------------------------------------------------------------
 
 
 def test_condition_and_rho_are_those_of_the_rows() -> None:
@@ -382,7 +359,7 @@ def test_a_row_of_zeros_is_well_conditioned() -> None:
     assert measure(Outputs(torch.zeros(2, 4)), inputs, case).condition_max_ratio == 1
 
 
-def test_errors_say_what_they_were_held_to() -> None:
+def test_errors_name_the_bound_and_the_oracle() -> None:
     case = comb_case("bfloat16")
     found = measure(Outputs(exact_y(case)), comb_inputs(case), case)
     assert (found.algorithm, found.reduction) == ("two_pass", "tree")
@@ -393,23 +370,13 @@ def test_errors_say_what_they_were_held_to() -> None:
     assert (found.accumulate_dtype, found.oracle) == ("float64", "double_double")
 
 
-def test_the_worst_output_is_the_one_furthest_off() -> None:
-    case = comb_case(direction=Direction.BACKWARD)
-    outputs = backward_outputs()
-    assert outputs.dbias is not None
-    outputs.dbias[0] += 1
-    assert measure(outputs, comb_inputs(case, dy=ONES), case).worst.output == "dbias"
-
-
 # --- nothing to compare --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("direction", [Direction.FORWARD, Direction.BACKWARD])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("shape", [(0, 4), (3, 0), (0, 0)])
-def test_nothing_compared_is_nothing_wrong(
-    shape: tuple[int, int], dtype: str, direction: Direction
-) -> None:
+def test_empty_outputs_are_right(shape: tuple[int, int], dtype: str, direction: Direction) -> None:
     case = Case(
         implementation="two_pass", shape=shape, dtype=dtype, param_dtype=dtype, direction=direction
     )
@@ -429,7 +396,7 @@ def test_nothing_compared_is_nothing_wrong(
 
 
 def test_a_record_of_errors_needs_no_implementation_to_be_read() -> None:
-    """The parent of a worker would import torch to unpickle an enumeration of theirs."""
+    """The parent of a worker would import torch to unpickle an enumeration of implementations."""
     case = Case(implementation="native", shape=(3, 8))
     inputs = make_inputs(case)
     guarantee = guarantee_of(find("native"), case)
