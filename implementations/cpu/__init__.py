@@ -1,1 +1,1 @@
-"""LayerNorm in C: its source, how it is built, and calls of it."""
+"""LayerNorm in C and C++ for the CPU: source, build and calls."""

@@ -1,4 +1,4 @@
-"""A dispatch table chooses by what the call is, the same on every call, and never by trying."""
+"""A dispatch table chooses by the properties of the call, and never by trying."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ def chosen(table: Dispatch, x: Tensor, *axes: int, gradient: bool = True) -> str
         (0, "two_pass"),
     ],
 )
-def test_of_the_entries_that_fit_the_one_with_the_most_rows_is_taken(rows: int, name: str) -> None:
+def test_of_the_matching_entries_the_one_with_the_most_rows_is_used(rows: int, name: str) -> None:
     assert chosen(TABLE, torch.empty(rows, 64)) == name
 
 
-def test_at_equal_rows_the_entry_that_names_the_direction_is_taken() -> None:
+def test_at_equal_rows_the_entry_that_names_the_direction_is_used() -> None:
     assert chosen(TABLE, torch.empty(100, 64), gradient=False) == "welford_chunked"
 
 
-def test_dtype_and_device_are_told_apart() -> None:
+def test_dtype_and_device_must_match() -> None:
     assert chosen(TABLE, torch.empty(5, 64, dtype=torch.bfloat16)) == "two_pass_input_dtype"
     assert chosen(TABLE, torch.empty(5, 64, device="meta", dtype=torch.bfloat16)) == "native"
 
@@ -64,14 +64,13 @@ def test_hidden_is_the_product_of_the_normalized_axes() -> None:
     assert chosen(TABLE, torch.empty(10, 4, 16), 4, 16) == "welford"
 
 
-def test_the_default_is_for_what_no_entry_is_for() -> None:
+def test_the_default_is_used_if_no_entry_matches() -> None:
     assert chosen(TABLE, torch.empty(5, 65), 65) == "native"
 
 
-def test_without_a_default_what_no_entry_is_for_is_refused() -> None:
+def test_without_a_default_a_call_that_matches_no_entry_is_refused() -> None:
     table = Dispatch({(64, "float32", "cpu", 10): "native"})
-    words = "no entry for 64 elements in float32 on cpu, 9 rows, forward; add one"
-    with pytest.raises(UnsupportedError, match=words):
+    with pytest.raises(UnsupportedError, match="64 elements in float32 on cpu, 9 rows, forward"):
         chosen(table, torch.empty(9, 64), gradient=False)
 
 
@@ -97,7 +96,7 @@ def test_a_copy_is_equal_and_chooses_the_same(copied: Any) -> None:
     assert chosen(found, torch.empty(99, 64)) == "welford"
 
 
-def test_what_is_shown_makes_the_table_again() -> None:
+def test_repr_is_code_for_an_equal_table() -> None:
     assert eval(repr(TABLE)) == TABLE
 
 
@@ -122,12 +121,12 @@ def test_a_name_that_is_not_found_is_refused_when_the_table_is_made() -> None:
     ],
     ids=str,
 )
-def test_a_malformed_key_is_refused_in_words(key: Any, words: str) -> None:
+def test_a_malformed_key_is_refused(key: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Dispatch({key: "native"})
 
 
-def test_a_key_twice_is_refused() -> None:
+def test_two_equal_keys_are_refused() -> None:
     with pytest.raises(ValueError, match="same key"):
         Dispatch({(64, "float32", "cpu"): "native", (64, "float32", "cpu", 0): "two_pass"})
 
@@ -136,7 +135,7 @@ def test_a_key_twice_is_refused() -> None:
 
 
 def constant(name: str, value: float) -> Implementation:
-    """An implementation that can be told by what it returns."""
+    """Return an implementation that is recognised by its result."""
 
     def layer_norm(x: Tensor, *others: object) -> Tensor:
         return x * 0 + value
@@ -144,7 +143,7 @@ def constant(name: str, value: float) -> Implementation:
     return Implementation(name=name, function=layer_norm, source="this test")
 
 
-def test_a_module_asks_the_table_at_every_call() -> None:
+def test_a_module_looks_up_the_table_at_every_call() -> None:
     table = {(8, "float32", "cpu"): constant("few", 1.0), (8, "float32", "cpu", 3): native}
     made = LayerNorm(8, implementation=table)
     assert made(torch.zeros(2, 8)).unique().tolist() == [1.0]
@@ -173,7 +172,7 @@ def test_the_direction_is_whether_the_call_is_recorded(
     assert y.unique().tolist() == [value]
 
 
-def test_under_autocast_the_table_is_asked_about_the_dtype_that_is_run(
+def test_under_autocast_the_dtype_that_is_computed_is_looked_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("implementations.module.FLOAT32_UNDER_AUTOCAST", {"cpu"})

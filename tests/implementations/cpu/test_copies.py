@@ -1,4 +1,4 @@
-"""A copy past the caches copies what it is given, and nothing beside it."""
+"""The copy that bypasses the caches copies all its bytes and no others."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_it_copies_all_bytes_and_no_others(size: int, start: int, threads: int) 
 
 
 @with_compiler
-def test_it_keeps_what_it_copies() -> None:
+def test_it_keeps_a_reference_to_the_source() -> None:
     to = torch.zeros(1 << 16)
     copy = streamed_copy(to, torch.ones(1 << 16))  # nobody else has the source
     torch.full((1 << 16,), 5.0)  # would take its place

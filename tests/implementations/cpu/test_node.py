@@ -1,4 +1,4 @@
-"""Through the node in C++ come the bits of the calls from Python, whatever is asked of it."""
+"""The node in C++ returns the same bits as the calls from Python."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def results(
     wanted: tuple[str, ...] = ("x", "weight", "bias"),
     lay: Callable[[Tensor], Tensor] = lambda dy: dy,
 ) -> list[Tensor]:
-    """y, and the gradients that are wanted of what there is."""
+    """Return y, and the gradients of those inputs in ``wanted`` that are not None."""
     given = {
         name: each if each is None else each.detach().requires_grad_(name in wanted)
         for name, each in of.items()
@@ -59,7 +59,7 @@ def same(one: list[Tensor], other: list[Tensor]) -> bool:
 @pytest.mark.parametrize("affine", Affine)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
 @pytest.mark.parametrize("shape", [(7, 33), (300, 512), (2, 3, 64), (0, 5), (3, 0)], ids=str)
-def test_it_gives_the_bits_of_the_calls_from_python(
+def test_results_and_gradients_have_the_same_bits(
     shape: tuple[int, ...], dtype: str, affine: Affine
 ) -> None:
     for param_dtype in {dtype, "float32"} if dtype != "float64" else {dtype}:
@@ -69,7 +69,7 @@ def test_it_gives_the_bits_of_the_calls_from_python(
 
 @pytest.mark.parametrize("wanted", ["x", "weight", "bias", "x weight", "weight bias", "x bias"])
 @pytest.mark.parametrize("affine", [Affine.BOTH, Affine.BIAS, Affine.WEIGHT])
-def test_it_gives_the_gradients_that_are_asked_for(wanted: str, affine: Affine) -> None:
+def test_single_gradients_are_the_same(wanted: str, affine: Affine) -> None:
     of = inputs_of((9, 40), affine=affine)
     names = tuple(each for each in wanted.split() if of[each] is not None)
     if names:
@@ -95,7 +95,7 @@ def test_a_gradient_of_zero_that_has_no_memory_is_zeros(implementation: Implemen
     assert [each.count_nonzero().item() for each in gradients] == [0, 0, 0]
 
 
-def test_it_records_nothing_where_nothing_asks_for_a_gradient() -> None:
+def test_without_a_required_gradient_nothing_is_recorded() -> None:
     x = torch.randn(4, 8)
     assert FROM_CPP.function(x, (8,)).grad_fn is None
     with torch.no_grad():
@@ -104,7 +104,7 @@ def test_it_records_nothing_where_nothing_asks_for_a_gradient() -> None:
         assert FROM_CPP.function(torch.randn(4, 8), (8,)).is_inference()
 
 
-def test_what_it_saves_is_given_back() -> None:
+def test_saved_tensors_are_freed_by_the_backward() -> None:
     x = torch.randn(4, 8, requires_grad=True)
     y = FROM_CPP.function(x, (8,))
     y.sum().backward()
@@ -137,7 +137,7 @@ def test_gradients_can_be_differentiated_again() -> None:
         ("PATH", "", "there is no C++ compiler (c++, g++, clang++)"),  # nor one of C
     ],
 )
-def test_without_a_cpp_compiler_it_says_what_to_install(
+def test_without_a_cpp_compiler_a_call_is_refused_with_what_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str, value: str, words: str
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -155,6 +155,6 @@ def test_without_a_cpp_compiler_it_says_what_to_install(
         build._built.cache_clear()
 
 
-def test_it_names_the_dtypes_that_it_does_not_take() -> None:
+def test_an_unsupported_dtype_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="does not take"):
         FROM_CPP.function(torch.zeros(4, 8, dtype=torch.int32), (8,))

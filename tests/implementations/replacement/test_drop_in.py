@@ -42,40 +42,30 @@ def test_the_constructor_takes_what_torch_takes_in_the_same_order() -> None:
     assert [ours[name].default for name in theirs] == [each.default for each in theirs.values()]
 
 
+def same_state(one: nn.Module, other: nn.Module) -> bool:
+    states = one.state_dict(), other.state_dict()
+    return list(states[0]) == list(states[1]) and all(
+        states[0][name].dtype == states[1][name].dtype
+        and torch.equal(states[0][name], states[1][name])
+        for name in states[0]
+    )
+
+
 @all_arguments
-def test_it_is_shown_as_torch_shows_it(arguments: dict[str, Any]) -> None:
-    assert repr(LayerNorm(**arguments)) == repr(nn.LayerNorm(**arguments))
+def test_repr_initial_state_and_loaded_states_are_those_of_torch(arguments: dict[str, Any]) -> None:
+    ours, theirs = LayerNorm(**arguments), nn.LayerNorm(**arguments)
+    assert repr(ours) == repr(theirs)
+    assert same_state(ours, theirs)
+    ours.load_state_dict(trained(theirs).state_dict())
+    back = nn.LayerNorm(**arguments)
+    back.load_state_dict(ours.state_dict())
+    assert same_state(back, theirs)
+    ours.reset_parameters()
+    assert same_state(ours, nn.LayerNorm(**arguments))
 
 
 def test_an_implementation_other_than_native_is_shown() -> None:
     assert repr(LayerNorm(8, implementation="two_pass")).endswith(", implementation=two_pass)")
-
-
-@all_arguments
-def test_its_parameters_begin_as_those_of_torch(arguments: dict[str, Any]) -> None:
-    ours, theirs = LayerNorm(**arguments).state_dict(), nn.LayerNorm(**arguments).state_dict()
-    assert list(ours) == list(theirs)
-    for name in ours:
-        assert ours[name].dtype == theirs[name].dtype
-        assert torch.equal(ours[name], theirs[name])
-
-
-@all_arguments
-def test_states_are_loaded_strictly_from_torch_and_back(arguments: dict[str, Any]) -> None:
-    theirs = trained(nn.LayerNorm(**arguments))
-    ours = LayerNorm(**arguments, implementation="two_pass")
-    ours.load_state_dict(theirs.state_dict())
-    back = nn.LayerNorm(**arguments)
-    back.load_state_dict(ours.state_dict())
-    for name, each in theirs.state_dict().items():
-        assert torch.equal(back.state_dict()[name], each)
-
-
-def test_reset_parameters_makes_the_scale_one_and_the_shift_zero() -> None:
-    made = trained(LayerNorm(8))
-    made.reset_parameters()
-    assert made.weight.tolist() == [1.0] * 8
-    assert made.bias.tolist() == [0.0] * 8
 
 
 @pytest.mark.parametrize("wrong", [-1, [2, -3], 2.5, "ab", None])
