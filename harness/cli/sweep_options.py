@@ -17,7 +17,7 @@ from harness.records import Affine, Direction, Measurement, Mode
 if TYPE_CHECKING:
     from harness.sweep import Sweep
 
-__all__ = ["AXES", "AxisOption", "SweepChoice", "sweep_options"]
+__all__ = ["AXES", "AxisOption", "SweepChoice", "axis_options", "sweep_options"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,12 @@ def _choice(known: type[Affine | Direction | Measurement | Mode]) -> Words:
 AXES = (
     AxisOption(
         ("-i", "--implementation"), "implementations", Words(), "all",
-        "implementations: names (see `list implementations`), all, peers, "
+        "implementation: a name (see `list implementations`), all, peers, "
         "package.module:function or path/to/file.py:function",
     ),
     AxisOption(
         ("--shape",), "shapes", ShapeText(), "64x768,512x768,2048x1024",
-        "shapes of x; the last axis is normalised. Shapes of one axis are given one by one: "
+        "shape of x; the last axis is normalised. Several shapes of one axis are given one by one: "
         "--shape 64 --shape 768",
     ),
     AxisOption(
@@ -54,30 +54,30 @@ AXES = (
         "number of trailing axes to normalise over",
     ),
     AxisOption(
-        ("--dtype",), "dtypes", Words(DTYPES), "float32", f"dtypes of x: {', '.join(DTYPES)}"
+        ("--dtype",), "dtypes", Words(DTYPES), "float32", f"dtype of x: {', '.join(DTYPES)}"
     ),
     AxisOption(
         ("--param-dtype",), "param_dtypes", Words((*DTYPES, "same")), "same",
-        'dtypes of weight and bias; "same" is the dtype of x',
+        'dtype of weight and bias; "same" is the dtype of x',
     ),
     AxisOption(
-        ("--device",), "devices", Words(("cpu", "cuda")), "cpu", "kinds of device: cpu, cuda"
+        ("--device",), "devices", Words(("cpu", "cuda")), "cpu", "kind of device: cpu, cuda"
     ),
     AxisOption(
         ("--distribution",), "distributions", Words(), "normal",
-        "input distributions; see `list distributions`",
+        "input distribution; see `list distributions`",
     ),
     AxisOption(
         ("--layout",), "layouts", Words(), "contiguous",
-        "layouts of x in memory; see `list layouts`",
+        "layout of x in memory; see `list layouts`",
     ),
     AxisOption(
         ("--grad-output",), "grad_outputs", Words(), "shifted_normal",
-        "gradients of y, from which a backward pass starts; see `list grad_outputs`",
+        "gradient of y, from which a backward pass starts; see `list grad_outputs`",
     ),
     AxisOption(
         ("--direction",), "directions", _choice(Direction), "forward",
-        f"passes to run: {', '.join(Direction)}",
+        f"pass to run: {', '.join(Direction)}",
     ),
     AxisOption(
         ("--mode",), "modes", _choice(Mode), "eager", "eager, or compiled with torch.compile"
@@ -91,12 +91,12 @@ AXES = (
         "values of weight and bias; see `list parameters`",
     ),
     AxisOption(
-        ("--eps",), "eps", Numbers(float), "1e-05", "values of eps, which is added to the variance"
+        ("--eps",), "eps", Numbers(float), "1e-05", "eps, which is added to the variance"
     ),
     AxisOption(
-        ("--threads",), "threads", Numbers(int), "1", "numbers of CPU threads that torch may use"
+        ("--threads",), "threads", Numbers(int), "1", "number of CPU threads that torch may use"
     ),
-    AxisOption(("--seed",), "seeds", Numbers(int), "0", "seeds of the random inputs"),
+    AxisOption(("--seed",), "seeds", Numbers(int), "0", "seed of the random inputs"),
     AxisOption(
         ("--measure",), "measure", _choice(Measurement), "errors,latency,memory",
         "what to measure: errors (always), latency, cold (latency with inputs in no cache), memory",
@@ -109,12 +109,17 @@ AXES = (
 class SweepChoice:
     """The sweep that the options of a command choose."""
 
-    preset: str | None
-    file: Path | None
     axes: Mapping[str, tuple[object, ...]]
     """Values of the axes that were given as options."""
-    default_preset: str
+    preset: str | None = None
+    file: Path | None = None
+    default_preset: str = ""
     """The preset where no option is given."""
+
+    @classmethod
+    def of_axes(cls, values: Mapping[str, tuple[Any, ...]], **others: Any) -> SweepChoice:
+        """Join the values of options that were given several times, and drop empty axes."""
+        return cls({axis: sum(given, ()) for axis, given in values.items() if given}, **others)
 
     @property
     def name(self) -> str:
@@ -140,32 +145,47 @@ class SweepChoice:
         return sweep.with_axes(self.axes, {option.axis: option.flags[0] for option in AXES})
 
 
-def sweep_options(default_preset: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that adds the options of sweeps; the command takes them as ``choice``.
+def axis_options(*axes: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that adds the options of all axes or, for a single case, of some.
 
-    An axis option that is given twice, or with commas, has several values.
+    An option that is given twice, or with commas, has several values.
     """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        for option in reversed(AXES):
+            if not axes or option.axis in axes:
+                # click would print the type's name in capitals: 4096X1024 is no shape
+                metavar = option.type.name.partition("[")[0] if axes else option.type.name
+                command = click.option(
+                    *option.flags,
+                    option.axis,
+                    type=option.type,
+                    metavar=metavar,
+                    multiple=True,
+                    help=f"{option.help}  [default: {option.default}]",
+                )(command)
+        return command
+
+    return decorate
+
+
+def sweep_options(default_preset: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that adds the options of sweeps; the command takes them as ``choice``."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
         def with_choice(preset: str | None, sweep_file: Path | None, **others: Any) -> None:
             if preset and sweep_file:
                 raise click.UsageError("give --preset or --sweep, not both")
-            given = {option.axis: others.pop(option.axis) for option in AXES}
-            axes = {axis: sum(values, ()) for axis, values in given.items() if values}
-            command(choice=SweepChoice(preset, sweep_file, axes, default_preset), **others)
+            choice = SweepChoice.of_axes(
+                {option.axis: others.pop(option.axis) for option in AXES},
+                preset=preset,
+                file=sweep_file,
+                default_preset=default_preset,
+            )
+            command(choice=choice, **others)
 
-        decorated: Callable[..., None] = with_choice
-        for option in reversed(AXES):
-            # click would print the type's name in capitals: 4096X1024 is no shape
-            decorated = click.option(
-                *option.flags,
-                option.axis,
-                type=option.type,
-                metavar=option.type.name,
-                multiple=True,
-                help=f"{option.help}  [default: {option.default}]",
-            )(decorated)
+        decorated = axis_options()(with_choice)
         decorated = click.option(
             "--sweep", "sweep_file", type=PATH, metavar="FILE.toml", help="a sweep file of your own"
         )(decorated)

@@ -15,7 +15,7 @@ from harness.records.refusal import Refusal
 if TYPE_CHECKING:
     from harness.verify.result import Verdict
 
-__all__ = ["check_names", "verify"]
+__all__ = ["verify"]
 
 DIRECTIONS = ("forward", "backward")
 
@@ -121,8 +121,8 @@ def verify(
     Exit code 0: each target is a LayerNorm, within the scope that is printed. 1: at least one is
     wrong. 2: a target cannot be found or imported. 3: a target supports too few cases to tell.
     """
-    check_names("dtype", dtypes, DTYPES)
-    check_names("direction", directions, DIRECTIONS)
+    _check_names("dtype", dtypes, DTYPES)
+    _check_names("direction", directions, DIRECTIONS)
     if eps is not None and not isfinite(eps):
         raise click.UsageError(f"--eps {eps}: write a finite number")
     if bool(targets) == self_test:
@@ -164,7 +164,7 @@ def verify(
         raise SystemExit(ExitCode.NOT_MEASURED)
 
 
-def check_names(kind: str, names: tuple[str, ...], known: tuple[str, ...]) -> None:
+def _check_names(kind: str, names: tuple[str, ...], known: tuple[str, ...]) -> None:
     """Refuse a name that is not known.
 
     Raises:

@@ -14,6 +14,7 @@ from results_factory import make_errors, make_latency
 from harness.cli import main
 from harness.cli.explain import explain
 from harness.cli.run import run
+from harness.cli.sweep_options import SweepChoice
 from harness.cli.verify import verify
 from harness.records import (
     Affine,
@@ -26,7 +27,7 @@ from harness.records import (
     WarningKind,
 )
 from harness.run.next_step import look_closer, next_step
-from harness.sweep import Sweep
+from harness.sweep import AXIS_OF_FIELD, Grid
 
 CASE = Case(implementation="one_pass", shape=(64, 768))
 
@@ -60,6 +61,13 @@ def parsed(command: click.Command, arguments: list[str]) -> dict[str, Any]:
     return command.make_context(arguments[0], arguments[1:], parent).params
 
 
+def grid_of(parameters: dict[str, Any]) -> Grid:
+    """Return the grid that options choose."""
+    axes = {axis: values for axis, values in parameters.items() if axis in Grid.model_fields}
+    (grid,) = SweepChoice.of_axes(axes).load().grids
+    return grid
+
+
 def test_a_wrong_y_is_explained() -> None:
     assert words(wrong()) == [
         "explain", "one_pass", "--shape", "64x768", "--dtype", "float32",
@@ -80,10 +88,11 @@ def test_every_value_of_a_case_reaches_the_explanation() -> None:
         seed=7,
     )
     found = parsed(explain, words(record))
-    assert found.pop("target") == "one_pass"
-    for name in ("row", "as_json"):
-        found.pop(name)
-    assert {name: getattr(record.case, name) for name in found} == found
+    assert found["target"] == "one_pass"
+    grid = grid_of({**found, "shapes": ((found["shape"],),)})
+    for field, axis in AXIS_OF_FIELD.items():
+        if axis in found:
+            assert getattr(grid, axis) == (getattr(record.case, field),)
 
 
 def test_parameters_of_the_dtype_of_x_need_no_option() -> None:
@@ -115,7 +124,7 @@ def test_a_wrong_case_that_cannot_be_explained_is_verified(record: Record, direc
 
 
 def test_the_device_of_a_case_is_named_where_it_is_not_the_cpu() -> None:
-    assert parsed(explain, words(wrong(device="cuda")))["device"] == "cuda"
+    assert parsed(explain, words(wrong(device="cuda")))["devices"] == (("cuda",),)
     record = wrong(device="cuda", direction=Direction.BACKWARD, off="dx")
     assert parsed(verify, words(record))["device"] == "cuda"
 
@@ -143,12 +152,7 @@ def test_a_case_that_failed_is_run_again_by_itself(status: Status) -> None:
         seed=7,
     )
     found = parsed(run, words(record))
-    axes = {
-        axis: sum(values, ())
-        for axis, values in found.items()
-        if axis in type(Sweep().grids[0]).model_fields and values
-    }
-    (grid,) = Sweep().with_axes(axes).grids
+    grid = grid_of(found)
     assert grid.implementations == ("my folder/mine.py:norm",)
     expected = {
         "modes": record.case.mode, "shapes": record.case.shape, "normalized_dims": 2,
