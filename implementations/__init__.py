@@ -97,7 +97,7 @@ ALL: tuple[Implementation, ...] = (
 
 
 class TargetError(Exception):
-    """A target names no implementation; the message says where it was looked for."""
+    """A target names no implementation; the message names the places that were searched."""
 
 
 def find(target: str, options: CallOptions | None = None) -> Implementation:

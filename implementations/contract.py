@@ -132,7 +132,7 @@ class Implementation:
         bias: Tensor | None = None,
         eps: float = 1e-5,
     ) -> Tensor:
-        """Normalise ``x`` as :class:`LayerNorm` says."""
+        """Call :attr:`function`."""
         return self.function(x, normalized_shape, weight, bias, eps)
 
 

@@ -138,7 +138,7 @@ class Dispatch:
 ImplementationLike = (
     str | Implementation | Dispatch | Mapping[tuple[object, ...], str | Implementation]
 )
-"""What a module can be told to run; a mapping is a :class:`Dispatch` without default."""
+"""What a module accepts as its implementation; a mapping becomes a :class:`Dispatch`."""
 
 
 def resolve(choice: ImplementationLike) -> Implementation | Dispatch:

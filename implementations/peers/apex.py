@@ -16,7 +16,7 @@ __all__ = ["PACKAGE", "apex"]
 PACKAGE = Package(
     "apex",  # a different package has this name on PyPI; it has no apex.normalization
     ("apex",),
-    "build it with its CUDA extensions, as https://github.com/NVIDIA/apex says",
+    "build it with its CUDA extensions, as described at https://github.com/NVIDIA/apex",
 )
 SUPPORT = Support(
     package=PACKAGE,

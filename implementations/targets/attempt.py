@@ -1,4 +1,4 @@
-"""Calls of other people's code, which may raise anything: caught here, and nowhere else."""
+"""Calls of foreign code, whose exceptions of any kind are caught here and nowhere else."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """What a call raised instead of returning something."""
+    """The exception of a call."""
 
     error: Exception
 
     @property
     def reason(self) -> str:
-        """Its type, and the first line of its message."""
+        """Type and first line of the message."""
         return f"{type(self.error).__name__}: {first_line(self.error)}"
 
 
 def attempt(call: Callable[[], T]) -> T | Raised:
-    """Return what ``call`` returns, or what it raised."""
+    """Return the result of ``call``, or the exception."""
     try:
         return call()
     except Exception as error:  # noqa: BLE001 - other people's code may raise anything

@@ -1,4 +1,4 @@
-"""A function of (batch, channels, ...), called for an x with its features last."""
+"""Call a function of (batch, channels, ...) on an x whose features are last."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def on_channels(
 ) -> Tensor:
     """Call a function of (batch, channels, *spatial) on an x whose last axis is normalised.
 
-    A contiguous x is given as a contiguous image; what is written into that is written to x.
+    A contiguous x becomes a contiguous image; if the function writes into it, x changes too.
 
     Args:
-        call: returns a tensor of the shape it is given.
-        x: (..., channels), of any number of axes; its rows become batch and spatial axes.
-        spatial_counts: how many axes there may be behind the channels; as many as x has beside
-            batch and channels if it may, else the first of these.
+        call: returns a tensor of the shape of its argument.
+        x: (..., channels) with any number of axes; its rows become batch and spatial axes.
+        spatial_counts: accepted numbers of axes behind the channels. The number that keeps x's
+            axes is used if accepted, else the first.
     """
     rows = x.numel() // x.shape[-1] if x.shape[-1] else 0
     wanted = x.dim() - 2
@@ -40,7 +40,7 @@ def on_channels(
 
 
 def _version(tensor: Tensor) -> int | None:
-    """How often a tensor was written to; None in inference mode, which does not count."""
+    """Return the number of writes to a tensor; inference tensors do not count them."""
     return None if tensor.is_inference() else tensor._version
 
 

@@ -1,4 +1,4 @@
-"""The object that ``module:name`` or ``file.py:name`` names, imported as if run from there."""
+"""Import the object that ``module:name`` or ``file.py:name`` names."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from types import ModuleType
 
 __all__ = ["LocateError", "locate"]
 
-_VERSION = "__layernorm_bench_version__"  # of the file that a module was executed from
+_VERSION = "__layernorm_bench_version__"  # of the file from which a module was executed
 
 
 class LocateError(Exception):
-    """Nothing can be imported there; the message says where was looked."""
+    """The object cannot be imported; the message names the places that were searched."""
 
 
 def locate(where: str) -> object:
     """Import the object at ``package.module:attribute`` or ``path/to/file.py:attribute``.
 
-    The folder of a file, and the current directory for a module, are on the import path while it
-    is imported and afterwards, as if Python had been started there. A file inside a package
-    (``__init__.py`` beside it) is imported as a module of that package, so that its relative
-    imports work.
+    The folder of a file, or the current directory for a module, is added to the import path, as if
+    Python had been started there. A file next to an ``__init__.py`` is imported as a module of that
+    package, so that its relative imports work.
 
     Raises:
         LocateError: it cannot be imported, or has no such attribute.
@@ -34,28 +33,27 @@ def locate(where: str) -> object:
         module = _module_from_file(Path(place)) if place.endswith(".py") else _module(place)
     except LocateError:
         raise
-    except Exception as error:  # other people's imports may raise anything
-        looked = (
-            f"; looked in {_looked_in(place)}" if isinstance(error, ModuleNotFoundError) else ""
-        )
-        raise LocateError(f"cannot import: {type(error).__name__}: {error}{looked}") from error
-    found: object = module
+    except Exception as error:  # foreign code may raise anything
+        is_missing = isinstance(error, ModuleNotFoundError)
+        searched = f"; looked in {_searched_for(place)}" if is_missing else ""
+        raise LocateError(f"cannot import: {type(error).__name__}: {error}{searched}") from error
+    value: object = module
     for name in attribute.split("."):
-        if not hasattr(found, name):
+        if not hasattr(value, name):
             raise LocateError(f"{place} has no {attribute!r}{_public(module)}")
-        found = getattr(found, name)
-    return found
+        value = getattr(value, name)
+    return value
 
 
-def _looked_in(place: str) -> str:
-    """Name the folder of the target, and those where packages are installed."""
+def _searched_for(place: str) -> str:
+    """Return the folder of the target, and those of installed packages."""
     own = _root_of(Path(place).resolve())[0] if place.endswith(".py") else Path.cwd()
     installed = [each for each in sys.path if Path(each).name == "site-packages"]
     return " and ".join(dict.fromkeys([str(own), *installed]))
 
 
 def _root_of(path: Path) -> tuple[Path, list[str]]:
-    """Return the folder that a file is imported from, and the packages between."""
+    """Return the folder from which a file is imported, and the packages between both."""
     root, packages = path.parent, list[str]()
     while (root / "__init__.py").is_file():
         packages.insert(0, root.name)
@@ -64,7 +62,7 @@ def _root_of(path: Path) -> tuple[Path, list[str]]:
 
 
 def _public(module: ModuleType) -> str:
-    """Say which names it defines itself, if they are few."""
+    """Return a message with the public names that a module defines, if they are few."""
     own = [
         name
         for name, value in vars(module).items()
@@ -87,7 +85,7 @@ def _module_from_file(path: Path) -> ModuleType:
 
 @cache
 def _module_from_version(path: Path, *version: int) -> ModuleType:
-    """Execute a file, once for each version of it."""
+    """Execute a file, once per version."""
     root, packages = _root_of(path)
     _put_on_path(root)
     if not packages:
@@ -98,7 +96,7 @@ def _module_from_version(path: Path, *version: int) -> ModuleType:
         if path.name == "__init__.py":
             return sys.modules[package]
         name = f"{package}.{path.stem}"
-        # the package itself may have imported it: one module, unless the file has changed since
+        # if the package has imported it already, use that module, unless the file has changed
         loaded = sys.modules.get(name)
         if loaded is not None and getattr(loaded, _VERSION, version) == version:
             setattr(loaded, _VERSION, version)
@@ -114,9 +112,9 @@ def _module_from_version(path: Path, *version: int) -> ModuleType:
 
 
 def _put_on_path(folder: Path) -> None:
-    """Let what lies in ``folder`` be imported, after what is installed is looked for.
+    """Append ``folder`` to the import path.
 
-    At the end of the path: a ``harness`` or ``torch`` folder there must not hide the real one.
+    At its end, because a ``harness`` or ``torch`` folder there must not hide the installed one.
     """
     if str(folder) not in sys.path:
         sys.path.append(str(folder))

@@ -1,8 +1,8 @@
-"""Which normalisation a function of one tensor computes, and with which eps, found by calling it.
+"""Recognise which normalisation a function computes, and with which eps, from its results.
 
-This identifies; it does not verify. Results are compared with each known normalisation in float64,
-and the nearest is named if it lies within a tenth: a LayerNorm with a wrong variance is still
-called a LayerNorm here, and called wrong by the verification.
+This identifies a function and does not verify it. A result is compared with each known
+normalisation in float64, and the nearest is named if it is within 10 %. A LayerNorm with a wrong
+variance is recognised as a LayerNorm here, and found wrong by the verification.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ __all__ = ["LAYER_NORM", "feature_last", "measured_eps", "recognise", "sample"]
 
 LAYER_NORM = "LayerNorm"
 
-_NEAR = 0.1  # of the norm of y; known normalisations differ by 0.3 and more on these inputs
-_GROUPS = (2, 4, 8, 16, 32)  # what GroupNorm is usually given
+_NEAR = 0.1  # relative to the norm of y; the known ones differ by at least 0.3 on these inputs
+_GROUPS = (2, 4, 8, 16, 32)  # usual numbers of groups
 
 
 def sample(*shape: int, seed: int = 0) -> Tensor:
@@ -35,17 +35,17 @@ def sample(*shape: int, seed: int = 0) -> Tensor:
 def recognise(
     y: Tensor, x: Tensor, axis: int, weight: Tensor | None, bias: Tensor | None
 ) -> str | None:
-    """Name the normalisation of ``x`` that is nearest to ``y``.
+    """Return the name of the normalisation of ``x`` that is nearest to ``y``.
 
     Args:
         y: of x's shape.
-        x: float64, what was normalised.
-        axis: which axis has the features, 1 or -1; weight and bias belong to it.
+        x: float64, the input.
+        axis: the axis of the features, 1 or -1; weight and bias belong to it.
         weight: float64, (features,), or None for no scale.
         bias: float64, (features,), or None for no shift.
 
     Returns:
-        Its name, ``"LayerNorm"`` for that over ``axis``; None if none is near.
+        ``"LayerNorm"`` for one over ``axis``, or another name; None if none is near.
     """
     y = y.double()
     if y.shape != x.shape or not bool(torch.isfinite(y).all()):
@@ -124,7 +124,7 @@ def _divided_by_rms(x: Tensor, axis: int) -> Tensor:
 
 
 def feature_last(x: Tensor, axis: int) -> Tensor:
-    """Return ``x`` with the axis of its features last."""
+    """Return ``x`` with the axis of the features last."""
     return x if axis == -1 else x.movedim(axis, -1)
 
 
@@ -136,22 +136,22 @@ def measured_eps(
     bias: Tensor | None,
     known: tuple[float, ...] = (),
 ) -> float | None:
-    """Return the eps that a LayerNorm adds to the variance, from the size of its result.
+    """Return the eps that a LayerNorm adds to the variance, measured from the size of its result.
 
-    With variance v of a row, y = xhat weight / root + bias, where root^2 = c + eps / v: c is 1, or
-    N / (N - 1) of a LayerNorm that divides by N - 1. Two sizes of x give both; rows are made
-    smaller until y falls below 0.9 of what it was, where eps shows in the first digit.
+    For a row with variance v, y = xhat weight / root + bias with root^2 = c + eps / v. c is 1, or
+    N / (N - 1) if the LayerNorm divides by N - 1. Two sizes of x determine c and eps. Rows are made
+    smaller until y falls below 0.9 of its first size, where eps affects the first digit.
 
     Args:
-        call: returns y for an x; float64 is given, the function may round it.
+        call: returns y for an x in float64, which the function may round.
         shape: of x.
-        axis: which axis is normalised, 1 or -1.
+        axis: the normalised axis, 1 or -1.
         weight: float64, (features,), or None.
         bias: float64, (features,), or None.
-        known: values that it may be, such as attributes of a module; the nearest is returned.
+        known: likely values, such as attributes of a module; a measured eps is rounded to them.
 
     Returns:
-        eps, rounded to 2 digits where that is within 0.1 %; 0.0 if rows of a variance of 1e-16 are
+        eps, rounded to 2 digits if that is within 0.1 %; 0.0 if rows with a variance of 1e-16 are
         still standardised; None if the results fit no eps.
     """
     xhat = feature_last(_standardised(sample(*shape), (axis,)), axis)
@@ -162,9 +162,8 @@ def measured_eps(
         deviation = 10.0**-exponent
         x = (deviation * xhat).movedim(-1, axis)
         y = feature_last(call(x).double(), axis)
-        found = (y - shift) * scale
-        wanted = xhat * scale.square()
-        size = float((found * wanted).sum() / wanted.square().sum())
+        scaled, expected = (y - shift) * scale, xhat * scale.square()
+        size = float((scaled * expected).sum() / expected.square().sum())
         full = size if full is None else full
         if not size > 0:
             return None
@@ -175,7 +174,7 @@ def measured_eps(
 
 
 def _rounded(eps: float, known: tuple[float, ...]) -> float:
-    """Return the known value that ``eps`` was measured of, or itself rounded to 2 digits."""
+    """Return the known value within 1 % of ``eps``, or ``eps`` rounded to 2 digits."""
     near = [each for each in known if each and abs(eps / each - 1) < 1e-2]
     if near:
         return min(near, key=lambda each: abs(eps / each - 1))

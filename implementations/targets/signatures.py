@@ -1,4 +1,4 @@
-"""What the signature of a target says, and the messages that quote it."""
+"""Read the signatures of targets, and quote them in messages."""
 
 from __future__ import annotations
 

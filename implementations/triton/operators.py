@@ -24,7 +24,7 @@ def layer_norm(
     bias: Tensor | None,
     eps: float,
 ) -> Tensor:
-    """Normalise x as :class:`implementations.contract.LayerNormFunction` says, by a fused kernel.
+    """Normalise x with a fused kernel, as :class:`implementations.contract.LayerNormFunction`.
 
     Args:
         statistic: how mean and variance are formed: one_pass, two_pass, welford or recentred.
