@@ -6,13 +6,13 @@ are formed, chain length f (how many roundings an addend of a sum can meet),
 and ``rho = sqrt(s2/(s2 + eps))``. t bounds the relative error of s2 + eps:
 
     class       t                                               source
-    recentred   (f+4) u rho^2                                   ours: no residual mean is left
+    recentred   (f+4) u rho^2                                   derived here: no mean is left
     two_pass    (f+4) u rho^2 + ((f+2) u K)^2                   Chan, Golub, LeVeque 1983
     welford     (f+4) u (rho^2 + K rho) + ((f+2) u K)^2         the same; Barlow 1991
     one_pass    2 (f+2) u K^2                                   the same
     shifted     2 (f+2) u (rho^2 + (m - pivot)^2/(s2 + eps))    the same, shifted data
 
-From t follows the error of rstd, ``1/sqrt(1-t) - 1``; at t >= 1 the algorithm promises nothing
+From t follows the error of rstd, ``1/sqrt(1-t) - 1``; at t >= 1 the algorithm guarantees nothing
 and the bound is infinite (vacuous). To it come the error of a mean kept in one word, (f+2) u K,
 and one rounding for each remaining operation and for the result. These are bounds, not
 estimates: correct code cannot exceed them, whatever the data.
@@ -95,7 +95,7 @@ class Guarantee:
         return 8 + log2(max(count, 2))
 
     def condition_limit(self, hidden: int) -> float:
-        """Condition number from which on nothing is promised, eps aside: where t reaches 1."""
+        """Condition number from which on nothing is guaranteed, ignoring eps: where t reaches 1."""
         a, b, c = self._terms(hidden)
         if c >= 1:
             return 1.0
@@ -106,7 +106,7 @@ class Guarantee:
     def y(
         self, exact: ExactRows, weight: Tensor, bias: Tensor, eps: float, dtype: torch.dtype
     ) -> Tensor:
-        """Bound of abs(y - exact y), (rows, hidden) float64; infinite where nothing is promised."""
+        """Bound of abs(y - exact y), (rows, hidden) float64; infinite without a guarantee."""
         u = unit_roundoff(self.accumulate_dtype)
         f = self.chain(exact.y[0].shape[1], self.reduction)
         size, rho = _sizes(exact, eps)
@@ -218,7 +218,7 @@ class Guarantee:
         return ~((hidden * summed < limit) & (hidden * squares.sqrt() < limit))
 
     def _rstd_error(self, exact: ExactRows, size: Tensor, rho: Tensor) -> Tensor:
-        """Bound of the relative error of rstd, (rows, 1); infinite where nothing is promised."""
+        """Bound of the relative error of rstd, (rows, 1); infinite where nothing is guaranteed."""
         a, b, c = self._terms(exact.y[0].shape[1])
         t = a * size**2 + b * size * rho + c * rho**2
         bounded = (t < 1) & ~self.overflows(exact)  # t < 1 is False for NaN too
@@ -240,7 +240,7 @@ class Guarantee:
 
 
 def guarantee_of(implementation: Implementation, case: Case) -> Guarantee:
-    """Return what ``implementation`` promises for ``case``.
+    """Return what ``implementation`` guarantees for ``case``.
 
     torch.compile replaces trees over a row by running sums in the lanes of a vector, and trees
     over all rows by one running sum; the declared dtype of the statistics still bounds it.

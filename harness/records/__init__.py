@@ -1,9 +1,9 @@
-"""The nouns: what was asked (Case), what came of it (Record), where (Environment).
+"""The nouns: what to run (Case), its result (Record), where it ran (Environment).
 
 Every type is frozen and holds plain values only, so that it can be hashed, compared, sent to
 another process, and stored. A field holding a quantity ends in its unit: ``_s`` seconds,
 ``_bytes`` bytes, ``_ulp`` units in the last place of the case's dtype, ``_ratio`` a pure number.
-None means "not measured"; no field uses 0, -1 or NaN to say so. The text under a field is its
+None means "not measured"; 0, -1 and NaN never do. The text under a field is its
 description in the stored schema.
 """
 

@@ -1,4 +1,4 @@
-"""What was asked: a case of a sweep, and the axes it is a point of."""
+"""A case of a sweep, its axes, and its time budget."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Affine", "Budget", "Case", "Direction", "Measurement", "Mode"]
 
 
 class Mode(StrEnum):
-    """How the function is run: two things to verify and to time."""
+    """How the function is run. Each mode is verified and timed separately."""
 
     EAGER = "eager"
     COMPILED = "compiled"
@@ -22,7 +22,7 @@ class Direction(StrEnum):
     FORWARD = "forward"
     """Inference: no gradient is recorded."""
     BACKWARD = "backward"
-    """Gradients alone, of a graph recorded beforehand."""
+    """The backward of a graph recorded beforehand."""
     FORWARD_BACKWARD = "forward+backward"
     """A training step: forward with gradient recording, then backward."""
 
@@ -37,12 +37,12 @@ class Affine(StrEnum):
 
 
 class Measurement(StrEnum):
-    """What can be measured of a case."""
+    """What can be measured for a case."""
 
     ERRORS = "errors"
     LATENCY = "latency"
     COLD = "cold"
-    """Latency on inputs that no cache holds."""
+    """Latency with inputs that are in no cache."""
     MEMORY = "memory"
 
 
@@ -63,15 +63,15 @@ class Case:
     param_dtype: str = "float32"
     """torch name of the dtype of weight and bias."""
     device: str = "cpu"
-    """Device kind, e.g. "cuda". Not the index: that says where, not what."""
+    """Device kind, e.g. "cuda", without an index."""
     distribution: str = "normal"
     """Name of the input distribution."""
     layout: str = "contiguous"
-    """Name of x's layout in memory; those of several batch axes are dy's too."""
+    """Name of x's layout in memory; "sequence_first" and "sliced_middle" are also dy's."""
     direction: Direction = Direction.FORWARD
     """Which pass is run."""
     grad_output: str = field(default="shifted_normal", metadata={"formerly": "upstream"})
-    """Name of the gradient of y that a backward pass starts from."""
+    """Name of the output gradient that a backward starts from."""
     affine: Affine = Affine.BOTH
     """Which of weight and bias are given."""
     parameters: str = "normal"
@@ -89,12 +89,12 @@ class Case:
 
     @property
     def rows(self) -> int:
-        """How many means there are."""
+        """Number of rows, each with a mean of its own."""
         return prod(self.shape[: len(self.shape) - self.normalized_dims])
 
     @property
     def hidden(self) -> int:
-        """How many elements share one mean."""
+        """Number of elements in a row."""
         return prod(self.normalized_shape)
 
     @property
@@ -131,12 +131,12 @@ class Budget:
     """When to stop sampling a case."""
 
     target_ratio: float = 0.01
-    """Half-width of the ratio's 95 % interval that is narrow enough."""
+    """Sampling stops when the half-width of the ratio's 95 % interval is at most this."""
     min_epochs: int = 4
-    """Epochs sampled at least; an interval over fewer says little."""
+    """Minimum number of epochs; an interval from fewer is too uncertain."""
     max_epochs: int = 12
-    """Epochs sampled at most; more of them in one process narrow nothing."""
+    """Maximum number of epochs; more in one process do not narrow the interval across processes."""
     limit_s: float = 2.0
-    """Seconds of sampling: no epoch starts that would last beyond them, the first one aside."""
+    """Seconds of sampling: after the first, no epoch starts that would end later."""
     processes: int = 1
-    """Processes that a case is timed in at most."""
+    """Maximum number of processes in which a case is timed."""

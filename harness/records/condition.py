@@ -1,4 +1,4 @@
-"""What a machine was going through while something was measured on it."""
+"""The state of a machine while something is measured on it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class Condition:
     """State of a device at one moment. Each field is None where it cannot be read."""
 
     load_average: float | None = None
-    """Processes that wanted to run, over the last minute."""
+    """Average number of runnable processes over the last minute."""
     steal_s: float | None = None
-    """CPU time that the hypervisor gave to other machines, all CPUs, since this one started."""
+    """CPU time that the hypervisor gave to other machines since boot, summed over all CPUs."""
     governor: str | None = None
     """CPU frequency governor, e.g. "performance"."""
     on_battery: bool | None = None
@@ -22,16 +22,16 @@ class Condition:
     clock_hz: float | None = None
     """Clock of the GPU's multiprocessors."""
     clock_max_hz: float | None = None
-    """Largest such clock."""
+    """Maximum clock of the GPU's multiprocessors."""
     memory_clock_hz: float | None = None
     """Clock of the GPU's memory."""
     power_w: float | None = None
-    """Power that the GPU draws."""
+    """Power draw of the GPU."""
     power_limit_w: float | None = None
-    """Most that it may draw."""
+    """Power limit of the GPU."""
     temperature_c: float | None = None
     """Temperature of the GPU."""
     throttled_by: tuple[str, ...] | None = None
-    """Why the GPU runs below the clock it would choose; empty when it does not."""
+    """Reasons why the GPU's clock is reduced; empty where it is not."""
     other_processes: int | None = None
-    """Processes other than this one that compute on the GPU."""
+    """Number of other processes that compute on the GPU."""

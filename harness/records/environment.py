@@ -36,11 +36,11 @@ class Environment:
     python: str
     """Version of Python."""
     packages: tuple[tuple[str, str], ...]
-    """Names and versions of the packages that matter."""
+    """Names and versions of the packages that affect speed or results."""
     compiler: str | None
     """C++ compiler that torch.compile uses; None where there is none."""
     gpus: tuple[Gpu, ...]
-    """GPUs seen through NVML."""
+    """GPUs that NVML lists."""
     nvml: str
     """NVML's driver version, or "NVML unavailable: reason"."""
     git_commit: str | None
@@ -48,7 +48,7 @@ class Environment:
     git_dirty: bool | None
     """Whether tracked files differ from that commit."""
     load_average: float | None
-    """Processes that wanted to run, over the last minute before the run."""
+    """Average number of runnable processes over the minute before the run."""
 
     @property
     def fingerprint(self) -> str:
@@ -69,7 +69,7 @@ class Environment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One invocation of ``run``: what was asked, and what it cost."""
+    """One invocation of ``run``: its command, its environment and its cost."""
 
     name: str
     """Name of the results file, without its suffix."""
@@ -88,6 +88,6 @@ class Run:
     git_dirty: bool | None = None
     """Whether tracked files differed from that commit."""
     wall_s: float | None = None
-    """Seconds from start to end; None while it runs, or if it was cut short."""
+    """Seconds from start to end; None while it runs, or if it was interrupted."""
     overhead_ratio: float | None = None
-    """Share of the wall time that was neither implementation, oracle nor sample."""
+    """Share of the wall time not spent in the implementation, the oracle or timed samples."""

@@ -1,4 +1,4 @@
-"""How wrong: errors of each output against the exact one."""
+"""Errors of each output against the exact result."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class OutputErrors:
     bound_ratio: float | None
     """Largest error over its a-priori bound; above 1 is wrong. None where all are vacuous."""
     vacuous_elements: int
-    """Elements for which the algorithm promises nothing, so that no bound applies."""
+    """Elements for which the algorithm guarantees nothing, so that no bound applies."""
 
     @property
     def worst_ulp(self) -> float:
@@ -45,10 +45,10 @@ class OutputErrors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Errors:
-    """Distance from the exact result, and what the case made possible."""
+    """Distance from the exact result, and the conditioning of the case."""
 
     outputs: tuple[OutputErrors, ...]
-    """One for y and, in a backward direction, one for each gradient."""
+    """One for y and, where gradients are computed, one for each gradient."""
     condition_max_ratio: float
     """Largest condition number of a row, sqrt(1 + mean^2/variance), of the inputs as stored."""
     rho_min_ratio: float
@@ -62,9 +62,9 @@ class Errors:
     reduction: str
     """Reduction shape whose bound was applied."""
     accumulate_dtype: str
-    """Dtype in which the statistics are declared to be formed."""
+    """Dtype in which the statistics are declared to be computed."""
     oracle: str
-    """Which exact reference: "float64_twice_centred" or "double_double"."""
+    """The exact reference: "float64_twice_centred" or "double_double"."""
 
     @property
     def worst(self) -> OutputErrors:

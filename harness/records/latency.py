@@ -1,4 +1,4 @@
-"""How fast: raw samples, and what they say."""
+"""Latency: raw samples, and the estimates made from them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OUR_TIMER = "layernorm-bench"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A number and the interval the data leave it."""
+    """A number and its confidence interval."""
 
     value: float
     """Point estimate."""
@@ -23,16 +23,16 @@ class Estimate:
     high: float
     """Upper end of the interval."""
     confidence: float = 0.95
-    """Nominal coverage. Over epochs of one process it covers less; over processes it holds."""
+    """Nominal coverage; it holds across processes, and is lower within one process."""
 
 
 class Cache(StrEnum):
-    """What the caches held when a call began."""
+    """The state of the caches when a call begins."""
 
     WARM = "warm"
-    """Whatever the previous calls left: inputs that fit are cached."""
+    """As the previous calls left them: inputs that fit are cached."""
     ROTATE = "rotate"
-    """Other inputs were used since, more than the last-level cache holds."""
+    """Calls use other inputs in turn, more than the last-level cache holds."""
     FLUSHED = "flushed"
     """The caches were overwritten before each call."""
 
@@ -41,18 +41,18 @@ class Allocation(StrEnum):
     """How the process gets memory for results."""
 
     STEADY = "steady"
-    """Pages are faulted in once and reused (glibc told neither to map nor to trim)."""
+    """Pages are faulted in once and reused (glibc is set to neither map nor trim)."""
     DEFAULT = "default"
-    """As the system's allocator does it; large results may be fresh pages on every call."""
+    """The system's default; large results may need fresh pages on every call."""
 
 
 class Clock(StrEnum):
-    """What the estimates are made from."""
+    """The clock that the estimates are made from."""
 
     THREAD_CPU = "thread_cpu"
     """CPU time of the calling thread."""
     PROCESS_CPU = "process_cpu"
-    """CPU time of all threads, where others do a part of the work that one was to do."""
+    """CPU time of all threads, used where other threads do part of a single-threaded call."""
     WALL = "wall"
     CUDA_EVENT = "cuda_event"
 
@@ -68,14 +68,14 @@ class ArmRole(StrEnum):
     SUBJECT = "subject"
     """The implementation of the case."""
     REFERENCE = "reference"
-    """What the ratio is taken to."""
+    """The implementation that the ratio is relative to."""
     CEILING = "ceiling"
     """A copy, which shows how fast the bytes can move."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """Raw timings of one of the things that were timed in turn, in the order measured."""
+    """Raw timings of one arm, in the order measured; the arms of a case are timed in turn."""
 
     role: ArmRole
     """Why it was timed."""
@@ -86,62 +86,62 @@ class Arm:
     wall_s: tuple[float, ...]
     """Seconds per call by the wall clock."""
     cpu_s: tuple[float, ...] | None
-    """Seconds per call of CPU time: of the calling thread, or of all by that clock; else None."""
+    """CPU seconds per call, of the calling thread or of all threads as the clock says; or None."""
     epochs: tuple[int, ...]
-    """For each sample the epoch it is from; with our timer inputs have a new place in each."""
+    """The epoch of each sample; layernorm-bench's own timer moves the inputs between epochs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latency:
-    """How long a call takes: raw samples, and what they say."""
+    """How long a call takes: raw samples, and the estimates made from them."""
 
     clock: Clock
-    """What the estimates are made from."""
+    """The clock that the estimates are made from."""
     timer: str = OUR_TIMER
-    """Who timed it, as in "pytest-benchmark:perf_counter"; times of two timers never meet."""
+    """The timer, e.g. "pytest-benchmark:perf_counter"; times of two timers are never compared."""
     cache: Cache
-    """What the caches held when a call began."""
+    """The state of the caches when a call begins."""
     allocation: Allocation
     """How the process got memory for results."""
     per_call_s: Estimate
     """Seconds per call: median over epochs of the epoch's 10 % quantile."""
     reference: str | None = None
-    """Implementation that the ratio is taken to; None where none could run the case."""
+    """Implementation that the ratio is relative to; None where none could run the case."""
     reference_ratio: Estimate | None
-    """Time over that of the reference, interleaved with it; below 1 is faster."""
+    """Time over that of the reference, timed in turn with it; below 1 is faster."""
     ceiling_ratio: float | None
-    """Time a copy of the same bytes takes over the time taken: 1 is as fast as bytes move."""
+    """Time of a copy of the same bytes over the time per call: 1 is as fast as the copy."""
     model_bytes: int
     """Bytes that any implementation must read and write."""
     converged: bool
-    """Whether the interval became as narrow as asked before the time was up."""
+    """Whether the interval became as narrow as required within the time limit."""
     processes: int
     """Processes that the samples come from."""
     process_of_epoch: tuple[int, ...]
     """For each epoch the process it ran in."""
     minor_faults_ratio: float | None
-    """Page faults per call; at 1 and above the system's work is in the time."""
+    """Page faults per call; from 1 on, the time includes the system's work."""
     compile_s: float | None
     """Seconds that the first compiled call took beyond a later one."""
     resolution_s: float | None = None
-    """Smallest difference that the clock shows."""
+    """Smallest difference that the clock can measure."""
     warm_up_calls: int | None = None
-    """Untimed calls after which calls no longer got faster, all arms together."""
+    """Untimed calls, of all arms together, until calls no longer got faster."""
     launch_s: float | None = None
-    """Seconds per call until the host had issued it; None where calling and working are one."""
+    """Seconds per call that the host takes to issue it; None where calls are synchronous."""
     replay_s: Estimate | None = None
-    """Seconds per call replayed from a graph, without the host's part; None where not done."""
+    """Seconds per call replayed from a CUDA graph, without the host's part; None if not done."""
     replay_ratio: Estimate | None = None
-    """Time over that of the reference, both replayed from graphs."""
+    """Time over that of the reference, both replayed from CUDA graphs."""
     others_ratio: float | None = None
-    """Share of a call's CPU time that other threads than the calling one spent; None: not seen."""
+    """Share of a call's CPU time spent by threads other than the calling one; None if unknown."""
     throttled_epochs: int = 0
-    """Epochs that were dropped, and measured again, because the device was throttled."""
+    """Epochs that were dropped and repeated because the device was throttled."""
     before: Condition | None = None
-    """What the device was going through before the first sample."""
+    """State of the device before the first sample."""
     after: Condition | None = None
-    """What it was going through after the last one."""
+    """State of the device after the last sample."""
     is_valid: bool = True
-    """Whether the time is believable: no call is faster than its bytes, or works on after it."""
+    """False if a call was faster than its bytes can move, or continued after it returned."""
     arms: tuple[Arm, ...] = ()
-    """What was timed in turn; empty when read without the samples."""
+    """The raw timings; empty when read without the samples."""

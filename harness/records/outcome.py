@@ -1,4 +1,4 @@
-"""What came of a case: its status, its measurements and the warnings about them."""
+"""The result of a case: its status, its measurements and the warnings about them."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class Status(StrEnum):
     OK = "ok"
     """Ran, within its error bound."""
     WRONG = "wrong"
-    """Ran, outside its error bound or not finite where the exact result is."""
+    """Ran, outside its error bound, or not finite where the exact result is finite."""
     OUT_OF_GUARANTEE = "out_of_guarantee"
-    """Ran, where its algorithm promises nothing: the bound is vacuous. Not a pass."""
+    """Ran, where its algorithm guarantees nothing: the bound is vacuous. Not a pass."""
     UNSUPPORTED = "unsupported"
-    """The implementation, or the dtype, declined the case."""
+    """The implementation declined the case, or the dtype cannot hold its inputs."""
     OUT_OF_MEMORY = "out_of_memory"
     """Memory ran out; another shape may fit."""
     TIMEOUT = "timeout"
-    """Ran past its time limit, and its process was ended."""
+    """Exceeded its time limit; its process was ended."""
     CRASHED = "crashed"
-    """Took its process down with it."""
+    """Its process died."""
     ERROR = "error"
     """The implementation raised; the reason holds the exception."""
 
@@ -44,27 +44,27 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Memory of one call, by the allocator's own count."""
+    """Memory of one call, as counted by the allocator."""
 
     peak_extra_bytes: int
     """Most memory held at once during the call, beyond the inputs; results included."""
     allocated_bytes: int
     """Sum of all allocations during the call."""
     allocations: int
-    """How many there were."""
+    """Number of allocations during the call."""
     saved_bytes: int | None
-    """Kept for the backward beyond inputs and y; None where no gradient is recorded."""
+    """Memory kept for the backward beyond inputs and y; None where no gradient is recorded."""
     minimum_bytes: int
-    """What any implementation must hold: its results."""
+    """Size of the results, which every implementation must hold."""
 
 
 class WarningKind(StrEnum):
     """Why a measurement should be taken with care."""
 
     NOT_CONVERGED = "not_converged"
-    """The interval is wider than asked."""
+    """The interval is wider than required."""
     TOO_FEW_SAMPLES = "too_few_samples"
-    """There was no time for what an interval needs."""
+    """The time limit left too few samples for an interval."""
     NOISY = "noisy"
     """Something else used the processor."""
     CHANGED_SPEED = "changed_speed"
@@ -74,47 +74,47 @@ class WarningKind(StrEnum):
     CLOCK_STEPPED = "clock_stepped"
     """The clock went backwards."""
     PAGE_FAULTS = "page_faults"
-    """The system's work is in the time."""
+    """The time includes page faults."""
     FASTER_THAN_COPY = "faster_than_copy"
-    """Faster than the bytes can move: not to be believed."""
+    """Faster than the bytes can move, which is not believable."""
     THROTTLED = "throttled"
-    """The device ran below the clock it would choose."""
+    """The device reduced its clock."""
     POWER_SAVING = "power_saving"
-    """The machine saves power: its clock is not its best."""
+    """The machine saves power, so its clock is not at its maximum."""
     SHARED_GPU = "shared_gpu"
     """Other processes compute on the GPU."""
     OTHER_THREADS = "other_threads"
-    """Threads other than the calling one worked, where one was asked for."""
+    """Other threads worked although one thread was requested."""
     LAUNCH_BOUND = "launch_bound"
-    """The host takes longer to issue the call than the device to do it."""
+    """The host takes longer to issue the call than the device takes to run it."""
     CACHED_RESULT = "cached_result"
-    """After the timing the implementation gave results for inputs it no longer had."""
+    """After the timing the implementation returned results of earlier inputs."""
     NOT_COUNTED = "not_counted"
     """Memory or instructions cannot be counted here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasurementWarning:
-    """A measurement warning about a measurement."""
+    """A warning about a measurement."""
 
     kind: WarningKind
-    """Which."""
+    """Kind of the warning."""
     advice: str
-    """What was seen, and what to do about it."""
+    """What was found, and what to do about it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """Where the time of a case went. What is none of the parts is the harness's own."""
+    """Where the time of a case went; the harness itself took the rest of the total."""
 
     total_s: float
     """From the case's start to its record."""
     implementation_s: float = field(metadata={"formerly": "guest_s"})
-    """Untimed calls of what is measured: first calls, compiling, warm-up, memory."""
+    """Untimed calls of the implementation: first calls, compilation, warm-up, memory."""
     oracle_s: float
     """Exact reference."""
     sampling_s: float
-    """Timed samples, ceiling included."""
+    """Timed samples, including those of the ceiling."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,29 +122,29 @@ class Record:
     """One row of a results file."""
 
     case: Case
-    """What was asked."""
+    """The case."""
     environment: str
-    """Fingerprint of the environment it ran in; the file's metadata holds the whole."""
+    """Fingerprint of the environment it ran in, which is in the file's metadata."""
     status: Status
     """How it ended."""
     reason: str = ""
-    """Why the status is not ok, in one line; empty when it is."""
+    """Why the status is not ok, in one line; empty where it is."""
     errors: Errors | None = None
     """Numerical error; None where not measured."""
     latency: Latency | None = None
-    """Time; None where not measured."""
+    """Latency; None where not measured."""
     cold: Latency | None = None
-    """Time on inputs that no cache holds; None where not measured."""
+    """Latency with inputs that are in no cache; None where not measured."""
     memory: Memory | None = None
     """Memory; None where not measured."""
     operators: int | None = None
-    """Operators that one call runs, those inside PyTorch's own aside; None where not counted."""
+    """Operators that one call runs, without those inside others; None where not counted."""
     instructions: int | None = None
-    """Instructions of one call, in user space and with AVX2 kernels; None where not counted."""
+    """Instructions of one call, in user space, with AVX2 kernels; None where not counted."""
     warnings: tuple[MeasurementWarning, ...] = ()
     """Warnings about these measurements."""
     cost: Cost | None = None
-    """Where the time went; None where the process ended before it could say."""
+    """Where the time went; None where the process ended early."""
 
     @property
     def worst_ulp(self) -> float | None:
