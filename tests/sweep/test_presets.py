@@ -1,4 +1,4 @@
-"""The presets there are, and the shards of a sweep."""
+"""Presets and shards."""
 
 from __future__ import annotations
 
@@ -26,17 +26,14 @@ from harness.sweep import (
 # --- presets -------------------------------------------------------------------------------------
 
 
-def test_the_presets_are_those_that_the_help_names() -> None:
+def test_the_presets_are_found() -> None:
     assert preset_names() == ("ci", "conditioning", "full", "models", "models_gpu", "quick")
 
 
-def test_an_unknown_preset_is_answered_with_the_known_ones() -> None:
+def test_an_unknown_preset_is_refused_with_the_known_ones() -> None:
     with pytest.raises(SweepError) as refused:
         load_preset("quik")
-    assert str(refused.value) == (
-        "no preset named 'quik'; presets: ci, conditioning, full, models, models_gpu, quick; "
-        "did you mean 'quick'?"
-    )
+    assert all(name in str(refused.value) for name in preset_names())
 
 
 @pytest.mark.parametrize("name", preset_names())
@@ -53,9 +50,9 @@ def test_a_preset_names_only_what_exists(name: str) -> None:
     )
     assert planned
     assert sweep.description
-    named = {each.case.implementation for each in planned}
+    named = {plan.case.implementation for plan in planned}
     assert named <= {each.name for each in implementations.ALL}
-    assert len({each.case.id for each in planned}) == len(planned)
+    assert len({plan.case.id for plan in planned}) == len(planned)
 
 
 FOR_GPUS = {"models_gpu"}
@@ -63,7 +60,7 @@ FOR_GPUS = {"models_gpu"}
 
 @pytest.mark.parametrize("name", sorted({*preset_names()} - FOR_GPUS))
 def test_a_preset_runs_on_a_machine_without_a_gpu(name: str) -> None:
-    assert {each.case.device for each in expanded(load_preset(name))} == {"cpu"}
+    assert {plan.case.device for plan in expanded(load_preset(name))} == {"cpu"}
 
 
 @pytest.mark.parametrize("name", FOR_GPUS)
@@ -71,9 +68,9 @@ def test_a_preset_for_gpus_says_so_where_there_is_none(name: str) -> None:
     with pytest.raises(SweepError, match="device 'cuda' cannot be used: torch sees no CUDA"):
         expanded(load_preset(name))
     planned = expanded(load_preset(name), TWO_DEVICES)
-    assert {each.case.device for each in planned} == {"cuda"}
+    assert {plan.case.device for plan in planned} == {"cuda"}
     # 64 MiB in bfloat16, beyond any L2; and with what a case holds within half of 80 GB
-    sizes = {prod(each.case.shape) for each in planned}
+    sizes = {prod(plan.case.shape) for plan in planned}
     assert 1 << 25 <= min(sizes) <= max(sizes) <= 1 << 27
 
 
@@ -93,13 +90,8 @@ def test_every_case_is_in_exactly_one_shard(case: Case, count: int) -> None:
     assert sum(in_shard(case, index, count) for index in range(1, count + 1)) == 1
 
 
-@given(cases)
-def test_the_only_shard_holds_every_case(case: Case) -> None:
-    assert in_shard(case, 1, 1)
-
-
-def test_the_shard_of_a_case_stays_what_it_was() -> None:
-    # machines with different releases share a sweep without a gap
+def test_the_shard_of_a_case_never_changes() -> None:
+    # machines with different releases may share a sweep
     case = Case(implementation="native", shape=(64, 768))
     assert [in_shard(case, index, 4) for index in (1, 2, 3, 4)] == [True, False, False, False]
 
@@ -107,13 +99,13 @@ def test_the_shard_of_a_case_stays_what_it_was() -> None:
 def test_shards_are_of_similar_size() -> None:
     planned = expanded(load_preset("conditioning"))
     sizes = Counter(
-        index for each in planned for index in (1, 2, 3, 4) if in_shard(each.case, index, 4)
+        index for plan in planned for index in (1, 2, 3, 4) if in_shard(plan.case, index, 4)
     )
     assert min(sizes.values()) > len(planned) / 8
 
 
 def test_shapes_of_presets_fit_in_memory() -> None:
     names = {*preset_names()} - FOR_GPUS
-    planned = [each for name in names for each in expanded(load_preset(name))]
-    # a dozen float64 copies of the largest within 1 GiB
-    assert max(prod(each.case.shape) for each in planned) <= 1 << 23
+    planned = [plan for name in names for plan in expanded(load_preset(name))]
+    # a dozen float64 copies of the largest fit in 1 GiB
+    assert max(prod(plan.case.shape) for plan in planned) <= 1 << 23
