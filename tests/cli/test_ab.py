@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from commanding import PROGRAM, call
 from fake_device import LocalFleet
-from git_repository import GUEST, Repository
+from git_repository import LAYER_NORM, Repository
 
 from harness.run import fleet as fleet_module
 
@@ -28,7 +28,7 @@ SLOW = "for _ in range(9):\n        wide.square().mean(axes, keepdim=True)\n    
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
     """A repository with one implementation, in which the command is run."""
-    made = Repository.at(tmp_path / "mine", {"kernels/ln.py": GUEST})
+    made = Repository.at(tmp_path / "mine", {"kernels/ln.py": LAYER_NORM})
     monkeypatch.chdir(made.path)
     return made
 
@@ -123,13 +123,13 @@ def test_a_path_is_relative_to_the_current_folder(
 
 
 def test_a_new_function_beside_a_compared_one_passes(repository: Repository) -> None:
-    repository.write({"kernels/new.py": GUEST})
+    repository.write({"kernels/new.py": LAYER_NORM})
     found = compared(*EXACT, "-i", "kernels/new.py:layer_norm")
     assert found["counts"] == {"new": 1, "unchanged": 1}
 
 
 def test_a_removed_function_beside_a_compared_one_passes(repository: Repository) -> None:
-    repository.write({"kernels/old.py": GUEST})
+    repository.write({"kernels/old.py": LAYER_NORM})
     repository.commit()
     (repository.path / "kernels/old.py").unlink()
     found = compared(*EXACT, "-i", "kernels/old.py:layer_norm")
@@ -157,7 +157,7 @@ def test_an_unknown_revision_is_refused(repository: Repository) -> None:
 def test_a_file_in_no_repository_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "ln.py").write_text(GUEST)
+    (tmp_path / "ln.py").write_text(LAYER_NORM)
     monkeypatch.chdir(tmp_path)
     line = refused(2, "--base", "HEAD", "-i", "ln.py:layer_norm")
     assert line.startswith(f"ln.py:layer_norm: {tmp_path}/ln.py ")
@@ -178,7 +178,7 @@ def test_a_report_is_not_written_over_the_sweep(repository: Repository) -> None:
 
 
 def test_functions_of_two_repositories_are_refused(repository: Repository, tmp_path: Path) -> None:
-    other = Repository.at(tmp_path / "other", {"ln.py": GUEST})
+    other = Repository.at(tmp_path / "other", {"ln.py": LAYER_NORM})
     line = refused(2, "--base", "HEAD", "-i", TARGET, "-i", f"{other.path}/ln.py:layer_norm")
     assert str(repository.path) in line
     assert str(other.path) in line
@@ -202,7 +202,7 @@ def test_a_function_that_neither_revision_has_is_refused(repository: Repository)
 
 
 def test_nothing_in_common_is_not_comparable(repository: Repository) -> None:
-    repository.write({"kernels/new.py": GUEST})
+    repository.write({"kernels/new.py": LAYER_NORM})
     line = refused(4, "--base", "HEAD", "-i", "kernels/new.py:layer_norm", "--shape", "8x64")
     assert "kernels/new.py:layer_norm/forward/8x64" in line
 

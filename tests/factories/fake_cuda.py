@@ -1,9 +1,8 @@
-"""A GPU that is not there: what torch.cuda and NVML would say of it, by a clock of its own.
+"""A fake GPU: torch.cuda and NVML as they would be with one, by a simulated clock.
 
-Only work moves that clock. The host issues, which takes it time; each stream does what it was
-given in order, beside the others. So it can be said of every moment what was under way, and what
-a clock would have shown. Of torch itself the context managers for streams and graphs are used as
-they are, since what they leave behind after a failure is part of what is tested.
+Only work moves the clock. Issuing work takes the host time; each stream does its work in order, in
+parallel with the others. torch's own context managers for streams and graphs are used, since what
+they leave behind after a failure is part of what is tested.
 """
 
 from __future__ import annotations
@@ -109,31 +108,31 @@ class Gpu:
         self.now_s = 0.0
         self.hz = 2e9
         self.step_s = 32e-9
-        """What events can tell apart."""
+        """The resolution of events."""
         self.cache = 50 << 20
         self.sync_s = 4e-6
-        """Waiting for the device when it is done."""
+        """How long a wait for an idle device takes after work."""
         self.rested_s = 4e-6
-        """The same where nothing was issued since the last time."""
+        """The same, if nothing was issued since the last wait."""
         self.hiccup_s = 0.0
-        """By how much the next such wait is longer, since the host was interrupted."""
+        """How much longer the next wait takes, because the host is interrupted."""
         self.replay_s = 3e-6
-        """Issuing a graph."""
+        """Seconds to issue a graph."""
         self.slept: list[int] = []
         """Cycles that the stream was told to spin."""
         self.happened: list[str] = []
         self.graphs: list[Graph] = []
         self.leaves_pools = False
-        """Whether the allocator leaves the pool of a failed capture by itself."""
+        """Whether the allocator leaves the pool of a failed capture without being called."""
         self.given_up: list[tuple[str, object]] = []
-        """What the allocator was told of pools."""
+        """Calls of the allocator about pools."""
         self._is_used = False
         self.uuid: object = UUID
         self.default = self.current = Stream(self)
         self.streams = [self.default]
 
     def launch(self, device_s: float, host_s: float, stream: Stream | None = None) -> None:
-        """Issue a kernel that takes ``device_s``, which takes the host ``host_s``."""
+        """Issue a kernel that takes the device ``device_s`` and the host ``host_s``."""
         stream = stream or self.current
         self.now_s += host_s
         self._is_used = True
@@ -183,11 +182,11 @@ class Gpu:
             raise RuntimeError("operation not permitted when stream is capturing")
 
     def blocks_s(self) -> list[float]:
-        """How long the stream was told to spin before the latest readings."""
+        """Return the seconds of every spin."""
         return [each / self.hz for each in self.slept]
 
     def installed(self, patch: pytest.MonkeyPatch) -> Self:
-        """Put it in the place of torch's."""
+        """Replace torch's functions."""
 
         def properties() -> SimpleNamespace:
             known: dict[str, object] = {"L2_cache_size": self.cache}
@@ -227,7 +226,7 @@ class Gpu:
         return self
 
     def ready_device(self) -> CudaDevice:
-        """A device that knows its own clocks already, so that one sees a reading's work alone."""
+        """Return a device that has measured its clocks, so that only a reading's work is recorded."""
         device = CudaDevice()
         device.time(self.kernel(1e-6, 1e-6), 1)
         self.slept.clear()
@@ -236,14 +235,14 @@ class Gpu:
 
 
 class Nvml:
-    """NVML with one GPU; names in ``fails`` raise, names in ``lacks`` the binding has not got."""
+    """NVML with one GPU; names in ``fails`` raise, the binding lacks names in ``lacks``."""
 
     def __init__(self, *processes: int, reasons: int = 0) -> None:
         self.fails: set[str] = set()
         self.lacks: set[str] = set()
         self.open = self.opened = 0
         self.asked: list[str] = []
-        """The device that was asked for, by UUID."""
+        """The UUIDs that were asked for."""
         clocks = {pynvml.NVML_CLOCK_SM: 1980, pynvml.NVML_CLOCK_MEM: 3201}
         largest = {pynvml.NVML_CLOCK_SM: 1995}
         running = [SimpleNamespace(pid=each) for each in processes]
@@ -296,6 +295,6 @@ class Nvml:
         return "handle"
 
     def installed(self, patch: pytest.MonkeyPatch) -> Self:
-        """Put it in the place of pynvml."""
+        """Replace pynvml."""
         patch.setattr(nvml, "pynvml", self)
         return self

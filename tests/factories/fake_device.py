@@ -1,8 +1,6 @@
-"""Stand-ins for what is slow or is not there: a device that follows a script, a fleet without
-processes.
+"""Fakes of what is slow or missing: a device that follows a script, a fleet without processes.
 
-The device has a clock of its own, which nothing but its calls moves. What is tested reads that
-one, so that no test depends on how fast, or how busy, a machine is.
+Only its calls move the device's clock, so no test depends on how fast or busy a machine is.
 """
 
 from __future__ import annotations
@@ -66,15 +64,15 @@ class FakeDevice:
     free: int | None = None
     """Bytes of memory that can be taken."""
     step_s: float = 1e-9
-    """What its clock can tell apart."""
+    """The resolution of its clock."""
     launch_s: float | None = None
-    """Until the host has issued a call; None where calling and working are one."""
+    """Until the host has issued a call; None where a call does the work itself."""
     others_s: Mapping[str, float] | None = None
-    """CPU time of other threads during a call, by name; None where that is not read."""
+    """CPU time of other threads during a call, by name; None where it is not read."""
     set_by_s: Callable[[int], float] = lambda _: 0.0
     """By how much its clock is set during reading number n."""
     state: Callable[[float], Condition] = lambda _: Condition()
-    """What it is going through at a time by its clock."""
+    """Its condition at a time by its clock."""
     replays: bool = True
     """Whether calls can be recorded as a graph; replayed ones are "replayed subject" and so on."""
     makes_each: bool = False
@@ -86,7 +84,7 @@ class FakeDevice:
     called: list[tuple[str, int]] = field(default_factory=list)
     """Calls in order, with the place in ``prepared`` of what they were bound to."""
     woken_s: list[float] = field(default_factory=list)
-    """When it was brought from rest, by its clock."""
+    """When it was woken, by its clock."""
     placements: int = 0
     """How often the inputs were given a place, counted by the subject."""
     _now_s: float = 0.0
@@ -185,7 +183,7 @@ def measure(
     copied_bytes: int = 1000,
     **more: Any,
 ) -> Sampled:
-    """Measure by the device's own clock, without page faults unless told otherwise."""
+    """Measure by the device's clock, without page faults unless ``faults`` counts some."""
     with (
         patch.object(module, "perf_counter", device.now),
         patch.object(module, "_minor_faults", faults),
@@ -214,11 +212,11 @@ def kinds(sampled: Sampled) -> set[WarningKind]:
 
 
 class LocalFleet:
-    """A fleet whose cases run in this very process, in the order given."""
+    """A fleet whose requests are answered in this process, in order."""
 
     def __init__(self, unavailable: dict[str, str] | None = None) -> None:
         self.started: list[Case] = []
-        """Cases that were begun."""
+        """Cases that were started."""
         self.info = WorkerInfo(
             environment=make_environment(),
             implementations={each.name: each.devices for each in implementations.ALL},

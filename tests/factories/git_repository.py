@@ -6,7 +6,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-GUEST = """
+LAYER_NORM = """
 import torch
 
 

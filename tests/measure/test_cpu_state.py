@@ -1,4 +1,4 @@
-"""What is read of the CPU and its machine, and what is said where it cannot be read."""
+"""What is read of the CPU and its machine, and None where it cannot be read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The environment: every field filled where it can be, in words or None where it cannot."""
+"""The environment: every field that can be read is; the others are None or say why."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import os
 import platform
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import pynvml
 import pytest
@@ -23,59 +25,40 @@ OPTIONAL = {"compiler", "git_commit", "git_dirty", "memory_bytes", "load_average
 
 
 class FakeNvml:
-    """Two GPUs, the second without a power limit; ``fails`` names the call that raises."""
+    """NVML with two GPUs, one without a power limit; ``fails`` names the call that raises."""
 
     NVMLError = pynvml.NVMLError
 
     def __init__(self, fails: str = "") -> None:
         self.fails = fails
         self.open = 0
+        self._answers: dict[str, Callable[..., object]] = {
+            "nvmlInit": partial(self._count, 1),
+            "nvmlShutdown": partial(self._count, -1),
+            "nvmlSystemGetDriverVersion": lambda: "550.54",
+            "nvmlDeviceGetCount": lambda: 2,
+            "nvmlDeviceGetHandleByIndex": lambda index: index,
+            "nvmlDeviceGetEnforcedPowerLimit": self._power_limit,
+            "nvmlDeviceGetCudaComputeCapability": lambda handle: (9, handle),
+            "nvmlDeviceGetName": "Imaginary {}".format,
+            "nvmlDeviceGetUUID": "GPU-{}".format,
+            "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(total=80 << 30),
+        }
 
-    def _ask(self, name: str) -> None:
+    def __getattr__(self, name: str) -> Callable[..., object]:
         if name == self.fails:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+            return partial(self._raise, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
         assert name == "nvmlInit" or self.open == 1, "asked before it was opened"
+        return self._answers[name]
 
-    def nvmlInit(self) -> None:  # noqa: N802 - NVML's names
-        self._ask("nvmlInit")
-        self.open += 1
+    def _count(self, change: int) -> None:
+        self.open += change
 
-    def nvmlShutdown(self) -> None:  # noqa: N802
-        self.open -= 1
+    def _raise(self, code: int, *_: object) -> NoReturn:
+        raise pynvml.NVMLError(code)
 
-    def nvmlSystemGetDriverVersion(self) -> str:  # noqa: N802
-        self._ask("nvmlSystemGetDriverVersion")
-        return "550.54"
-
-    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
-        self._ask("nvmlDeviceGetCount")
-        return 2
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
-        self._ask("nvmlDeviceGetHandleByIndex")
-        return index
-
-    def nvmlDeviceGetEnforcedPowerLimit(self, handle: int) -> int:  # noqa: N802
-        self._ask("nvmlDeviceGetEnforcedPowerLimit")
-        if handle == 1:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        return 700_000
-
-    def nvmlDeviceGetCudaComputeCapability(self, handle: int) -> tuple[int, int]:  # noqa: N802
-        self._ask("nvmlDeviceGetCudaComputeCapability")
-        return 9, handle
-
-    def nvmlDeviceGetName(self, handle: int) -> str:  # noqa: N802
-        self._ask("nvmlDeviceGetName")
-        return f"Imaginary {handle}"
-
-    def nvmlDeviceGetUUID(self, handle: int) -> str:  # noqa: N802
-        self._ask("nvmlDeviceGetUUID")
-        return f"GPU-{handle}"
-
-    def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:  # noqa: N802
-        self._ask("nvmlDeviceGetMemoryInfo")
-        return SimpleNamespace(total=80 << 30)
+    def _power_limit(self, handle: int) -> int:
+        return 700_000 if handle == 0 else self._raise(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
 
 def with_nvml(monkeypatch: pytest.MonkeyPatch, fails: str = "") -> FakeNvml:
@@ -190,7 +173,7 @@ def git(folder: Path, *arguments: str) -> str:
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkout that the program is of."""
+    """Make a checkout that the program is part of."""
     if shutil.which("git") is None:
         pytest.skip("git is not installed")
     git(tmp_path, "init", "--quiet")
@@ -232,8 +215,7 @@ def test_a_program_installed_within_a_repository_is_of_no_commit(
     monkeypatch.setattr(module, "_PROGRAM", installed)
     monkeypatch.chdir(repository)
     found = read_environment()
-    assert found.git_commit is None
-    assert found.git_dirty is None
+    assert (found.git_commit, found.git_dirty) == (None, None)
 
 
 def test_outside_a_repository_there_is_no_commit(
@@ -242,15 +224,13 @@ def test_outside_a_repository_there_is_no_commit(
     monkeypatch.setattr(module, "_PROGRAM", tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     found = read_environment()
-    assert found.git_commit is None
-    assert found.git_dirty is None
+    assert (found.git_commit, found.git_dirty) == (None, None)
 
 
 def test_without_git_there_is_no_commit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     found = read_environment()
-    assert found.git_commit is None
-    assert found.git_dirty is None
+    assert (found.git_commit, found.git_dirty) == (None, None)
     assert found.compiler is None
 
 

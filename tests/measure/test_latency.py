@@ -1,4 +1,4 @@
-"""Latency: what the sampling makes of a device whose times are known beforehand."""
+"""Latency: what the sampling finds on a device with known times."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def rounds_of(device: FakeDevice, sampled: Sampled) -> list[tuple[str, ...]]:
     return [tuple(names[at : at + 3]) for at in range(len(names) - count, len(names), 3)]
 
 
-def test_every_contender_is_sampled_once_in_every_round() -> None:
+def test_every_timed_call_is_sampled_once_in_every_round() -> None:
     device = FakeDevice()
     rounds = rounds_of(device, measure(device))
     assert len(rounds) >= 4 * ROOMY.min_epochs
@@ -257,7 +257,7 @@ def test_a_narrow_interval_over_too_few_epochs_is_not_convergence() -> None:
 
 
 @pytest.mark.parametrize("cache", Cache)
-def test_a_implementation_ten_thousand_times_slower_ends_within_its_time(cache: Cache) -> None:
+def test_an_implementation_ten_thousand_times_slower_ends_within_its_time(cache: Cache) -> None:
     device = FakeDevice(lambda name, _: TIMES_S[name] * (10_000 if name == "subject" else 1))
     sampled = measure(device, budget=Budget(limit_s=2.0), cache=cache, model_bytes=1)
     assert device.now() < (5.0 if cache is Cache.ROTATE else 2.5)  # a turn of all copies, once
@@ -266,7 +266,7 @@ def test_a_implementation_ten_thousand_times_slower_ends_within_its_time(cache: 
 
 
 @pytest.mark.parametrize("cache", Cache)
-def test_a_implementation_slower_than_the_whole_budget_is_sampled_a_few_times_and_warned_of(
+def test_an_implementation_slower_than_the_whole_budget_is_sampled_a_few_times_and_warned_of(
     cache: Cache,
 ) -> None:
     device = FakeDevice(lambda name, _: 3.0 if name == "subject" else 1e-6)

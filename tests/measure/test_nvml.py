@@ -1,4 +1,4 @@
-"""NVML: each field by itself, and nothing but questions."""
+"""NVML: each field is read by itself, and nothing is ever set."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_a_process_is_counted_once_for_all_its_slices(monkeypatch: pytest.Monkey
     assert with_processes(monkeypatch, other, os.getpid(), other, os.getpid()) == 1
 
 
-def test_who_is_not_listed_itself_cannot_say_who_the_others_are(
+def test_other_processes_are_unknown_if_this_one_is_not_listed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert with_processes(monkeypatch, os.getpid() + 1) is None

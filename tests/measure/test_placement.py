@@ -1,4 +1,4 @@
-"""Places in memory: copies are the same but for where they lie, and can be written anew."""
+"""Places in memory: copies equal the original but for their address, and can be overwritten."""
 
 from __future__ import annotations
 

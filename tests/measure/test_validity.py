@@ -1,4 +1,4 @@
-"""Which samples count and which times are believed: throttled devices, and the fastest copy."""
+"""Which samples count and which times are valid: throttled devices, and the fastest copy."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from harness.store import StoreError, journal, read, read_journal
 from harness.sweep import Grid, Sweep, SweepError
 
 # counts its calls in a file; `waits` waits in its third case until a file named "go" exists
-GUEST = """
+SUBJECTS = """
 import time
 from pathlib import Path
 from torch.nn.functional import layer_norm
@@ -55,7 +55,7 @@ ROWS = (1, 2, 3, 4, 5)
 @pytest.fixture
 def implementation(tmp_path: Path) -> Path:
     path = tmp_path / "implementation.py"
-    path.write_text(GUEST)
+    path.write_text(SUBJECTS)
     return path
 
 
@@ -256,7 +256,7 @@ def test_nothing_to_continue_is_a_run_from_the_start(make: Make) -> None:
 
 def test_failures_are_results_and_are_not_tried_again(make: Make, implementation: Path) -> None:
     implementation.write_text(
-        GUEST.replace("    return layer_norm", "    raise ValueError('no')\n    #")
+        SUBJECTS.replace("    return layer_norm", "    raise ValueError('no')\n    #")
     )
     fleet = LocalFleet()
     outcome = run(make(fleet), fleet)

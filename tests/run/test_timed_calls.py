@@ -1,4 +1,4 @@
-"""What is timed beside a case, what it declines, and the bytes that any answer must move."""
+"""What is timed in turn for a case, what is declined, and the bytes that must move."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_where_the_reference_declines_there_is_none(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("direction", Direction)
-def test_every_contender_can_be_called_on_the_inputs_of_a_case(direction: Direction) -> None:
+def test_every_timed_call_can_be_called_on_the_inputs_of_a_case(direction: Direction) -> None:
     case = replace(CASE, direction=direction)
     inputs = make_inputs(case)
     with torch.set_grad_enabled(direction is not Direction.FORWARD):
@@ -102,9 +102,9 @@ def test_a_copy_copies_x_of_any_dtype_and_layout(
 @pytest.mark.parametrize(
     ("declared", "case", "why"),
     [
-        ({"devices": frozenset({"cuda"})}, {}, "native is not written for cpu"),
-        ({"dtypes": frozenset({"float64"})}, {}, "native does not take float32"),
-        ({"forward_only": True}, {"direction": Direction.BACKWARD}, "native has no gradient"),
+        ({"devices": frozenset({"cuda"})}, {}, "cpu"),
+        ({"dtypes": frozenset({"float64"})}, {}, "float32"),
+        ({"forward_only": True}, {"direction": Direction.BACKWARD}, "gradient"),
         ({"forward_only": True}, {"direction": Direction.FORWARD}, None),
         ({}, {}, None),
     ],
@@ -113,7 +113,8 @@ def test_a_copy_copies_x_of_any_dtype_and_layout(
 def test_what_an_implementation_declares_is_what_it_declines(
     declared: dict[str, Any], case: dict[str, Any], why: str | None
 ) -> None:
-    assert refusal(replace(NATIVE, **declared), replace(CASE, **case)) == why
+    found = refusal(replace(NATIVE, **declared), replace(CASE, **case))
+    assert found is None if why is None else why in (found or "")
 
 
 @pytest.mark.parametrize(
@@ -126,7 +127,7 @@ def test_compiling_for_the_cpu_needs_a_compiler(
     monkeypatch.setattr(module, "compiler", lambda: None)
     why = refusal(NATIVE, replace(CASE, device=device, mode=mode))
     assert (why is not None) is declined
-    assert why is None or "install g++, or set CXX" in why
+    assert why is None or "g++" in why
 
 
 # --- bytes ---------------------------------------------------------------------------------------

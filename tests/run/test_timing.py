@@ -1,4 +1,4 @@
-"""The latency of a case, and where its launching takes long, of a replay of it."""
+"""The latency of a case and, where launching it takes long, of a replay of it."""
 
 from __future__ import annotations
 

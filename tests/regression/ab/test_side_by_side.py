@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from git_repository import GUEST, Repository
+from git_repository import LAYER_NORM, Repository
 
 import implementations
 from harness.measure.environment import compiler
@@ -207,7 +207,7 @@ def test_files_of_one_name_are_told_apart(opened: Open) -> None:
 
 def test_the_modules_of_this_revision_stay_what_they_are(opened: Open) -> None:
     before = {name: module for name, module in sys.modules.items() if name.startswith("implement")}
-    checkout = opened({"implementation.py": GUEST}, {})
+    checkout = opened({"implementation.py": LAYER_NORM}, {})
     side_by_side(checkout).find("implementation.py:layer_norm")
     assert {name: sys.modules[name] for name in before} == before
 
@@ -300,7 +300,7 @@ def test_what_is_not_known_now_is_incomparable(opened: Open) -> None:
 
 
 def test_a_plain_function_is_held_to_what_any_is(opened: Open) -> None:
-    checkout = opened({"implementation.py": GUEST}, {})
+    checkout = opened({"implementation.py": LAYER_NORM}, {})
     assert side_by_side(checkout).find("implementation.py:layer_norm") == replace(
         NATIVE,
         name="implementation.py:layer_norm",
@@ -336,7 +336,7 @@ def test_what_a_revision_has_of_a_target(
     opened: Open, whose: str, target: str, availability: Availability, reason: str
 ) -> None:
     files = {
-        "implementation.py": GUEST,
+        "implementation.py": LAYER_NORM,
         "broken.py": "1 / 0",
         "lacks.py": "import no_such_thing",
         "typo.py": "def f(:",
@@ -352,7 +352,7 @@ def test_what_a_revision_has_of_a_target(
 
 
 def test_a_module_of_another_place_has_no_base(opened: Open) -> None:
-    checkout = opened({"implementation.py": GUEST}, {})
+    checkout = opened({"implementation.py": LAYER_NORM}, {})
     (found,) = look_up(LookupRequest(checkout, ("json:dumps",)))
     assert found.availability is Availability.BROKEN
     assert "json" in found.reason
@@ -369,7 +369,7 @@ def test_what_is_listed_is_told_of_each(listing: str, members: tuple[Implementat
 
 
 def test_a_revision_without_the_package_is_broken(opened: Open) -> None:
-    checkout = opened({"implementation.py": GUEST}, {})
+    checkout = opened({"implementation.py": LAYER_NORM}, {})
     (found,) = look_up(LookupRequest(checkout, (), ("ALL",)))
     assert found.availability is Availability.BROKEN
 
@@ -414,7 +414,7 @@ def test_what_the_base_declines_in_a_class_of_its_own_is_unsupported(
     ],
 )
 def test_a_case_is_timed_beside_its_base_and_nothing_else(opened: Open, mode: Mode) -> None:
-    checkout = opened({"implementation.py": GUEST}, {"implementation.py": GUEST})
+    checkout = opened({"implementation.py": LAYER_NORM}, {"implementation.py": LAYER_NORM})
     case = case_of("implementation.py:layer_norm", mode=mode)
     record = answered(TimeAgainstBase(case, (Measurement.LATENCY,), QUICK, checkout))
     assert record.status is Status.OK
@@ -426,7 +426,7 @@ def test_a_case_is_timed_beside_its_base_and_nothing_else(opened: Open, mode: Mo
 def test_what_the_base_raises_beside_a_case_is_an_error(opened: Open) -> None:
     checkout = opened(
         {"implementation.py": "def layer_norm(*_): raise OSError('no')"},
-        {"implementation.py": GUEST},
+        {"implementation.py": LAYER_NORM},
     )
     case = case_of("implementation.py:layer_norm")
     record = answered(TimeAgainstBase(case, (Measurement.LATENCY,), QUICK, checkout))
