@@ -226,7 +226,7 @@ class Gpu:
         return self
 
     def ready_device(self) -> CudaDevice:
-        """Return a device that has measured its clocks, so that only a reading's work is recorded."""
+        """Return a device that has measured its clocks: from now on only readings are recorded."""
         device = CudaDevice()
         device.time(self.kernel(1e-6, 1e-6), 1)
         self.slept.clear()
