@@ -56,12 +56,11 @@ def gather(results: Sequence[Results]) -> Findings:
     environments are all kept; ``place`` tells them apart.
     """
     kept: dict[tuple[str, str], Record] = {}
-    total = missing = 0
+    missing = 0
     environments: dict[str, Environment] = {}
     for each in results:
         kept.update({(record.case.id, record.environment): record for record in each.records})
         environments |= each.environments
-        total += len(each.records)
         # a resumed run plans the whole sweep again
         planned = max((run.planned for run in each.runs), default=0)
         missing += max(0, planned - len(each.records))
