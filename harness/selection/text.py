@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from math import inf, isinf
 
 from harness.records import Environment, Run
-from harness.records.text import bytes_text, percent_text, ulp_text
+from harness.records.text import bytes_text, count, percent_text, ulp_text
 from harness.selection.choose import Choice, Choices
 from harness.selection.disqualification_text import disqualification_text, out_of_guarantee_text
 from harness.selection.eligibility import DisqualificationKind
@@ -83,7 +83,8 @@ def caveats(choice: Choice) -> Iterator[str]:
         yield f"is verified on {best.verified_on} of {len(choice.distributions)} distributions"
     kinds = dict.fromkeys(warning.kind for record in best.timed for warning in record.warnings)
     if kinds:
-        yield f"has the warning: {', '.join(kind.replace('_', ' ') for kind in kinds)}"
+        names = ", ".join(kind.replace("_", " ") for kind in kinds)
+        yield f"has {count(len(kinds), 'warning')}: {names}"
 
 
 def workload_answer_text(whole: WorkloadChoice) -> str:
