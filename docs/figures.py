@@ -130,6 +130,7 @@ def stale_tables() -> list[str]:
     ]
 
 
+@cache
 def _records(name: str) -> list[Any]:
     from harness.store import read
 

@@ -47,13 +47,14 @@ def on_pre_build(config: MkDocsConfig) -> None:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made from files elsewhere in the repository."""
     for name, path in COPIED.items():
-        text = path.read_text(encoding="utf-8").replace("../reports/published/", "published/")
-        files.append(File.generated(config, name, content=text))
+        files.append(File.generated(config, name, content=path.read_text(encoding="utf-8")))
     return files
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Replace each ``<!-- generated: NAME -->`` by its table."""
+    """Replace each ``<!-- generated: NAME -->`` by its table, and links that leave docs/."""
+    for name, path in COPIED.items():
+        markdown = markdown.replace(f"](../{path.relative_to(ROOT)}", f"]({name}")
     for name, make in GENERATED.items():
         marker = f"<!-- generated: {name} -->"
         if marker in markdown:

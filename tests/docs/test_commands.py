@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -114,6 +115,7 @@ def options_of(words: list[str]) -> set[str]:
     return {word.partition("=")[0] for word in words if re.fullmatch(r"--[\w-]+(=.*)?", word)}
 
 
+@cache
 def pytest_options() -> set[str]:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "--help"], capture_output=True, text=True, check=True
@@ -162,6 +164,12 @@ def test_each_constant_in_a_sentence_exists() -> None:
         code for name, code in inline_code() if name == page and re.fullmatch("[A-Z][A-Z_]+", code)
     }
     assert shown - defined == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_each_link_leads_to_a_file(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    assert [link for link in links if not (page.parent / link).exists()] == []
 
 
 def test_the_set_up_is_shown() -> None:
