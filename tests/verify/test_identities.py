@@ -1,4 +1,4 @@
-"""Identities hold of what is right, in every dtype, and each is broken by something wrong."""
+"""Identities hold for right targets in every dtype, and some mistake breaks each of them."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from verify_targets import CASE, DTYPES, HALVES, WIDE, case_in, every_dtype, layer_norm, mutant
 
 from harness.records import Case
 from harness.verify.identities import IDENTITIES, Identity, identities_of
-from harness.verify.mutants import RIGHT, WRONG
+from harness.verify.mutants import RIGHT
 from harness.verify.mutants.analytic import Gradients, Terms, analytic
 from harness.verify.mutants.arguments import Rows, layer_norm_of
-from harness.verify.trial import first_case
 from implementations import (
     Implementation,
     LayerNorm,
     UnsupportedError,
-    adopt,
     native,
     one_pass,
     one_pass_input_dtype,
@@ -33,13 +32,6 @@ from implementations import (
 
 NAMES = [each.__name__ for each in IDENTITIES]
 OF_Y = [each for each in NAMES if each.startswith(("y_", "xhat_"))]
-HALVES, WIDE = ("float16", "bfloat16"), ("float32", "float64")
-CASE = first_case("implementation", "float32", "cpu")
-right = layer_norm_of(lambda of: of.y)
-
-
-def first(dtype: str) -> Case:
-    return first_case("implementation", dtype, "cpu")
 
 
 def implementation(function: LayerNorm | Callable[..., Any], **claims: Any) -> Implementation:
@@ -50,43 +42,38 @@ def broken(implementation: Implementation, case: Case = CASE) -> list[str]:
     return [name for name, holds in identities_of(implementation, case).items() if holds is False]
 
 
-# --- of what is right ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("dtype", [*HALVES, *WIDE])
+@every_dtype
 @pytest.mark.parametrize(
     "implementation",
     [one_pass, two_pass, welford, welford_chunked, *RIGHT],
     ids=lambda each: each.name,
 )
-def test_all_hold_of_what_is_right(implementation: Implementation, dtype: str) -> None:
-    assert identities_of(implementation, first(dtype)) == dict.fromkeys(NAMES, True)
+def test_all_hold_for_a_right_target(implementation: Implementation, dtype: str) -> None:
+    assert identities_of(implementation, case_in(dtype)) == dict.fromkeys(NAMES, True)
 
 
 @pytest.mark.parametrize("dtype", WIDE)
-def test_all_hold_of_the_kernel_where_its_gradients_are_right(dtype: str) -> None:
-    assert identities_of(native, first(dtype)) == dict.fromkeys(NAMES, True)
+def test_all_hold_for_pytorchs_own_in_wide_dtypes(dtype: str) -> None:
+    assert identities_of(native, case_in(dtype)) == dict.fromkeys(NAMES, True)
 
 
 @pytest.mark.parametrize("dtype", HALVES)
-def test_the_kernel_breaks_only_identities_of_gradients_in_halves(dtype: str) -> None:
-    found = broken(native, first(dtype))
+def test_pytorchs_own_breaks_only_identities_of_gradients_in_halves(dtype: str) -> None:
+    found = broken(native, case_in(dtype))
     assert "dweight_and_dbias_add_over_rows" in found
     assert not set(found) & set(OF_Y)
 
 
-@pytest.mark.parametrize("dtype", [*HALVES, *WIDE])
+@every_dtype
 @pytest.mark.parametrize("implementation", [one_pass_input_dtype, two_pass_input_dtype])
-def test_none_is_broken_by_what_declares_that_it_is_narrow(
-    implementation: Implementation, dtype: str
-) -> None:
-    assert broken(implementation, first(dtype)) == []
+def test_declared_narrow_statistics_break_none(implementation: Implementation, dtype: str) -> None:
+    assert broken(implementation, case_in(dtype)) == []
 
 
-@pytest.mark.parametrize("seed", range(1, 6))
-@pytest.mark.parametrize("dtype", [*HALVES, *WIDE])
-def test_all_hold_whatever_the_seed(dtype: str, seed: int) -> None:
-    assert broken(two_pass, replace(first(dtype), seed=seed)) == []
+@pytest.mark.parametrize("seed", range(1, 3))
+@every_dtype
+def test_all_hold_for_every_seed(dtype: str, seed: int) -> None:
+    assert broken(two_pass, replace(case_in(dtype), seed=seed)) == []
 
 
 def test_wide_parameters_of_narrow_rows_change_nothing() -> None:
@@ -95,8 +82,6 @@ def test_wide_parameters_of_narrow_rows_change_nothing() -> None:
     )
     assert identities_of(two_pass, case) == dict.fromkeys(NAMES, True)
 
-
-# --- of what is wrong ----------------------------------------------------------------------------
 
 _MUTANTS = {
     "y_is_shift_invariant": ("root_mean_square", "one_pass_in_disguise", "mean_in_float16"),
@@ -143,22 +128,21 @@ _MUTANTS = {
 }
 
 
-def test_each_has_something_wrong_that_breaks_it() -> None:
+def test_every_identity_has_mistakes_that_break_it() -> None:
     assert list(_MUTANTS) == NAMES
 
 
 @pytest.mark.parametrize("dtype", WIDE)
 @pytest.mark.parametrize(
-    ("name", "mutant"), [(name, each) for name, known in _MUTANTS.items() for each in known]
+    ("name", "mistake"), [(name, each) for name, known in _MUTANTS.items() for each in known]
 )
-def test_what_is_wrong_breaks_it(name: str, mutant: str, dtype: str) -> None:
-    wrong = next(each for each in WRONG if each.name == mutant)
-    assert identities_of(adopt(wrong.fresh(), mutant), first(dtype))[name] is False
+def test_a_mistake_breaks_it(name: str, mistake: str, dtype: str) -> None:
+    assert identities_of(mutant(mistake), case_in(dtype))[name] is False
 
 
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize(
-    ("name", "mutant"),
+    ("name", "mistake"),
     [
         ("y_is_shift_invariant", "mean_in_float16"),
         ("y_follows_a_permutation", "sums_in_bfloat16"),
@@ -168,14 +152,12 @@ def test_what_is_wrong_breaks_it(name: str, mutant: str, dtype: str) -> None:
         ("dweight_and_dbias_add_over_rows", "portions_added_in_parameter_dtype"),
     ],
 )
-def test_what_is_wrong_breaks_it_in_halves_too(name: str, mutant: str, dtype: str) -> None:
-    wrong = next(each for each in WRONG if each.name == mutant)
-    assert identities_of(adopt(wrong.fresh(), mutant), first(dtype))[name] is False
+def test_a_mistake_breaks_it_in_halves_too(name: str, mistake: str, dtype: str) -> None:
+    assert identities_of(mutant(mistake), case_in(dtype))[name] is False
 
 
 def test_a_wrong_gradient_breaks_no_identity_of_y() -> None:
-    wrong = next(each for each in WRONG if each.name == "dx_without_projection")
-    assert not set(broken(adopt(wrong.fresh(), wrong.name))) & set(OF_Y)
+    assert not set(broken(mutant("dx_without_projection"))) & set(OF_Y)
 
 
 @analytic
@@ -184,10 +166,10 @@ def dx_clipped(of: Terms) -> Gradients:
     return replace(of.right, dx=of.right.dx.clamp(-3, 3))
 
 
-@pytest.mark.parametrize("dtype", [*HALVES, *WIDE])
+@every_dtype
 @pytest.mark.parametrize("name", ["gradients_scale_with_dy", "gradients_add_over_dy"])
 def test_a_gradient_that_is_clipped_is_not_linear(name: str, dtype: str) -> None:
-    assert identities_of(implementation(dx_clipped), first(dtype))[name] is False
+    assert identities_of(implementation(dx_clipped), case_in(dtype))[name] is False
 
 
 @analytic
@@ -202,7 +184,7 @@ def test_one_bit_breaks_what_holds_bit_by_bit() -> None:
 
 @pytest.mark.parametrize("identity", IDENTITIES, ids=lambda each: each.__name__)
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_what_is_not_finite_satisfies_none(identity: Identity, value: float) -> None:
+def test_nan_and_infinity_satisfy_none(identity: Identity, value: float) -> None:
     def holed(of: Rows) -> Tensor:
         y = of.y.clone()
         y[0, 0] = y[0, 0] * value
@@ -211,10 +193,7 @@ def test_what_is_not_finite_satisfies_none(identity: Identity, value: float) -> 
     assert identity(implementation(layer_norm_of(holed)), CASE) is False
 
 
-# --- of what cannot be told ----------------------------------------------------------------------
-
-
-def test_a_sum_in_another_order_each_time_is_no_broken_identity() -> None:
+def test_a_varying_order_of_sums_breaks_none() -> None:
     generator = torch.Generator().manual_seed(0)
 
     def rounded_anew(of: Terms) -> Gradients:
@@ -227,42 +206,42 @@ def test_a_sum_in_another_order_each_time_is_no_broken_identity() -> None:
     assert broken(implementation(analytic(rounded_anew))) == []
 
 
-def test_nothing_is_told_where_nothing_is_promised() -> None:
-    found = identities_of(one_pass_input_dtype, first("bfloat16"))
+def test_an_identity_is_unknown_without_a_bound() -> None:
+    found = identities_of(one_pass_input_dtype, case_in("bfloat16"))
     assert found["y_is_shift_invariant"] is None
     assert found["xhat_is_standardised"] is True
 
 
-def test_nan_where_nothing_is_promised_is_not_wrong() -> None:
+def test_nan_without_a_bound_is_not_wrong() -> None:
     narrow = replace(one_pass_input_dtype, function=lambda x, *others: x * float("nan"))
-    assert identities_of(narrow, first("bfloat16"))["y_is_shift_invariant"] is None
+    assert identities_of(narrow, case_in("bfloat16"))["y_is_shift_invariant"] is None
 
 
-def test_nothing_is_told_of_gradients_that_are_not_claimed() -> None:
-    detached = implementation(lambda *arguments: right(*arguments).detach(), forward_only=True)
+def test_identities_of_gradients_are_unknown_for_a_forward_only_target() -> None:
+    detached = implementation(lambda *arguments: layer_norm(*arguments).detach(), forward_only=True)
     found = identities_of(detached, CASE)
     assert {name for name, holds in found.items() if holds} == set(OF_Y)
     assert {found[name] for name in NAMES if name not in OF_Y} == {None}
 
 
 @pytest.mark.parametrize("error", [UnsupportedError, RuntimeError])
-def test_nothing_is_told_of_what_raises(error: type[Exception]) -> None:
+def test_every_identity_is_unknown_if_every_call_raises(error: type[Exception]) -> None:
     def raising(*arguments: Any) -> Tensor:
         raise error("not here")
 
     assert identities_of(implementation(raising), CASE) == dict.fromkeys(NAMES)
 
 
-def test_nothing_is_told_of_what_is_no_result() -> None:
-    pairs = implementation(lambda *arguments: (right(*arguments), None))
+def test_every_identity_is_unknown_without_tensors() -> None:
+    pairs = implementation(lambda *arguments: (layer_norm(*arguments), None))
     assert identities_of(pairs, CASE) == dict.fromkeys(NAMES)
 
 
-def test_what_is_declined_once_is_open_there_only() -> None:
+def test_a_declined_call_leaves_only_its_identities_unknown() -> None:
     def with_parameters_only(x: Tensor, shape: Any, weight: Any, bias: Any, eps: float) -> Tensor:
         if weight is None:
             raise UnsupportedError("needs a weight")
-        return right(x, shape, weight, bias, eps)
+        return layer_norm(x, shape, weight, bias, eps)
 
     found = identities_of(implementation(with_parameters_only), CASE)
     assert [name for name, holds in found.items() if holds is not True] == [
@@ -271,30 +250,27 @@ def test_what_is_declined_once_is_open_there_only() -> None:
     ]
 
 
-# --- how they are asked --------------------------------------------------------------------------
-
-
 def test_the_shifted_rows_are_exact() -> None:
     seen: list[Tensor] = []
 
     def watching(x: Tensor, *others: Any) -> Tensor:
         seen.append(x.clone())
-        return right(x, *others)
+        return layer_norm(x, *others)
 
-    for dtype in (*HALVES, *WIDE):
+    for dtype in DTYPES:
         seen.clear()
-        IDENTITIES[0](implementation(watching), first(dtype))
+        IDENTITIES[0](implementation(watching), case_in(dtype))
         here, there = seen
         assert torch.equal(there.double(), here.double() + 16)
         assert len(here.unique()) > 16
 
 
-def test_they_are_asked_without_a_case_being_changed_or_tensors_being_shared() -> None:
+def test_a_second_time_gives_the_same_with_few_calls() -> None:
     counter = itertools.count()
 
     def counting(*arguments: Any) -> Tensor:
         next(counter)
-        return right(*arguments)
+        return layer_norm(*arguments)
 
     before = replace(CASE)
     first_time, second_time = (identities_of(implementation(counting), CASE) for _ in range(2))
@@ -303,6 +279,6 @@ def test_they_are_asked_without_a_case_being_changed_or_tensors_being_shared() -
     assert next(counter) < 80  # a second's worth of a slow implementation
 
 
-def test_gradients_are_recorded_where_recording_is_off() -> None:
+def test_gradients_are_computed_under_no_grad() -> None:
     with torch.no_grad():
         assert identities_of(two_pass, CASE) == dict.fromkeys(NAMES, True)
