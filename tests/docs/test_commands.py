@@ -32,7 +32,7 @@ SET_UP = (
     "python3 -m venv .venv && .venv/bin/pip install -q tox && .venv/bin/tox run -e sweep",
     "python3 -m venv .venv && .venv/bin/pip install -q tox && .venv/bin/tox",
 )
-OF_OTHERS = {"--json", "--adapter"}  # options of other tools, named within a sentence
+OF_OTHERS = {"--adapter", "--write"}  # options of other programs, named within a sentence
 WRITE = bool(os.environ.get("WRITE_GOLDEN"))
 MOST = 110  # characters of a line of output that a page shows
 CUT = " …"
