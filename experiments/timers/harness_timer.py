@@ -14,7 +14,8 @@ from torch import Tensor
 
 from harness.measure.allocator import fault_in
 from harness.measure.devices import device_of
-from harness.measure.latency import TimedCall, measure_latency
+from harness.measure.latency import measure_latency
+from harness.measure.sampler import TimedCall
 from harness.numerics.computed import bind
 from harness.records import Allocation, ArmRole, Budget
 

@@ -28,7 +28,7 @@ from harness.numerics.computed import bind
 from harness.records import Allocation, Case, Environment, Measurement, Status
 from harness.records.text import count
 from harness.run.case import CaseRunner
-from harness.run.session import cases_of
+from harness.run.session import cases_on
 from harness.run.timed_calls import model_bytes
 from harness.run.worker import worker_info
 from harness.sweep import (
@@ -90,7 +90,7 @@ class SweepTests:
         chosen = loaded.with_axes(given, options)
         _refuse_unknown_implementations(chosen)
         info = worker_info()
-        planned = cases_of(chosen, info, info.implementations, info.peers)
+        planned = cases_on(chosen, info, info.implementations, info.peers)
         ids = {argument for argument in config.args if argument.startswith(f"{name}::")}
         if ids:
             planned = _with_ids(planned, name, ids)

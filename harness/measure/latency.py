@@ -39,7 +39,7 @@ from harness.records import (
     MeasurementWarning,
 )
 
-__all__ = ["Sampled", "TimedCall", "is_faster", "measure_latency"]
+__all__ = ["Sampled", "is_faster", "measure_latency"]
 
 _EPOCH_S = 25e-3  # trade-off: long enough for many samples, short enough to be one machine state
 _ROUNDS = 4  # least samples of an arm per epoch, unless the budget forbids: for the low quantile

@@ -28,14 +28,14 @@ from harness.numerics.computed import ImplementationError, bind
 from harness.records import Case, Direction
 from implementations.torch_private import toggle_counting, toggle_counting_and_dump
 
-__all__ = ["serve", "total_of"]
+__all__ = ["serve_counts", "total_of"]
 
 _COUNTED = 20_000_000  # trade-off: instructions per count; takes half a second under callgrind
 _MOST_CALLS, _FEWEST_CALLS = 100, 3  # after a hundred calls Python has specialised its bytecode
 _PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
 
-def serve(connection: Connection, dumps: Iterator[Path]) -> None:
+def serve_counts(connection: Connection, dumps: Iterator[Path]) -> None:
     """Answer each case with the instructions per call, or why there are none.
 
     Args:
@@ -105,4 +105,4 @@ def _instructions(call: Callable[[], object], calls: int, dumps: Iterator[Path])
 
 
 if __name__ == "__main__":
-    serve(Connection(int(sys.argv[1])), (Path(f"{sys.argv[2]}.{n}") for n in count(1)))
+    serve_counts(Connection(int(sys.argv[1])), (Path(f"{sys.argv[2]}.{n}") for n in count(1)))

@@ -30,7 +30,7 @@ __all__ = [
     "OutputExistsError",
     "Session",
     "SessionOutcome",
-    "cases_of",
+    "cases_on",
     "plan",
     "run_session",
 ]
@@ -108,13 +108,13 @@ def plan(sweep: Sweep, fleet: Fleet, shard: tuple[int, int] | None = None) -> tu
     ]
     if unresolved:
         raise SweepError("\n".join(mistake_lines(unresolved)))
-    planned = cases_of(sweep, info, info.implementations, info.peers)
+    planned = cases_on(sweep, info, info.implementations, info.peers)
     if shard is None:
         return planned
     return tuple(each for each in planned if in_shard(each.case, *shard))
 
 
-def cases_of(
+def cases_on(
     sweep: Sweep,
     info: WorkerInfo,
     everything: Mapping[str, Collection[str]],

@@ -18,7 +18,8 @@ import implementations
 from harness.inputs import DISTRIBUTIONS, GRAD_OUTPUTS, LAYOUTS, PARAMETERS
 from harness.measure import latency as module
 from harness.measure.device import Reading
-from harness.measure.latency import Sampled, TimedCall, measure_latency
+from harness.measure.latency import Sampled, measure_latency
+from harness.measure.sampler import TimedCall
 from harness.records import (
     Allocation,
     ArmRole,

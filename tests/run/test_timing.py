@@ -13,7 +13,8 @@ from fake_device import ROOMY, FakeDevice, latency_of
 import implementations
 from harness.inputs import make_inputs
 from harness.measure import latency as latency_module
-from harness.measure.latency import Sampled, TimedCall
+from harness.measure.latency import Sampled
+from harness.measure.sampler import TimedCall
 from harness.records import Allocation, Cache, Case, Clock, Direction
 from harness.run import timing as module
 from harness.run.timing import time_case

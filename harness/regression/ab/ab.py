@@ -31,14 +31,14 @@ from harness.regression.latency_test import is_everywhere
 from harness.run.fleet import Fleet
 from harness.run.messages import TIMINGS, RunCase
 
-__all__ = ["Bench", "Pair", "Unpaired", "ab"]
+__all__ = ["Bench", "PairedCase", "UnpairedCase", "ab"]
 
 _OUT_OF_TIME = "the time was up"
 _LATENCY = (Measurement.LATENCY,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class PairedCase:
     """A case that both revisions have."""
 
     case: Case
@@ -50,7 +50,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unpaired:
+class UnpairedCase:
     """A case that cannot be compared."""
 
     case: Case
@@ -83,12 +83,12 @@ class Bench:
 
 
 def ab(
-    pairs: Sequence[Pair],
+    pairs: Sequence[PairedCase],
     bench: Bench,
     *,
     baseline_name: str,
     head_name: str,
-    unpaired: Sequence[Unpaired] = (),
+    unpaired: Sequence[UnpairedCase] = (),
     notes: Sequence[str] = (),
 ) -> Comparison:
     """Measure ``pairs`` and compare each.
@@ -123,7 +123,7 @@ def ab(
 
 
 def _measure_exactly(
-    pairs: Sequence[Pair], unpaired: Sequence[Unpaired], bench: Bench
+    pairs: Sequence[PairedCase], unpaired: Sequence[UnpairedCase], bench: Bench
 ) -> tuple[dict[Case, Record], dict[Case, Record]]:
     """Measure all but times; return the records of the base and of head, by the case of head."""
     jobs: list[RunCase] = []
@@ -164,7 +164,7 @@ def _refuse_unmeasured(records: Sequence[Record]) -> None:
 
 
 def _compare_latencies(
-    pairs: Sequence[Pair], before: dict[Case, Record], after: dict[Case, Record], bench: Bench
+    pairs: Sequence[PairedCase], before: dict[Case, Record], after: dict[Case, Record], bench: Bench
 ) -> tuple[dict[Case, Finding], list[str]]:
     """Compare the latency of the cases that are right in both; return findings and notes.
 
@@ -198,7 +198,7 @@ def _compare_latencies(
 
 
 def _screen(
-    pairs: Mapping[Case, Pair],
+    pairs: Mapping[Case, PairedCase],
     before: Mapping[Case, Record],
     after: dict[Case, Record],
     bench: Bench,
@@ -221,7 +221,7 @@ def _screen(
 
 
 def _check_base_after_timing(
-    pairs: Mapping[Case, Pair],
+    pairs: Mapping[Case, PairedCase],
     before: dict[Case, Record],
     after: Mapping[Case, Record],
     bench: Bench,
@@ -257,7 +257,7 @@ def _change_of_pair(
     return change_of(case, findings_of(before[case], after[case], latencies.get(case)))
 
 
-def _change_of_unpaired(unpaired: Unpaired, record: Record | None) -> tuple[Change, float]:
+def _change_of_unpaired(unpaired: UnpairedCase, record: Record | None) -> tuple[Change, float]:
     now = "" if record is None else f"; now {record.status.replace('_', ' ')}"
     if record is not None and record.reason:
         now += f": {record.reason}"

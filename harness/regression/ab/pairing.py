@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.records import Measurement
-from harness.regression.ab.ab import Pair, Unpaired
+from harness.regression.ab.ab import PairedCase, UnpairedCase
 from harness.regression.ab.messages import Availability, LookupRequest, LookupResult
 from harness.regression.ab.revision import (
     Checkout,
@@ -19,7 +19,7 @@ from harness.regression.ab.revision import (
 from harness.regression.changes import ChangeKind
 from harness.run.fleet import EndedError, Fleet
 from harness.run.process import START_S
-from harness.run.session import cases_of
+from harness.run.session import cases_on
 from harness.sweep import EVERY, PEERS, Sweep, SweepError, mistake_lines
 
 __all__ = ["Pairing", "notes_of", "pair_up", "repository_of_sweep"]
@@ -31,8 +31,8 @@ _LISTINGS = {EVERY: "ALL", PEERS: "PEERS"}  # tuples of the package, by their na
 class Pairing:
     """The cases of a sweep, sorted by whether they can be compared."""
 
-    pairs: tuple[Pair, ...]
-    unpaired: tuple[Unpaired, ...]
+    pairs: tuple[PairedCase, ...]
+    unpaired: tuple[UnpairedCase, ...]
     has_cold: bool
     """Whether the sweep asks for cold latencies, which are not compared."""
 
@@ -88,7 +88,7 @@ def pair_up(sweep: Sweep, fleet: Fleet, checkout: Checkout, name: str) -> Pairin
     if in_neither:
         raise SweepError("\n".join(mistake_lines(in_neither)))
     in_either = (*results_here, *results_base)
-    planned = cases_of(
+    planned = cases_on(
         sweep,
         fleet.info,
         _members(in_either, _LISTINGS[EVERY]),
@@ -99,11 +99,12 @@ def pair_up(sweep: Sweep, fleet: Fleet, checkout: Checkout, name: str) -> Pairin
         target = plan.case.implementation
         why = _why_unpaired(here.get(target), base.get(target), name)
         if why is None:
-            pairs.append(Pair(case=plan.case, measurements=plan.measurements))
+            pairs.append(PairedCase(case=plan.case, measurements=plan.measurements))
         else:
             kind, reason = why
+            wanted = plan.measurements
             unpaired.append(
-                Unpaired(case=plan.case, kind=kind, reason=reason, measurements=plan.measurements)
+                UnpairedCase(case=plan.case, kind=kind, reason=reason, measurements=wanted)
             )
     has_cold = any(Measurement.COLD in each.measurements for each in planned)
     return Pairing(tuple(pairs), tuple(unpaired), has_cold)

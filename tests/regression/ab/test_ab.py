@@ -12,7 +12,7 @@ import pytest
 from compared_runs import failed, make_case, make_cases, make_latency, make_record
 
 from harness.records import Case, Measurement, Memory, Record, Status
-from harness.regression.ab.ab import Bench, Pair, Unpaired, ab
+from harness.regression.ab.ab import Bench, PairedCase, UnpairedCase, ab
 from harness.regression.ab.latency import SCREENING
 from harness.regression.ab.messages import TimeAgainstBase
 from harness.regression.ab.revision import BASE, Checkout
@@ -76,7 +76,7 @@ def compared(
 ) -> tuple[Comparison, Scripted, Scripted]:
     """Compare some cases with a base of the same names; return the fleets that were asked, too."""
     machine, again = Scripted(script), Scripted(fresh or script)
-    pairs = [Pair(case=each, measurements=ASKED) for each in cases or (ONE,)]
+    pairs = [PairedCase(case=each, measurements=ASKED) for each in cases or (ONE,)]
     bench = bench_of(machine, again)
     found = ab(pairs, bench, baseline_name="old", head_name="new", **more)
     return found, machine, again
@@ -235,8 +235,8 @@ def test_suspects_everywhere_are_timed_again_and_said_to_be_many() -> None:
 # --- what has no pair ----------------------------------------------------------------------------
 
 
-def unpaired(kind: ChangeKind, case: Case = THREE) -> Unpaired:
-    return Unpaired(case=case, kind=kind, reason="so it is", measurements=ASKED)
+def unpaired(kind: ChangeKind, case: Case = THREE) -> UnpairedCase:
+    return UnpairedCase(case=case, kind=kind, reason="so it is", measurements=ASKED)
 
 
 def test_a_case_in_head_alone_is_run_and_never_fails() -> None:
