@@ -396,6 +396,18 @@ def test_three_suspects_in_thirty_six_are_timed_again() -> None:
     assert found.counts == {ChangeKind.SLOWER: 3, ChangeKind.UNCHANGED: 33}
 
 
+def test_noisy_cases_that_did_not_move_do_not_hide_a_machine_that_changed() -> None:
+    steady = many(ratios=STEADY)
+    noisy = [
+        replace(record, warnings=(SHARED,)) if place >= 12 else record
+        for place, record in enumerate(steady.records)
+    ]
+    found = compared(
+        replace(steady, records=tuple(noisy)), many(0, 1, 2), confirm=confirming(*[1.2] * 5)
+    )
+    assert not found.failed
+
+
 def test_one_implementation_that_is_slower_everywhere_is_no_change_of_the_machine() -> None:
     slow = places_of("two_pass")
     found = compared(many(ratios=STEADY), many(*slow), confirm=confirming(*[1.2] * 5))
