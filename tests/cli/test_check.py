@@ -361,9 +361,12 @@ def test_compare_fails_nothing_and_times_nothing() -> None:
     assert (result.exit_code, counts(result)) == (0, "1 regressed, 1 inconclusive, 1 unchanged")
 
 
-def test_compare_judges_five_processes_by_ten_and_none_by_one() -> None:
-    store(results_of(make_record(ONE, [1.2] * 5)))
-    assert counts(seen()) == "1 slower, 2 gone"
+def test_compare_judges_five_processes_by_five_and_none_by_fewer() -> None:
+    five = results_of(make_record(ONE, [1.2] * 5))
+    store(five, results_of(make_record(ONE, STEADY[:5])))
+    assert counts(seen()) == "1 slower"
+    store(five, results_of(make_record(ONE, STEADY[:4])))
+    assert counts(seen()) == "1 inconclusive"
     store(run_of(1.0, 1.5, 1.0), run_of(1.0, 1.0, 1.0))
     result = seen()
     assert counts(result) == "3 inconclusive"

@@ -94,6 +94,13 @@ def test_what_is_cut_is_the_least_bad() -> None:
     assert "1 more case" in summary
 
 
+def test_nothing_is_shown_after_a_section_that_was_cut() -> None:
+    changes = [change_of(ChangeKind.REGRESSED, "n" * 2000), change_of(ChangeKind.NEW, number=1)]
+    summary = summary_of_comparison(comparison_of(*changes), limit_bytes=2500)
+    assert rows(summary) == []
+    assert "2 more cases" in summary
+
+
 def test_the_summary_is_empty_if_the_verdict_does_not_fit() -> None:
     assert summary_of_comparison(one_of_each(), limit_bytes=100) == ""
 
