@@ -168,37 +168,12 @@ class _Sampling:
     def run_epoch(self) -> None:
         """Take the samples of an epoch; it does not count if the device was throttled in it."""
         if self.epochs and self._copies < _MANY_PLACES:
-            warming = perf_counter()
-            self._place()
-            for each in self._arms:
-                untimed = max(_UNTIMED_CALLS, self._copies)  # a full turn, for the held results
-                for _ in range(untimed if each.best_s < _EPOCH_S else 0):
-                    each.call()
-            self._device.synchronize()
-            self.warming_s += perf_counter() - warming
-        subject, epoch_began, rounds = self._arms[0], perf_counter(), 0
-        while True:
-            for each in self._random.choice(self._orders):
-                faults_before = _minor_faults()
-                try:
-                    self.sampling_s += each.sample()
-                except Stepped:
-                    self.stepped += 1
-                if each is subject:
-                    self._faults += _minor_faults() - faults_before
-                    self._calls += each.calls
-            rounds += 1
-            now = perf_counter()
-            hurry = now - epoch_began > self._budget.limit_s / self._budget.min_epochs
-            if now - epoch_began >= _EPOCH_S and (rounds >= _ROUNDS or hurry):
-                break
-            if rounds >= _MOST_ROUNDS:
-                break
-        why = self._device.condition().throttled_by if self._can_throttle else None
-        self.throttled_by.update(why or ())
-        throttled = bool(why)
-        self.throttled += throttled
-        if throttled or not all(each.has_sampled() for each in self._arms):
+            self._move()
+        self._sample_in_rounds()
+        throttled_by = self._device.condition().throttled_by if self._can_throttle else None
+        self.throttled_by.update(throttled_by or ())
+        self.throttled += bool(throttled_by)
+        if throttled_by or not all(each.has_sampled() for each in self._arms):
             for each in self._arms:
                 each.drop_epoch()
             return
@@ -210,6 +185,35 @@ class _Sampling:
             for each in self._arms:
                 each.count_all_threads()
             self.left_over = self._arms[0].left_over_ratio()
+
+    def _move(self) -> None:
+        """Bind the arms at new places and make their first calls there, untimed."""
+        began = perf_counter()
+        self._place()
+        untimed = max(_UNTIMED_CALLS, self._copies)  # a full turn, for the held results
+        for each in self._arms:
+            for _ in range(untimed if each.best_s < _EPOCH_S else 0):
+                each.call()
+        self._device.synchronize()
+        self.warming_s += perf_counter() - began
+
+    def _sample_in_rounds(self) -> None:
+        """Sample all arms in a random order, again and again until the epoch is over."""
+        subject, began = self._arms[0], perf_counter()
+        for rounds in range(1, _MOST_ROUNDS + 1):
+            for each in self._random.choice(self._orders):
+                faults_before = _minor_faults()
+                try:
+                    self.sampling_s += each.sample()
+                except Stepped:
+                    self.stepped += 1
+                if each is subject:
+                    self._faults += _minor_faults() - faults_before
+                    self._calls += each.calls
+            took_s = perf_counter() - began
+            hurry = took_s > self._budget.limit_s / self._budget.min_epochs
+            if took_s >= _EPOCH_S and (rounds >= _ROUNDS or hurry):
+                return
 
     def is_narrow(self) -> bool:
         """Whether the interval is as narrow as the budget asks."""
