@@ -92,7 +92,7 @@ class OfDepth(torch.nn.Module):
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Fleet]:
-    """One worker process for all tests; what ends it is given a new one."""
+    """One worker process for all tests, replaced if a target ends it."""
     with Fleet() as fleet:
         yield fleet
 
@@ -119,43 +119,31 @@ def call(*arguments: str) -> Result:
 
 
 def verified(*arguments: str) -> Result:
-    return call("verify", "--quick", "--dtype", "float32", *arguments)
+    return call("verify", "--quick", "--dtype", "float32", "--direction", "forward", *arguments)
 
 
 def refused(*arguments: str) -> str:
-    """Run what is wrong use; return the line that says why."""
+    """Run a wrong use of the command; return the line that says why."""
     found = call(*arguments)
     assert found.exit_code == 2, found.output
     assert found.stdout == ""
     assert "Traceback" not in found.stderr
-    said = found.stderr.splitlines()
-    (line,) = (each for each in said if each.startswith(("layernorm-bench: ", "Error: ")))
+    lines = found.stderr.splitlines()
+    (line,) = (each for each in lines if each.startswith(("layernorm-bench: ", "Error: ")))
     return line.partition(": ")[2]
 
 
-# --- verify --------------------------------------------------------------------------------------
+def test_the_exit_code_and_the_text_say_the_outcome(implementations: Path) -> None:
+    right = verified("two_pass")
+    assert right.exit_code == 0, right.output
+    assert right.stdout.startswith("two_pass: a LayerNorm")
+    both = verified(f"{implementations}:right", f"{implementations}:wrong")
+    assert both.exit_code == 1
+    assert "right: a LayerNorm" in both.stdout
+    assert "wrong: NOT a LayerNorm." in both.stdout
 
 
-def test_a_right_one_ends_in_0() -> None:
-    found = verified("two_pass")
-    assert found.exit_code == 0, found.output
-    assert found.stdout.startswith("two_pass: a LayerNorm over any number of trailing axes")
-
-
-def test_a_wrong_one_ends_in_1(implementations: Path) -> None:
-    found = verified(f"{implementations}:wrong")
-    assert found.exit_code == 1
-    assert "wrong: NOT a LayerNorm." in found.stdout.splitlines()[0]
-
-
-def test_one_wrong_among_right_ones_ends_in_1(implementations: Path) -> None:
-    found = verified(f"{implementations}:right", f"{implementations}:wrong")
-    assert found.exit_code == 1
-    assert "right: a LayerNorm" in found.stdout
-    assert "wrong: NOT a LayerNorm." in found.stdout
-
-
-def test_what_raises_everywhere_ends_in_3(implementations: Path) -> None:
+def test_a_target_that_always_raises_exits_with_3(implementations: Path) -> None:
     found = verified(f"{implementations}:raising")
     assert found.exit_code == 3
     assert "RuntimeError: never" in found.stdout.splitlines()[0]
@@ -163,17 +151,17 @@ def test_what_raises_everywhere_ends_in_3(implementations: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "what"), [("pair", "a tuple"), ("array", "ndarray")])
-def test_what_returns_no_tensor_ends_in_1(implementations: Path, name: str, what: str) -> None:
-    found = verified("--direction", "forward", f"{implementations}:{name}")
+def test_a_target_that_returns_no_tensor_exits_with_1(
+    implementations: Path, name: str, what: str
+) -> None:
+    found = verified(f"{implementations}:{name}")
     assert found.exit_code == 1
     assert what in found.stdout
     assert "expected a torch.Tensor" in found.stdout
 
 
-def test_a_crash_among_targets_ends_in_1_and_the_next_is_verified(implementations: Path) -> None:
+def test_a_crash_exits_with_1_and_the_next_target_is_verified(implementations: Path) -> None:
     found = verified(
-        "--direction",
-        "forward",
         "--json",
         f"{implementations}:crashing",
         f"{implementations}:right",
@@ -201,23 +189,22 @@ def _interrupted(shared: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_interrupted")
-def test_when_interrupted_what_was_verified_is_told(implementations: Path) -> None:
-    found = verified(f"{implementations}:right", f"{implementations}:wrong")
+@pytest.mark.parametrize("options", [(), ("--json",)], ids=["text", "json"])
+def test_an_interruption_keeps_what_was_verified(
+    implementations: Path, options: tuple[str, ...]
+) -> None:
+    found = verified(f"{implementations}:right", f"{implementations}:wrong", *options)
     assert found.exit_code == 130
-    assert f"{implementations}:right: a LayerNorm" in found.stdout
     assert "1 of 2" in found.stderr.splitlines()[-1]
-
-
-@pytest.mark.usefixtures("_interrupted")
-def test_when_interrupted_the_json_holds_what_was_verified(implementations: Path) -> None:
-    found = verified(f"{implementations}:right", f"{implementations}:wrong", "--json")
-    assert found.exit_code == 130
+    if not options:
+        assert f"{implementations}:right: a LayerNorm" in found.stdout
+        return
     right, wrong = json.loads(found.stdout)
     assert (right["outcome"], right["ended"]) == ("layer_norm", "")
     assert (wrong["outcome"], wrong["ended"]) == ("not_verified", "was interrupted")
 
 
-def test_standard_output_is_json_alone_whatever_a_target_prints(implementations: Path) -> None:
+def test_standard_output_is_only_json_if_a_target_prints(implementations: Path) -> None:
     target = f"{implementations}:printing"
     options = ("--quick", "--json", "--dtype", "float32", "--direction", "forward")
     found = subprocess.run(
@@ -261,28 +248,22 @@ def test_json_holds_the_failures_of_a_wrong_one(implementations: Path) -> None:
         ("native --quik", "No such option"),
     ],
 )
-def test_a_verification_that_cannot_be_is_refused_in_one_line(arguments: str, line: str) -> None:
+def test_a_wrong_use_of_verify_is_refused_in_one_line(arguments: str, line: str) -> None:
     assert line in refused("verify", *arguments.split())
 
 
-# --- options -------------------------------------------------------------------------------------
-
-
-def test_a_remark_ends_in_0_and_under_strict_in_1(implementations: Path) -> None:
+def test_a_remark_exits_with_0_and_under_strict_with_1(implementations: Path) -> None:
     target = f"{implementations}:small_eps"
-    relaxed = verified("--json", "--direction", "forward", target)
+    relaxed = verified("--json", target)
     assert relaxed.exit_code == 0
     (verdict,) = json.loads(relaxed.stdout)
     assert [each["kind"] for each in verdict["remarks"]] == ["default_eps"]
-    assert verified("--strict", "--direction", "forward", target).exit_code == 1
-
-
-def test_strict_passes_what_nothing_is_remarked_of() -> None:
-    assert verified("--strict", "--direction", "forward", "native").exit_code == 0
+    assert verified("--strict", target).exit_code == 1
+    assert verified("--strict", "native").exit_code == 0
 
 
 def test_the_scope_is_in_the_json(implementations: Path) -> None:
-    found = verified("--json", "--direction", "forward", "--normalized-dims", "2",
+    found = verified("--json", "--normalized-dims", "2",
                      "--eps", "0.25", f"{implementations}:right")  # fmt: skip
     (verdict,) = json.loads(found.stdout)
     assert (verdict["outcome"], verdict["passed"], verdict["instead"]) == ("layer_norm", True, None)
@@ -292,7 +273,7 @@ def test_the_scope_is_in_the_json(implementations: Path) -> None:
     assert verdict["headline"].startswith("a LayerNorm over the last 2 axes, with an eps of 0.25")
 
 
-def test_arguments_of_a_constructor_are_literals_or_texts(implementations: Path) -> None:
+def test_init_takes_literals_and_strings(implementations: Path) -> None:
     target = f"{implementations}:OfDepth"
     options = ("--direction", "forward", "--json")
     unsaid = verified(*options, target)
@@ -320,7 +301,7 @@ def test_a_time_budget_leaves_cases_out() -> None:
         ("native --time-budget soon", "'soon'"),
     ],
 )
-def test_an_option_that_cannot_be_is_refused_in_one_line(arguments: str, line: str) -> None:
+def test_a_wrong_option_is_refused_in_one_line(arguments: str, line: str) -> None:
     assert line in refused("verify", *arguments.split())
 
 
@@ -336,9 +317,6 @@ def test_the_self_test_exits_with_its_result(
     assert ("no_root in float32" in as_text.stdout) is not is_found
     plain = json.loads(as_json.stdout)
     assert (plain["passed"], plain["mutants"][0]["is_found"]) == (is_found, is_found)
-
-
-# --- explain -------------------------------------------------------------------------------------
 
 
 def test_a_row_is_explained() -> None:
@@ -358,7 +336,7 @@ def test_an_explanation_is_json_too() -> None:
     ]  # fmt: skip
 
 
-def test_what_is_rightly_not_finite_is_not_off(implementations: Path) -> None:
+def test_a_rightly_non_finite_row_has_no_error(implementations: Path) -> None:
     asked = ("--shape", "8x16", "--distribution", "nan_row")
     right = _explained("native", *asked)
     assert right["status"] == "ok"
@@ -399,14 +377,14 @@ def _explained(*arguments: str) -> Any:
         ("native --shape 4x8 --dtype float16 --distribution offset_1e6", "beyond the largest"),
     ],
 )
-def test_an_explanation_that_cannot_be_is_refused_in_one_line(arguments: str, line: str) -> None:
+def test_a_wrong_use_of_explain_is_refused_in_one_line(arguments: str, line: str) -> None:
     assert line in refused("explain", *arguments.split())
 
 
 @pytest.mark.parametrize(
     ("name", "words"), [("raising", "RuntimeError: never"), ("crashing", "ended by SIGSEGV")]
 )
-def test_what_cannot_be_explained_is_said_in_one_line(
+def test_a_call_without_a_result_is_refused_in_one_line(
     implementations: Path, name: str, words: str
 ) -> None:
     assert words in refused("explain", f"{implementations}:{name}", "--shape", "4x8")
