@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.arguments import Duration
+from harness.cli.arguments import time_budget_option
 from harness.cli.ci_outputs import CiOutputs, ci_output_options
 from harness.cli.exit_code import ExitCode
 from harness.cli.sweep_options import SweepChoice, sweep_options
@@ -33,18 +33,13 @@ class InterruptedComparisonError(Refusal):
     "--base", "revision", required=True, metavar="REV", help="branch, tag or commit to compare with"
 )
 @sweep_options("ci")
-@click.option(
-    "--time-budget",
-    type=Duration(),
-    metavar="10m",
-    help="start no new case after this time, such as 90s, 10m or 2h  [default: no limit]",
-)
+@time_budget_option
 @ci_output_options
 @click.option("--json", "as_json", is_flag=True, help="print the comparison as JSON")
 def ab(
     revision: str,
     choice: SweepChoice,
-    time_budget: float | None,
+    time_budget_s: float | None,
     outputs: CiOutputs,
     as_json: bool,
 ) -> None:
@@ -61,7 +56,7 @@ def ab(
     """
     with outputs.prepared(*([choice.file] if choice.file else [])):
         try:
-            comparison = _compare(choice, revision, time_budget)
+            comparison = _compare(choice, revision, time_budget_s)
         except KeyboardInterrupt:
             raise InterruptedComparisonError(
                 "interrupted: an unfinished comparison has no result, so nothing was kept"
@@ -74,7 +69,7 @@ def ab(
         raise SystemExit(ExitCode.FAILED)
 
 
-def _compare(choice: SweepChoice, revision: str, time_budget: float | None) -> Comparison:
+def _compare(choice: SweepChoice, revision: str, time_budget_s: float | None) -> Comparison:
     from harness.run.fleet import Fleet
 
     sweep = choice.load()
@@ -99,7 +94,7 @@ def _compare(choice: SweepChoice, revision: str, time_budget: float | None) -> C
                     make_fleet=Fleet,
                     checkout=checkout,
                     timeout_s=sweep.timeout_s,
-                    stop_at=_STARTED + (time_budget or float("inf")),
+                    stop_at=_STARTED + (time_budget_s or float("inf")),
                     expect=progress.expect,
                     on_record=progress.show,
                     say=say,

@@ -24,6 +24,7 @@ __all__ = [
     "ShapeText",
     "Shard",
     "Words",
+    "time_budget_option",
 ]
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")  # harness.sweep, which is slow to import
@@ -173,3 +174,12 @@ class Duration(ParamType):
         if not 0 < time_s < float("inf"):
             self.fail(f"{value!r} is not a time: write 90s, 10m or 2h", param, ctx)
         return time_s
+
+
+time_budget_option = click.option(
+    "--time-budget",
+    "time_budget_s",
+    type=Duration(),
+    metavar=Duration.name,
+    help="start no new case after this time, such as 90s, 10m or 2h  [default: no limit]",
+)

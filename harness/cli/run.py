@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.arguments import ChosenWords, Duration, Shard
+from harness.cli.arguments import ChosenWords, Shard, time_budget_option
 from harness.cli.exit_code import ExitCode, print_error
 from harness.cli.report import write_page
 from harness.cli.run_files import PATH, check_results_name, typed_command
@@ -45,12 +45,7 @@ FAIL_ON = ("wrong", "out_of_guarantee", "unsupported", "out_of_memory")
 @click.option(
     "--shard", type=Shard(), metavar="i/n", help="run only part i of n of the cases, such as 2/4"
 )
-@click.option(
-    "--time-budget",
-    type=Duration(),
-    metavar="10m",
-    help="start no new case after this time, such as 90s, 10m or 2h  [default: no limit]",
-)
+@time_budget_option
 @click.option(
     "--processes",
     type=click.IntRange(1, 40),
@@ -79,7 +74,7 @@ def run(
     resume: bool,
     with_report: bool,
     shard: tuple[int, int] | None,
-    time_budget: float | None,
+    time_budget_s: float | None,
     processes: int | None,
     instructions: bool,
     fail_on: tuple[tuple[str, ...], ...],
@@ -120,7 +115,7 @@ def run(
             resume=resume,
             instructions=instructions,
             began=_STARTED,
-            stop_at=_STARTED + (time_budget or float("inf")),
+            stop_at=_STARTED + (time_budget_s or float("inf")),
         )
         with RunProgress(len(session.planned), quiet=quiet) as progress:
             try:

@@ -1,4 +1,4 @@
-"""From a sweep to its cases, in a fixed order in which neighbours share their inputs."""
+"""The cases of a sweep, in a fixed order in which consecutive cases share their inputs."""
 
 from __future__ import annotations
 
