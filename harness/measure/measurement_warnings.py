@@ -16,6 +16,7 @@ from harness.records import (
     MeasurementWarning,
     WarningKind,
 )
+from harness.records.text import count, percent_text, seconds_text
 
 __all__ = ["warnings_of"]
 
@@ -83,7 +84,7 @@ def warnings_of(
 
 
 def _nothing(after: Condition, stepped: int) -> str:
-    why = [f"in {stepped} samples the clock did not move forward"] if stepped else []
+    why = [f"in {count(stepped, 'sample')} the clock did not move forward"] if stepped else []
     if after.throttled_by:
         why.append(f"the device was throttled ({', '.join(after.throttled_by)})")
     return f"no sample was usable: {' and '.join(why)}; nothing was measured"
@@ -102,8 +103,9 @@ def _wide(seen: _Seen) -> str | None:
     if seen.latency.converged or _too_few(seen):
         return None
     return (
-        f"the interval is wider than ±{seen.budget.target_ratio:.1%} after {seen.epochs} epochs; "
-        "give the case more time or more processes, or stop other work on the machine"
+        f"the interval is wider than ±{seen.budget.target_ratio:.1%} after "
+        f"{count(seen.epochs, 'epoch')}; give the case more time or more processes, or stop other work on the "
+        "machine"
     )
 
 
@@ -122,8 +124,8 @@ def _noisy(seen: _Seen) -> str | None:
     if stolen <= _STOLEN:
         return None
     return (
-        f"the hypervisor gave {stolen:.0%} of a CPU's time to other machines; compare the ratio "
-        "instead of the time, or measure on another machine"
+        f"the hypervisor gave {percent_text(stolen)} of a CPU's time to other machines; compare "
+        "the ratio instead of the time, or measure on another machine"
     )
 
 
@@ -150,14 +152,14 @@ def _coarse(seen: _Seen) -> str | None:
     step_s = seen.latency.resolution_s or 0.0
     if step_s > _COARSE * sample_s:
         return (
-            f"the clock moves in steps of {step_s * 1e9:.0f} ns, {step_s / sample_s:.0%} of a "
-            "sample; compare such short calls by --instructions or in a CUDA graph"
+            f"the clock moves in steps of {seconds_text(step_s)}, "
+            f"{percent_text(step_s / sample_s)} of a sample; compare such short calls by --instructions or in a CUDA graph"
         )
     per_call_s = seen.latency.per_call_s.value
     if seen.latency.clock is not Clock.CUDA_EVENT and per_call_s < 10 * _LOOP_S:
         return (
-            f"a call takes {per_call_s * 1e9:.0f} ns, of which the loop around it is some "
-            f"{_LOOP_S * 1e9:.0f}; measure a larger shape"
+            f"a call takes {seconds_text(per_call_s)}, of which the loop around it is about "
+            f"{seconds_text(_LOOP_S)}; measure a larger shape"
         )
     return None
 
@@ -166,8 +168,8 @@ def _stepped(seen: _Seen) -> str | None:
     if not seen.stepped:
         return None
     return (
-        f"in {seen.stepped} samples the clock did not move forward; they were dropped; check "
-        "whether something sets the machine's time"
+        f"in {count(seen.stepped, 'sample')} the clock did not move forward; they were dropped; "
+        "check whether something sets the machine's time"
     )
 
 
@@ -176,8 +178,8 @@ def _faults(seen: _Seen) -> str | None:
     if faults is None or faults < 1:
         return None
     return (
-        f"{faults:.0f} page faults per call: the time includes the system's work on them; use "
-        "glibc, or compare only with times measured in the same way"
+        f"{count(round(faults), 'page fault')} per call: the time includes the system's work on "
+        "them; use glibc, or compare only with times measured in the same way"
     )
 
 
@@ -196,8 +198,8 @@ def _throttled(seen: _Seen) -> str | None:
         return None
     why = f" ({', '.join(reasons)})" if reasons else ""
     return (
-        f"{seen.latency.throttled_epochs} epochs were dropped because the device was throttled"
-        f"{why}; let it cool, or compare the ratio alone"
+        f"{count(seen.latency.throttled_epochs, 'epoch')} were dropped because the device was "
+        f"throttled{why}; let it cool, or compare the ratio alone"
     )
 
 
@@ -215,14 +217,14 @@ def _saving(seen: _Seen) -> str | None:
 def _other_threads(seen: _Seen) -> str | None:
     if seen.left_over:
         return (
-            f"after it returned, threads worked for another {seen.left_over:.0%} of its time: "
-            "invalid, since the time does not include that work; have it wait for its threads"
+            f"after it returned, threads worked for another {percent_text(seen.left_over)} of its "
+            "time: invalid, since the time does not include that work; have it wait for its threads"
         )
     if not seen.latency.others_ratio:
         return None
     advice = (
-        f"{seen.latency.others_ratio:.0%} of its CPU time is spent in other threads; the time is "
-        "the sum over all threads, without the time that one waits for another"
+        f"{percent_text(seen.latency.others_ratio)} of its CPU time is spent in other threads; the "
+        "time is the sum over all threads, without the time that one waits for another"
     )
     subject, reference = (
         seen.values(role, cpu=False) for role in (ArmRole.SUBJECT, ArmRole.REFERENCE)
@@ -235,7 +237,10 @@ def _other_threads(seen: _Seen) -> str | None:
 
 def _shared(seen: _Seen) -> str | None:
     others = seen.after.other_processes
-    return f"{others} other processes use the GPU; measure when no other does" if others else None
+    if not others:
+        return None
+    processes = count(others, "other process", "other processes")
+    return f"the GPU is shared with {processes}; measure when no other uses it"
 
 
 def _launch_bound(seen: _Seen) -> str | None:
@@ -243,9 +248,9 @@ def _launch_bound(seen: _Seen) -> str | None:
     if launch_s is None or launch_s <= seen.latency.per_call_s.value:
         return None
     return (
-        f"the host takes {launch_s * 1e6:.1f} us to issue what the device does in "
-        f"{seen.latency.per_call_s.value * 1e6:.1f}; in a model the host's time counts, unless the "
-        "call is replayed from a graph"
+        f"the host takes {seconds_text(launch_s)} to issue what the device does in "
+        f"{seconds_text(seen.latency.per_call_s.value)}; in a model the host's time counts, unless "
+        "the call is replayed from a graph"
     )
 
 

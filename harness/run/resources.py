@@ -13,6 +13,7 @@ from harness.measure.devices import device_of
 from harness.numerics.computed import ImplementationError
 from harness.numerics.oracle import Reference
 from harness.records import Allocation, Case, Direction, Mode, Status
+from harness.records.text import bytes_text
 from harness.run.timed_calls import refusal
 from implementations.contract import Implementation
 
@@ -50,7 +51,7 @@ class Resources:
         if free is not None and needed > free:
             raise ImplementationError(
                 Status.OUT_OF_MEMORY,
-                f"needs about {needed / 2**30:.3g} GiB, {free / 2**30:.3g} GiB are free",
+                f"needs about {bytes_text(needed)}, {bytes_text(free)} are free",
             )
         torch.set_num_threads(case.threads)
         return device

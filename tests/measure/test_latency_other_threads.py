@@ -106,7 +106,7 @@ def test_handing_over_is_said_with_what_the_wall_clock_shows() -> None:
     assert latency_of(sampled).is_valid
     said = advice(sampled)
     assert said is not None
-    assert "75%" in said
+    assert "75 %" in said
     assert "1.50 times" in said
 
 

@@ -136,12 +136,12 @@ def test_time_that_the_hypervisor_took_is_noise(stolen_s: float, is_warned: bool
     assert bool(found) is is_warned
     if is_warned:
         assert found[0].kind is WarningKind.NOISY
-        assert "5%" in found[0].advice
+        assert "5 %" in found[0].advice
 
 
 def test_steal_is_taken_over_the_time_of_the_measurement() -> None:
     device = FakeDevice(state=lambda now_s: Condition(steal_s=100.0 + 0.5 * now_s))
-    assert "50%" in (advice(measure(device), WarningKind.NOISY) or "")
+    assert "50 %" in (advice(measure(device), WarningKind.NOISY) or "")
 
 
 # --- the clock -----------------------------------------------------------------------------------
