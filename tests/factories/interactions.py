@@ -31,7 +31,7 @@ def is_near(one: Tensor, other: Tensor) -> bool:
     return torch.allclose(one.double(), other.double(), rtol=0.05, atol=0.05)
 
 
-def is_given_away_by_interaction(function: LayerNormFunction, dtype: torch.dtype) -> bool:
+def is_caught_by_interaction(function: LayerNormFunction, dtype: torch.dtype) -> bool:
     """Whether a result next to other calls differs from the result alone."""
     return (
         _forms_differ(function, dtype)

@@ -52,11 +52,11 @@ def verdict(
 
 def small_cases(distribution: str) -> Iterator[tuple[Case, Inputs]]:
     """Rows short and long, odd and even, on and off the multiples that kernels are written for."""
-    for dtype, direction, shape in product(
-        ("float32", "float64", "bfloat16", "float16"),
-        (Direction.FORWARD, Direction.BACKWARD),
-        ((5, 1), (5, 2), (5, 3), (5, 7), (5, 64), (5, 257), (5, 1000), (300, 64)),
-    ):
+    backward = ((5, 1), (5, 2), (5, 3), (5, 7), (5, 64), (5, 257), (5, 1000), (300, 64))
+    forward = ((5, 3), (300, 64))  # a backward compares y too
+    cases = [(Direction.BACKWARD, shape) for shape in backward]
+    cases += [(Direction.FORWARD, shape) for shape in forward]
+    for dtype, (direction, shape) in product(("float32", "float64", "bfloat16", "float16"), cases):
         case = Case(
             implementation="any",
             shape=shape,
