@@ -75,9 +75,7 @@ def hints_of(owner: Any) -> Iterator[tuple[str, Any]]:
 
 results = st.builds(
     lambda records, runs, environments: Results(
-        records=records,
-        runs=runs,
-        environments={each.fingerprint: each for each in environments},
+        records=records, runs=runs, environments={each.fingerprint: each for each in environments}
     ),
     several(strategy_of(Record)),
     several(strategy_of(Run), 2),

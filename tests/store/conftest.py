@@ -1,4 +1,4 @@
-"""Where the tests of the store write."""
+"""The files that the tests of the store write."""
 
 from __future__ import annotations
 

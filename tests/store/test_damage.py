@@ -7,21 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from stored import (
-    BARE,
-    FULL,
-    RESULTS,
-    read_or_refusal,
-    same,
-)
+from stored import BARE, FULL, RESULTS, read_or_refusal, same
 
-from harness.store import (
-    Journal,
-    StoreError,
-    read,
-    read_journal,
-    write,
-)
+from harness.store import Journal, StoreError, read, read_journal, write
 from harness.store.plain import to_plain
 
 

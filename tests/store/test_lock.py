@@ -12,7 +12,7 @@ from harness.store import Journal, StoreError, read_journal
 from harness.store import journal as journal_module
 
 
-def test_a_journal_is_one_runs_at_a_time(journal: Path) -> None:
+def test_a_journal_is_written_by_one_run_at_a_time(journal: Path) -> None:
     with Journal(journal) as file:
         file.add(BARE)
         with pytest.raises(StoreError) as caught:

@@ -6,9 +6,7 @@ from dataclasses import make_dataclass
 
 import pytest
 
-from harness.records import (
-    Status,
-)
+from harness.records import Status
 from harness.store.plain import from_plain
 
 

@@ -8,28 +8,10 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
-from stored import (
-    BARE,
-    CASE,
-    FULL,
-    RESULTS,
-    RUN,
-    results,
-    same,
-    without_samples,
-)
+from stored import BARE, CASE, FULL, RESULTS, RUN, results, same, without_samples
 
-from harness.records import (
-    Record,
-    Status,
-)
-from harness.store import (
-    Journal,
-    Results,
-    read,
-    read_journal,
-    write,
-)
+from harness.records import Record, Status
+from harness.store import Journal, Results, read, read_journal, write
 from harness.store.plain import from_plain, to_plain
 
 

@@ -9,19 +9,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from stored import (
-    RESULTS,
-)
+from stored import RESULTS
 
 from harness import records as nouns
-from harness.records import (
-    Environment,
-    Gpu,
-    Run,
-)
-from harness.store import (
-    write,
-)
+from harness.records import Environment, Gpu, Run
+from harness.store import write
 from harness.store.schema import _descriptions, record_schema
 
 STORED = [
@@ -53,18 +45,12 @@ def test_every_field_of_a_stored_record_has_a_text_under_it(owner: type) -> None
     assert set(_descriptions(owner)) == {each.name for each in fields(owner)}
 
 
-def test_a_field_without_text_would_be_found_out() -> None:
+def test_a_field_without_text_is_found() -> None:
     assert set(_descriptions(Gpu)) < {each.name for each in fields(Gpu)}
 
 
 @pytest.mark.parametrize(
-    ("suffix", "unit"),
-    [
-        ("_s", b"second"),
-        ("_bytes", b"byte"),
-        ("_ulp", b"ulp"),
-        ("_ratio", b"1"),
-    ],
+    ("suffix", "unit"), [("_s", b"second"), ("_bytes", b"byte"), ("_ulp", b"ulp"), ("_ratio", b"1")]
 )
 def test_a_quantity_has_the_unit_that_its_name_ends_in(suffix: str, unit: bytes) -> None:
     found = [each for name, each in leaves(record_schema()) if name.endswith(suffix)]
@@ -88,7 +74,7 @@ def test_only_what_may_be_none_may_be_null() -> None:
     assert not by_name["warnings"].nullable
 
 
-def test_descriptions_are_in_the_file_for_whoever_reads_it_without_us(path: Path) -> None:
+def test_descriptions_are_in_the_file_for_readers_without_layernorm_bench(path: Path) -> None:
     write(RESULTS, path)
     schema = pq.read_schema(path)
     assert (

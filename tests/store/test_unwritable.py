@@ -1,4 +1,4 @@
-"""Where nothing can be written the old file stays, and words say what to do."""
+"""Where nothing can be written, the old file stays and the message says what to do."""
 
 from __future__ import annotations
 
@@ -8,21 +8,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from stored import (
-    BARE,
-    FULL,
-    RESULTS,
-    same,
-)
+from stored import BARE, FULL, RESULTS, same
 
-from harness.store import (
-    Journal,
-    StoreError,
-    parquet,
-    read,
-    read_journal,
-    write,
-)
+from harness.store import Journal, StoreError, parquet, read, read_journal, write
 
 
 @pytest.fixture
@@ -32,13 +20,13 @@ def not_a_folder(tmp_path: Path) -> Path:
     return tmp_path / "file" / "results"
 
 
-def test_parquet_where_nothing_can_be_written_is_refused_in_words(not_a_folder: Path) -> None:
+def test_parquet_where_nothing_can_be_written_is_refused(not_a_folder: Path) -> None:
     with pytest.raises(StoreError) as caught:
         write(RESULTS, not_a_folder)
     assert str(caught.value).startswith(f"{not_a_folder}: cannot be written: ")
 
 
-def test_a_folder_that_is_not_there_is_refused_in_words(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="cannot be written"):
         write(RESULTS, tmp_path / "missing" / "results.parquet")
 
@@ -65,7 +53,7 @@ def test_results_behind_a_link_are_replaced_there(tmp_path: Path) -> None:
     assert same(read(tmp_path / "elsewhere/first.parquet"), RESULTS)
 
 
-def test_a_journal_where_nothing_can_be_written_is_refused_in_words(not_a_folder: Path) -> None:
+def test_a_journal_where_nothing_can_be_written_is_refused(not_a_folder: Path) -> None:
     with pytest.raises(StoreError) as caught:
         Journal(not_a_folder)
     assert str(caught.value).startswith(f"{not_a_folder}: cannot be written: ")
@@ -75,7 +63,7 @@ def full_disk(*_: object, **__: object) -> None:
     raise OSError(28, "No space left on device")
 
 
-def test_a_full_disk_under_a_journal_says_what_to_do(
+def test_a_full_disk_under_a_journal_names_the_next_step(
     journal: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Journal(journal) as file:

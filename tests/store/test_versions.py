@@ -1,4 +1,4 @@
-"""Older files are read, and newer ones and those of others refused in words."""
+"""Older files are read; newer ones and foreign ones are refused."""
 
 from __future__ import annotations
 
@@ -9,27 +9,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from stored import (
-    RESULTS,
-    read_or_refusal,
-)
+from stored import RESULTS, read_or_refusal
 
-from harness.records import (
-    Cost,
-    Environment,
-    Run,
-    Status,
-)
-from harness.store import (
-    SCHEMA_VERSION,
-    StoreError,
-    read,
-    write,
-)
+from harness.records import Cost, Environment, Run, Status
+from harness.store import SCHEMA_VERSION, StoreError, read, write
 
 
 def rewrite(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
-    """Change a results file as another version of us would have written it."""
+    """Change a results file to what another version would have written."""
     changed = change(pq.read_table(path))
     # the checksum would give the change away, and is not what these tests are about
     kept = {
@@ -50,7 +37,7 @@ def with_metadata(**changes: str) -> Callable[[pa.Table], pa.Table]:
     return change
 
 
-def test_a_newer_schema_is_refused_in_words(path: Path) -> None:
+def test_a_newer_schema_is_refused(path: Path) -> None:
     write(RESULTS, path)
     rewrite(path, with_metadata(schema=str(SCHEMA_VERSION + 1)))
     with pytest.raises(StoreError) as caught:
@@ -71,7 +58,7 @@ def without_timer(table: pa.Table) -> pa.Table:
 
 
 @pytest.mark.parametrize("samples", [True, False])
-def test_a_latency_of_before_there_were_timers_is_ours(path: Path, samples: bool) -> None:
+def test_a_latency_without_a_timer_is_of_the_own_timer(path: Path, samples: bool) -> None:
     write(RESULTS, path)
     rewrite(path, without_timer)
     rewrite(path, with_metadata(schema="2"))
@@ -93,14 +80,14 @@ def test_a_field_that_an_old_file_lacks_is_read_as_its_default(
     assert found[0].status is Status.WRONG
 
 
-def test_a_field_that_a_file_must_have_is_missed_in_words(path: Path) -> None:
+def test_a_field_that_a_file_must_have_is_missed(path: Path) -> None:
     write(RESULTS, path)
     rewrite(path, lambda table: table.drop_columns(["status"]))
     with pytest.raises(StoreError, match=r"results\.parquet: not records of this schema.*status"):
         read(path)
 
 
-def test_a_status_that_we_do_not_know_is_refused_in_words(path: Path) -> None:
+def test_an_unknown_status_is_refused(path: Path) -> None:
     write(RESULTS, path)
 
     def change(table: pa.Table) -> pa.Table:
@@ -114,9 +101,7 @@ def test_a_status_that_we_do_not_know_is_refused_in_words(path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["runs", "environments", "schema"])
 @pytest.mark.parametrize("text", ["{", "3", "null", "[]", "[3]", '{"a": 3}', '"text"', ""])
-def test_metadata_that_is_not_ours_is_refused_or_says_nothing(
-    path: Path, name: str, text: str
-) -> None:
+def test_foreign_metadata_is_refused_or_ignored(path: Path, name: str, text: str) -> None:
     write(RESULTS, path)
     rewrite(path, with_metadata(**{name: text}))
     found = read_or_refusal(path)
