@@ -27,7 +27,7 @@ __all__ = [
     "time_budget_option",
 ]
 
-DTYPES = ("float32", "bfloat16", "float16", "float64")  # harness.sweep, which is slow to import
+DTYPES = ("float32", "bfloat16", "float16", "float64")  # as in harness.sweep, slow to import
 
 
 class Words(ParamType):

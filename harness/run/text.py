@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from harness.records import Record, Status
-from harness.records.text import count, seconds_text
+from harness.records.text import count, percent_text, seconds_text
 from harness.run.next_step import next_step
 from harness.run.session import SessionOutcome
 
@@ -165,7 +165,7 @@ def totals_line(
     if warned:
         parts.append(f"{count(warned, 'case')} with a measurement warning")
     if overhead_ratio is not None and wall_s >= _LEAST_WALL_S:
-        parts.append(f"overhead of the benchmark {overhead_ratio:.0%} of the time")
+        parts.append(f"overhead of the benchmark {percent_text(overhead_ratio)} of the time")
     return "; ".join(parts)
 
 
