@@ -1,6 +1,6 @@
-"""A workload as it is written: a TOML file of calls, each so many times.
+"""Workloads: TOML files of calls, and how often each occurs.
 
-Some come with the package, in ``harness/selection/workloads/``, named after their files.
+The package has some in ``harness/selection/workloads/``; a workload has the name of its file.
 
     [[calls]]
     shape = "4096x1024"
@@ -8,7 +8,7 @@ Some come with the package, in ``harness/selection/workloads/``, named after the
     direction = "forward"
     count = 24
 
-Every mistake of a file is reported at once, with its line.
+All mistakes of a file are reported together, each with its line.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pydantic import Field
 
 from harness.records import Affine, Direction
 from harness.records.refusal import Refusal
+from harness.records.text import shape_text
 from harness.sweep.grid import Dtype, Eps, Positive, Shape, Threads
 from harness.sweep.strict_toml import StrictTable, TomlFile, read_toml, suggest, validated
 
@@ -43,7 +44,7 @@ class WorkloadError(Refusal):
 
 
 class Call(StrictTable):
-    """One kind of call. An axis that is None is whatever the run has, if it has but one."""
+    """One kind of call. An axis that is None has the value of the run, if the run has only one."""
 
     shape: Shape
     """Of x."""
@@ -53,7 +54,7 @@ class Call(StrictTable):
     count: _Count = 1
     """How often it occurs."""
     device: str | None = None
-    """Kind; None is every device that the run has, each by itself."""
+    """Kind of device; None is every device of the run, each with its own choice."""
     normalized_dims: Positive | None = None
     param_dtype: Dtype | None = None
     layout: str | None = None
@@ -66,7 +67,7 @@ class Call(StrictTable):
         """The call in one line, without its count."""
         given = self.model_dump(exclude={"shape", "dtype", "direction", "count", "device"})
         return " ".join([
-            "x".join(map(str, self.shape)),
+            shape_text(self.shape),
             self.dtype,
             *([self.device] if self.device else []),
             self.direction,
@@ -75,22 +76,22 @@ class Call(StrictTable):
 
 
 class Workload(StrictTable):
-    """What a workload file holds."""
+    """The contents of a workload file."""
 
     description: str = ""
     calls: tuple[Call, ...]
 
 
 def workload_names() -> tuple[str, ...]:
-    """Names of the workloads that come with the package, in alphabetical order."""
+    """Return the names of the package's workloads, in alphabetical order."""
     return tuple(sorted(path.name.removesuffix(".toml") for path in _WORKLOADS.iterdir()))
 
 
 def find_workload(named: str) -> Workload:
-    """Load the workload file at a path, or the workload of that name that comes with the package.
+    """Load the workload file at a path, or the package's workload of that name.
 
     Raises:
-        WorkloadError: there is none; or as :func:`load_workload`.
+        WorkloadError: neither exists; or as :func:`load_workload`.
     """
     path = Path(named)
     if path.is_file() or path.suffix or len(path.parts) > 1:

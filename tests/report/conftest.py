@@ -1,4 +1,4 @@
-"""Pages that several tests look at, built once."""
+"""Results and pages that several tests share, built once."""
 
 from pathlib import Path
 
