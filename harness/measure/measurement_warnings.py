@@ -104,8 +104,8 @@ def _wide(seen: _Seen) -> str | None:
         return None
     return (
         f"the interval is wider than ±{seen.budget.target_ratio:.1%} after "
-        f"{count(seen.epochs, 'epoch')}; give the case more time or more processes, or stop other work on the "
-        "machine"
+        f"{count(seen.epochs, 'epoch')}; give the case more time or more processes, or stop other "
+        "work on the machine"
     )
 
 
@@ -153,7 +153,8 @@ def _coarse(seen: _Seen) -> str | None:
     if step_s > _COARSE * sample_s:
         return (
             f"the clock moves in steps of {seconds_text(step_s)}, "
-            f"{percent_text(step_s / sample_s)} of a sample; compare such short calls by --instructions or in a CUDA graph"
+            f"{percent_text(step_s / sample_s)} of a sample; compare such short calls by "
+            "--instructions or in a CUDA graph"
         )
     per_call_s = seen.latency.per_call_s.value
     if seen.latency.clock is not Clock.CUDA_EVENT and per_call_s < 10 * _LOOP_S:
