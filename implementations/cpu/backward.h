@@ -19,8 +19,8 @@ INLINE NAME(vector) NAME(centred)(const NAME(gradients) *rows, int row, ptrdiff_
     return has_high ? v - rows->at[row].high : v;
 }
 
-/* At element i of `count` rows: adds up dy weight and its product with the normalised x in each, and
- * dy and its product with that over all of them. */
+/* At element i of `count` rows: adds dy weight, and its product with the normalised x, to the sums of
+ * each row; adds dy, and its product with the normalised x, to the sums over rows. */
 INLINE void NAME(gradient_sums)(const NAME(gradients) *rows, const REAL *weight, ptrdiff_t i,
                                 const NAME(mask) *mask, NAME(vector) *plain, NAME(vector) *along,
                                 const int type, const int count, const int has_high)
@@ -31,7 +31,7 @@ INLINE void NAME(gradient_sums)(const NAME(gradients) *rows, const REAL *weight,
         const NAME(statistics) at = rows->at[row];
         NAME(vector) v = NAME(centred)(rows, row, i, type, has_high);
         dy[row] = NAME(only)(NAME(load)(rows->dy[row], i, type), mask);
-        /* beyond the row's end 0 - mean may be infinite once it is normalised, and 0 times that NaN */
+        /* beyond the row's end, 0 - mean may become infinite, and 0 times infinity is NaN */
         product[row] = NAME(only)(dy[row] * (v * at.rstd - at.low * at.rstd), mask);
         plain[row] += dy[row] * w;
         along[row] += product[row] * w;
@@ -54,7 +54,7 @@ INLINE void NAME(gradient_write)(const NAME(gradients) *rows, const REAL *weight
 {
     const NAME(vector) w = NAME(get)(weight + i);
     UNROLLED for (int row = 0; row < count; row++) {
-        /* n is (x - high) rstd - low rstd: what is of the row is put together first */
+        /* n is (x - high) rstd - low rstd; factors of the whole row are combined first */
         const NAME(statistics) at = rows->at[row];
         const REAL slope = at.rstd * along[row] * at.rstd;
         const REAL rest = at.rstd * (mean[row] - at.low * at.rstd * along[row]);
@@ -138,8 +138,8 @@ INLINE void NAME(backward_rows)(const struct backward *call, const REAL *weight,
         memcpy(call->dx + (first + row) * bytes, rows.dx[row], bytes);
 }
 
-/* Backward of the rows of a part, and what they add to dweight and dbias: `total` holds both, one
- * after the other, as does `block`, which is for use here. */
+/* Backward of the rows of a part, and their share of dweight and dbias: `total` holds both, one after
+ * the other, and so does the temporary array `block`. */
 INLINE void NAME(backward_part)(const struct backward *call, const REAL *weight, REAL *total,
                                 REAL *block, ptrdiff_t first, ptrdiff_t last, const int type)
 {

@@ -110,7 +110,7 @@ def backward(
     wants_dweight: bool,
     wants_dbias: bool,
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Return dx, dweight and dbias, contiguous; None for what is not wanted.
+    """Return dx, dweight and dbias, contiguous; None for each that is not needed.
 
     Raises:
         MemoryError: there is none for the sums over rows.

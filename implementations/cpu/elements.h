@@ -1,4 +1,4 @@
-/* Elements in memory and the vectors they are computed with: float for all types but float64. */
+/* Conversion between elements in memory and vectors: of double for float64, else of float. */
 
 #if defined(__SSE2__)
 #include <immintrin.h>
@@ -11,7 +11,7 @@
 #elif defined(__AVX__)
 #define VECTOR_BYTES 32
 #else
-#define VECTOR_BYTES 16 /* SSE2, NEON, and what compilers make of it elsewhere */
+#define VECTOR_BYTES 16 /* SSE2, NEON; elsewhere the compiler emulates it */
 #endif
 
 #define INLINE static inline __attribute__((always_inline))
@@ -28,13 +28,13 @@ INLINE ptrdiff_t size_of(int type)
     return type == FLOAT64 ? 8 : type == FLOAT32 ? 4 : 2;
 }
 
-/* Where the lanes of `mask` are set, `yes`, elsewhere `no`. */
+/* `yes` in the lanes that are set in `mask`, `no` in the others. */
 INLINE bits_float chosen(bits_float mask, bits_float yes, bits_float no)
 {
     return (mask & yes) | (~mask & no);
 }
 
-/* What gcc 12 makes more instructions of than it takes is written out. */
+/* Intrinsics where gcc 12 generates more instructions than necessary. */
 #if VECTOR_BYTES == 64
 INLINE bits_float widened(halves h)
 {
@@ -78,7 +78,7 @@ INLINE bits_float with_one_where_odd(bits_float to, bits_float bits)
 }
 #endif
 
-/* To nearest, ties to even: half a unit less one, and one more where the last digit is odd. */
+/* To nearest, ties to even: adds half a unit less one, and one more if the last digit is odd. */
 INLINE halves rounded_to_bfloat16(vector_float v, int may_be_nan)
 {
     bits_float bits = (bits_float)v;
@@ -109,7 +109,7 @@ INLINE vector_float widened_float16(halves h)
 {
     bits_float bits = widened(h);
     bits_float size = (bits & 0x7fff) << 13;
-    /* the exponent is that of float16 yet; a product makes it float's, of subnormal numbers too */
+    /* the product converts the exponent from float16 to float, also for subnormal numbers */
     bits_float finite = (bits_float)((vector_float)size * 0x1p112f);
     bits_float is_finite = (bits_float)((bits & 0x7c00) != 0x7c00);
     return (vector_float)((bits & 0x8000) << 16 | chosen(is_finite, finite, size | 0x7f800000));
@@ -119,7 +119,7 @@ INLINE halves rounded_to_float16(vector_float v)
     bits_float bits = (bits_float)v, size = bits & 0x7fffffff;
     /* normal: the exponent's offset goes from 127 to 15, and 13 digits go to nearest, ties to even */
     bits_float normal = (size - 0x38000000 + 0xfff + (size >> 13 & 1)) >> 13;
-    /* subnormal: beside 0.5 a float has just the digits that float16 has there */
+    /* subnormal: next to 0.5, a float has exactly the digits of float16 */
     bits_float subnormal = (bits_float)((vector_float)size + 0.5f) - 0x3f000000;
     bits_float found = chosen((bits_float)(size < 0x38800000), subnormal, normal);
     found = chosen((bits_float)(size >= 0x47800000), 0 * size + 0x7c00, found);
@@ -164,7 +164,7 @@ INLINE vector_float load_float(const char *from, ptrdiff_t i, int type)
     return (vector_float)(widened(h) << 16);
 }
 
-/* From float64, and from parameters in float32: nothing else is computed with in double. */
+/* From float64, or from parameters in float32; no other type is computed in double. */
 INLINE vector_double load_double(const char *from, ptrdiff_t i, int type)
 {
     if (type == FLOAT64)
@@ -174,7 +174,7 @@ INLINE vector_double load_double(const char *from, ptrdiff_t i, int type)
     return __builtin_convertvector(f, vector_double);
 }
 
-/* Writes past the caches, to an aligned address, or as usual on other processors than x86. */
+/* Writes to an aligned address, bypassing the caches on x86. */
 INLINE void stream(char *to, const void *v, const size_t size)
 {
 #if defined(__AVX512F__)
@@ -215,8 +215,8 @@ INLINE void end_of_stream(void)
 /* How elements are stored. */
 enum {
     USUAL = 0,
-    NO_NAN = 1,  /* bfloat16 is rounded quicker where nothing can be NaN */
-    STREAM = 2, /* past the caches */
+    NO_NAN = 1,  /* no NaN: rounding to bfloat16 is faster */
+    STREAM = 2, /* bypassing the caches */
 };
 
 /* Rounds to nearest, ties to even. */
@@ -251,7 +251,7 @@ INLINE void store_double(char *to, ptrdiff_t i, vector_double v, int type, int h
     memcpy(to, &f, sizeof f);
 }
 
-/* Each lane beside the one `n` further on, in a vector of 2, 4, 8 or 16. */
+/* Indices that rotate a vector of 2, 4, 8 or 16 lanes by `n`. */
 #define FROM_2(n) (n) & 1, ((n) + 1) & 1
 #define FROM_4(n) (n) & 3, ((n) + 1) & 3, ((n) + 2) & 3, ((n) + 3) & 3
 #define FROM_8(n) \

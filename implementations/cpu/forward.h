@@ -17,7 +17,7 @@ typedef struct {
     char *y;
     REAL *kept; /* its elements in REAL, once they have been read */
     NAME(statistics) at;
-    REAL scale; /* of the elements, where they are read SCALED */
+    REAL scale; /* of the elements, if they are read SCALED */
     int streams;
 } NAME(row);
 
@@ -56,7 +56,7 @@ INLINE void NAME(step)(const NAME(row) *read, const int reading, const NAME(row)
         if (!(writing & NAME(SCALED)))
             v -= at.low * at.rstd;
         v = v * NAME(get)(weight + i) + NAME(get)(bias + i);
-        /* of what is kept nothing is NaN: see `leave` */
+        /* kept elements are written with NO_NAN; forward_rows corrects rows where that is wrong */
         NAME(store)(written->y, i, v, type,
                     (writing & NAME(KEPT) ? NO_NAN : USUAL) | (written->streams ? STREAM : USUAL));
     }
@@ -112,7 +112,7 @@ INLINE void NAME(pass)(const NAME(row) *read, const int reading, const NAME(row)
     }
 }
 
-/* A power of two that takes the elements, and their squares, into the range of REAL. */
+/* A power of two that scales the elements, and their squares, into the range of REAL. */
 static REAL NAME(scale_of)(const char *x, const NAME(cut) *cut, double eps, int type)
 {
     REAL largest = 0;
@@ -129,13 +129,13 @@ static REAL NAME(scale_of)(const char *x, const NAME(cut) *cut, double eps, int 
     int exponent;
     frexp(largest, &exponent);
     if (!(largest <= NAME(largest)) || (exponent < 0 && eps > 0))
-        return 1; /* infinite; or so small that eps alone counts */
+        return 1; /* infinite; or so small that only eps matters */
     int most = NAME(exponent) - 2;
     return (REAL)ldexp(1, exponent > most ? -most : exponent < -most ? most : -exponent);
 }
 
-/* The row whose mean is so far above its deviations that the first two passes leave some of it in
- * them, or whose squares leave the range of REAL: a third pass, over scaled elements. */
+/* A third pass over scaled elements, for a row with a residual mean after two passes, or with squares
+ * outside the range of REAL. */
 static OUTLINE void NAME(careful)(NAME(row) *row, const REAL *weight, const REAL *bias,
                                   const NAME(cut) *cut, double eps, int type)
 {
@@ -158,7 +158,7 @@ static OUTLINE void NAME(careful)(NAME(row) *row, const REAL *weight, const REAL
     row->at = (NAME(statistics)){row->at.high / scale, row->at.low / scale, row->at.rstd * scale};
 }
 
-/* A row shorter than a vector lies here, so that a vector can be read and written. */
+/* Space for a row shorter than a vector, so that a whole vector can be read and written. */
 typedef struct {
     char x[VECTOR_BYTES], y[VECTOR_BYTES];
 } NAME(buffer);
@@ -192,7 +192,7 @@ INLINE int NAME(complete)(NAME(row) *row, REAL residual, REAL squares, REAL inve
            square + eps >= NAME(smallest);
 }
 
-/* Forward of some rows, one of which is written while the next is added up. */
+/* Forward of several rows; each is written while the next is added up. */
 INLINE void NAME(forward_rows)(const struct forward *call, const REAL *weight, const REAL *bias,
                                const NAME(cut) *cut, int is_finite, ptrdiff_t first,
                                ptrdiff_t last, const int type, const int keeps)
@@ -224,7 +224,7 @@ INLINE void NAME(forward_rows)(const struct forward *call, const REAL *weight, c
             else
                 NAME(pass)(&next, reading, &row, centred, weight, bias, cut, &residual, &squares, type);
         }
-        if (!is_good || !is_finite) /* or what may be NaN was written as what cannot */
+        if (!is_good || !is_finite) /* NaN may have been written with NO_NAN */
             NAME(careful)(&row, weight, bias, cut, call->eps, type);
         if (call->statistics)
             ((NAME(statistics) *)call->statistics)[i] = row.at;

@@ -1,8 +1,8 @@
-/* The calls of recentred.h on tensors, with a node in C++ in autograd's graph: neither direction then
- * runs Python, which takes longer than a small LayerNorm. Built by build.py, called by node.py.
+/* Calls of recentred.h on tensors, with an autograd node in C++. Neither forward nor backward runs
+ * Python, which takes longer than a small LayerNorm. Built by build.py, called by node.py.
  *
- * What calls.py does for a call from Python is done here too: parameters and rows are made dense, and
- * a call of no elements is none.
+ * As calls.py does for calls from Python, it makes parameters and rows dense, and returns early if
+ * there are no elements.
  */
 
 #include <ATen/EmptyTensor.h>
@@ -23,7 +23,7 @@ using Parameter = std::optional<Tensor>;
 
 constexpr int64_t STATISTICS = 3; /* numbers kept of a row */
 
-/* Of the library in C: set by node.py before the first call. */
+/* Functions of the C library; node.py sets them before the first call. */
 decltype(&recentred_forward) run_forward;
 decltype(&recentred_backward) run_backward;
 parallel_function run_parallel;
@@ -49,7 +49,7 @@ at::ScalarType wide_type(const Tensor &x)
     return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-/* Not by the dispatcher, which takes longer than the rest of a small call. */
+/* Without the dispatcher, which takes longer than the rest of a small call. */
 Tensor dense_like(const Tensor &tensor)
 {
     return at::detail::empty_cpu(tensor.sizes(), tensor.scalar_type());
@@ -65,24 +65,24 @@ char *room_of(const Tensor &tensor)
     return tensor.defined() ? static_cast<char *>(tensor.mutable_data_ptr()) : nullptr;
 }
 
-/* x, or a copy of it, whose rows are each dense; and the elements from row to row. */
+/* x, or a copy of it, with dense rows; and the elements from one row to the next. */
 std::pair<Tensor, int64_t> dense_rows(const Tensor &x, int64_t hidden)
 {
     if (x.is_contiguous())
         return {x, hidden};
-    Tensor rows = x.reshape({-1, hidden}); /* a copy only where the rows are not evenly spaced */
+    Tensor rows = x.reshape({-1, hidden}); /* copies only if rows are not evenly spaced */
     if (hidden > 1 && rows.stride(1) != 1)
         rows = rows.contiguous();
     return {rows, rows.stride(0)};
 }
 
-/* A parameter as the kernels read it: dense, or undefined where there is none. */
+/* A parameter as the kernels read it: dense, or undefined if there is none. */
 Tensor dense(const Tensor &parameter)
 {
     return parameter.defined() ? parameter.contiguous() : parameter;
 }
 
-/* y, and the statistics of each row where there is somewhere to leave them. */
+/* y; and the statistics of each row if `statistics` is not null. */
 Tensor normalised(const Tensor &x, const Tensor &weight, const Tensor &bias, int64_t hidden,
                   double eps, Tensor *statistics)
 {
@@ -114,7 +114,7 @@ Tensor normalised(const Tensor &x, const Tensor &weight, const Tensor &bias, int
     return y;
 }
 
-/* dx, dweight and dbias: those of them that are defined are filled. */
+/* Fills those of dx, dweight and dbias that are defined. */
 void fill_gradients(const Tensor &dy, const Tensor &x, const Tensor &weight, const Tensor &bias,
                     const Tensor &statistics, int64_t hidden, const Tensor &dx,
                     const Tensor &dweight, const Tensor &dbias)
@@ -151,7 +151,7 @@ void fill_gradients(const Tensor &dy, const Tensor &x, const Tensor &weight, con
                 " rows");
 }
 
-/* The gradients composed of what autograd differentiates in its turn, as in operators.py. */
+/* The gradients, composed of operations that autograd can differentiate, as in operators.py. */
 variable_list composed_gradients(const Tensor &dy, const Tensor &x, const Tensor &weight,
                                  const Tensor &bias, int64_t hidden, double eps)
 {
@@ -198,12 +198,12 @@ struct Recentred : torch::autograd::Function<Recentred> {
             std::copy(composed.begin(), composed.end(), found.begin());
             return found;
         }
-        size_t edge = 0; /* counts the tensors there were, not the arguments */
+        size_t edge = 0; /* counts defined tensors, not arguments */
         for (size_t i = 0; i < 3; i++)
             if (saved[i].defined() && context->needs_input_grad(edge++))
                 found[i] = dense_like(saved[i]);
         const Tensor &dy = upstream[0];
-        /* negated or zero without saying so in memory: then a copy that does */
+        /* the memory of a negated or zero tensor does not show it, but that of a copy does */
         const bool is_kept = !dy.is_neg() && !dy._is_zerotensor();
         fill_gradients(is_kept ? dy : dy.clone(), x, weight, bias, statistics, hidden, found[0], found[1],
                        found[2]);
@@ -221,13 +221,13 @@ Tensor layer_norm(const Tensor &x, const Parameter &weight, const Parameter &bia
                                        (bias && bias->requires_grad()));
     if (is_recorded)
         return Recentred::apply(x, weight, bias, hidden, eps);
-    at::AutoDispatchBelowADInplaceOrView below; /* nothing from here on is autograd's */
+    at::AutoDispatchBelowADInplaceOrView below; /* no autograd from here on */
     return normalised(x, weight.value_or(Tensor()), bias.value_or(Tensor()), hidden, eps, nullptr);
 }
 
 #define TEXT_(name) #name
 #define TEXT(name) TEXT_(name)
-/* DIGEST, from build.py, tells one revision's operator from another's in the same process. */
+/* DIGEST, from build.py, distinguishes the operators of two revisions in one process. */
 #define OPERATOR "cpp_recentred_" TEXT(DIGEST)
 
 TORCH_LIBRARY_FRAGMENT(layernorm_bench, library)

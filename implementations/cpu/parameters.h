@@ -1,7 +1,7 @@
 /* Weight and bias, and their gradients, in REAL and in the types that they have in memory. */
 
-/* A parameter in REAL, `missing` for each element if there is none, in whole vectors: where it is,
- * or in `room`. */
+/* A parameter in REAL and in whole vectors, either in place or copied to `room`. Without a parameter,
+ * every element is `missing`. */
 static const REAL *NAME(parameter)(const char *from, int type, ptrdiff_t hidden, REAL missing,
                                    REAL *room)
 {

@@ -85,7 +85,7 @@ struct work {
     const struct backward *backward;
     const void *weight, *bias; /* in the type in which sums are formed */
     int is_finite;             /* whether both are, in each element */
-    void *sums;                /* over the rows of each part, and then of a block for each thread */
+    void *sums;                /* over the rows of each part, then of one block per thread */
     ptrdiff_t rows, parts, next_part, next_thread;
 };
 
@@ -141,14 +141,14 @@ static void backward_work(void *data)
     end_of_stream();
 }
 
-/* Threads worth having for so many elements, at most `threads`. */
+/* How many threads to use for this many elements, at most `threads`. */
 static int threads_for(double elements, int threads, parallel_function parallel)
 {
     int worth = elements / GRAIN < threads ? (int)(elements / GRAIN) : threads;
     return parallel && worth > 1 ? worth : 1;
 }
 
-/* Memory at the start of a line: vectors that lie across two take twice as long. */
+/* Memory aligned to a cache line: vectors across two lines take twice as long. */
 static void *aligned(size_t size)
 {
     return aligned_alloc(LINE_BYTES, (size + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES);

@@ -10,14 +10,14 @@
 struct forward {
     const char *x, *weight, *bias; /* weight and bias may be null */
     char *y;
-    void *statistics; /* null, or three numbers a row: the mean in two parts, and rstd */
+    void *statistics; /* null, or three numbers per row: the mean in two parts, and rstd */
     parallel_function parallel;
     ptrdiff_t rows, hidden, x_stride;
     double eps;
     int type, weight_type, bias_type, threads;
 };
 
-/* dx may be null, and dweight and dbias together; one of those alone is computed and left. */
+/* dx may be null, and so may dweight and dbias; if only one of the latter is, it is still computed. */
 struct backward {
     const char *x, *dy, *weight;
     const void *statistics;
@@ -27,7 +27,7 @@ struct backward {
     int type, weight_type, bias_type, threads;
 };
 
-/* Both return 0, or 1 where there is no memory for what they need beside the results. */
+/* Both return 0, or 1 if there is not enough memory for temporary arrays. */
 #ifdef __cplusplus
 extern "C" {
 #endif

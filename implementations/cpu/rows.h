@@ -1,12 +1,12 @@
-/* Rows, and sums over them. Included once for each type in which sums are formed, as are forward.h,
- * backward.h and parameters.h: REAL, with MASK the signed integer of its width.
+/* Rows, and sums over them. Included once per type in which sums are formed, as are forward.h,
+ * backward.h and parameters.h: REAL is that type, and MASK the signed integer of its width.
  *
- * A row is read as vectors of LANES elements, whatever their type in memory. What is left at its end
- * is a vector that overlaps the one before, masked where a sum would count an element twice; a row
- * shorter than a vector is computed in a buffer.
+ * A row is read as vectors of LANES elements, for every type in memory. The last vector overlaps the
+ * one before if necessary, and is masked so that a sum counts no element twice. A row shorter than a
+ * vector is computed in a buffer.
  *
  * Every sum is a tree: a lane adds up a few elements (STEPS), then equal numbers of vectors are added
- * to each other, then the lanes. So an addend meets at most STEPS + log2(N / STEPS) + 1 roundings.
+ * to each other, then the lanes. An addend undergoes at most STEPS + log2(N / STEPS) + 1 roundings.
  */
 
 #define NAME(name) JOIN(name, REAL)
@@ -19,10 +19,10 @@ typedef MASK NAME(mask) __attribute__((vector_size(VECTOR_BYTES)));
 /* How a row is cut into vectors. */
 typedef struct {
     ptrdiff_t hidden; /* elements of a row */
-    ptrdiff_t padded; /* those in vectors, the last of which need not be full */
-    ptrdiff_t whole;  /* those in whole vectors */
+    ptrdiff_t padded; /* rounded up to whole vectors */
+    ptrdiff_t whole;  /* elements in whole vectors */
     ptrdiff_t tail;   /* where the last, overlapping vector starts; negative if there is none */
-    NAME(mask) left;  /* the lanes of that vector which no other holds */
+    NAME(mask) left;  /* the lanes of that vector that no other vector contains */
 } NAME(cut);
 
 /* The mean, as the sum of two numbers, and 1/sqrt(variance + eps). */
@@ -30,7 +30,7 @@ typedef struct {
     REAL high, low, rstd;
 } NAME(statistics);
 
-/* A sum in the making: at each level nothing, or the sum of 2^level vectors. */
+/* A partial sum: each level is empty or the sum of 2^level vectors. */
 typedef struct {
     NAME(vector) level[LEVELS];
 } NAME(tree);
@@ -53,7 +53,7 @@ INLINE NAME(vector) NAME(only)(NAME(vector) v, const NAME(mask) *mask)
     return mask ? (NAME(vector))((NAME(mask))v & *mask) : v;
 }
 
-/* Adds a vector to those that stand for as many as it does: a binary counter. */
+/* Adds a vector; sums of equally many vectors are added to each other, as in a binary counter. */
 INLINE void NAME(grow)(NAME(tree) *tree, size_t grown, NAME(vector) sum)
 {
     NAME(vector) *level = tree->level;
@@ -62,7 +62,7 @@ INLINE void NAME(grow)(NAME(tree) *tree, size_t grown, NAME(vector) sum)
     *level = sum;
 }
 
-/* The sum of all that a tree has grown by, and of a last vector. */
+/* The sum of a tree and a last vector. */
 INLINE REAL NAME(felled)(const NAME(tree) *tree, size_t grown, NAME(vector) sum)
 {
     for (const NAME(vector) *level = tree->level; grown; grown >>= 1, level++)

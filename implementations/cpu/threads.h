@@ -1,4 +1,4 @@
-/* Work of a call, shared by threads of the runtime that PyTorch has loaded: its threads, not more. */
+/* Runs a function in the threads of the OpenMP runtime that PyTorch has loaded. */
 
 #include "types.h"
 

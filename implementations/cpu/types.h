@@ -1,4 +1,4 @@
-/* What callers and kernels agree on. */
+/* Types shared by callers and kernels. */
 
 #pragma once
 

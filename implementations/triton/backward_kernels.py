@@ -1,13 +1,13 @@
-"""Kernels of the backward for rows that a program holds, and what adds up parts of dweight.
+"""Kernels of the backward for rows that a program can hold, and of the sum of parts of dweight.
 
 With g = dy * weight and n = (x - mean) * rstd, the normalised x,
 
     dx = rstd * (g - mean(g) - n * mean(g * n)),   dweight = sum over rows of dy * n,
     dbias = sum over rows of dy
 
-(Ba, Kiros and Hinton, arXiv 1607.06450, differentiated). In the first stage each program adds up
-the rows it sees and writes one row of WIDE numbers, a part; in the second the parts are added in
-a fixed order. No atomics: the same call gives the same bits on the same device.
+(Ba, Kiros and Hinton, arXiv 1607.06450, differentiated). In the first stage, each program sums its
+rows and writes one row of WIDE numbers, a part. In the second stage, the parts are added in a fixed
+order. There are no atomics: the same call gives the same bits on the same device.
 
 Conventions as in :mod:`implementations.triton.forward_kernels`.
 """
@@ -112,7 +112,7 @@ def backward_of_columns(
     COLUMNS: tl.constexpr,
     STAGES: tl.constexpr,
 ) -> None:
-    """Form parts of dweight and dbias alone: some columns and every so many rows a program."""
+    """Compute only parts of dweight and dbias; a program takes some columns and every n-th tile."""
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     dweight = tl.zeros((ROWS, COLUMNS), WIDE)
     dbias = tl.zeros((ROWS, COLUMNS), WIDE)

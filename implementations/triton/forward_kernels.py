@@ -1,10 +1,9 @@
-"""Kernel of the forward for rows that a program holds: y, and the moments for a backward to come.
+"""Kernel of the forward for rows that a program can hold: y, and the moments for the backward.
 
-Rows are ``stride`` elements apart and may be so any number of elements, 0 too; within a row,
-elements are neighbours. Offsets of rows are 64 bits wide: a tensor may have more elements than
-32 bits count.
+Rows are ``stride`` elements apart, which may be 0; the elements of a row are adjacent. Offsets of
+rows have 64 bits, because a tensor may have more elements than 32 bits count.
 
-Pointers that are None leave out what they are for. Tiles and names in capitals are those of
+A pointer is None if its tensor is not needed. Tiles and names in capitals are those of
 :mod:`implementations.triton.statistics`.
 """
 
@@ -42,16 +41,15 @@ def forward_of_tiles(
     NEIGHBOURS: tl.constexpr,
     STAGES: tl.constexpr,
 ) -> None:
-    """Normalise ROWS rows at a time, every so many tiles as there are programs.
+    """Normalise tiles of ROWS rows; a program takes every num_programs-th tile.
 
     Args:
-        moments_ptr: (2 or 4, rows) of WIDE: mean, rstd and, for recentred, what is left of the
-            mean, twice.
+        moments_ptr: (2 or 4, rows) of WIDE: mean, rstd and, for recentred, two residual means.
     """
     columns = columns_of_tile(COLUMNS, LEAVES, NEIGHBOURS)
-    # one for each row of a tile: read once and broadcast, they have threads laid out of their own
+    # for each row of a tile, since broadcasting would lay the threads out differently
     of_tile = columns + tl.zeros((ROWS, 1, 1), tl.int32)
-    # a program that stays for many tiles reads them once; others do better with the registers free
+    # read once by a program of many tiles; otherwise the registers are better left free
     if weight_ptr is not None and STAGES > 1:
         weight, _ = read_again(weight_ptr, of_tile, hidden, WIDE)
     if bias_ptr is not None and STAGES > 1:

@@ -1,8 +1,7 @@
 """Kernels of the backward for rows too long for a program to hold.
 
-The formulas are those of :mod:`implementations.triton.backward_kernels`. Two kernels form the two
-means of each row that dx needs, as those of the forward form its moments; a third reads dy and x
-once more for all gradients.
+The formulas are those of :mod:`implementations.triton.backward_kernels`. Two kernels compute two
+means per row for dx, as in the forward; a third reads dy and x once more for all gradients.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def gradient_sums_of_blocks(
     LEAVES: tl.constexpr,
     NEIGHBOURS: tl.constexpr,
 ) -> None:
-    """Write what a block adds to the sums of g and g * n over its row, (2, rows, blocks)."""
+    """Write a block's share of the sums of g and g * n over its row, (2, rows, blocks)."""
     program = tl.program_id(0)
     row = (program // blocks).to(tl.int64)
     columns = program % blocks * COLUMNS + columns_of_tile(COLUMNS, LEAVES, NEIGHBOURS)
@@ -53,7 +52,7 @@ def gradient_sums_of_blocks(
         scaled = scaled * weight
     of_row = row + tl.zeros((1, 1, 1), tl.int64)
     normalised, _ = normalise(x, moments_ptr, rows, of_row, of_row >= 0, RECENTRED)
-    # where the mean is infinite, so is x - mean beyond the row
+    # if the mean is infinite, so is x - mean beyond the row
     across = tl.where(inside, scaled * normalised, 0.0)
     place = program.to(tl.int64) + tl.arange(0, 1)
     tl.store(sums_ptr + place, sums_of_rows(scaled, NEIGHBOURS))
@@ -69,7 +68,7 @@ def gradient_means_of_rows(
     WIDE: tl.constexpr,
     COLUMNS: tl.constexpr,
 ) -> None:
-    """Form one of the means of a row a program, (2, rows), from the sums of its blocks."""
+    """Compute one mean of one row per program, (2, rows), from the sums of its blocks."""
     place = tl.program_id(0).to(tl.int64)
     total = sum_of_blocks(sums_ptr + place * blocks, blocks, WIDE, COLUMNS)
     tl.store(means_ptr + place + tl.arange(0, 1), divide(total, tl.cast(hidden, WIDE)))
@@ -94,7 +93,7 @@ def gradients_of_blocks(
     COLUMNS: tl.constexpr,
     STAGES: tl.constexpr,
 ) -> None:
-    """Form all gradients in some columns of every so many rows.
+    """Compute all gradients in some columns of every n-th row.
 
     Args:
         means_ptr: (2, rows) of WIDE; needed for dx alone.

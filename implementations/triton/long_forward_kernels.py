@@ -1,9 +1,9 @@
 """Kernels of the forward for rows too long for a program to hold: three, or five for two passes.
 
-A row is cut into blocks, and every block is a program's, so that a few huge rows keep the whole
-device busy. The first kernel reads a block and writes what it adds to the sums of its row, the
-second adds those up to the moments of the row, the third reads the block again and writes y. How a
-row is cut depends on its length alone, and so do the bits of y.
+A row is cut into blocks, one per program, so that a few huge rows keep the whole device busy. The
+first kernel reads a block and writes its share of the sums of its row. The second adds these up to
+the moments of the row. The third reads the block again and writes y. The blocks, and so the bits of
+y, depend only on the length of the row.
 
 Conventions as in :mod:`implementations.triton.forward_kernels`.
 """
@@ -46,14 +46,14 @@ def sums_of_blocks(
     LEAVES: tl.constexpr,
     NEIGHBOURS: tl.constexpr,
 ) -> None:
-    """Write what a block adds to the sums of its row.
+    """Write a block's share of the sums of its row.
 
     Args:
         mean_ptr: (rows,) of WIDE for the second of two passes, else None.
         sums_ptr: (3, rows, blocks) of WIDE. For welford and recentred: the mean of the block, the
-            sum of squared deviations from it, and what is left of that mean. Else the sum of its
-            elements and the sum of their squares, or if there is a mean of the deviations from it.
-        blocks: of COLUMNS elements in a row, the last of which reaches beyond it.
+            sum of squared deviations from it, and the residual mean. Otherwise the sum of its
+            elements, and the sum of squares of them or, with a mean, of the deviations from it.
+        blocks: per row, of COLUMNS elements; the last may reach beyond the row.
     """
     program = tl.program_id(0)
     row = (program // blocks).to(tl.int64)
@@ -86,8 +86,8 @@ def sums_of_blocks(
 def _elements(
     block: tl.tensor, hidden: tl.tensor, LONG_BLOCK: tl.constexpr, WIDE: tl.constexpr
 ) -> tl.tensor:
-    """Elements of the row in a block: none in one beyond it."""
-    # block * LONG_BLOCK may be more than 32 bits count where there is no such block
+    """Return the number of elements of the row in a block; 0 for a block beyond it."""
+    # 64 bits, because block * LONG_BLOCK may exceed 32 bits for a block beyond the row
     before = block.to(tl.int64) * LONG_BLOCK
     return tl.cast(tl.maximum(tl.minimum(hidden - before, LONG_BLOCK), 0), WIDE)
 
@@ -106,13 +106,13 @@ def moments_of_rows(
     LONG_BLOCK: tl.constexpr,
     COLUMNS: tl.constexpr,
 ) -> None:
-    """Form the moments of one row a program from the sums of its blocks.
+    """Compute the moments of one row per program from the sums of its blocks.
 
     Args:
-        sums_ptr: as :func:`sums_of_blocks` left them, of blocks of LONG_BLOCK elements.
+        sums_ptr: from :func:`sums_of_blocks`, with blocks of LONG_BLOCK elements.
         moments_ptr: (2 or 4, rows) of WIDE, as for the kernel of rows that a program holds.
-        SECOND_OF_TWO: whether the sums are those of the second of two passes. The first leaves the
-            mean, and the second adds rstd.
+        SECOND_OF_TWO: whether this is the second of two passes, which writes rstd; the first
+            writes the mean.
     """
     row = tl.program_id(0).to(tl.int64)
     place = row + tl.arange(0, 1)

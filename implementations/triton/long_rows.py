@@ -72,14 +72,14 @@ def backward(
     into: dict[str, Any],
     parts: int,
 ) -> None:
-    """Write dx, and parts of dweight and dbias; what is None is not wanted.
+    """Write dx, and parts of dweight and dbias; a pointer is None if it is not needed.
 
     Args:
         kernels: the module ``long_backward_kernels``.
         given: arguments of every kernel of the backward.
         for_dx: ``weight_ptr`` and ``dx_ptr``.
         into: ``dweight_parts_ptr`` and ``dbias_parts_ptr``.
-        parts: of which there are so many.
+        parts: their number.
     """
     rows, hidden, moments = given["rows"], given["hidden"], given["moments_ptr"]
     means = None

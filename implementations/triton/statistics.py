@@ -1,17 +1,16 @@
-"""What kernels form of rows: sums, means, variances, 1/sqrt(variance + eps).
+"""Sums, means, variances and 1/sqrt(variance + eps) of rows, in kernels.
 
-A tile holds some columns of some rows as (ROWS, OUTER, INNER), so that the elements that one
-thread holds side by side have an axis of their own, its leaves: of LEAVES elements, the last axis
-if they are neighbours in memory, one 16-byte read, else the middle one. A sum adds up the leaves
-first: asked for all columns at once, the compiler may add up whatever a thread holds one after
-the other, which is no tree.
+A tile holds some columns of some rows as (ROWS, OUTER, INNER), so that the elements of one thread
+have an axis of their own, its leaves: LEAVES elements on the last axis if they are neighbours in
+memory (one 16-byte read), else on the middle axis. A sum adds up the leaves first. If it summed all
+columns at once, the compiler could add up the elements of a thread sequentially, which is no tree.
 
 Sums, quotients and roots are rounded as IEEE arithmetic rounds them: Triton's ``/`` and ``rsqrt``
 are approximations in float32. Nothing here may be compiled with fast-math: a compiler that is
 free to reassociate folds the second centring of :func:`moments` away.
 
-Names in capitals are known when a kernel is compiled. WIDE is the dtype of all arithmetic,
-float32 or float64. What is formed of rows is (ROWS,).
+Names in capitals are compile-time constants. WIDE is the dtype of all arithmetic, float32 or
+float64. Results per row have shape (ROWS,).
 """
 
 from __future__ import annotations
@@ -76,10 +75,10 @@ def reciprocal_root(variance: tl.tensor, eps_bits: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def add_exactly(total: tl.tensor, lost: tl.tensor, x: tl.tensor) -> tl.tensor:
-    """Add x to a running sum, and to ``lost`` what the rounded sum lost (Knuth's TwoSum).
+    """Add x to a running sum, and its rounding error to ``lost`` (Knuth's TwoSum).
 
-    Knuth, TAOCP 2, section 4.2.2, theorem B. The sum of both is as good as that of a tree,
-    however many are added.
+    Knuth, TAOCP 2, section 4.2.2, theorem B. ``total + lost`` is as accurate as a tree sum of any
+    number of addends.
     """
     new = total + x
     back = new - total
@@ -88,7 +87,7 @@ def add_exactly(total: tl.tensor, lost: tl.tensor, x: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def settled(total: tl.tensor, lost: tl.tensor) -> tl.tensor:
-    """Sum that :func:`add_exactly` ran: of an infinite one, what was lost is NaN."""
+    """Final sum of :func:`add_exactly`; if it is infinite, ``lost`` is NaN and left out."""
     return tl.where(lost == lost, total + lost, total)
 
 
@@ -103,7 +102,7 @@ def combine(
 ) -> tl.tensor:
     """Count, mean and sum of squared deviations of two parts as one (Chan, eq. 2.1)."""
     n = n_a + n_b
-    share = n_b / tl.where(n == 0.0, 1.0, n)  # beyond a row, nothing is combined with nothing
+    share = n_b / tl.where(n == 0.0, 1.0, n)  # both parts are empty beyond a row
     above = mean_b - mean_a
     return n, mean_a + above * share, squares_a + squares_b + above * above * (n_a * share)
 
@@ -112,7 +111,7 @@ def combine(
 def pairs_of_rows(x: tl.tensor, inside: tl.tensor, NEIGHBOURS: tl.constexpr) -> tl.tensor:
     """Count, mean and sum of squared deviations of each row of a tile, combined as a tree.
 
-    Those of the leaves of a thread are formed at once, as in two passes.
+    Those of a thread's leaves are computed in two passes.
     """
     AXIS: tl.constexpr = 2 if NEIGHBOURS else 1
     member = tl.broadcast_to(inside, x.shape).to(x.dtype)
@@ -130,16 +129,16 @@ def moments(
     STATISTIC: tl.constexpr,
     NEIGHBOURS: tl.constexpr,
 ) -> tl.tensor:
-    """x - mean of a tile, and of its rows the mean, what is left of it, twice, and the variance.
+    """Return x - mean of a tile, and per row the mean, two residual means and the variance.
 
     Args:
         x: the tile, 0 where it reaches beyond a row.
-        inside: where it does not.
+        inside: True inside a row.
         count: elements of a row.
-        STATISTIC: one_pass, two_pass, welford or recentred. Only for the last is anything left:
-            the mean of x - mean, which is what rounding the mean left, and the mean of what
-            subtracting that one left. In float32 the second matters from a condition of 1e8 on,
-            where a mean is off by several times the deviations.
+        STATISTIC: one_pass, two_pass, welford or recentred. The residual means are zero except for
+            recentred: the mean of x - mean, which is the rounding error of the mean, and the mean
+            after subtracting that. In float32 the second matters from a condition number of 1e8 on,
+            where the error of the mean is several times the deviations.
     """
     if STATISTIC == "welford":
         _, mean, squares = pairs_of_rows(x, inside, NEIGHBOURS)
@@ -156,7 +155,7 @@ def moments(
     if STATISTIC == "one_pass":
         variance = divide(sums_of_rows(x * x, NEIGHBOURS), count) - mean * mean
     elif STATISTIC != "welford":
-        # beside the sum above, not after it: what is left again is small, and so its square
+        # independent of the sum above, because left_again and its square are small
         squares = sums_of_rows(centred * centred, NEIGHBOURS)
         variance = divide(squares, count) - left_again * left_again
     return centred - left_again[:, None, None], mean, left, left_again, variance
@@ -171,7 +170,7 @@ def normalise(
     in_rows: tl.tensor,
     RECENTRED: tl.constexpr,
 ) -> tl.tensor:
-    """(x - mean) * rstd of a tile, as the forward formed it, and rstd.
+    """Return (x - mean) * rstd of a tile, as in the forward, and rstd.
 
     Args:
         row: numbers of the rows, with as many axes as ``x``; as ``in_rows``, which is False
@@ -190,7 +189,7 @@ def normalise(
 def read_again(
     pointer: tl.tensor, columns: tl.tensor, hidden: tl.tensor, WIDE: tl.constexpr
 ) -> tl.tensor:
-    """Read what will be read once more, and where it is inside a row; 0 beyond."""
+    """Return elements that will be read again, 0 beyond the row, and a mask of those inside it."""
     inside = columns < hidden
     found = tl.load(pointer + columns, mask=inside, other=0.0, eviction_policy="evict_last")
     return found.to(WIDE), inside

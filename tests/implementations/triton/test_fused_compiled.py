@@ -1,4 +1,4 @@
-"""What the compiler makes of the fused kernels for a Hopper GPU, which it needs none for."""
+"""The fused kernels compiled for a Hopper GPU, which needs no GPU."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = [
 
 HOPPER = 90
 ELEMENT, WIDE = {2: "bf16", 4: "fp32", 8: "fp64"}, {2: "float32", 4: "float32", 8: "float64"}
-SIZES = ("hidden", "x_stride", "dy_stride")  # multiples of 16 elements, as are all pointers' bytes
+SIZES = ("hidden", "x_stride", "dy_stride")  # multiples of 16 elements, as pointers are of 16 bytes
 SHARED_BYTES = 227 << 10  # of a program
 IN_WIDE = ("parts_ptr", "moments_ptr", "sums_ptr", "mean_ptr", "means_ptr")
 LONG = (
@@ -40,7 +40,7 @@ DX_ONLY = {"dweight_parts_ptr": None, "dbias_parts_ptr": None}
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _what_was_compiled_before_does_not_count(
+def _an_empty_cache(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
@@ -142,20 +142,20 @@ def of_long_rows(name: str, itemsize: int, statistic: str = "recentred") -> tupl
 
 
 def stack_bytes(code: Compiled, tmp_path: Path) -> int:
-    """What a thread has to put aside, for want of registers."""
+    """Return the stack of a thread, which holds what does not fit into its registers."""
     triton = find_spec("triton")
     assert triton is not None
     assert triton.origin is not None
     reader = Path(triton.origin).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
     (tmp_path / "kernel.cubin").write_bytes(code.machine)
-    said = subprocess.run(
+    output = subprocess.run(
         [reader, "--dump-resource-usage", "kernel.cubin"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         check=True,
     ).stdout
-    (found,) = re.findall(r"STACK:(\d+)", said)
+    (found,) = re.findall(r"STACK:(\d+)", output)
     return int(found)
 
 
@@ -186,7 +186,7 @@ def test_so_are_the_blocks_of_long_rows(itemsize: int) -> None:
 
 @pytest.mark.parametrize("name", LONG)
 @pytest.mark.parametrize("itemsize", [2, 4])
-def test_the_kernels_of_long_rows_are_compiled_and_put_nothing_aside(
+def test_the_kernels_of_long_rows_are_compiled_and_use_no_stack(
     name: str, itemsize: int, tmp_path: Path
 ) -> None:
     for statistic in STATISTICS:
@@ -195,11 +195,9 @@ def test_the_kernels_of_long_rows_are_compiled_and_put_nothing_aside(
 
 @pytest.mark.parametrize("hidden", [512, 1024, 4096, 8192, 16384])
 @pytest.mark.parametrize("itemsize", [2, 4])
-def test_what_the_tables_let_a_thread_hold_fits_into_its_registers(
-    hidden: int, itemsize: int, tmp_path: Path
-) -> None:
+def test_tiles_of_the_tables_fit_into_registers(hidden: int, itemsize: int, tmp_path: Path) -> None:
     assert stack_bytes(forward(hidden, itemsize)[0], tmp_path) <= 8  # of Triton 3.6
-    # ours: two numbers of each 16 put aside are in no way of what memory takes
+    # accepted: two of each 16 numbers on the stack, little beside the traffic of x and dy
     assert stack_bytes(backward(hidden, itemsize)[0], tmp_path) <= 128
 
 
@@ -207,7 +205,7 @@ def test_what_the_tables_let_a_thread_hold_fits_into_its_registers(
     ("hidden", "itemsize", "parameters"),
     [(16384, 2, 2), (16384, 2, 4), (16384, 2, 8), (16384, 4, 4), (4096, 8, 8)],
 )
-def test_tiles_on_their_way_fit_into_shared_memory(
+def test_prefetched_tiles_fit_into_shared_memory(
     hidden: int, itemsize: int, parameters: int
 ) -> None:
     for code, layout in (
@@ -218,14 +216,14 @@ def test_tiles_on_their_way_fit_into_shared_memory(
         assert code.shared_bytes <= SHARED_BYTES
 
 
-def test_the_next_tiles_are_fetched_while_the_backward_works() -> None:
+def test_the_backward_prefetches_tiles() -> None:
     (ptx, *_), layout = backward(4096, 2)
     assert layout.stages > 1
     assert accesses(ptx, r"cp\.async\.c[ga]\.shared\.global")
     assert "cp.async.wait_group" in ptx
 
 
-def test_the_second_and_third_centring_are_not_folded_away() -> None:
+def test_the_second_and_third_centring_are_not_optimised_away() -> None:
     subtractions = {
         name: len(re.findall(r"sub(?:\.rn)?\.f32", forward(4096, 2, name)[0].ptx))
         for name in ("two_pass", "recentred")

@@ -1,4 +1,4 @@
-"""What the tables of the fused kernels say for every length of a row."""
+"""The tables of the fused kernels have a layout for every length of a row."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_tile_holds_a_row_and_no_other_power_of_two_fits_better(
 
 @every_length
 @every_size
-def test_what_a_program_holds_fits_into_the_registers_of_a_multiprocessor(
+def test_the_tensors_of_a_program_fit_into_the_registers_of_a_multiprocessor(
     hidden: int, itemsize: int
 ) -> None:
     for layout, held in (
@@ -53,7 +53,7 @@ def test_what_a_program_holds_fits_into_the_registers_of_a_multiprocessor(
 
 @every_length
 @every_size
-def test_tiles_on_their_way_fit_into_shared_memory(hidden: int, itemsize: int) -> None:
+def test_prefetched_tiles_fit_into_shared_memory(hidden: int, itemsize: int) -> None:
     for layout, tensors in (
         (layouts.forward(hidden, itemsize), 1),
         (layouts.backward(hidden, itemsize), 2),
@@ -87,7 +87,7 @@ def test_the_layout_of_a_row_does_not_depend_on_how_many_there_are() -> None:
     assert [layout.grid(rows, 132) for rows in (1, 64, 10**6)] == [1, 64, 10**6]
 
 
-def test_programs_that_stay_take_tiles_in_turn() -> None:
+def test_the_number_of_programs_that_take_several_tiles_is_limited() -> None:
     layout = Layout(rows=2, columns=1024, warps=4, programs=4)
     assert [layout.grid(rows, 132) for rows in (1, 64, 10**6)] == [1, 32, 528]
     assert [layout.grid(rows, 4) for rows in (1, 64, 10**6)] == [1, 32, 32]  # not 16

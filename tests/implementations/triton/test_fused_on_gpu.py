@@ -1,4 +1,4 @@
-"""What of the fused kernels only a GPU can show: too large to interpret, or the same by nature."""
+"""Tests of the fused kernels that need a GPU: too large for the interpreter, or about scheduling."""
 
 from __future__ import annotations
 
