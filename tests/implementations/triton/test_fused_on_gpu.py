@@ -1,4 +1,4 @@
-"""Tests of the fused kernels that need a GPU: too large for the interpreter, or about scheduling."""
+"""Tests of the fused kernels that need a GPU: too large to interpret, or about scheduling."""
 
 from __future__ import annotations
 
