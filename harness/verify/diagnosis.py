@@ -76,13 +76,16 @@ def _in_one_dtype(implementation: Implementation, failures: Sequence[Trial]) -> 
     together = _matches(usable, _OUTPUTS)
     if together:
         return together
-    case, broken = failures[0].case, {name for each in failures for name in _broken(each)}
-    apart: list[Suspect] = list(constant_eps(implementation, case)) if broken else []
-    if broken:
+    case, wrong_outputs = (
+        failures[0].case,
+        {name for each in failures for name in _wrong_outputs(each)},
+    )
+    apart: list[Suspect] = list(constant_eps(implementation, case)) if wrong_outputs else []
+    if wrong_outputs:
         apart += computed_in_float32(implementation, case)
-    if {"dweight", "dbias"} & broken:
+    if {"dweight", "dbias"} & wrong_outputs:
         apart += narrow_sums(implementation, case)
-    if {"dx", "dweight"} & broken:
+    if {"dx", "dweight"} & wrong_outputs:
         apart += _narrow_statistics(implementation, case)
     explained = {name for each in apart for name in each.outputs}
     for name in _OUTPUTS:
@@ -92,7 +95,7 @@ def _in_one_dtype(implementation: Implementation, failures: Sequence[Trial]) -> 
     return apart
 
 
-def _broken(trial: Trial, ratio: float = 1) -> set[str]:
+def _wrong_outputs(trial: Trial, ratio: float = 1) -> set[str]:
     """Return the names of the outputs with an error over ``ratio`` times the bound, or NaN."""
     outputs = trial.errors.outputs if trial.errors else ()
     return {
@@ -131,8 +134,8 @@ def _clear_failures(failures: Sequence[Trial]) -> dict[Case, set[str]]:
     clear = {}
     for each in sorted(failures, key=lambda trial: trial.case.rows * trial.case.hidden):
         case = each.case
-        broken = _broken(each, _CLEAR_RATIO)
-        if not broken or not 16 <= case.rows * case.hidden <= _MOST_ELEMENTS:
+        wrong_outputs = _wrong_outputs(each, _CLEAR_RATIO)
+        if not wrong_outputs or not 16 <= case.rows * case.hidden <= _MOST_ELEMENTS:
             continue
         kind = (
             case.distribution,
@@ -143,7 +146,7 @@ def _clear_failures(failures: Sequence[Trial]) -> dict[Case, set[str]]:
             case.parameters,
         )
         if chosen.setdefault(kind, case) is case:
-            clear[case] = broken
+            clear[case] = wrong_outputs
         if len(chosen) == _MOST_CASES:
             break
     return clear

@@ -94,20 +94,20 @@ def constant_eps(implementation: Implementation, case: Case) -> Iterator[Suspect
     scope = scope_of(implementation)
     if scope.eps is not None:
         return
-    asked = _probe(implementation, case, (6, 32))
-    inputs = make_inputs(replace(asked, direction=Direction.FORWARD))
+    probe = _probe(implementation, case, (6, 32))
+    inputs = make_inputs(replace(probe, direction=Direction.FORWARD))
     weight, bias = (
         None if each is None else each.double().flatten() for each in (inputs.weight, inputs.bias)
     )
 
     def y_of(x: Tensor, eps: float) -> Tensor:
         given = x.to(inputs.x).reshape(inputs.x.shape)
-        shape = asked.normalized_shape
+        shape = probe.normalized_shape
         y = guarded(implementation.function, given, shape, inputs.weight, inputs.bias, eps)()
         assert isinstance(y, Tensor)  # a failed case has returned one
         return y.reshape(x.shape)
 
-    x = inputs.x.double().reshape(asked.rows, asked.hidden)
+    x = inputs.x.double().reshape(probe.rows, probe.hidden)
     try:
         with torch.no_grad():
             first, second = (
@@ -123,7 +123,7 @@ def constant_eps(implementation: Implementation, case: Case) -> Iterator[Suspect
     if (y - like).norm() <= _NEAR * like.norm():
         yield Suspect(
             name="constant_eps",
-            mistake=f"adds an eps of {first:.3g} whatever eps it is given",
+            mistake=f"adds an eps of {first:.3g} for every eps that is passed",
             dtypes=(case.dtype,),
             outputs=_OUTPUTS,
             unexplained_ratio=0.0,

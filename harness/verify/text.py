@@ -235,7 +235,7 @@ def _failure_lines(verdict: Verdict) -> list[str]:
 
 def _property_lines(verdict: Verdict) -> list[str]:
     lines = []
-    for is_identity, kept, broken in (
+    for is_identity, all_hold, one_fails in (
         (False, "all properties hold bit by bit", "this property does not hold:"),
         (True, "all identities hold within the bound", "this identity does not hold:"),
     ):
@@ -244,10 +244,12 @@ def _property_lines(verdict: Verdict) -> list[str]:
         for each in looked_at:
             if each.holds is False:
                 by_name.setdefault(each.name.replace("_", " "), []).append(each.dtype)
-        lines += [f"  {broken} {name} in {', '.join(dtypes)}" for name, dtypes in by_name.items()]
+        lines += [
+            f"  {one_fails} {name} in {', '.join(dtypes)}" for name, dtypes in by_name.items()
+        ]
         if looked_at and not by_name:
             names = dict.fromkeys(each.name.replace("_", " ") for each in looked_at)
-            lines.append(f"  {kept}: {', '.join(names)}")
+            lines.append(f"  {all_hold}: {', '.join(names)}")
     return lines
 
 

@@ -34,15 +34,15 @@ def cases(dtype: str, *distributions: str, shape: tuple[int, ...] = (17, 129)) -
     ]
 
 
-def failures(implementation: Implementation, asked: Sequence[Case]) -> list[Trial]:
-    tried = [try_case(implementation, each) for each in asked]
-    found = [each for each in tried if each.status is Status.WRONG]
+def failures(implementation: Implementation, tried: Sequence[Case]) -> list[Trial]:
+    trials = [try_case(implementation, case) for case in tried]
+    found = [trial for trial in trials if trial.status is Status.WRONG]
     assert found
     return found
 
 
-def named(implementation: Implementation, asked: Sequence[Case]) -> set[str]:
-    return {each.name for each in diagnose(implementation, failures(implementation, asked))}
+def named(implementation: Implementation, tried: Sequence[Case]) -> set[str]:
+    return {each.name for each in diagnose(implementation, failures(implementation, tried))}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -69,7 +69,7 @@ def thousands_of_rows(of: Rows) -> Tensor:
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_partial_sums_of_any_size_are_named(dtype: str) -> None:
-    asked = Case(
+    case = Case(
         implementation="implementation",
         shape=(65_600, 3),
         dtype=dtype,
@@ -78,7 +78,7 @@ def test_partial_sums_of_any_size_are_named(dtype: str) -> None:
         direction=Direction.BACKWARD,
     )
     implementation = adopt(thousands_of_rows, "implementation")
-    (suspect,) = diagnose(implementation, failures(implementation, [asked]))
+    (suspect,) = diagnose(implementation, failures(implementation, [case]))
     assert suspect.name == "portions_added_in_parameter_dtype"
     assert suspect.outputs == ("dweight", "dbias")
     assert dtype in suspect.mistake
@@ -119,8 +119,8 @@ def pivoted(of: Rows) -> Tensor:
 def test_errors_near_the_bound_have_no_diagnosis(dtype: str) -> None:
     implementation = adopt(pivoted, "implementation")
     shape = (3, 1000) if dtype in {"bfloat16", "float16"} else (5, 64)
-    asked = cases(dtype, "outlier_first", shape=shape)
-    assert diagnose(implementation, failures(implementation, asked)) == ()
+    tried = cases(dtype, "outlier_first", shape=shape)
+    assert diagnose(implementation, failures(implementation, tried)) == ()
 
 
 def test_one_wrong_element_has_no_diagnosis() -> None:

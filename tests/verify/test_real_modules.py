@@ -1,4 +1,4 @@
-"""Modules and functions as people publish them are judged as a person who reads them would."""
+"""Published modules and functions get the verdict that a reader of their code would give."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ EVERY = (Affine.BOTH, Affine.WEIGHT, Affine.NONE, Affine.BIAS)
 LAST, CHANNELS = "the last axis", "the channel axis (axis 1) of x"
 TRAILING = "any number of trailing axes"
 
-# no row of the catalogue has as few elements as these warn of
+# torch warns of a variance over one element
 pytestmark = pytest.mark.filterwarnings(r"ignore:var.*degrees of freedom is <= 0:UserWarning")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Right:
-    """What is found of a true LayerNorm."""
+    """The scope and remarks expected of a true LayerNorm."""
 
     target: Any
     axes: str = LAST
     eps: float | None = None
-    """The only one; None where the caller chooses."""
+    """The fixed eps; None if the caller chooses."""
     affines: tuple[Affine, ...] = (BOTH,)
     ranks: tuple[int, ...] | None = None
     remarks: tuple[RemarkKind, ...] = ()
@@ -104,7 +104,7 @@ INSTEAD = {
 
 
 @pytest.mark.parametrize("right", RIGHT.values(), ids=RIGHT)
-def test_a_true_layer_norm_is_one_within_its_scope(right: Right) -> None:
+def test_a_true_layer_norm_passes_within_its_scope(right: Right) -> None:
     verdict = verify(right.target, quick=True, dtypes=("float32",), fail_fast=True, **right.options)
     assert [each.reason for each in verdict.failures] == []
     assert verdict.violations == ()
@@ -132,7 +132,7 @@ def test_statistics_that_cancel_are_wrong_and_named() -> None:
     assert verdict.suspects[0].name == "one_pass_statistics"
 
 
-def test_what_a_constructor_needs_besides_is_asked_for() -> None:
+def test_a_required_constructor_argument_is_named() -> None:
     verdict = verify(nn.GroupNorm, quick=True, dtypes=("float32",))
     assert verdict.outcome is Outcome.NOT_VERIFIED
     assert "--init 'num_groups=...'" in verdict.declined[0].reason

@@ -67,8 +67,8 @@ def test_the_line_that_reproduces_names_only_unusual_settings() -> None:
 
 
 def test_the_line_that_reproduces_holds_the_call_options() -> None:
-    said = replace(WRONG, options=", options=CallOptions(eps=0.5)")
-    assert said.reproduce == (
+    verdict = replace(WRONG, options=", options=CallOptions(eps=0.5)")
+    assert verdict.reproduce == (
         "from harness.verify import CallOptions, verify_case; print(verify_case('norms.py:norm', "
         "shape=(5, 64), direction='backward', options=CallOptions(eps=0.5)))"
     )

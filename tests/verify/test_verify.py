@@ -101,11 +101,11 @@ def test_a_known_mistake_is_named(verdict_of_unbiased: Verdict) -> None:
 
 def test_the_line_that_reproduces_a_failure_runs(verdict_of_unbiased: Verdict) -> None:
     assert verdict_of_unbiased.reproduce is not None
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said):
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
         exec(verdict_of_unbiased.reproduce, {})
-    assert "Trial(" in said.getvalue()
-    assert "'wrong'" in said.getvalue()
+    assert "Trial(" in output.getvalue()
+    assert "'wrong'" in output.getvalue()
 
 
 def test_failures_are_listed_smallest_first(verdict_of_unbiased: Verdict) -> None:

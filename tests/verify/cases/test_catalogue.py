@@ -131,7 +131,7 @@ def test_inference_is_tried_with_every_setting_of_a_backward(
 ) -> None:
     axes = ("layout", "affine", "parameters", "eps", "normalized_dims", "param_dtype")
     for axis in axes:
-        asked = {
+        values = {
             direction: {
                 getattr(each, axis)
                 for each in cases(tier)
@@ -139,7 +139,7 @@ def test_inference_is_tried_with_every_setting_of_a_backward(
             }
             for direction in (Direction.FORWARD, Direction.BACKWARD)
         }
-        assert asked[Direction.FORWARD] == asked[Direction.BACKWARD], axis
+        assert values[Direction.FORWARD] == values[Direction.BACKWARD], axis
 
 
 def test_the_quick_catalogue_is_a_part_of_the_full_one() -> None:
