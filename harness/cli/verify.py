@@ -121,8 +121,8 @@ def verify(
     Exit code 0: each target is a LayerNorm, within the scope that is printed. 1: at least one is
     wrong. 2: a target cannot be found or imported. 3: a target supports too few cases to tell.
     """
-    _check_names("dtype", dtypes, DTYPES)
-    _check_names("direction", directions, DIRECTIONS)
+    _check_names("--dtype", dtypes, DTYPES)
+    _check_names("--direction", directions, DIRECTIONS)
     if eps is not None and not isfinite(eps):
         raise click.UsageError(f"--eps {eps}: write a finite number")
     if bool(targets) == self_test:
@@ -164,19 +164,12 @@ def verify(
         raise SystemExit(ExitCode.NOT_MEASURED)
 
 
-def _check_names(kind: str, names: tuple[str, ...], known: tuple[str, ...]) -> None:
-    """Refuse a name that is not known.
+def _check_names(option: str, names: tuple[str, ...], known: tuple[str, ...]) -> None:
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        from harness.sweep.strict_toml import not_one_of
 
-    Raises:
-        Refusal: lists the known names, and the one that was probably meant.
-    """
-    for name in names:
-        if name not in known:
-            from harness.sweep import suggest
-
-            raise Refusal(
-                f"no {kind} named {name!r}{suggest(name, known)}; known: {', '.join(known)}"
-            )
+        raise Refusal("\n".join(f"{option}: {not_one_of(name, known)}" for name in unknown))
 
 
 def _print_verdict(verdict: Verdict) -> None:
