@@ -1,4 +1,4 @@
-"""LayerNorm in rational arithmetic: the truth that the oracles are tested against.
+"""LayerNorm in rational arithmetic, against which the oracles are tested.
 
 Floats are rationals, so mean and variance are exact; the square root is taken to 400 bits.
 """
@@ -41,14 +41,16 @@ def exact_layer_norm(
         rstd = 1 / _square_root(variance + Fraction(eps))
         normalised = [(each - mean) * rstd for each in row]
         scaled = [d * g for d, g in zip(gradient, gamma, strict=True)]
-        plain = sum(scaled, Fraction(0)) / hidden
-        across = sum((s * n for s, n in zip(scaled, normalised, strict=True)), Fraction(0)) / hidden
+        mean_g = sum(scaled, Fraction(0)) / hidden
+        mean_g_xhat = (
+            sum((s * n for s, n in zip(scaled, normalised, strict=True)), Fraction(0)) / hidden
+        )
         result.mean.append(mean)
         result.variance.append(variance)
         result.rstd.append(rstd)
         result.y.append([n * g + b for n, g, b in zip(normalised, gamma, beta, strict=True)])
         result.dx.append([
-            rstd * (s - plain - n * across) for s, n in zip(scaled, normalised, strict=True)
+            rstd * (s - mean_g - n * mean_g_xhat) for s, n in zip(scaled, normalised, strict=True)
         ])
         for column, (d, n) in enumerate(zip(gradient, normalised, strict=True)):
             result.dweight[column] += d * n

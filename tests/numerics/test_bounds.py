@@ -1,4 +1,4 @@
-"""What the bounds promise of each algorithm, and where they end."""
+"""The bounds of each algorithm, and where they end."""
 
 from __future__ import annotations
 
@@ -125,12 +125,12 @@ def test_compiled_trees_become_running_sums() -> None:
     assert found.lanes == 4
 
 
-def test_compiling_leaves_a_running_sum_over_a_row_what_it_was() -> None:
+def test_a_running_sum_over_a_row_stays_one_when_compiled() -> None:
     case = Case(implementation="welford", shape=(2, 8), mode=Mode.COMPILED)
     assert guarantee_of(WELFORD, case).reduction is Reduction.SEQUENTIAL
 
 
-def test_compiled_sums_over_all_rows_are_running_sums_whatever_the_sum_over_a_row() -> None:
+def test_compiled_sums_over_all_rows_are_running_sums() -> None:
     case = Case(implementation="welford", shape=(2, 8), mode=Mode.COMPILED)
     assert guarantee_of(WELFORD, case).column_reduction is Reduction.SEQUENTIAL
 
@@ -172,7 +172,7 @@ def test_a_bound_turns_infinite_at_the_condition_limit(
     assert bool(torch.isinf(bound_at(found, 1.01 * limit)).all())
 
 
-def test_recentred_is_bounded_whatever_the_condition() -> None:
+def test_recentred_is_bounded_at_any_condition() -> None:
     found = guarantee(Algorithm.RECENTRED)
     assert found.condition_limit(64) == float("inf")
     # a condition number of 1e12: fractions of the deviations still fit float64
@@ -190,7 +190,7 @@ def test_a_bound_is_never_below_half_an_ulp() -> None:
     assert bool((bound >= 0.5 * spacing(torch.float32, torch.ones(()).double())).all())
 
 
-def test_a_constant_row_without_eps_is_promised_nothing() -> None:
+def test_a_constant_row_without_eps_has_no_guarantee() -> None:
     ones = torch.ones(4, dtype=torch.float64)
     exact = double_double(torch.full((1, 4), 7.0).double(), ones, ones, 0.0, None)
     bound = guarantee(Algorithm.TWO_PASS).y(exact, ones, ones, 0.0, torch.float32)

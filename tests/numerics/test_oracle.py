@@ -290,8 +290,8 @@ def test_a_row_that_is_not_finite_has_no_finite_y_and_leaves_the_others_alone(
     found = function(x, weight, bias, 1e-5, dy)
     assert not bool(found.y[0][1].isfinite().any())
     for name in ("y", "dx", "normalised"):
-        ours, theirs = getattr(found, name)[0], getattr(clean, name)[0]
-        assert torch.equal(ours[[0, 2]], theirs[[0, 2]])
+        after, before = getattr(found, name)[0], getattr(clean, name)[0]
+        assert torch.equal(after[[0, 2]], before[[0, 2]])
 
 
 # --- blocks --------------------------------------------------------------------------------------

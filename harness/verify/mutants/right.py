@@ -1,7 +1,7 @@
-"""Right LayerNorms, each written another way: what the verifier must never call wrong.
+"""Right LayerNorms, each written in another way, which the verifier must never call wrong.
 
-Each declares how its sums are really formed, and is held to that. Where torch promises no order
-of summation (BLAS, batch norm) the declaration is the weakest, one running sum.
+Each declares how its sums are computed and is held to that. Where torch specifies no order of
+summation (BLAS, batch norm) the declaration is the weakest, one running sum.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ROWS_AT_ONCE = 20  # few, so that small cases have several portions
 
 
 def _right(
-    source: str = "ours",
+    source: str = "the formula",
     algorithm: Algorithm = Algorithm.TWO_PASS,
     reduction: Reduction = Reduction.TREE,
     backward_reduction: Reduction | None = None,
@@ -48,7 +48,7 @@ def _right(
     return wrap
 
 
-# --- the arithmetic written otherwise ------------------------------------------------------------
+# --- another arithmetic --------------------------------------------------------------------------
 
 
 @_right()
@@ -88,9 +88,9 @@ def float64_inside(rows: Rows) -> Tensor:
     return replace(rows, x=rows.x.double()).y
 
 
-@_right("ours", Algorithm.RECENTRED)
+@_right(algorithm=Algorithm.RECENTRED)
 def recentred(rows: Rows) -> Tensor:
-    """Removes the mean of the deviations from them twice before squaring."""
+    """Subtracts the mean of the deviations from them twice before squaring."""
     deviation = rows.deviation - rows.deviation.mean(-1, keepdim=True)
     deviation = deviation - deviation.mean(-1, keepdim=True)
     rstd = torch.rsqrt(deviation.square().mean(-1, keepdim=True) + rows.eps)
@@ -99,14 +99,14 @@ def recentred(rows: Rows) -> Tensor:
 
 @_right("Chan, Golub and LeVeque, Am. Stat. 37 (1983) 242-247")
 def corrected_two_pass(rows: Rows) -> Tensor:
-    """Takes the square of the mean deviation from the mean squared deviation."""
+    """Subtracts the square of the mean deviation from the mean squared deviation."""
     residual = rows.deviation.mean(-1, keepdim=True)
     return rows.normalised_by(rows.mean, rows.variance - residual.square())
 
 
 @_right()
 def rows_in_portions(rows: Rows) -> Tensor:
-    """Normalises twenty rows at a time."""
+    """Normalises 20 rows at a time."""
     portions = rows.x.split(_ROWS_AT_ONCE)
     # without weight and bias: autograd would add up their portions' gradients in their own dtype
     return rows.affine(torch.cat([Rows(portion, None, None, rows.eps).y for portion in portions]))
@@ -125,7 +125,7 @@ def columns_first(rows: Rows) -> Tensor:
 
 
 def _compensated_mean(x: Tensor) -> Tensor:
-    """Mean over a row by Kahan's sum, whose error hardly depends on N; (rows, 1)."""
+    """Mean of each row by Kahan's sum, whose error hardly depends on N; (rows, 1)."""
     total = x.new_zeros(x.shape[0])
     lost = torch.zeros_like(total)
     for element in x.detach().unbind(1):
@@ -138,16 +138,16 @@ def _compensated_mean(x: Tensor) -> Tensor:
 
 @_right("Kahan, Comm. ACM 8 (1965) 40")
 def compensated_sums(rows: Rows) -> Tensor:
-    """Adds up each row with Kahan's compensation."""
+    """Sums each row with Kahan's compensation."""
     mean = _compensated_mean(rows.x)
     return rows.normalised_by(mean, _compensated_mean((rows.x - mean).square()))
 
 
 @_right(reduction=Reduction.SEQUENTIAL)
 def product_with_ones(rows: Rows) -> Tensor:
-    """Takes means as matrix products with a column of 1/N."""
+    """Computes sums as matrix products with a column of ones."""
     ones = rows.x.new_ones((rows.hidden, 1))
-    with torch.autocast(rows.x.device.type, enabled=False):  # it would multiply in bfloat16
+    with torch.autocast(rows.x.device.type, enabled=False):  # autocast would multiply in bfloat16
         mean = rows.x @ ones / rows.hidden
         variance = (rows.x - mean).square() @ ones / rows.hidden
     return rows.normalised_by(mean, variance)
@@ -155,14 +155,14 @@ def product_with_ones(rows: Rows) -> Tensor:
 
 @_right(reduction=Reduction.SEQUENTIAL)
 def einstein_sums(rows: Rows) -> Tensor:
-    """Takes sums by torch.einsum."""
-    with torch.autocast(rows.x.device.type, enabled=False):  # it would multiply in bfloat16
+    """Computes sums by torch.einsum."""
+    with torch.autocast(rows.x.device.type, enabled=False):  # autocast would multiply in bfloat16
         deviation = rows.x - torch.einsum("mn->m", rows.x)[:, None] / rows.hidden
         variance = torch.einsum("mn,mn->m", deviation, deviation)[:, None] / rows.hidden
     return rows.affine(deviation * torch.rsqrt(variance + rows.eps))
 
 
-# --- torch's own, by another door ----------------------------------------------------------------
+# --- torch's own functions -----------------------------------------------------------------------
 
 
 @_right(
@@ -179,7 +179,7 @@ def variance_and_mean_at_once(rows: Rows) -> Tensor:
 
 @_right("torch.batch_norm", reduction=Reduction.SEQUENTIAL)
 def batch_norm_of_rows(rows: Rows) -> Tensor:
-    """Makes each row a channel of a batch of one and asks for batch norm."""
+    """Calls batch norm with each row as a channel of a batch of one."""
     # not functional.batch_norm, which refuses rows of one element
     normalised = torch.batch_norm(rows.x[None], None, None, None, None, True, 0.0, rows.eps, False)
     return rows.affine(normalised[0])
@@ -193,9 +193,9 @@ def batch_norm_of_rows(rows: Rows) -> Tensor:
     column_reduction=Reduction.SEQUENTIAL,
 )
 def group_norm_of_one_group(rows: Rows) -> Tensor:
-    """Makes each element a channel and asks for group norm with one group."""
+    """Calls group norm with one group and each element as a channel."""
     x = rows.x[..., None]
-    if rows.weight is None or rows.bias is None:  # its backward raises given one of them
+    if rows.weight is None or rows.bias is None:  # its backward raises if given only one of them
         return rows.affine(torch.group_norm(x, 1, None, None, rows.eps, False)[..., 0])
     weight, bias = (each.to(rows.x.dtype) for each in (rows.weight, rows.bias))
     return torch.group_norm(x, 1, weight, bias, rows.eps, False)[..., 0]
@@ -209,7 +209,7 @@ def group_norm_of_one_group(rows: Rows) -> Tensor:
     column_reduction=Reduction.SEQUENTIAL,
 )
 def module(rows: Rows) -> Tensor:
-    """Asks a torch.nn.LayerNorm without parameters, in float32 or wider."""
+    """Calls a torch.nn.LayerNorm without parameters, in float32 or wider."""
     norm = torch.nn.LayerNorm(rows.hidden, eps=rows.eps, elementwise_affine=False)
     return rows.affine(norm(rows.x))
 
