@@ -26,7 +26,7 @@ from torch import Tensor
 from harness.measure.device import Device
 from harness.measure.measurement_warnings import warnings_of
 from harness.measure.placement import copies_beyond, relocate
-from harness.measure.sample_statistics import estimate, has_converged, ratios
+from harness.measure.sample_statistics import estimate, has_converged, is_faster, ratios
 from harness.measure.sampler import Sampler, Stepped, TimedCall
 from harness.records import (
     Allocation,
@@ -39,14 +39,13 @@ from harness.records import (
     MeasurementWarning,
 )
 
-__all__ = ["Sampled", "is_faster", "measure_latency"]
+__all__ = ["Sampled", "measure_latency"]
 
 _EPOCH_S = 25e-3  # trade-off: long enough for many samples, short enough to be one machine state
 _ROUNDS = 4  # least samples of an arm per epoch, unless the budget forbids: for the low quantile
 _MOST_ROUNDS = 1000  # six times what fits in an epoch: ends it even if the clock was set back
 _MOST_TRIES = 3  # trade-off: epochs begun per epoch that counts, on a throttled device
 _UNTIMED_CALLS = 2  # per arm after a change of place; before the first epoch there is a warm-up
-_AS_FAST = 1.05  # a copy is itself measured to within a few per cent only
 _LEAST_GPU_COPY_S = 10e-6  # several times a launch: a shorter copy mostly measures its launch
 _MANY_PLACES = 12  # trade-off: with so many copies the luck of one place averages out
 
@@ -295,11 +294,6 @@ class _Sampling:
     def _ratio(self) -> Estimate | None:
         reference, subject = self._values(ArmRole.REFERENCE), self._values(ArmRole.SUBJECT)
         return estimate(ratios(subject, reference)) if reference and subject else None
-
-
-def is_faster(copy_ratio: Estimate | None) -> bool:
-    """Whether a call took less time than its bytes need, by more than the interval allows."""
-    return copy_ratio is not None and copy_ratio.value > _AS_FAST and copy_ratio.low > 1
 
 
 def _minor_faults() -> int:

@@ -21,6 +21,7 @@ __all__ = [
     "epoch_values",
     "estimate",
     "has_converged",
+    "is_faster",
     "median_estimate",
     "median_quantile",
     "ratio_estimate",
@@ -46,6 +47,8 @@ _MEDIAN_RATIO = (
     1.190, 1.215, 1.194, 1.218, 1.198, 1.220, 1.202, 1.222, 1.205,
 )  # fmt: skip
 _MEDIAN_LIMIT = sqrt(pi / 2)  # the limit for many values
+
+_AS_FAST = 1.05  # a copy is itself measured to within a few per cent only
 
 
 def t_quantile(degrees: int) -> float:
@@ -134,3 +137,8 @@ def has_converged(per_call_s: Estimate, reference_ratio: Estimate | None, budget
     """
     decisive = reference_ratio or per_call_s
     return decisive.high / decisive.value - 1 < budget.target_ratio
+
+
+def is_faster(copy_ratio: Estimate | None) -> bool:
+    """Whether a call took less time than a copy of its bytes, by more than the interval allows."""
+    return copy_ratio is not None and copy_ratio.value > _AS_FAST and copy_ratio.low > 1

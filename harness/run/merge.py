@@ -7,8 +7,13 @@ from dataclasses import replace
 from itertools import accumulate
 from math import fsum
 
-from harness.measure.latency import is_faster
-from harness.measure.sample_statistics import epoch_values, estimate, has_converged, ratio_estimate
+from harness.measure.sample_statistics import (
+    epoch_values,
+    estimate,
+    has_converged,
+    is_faster,
+    ratio_estimate,
+)
 from harness.records import (
     Arm,
     ArmRole,

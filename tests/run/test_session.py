@@ -575,3 +575,9 @@ def test_what_a_journal_holds_is_lines_of_json(make: Make) -> None:
         run(session, fleet, stop_after(1))
     kinds = [next(iter(json.loads(line))) for line in session.journal.read_text().splitlines()]
     assert kinds == ["Run", "Environment", "Record"]
+
+
+def test_the_parent_of_a_run_does_not_import_torch() -> None:
+    parents = "harness.run.session, harness.run.fleet, harness.regression.ab.pairing"
+    program = f"import sys, {parents}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

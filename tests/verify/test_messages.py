@@ -1,0 +1,40 @@
+"""Requests to a worker: every setting of a request reaches what answers it."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from harness.records import Case, Direction
+from harness.run.case import CaseRunner
+from harness.verify import messages
+from harness.verify.messages import VerifyProgress, VerifySettings, VerifyTarget
+
+CASE = Case(implementation="t", shape=(1, 8))
+SETTINGS = VerifySettings(
+    quick=True,
+    dtypes=("float64",),
+    directions=(Direction.BACKWARD,),
+    device="cpu",
+    eps=0.5,
+    normalized_dims=2,
+    channels_first=True,
+    init=(("depth", 3),),
+    time_budget_s=60.0,
+)
+
+
+def test_every_setting_reaches_the_verification(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, Any] = {}
+    updates: list[VerifyProgress] = []
+    monkeypatch.setattr(messages, "verify", lambda target, **named: seen.update(named))
+    request = VerifyTarget("t", SETTINGS, ((CASE, "fell"),))
+    request.answer(cast("CaseRunner", None), updates.append)
+    for name in ("quick", "dtypes", "directions", "device", "eps", "normalized_dims"):
+        assert seen[name] == getattr(SETTINGS, name)
+    assert (seen["channels_first"], seen["time_budget_s"]) == (True, 60.0)
+    assert (seen["init"], seen["crashed"]) == ({"depth": 3}, {CASE: "fell"})
+    assert seen["huge_bytes"] is None
+    seen["on_case"](CASE)
+    assert updates == [VerifyProgress(case=CASE)]
