@@ -47,26 +47,24 @@ class ModuleFunction:
 
     def __init__(
         self,
-        source: Callable[..., nn.Module] | nn.Module,
+        source: Callable[..., nn.Module] | nn.Module | ModuleSource,
         options: CallOptions | None = None,
-        *,
-        training: bool = True,
     ) -> None:
         """Take a module class, or an instance, which is called as it is.
 
         Args:
-            source: the class or instance.
+            source: the class or instance; modules of a class are built in training mode.
             options: what the user has declared.
-            training: the mode of modules that are built; an instance keeps its own.
         """
         self.options = options or CallOptions()
-        self._source = ModuleSource(source, self.options, training=training)
-        self._meaning: Meaning | None = None
-        self._names: ParameterNames | None = None
+        if not isinstance(source, ModuleSource):
+            source = ModuleSource(source, self.options)
+        self._source = source
         self._made: dict[tuple[object, ...], nn.Module] = {}
         self._lock = RLock()
-        self.__doc__ = source.__doc__
-        self.__name__ = getattr(source, "__name__", type(source).__name__)
+        origin = source.source
+        self.__doc__ = origin.__doc__
+        self.__name__ = getattr(origin, "__name__", type(origin).__name__)
 
     @property
     def is_instance(self) -> bool:
@@ -89,17 +87,14 @@ class ModuleFunction:
             UnsupportedError: it cannot be built or called; the message says why, and what to
                 supply.
         """
-        if self._meaning is None:
+        if self._source.meaning is None:
             with self._lock:
-                self._meaning = self._find_meaning(device or torch.device("cpu"))
-        return self._meaning
+                self._source.meaning = self._find_meaning(device or torch.device("cpu"))
+        return self._source.meaning
 
     def in_other_mode(self) -> ModuleFunction:
         """Return a function of the same source in the other of training and evaluation mode."""
-        source = self._source.in_other_mode()
-        other = ModuleFunction(source.source, self.options, training=source.training)
-        other._source, other._meaning, other._names = source, self._meaning, self._names
-        return other
+        return ModuleFunction(self._source.in_other_mode(), self.options)
 
     def new(self, normalized_shape: Sequence[int]) -> nn.Module:
         """Return a new module with its own weight, bias and eps.
@@ -117,7 +112,7 @@ class ModuleFunction:
         bias: Tensor | None = None,
         eps: float | None = None,
     ) -> Tensor:
-        meaning = self._meaning or self.meaning(x.device)
+        meaning = self._source.meaning or self.meaning(x.device)
         shape = tuple(normalized_shape)
         meaning.check_eps(eps)
         check_axes(x, shape, takes_several=len(shape) == 1 or self.takes_several_axes)
@@ -135,8 +130,9 @@ class ModuleFunction:
     def _names_in(self, module: nn.Module, shape: tuple[int, ...]) -> ParameterNames:
         """Return the names found by the experiment, if the module has exactly those parameters."""
         own = {name for name, _ in module.named_parameters()}
-        if self._names is not None and own == {self._names.weight, self._names.bias} - {None}:
-            return self._names
+        names = self._source.names
+        if names is not None and own == {names.weight, names.bias} - {None}:
+            return names
         return parameter_names(module, shape)
 
     def _module(
@@ -180,7 +176,7 @@ class ModuleFunction:
                     f"its parameter {names.others[0]} is neither a weight nor a bias of shape "
                     f"{list(shape)}: what it does cannot be verified"
                 )
-            self._source.form, self._names = form, names
+            self._source.form, self._source.names = form, names
             self._source.find_ignored_eps(shape)
             if self._source.takes_eps != probe.takes_eps:
                 probe = replace(probe, takes_eps=self._source.takes_eps)

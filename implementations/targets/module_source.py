@@ -11,8 +11,8 @@ from torch import nn
 
 from implementations.contract import UnsupportedError
 from implementations.targets.construct import Constructor, Form
-from implementations.targets.meaning import CallOptions
-from implementations.targets.module_parameters import own_eps, shape_of
+from implementations.targets.meaning import CallOptions, Meaning
+from implementations.targets.module_parameters import ParameterNames, own_eps, shape_of
 from implementations.targets.signatures import inputs_besides_x, parameters_of
 
 __all__ = ["ModuleSource"]
@@ -22,15 +22,21 @@ _AFFINES = ((True, True), (True, False), (False, False), (False, True))  # weigh
 
 
 class ModuleSource:
-    """A module class or an instance, and what its constructor is known to accept."""
+    """A module class or an instance, and what experiments have shown of it."""
 
+    meaning: Meaning | None = None
     form: Form | None = None
-    """How the constructor wants a size written; None if that is not known yet."""
+    """How the constructor wants a size written."""
+    names: ParameterNames | None = None
     ignores_eps = False
     """Whether an eps in the ``**kwargs`` of the constructor has no effect."""
 
     def __init__(
-        self, source: Callable[..., nn.Module] | nn.Module, options: CallOptions, *, training: bool
+        self,
+        source: Callable[..., nn.Module] | nn.Module,
+        options: CallOptions,
+        *,
+        training: bool = True,
     ) -> None:
         """Take a module class, or an instance.
 
@@ -47,7 +53,8 @@ class ModuleSource:
         if isinstance(source, nn.Module):
             source = copy.deepcopy(source).train(not source.training)
         other = ModuleSource(source, self.options, training=not self.training)
-        other.form, other.ignores_eps = self.form, self.ignores_eps
+        other.meaning, other.form = self.meaning, self.form
+        other.names, other.ignores_eps = self.names, self.ignores_eps
         return other
 
     @property
