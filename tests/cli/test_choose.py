@@ -7,16 +7,14 @@ from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
-import click
 import pytest
 from choice_records import SHAPE, failed, ran, results_of
-from click.testing import CliRunner, Result
+from click.testing import Result
+from commanding import call
 from golden import assert_golden
 from results_factory import make_run
 
 from harness.cli.choice_table import print_choices
-from harness.cli.choose import choose
-from harness.cli.exit_code import CommandGroup
 from harness.records import Record, Status
 from harness.selection.choose import choose as choose_among
 from harness.store import Journal, Results, write
@@ -38,9 +36,8 @@ def store(tmp_path: Path, *records: Record) -> Path:
     return path
 
 
-def call(*arguments: object) -> Result:
-    group: click.Group = CommandGroup(commands={"choose": choose})
-    return CliRunner().invoke(group, ["choose", *map(str, arguments)])
+def choose(*arguments: object) -> Result:
+    return call("choose", *map(str, arguments))
 
 
 def strict_json(text: str) -> dict:
@@ -49,9 +46,9 @@ def strict_json(text: str) -> dict:
 
 def test_the_table_of_choices_and_the_prices(tmp_path: Path) -> None:
     records = [NATIVE, QUICK, ran("native", 1.0, shape=(8, 8)), ran("native", dtype="float64")]
-    done = call(store(tmp_path, *records))
+    done = choose(store(tmp_path, *records))
     assert done.exit_code == 0
-    lines = [line.rstrip() for line in done.output.splitlines()]
+    lines = [line.rstrip() for line in done.stdout.splitlines()]
     assert_golden("\n".join(lines), GOLDEN / "choose.txt")
 
 
@@ -73,15 +70,15 @@ def test_a_narrow_terminal_cuts_no_word(columns: int, monkeypatch: pytest.Monkey
 
 
 def test_a_scenario_without_an_eligible_candidate_is_exit_one(tmp_path: Path) -> None:
-    done = call(store(tmp_path, replace(NATIVE, status=Status.WRONG, reason="y is off")))
+    done = choose(store(tmp_path, replace(NATIVE, status=Status.WRONG, reason="y is off")))
     assert done.exit_code == 1
-    assert "1 wrong" in done.output
+    assert "1 wrong" in done.stdout
 
 
 def test_json_holds_every_candidate(tmp_path: Path) -> None:
     wrong = ran("welford", 0.1, status=Status.WRONG)
-    done = call(store(tmp_path, NATIVE, QUICK, wrong), "--format", "json")
-    plain = strict_json(done.output)
+    done = choose(store(tmp_path, NATIVE, QUICK, wrong), "--format", "json")
+    plain = strict_json(done.stdout)
     (choice,) = plain["choices"]
     assert (choice["shape"], choice["implementation"]) == (list(SHAPE), "one_pass")
     candidates = {each["implementation"]: each for each in choice["candidates"]}
@@ -98,31 +95,31 @@ def test_json_holds_null_for_what_is_not_finite(tmp_path: Path) -> None:
         ran("native", 1.0, error_ulp=float("inf")),
         latency=replace(NATIVE.latency, per_call_s=endless),
     )
-    done = call(store(tmp_path, native), "--format", "json")
-    (candidate,) = strict_json(done.output)["choices"][0]["candidates"]
+    done = choose(store(tmp_path, native), "--format", "json")
+    (candidate,) = strict_json(done.stdout)["choices"][0]["candidates"]
     assert candidate["time_s"]["high"] is None
     assert candidate["error_ulp"] is None
 
 
 def test_python_is_printed_and_nothing_else(tmp_path: Path) -> None:
-    done = call(store(tmp_path, NATIVE, QUICK), "--format", "python")
+    done = choose(store(tmp_path, NATIVE, QUICK), "--format", "python")
     assert done.exit_code == 0
-    compile(done.output, "printed", "exec")
+    compile(done.stdout, "printed", "exec")
 
 
 def test_filters_and_limits_reach_the_choice(tmp_path: Path) -> None:
     quick = ran("one_pass", 0.5, error_ulp=9.0, condition=50.0)
     path = store(tmp_path, NATIVE, quick, ran("native", 1.0, dtype="float64"))
-    done = call(path, "--dtype", "float32", "--max-error", 2, "--format", "json")
-    (choice,) = strict_json(done.output)["choices"]
+    done = choose(path, "--dtype", "float32", "--max-error", 2, "--format", "json")
+    (choice,) = strict_json(done.stdout)["choices"]
     assert choice["implementation"] == "native"
-    limited = call(path, "--shape", "64x768", "--device", "cpu", "--direction", "forward",
+    limited = choose(path, "--shape", "64x768", "--device", "cpu", "--direction", "forward",
                    "--max-condition", 2, "--dtype", "float32", "--format", "json")  # fmt: skip
-    assert strict_json(limited.output)["choices"][0]["implementation"] == "native"
+    assert strict_json(limited.stdout)["choices"][0]["implementation"] == "native"
 
 
 def test_a_filter_that_matches_nothing_is_exit_four(tmp_path: Path) -> None:
-    done = call(store(tmp_path, NATIVE), "--dtype", "float16")
+    done = choose(store(tmp_path, NATIVE), "--dtype", "float16")
     assert done.exit_code == 4
 
 
@@ -134,30 +131,30 @@ def test_a_filter_that_matches_nothing_is_exit_four(tmp_path: Path) -> None:
 def test_a_run_with_nothing_measured_is_exit_three(
     tmp_path: Path, records: tuple[Record, ...]
 ) -> None:
-    assert call(store(tmp_path, *records)).exit_code == 3
+    assert choose(store(tmp_path, *records)).exit_code == 3
 
 
 def test_a_run_that_cannot_be_read_is_exit_two(tmp_path: Path) -> None:
-    missing = call(tmp_path / "none.parquet")
+    missing = choose(tmp_path / "none.parquet")
     assert missing.exit_code == 2
-    assert "no such file" in missing.output
+    assert "no such file" in missing.stderr
     (tmp_path / "cut.parquet").write_bytes(store(tmp_path, NATIVE).read_bytes()[:-100])
-    cut = call(tmp_path / "cut.parquet")
+    cut = choose(tmp_path / "cut.parquet")
     assert cut.exit_code == 2
-    assert "damaged" in cut.output
+    assert "damaged" in cut.stderr
 
 
 @pytest.mark.parametrize("limit", ["--max-error", "--max-condition"])
 def test_a_limit_that_is_not_a_number_is_exit_two(tmp_path: Path, limit: str) -> None:
     path = store(tmp_path, NATIVE)
-    assert call(path, limit, "nan").exit_code == 2
-    assert call(path, limit, "-1").exit_code == 2
+    assert choose(path, limit, "nan").exit_code == 2
+    assert choose(path, limit, "-1").exit_code == 2
 
 
 def test_an_unknown_direction_is_exit_two(tmp_path: Path) -> None:
-    found = call(store(tmp_path, NATIVE), "--direction", "forward,sideways")
+    found = choose(store(tmp_path, NATIVE), "--direction", "forward,sideways")
     assert found.exit_code == 2
-    assert "sideways" in found.output
+    assert "sideways" in found.stderr
 
 
 def test_the_journal_of_a_run_that_was_interrupted_can_be_chosen_from(tmp_path: Path) -> None:
@@ -165,27 +162,27 @@ def test_the_journal_of_a_run_that_was_interrupted_can_be_chosen_from(tmp_path: 
     with Journal(path) as journal:
         journal.add(make_run(planned=9, wall_s=None))
         journal.add(NATIVE)
-    done = call(path)
+    done = choose(path)
     assert done.exit_code == 0
-    assert "1 of its 9 cases" in done.output
+    assert "1 of its 9 cases" in done.stdout
 
 
 def test_two_runs_are_chosen_from_together(tmp_path: Path) -> None:
     write(results_of([NATIVE]), tmp_path / "one.parquet")
     write(results_of([QUICK]), tmp_path / "two.parquet")
-    done = call(tmp_path / "one.parquet", tmp_path / "two.parquet", "--format", "json")
-    assert strict_json(done.output)["choices"][0]["implementation"] == "one_pass"
+    done = choose(tmp_path / "one.parquet", tmp_path / "two.parquet", "--format", "json")
+    assert strict_json(done.stdout)["choices"][0]["implementation"] == "one_pass"
 
 
 def test_a_workload_has_one_choice_for_all_calls(tmp_path: Path) -> None:
     (tmp_path / "work.toml").write_text(WORKLOAD + WORKLOAD.replace("64x768", "7x7"))
     path = store(tmp_path, NATIVE, QUICK)
-    done = call(path, "--workload", tmp_path / "work.toml")
+    done = choose(path, "--workload", tmp_path / "work.toml")
     assert done.exit_code == 0
-    lines = [line.rstrip() for line in done.output.splitlines()]
+    lines = [line.rstrip() for line in done.stdout.splitlines()]
     assert_golden("\n".join(lines), GOLDEN / "choose_workload.txt")
-    plain = call(path, "--workload", tmp_path / "work.toml", "--format", "json")
-    (whole,) = strict_json(plain.output)["workload"]
+    plain = choose(path, "--workload", tmp_path / "work.toml", "--format", "json")
+    (whole,) = strict_json(plain.stdout)["workload"]
     assert (whole["implementation"], whole["calls"], whole["calls_covered"]) == ("one_pass", 48, 24)
     assert whole["missing"][0]["shape"] == [7, 7]
 
@@ -193,7 +190,7 @@ def test_a_workload_has_one_choice_for_all_calls(tmp_path: Path) -> None:
 def test_a_workload_without_an_eligible_candidate_is_exit_one(tmp_path: Path) -> None:
     (tmp_path / "work.toml").write_text(WORKLOAD)
     bad = replace(NATIVE, status=Status.WRONG)
-    assert call(store(tmp_path, bad), "--workload", tmp_path / "work.toml").exit_code == 1
+    assert choose(store(tmp_path, bad), "--workload", tmp_path / "work.toml").exit_code == 1
 
 
 def test_a_workload_with_a_mistake_is_exit_two_and_not_in_the_run_exit_four(
@@ -201,17 +198,17 @@ def test_a_workload_with_a_mistake_is_exit_two_and_not_in_the_run_exit_four(
 ) -> None:
     path = store(tmp_path, NATIVE)
     (tmp_path / "bad.toml").write_text(WORKLOAD.replace("24", "-1"))
-    done = call(path, "--workload", tmp_path / "bad.toml")
+    done = choose(path, "--workload", tmp_path / "bad.toml")
     assert done.exit_code == 2
-    assert "bad.toml:6: calls[0].count" in done.output
+    assert "bad.toml:6: calls[0].count" in done.stderr
     (tmp_path / "other.toml").write_text(WORKLOAD.replace("64x768", "7x7"))
-    assert call(path, "--workload", tmp_path / "other.toml").exit_code == 4
+    assert choose(path, "--workload", tmp_path / "other.toml").exit_code == 4
 
 
 def test_a_run_without_its_environment_can_still_be_chosen_from(tmp_path: Path) -> None:
     path = tmp_path / "run.parquet"
     write(Results(records=(NATIVE,), runs=(), environments={}), path)
-    done = call(path)
+    done = choose(path)
     assert done.exit_code == 0
 
 
