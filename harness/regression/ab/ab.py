@@ -13,7 +13,7 @@ from math import inf
 
 from harness.records import Case, Measurement, Record, Status
 from harness.records.text import count
-from harness.regression.ab.latency import SCREENING, Look, judge, look_at
+from harness.regression.ab.latency import SCREENING, Look, look_at
 from harness.regression.ab.messages import RunBaseCase, TimeAgainstBase
 from harness.regression.ab.revision import BASE, Checkout
 from harness.regression.changes import (
@@ -189,7 +189,7 @@ def _compare_latencies(
     findings = {case: look for case, look in screened.items() if isinstance(look, Finding)}
     for case, look in looks.items():
         ratios = confirmed if isinstance(confirmed, str) else confirmed.get(case.id, ())
-        findings[case] = judge(look, ratios if look.is_suspect else None)
+        findings[case] = confirmed_change(look, ratios if look.is_suspect else None)
     wrong_in_both = sum(
         after[case].status.is_measured and before[case].status is after[case].status
         for case in wanted.keys() - findings.keys()

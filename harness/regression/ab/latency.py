@@ -23,7 +23,7 @@ from harness.regression.changes import ChangeKind, Finding, inconclusive_latency
 from harness.regression.latency_test import why_too_few
 from harness.regression.text import slower_text
 
-__all__ = ["SCREENING", "Look", "judge", "look_at"]
+__all__ = ["SCREENING", "Look", "confirmed_change", "look_at"]
 
 # Eight epochs, 0.2 s, decide most short calls. Up to three times as many are sampled where the
 # interval, of 2.4 standard errors, stays wider than the least suspicious change of 1 %.
@@ -92,7 +92,7 @@ def look_at(record: Record) -> Look | Finding:
     )
 
 
-def judge(look: Look, confirmed: Sequence[float] | str | None) -> Finding:
+def confirmed_change(look: Look, confirmed: Sequence[float] | str | None) -> Finding:
     """Return what became of a case's latency.
 
     Args:

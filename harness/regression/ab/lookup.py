@@ -10,7 +10,7 @@ import implementations
 from harness.regression.ab.messages import Availability, LookupRequest, LookupResult
 from harness.regression.ab.side_by_side import (
     AbsentError,
-    IncomparableError,
+    NotComparableTargetError,
     is_missing,
     side_by_side,
 )
@@ -47,8 +47,8 @@ def _result(find: Callable[[str], Implementation], target: str) -> LookupResult:
         return LookupResult(target, Availability.PRESENT, devices=find(target).devices)
     except AbsentError as error:
         return LookupResult(target, Availability.ABSENT, str(error))
-    except IncomparableError as error:
-        return LookupResult(target, Availability.INCOMPARABLE, str(error))
+    except NotComparableTargetError as error:
+        return LookupResult(target, Availability.NOT_COMPARABLE, str(error))
     except implementations.TargetError as error:
         return LookupResult(target, Availability.BROKEN, str(error))
 

@@ -24,7 +24,7 @@ class Availability(Enum):
     PRESENT = "present"
     ABSENT = "absent"
     """The revision has no such target."""
-    INCOMPARABLE = "incomparable"
+    NOT_COMPARABLE = "not comparable"
     """It declares an algorithm or reduction that this revision does not know."""
     BROKEN = "broken"
     """It cannot be imported."""

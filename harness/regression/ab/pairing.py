@@ -160,6 +160,6 @@ def _why_unpaired(
         return ChangeKind.GONE, f"in {name} only"
     if base is None or base.availability is Availability.ABSENT:
         return ChangeKind.NEW, f"not in {name}"
-    if base.availability is Availability.INCOMPARABLE:
+    if base.availability is Availability.NOT_COMPARABLE:
         return ChangeKind.NOT_COMPARABLE, base.reason
     return None

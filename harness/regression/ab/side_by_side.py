@@ -32,7 +32,13 @@ from implementations.contract import Algorithm, Implementation, Reduction
 from implementations.native import native
 from implementations.torch_private import OPERATOR_LIBRARIES
 
-__all__ = ["AbsentError", "IncomparableError", "SideBySideImport", "is_missing", "side_by_side"]
+__all__ = [
+    "AbsentError",
+    "NotComparableTargetError",
+    "SideBySideImport",
+    "is_missing",
+    "side_by_side",
+]
 
 _DECLARED = {
     "algorithm": Algorithm,
@@ -46,7 +52,7 @@ class AbsentError(implementations.TargetError):
     """The revision has no such target."""
 
 
-class IncomparableError(implementations.TargetError):
+class NotComparableTargetError(implementations.TargetError):
     """The target declares an algorithm or reduction that this revision does not know."""
 
 
@@ -89,7 +95,7 @@ class SideBySideImport(MetaPathFinder):
 
         Raises:
             AbsentError: the revision has no such target.
-            IncomparableError: it declares what this revision does not know.
+            NotComparableTargetError: it declares what this revision does not know.
             TargetError: it cannot be imported, or is no LayerNorm.
         """
         place, colon, attribute = target.rpartition(":")
@@ -232,7 +238,7 @@ def _as_implementation(declared: object, target: str) -> Implementation:
     """Return a target of the revision as an implementation of this revision's class.
 
     Raises:
-        IncomparableError: it declares what this revision does not know.
+        NotComparableTargetError: it declares what this revision does not know.
         TargetError: it is no LayerNorm.
     """
     if isinstance(declared, Implementation) or type(declared).__name__ != Implementation.__name__:
@@ -249,7 +255,7 @@ def _as_implementation(declared: object, target: str) -> Implementation:
         try:
             values[name] = kind(value)
         except ValueError:
-            raise IncomparableError(
+            raise NotComparableTargetError(
                 f"{target}: the base declares the {name} {value!r}, for which this revision has "
                 "no error bound"
             ) from None

@@ -292,10 +292,10 @@ def test_what_an_older_class_declares_is_declared_by_this_ones(opened: Open) -> 
     assert (found.name, found.devices) == ("f", NATIVE.devices)
 
 
-def test_what_is_not_known_now_is_incomparable(opened: Open) -> None:
+def test_a_declaration_unknown_to_this_revision_is_not_comparable(opened: Open) -> None:
     checkout = opened({"implementation.py": CONTRACT}, {"implementation.py": CONTRACT})
     (found,) = look_up(LookupRequest(checkout, ("implementation.py:unknown",)))
-    assert found.availability is Availability.INCOMPARABLE
+    assert found.availability is Availability.NOT_COMPARABLE
     assert "the base declares the algorithm 'kahan'" in found.reason
 
 
