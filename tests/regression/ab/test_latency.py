@@ -18,7 +18,7 @@ from fake_device import FakeDevice, latency_of, measure
 
 from harness.measure.sample_statistics import median_quantile
 from harness.records import Estimate, MeasurementWarning, Record, Status, WarningKind
-from harness.regression.ab.latency import SCREENING, Look, judge, look_at
+from harness.regression.ab.latency import SCREENING, Look, confirmed_change, look_at
 from harness.regression.changes import ChangeKind, Finding, Metric
 
 CASE = make_case()
@@ -31,7 +31,7 @@ def seen(ratio: float = 1.0, error: float = 0.001, **changes: Any) -> Look:
 
 
 def settled(*confirmed: float, **changes: Any) -> Finding:
-    return judge(seen(1.5, **changes), confirmed)
+    return confirmed_change(seen(1.5, **changes), confirmed)
 
 
 # --- the first look ------------------------------------------------------------------------------
@@ -67,7 +67,7 @@ def test_the_error_of_a_look_is_that_of_the_mean_of_its_epochs() -> None:
 
 def test_one_epoch_says_nothing_of_the_spread() -> None:
     assert look(1.5).error == inf
-    assert judge(look(1.0), None).kind is ChangeKind.INCONCLUSIVE
+    assert confirmed_change(look(1.0), None).kind is ChangeKind.INCONCLUSIVE
 
 
 @pytest.mark.parametrize("ratio", [1.0501, 1 / 1.0501, 1300.0])
@@ -75,7 +75,7 @@ def test_a_call_so_long_that_one_epoch_was_all_is_timed_again(ratio: float) -> N
     found = look(ratio, base_s=1e-3)
     assert found.is_suspect
     kind = ChangeKind.SLOWER if ratio > 1 else ChangeKind.FASTER
-    assert judge(found, [ratio] * 5).kind is kind
+    assert confirmed_change(found, [ratio] * 5).kind is kind
 
 
 @pytest.mark.parametrize("head_s", [1.3, 1.9, 3.0, 30.0])
@@ -115,7 +115,7 @@ def test_a_case_that_could_not_be_timed_says_why() -> None:
 @pytest.mark.parametrize("ratio", [1.0099, 1 / 1.0099])
 def test_one_percent_is_no_suspect(ratio: float) -> None:
     assert not seen(ratio).is_suspect
-    found = judge(seen(ratio), None)
+    found = confirmed_change(seen(ratio), None)
     assert found.kind is ChangeKind.UNCHANGED
     assert found.ratio is not None
 
@@ -132,9 +132,12 @@ def test_a_case_is_suspect_beyond_two_of_its_errors() -> None:
 
 @pytest.mark.parametrize(("is_long", "error"), [(False, 0.0101), (True, 0.0251), (False, inf)])
 def test_what_would_not_show_is_unsure_and_never_silent(is_long: bool, error: float) -> None:
-    found = judge(seen(1.0, error=error, is_long=is_long), None)
+    found = confirmed_change(seen(1.0, error=error, is_long=is_long), None)
     assert found.kind is ChangeKind.INCONCLUSIVE
-    assert judge(seen(1.0, error=0.0097, is_long=is_long), None).kind is ChangeKind.UNCHANGED
+    assert (
+        confirmed_change(seen(1.0, error=0.0097, is_long=is_long), None).kind
+        is ChangeKind.UNCHANGED
+    )
 
 
 # --- what settles it -----------------------------------------------------------------------------
@@ -170,18 +173,18 @@ def test_processes_that_differ_by_as_much_as_they_found_confirm_nothing() -> Non
 
 
 def test_what_is_faster_is_confirmed_likewise_and_fails_nothing() -> None:
-    found = judge(seen(0.9), [0.9] * 5)
+    found = confirmed_change(seen(0.9), [0.9] * 5)
     assert found.kind is ChangeKind.FASTER
     assert not found.kind.is_failure
     assert "10 % faster" in found.reason
-    assert judge(seen(0.9), [0.99] * 5).kind is ChangeKind.INCONCLUSIVE
+    assert confirmed_change(seen(0.9), [0.99] * 5).kind is ChangeKind.INCONCLUSIVE
 
 
 @pytest.mark.parametrize(("first", "confirmed"), [(0.90, 1.022), (1.10, 0.978)])
 def test_processes_that_contradict_the_first_look_confirm_nothing(
     first: float, confirmed: float
 ) -> None:
-    found = judge(seen(first), [confirmed * each for each in (0.999, 1, 1.001, 1, 1)])
+    found = confirmed_change(seen(first), [confirmed * each for each in (0.999, 1, 1.001, 1, 1)])
     assert found.kind is ChangeKind.INCONCLUSIVE
 
 
@@ -197,14 +200,14 @@ def test_four_processes_confirm_nothing() -> None:
 
 
 def test_a_suspect_that_cannot_be_timed_again_says_why() -> None:
-    found = judge(seen(1.5), "the time was up")
+    found = confirmed_change(seen(1.5), "the time was up")
     assert found.kind is ChangeKind.INCONCLUSIVE
     assert "the time was up" in found.reason
 
 
 def test_while_the_clock_jumps_nothing_is_judged() -> None:
     warning = MeasurementWarning(kind=WarningKind.CLOCK_STEPPED, advice="set by hand")
-    found = judge(look(*[1.5] * 8, warnings=(warning,)), [1.5] * 5)
+    found = confirmed_change(look(*[1.5] * 8, warnings=(warning,)), [1.5] * 5)
     assert found.kind is ChangeKind.INCONCLUSIVE
     assert "clock" in found.reason
 
@@ -226,8 +229,8 @@ class Processes:
         error = float(np.std(logs, ddof=1)) / epochs**0.5
         first = seen(exp(float(np.median(logs))), error, is_long=is_long)
         if not first.is_suspect:
-            return judge(first, None).kind
-        return judge(first, [exp(self._process()) for _ in range(5)]).kind
+            return confirmed_change(first, None).kind
+        return confirmed_change(first, [exp(self._process()) for _ in range(5)]).kind
 
     def _process(self) -> float:
         return log(self._ratio) + float(self._tailed(self._between, 1)[0])
