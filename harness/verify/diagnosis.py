@@ -190,15 +190,10 @@ def _narrow_statistics(implementation: Implementation, case: Case) -> Iterator[S
         return
     probe = fitted(
         implementation,
-        Case(
-            implementation=implementation.name,
-            shape=(16, 64),
-            dtype=case.dtype,
-            param_dtype=case.dtype,
-            device=case.device,
-            distribution="offset_1e2",
-            direction=Direction.BACKWARD,
-        ),
+        first_case(implementation.name, case.dtype, case.device),
+        shape=(16, 64),
+        distribution="offset_1e2",
+        direction=Direction.BACKWARD,
     )
     outputs = outputs_of(implementation, probe)
     if outputs is None:

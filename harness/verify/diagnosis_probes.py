@@ -23,7 +23,7 @@ from harness.records import Case, Direction, Status
 from harness.verify.checks.outputs import compute
 from harness.verify.findings import Suspect
 from harness.verify.scope import fitted, scope_of
-from harness.verify.trial import Trial, exact_of, outputs_of
+from harness.verify.trial import Trial, exact_of, first_case, outputs_of
 from implementations.contract import Algorithm, Implementation, Reduction
 from implementations.targets.recognise import measured_eps
 
@@ -77,7 +77,6 @@ def cancelling_variance(
             "large beside the deviations",
             dtypes=(small[0].case.dtype,),
             outputs=_OUTPUTS,
-            unexplained_ratio=0.0,
         )
 
 
@@ -126,7 +125,6 @@ def constant_eps(implementation: Implementation, case: Case) -> Iterator[Suspect
             mistake=f"adds an eps of {first:.3g} for every eps that is passed",
             dtypes=(case.dtype,),
             outputs=_OUTPUTS,
-            unexplained_ratio=0.0,
         )
 
 
@@ -143,7 +141,6 @@ def missing_gradient(failures: Sequence[Trial]) -> Iterator[Suspect]:
             mistake=f"gives no gradient ({', '.join(sorted(names))} is None)",
             dtypes=(failures[0].case.dtype,),
             outputs=tuple(sorted(names)),
-            unexplained_ratio=0.0,
         )
 
 
@@ -193,7 +190,6 @@ def narrow_sums(implementation: Implementation, case: Case) -> Iterator[Suspect]
             mistake=f"adds up dweight and dbias {how}",
             dtypes=(case.dtype,),
             outputs=("dweight", "dbias"),
-            unexplained_ratio=0.0,
         )
 
 
@@ -227,22 +223,13 @@ def computed_in_float32(implementation: Implementation, case: Case) -> Iterator[
             mistake="computes float64 in float32",
             dtypes=(case.dtype,),
             outputs=found,
-            unexplained_ratio=0.0,
         )
 
 
 def _probe(implementation: Implementation, case: Case, shape: tuple[int, ...]) -> Case:
-    return fitted(
-        implementation,
-        Case(
-            implementation=implementation.name,
-            shape=shape,
-            dtype=case.dtype,
-            param_dtype=case.dtype,
-            device=case.device,
-            direction=Direction.FORWARD if implementation.forward_only else Direction.BACKWARD,
-        ),
-    )
+    first = first_case(implementation.name, case.dtype, case.device)
+    direction = Direction.FORWARD if implementation.forward_only else Direction.BACKWARD
+    return fitted(implementation, first, shape=shape, direction=direction)
 
 
 def _portions_lose_a_one(implementation: Implementation, case: Case) -> bool:

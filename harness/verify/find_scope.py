@@ -102,14 +102,8 @@ def _first_accepted(
 
 
 def _case_of_rank(implementation: Implementation, rank: int, dtype: str, device: str) -> Case:
-    return Case(
-        implementation=implementation.name,
-        shape=(*_LEADING[: rank - 1], _WIDTH),
-        dtype=dtype,
-        param_dtype=dtype,
-        device=device,
-        direction=Direction.FORWARD,
-    )
+    case = first_case(implementation.name, dtype, device)
+    return replace(case, shape=(*_LEADING[: rank - 1], _WIDTH))
 
 
 class _Finder:

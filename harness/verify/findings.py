@@ -200,5 +200,8 @@ class Suspect:
     """Dtypes whose failures it explains."""
     outputs: tuple[str, ...]
     """The outputs that it explains."""
-    unexplained_ratio: float
-    """The largest ratio, over the cases, of the distance to the mutant's outputs to the error."""
+    unexplained_ratio: float = 0.0
+    """The largest ratio, over the cases, of the distance to the mutant's outputs to the error.
+
+    0 if a probe found the mistake, without a mutant.
+    """

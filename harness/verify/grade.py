@@ -17,7 +17,7 @@ from harness.numerics.oracle import Reference
 from harness.numerics.verdict import verdict_of
 from harness.records import Case, Direction, Status
 from harness.verify.scope import fitted
-from harness.verify.trial import Trial, exact_of, outputs_of, try_case
+from harness.verify.trial import Trial, exact_of, first_case, outputs_of, try_case
 from implementations.contract import Algorithm, Implementation, Reduction
 
 __all__ = ["Grade", "grade"]
@@ -63,14 +63,9 @@ def grade(implementation: Implementation, dtype: str, device: str) -> Grade:
     """Grade ``implementation`` in one dtype by its forward."""
     case = fitted(
         implementation,
-        Case(
-            implementation=implementation.name,
-            shape=SHAPE,
-            dtype=dtype,
-            param_dtype=dtype,
-            device=device,
-            direction=Direction.FORWARD,
-        ),
+        first_case(implementation.name, dtype, device),
+        shape=SHAPE,
+        direction=Direction.FORWARD,
     )
     trials = _trials(implementation, case, SWEEP)
     structured = _trials(implementation, case, STRUCTURED)

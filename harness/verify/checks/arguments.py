@@ -15,7 +15,12 @@ from harness.inputs import Inputs, make_inputs
 from harness.numerics.computed import ImplementationError, checked, guarded, refuses
 from harness.numerics.error_measurement import Outputs
 from harness.records import Affine, Case, Direction, Status
-from harness.verify.checks.outputs import compute_y, first_differing_output, outputs_beyond
+from harness.verify.checks.outputs import (
+    compute_y,
+    first_differing_output,
+    forward_case,
+    outputs_beyond,
+)
 from harness.verify.scope import InScope, fitted, scope_of
 from implementations.contract import Implementation
 
@@ -31,8 +36,8 @@ _SMALL = 1 / 256  # scale of x; its variance is then close to eps, so that eps c
 
 def rejects_parameters_of_wrong_shape(implementation: Implementation, case: Case) -> str | None:
     """A weight or bias of another shape raises and is not broadcast."""
-    case = fitted(implementation, case, shape=(4, 6), direction=Direction.FORWARD)
-    inputs, shape = make_inputs(case), case.normalized_shape
+    case, inputs = forward_case(implementation, case, (4, 6))
+    shape = case.normalized_shape
     for name in ("weight", "bias"):
         parameter = getattr(inputs, name)
         if parameter is None:
@@ -58,8 +63,7 @@ def rejects_wrong_normalized_shape(implementation: Implementation, case: Case) -
     scope = scope_of(implementation)
     if scope.normalized_shape is not None:
         return None
-    case = fitted(implementation, case, shape=(4, 6), direction=Direction.FORWARD)
-    inputs = make_inputs(case)
+    case, inputs = forward_case(implementation, case, (4, 6))
     for wrong in ((4,), (2, 6), (4, 3), (3, 4, 6)):
         parameters: list[Tensor | None] = [None, None]
         if Affine.NONE not in scope.affines:
@@ -91,8 +95,7 @@ def rejects_parameters_with_fewer_axes(implementation: Implementation, case: Cas
 
 def accepts_arguments_like_torch(implementation: Implementation, case: Case) -> str | None:
     """Keyword arguments, a list as normalized_shape, an int eps and no eps give the same y."""
-    case = fitted(implementation, case, shape=(6, 32), direction=Direction.FORWARD)
-    inputs = make_inputs(case)
+    case, inputs = forward_case(implementation, case, (6, 32))
     inputs = replace(inputs, x=inputs.x * _SMALL)
     scope = scope_of(implementation)
     usual = scope.eps if scope.eps is not None else 1e-5

@@ -10,13 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from harness.inputs import Inputs, make_inputs
+from harness.inputs import Inputs
 from harness.numerics.computed import checked, guarded
 from harness.numerics.error_measurement import Outputs
-from harness.records import Case, Direction
+from harness.records import Case
 from harness.verify.checks.graph import Graph, training_case
-from harness.verify.checks.outputs import compute_y, first_differing_output, outputs_beyond
-from harness.verify.scope import fitted
+from harness.verify.checks.outputs import (
+    compute_y,
+    first_differing_output,
+    forward_case,
+    outputs_beyond,
+)
 from implementations.contract import Implementation
 
 __all__ = [
@@ -33,8 +37,7 @@ _SUBNORMAL = 1e-40  # in float32
 
 def records_no_unwanted_graph(implementation: Implementation, case: Case) -> str | None:
     """y requires a gradient only if an input does and gradients are being recorded."""
-    case = fitted(implementation, case, shape=(6, 32), direction=Direction.FORWARD)
-    inputs = make_inputs(case)
+    case, inputs = forward_case(implementation, case, (6, 32))
     leaves = [each.clone().requires_grad_() for each in inputs.tensors]
     if compute_y(implementation, case, inputs.at(leaves)).requires_grad:
         return "y requires a gradient under torch.no_grad()"
@@ -130,8 +133,7 @@ def is_correct_under_autocast(implementation: Implementation, case: Case) -> str
     """Under autocast, y is a LayerNorm to the accuracy of bfloat16."""
     if case.dtype != "float32":
         return None
-    case = fitted(implementation, case, shape=(6, 64), direction=Direction.FORWARD)
-    inputs = make_inputs(case)
+    case, inputs = forward_case(implementation, case, (6, 64))
     plain = compute_y(implementation, case, inputs).clone()
     with torch.autocast(case.device, dtype=torch.bfloat16):
         y = compute_y(implementation, case, inputs)
@@ -144,8 +146,7 @@ def keeps_accuracy_under_autocast(implementation: Implementation, case: Case) ->
     """Under autocast, y is as accurate as before: torch.nn.functional.layer_norm keeps float32."""
     if case.dtype != "float32":
         return None
-    case = fitted(implementation, case, shape=(6, 64), direction=Direction.FORWARD)
-    inputs = make_inputs(case)
+    case, inputs = forward_case(implementation, case, (6, 64))
     plain = Outputs(y=compute_y(implementation, case, inputs).clone())
     with torch.autocast(case.device, dtype=torch.bfloat16):
         outputs = Outputs(y=compute_y(implementation, case, inputs))
@@ -159,8 +160,7 @@ def keeps_accuracy_under_autocast(implementation: Implementation, case: Case) ->
 
 def is_unchanged_in_inference_mode(implementation: Implementation, case: Case) -> str | None:
     """torch.inference_mode changes no result."""
-    case = fitted(implementation, case, shape=(6, 64), direction=Direction.FORWARD)
-    inputs = make_inputs(case)
+    case, inputs = forward_case(implementation, case, (6, 64))
     plain = Outputs(y=compute_y(implementation, case, inputs).clone())
     with torch.inference_mode():
         y = _called(implementation, case, inputs).clone()

@@ -18,9 +18,10 @@ from harness.verify.checks.outputs import (
     copies_of,
     differing_outputs,
     elsewhere,
+    forward_case,
     has_bits_of,
 )
-from harness.verify.scope import fitted, scope_of
+from harness.verify.scope import scope_of
 from implementations.contract import Implementation
 
 __all__ = [
@@ -42,8 +43,7 @@ _STRIDED: dict[str, Layout] = {
 
 def y_shares_no_memory(implementation: Implementation, case: Case) -> str | None:
     """y shares no memory with x, weight, bias or the y of the call before."""
-    case = fitted(implementation, case, shape=(4, 32), direction=Direction.FORWARD)
-    inputs = make_inputs(case)
+    case, inputs = forward_case(implementation, case, (4, 32))
     first, second = (compute_y(implementation, case, inputs) for _ in range(2))
     owners = {"x": inputs.x, "weight": inputs.weight, "bias": inputs.bias, "an earlier y": first}
     for name, tensor in owners.items():

@@ -10,7 +10,12 @@ from harness.inputs import make_inputs
 from harness.numerics.computed import guarded
 from harness.numerics.error_measurement import Outputs
 from harness.records import Case, Direction
-from harness.verify.checks.outputs import compute_y, first_differing_output, outputs_beyond
+from harness.verify.checks.outputs import (
+    compute_y,
+    first_differing_output,
+    forward_case,
+    outputs_beyond,
+)
 from harness.verify.scope import InScope, adapter_of, fitted, scope_of
 from implementations.contract import Implementation
 from implementations.targets.from_module import ModuleFunction
@@ -31,8 +36,7 @@ def is_unchanged_in_eval_mode(implementation: Implementation, case: Case) -> str
     module = adapter_of(implementation)
     if not isinstance(module, ModuleFunction):
         return None
-    sized = fitted(implementation, case, shape=(6, 32), direction=Direction.FORWARD)
-    inputs = make_inputs(sized)
+    sized, inputs = forward_case(implementation, case, (6, 32))
     function = InScope(module.in_other_mode(), scope_of(implementation))
     other_mode = replace(implementation, function=function)
     expected = Outputs(y=compute_y(implementation, sized, inputs).clone())

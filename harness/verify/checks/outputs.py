@@ -15,6 +15,7 @@ from harness.numerics.error_measurement import Outputs, measure_errors
 from harness.numerics.oracle import Reference
 from harness.records import Case, Direction
 from harness.verify.exact_outputs import exact_outputs, wide_outputs
+from harness.verify.scope import fitted
 from implementations.contract import Implementation
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "differing_outputs",
     "elsewhere",
     "first_differing_output",
+    "forward_case",
     "has_bits_of",
     "is_same_result",
     "outputs_beyond",
@@ -34,6 +36,14 @@ __all__ = [
 WORSE = 2.0
 _LARGE = 1 << 21  # elements; allocators keep small and large blocks apart, from 1 MiB at most
 _NAMES = ("y", "dx", "dweight", "dbias")
+
+
+def forward_case(
+    implementation: Implementation, case: Case, shape: tuple[int, ...]
+) -> tuple[Case, Inputs]:
+    """Return the forward case of that shape, fitted to the target's scope, and its inputs."""
+    case = fitted(implementation, case, shape=shape, direction=Direction.FORWARD)
+    return case, make_inputs(case)
 
 
 def compute_y(implementation: Implementation, case: Case, inputs: Inputs) -> Tensor:

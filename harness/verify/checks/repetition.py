@@ -9,8 +9,8 @@ import torch
 
 from harness.inputs import make_inputs
 from harness.numerics.error_measurement import Outputs
-from harness.records import Case, Direction
-from harness.verify.checks.outputs import compute_y, differing_outputs, elsewhere
+from harness.records import Case
+from harness.verify.checks.outputs import compute_y, differing_outputs, elsewhere, forward_case
 from harness.verify.scope import fitted
 from implementations.contract import Implementation
 
@@ -22,8 +22,7 @@ _MOST_S = 2.0  # a slow target gets fewer calls
 
 def repeated_calls_agree(implementation: Implementation, case: Case) -> str | None:
     """Call 100 returns what call 1 returned, with other calls in between."""
-    case = fitted(implementation, case, shape=(6, 32), direction=Direction.FORWARD)
-    inputs = make_inputs(case)
+    case, inputs = forward_case(implementation, case, (6, 32))
     y = compute_y(implementation, case, inputs)
     first, kept = Outputs(y=y.clone()), [(y, y.clone())]
     other_case = fitted(implementation, case, seed=case.seed + 1, eps=0.25)
@@ -49,8 +48,7 @@ def repeated_calls_agree(implementation: Implementation, case: Case) -> str | No
 
 def sees_new_values_at_old_addresses(implementation: Implementation, case: Case) -> str | None:
     """Values that change in place, at the same address, change the result."""
-    case = fitted(implementation, case, shape=(6, 32), direction=Direction.FORWARD)
-    inputs = make_inputs(case)
+    case, inputs = forward_case(implementation, case, (6, 32))
     held = inputs.at([each.clone() for each in inputs.tensors])
     compute_y(implementation, case, held)
     later = make_inputs(replace(case, seed=case.seed + 1))
