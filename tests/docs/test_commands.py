@@ -271,9 +271,9 @@ def is_shown(shown: str, printed: list[str], *, exact: bool) -> bool:
 
 
 def normal(line: str, *, exact: bool) -> str:
-    """Return a line with one space for several and, unless ``exact``, # for every figure."""
+    """Return a line with one space for several and, unless ``exact``, # for figures and commits."""
     line = re.sub(r"\s+", " ", line).rstrip()
-    return line if exact else re.sub(r"\d[\d.,]*(e[+-]?\d*)?|\b[0-9a-f]{12}\b", "#", line)
+    return line if exact else re.sub(r"\b[0-9a-f]{12}\b|\d[\d.,]*(e[+-]?\d*)?", "#", line)
 
 
 def write_output(page: Path, shown: str, printed: list[str], lines: int) -> None:
