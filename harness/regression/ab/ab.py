@@ -13,7 +13,7 @@ from math import inf
 
 from harness.records import Case, Measurement, Record, Status
 from harness.records.text import count
-from harness.regression.ab.latency import SCREENING, Look, look_at
+from harness.regression.ab.latency import SCREENING, Look, confirmed_change, look_at
 from harness.regression.ab.messages import RunBaseCase, TimeAgainstBase
 from harness.regression.ab.revision import BASE, Checkout
 from harness.regression.changes import (
