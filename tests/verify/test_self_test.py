@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from itertools import cycle
+from typing import Any
 
 import pytest
 from mutant_dtypes import two_dtypes
@@ -11,6 +13,7 @@ from mutant_dtypes import two_dtypes
 from harness.verify import self_test
 from harness.verify.findings import RemarkKind
 from harness.verify.mutants import RIGHT, WRONG, Mutant
+from harness.verify.result import Verdict
 from harness.verify.self_test import MutantResult, SelfTest, is_found, run_self_test
 from harness.verify.verify import DTYPES, verify
 from implementations import Implementation
@@ -77,6 +80,10 @@ def test_the_self_test_passes_if_all_is_found_and_nothing_rejected() -> None:
     assert not SelfTest(mutants=(found,), rejected=("module",)).passed
 
 
+def in_one_dtype(dtype: str, target: Implementation, **options: Any) -> Verdict:
+    return verify(target, **options | {"dtypes": (dtype,)})
+
+
 def test_the_self_test_is_of_every_mutant_and_every_right_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -84,11 +91,7 @@ def test_the_self_test_is_of_every_mutant_and_every_right_one(
     monkeypatch.setattr(self_test, "WRONG", (mutant,))
     monkeypatch.setattr(self_test, "RIGHT", (right,))
     # one dtype instead of four: this test is about the lists
-    monkeypatch.setattr(
-        self_test,
-        "verify",
-        lambda *target, **how: verify(*target, **how | {"dtypes": ("float32",)}),
-    )
+    monkeypatch.setattr(self_test, "verify", partial(in_one_dtype, "float32"))
     lines: list[str] = []
     result = run_self_test(lines.append)
     assert result.passed
