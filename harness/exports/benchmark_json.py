@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 KEY = "layernorm_bench"
-"""Our entry in ``extra_info`` and in ``machine_info``."""
+"""Name of the project's entry in ``extra_info`` and in ``machine_info``."""
 MODEL_BYTES = "model_bytes"
 """In ``extra_info``: bytes that any implementation must read and write, as in ``Latency``."""
 EXPORTED_BY = "timer"

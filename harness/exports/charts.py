@@ -1,6 +1,6 @@
 """Charts over commits: github-action-benchmark's ``customSmallerIsBetter`` and Bencher's metrics.
 
-A value in a chart must mean the same on every machine that a hosted runner may be. So the first
+A value in a chart must mean the same on every machine that a hosted runner uses. So the first
 format charts time as the ratio to the reference timed in turn with it; seconds are in the remark.
 """
 

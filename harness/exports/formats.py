@@ -21,4 +21,4 @@ AS_TEXT: Mapping[str, Callable[[Results, str], str | None]] = {
     "smaller-is-better": lambda results, _: smaller_is_better(results),
     "bencher": lambda results, _: bencher_metrics(results),
 }
-"""Functions from a run and its name to text; None if the run has nothing that the format holds."""
+"""Functions from a run and its name to text; they return None if nothing fits the format."""

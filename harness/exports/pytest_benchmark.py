@@ -120,7 +120,7 @@ def _params(case: Case) -> dict[str, Any]:
 
 
 def _machine(results: Results, fingerprint: str) -> dict[str, Any]:
-    """Return the machine in pytest-benchmark's fields, and under our key."""
+    """Return the machine in pytest-benchmark's fields, and the environment under KEY."""
     environment = results.environments.get(fingerprint)
     if environment is None:
         return {}

@@ -1,6 +1,7 @@
 """The CPU, timed by the CPU time of the calling thread while no other thread works.
 
-Whether another thread works shows in the CPU time of the process, read beside that of the thread.
+The CPU time of the process, read together with that of the thread, shows whether another thread
+worked.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class CpuDevice:
         self._flood: torch.Tensor | None = None
 
     def wake(self) -> None:
-        return  # the warm-up does
+        return  # the calls of the warm-up raise the clocks
 
     def unavailable(self) -> str | None:
         return None
@@ -98,7 +99,7 @@ class CpuDevice:
 
 
 def _clock_costs_ns() -> tuple[int, int]:
-    """Measure what reading the clocks adds to a thread's and to the process's CPU time."""
+    """Measure the CPU time that reading the clocks adds to that of the thread and the process."""
     of_thread, of_process = [], []
     for _ in range(101):
         process_start = process_time_ns()

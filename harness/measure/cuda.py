@@ -1,14 +1,14 @@
 """The current CUDA device, timed by events on its stream.
 
 The host issues work, and the device does it later, in order. Two events around some calls measure
-the device's work and, where the device is faster than the host can issue, its waiting for the host.
-So the stream is blocked first, by a kernel that spins for longer than issuing the calls takes: the
-calls then run without a gap.
+the device's work and also, if the device is faster than the host, its waiting for the host. So the
+stream is blocked first, by a kernel that spins for longer than issuing the calls takes: the calls
+then run without a gap.
 
 Work on other streams escapes both the block and the events. It is detected by waiting for the whole
 device once the stream is done; calls with such work are timed by the host's clock, up to the end of
-all work. Not detected is work that ends before its call has been issued, some microseconds: that it
-ran too early has to be found by checking results.
+all work. Work that ends before its call has been issued, within some microseconds, is not detected:
+only a check of the results can find that it ran too early.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["CudaDevice"]
 
 _BLOCK_RATIO = 1.5  # trade-off: block over the time that issuing took last, which varies
 _MOST_BLOCK_S = 50e-3  # trade-off: a launch queue is full long before
-_MOST_DRY = 3  # trade-off: too short blocks in a row, each twice the last, before blocking ends
+_MOST_DRY = 3  # trade-off: after so many blocks in a row that were too short, blocking ends
 _LATE_RATIO = 3  # trade-off: waiting for an idle device varies; waiting for other streams is longer
 _MOST_TRIES = 3  # trade-off: interruptions of the host, which rarely come three times in a row
 _SPINS = 1_000_000  # cycles, some 0.5 ms: far above the time to launch a kernel
@@ -57,7 +57,7 @@ class _Pace:
     """Whether the device worked after the stream was done."""
 
     def block_for(self, calls: int) -> float:
-        # after three doublings the call must wait for the device itself: a block only delays it
+        # the length doubles each time; if that never suffices, the call itself waits for the device
         futile = self.escapes or self.dry >= _MOST_DRY
         return 0.0 if futile else min(self.block_s * calls, _MOST_BLOCK_S)
 
@@ -174,7 +174,7 @@ class CudaDevice:
             try:
                 with torch.cuda.graph(graph, pool=pool, stream=side):
                     result = call()
-            except RuntimeError:  # it cannot be recorded, such as waiting for a result
+            except RuntimeError:  # the call cannot be recorded: it waits for a result, for example
                 _give_up(pool)
                 return None
         if any("CUDA Graph is empty" in str(each.message) for each in caught):
@@ -237,7 +237,7 @@ class CudaDevice:
         return _Pace(block_s, dry=0, escapes=runs[-1].late_s > late_s)
 
     def _measured_hz(self) -> float:
-        """Return the cycles per second of a spin that waits for another, so without its launch."""
+        """Return the cycles per second of a spin behind another one, which hides its launch."""
         before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         spin(_SPINS)
         before.record()
@@ -249,7 +249,7 @@ class CudaDevice:
         return self._cycles_hz
 
     def _learn_hz(self, cycles: int, took_s: float) -> None:
-        """Keep the highest: clocks rise with work, and overheads only lower the value."""
+        """Keep the highest rate: clocks rise with work, and overheads only lower the rate."""
         if took_s > 0:
             self._cycles_hz = max(self._cycles_hz or 0.0, cycles / took_s)
 
@@ -285,7 +285,8 @@ class CudaDevice:
 def _give_up(pool: tuple[int, int]) -> None:
     """Have the allocator leave the pool of a capture that could not be ended.
 
-    Up to torch 2.11 it would stay in the capture: nothing would be freed, and the next would fail.
+    Up to torch 2.11 the allocator would stay in the capture: it would free no memory, and the next
+    capture would fail.
     """
     device = torch.cuda.current_device()
     with suppress(RuntimeError):  # newer versions have left it already

@@ -26,7 +26,7 @@ _PACKAGES = tuple(dict.fromkeys(("torch", "numpy", "triton", *_PEERS)))
 
 
 def read_environment() -> Environment:
-    """Read what can be read of the machine and the software."""
+    """Describe the machine and the software; what cannot be read is None."""
     nvml, gpus = _gpus()
     # installed inside another repository, the program is not of that repository's commit
     is_tracked = _git("ls-files", "--error-unmatch", "__init__.py") is not None

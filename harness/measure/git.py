@@ -1,4 +1,4 @@
-"""Calls of git that name their repository, also within one of git's own hooks."""
+"""The environment for calls of git that name their repository, also inside one of git's hooks."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ from harness.records import (
 __all__ = ["Sampled", "measure_latency"]
 
 _EPOCH_S = 25e-3  # trade-off: long enough for many samples, short enough to be one machine state
-_ROUNDS = 4  # least samples of an arm per epoch, unless the budget forbids: for the low quantile
+_ROUNDS = 4  # least samples of an arm per epoch, for the low quantile; a short budget may end it
 _MOST_ROUNDS = 1000  # six times what fits in an epoch: ends it even if the clock was set back
 _MOST_TRIES = 3  # trade-off: epochs begun per epoch that counts, on a throttled device
 _UNTIMED_CALLS = 2  # per arm after a change of place; before the first epoch there is a warm-up
@@ -189,7 +189,7 @@ class _Sampling:
         """Bind the arms at new places and make their first calls there, untimed."""
         began = perf_counter()
         self._place()
-        untimed = max(_UNTIMED_CALLS, self._copies)  # a full turn, for the held results
+        untimed = max(_UNTIMED_CALLS, self._copies)  # a full turn allocates all held results
         for each in self._arms:
             for _ in range(untimed if each.best_s < _EPOCH_S else 0):
                 each.call()
@@ -250,7 +250,8 @@ class _Sampling:
             launch_s=median(launches) if launches else None,
             others_ratio=self._arms[0].others_ratio(),
             throttled_epochs=self.throttled,
-            is_valid=not (self._judges(ceiling) and is_faster(copy_ratio)) and not self.left_over,
+            is_valid=not (self._is_ceiling(ceiling) and is_faster(copy_ratio))
+            and not self.left_over,
             arms=tuple(each.arm() for each in self._arms),
         )
 
@@ -278,11 +279,11 @@ class _Sampling:
     def _relocated(self, *, far: bool = True) -> list[Tensor]:
         return [relocate(each, self._random, far=far) for each in self._tensors]
 
-    def _judges(self, ceiling: Sequence[float] | None) -> bool:
-        """Whether a copy's time is that of its bytes; on a GPU a short one is mostly its launch."""
-        if not ceiling or self._clock is not Clock.CUDA_EVENT:
-            return bool(ceiling)
-        return median(ceiling) >= _LEAST_GPU_COPY_S
+    def _is_ceiling(self, copy_s: Sequence[float] | None) -> bool:
+        """Whether a copy is a limit; on a GPU a short copy is mostly its launch, so it is none."""
+        if not copy_s or self._clock is not Clock.CUDA_EVENT:
+            return bool(copy_s)
+        return median(copy_s) >= _LEAST_GPU_COPY_S
 
     def _arm(self, role: ArmRole) -> Sampler | None:
         return next((each for each in self._arms if each.timed_call.role is role), None)

@@ -33,7 +33,7 @@ class Allocations:
     held_bytes: int
     """Held after the call: its result and what that keeps alive."""
     operators: int
-    """Registered operators called, except by operators of ATen."""
+    """Calls of registered operators, without those made by an operator of ATen."""
 
 
 def uncountable(device: str) -> str | None:
@@ -46,7 +46,7 @@ def uncountable(device: str) -> str | None:
 
 
 def count_allocations(call: Callable[[], object], device: str) -> Allocations:
-    """Count what ``call`` allocates on a device kind, and its operators; calls it once or twice."""
+    """Count what ``call`` allocates, and its operators; it is called once, or twice on a GPU."""
     return _count_on_cuda(call) if device == "cuda" else _count_on_cpu(call)
 
 

@@ -18,8 +18,8 @@ from harness.records import Condition
 __all__ = ["keep_open", "read_condition"]
 
 # Bits for reasons why the GPU is slowed down (nvml.h, nvmlClocksEventReasons; bindings name them in
-# two ways). Not listed are settings, which are the same for everything timed (application clocks,
-# sync boost, display clocks), and an idle GPU.
+# two ways). Settings (application clocks, sync boost, display clocks) are not listed, because they
+# are the same for everything timed; nor is an idle GPU.
 _SLOWED_BY = {
     0x04: "power cap",
     0x08: "hardware slowdown",
@@ -30,7 +30,7 @@ _SLOWED_BY = {
 
 
 def read_condition(uuid: str | None) -> Condition:
-    """Read the condition of one GPU; what cannot be read is None, without NVML all of it.
+    """Read the condition of one GPU; what cannot be read is None, and all of it without NVML.
 
     Args:
         uuid: of the GPU, with or without NVML's prefix "GPU-"; None where it is unknown. An index
@@ -122,8 +122,8 @@ def _slowed_by(reasons: int | None) -> tuple[str, ...] | None:
 def _others(processes: list[Any] | None) -> int | None:
     """Return how many of the processes are neither this one nor workers of the same run.
 
-    None if this one is not listed, since in a container its number may differ, or not all
-    processes may be listed. Then it is unknown which of them are others.
+    None if this process is not listed. In a container its number may differ, or not all processes
+    may be listed, so it is unknown which of them are others.
     """
     if processes is None:
         return None

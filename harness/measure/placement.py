@@ -48,9 +48,9 @@ def overwrite(placed: Tensor, tensor: Tensor) -> None:
 
 
 def copies_beyond(cache_bytes: int, touched_bytes: int, free_bytes: int | None) -> int:
-    """Return how many copies of the inputs a cache cannot hold together.
+    """Return the number of copies of the inputs that together exceed a cache.
 
-    At least two, and no more than fit in ``free_bytes`` several times.
+    It is at least two, and no larger than fits in ``free_bytes`` several times.
 
     Args:
         cache_bytes: size of the last-level cache.

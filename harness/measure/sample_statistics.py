@@ -1,4 +1,4 @@
-"""Statistics of raw samples. Nothing here keeps or drops a sample for good.
+"""Statistics of raw samples; the samples themselves are all kept.
 
 The estimate is the median over epochs of a low quantile within each epoch, 25 ms during which the
 machine is assumed not to change. The quantile discards preempted samples, the median discards
@@ -131,9 +131,9 @@ def ratio_estimate(
 
 
 def has_converged(per_call_s: Estimate, reference_ratio: Estimate | None, budget: Budget) -> bool:
-    """Whether the interval that decides is as narrow as the budget asks.
+    """Whether the interval is as narrow as the budget asks.
 
-    It is that of the ratio to the reference or, without a reference, that of the time per call.
+    The interval is of the ratio to the reference or, without a reference, of the time per call.
     """
     decisive = reference_ratio or per_call_s
     return decisive.high / decisive.value - 1 < budget.target_ratio

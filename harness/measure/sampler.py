@@ -38,12 +38,12 @@ class Stepped(Exception):  # noqa: N818 - a finding about the clock, not a failu
 
 
 class _Rotating:
-    """Calls on one copy of the inputs after the other, holding the results of one turn.
+    """Calls on one copy of the inputs after the other; it holds the results of one turn.
 
     Each call then frees the oldest result, so that new results are in cold memory as well.
     """
 
-    __slots__ = ("__weakref__", "_calls", "_held", "_next")  # devices remember calls weakly
+    __slots__ = ("__weakref__", "_calls", "_held", "_next")  # devices hold weak references to calls
 
     def __init__(self, calls: Sequence[Callable[[], object]]) -> None:
         self._calls = calls
@@ -88,7 +88,7 @@ class Sampler:
             self._call, self._turn = _Rotating(calls), len(calls)
 
     def release(self) -> None:
-        """Drop the inputs and everything that calls on them keep."""
+        """Drop the inputs and everything that the bound calls keep."""
         self._call = lambda: None
 
     def call(self) -> object:
@@ -99,7 +99,7 @@ class Sampler:
         """Call until calls no longer get faster, or a share of ``limit_s`` is over.
 
         The fastest call decides how many calls fill a sample, since others may be preempted. A
-        reading in which the clock did not move forward is ignored.
+        reading is ignored if the clock did not move forward in it.
 
         Returns:
             The number of calls made.
@@ -192,18 +192,18 @@ class Sampler:
     def _value(self, readings: Sequence[Reading]) -> float:
         """Return the value of an epoch, per call."""
         cpu_s = [self._cpu_s(each) for each in readings]
-        times = [
-            reading.wall_s if of_cpu is None else of_cpu
-            for reading, of_cpu in zip(readings, cpu_s, strict=True)
+        times_s = [
+            reading.wall_s if used_s is None else used_s
+            for reading, used_s in zip(readings, cpu_s, strict=True)
         ]
-        return epoch_value(times) / self.calls
+        return epoch_value(times_s) / self.calls
 
     def _cpu_s(self, reading: Reading) -> float | None:
         return reading.process_s if self._counts_all_threads else reading.cpu_s
 
     def arm(self) -> Arm:
-        found = [self._cpu_s(each) for each in self._readings]
-        cpu_s = [each / self.calls for each in found if each is not None]
+        readings_s = [self._cpu_s(each) for each in self._readings]
+        cpu_s = [each / self.calls for each in readings_s if each is not None]
         return Arm(
             role=self.timed_call.role,
             name=self.timed_call.name,

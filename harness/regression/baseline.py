@@ -1,4 +1,4 @@
-"""Record a baseline: measure the cases of a run in ten processes. Or accept a run as the baseline.
+"""Record a baseline, by measuring the cases of a run in ten processes; or accept a run as one.
 
 A recording is ten passes over all cases. Each pass is a new process with another order of the
 cases, and a run with its own journal, so that an interrupted recording can be continued. A baseline
@@ -67,7 +67,7 @@ def record_baseline(
     """Measure the cases of a run in as many processes as a baseline needs, and write it to ``out``.
 
     Args:
-        wanted: the run that says which cases to measure, and what of each.
+        wanted: the run whose cases are measured, each with the measurements that it holds.
         out: the baseline; an existing file is replaced when everything is measured.
         make_fleet: starts a worker process.
         command: stored with the run.
@@ -175,7 +175,7 @@ def _measured_of(record: Record) -> tuple[Measurement, ...]:
 
 
 def _timed(planned: Sequence[Planned], first: Results) -> list[Planned]:
-    """Return what differs between processes, of the cases that the first pass could measure."""
+    """Return the measurements that differ between processes, of cases that the first pass ran."""
     measured = {record.case for record in first.records if record.status.is_measured}
     timed = [
         Planned(plan.case, tuple(one for one in plan.measurements if one in TIMINGS))

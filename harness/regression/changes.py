@@ -1,4 +1,4 @@
-"""What became of each metric, and of each case, between two runs."""
+"""How each metric, and each case, changed between two runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 
 
 class ChangeKind(StrEnum):
-    """What became of a case. The order is from worst to best."""
+    """How a case changed. The order is from worst to best."""
 
     REGRESSED = "regressed"
     """Worse in a metric that is compared exactly: status, error, memory, operators."""
@@ -64,7 +64,7 @@ _WORST_FIRST = tuple(ChangeKind)
 
 
 class Metric(StrEnum):
-    """What a change is about."""
+    """A metric that is compared."""
 
     STATUS = "status"
     ERROR = "error"
@@ -77,21 +77,21 @@ class Metric(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What became of one metric of a case."""
+    """How one metric of a case changed."""
 
     kind: ChangeKind
     metric: Metric
     reason: str
     """In words, with the figures."""
     severity: float = 1.0
-    """Orders findings of one kind: now over before, or infinite where there is no such number."""
+    """Orders findings of one kind: now over before, or infinite if that is not a number."""
     ratio: Estimate | None = None
     """Latency now over latency before; None for every other metric."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What became of one case."""
+    """How one case changed."""
 
     case: Case
     kind: ChangeKind
@@ -106,16 +106,16 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What became of all cases."""
+    """How all cases changed."""
 
     changes: tuple[Change, ...]
     """Worst first."""
     baseline: str
-    """What was compared with: a file, or a revision."""
+    """Name of the earlier file or revision."""
     head: str
-    """What was compared."""
+    """Name of the later file or revision."""
     notes: tuple[str, ...] = ()
-    """What holds for all cases, such as another machine, or a metric that was not compared."""
+    """Facts about all cases, such as another machine, or a metric that was not compared."""
 
     @property
     def failed(self) -> bool:
@@ -129,7 +129,7 @@ class Comparison:
 
 
 def latency_finding(kind: ChangeKind, reason: str, ratio: Estimate | None = None) -> Finding:
-    """Return what became of a latency; the more it grew, the more severe."""
+    """Return a finding about a latency; the more the latency grew, the more severe it is."""
     return Finding(
         kind=kind,
         metric=Metric.LATENCY,
@@ -140,7 +140,7 @@ def latency_finding(kind: ChangeKind, reason: str, ratio: Estimate | None = None
 
 
 def inconclusive_latency(why: str, ratio: Estimate | None = None) -> Finding:
-    """Return a latency that cannot be judged."""
+    """Return the finding that a latency cannot be judged."""
     return latency_finding(ChangeKind.INCONCLUSIVE, why, ratio)
 
 

@@ -1,6 +1,6 @@
 """Compare two results files case by case.
 
-Nothing here measures or reads a clock: the caller passes in what confirms suspects.
+Nothing here measures or reads a clock: the caller passes a function that times suspects again.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class NotMeasuredError(Refusal):
 
 
 class DuplicateCaseError(Refusal):
-    """A file holds a case twice and does not say which record counts."""
+    """A file holds a case twice, so it is unknown which record counts."""
 
 
 def compare(
@@ -73,7 +73,7 @@ def compare(
     confirm: Confirm | None = None,
     least_processes: int = BASELINE_PROCESSES,
 ) -> Comparison:
-    """Return what became of each case between two runs.
+    """Return how each case changed between two runs.
 
     Args:
         baseline: the earlier run.
@@ -81,7 +81,7 @@ def compare(
         baseline_name: for messages.
         head_name: for messages.
         confirm: times suspects again; without it they are inconclusive.
-        least_processes: in how many the baseline must have timed a case to judge its latency.
+        least_processes: a latency is judged only if the baseline timed the case in as many.
 
     Raises:
         NotMeasuredError: a run has no measured case.
@@ -168,7 +168,7 @@ def _latencies(
     findings: dict[str, Finding] = {}
     shifts: list[Shift] = []
     for before, after in both:
-        # the time of a wrong result is no standard for that of a right one
+        # the times of a wrong and of a right result are not comparable
         if before.status is not after.status:
             continue
         elsewhere = before.environment != after.environment and after.latency is not None
@@ -212,7 +212,7 @@ def _latencies(
 
 
 def _of_another_machine(before: Record, after: Record) -> Finding | None:
-    """Return a latency that is shown but not compared; None if it was not timed before."""
+    """Return the finding that a latency is not comparable; None if it was not timed in both."""
     old, new = before.latency, after.latency
     if old is None or new is None:
         return None

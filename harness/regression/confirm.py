@@ -19,7 +19,7 @@ from harness.sweep import Sweep
 
 __all__ = ["CONFIRMING", "EPOCHS", "LIMIT_S", "confirm_from", "confirm_here", "time_again"]
 
-EPOCHS = 12  # trade-off: more epochs of one process do not narrow what processes differ by
+EPOCHS = 12  # trade-off: more epochs in one process do not narrow the spread between processes
 LIMIT_S = 10.0  # trade-off: enough for calls of 50 ms; short calls take a third of a second
 CONFIRMING = Budget(min_epochs=EPOCHS, max_epochs=EPOCHS, limit_s=LIMIT_S)
 
@@ -27,9 +27,9 @@ CONFIRMING = Budget(min_epochs=EPOCHS, max_epochs=EPOCHS, limit_s=LIMIT_S)
 def confirm_here(
     head: Results, make_fleet: Callable[[], Fleet], say: Callable[[str], None]
 ) -> Confirm:
-    """Return a confirmation that times suspects again, if this machine measured the run ``head``.
+    """Return a function that times suspects again, if this machine measured the run ``head``.
 
-    The other arguments are those of ``time_again``.
+    The other arguments are passed to ``time_again``.
     """
 
     def why_not(cases: Sequence[Case], here: Environment) -> str | None:
@@ -68,7 +68,8 @@ def time_again(
         make_fleet: starts a worker process.
         say: called with each line of progress.
         timeout_s: for one case in one process.
-        why_not: given the environment of each process, returns why it cannot confirm, or None.
+        why_not: called with the environment of each process; returns why it cannot confirm, or
+            None.
         stop_at: no case starts after this, by the monotonic clock; missing ratios confirm nothing.
     """
     jobs = list(jobs)
@@ -88,7 +89,7 @@ def time_again(
 
 
 def confirm_from(baseline: Results, head: Results) -> Confirm:
-    """Return a confirmation that measures nothing but uses both runs' processes, if enough."""
+    """Return a function that confirms by the processes of both runs, and measures nothing."""
     before = {record.case.id: record.latency for record in baseline.records}
     after = {record.case.id: record.latency for record in head.records}
 

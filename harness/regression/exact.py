@@ -1,7 +1,7 @@
-"""What is deterministic and compared without statistics: status, errors, memory, operators.
+"""Compare the deterministic metrics, without statistics: status, errors, memory, operators.
 
-On one machine with the same software all of it repeats bit by bit, so any difference comes from
-the code. On another machine all but the errors do: another instruction set adds in another order.
+On one machine with the same software they repeat bit by bit, so any difference comes from the code.
+On another machine errors may differ, because another instruction set adds in another order.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ _MEMORY_FIGURES = {
 }
 
 # The limits for errors of two instruction sets. The bound of one input and one declared algorithm
-# is the same on every machine and holds for sums in any order; only where below it the error lies
-# is chance. f roundings of random sign sum to about sqrt(f) of the f that the bound allows for, and
-# f is 18 or more in a sum of a thousand. An error up to 1/sqrt(18) of its bound, about a quarter,
-# can therefore be due to the order alone. Beyond that share, twice the error is more than another
-# order explains. Measured with torch's kernels for no vectors, AVX2 and AVX-512, 640 cases from
-# each to each: an error of ten thousand ulp at condition 1e4 became 2.5 times as large, and one of
-# 0 ulp became 1e40 where the exact result is 0; both stayed below a tenth of the bound. No error
-# exceeded both limits.
+# is the same on every machine and holds for sums in any order; how far below the bound the error
+# lies is chance. f roundings of random sign sum to about sqrt(f) of the f that the bound allows
+# for, and f is 18 or more in a sum of a thousand. An error up to 1/sqrt(18) of its bound, about a
+# quarter, can therefore be due to the order alone. Beyond that share, twice the error is more than
+# another order explains. Measured with torch's kernels for no vectors, AVX2 and AVX-512, 640 cases
+# from each to each: an error of ten thousand ulp at condition 1e4 became 2.5 times as large, and
+# one of 0 ulp became 1e40 where the exact result is 0; both stayed below a tenth of the bound. No
+# error exceeded both limits.
 _LUCKY_SHARE = 0.25
 _ELSEWHERE_FACTOR = 2.0
 # Another declared algorithm has another bound, so the errors themselves are compared. Trade-off:
@@ -64,7 +64,7 @@ _ELSEWHERE_ULP = 1.0
 
 
 def exact_findings(before: Record, after: Record) -> list[Finding]:
-    """Compare all that is deterministic in two records of one case."""
+    """Compare the deterministic metrics of two records of one case."""
     same_machine = before.environment == after.environment
     findings = list(_status_findings(before, after, same_machine=same_machine))
     if not (before.status.is_measured and after.status.is_measured):
@@ -103,7 +103,7 @@ def exact_findings(before: Record, after: Record) -> list[Finding]:
 
 
 def _status_findings(before: Record, after: Record, *, same_machine: bool) -> Iterator[Finding]:
-    """Compare statuses; nothing if the case was measured with the same status in both."""
+    """Compare statuses; yield nothing if the case was measured with the same status in both."""
     old, new = before.status, after.status
     if old is new and old.is_measured:
         return
@@ -125,7 +125,7 @@ def _status_findings(before: Record, after: Record, *, same_machine: bool) -> It
 
 
 def _error_finding(before: Errors, after: Errors) -> Finding:
-    """Compare the errors of one machine and one software: equal or not."""
+    """Compare errors that must be equal: on the same CPU with the same software."""
     now = {output.output: output for output in after.outputs}
     findings: list[Finding] = []
     for old in before.outputs:

@@ -1,8 +1,8 @@
 """Latency against a stored baseline: screen every case, then time the suspects again.
 
 A case is judged by the logarithm of its time over the reference's time, one value per process.
-Epochs of one process share the addresses of code and heap, so they say little about the next
-process.
+Epochs of one process share the addresses of code and heap, so they cannot show how much processes
+differ.
 
 The test has two stages, because a single look at a thousand unchanged cases suspects about twenty.
 A suspect fails only if all of several fresh processes lie beyond every process of the baseline, and
@@ -57,7 +57,7 @@ _CHANGED_SHARE = 0.1  # trade-off: five times the share that exceeds _CLEAR_SPRE
 
 @dataclass(frozen=True)
 class Shift:
-    """How the ratio of a case to the reference moved."""
+    """How much the ratio of a case to the reference moved."""
 
     case: Case
     before: tuple[float, ...]
@@ -66,9 +66,9 @@ class Shift:
     """The ratio in each process of the run."""
     reference: str
     unsteady: str | None = None
-    """Why it is shown but not judged; None if it is judged."""
+    """Why the latency is shown but not judged; None if it is judged."""
     noise: Noise | None = None
-    """Why it is judged only if it moved far."""
+    """Why the latency is judged only if it moved far; None if small changes are judged."""
 
     @property
     def is_suspect(self) -> bool:
@@ -135,9 +135,10 @@ def process_ratios(latency: Latency | None) -> tuple[float, ...]:
 
 
 def examine(before: Record, after: Record, least_processes: int) -> Shift | Finding | None:
-    """Return how the latency of a case moved, why that is not judged, or None if it was not timed.
+    """Return how much the latency of a case moved, or the finding that it cannot be judged.
 
-    Both records must be of one machine with the same software.
+    None if the case was not timed before. Both records must be of one machine with the same
+    software.
     """
     old, new = before.latency, after.latency
     if old is None:
@@ -147,17 +148,15 @@ def examine(before: Record, after: Record, least_processes: int) -> Shift | Find
     if why := _why_not_comparable(old, new):
         return latency_finding(ChangeKind.NOT_COMPARABLE, why)
     first, second = process_ratios(old), process_ratios(new)
-    for whose, process_values in (("baseline", first), ("run", second)):
+    for name, process_values in (("baseline", first), ("run", second)):
         if not process_values:
-            return inconclusive_latency(f"the {whose} has samples that are not positive numbers")
+            return inconclusive_latency(f"the {name} has samples that are not positive numbers")
     if len(first) < least_processes:
         return inconclusive_latency(
             f"the baseline timed it in {count(len(first), 'process', 'processes')}, and "
             f"{least_processes} are needed to know how much processes differ"
         )
-    stepped = [
-        whose for whose, record in (("run", after), ("baseline", before)) if _stepped(record)
-    ]
+    stepped = [name for name, record in (("run", after), ("baseline", before)) if _stepped(record)]
     return Shift(
         before.case,
         first,
@@ -181,7 +180,7 @@ def has_machine_changed(shifts: Sequence[Shift]) -> bool:
     clear moves count, since a move of two spreads is often chance.
     """
     moved = [shift.case for shift in shifts if shift.is_beyond(_CLEAR_SPREADS)]
-    # a noisy case that did not move far may have moved as well, so it counts on neither side
+    # a noisy case that did not move far may have moved as well, so it is not counted at all
     known = [shift.case for shift in shifts if not shift.noise or shift.is_suspect]
     return is_everywhere(moved, known)
 
@@ -202,13 +201,13 @@ def is_everywhere(moved: Sequence[Case], cases: Sequence[Case]) -> bool:
 def latency_change(
     shift: Shift, confirmed: Sequence[float] | str | None, *, has_machine_changed: bool = False
 ) -> Finding:
-    """Return what became of the latency of a case.
+    """Return how the latency of a case changed.
 
     Args:
         shift: the result of the screening.
         confirmed: for a suspect, the ratio to the reference in each fresh process, or why there is
             none; None for a case that is not suspect.
-        has_machine_changed: True if it may have; then only what moved far is judged.
+        has_machine_changed: True if it may have; then only a case that moved far is judged.
     """
     screened = _shift_text(shift, shift.after)
 

@@ -63,7 +63,7 @@ def notes_on(
     new: Mapping[str, Record],
     least_processes: int,
 ) -> Iterator[str]:
-    """Yield what holds for all cases; ``old`` and ``new`` are the records by id of their case."""
+    """Yield notes on all cases; ``old`` and ``new`` are the records by id of their case."""
     if baseline.records == head.records:
         yield "both files hold the same measurements, so every case is unchanged"
     both = [(old[name], new[name]) for name in old if name in new]
@@ -155,9 +155,9 @@ def comparison_lines(comparison: Comparison) -> list[str]:
 
 
 def _alike(changes: Iterable[Change]) -> Iterable[Sequence[Change]]:
-    """Group changes of one kind with one reason, in the given order; each failure by itself.
+    """Group changes of one kind with one reason, in the given order.
 
-    Unchanged cases are left out.
+    Each failure is a group of its own; unchanged cases are left out.
     """
     groups: dict[tuple[str, ...], list[Change]] = {}
     for change in changes:

@@ -1,4 +1,4 @@
-"""One case to its record: verify it on the inputs that are timed, then time it and count memory."""
+"""Run one case to its record: verify it on the timed inputs, then time it and count its memory."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ __all__ = ["CaseRun", "CaseRunner"]
 
 
 class CaseRun:
-    """The steps of one case: ``verify`` comes first, the others as asked.
+    """The steps of one case: ``verify`` comes first, the others are optional.
 
-    Each step adds to ``record``. What the implementation raises ends the steps (see
-    :meth:`CaseRunner.begin`), and the record keeps what it had.
+    Each step adds to ``record``. An exception of the implementation ends the steps (see
+    :meth:`CaseRunner.begin`), and the record keeps what was added before.
     """
 
     device: Device  # this and the next two are set by verify
     function: LayerNormFunction
-    """What is run: the implementation's function, compiled if the case says so."""
+    """The implementation's function, compiled if the case says so."""
     inputs: Inputs
 
     def __init__(self, case: Case, environment: str, resources: Resources) -> None:
@@ -75,7 +75,7 @@ class CaseRun:
 
         Raises:
             ImplementationError: the implementation cannot run the case, or raised.
-            ContractViolationError: what it returned is no LayerNorm's result.
+            ContractViolationError: its result breaks the contract, such as by another shape.
             UnrepresentableError: the dtype cannot hold the inputs.
         """
         case = self.record.case
@@ -129,7 +129,7 @@ class CaseRun:
         self.add_timing(sampled, measurement)
 
     def add_timing(self, sampled: Sampled, measurement: Measurement = Measurement.LATENCY) -> None:
-        """Add what was timed to the record, and check the results again.
+        """Add a latency to the record, and check the results again.
 
         Raises:
             ImplementationError: the implementation raised.
@@ -163,7 +163,7 @@ class CaseRun:
             # copies: the function may write to its inputs
             tensors = [relocate(each, Random(case.id)) for each in self.inputs.tensors]
             call = bind(self.function, case, tensors)
-            call()  # makes caches and workspaces, which are not part of a call
+            call()  # creates caches and workspaces, which are not part of a call
             counted = count_allocations(call, case.device)
             saved = None
             if case.direction is not Direction.FORWARD:
@@ -214,7 +214,7 @@ class CaseRun:
             again = self._run_at(sampled, other)
             if are_equivariant(self._outputs, again, record.case):
                 return
-        # a right result may depend on a row's place or sign: judge one of entirely new values
+        # a right result may depend on a row's place or sign: judge a result of new values instead
         fresh = replace(record.case, seed=record.case.seed + 1)
         inputs, _ = self._resources.inputs(fresh)
         judged = self._judged(replace(record, case=fresh), self._run_at(sampled, inputs))
@@ -222,18 +222,18 @@ class CaseRun:
             return
         warning = MeasurementWarning(
             kind=WarningKind.CACHED_RESULT,
-            advice="its results after the timing are not those of the inputs it was given: look "
-            "for what it remembers, by address, by shape or by the number of calls",
+            advice="its results after the timing do not belong to its inputs: look for results "
+            "that it caches by address, by shape or by the number of calls",
         )
         self.record = replace(
             record,
             status=Status.WRONG,
-            reason=f"right at first, and after the timing: {judged.reason}",
+            reason=f"right before the timing, wrong after it: {judged.reason}",
             warnings=(*record.warnings, warning),
         )
 
     def _run_at(self, sampled: Sampled, inputs: Inputs) -> Outputs:
-        """Run once on the values of ``inputs``, at the addresses of the timed ones."""
+        """Run once on the values of ``inputs``, at the addresses of the timed inputs."""
         with self._in_implementation():
             for placed, new in zip(sampled.tensors, inputs.tensors, strict=True):
                 overwrite(placed, new)
@@ -267,9 +267,9 @@ class CaseRunner:
         budget: Budget,
         find: Callable[[str], Implementation] = implementations.find,
     ) -> Record:
-        """Run ``case`` to its record. Errors are always measured; the rest as asked.
+        """Run ``case`` to its record; errors are always measured, the rest only if asked for.
 
-        What the implementation raises becomes the record's status; an exception in the harness
+        An exception of the implementation becomes the record's status; an exception in the harness
         is a bug and propagates.
         """
         with self.begin(case) as run:
@@ -283,9 +283,9 @@ class CaseRunner:
 
     @contextmanager
     def begin(self, case: Case) -> Iterator[CaseRun]:
-        """Run the steps of a case within; a failure of its implementation ends them.
+        """Return a context in which the steps of a case run; it completes the record on exit.
 
-        What the implementation raises becomes the status of the record, which is complete on exit.
+        An exception of the implementation ends the steps and becomes the status of the record.
         """
         run = CaseRun(case, self.environment, self._resources)
         try:

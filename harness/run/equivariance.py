@@ -32,7 +32,7 @@ def shifted_or_negated(inputs: Inputs, case: Case) -> Inputs | None:
 
 
 def are_equivariant(first: Outputs, outputs: Outputs, case: Case) -> bool:
-    """Whether ``outputs``, of the shifted or negated inputs, follow from ``first``; not if NaN."""
+    """Whether ``outputs``, of shifted or negated inputs, follow from ``first``; False if NaN."""
     if case.direction is Direction.FORWARD:
         return torch.equal(outputs.y, first.y.roll(1, 0))
     return all(

@@ -58,7 +58,7 @@ class Fleet:
     def unresolved(
         self, targets: Iterable[str], init: tuple[tuple[str, object], ...] = ()
     ) -> tuple[str, ...]:
-        """Return, for each implementation that cannot be found, why not."""
+        """Return why targets cannot be found: a message for each of those that cannot."""
         return tuple(why for target in targets if (why := self._unresolved(target, init)))
 
     def _unresolved(self, target: str, init: tuple[tuple[str, object], ...]) -> str | None:
@@ -81,8 +81,8 @@ class Fleet:
             on_update: called with each update that comes before the reply.
 
         Raises:
-            EndedError: the worker crashed over it, or took longer than ``timeout_s``; a new one
-                takes its place.
+            EndedError: the worker crashed, or took longer than ``timeout_s``; a new worker
+                replaces it.
         """
         worker = self._workers[0]
         try:
@@ -143,7 +143,7 @@ class Fleet:
                         worker, worker.connection in ready, timeout_s
                     )
                     slot.records.append(record)
-                    if not slot.goes_on(timeout_s):
+                    if not slot.continue_in_next_process(timeout_s):
                         busy.remove(slot)
                         idle.append(slot)
                         finished.append(slot.record())
@@ -152,7 +152,7 @@ class Fleet:
     def _finish(
         self, worker: WorkerProcess, is_ready: bool, timeout_s: float
     ) -> tuple[Record, WorkerProcess]:
-        """Return the record of a worker's case, or one of how the worker ended."""
+        """Return the record of a worker's case, or one that says how the worker ended."""
         job = worker.job
         assert job is not None  # it was busy
         if is_ready:

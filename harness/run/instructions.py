@@ -28,7 +28,7 @@ from harness.records import Case, Mode
 
 __all__ = ["count_instructions", "unavailable"]
 
-# trade-off: waits far above what they take on a quiet machine, 12 s and fractions of a second
+# trade-off: far above the times on a quiet machine, which are 12 s and fractions of a second
 _START_S, _SWITCH_S, _END_S = 600.0, 60.0, 10.0
 _ENVIRONMENT = {
     "ATEN_CPU_CAPABILITY": "avx2",  # also under a valgrind that hides less
@@ -107,11 +107,11 @@ class _Counter:
             )
         counters_end.close()
         self._is_counting = False
-        self._over: str | None = None
+        self._ended_by: str | None = None
 
     def count(self, case: Case, timeout_s: float) -> int | str:
-        if self._over:
-            return self._over
+        if self._ended_by:
+            return self._ended_by
         try:
             if not self._is_counting:
                 self._switch_on()
@@ -121,11 +121,11 @@ class _Counter:
                 return answer
             why = f"not done after {timeout_s:g} s"
         except (EOFError, ConnectionError):
-            why = f"its process {self._last_words()}"
+            why = f"its process {self._how_it_ended()}"
         except subprocess.SubprocessError as error:
             why = f"valgrind did not begin to count: {error}"
         self.close()
-        self._over = f"not counted, since counting ended with {case.id}: {why}"
+        self._ended_by = f"not counted, since counting ended with {case.id}: {why}"
         return why
 
     def close(self) -> None:
@@ -143,7 +143,7 @@ class _Counter:
         subprocess.run(command, check=True, capture_output=True, timeout=_SWITCH_S)
         self._is_counting = True
 
-    def _last_words(self) -> str:
+    def _how_it_ended(self) -> str:
         """Return how the process ended, and its last line of output."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_END_S)
@@ -152,5 +152,6 @@ class _Counter:
         last_line = f"; its last line was: {lines[-1][:200]}" if lines else ""
         if code is None:
             return f"had to be ended{last_line}"
-        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else None
-        return f"{how or f'ended with exit code {code}'}{last_line}"
+        if code < 0:
+            return f"was ended by {signal.Signals(-code).name}{last_line}"
+        return f"ended with exit code {code}{last_line}"

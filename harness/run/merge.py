@@ -99,8 +99,8 @@ def _joined(latencies: Sequence[Latency | None], budget: Budget) -> Latency | No
     ceiling = estimate(ceilings) if ceilings else None
     replays = [each.replay_s.value for each in parts if each.replay_s is not None]
     replay_ratios = [each.replay_ratio.value for each in parts if each.replay_ratio is not None]
-    # one process may be faster than a copy by chance, so the ratio across processes decides; where
-    # no process is called too fast, as on a GPU whose copy is mostly its launch, all are not either
+    # One process may be faster than a copy by chance, so the ratio across processes decides. It is
+    # not used where every process is valid: on a GPU, a short copy is mostly its launch.
     is_too_fast = is_faster(ceiling) and not all(each.is_valid for each in parts)
     is_invalid = is_too_fast or any(map(_leaves_work, parts))
     faults = [each.minor_faults_ratio for each in parts if each.minor_faults_ratio is not None]

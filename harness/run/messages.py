@@ -39,7 +39,7 @@ _Update_co = TypeVar("_Update_co", covariant=True)
 
 
 class Request(ABC, Generic[_Reply_co, _Update_co]):
-    """What a parent asks of a worker: one reply, after any number of updates."""
+    """A request of a parent to a worker: one reply follows, after any number of updates."""
 
     __slots__ = ()
 
@@ -69,7 +69,7 @@ class Bug:
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """What a worker finds on its machine; the first message that it sends."""
+    """The description of a worker and its machine; the first message that it sends."""
 
     environment: Environment
     implementations: dict[str, frozenset[str]]
@@ -88,7 +88,7 @@ class WorkerInfo:
 
 @dataclass(frozen=True, slots=True)
 class Resolve(Request[str | None, Never]):
-    """Whether an implementation can be found: the reply is why not, or None."""
+    """Ask whether an implementation can be found: the reply is the reason why not, or None."""
 
     target: str
     init: tuple[tuple[str, object], ...] = ()

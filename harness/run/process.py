@@ -87,7 +87,7 @@ class WorkerProcess:
         assert self.info  # the worker is ready: the case's time starts now
         self.job = job
         self.deadline = monotonic() + timeout_s
-        with suppress(ConnectionError):  # that the process has ended shows when it is received from
+        with suppress(ConnectionError):  # if the process has ended, ``record`` raises
             self.connection.send(job)
 
     def record(self) -> Record:
@@ -110,7 +110,7 @@ class WorkerProcess:
         return message
 
     def end(self) -> str:
-        """End the process; say how it ended by itself, if it did, and its last line of output."""
+        """End the process; return how it ended, and its last line of output."""
         self.process.join(timeout=0.5)
         code = self.process.exitcode
         self.process.kill()
@@ -145,8 +145,8 @@ class Slot:
             assert each.info  # ready: no process imports torch while another one measures
         self.worker.start(job, timeout_s)
 
-    def goes_on(self, timeout_s: float) -> bool:
-        """Start the case in the next process, if another process can narrow its interval."""
+    def continue_in_next_process(self, timeout_s: float) -> bool:
+        """Start the case in the next process if that can narrow its interval; whether it did."""
         assert self.job is not None  # it was begun
         last, count = self.records[-1], len(self.records)
         if count == len(self.workers) or (last.latency is None and last.cold is None):

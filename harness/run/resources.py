@@ -21,8 +21,8 @@ __all__ = ["Resources"]
 
 # Tensors of x's size that a case holds at most, beside float64 copies and the exact values, bounds
 # and errors of a block of rows. A forward holds x and y, their relocated copies, the inputs of the
-# check after the timing and what the implementation computes with. A backward holds the same of dy
-# and dx, and what is saved for it.
+# check after the timing, and the implementation's intermediate tensors. A backward holds the same
+# for dy and dx, and the tensors that its forward saved.
 _HELD_COPIES = {Direction.FORWARD: 8, Direction.BACKWARD: 16, Direction.FORWARD_BACKWARD: 16}
 _DRAWN_BYTES = 8  # per element: inputs are drawn in float64
 
@@ -57,7 +57,7 @@ class Resources:
         return device
 
     def fault_in(self, case: Case) -> None:
-        """Have the allocator hold ready as much as a case of this size needs at most."""
+        """Have the allocator hold as much memory as a case of this size needs at most."""
         needed = _held_bytes(case)
         if (
             self.allocation is Allocation.STEADY
@@ -68,7 +68,7 @@ class Resources:
             self._faulted_in_bytes = needed
 
     def inputs(self, case: Case) -> tuple[Inputs, Reference]:
-        """Draw the inputs, or take those of an earlier case if they are the same."""
+        """Return inputs and exact results; reuse those of an earlier case if they are the same."""
         backward = case.direction is not Direction.FORWARD
         direction = Direction.BACKWARD if backward else Direction.FORWARD
         key = replace(case, implementation="", mode=Mode.EAGER, direction=direction, threads=1)
@@ -83,7 +83,7 @@ class Resources:
         return self._drawn[key]
 
     def forget_inputs(self) -> None:
-        """Draw inputs anew from now on, since an implementation may have written to these."""
+        """Forget all drawn inputs, since an implementation may have written to them."""
         self._drawn.clear()
 
 

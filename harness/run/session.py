@@ -163,7 +163,8 @@ def run_session(
         on_start: called with the number of cases to measure.
 
     Raises:
-        OutputExistsError, ForeignRunError: see there.
+        OutputExistsError: the results file exists, and the session does not continue it.
+        ForeignRunError: the run was begun on another machine or with other software.
         StoreError: a file cannot be read or written.
         HarnessError: the harness itself failed.
     """

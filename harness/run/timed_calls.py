@@ -34,23 +34,23 @@ def timed_calls_of(
 
     Args:
         function: the implementation's, or its compiled version.
-        case: what is run.
+        case: bound to each call.
         reference: timed without copies, for a comparison with it alone; None for the usual
-            reference, where it takes the case, and all copies that there are.
+            reference, if it takes the case, and all copies.
     """
-    found = [TimedCall(ArmRole.SUBJECT, case.implementation, partial(bind, function, case))]
+    calls = [TimedCall(ArmRole.SUBJECT, case.implementation, partial(bind, function, case))]
     if reference is not None:
-        return [*found, _reference_call(reference, case)]
+        return [*calls, _reference_call(reference, case)]
     if not refusal(REFERENCE, case):  # without a reference the record has no ratio
-        found.append(_reference_call(REFERENCE, case))
-    found.append(TimedCall(ArmRole.CEILING, "torch copy_", _bind_torch_copy))
+        calls.append(_reference_call(REFERENCE, case))
+    calls.append(TimedCall(ArmRole.CEILING, "torch copy_", _bind_torch_copy))
     if case.device == "cuda":  # the driver's copy may be slower than a kernel's
-        found.append(TimedCall(ArmRole.CEILING, "torch add", _bind_torch_add))
+        calls.append(TimedCall(ArmRole.CEILING, "torch add", _bind_torch_add))
     if case.device == "cpu":  # below 1 MB numpy is up to twice as fast: it dispatches less
-        found.append(TimedCall(ArmRole.CEILING, "numpy copyto", _bind_numpy_copy))
+        calls.append(TimedCall(ArmRole.CEILING, "numpy copyto", _bind_numpy_copy))
         if _may_stream(case):
-            found.append(TimedCall(ArmRole.CEILING, "streamed copy", _bind_streamed_copy))
-    return found
+            calls.append(TimedCall(ArmRole.CEILING, "streamed copy", _bind_streamed_copy))
+    return calls
 
 
 def _reference_call(reference: Implementation, case: Case) -> TimedCall:
@@ -65,7 +65,7 @@ def _may_stream(case: Case) -> bool:
 
 
 def refusal(implementation: Implementation, case: Case) -> str | None:
-    """Return why an implementation cannot run a case, as far as it declares that; else None."""
+    """Return why an implementation cannot run a case, by what it declares; None if it can."""
     if case.device not in implementation.devices:
         return f"{implementation.name} is not written for {case.device}"
     if case.dtype not in implementation.dtypes:

@@ -43,7 +43,7 @@ def time_case(
 ) -> Sampled:
     """Time ``function`` on ``inputs``, in turn with the usual reference and copies.
 
-    A ``reference`` takes the place of them all.
+    If ``reference`` is given, it replaces the usual reference and the copies.
     """
     measure = partial(
         measure_latency,

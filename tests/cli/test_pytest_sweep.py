@@ -113,7 +113,7 @@ OUTCOMES = {
     f"subjects.py:wrong/{FORWARD}": ("failure", "Failed: wrong: y is "),
     f"subjects.py:raises/{FORWARD}": ("failure", "Failed: error: RuntimeError: not today"),
     # its results were right before the timing
-    f"subjects.py:remembers/{FORWARD}": ("failure", "Failed: wrong: right at first"),
+    f"subjects.py:remembers/{FORWARD}": ("failure", "Failed: wrong: right before the timing"),
     "subjects.py:forward_only/backward/4x8/float32/normal": ("skipped", "unsupported: "),
     "subjects.py:forward_only/forward+backward/4x8/float32/normal": ("skipped", "unsupported: "),
     "one_pass/forward/8x64/float32/normal": ("passed", ""),

@@ -67,7 +67,7 @@ def turns(slot: Slot, records: list[Record], budget: Budget) -> int:
     slot.begin(RunCase(CASE, tuple(Measurement), budget), UNHURRIED_S)
     for each in records:
         slot.records.append(each)
-        if not slot.goes_on(UNHURRIED_S):
+        if not slot.continue_in_next_process(UNHURRIED_S):
             break
     return len(slot.records)
 

@@ -1,8 +1,8 @@
 """Measure two revisions of the same implementations side by side, and compare each case.
 
-Three passes: first what is exact, with base and head one after the other on the same inputs in one
-process; then the latency of the cases that are right in both, timed in turn; then the latency of
-the suspects again, in fresh processes.
+There are three passes. The first measures the exact metrics, of base and head one after the other,
+on the same inputs in one process. The second times the cases that are right in both, base and head
+in turn. The third times the suspects again, in fresh processes.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ class UnpairedCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """What measures both revisions, and for how long."""
+    """The processes that measure both revisions, and their limits."""
 
     fleet: Fleet
-    """Running; for the first two passes."""
+    """Already started; runs the first two passes."""
     make_fleet: Callable[[], Fleet]
-    """Starts a fresh process, for suspects."""
+    """Starts a fresh process, for the third pass."""
     checkout: Checkout
     """Files of the base."""
     timeout_s: float
@@ -77,9 +77,9 @@ class Bench:
     expect: Callable[[int], None] = lambda number: None
     """Called with the number of records of the first two passes."""
     on_record: Callable[[Record], None] = lambda record: None
-    """Called with each of them."""
+    """Called with each of these records."""
     say: Callable[[str], None] = lambda line: None
-    """Called with each line of progress with the suspects."""
+    """Called with each line of progress of the third pass."""
 
 
 def ab(
@@ -94,8 +94,8 @@ def ab(
     """Measure ``pairs`` and compare each.
 
     Args:
-        pairs: what to compare; no case twice.
-        bench: what measures them.
+        pairs: the cases to compare; no case twice.
+        bench: measures the cases.
         baseline_name: for messages.
         head_name: for messages.
         unpaired: cases to list, which cannot be compared.
@@ -125,7 +125,7 @@ def ab(
 def _measure_exactly(
     pairs: Sequence[PairedCase], unpaired: Sequence[UnpairedCase], bench: Bench
 ) -> tuple[dict[Case, Record], dict[Case, Record]]:
-    """Measure all but times; return the records of the base and of head, by the case of head."""
+    """Measure everything but times; return the records of base and head, by the case of head."""
     jobs: list[RunCase] = []
     for pair in pairs:
         exact = _untimed(pair.measurements)
@@ -203,7 +203,7 @@ def _screen(
     after: dict[Case, Record],
     bench: Bench,
 ) -> dict[Case, Look | Finding]:
-    """Time the cases that are right in both; update ``after`` with those that are wrong then."""
+    """Time the cases that are right in both; put those that are then wrong into ``after``."""
     right = [case for case in pairs if before[case].status is after[case].status is Status.OK]
     bench.expect(len(before) + len(after) + len(right))
     screened: dict[Case, Look | Finding] = {
@@ -226,7 +226,7 @@ def _check_base_after_timing(
     after: Mapping[Case, Record],
     bench: Bench,
 ) -> None:
-    """Time the base alone where head is wrong after its timing: the base may be so, too."""
+    """Time the base alone where head is wrong after its timing: the base may be wrong, too."""
     for case, pair in pairs.items():
         if before[case].status is Status.OK and after[case].latency is not None:
             job = RunBaseCase(pair.base_case, _LATENCY, SCREENING, bench.checkout)

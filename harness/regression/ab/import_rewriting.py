@@ -1,4 +1,4 @@
-"""Compile a module's source under other names, of its imports and of its torch operators.
+"""Compile a module's source with other names for its imports and its torch operators.
 
 Only names that are written in the source are changed, so the code takes as long as before. A name
 that is built at run time is changed only if a literal in it ends in a dot, as ``"package."`` does.
@@ -18,7 +18,7 @@ __all__ = ["Loader", "Names"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
-    """Which names are changed, and how. "Own" is what the revision's repository holds."""
+    """Which names are changed, and how. "Own" modules are those in the revision's repository."""
 
     package: str
     """Package that own modules are imported from instead."""
@@ -27,13 +27,13 @@ class Names:
     is_module: Callable[[str], bool]
     """Whether a dotted name is that of an own module or package."""
     operators: frozenset[str]
-    """Own namespaces of torch operators."""
+    """Namespaces of the torch operators that own modules register."""
     suffix: str
-    """Added to these namespaces."""
+    """Appended to these namespaces."""
 
 
 class Loader(SourceFileLoader):
-    """Loads a module whose source is compiled under other names."""
+    """Loads a module whose source is compiled with other names."""
 
     def __init__(self, name: str, path: str, names: Names) -> None:
         super().__init__(name, path)

@@ -93,10 +93,10 @@ def look_at(record: Record) -> Look | Finding:
 
 
 def confirmed_change(look: Look, confirmed: Sequence[float] | str | None) -> Finding:
-    """Return what became of a case's latency.
+    """Return how a case's latency changed.
 
     Args:
-        look: at the case.
+        look: the first look at the case.
         confirmed: for a suspect, the ratio to the base in each fresh process, or why there is
             none; None for a case that is not suspect.
     """
@@ -123,7 +123,7 @@ def confirmed_change(look: Look, confirmed: Sequence[float] | str | None) -> Fin
 
 
 def _unsuspected(look: Look, seen: str) -> Finding:
-    """Return "unchanged", or "inconclusive" if the least effect would not have shown."""
+    """Return "unchanged", or "inconclusive" if the process could not show the least effect."""
     blur = _ERRORS * look.error
     if not blur <= look.least_effect:
         known = f"known to within {exp(blur) - 1:.1%}" if isfinite(blur) else "from a single epoch"

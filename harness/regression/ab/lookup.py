@@ -1,4 +1,4 @@
-"""What a revision has of some targets: looked up in a worker, by importing them."""
+"""Look up which targets a revision has, in a worker, by importing them."""
 
 from __future__ import annotations
 

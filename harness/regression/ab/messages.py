@@ -32,7 +32,7 @@ class Availability(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LookupResult:
-    """What a revision has of a target."""
+    """The availability of a target in a revision."""
 
     target: str
     availability: Availability
@@ -46,7 +46,7 @@ class LookupResult:
 
 @dataclass(frozen=True, slots=True)
 class LookupRequest(Request[tuple[LookupResult, ...], Never]):
-    """Which of some targets a revision has."""
+    """Ask which targets a revision has."""
 
     checkout: Checkout | None
     """Files of the base revision; None looks up the targets in the working copy."""

@@ -111,7 +111,7 @@ def pair_up(sweep: Sweep, fleet: Fleet, checkout: Checkout, name: str) -> Pairin
 
 
 def notes_of(pairing: Pairing, checkout: Checkout) -> tuple[str, ...]:
-    """Return notes on a comparison that hold before it is made."""
+    """Return the notes on a comparison that are known before anything is measured."""
     notes = []
     if is_unchanged(checkout):
         notes.append("the working copy equals the base: all differences are noise")

@@ -6,7 +6,8 @@ the source, made as it is compiled: absolute imports of the repository's modules
 from that package, and torch operators that the repository registers get their own namespace. The
 code is not wrapped and takes as long as before.
 
-An operator registered over one of this revision, by a name built at run time, is refused.
+A module that registers an operator over one of this revision, by a name built at run time, is
+refused.
 """
 
 from __future__ import annotations
@@ -203,7 +204,7 @@ def _folders_here(top: str) -> list[Path]:
 
 
 def is_missing(module: str, error: ModuleNotFoundError) -> bool:
-    """Whether it is ``module`` or its package that was not found, not a module it imports."""
+    """Whether ``module`` or its package was not found, rather than a module that it imports."""
     return error.name is not None and f"{module}.".startswith(f"{error.name}.")
 
 
