@@ -37,9 +37,9 @@ def main() -> None:
     """
 
 
-# in the order of their use, which --help keeps
-for _command in (
-    *(run, verify, explain, choose, report, list_),
-    *(compare, check, ab, export, import_results),
-):
+# --help lists the commands in this order
+_COMMANDS = (
+    run, verify, explain, choose, report, list_, compare, check, ab, export, import_results,
+)  # fmt: skip
+for _command in _COMMANDS:
     main.add_command(_command)

@@ -119,9 +119,9 @@ def check(
 def _read_finished(run: Path) -> Results:
     head = read_run(run)
     if why := head.why_unfinished:
-        whole = run.with_suffix(".parquet")
+        complete = run.with_suffix(".parquet")
         raise UnfinishedError(
-            f"{run}: was cut short, {why}; continue the run with --resume --out {whole}"
+            f"{run}: was cut short, {why}; continue the run with --resume --out {complete}"
         )
     return head
 

@@ -1,4 +1,4 @@
-"""The output of ``choose`` on a terminal: a table of choices, then the price of the others."""
+"""The output of ``choose`` on a terminal: a table of choices, then how the others compare."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from harness.selection.workload_choice import WorkloadChoice
 
 __all__ = ["print_choices", "print_workload_choices"]
 
-_MOST_PRICED = 30  # trade-off: about two screens; --format json has all
+_MOST_PRICED = 30  # trade-off: about two screens; --format json has every scenario
 _WRAPPED = {"for", "because"}  # columns of several words
 _LEAST_WRAPPED = 24  # trade-off: characters of such a column below which it has a word per line
 _DASH = "-"
 
 
 def print_choices(choices: Choices, stream: TextIO) -> None:
-    """Print the choice for each scenario, then the prices of the alternatives."""
+    """Print the choice for each scenario, then what each other candidate would cost or gain."""
     console = _console(stream)
     environments = {choice.scenario.environment for choice in choices.choices}
     rows = [_row(choice, with_environment=len(environments) > 1) for choice in choices.choices]
@@ -102,34 +102,34 @@ def _style(row: dict[str, str]) -> str:
     return "yellow" if row["run"] == "none" else ""
 
 
-def print_workload_choices(wholes: Sequence[WorkloadChoice], stream: TextIO) -> None:
+def print_workload_choices(workload_choices: Sequence[WorkloadChoice], stream: TextIO) -> None:
     """Print the choice for a workload on each device, and what a choice per shape would save."""
     console = _console(stream)
-    for whole in wholes:
-        for line in _workload_lines(whole):
+    for choice in workload_choices:
+        for line in _workload_lines(choice):
             console.print(line, soft_wrap=True)
 
 
-def _workload_lines(whole: WorkloadChoice) -> list[str]:
-    where = f"{whole.device}, environment {whole.environment}"
-    lines = [f"for all on {where}: {_label(whole.best)}: {workload_answer_text(whole)}"]
-    if whole.best is not None:
-        lines.append(f"  takes {_interval(whole.best.cost)} in all")
+def _workload_lines(choice: WorkloadChoice) -> list[str]:
+    where = f"{choice.device}, environment {choice.environment}"
+    lines = [f"for all on {where}: {_label(choice.best)}: {workload_answer_text(choice)}"]
+    if choice.best is not None:
+        lines.append(f"  takes {_interval(choice.best.cost)} in all")
     lines += [
-        f"  {candidate.label} {price_in_workload_text(candidate, whole)}"
-        for candidate in whole.candidates
-        if candidate is not whole.best
+        f"  {candidate.label} {price_in_workload_text(candidate, choice)}"
+        for candidate in choice.candidates
+        if candidate is not choice.best
     ]
-    lines.append(f"a choice per shape {saving_text(whole)}{_per_shape(whole)}")
+    lines.append(f"a choice per shape {saving_text(choice)}{_per_shape(choice)}")
     lines += [
         f"  {each.call.count} x {each.call.text}: {_label(each.choice.best)}"
-        for each in whole.calls
+        for each in choice.calls
     ]
-    return [*lines, *missing_lines(whole)]
+    return [*lines, *missing_lines(choice)]
 
 
 def _console(stream: TextIO) -> Console:
-    # a pipe has no width: one that holds the longest row, so that nothing is cut
+    # a pipe has no width: this one holds the longest row, so that nothing is cut
     width = None if stream.isatty() else 220
     return Console(file=stream, highlight=False, markup=False, emoji=False, width=width)
 
@@ -164,11 +164,11 @@ def _interval(estimate: Estimate | None) -> str:
     return f"{seconds_text(estimate.value)} [{low}, {high}]"
 
 
-def _per_shape(whole: WorkloadChoice) -> str:
+def _per_shape(choice: WorkloadChoice) -> str:
     """Return the time of a choice per shape, and what it saves."""
-    if whole.per_shape_s is None:
+    if choice.per_shape_s is None:
         return ""
-    total = f"; {_interval(whole.per_shape_s)} in all"
-    if whole.saving is None or not whole.saving.is_certain:
+    total = f"; {_interval(choice.per_shape_s)} in all"
+    if choice.saving is None or not choice.saving.is_certain:
         return total
-    return f", {seconds_text(whole.saving.saved_s.value)}{total}"
+    return f", {seconds_text(choice.saving.saved_s.value)}{total}"

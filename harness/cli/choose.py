@@ -12,10 +12,10 @@ from typing import Any
 import click
 
 from harness.cli.arguments import ShapeText, Words
+from harness.cli.exit_code import ExitCode
+from harness.cli.run_files import PATH, read_run
 
 __all__ = ["choose"]
-
-NONE_CHOSEN = 1
 
 
 def _axis(
@@ -27,7 +27,7 @@ def _axis(
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
+@click.argument("runs", nargs=-1, required=True, type=PATH, metavar="RUN...")
 @_axis("shape", ShapeText(), "these shapes of x")
 @_axis("dtype", Words(), "these dtypes of x")
 @_axis("device", Words(), "these kinds of device")
@@ -37,7 +37,7 @@ def _axis(
     "max_error_ulp",
     type=click.FloatRange(min=0),
     metavar="E",
-    help="largest error of the worst output, in scaled ulp; 0.5 is correctly rounded",
+    help="largest allowed error of the worst output, in scaled ulp; 0.5 is correctly rounded",
 )
 @click.option(
     "--max-condition",
@@ -48,7 +48,8 @@ def _axis(
 @click.option(
     "--workload",
     metavar="NAME|FILE",
-    help="choose one implementation for a workload: calls and their counts, by name or in TOML",
+    help="choose one implementation for all calls of a workload: a name (see `list workloads`) "
+    "or a TOML file",
 )
 @click.option(
     "--format",
@@ -73,10 +74,11 @@ def choose(
 
     A scenario is a shape, dtype, device and direction with its settings.
 
-    The fastest candidate is chosen that was accurate wherever it was measured. Candidates close to
-    the fastest whose intervals overlap are a tie, broken by accuracy, then by memory. Exit code 0:
-    every scenario has a choice. 1: at least one has no eligible candidate. 3: nothing was measured.
-    4: no scenario of RUN matches.
+    The choice is the fastest candidate that was accurate in every case. If the intervals of other
+    candidates close to it overlap with its own, accuracy decides, then memory.
+
+    Exit code 0: every scenario has a choice. 1: at least one has no eligible candidate. 3: nothing
+    was measured. 4: no scenario of RUN matches.
     """
     if any(limit is not None and isnan(limit) for limit in (max_error_ulp, max_condition)):
         raise click.UsageError("--max-error and --max-condition take a number, not nan")
@@ -92,12 +94,9 @@ def choose(
     from harness.selection.text import evidence_lines
     from harness.selection.workload import find_workload
     from harness.selection.workload_choice import choose_for_workload
-    from harness.store import read, read_journal
 
     wanted = None if workload is None else find_workload(workload)
-    results = [
-        read_journal(run) if run.suffix == ".jsonl" else read(run, samples=False) for run in runs
-    ]
+    results = [read_run(run, samples=False) for run in runs]
     scenario_filter = ScenarioFilter(
         shapes=sum(shape, ()),
         dtypes=sum(dtype, ()),
@@ -106,29 +105,29 @@ def choose(
     )
     requirements = Requirements(max_error_ulp=max_error_ulp, max_condition=max_condition)
     choices = choose_among(results, scenario_filter, requirements)
-    wholes = () if wanted is None else choose_for_workload(wanted, choices)
+    workload_choices = () if wanted is None else choose_for_workload(wanted, choices)
     evidence = list(evidence_lines(choices, [run.name for run in runs]))
     if form == "json":
         from harness.selection.as_json import choices_as_json
 
-        click.echo(json.dumps(choices_as_json(choices, wholes, evidence)))
+        click.echo(json.dumps(choices_as_json(choices, workload_choices, evidence)))
     elif form == "python":
         from harness.selection.python_code import python_lines
 
-        click.echo("\n".join(python_lines(choices, wholes, [*evidence, *choices.notes])))
+        click.echo("\n".join(python_lines(choices, workload_choices, [*evidence, *choices.notes])))
     else:
         from harness.cli.choice_table import print_choices, print_workload_choices
 
-        if wholes:
-            print_workload_choices(wholes, sys.stdout)
+        if workload_choices:
+            print_workload_choices(workload_choices, sys.stdout)
         else:
             print_choices(choices, sys.stdout)
         for line in (*choices.notes, *evidence):
             click.echo(line)
     has_choice = (
-        all(whole.best is not None or whole.per_shape_s is not None for whole in wholes)
-        if wholes
+        all(each.best is not None or each.per_shape_s is not None for each in workload_choices)
+        if workload_choices
         else choices.is_complete
     )
     if not has_choice:
-        raise SystemExit(NONE_CHOSEN)
+        raise SystemExit(ExitCode.FAILED)

@@ -69,7 +69,7 @@ def write_text(path: Path, text: str) -> None:
     """Replace the content of a file; missing folders are made.
 
     Raises:
-        OutputFileError: see there.
+        OutputFileError: the file cannot be written.
     """
     _write(path, text, "w")
 
@@ -84,7 +84,7 @@ def add_summary(path: Path, summary: Callable[[int], str]) -> None:
         summary: makes a summary of at most so many bytes; empty if that is too few.
 
     Raises:
-        OutputFileError: see there.
+        OutputFileError: the file cannot be written.
     """
     from harness.exports.job_summary import LIMIT_BYTES
 

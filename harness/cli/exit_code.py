@@ -18,7 +18,7 @@ from harness.records.refusal import Refusal
 
 __all__ = ["CommandGroup", "ExitCode", "exit_with_error", "print_error"]
 
-# what click 8.2 and later raise for a bare `layernorm-bench`; earlier versions exit there
+# click 8.2 and later raise this for a command without arguments; earlier versions exit
 _HELP_SHOWN: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
 
@@ -40,7 +40,7 @@ class ExitCode(IntEnum):
 
 
 class CommandGroup(click.Group):
-    """Commands whose refusals and wrong use end in one line on standard error and an exit code."""
+    """The commands; a refusal or wrong use is one line on standard error and an exit code."""
 
     def make_context(self, *arguments: Any, **more: Any) -> click.Context:
         _prepare_streams()
@@ -115,10 +115,10 @@ def _stream_errors_handled() -> Iterator[None]:
     """Exit if a stream cannot be written: silently if its reader is gone, else with the reason."""
     try:
         yield
-    except SystemExit as ended:
-        if not isinstance(ended.__context__, BrokenPipeError):
+    except SystemExit as system_exit:
+        if not isinstance(system_exit.__context__, BrokenPipeError):
             raise
-        raise SystemExit(ExitCode.PIPE_CLOSED) from None  # rich exits with 1, the code of a gate
+        raise SystemExit(ExitCode.PIPE_CLOSED) from None  # rich exits with 1
     except BrokenPipeError as error:
         _exit_if_unwritable()
         # click would exit silently, as if standard output were closed

@@ -23,14 +23,14 @@ def _implementations() -> dict[str, str]:
 
     plugins = entry_points(group=implementations.ENTRY_POINT_GROUP)
     return (
-        {each.name: _summary(each) for each in implementations.ALL}
-        | {each.name: f"plug-in: {each.value}" for each in plugins}
-        | {each.name: _peer_summary(each) for each in implementations.PEERS}
+        {own.name: _summary(own) for own in implementations.ALL}
+        | {plugin.name: f"plug-in: {plugin.value}" for plugin in plugins}
+        | {peer.name: _peer_summary(peer) for peer in implementations.PEERS}
     )
 
 
 def _summary(implementation: Implementation) -> str:
-    """Return its own summary, and its devices unless the CPU is one of them."""
+    """Return the summary of an implementation, and its devices unless the CPU is one of them."""
     devices = " and ".join(_DEVICE_NAMES.get(each, each) for each in sorted(implementation.devices))
     return implementation.summary + (
         "" if "cpu" in implementation.devices else f" ({devices} only)"
@@ -68,8 +68,8 @@ def _inputs(registry: str) -> Callable[[], dict[str, str]]:
 def _devices() -> dict[str, str]:
     from harness.measure.devices import DEVICES
 
-    found = {kind: make().unavailable() for kind, make in DEVICES.items()}
-    return {kind: f"unavailable: {why}" if why else "available" for kind, why in found.items()}
+    reasons = {kind: make().unavailable() for kind, make in DEVICES.items()}
+    return {kind: f"unavailable: {why}" if why else "available" for kind, why in reasons.items()}
 
 
 CATALOGUE: dict[str, Callable[[], dict[str, str]]] = {

@@ -27,7 +27,7 @@ __all__ = ["RunProgress", "print_comparison", "print_records"]
 _HEADINGS = (
     "status", "error of y", "worst error", "latency", "vs reference", "memory", "instructions",
 )  # fmt: skip
-# the columns that a narrow terminal loses, the first one first
+# the columns that are left out on a narrow terminal, in this order
 _LEAST_WANTED = ("memory", "worst error", "instructions", "vs reference", "latency", "error of y")
 
 
@@ -107,9 +107,10 @@ def print_records(
     console = Console(file=stream, highlight=False, markup=False, emoji=False)
     # a pipe has no width: the table is as wide as its longest row, so that nothing is cut
     width = console.width if stream.isatty() else None
-    is_small = every or len(records) <= MOST_ROWS
-    for row in _table_lines(records, width) if is_small else _implementation_lines(records):
-        console.print(row, soft_wrap=True)
+    has_case_rows = every or len(records) <= MOST_ROWS
+    lines = _table_lines(records, width) if has_case_rows else _implementation_lines(records)
+    for line in lines:
+        console.print(line, soft_wrap=True)
 
 
 def print_comparison(comparison: Comparison, *, as_json: bool) -> None:
@@ -123,15 +124,15 @@ def _implementation_lines(records: Sequence[Record]) -> Iterator[str]:
     counts = Counter((record.case.implementation, record.status) for record in records)
     statuses = [status for status in Status if any(status is key[1] for key in counts)]
     names = list(dict.fromkeys(name for name, _ in counts))
-    wide = max(map(len, ("implementation", *names)))
-    yield f" {'implementation':<{wide}}  cases  {'  '.join(statuses)}"
+    width = max(map(len, ("implementation", *names)))
+    yield f" {'implementation':<{width}}  cases  {'  '.join(statuses)}"
     for name in names:
         numbers = [counts[name, status] for status in statuses]
         cells = (
             f"{number or '-':>{len(status)}}"
             for number, status in zip(numbers, statuses, strict=True)
         )
-        yield f" {name:<{wide}}  {sum(numbers):>5}  {'  '.join(cells)}"
+        yield f" {name:<{width}}  {sum(numbers):>5}  {'  '.join(cells)}"
 
 
 def _table_lines(records: Sequence[Record], width: int | None) -> Iterator[str | Text]:
@@ -144,20 +145,20 @@ def _table_lines(records: Sequence[Record], width: int | None) -> Iterator[str |
     if all(record.instructions is None for record in records):
         del columns["instructions"]
     widths = {name: max(map(len, (name, *cells))) for name, cells in columns.items()}
-    ids = max(len(record.case.id) for record in records)
-    room = inf if width is None else width
-    is_beside = ids + sum(2 + size for size in widths.values()) + 2 <= room
+    id_width = max(len(record.case.id) for record in records)
+    available = inf if width is None else width
+    is_beside = id_width + sum(2 + size for size in widths.values()) + 2 <= available
     left_out = []
     for name in _LEAST_WANTED if not is_beside else ():
-        if name in widths and sum(2 + size for size in widths.values()) > room:
+        if name in widths and sum(2 + size for size in widths.values()) > available:
             del widths[name]
             left_out.append(name)
-    first = f" {'case':<{ids}}  " if is_beside else "  "
+    first = f" {'case':<{id_width}}  " if is_beside else "  "
     yield f"{first}{'  '.join(f'{name:<{size}}' for name, size in widths.items())}".rstrip()
     for place, record in enumerate(records):
         style = "" if record.status is Status.OK else "yellow"
         figures = "  ".join(f"{columns[name][place]:<{size}}" for name, size in widths.items())
-        name = f" {record.case.id:<{ids}}  " if is_beside else f"{record.case.id}\n  "
+        name = f" {record.case.id:<{id_width}}  " if is_beside else f"{record.case.id}\n  "
         yield Text(f"{name}{figures}".rstrip(), style)
     if left_out:
         names = ", ".join(left_out)

@@ -154,7 +154,9 @@ def verify(
         if not as_json:
             _print_verdict(verdict)
     if as_json:
-        click.echo(json.dumps([_as_plain(target, verdict) for target, verdict in verdicts]))
+        from harness.verify.as_json import verdict_as_json
+
+        click.echo(json.dumps([verdict_as_json(target, verdict) for target, verdict in verdicts]))
     if is_interrupted:
         done = f"{len(verdicts) - 1} of {len(targets)}"
         exit_with_error(f"interrupted; targets fully verified: {done}", ExitCode.INTERRUPTED)
@@ -178,32 +180,17 @@ def _print_verdict(verdict: Verdict) -> None:
     click.echo("\n".join(verdict_lines(verdict)))
 
 
-def _as_plain(target: str, verdict: Verdict) -> dict[str, object]:
-    from harness.store.plain import to_plain
-    from harness.verify.text import headline
-
-    plain = to_plain(verdict)
-    if verdict.scope is not None:
-        plain["scope"]["axes"] = verdict.scope.axes
-    return {
-        **plain,
-        "target": target,
-        "outcome": verdict.outcome,
-        "passed": verdict.passed,
-        "headline": headline(verdict),
-        "reproduce": verdict.reproduce,
-    }
-
-
 def _run_self_test(as_json: bool) -> None:
-    from harness.store.plain import to_plain
     from harness.verify.self_test import run_self_test
-    from harness.verify.text import self_test_lines
 
     result = run_self_test(lambda line: click.echo(line, err=True))
     if as_json:
-        click.echo(json.dumps({**to_plain(result), "passed": result.passed}))
+        from harness.verify.as_json import self_test_as_json
+
+        click.echo(json.dumps(self_test_as_json(result)))
     else:
+        from harness.verify.text import self_test_lines
+
         click.echo("\n".join(self_test_lines(result)))
     if not result.passed:
         raise SystemExit(ExitCode.FAILED)

@@ -5,12 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import isfinite
 
-__all__ = ["bytes_text", "count", "percent_text", "seconds_text", "shape_text", "ulp_text"]
+__all__ = [
+    "bytes_text",
+    "count",
+    "in_words",
+    "percent_text",
+    "seconds_text",
+    "shape_text",
+    "ulp_text",
+]
 
 
 def count(number: int, noun: str, plural: str = "") -> str:
     """Return "1 case" or "1,200 cases"; ``plural`` is for nouns that take more than an s."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def in_words(name: str) -> str:
+    """Return a name such as "out_of_memory" as words: "out of memory"."""
+    return name.replace("_", " ")
 
 
 def seconds_text(value: float) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from harness.records import Status
+from harness.records.text import in_words
 from harness.report.frame import Findings
 from harness.report.quantities import DASH
 
@@ -151,5 +152,5 @@ Section = Callable[[Findings], tuple[Block, ...]]
 
 def heading(section: Section) -> str:
     """Return the heading of a section: its name in words."""
-    words = section.__name__.replace("_", " ")
+    words = in_words(section.__name__)
     return words[0].upper() + words[1:]

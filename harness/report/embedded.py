@@ -46,8 +46,8 @@ def script_json(data: object) -> str:
     """
     text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
     # "<" could end the element; the two separators end a line in old scripts
-    for each in ("<", "\u2028", "\u2029"):
-        text = text.replace(each, f"\\u{ord(each):04x}")
+    for character in ("<", "\u2028", "\u2029"):
+        text = text.replace(character, f"\\u{ord(character):04x}")
     return text
 
 

@@ -30,7 +30,7 @@ Colours = dict[str, str]
 _WIDTH_IN, _HEIGHT_IN = 4.8, 3.3  # two panels side by side on a screen, one on a phone
 _WIDTHS_PT = {Mode.EAGER.value: 1.5, Mode.COMPILED.value: 0.7}  # page.css has the same
 _LEAST_ULP = 2.0**-4  # an error of zero has no logarithm: it is drawn here, at the bottom edge
-_MOST_OF_SPEED = 2.0  # log2: colours are strongest at 4 times as fast, and as slow
+_LIMIT_LOG2 = 2.0  # log2: colours are strongest at 4 times as fast, and as slow
 _LEAST_BAND = 1.1  # a line of 1.5 pt covers 10 % of a value where 170 pt are five decades
 _MANY_TICKS = 7  # labels of more decades overlap
 
@@ -176,7 +176,7 @@ def speed_map(name: str, title: str, speeds: pd.DataFrame, failed: pd.DataFrame)
         name: unique in the page.
         title: of the panel.
         speeds: rows are implementations, columns shapes; NaN where not measured.
-        failed: of the same rows and columns, whether the result was not right.
+        failed: whether a result was not ok, with the same rows and columns.
     """
     rows, columns = speeds.shape
     labels = [_shortened(str(each)) for each in speeds.index]
@@ -195,8 +195,8 @@ def speed_map(name: str, title: str, speeds: pd.DataFrame, failed: pd.DataFrame)
             fmt="",
             annot_kws={"fontsize": 8, "color": INK},
             cmap=_SPEED_COLOURS,
-            vmin=-_MOST_OF_SPEED,
-            vmax=_MOST_OF_SPEED,
+            vmin=-_LIMIT_LOG2,
+            vmax=_LIMIT_LOG2,
             cbar=False,
             linewidths=1,
             linecolor=FACE,

@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 
 from harness.records import Case, Direction, Environment, Mode, OutputErrors, Record, Run, Status
+from harness.records.text import in_words
 from harness.selection.ranking import label_of
 from harness.selection.times import REFERENCE_NAME, has_valid_time, reference_ratio_of
 from harness.store import Results
@@ -52,18 +53,18 @@ class Findings:
 def gather(results: Sequence[Results]) -> Findings:
     """Combine several results.
 
-    Of a case measured twice in one environment the later file counts. Cases of different
+    If two files hold a case of one environment, the later file counts. Cases of different
     environments are all kept; ``place`` tells them apart.
     """
     kept: dict[tuple[str, str], Record] = {}
     missing = 0
     environments: dict[str, Environment] = {}
-    for each in results:
-        kept.update({(record.case.id, record.environment): record for record in each.records})
-        environments |= each.environments
+    for result in results:
+        kept.update({(record.case.id, record.environment): record for record in result.records})
+        environments |= result.environments
         # a resumed run plans the whole sweep again
-        planned = max((run.planned for run in each.runs), default=0)
-        missing += max(0, planned - len(each.records))
+        planned = max((run.planned for run in result.runs), default=0)
+        missing += max(0, planned - len(result.records))
     letters = _letters(environments, kept)
     records = _in_order(list(kept.values()))
     is_one_place = len({name for _, name in kept}) == 1
@@ -108,14 +109,14 @@ def _in_order(records: list[Record]) -> list[Record]:
 
 def _with_orders(cases: pd.DataFrame) -> pd.DataFrame:
     """Make the axes categories, in the order in which the page shows them."""
-    known = {
+    orders = {
         "place": sorted(set(cases["place"])),
         "label": [],
         "mode": [each.value for each in Mode],
         "dtype": list(SIGNIFICAND_BITS),
         "direction": [each.value for each in Direction],
     }
-    for name, first in known.items():
+    for name, first in orders.items():
         order = list(dict.fromkeys([*first, *cases[name]]))
         cases[name] = pd.Categorical(cases[name], categories=order, ordered=True)
     return cases
@@ -137,9 +138,7 @@ def _row(record: Record, letter: str) -> dict[str, Any]:
         "setting": _setting(case),
         "status": str(record.status),
         "reason": record.reason,
-        "warnings": ", ".join(
-            dict.fromkeys(each.kind.replace("_", " ") for each in record.warnings)
-        ),
+        "warnings": ", ".join(dict.fromkeys(in_words(each.kind) for each in record.warnings)),
         **_error_columns(record),
         **_latency_columns(record),
         **_cold_columns(record),

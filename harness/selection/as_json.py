@@ -29,9 +29,9 @@ _AXES = (
 
 
 def choices_as_json(
-    choices: Choices, wholes: Sequence[WorkloadChoice] = (), evidence: Sequence[str] = ()
+    choices: Choices, workload_choices: Sequence[WorkloadChoice] = (), evidence: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return choices as plain values; ``wholes`` are those for a workload."""
+    """Return choices as plain values; ``workload_choices`` are those for a workload."""
     plain: dict[str, Any] = {
         "complete": choices.is_complete,
         "evidence": list(evidence),
@@ -42,8 +42,8 @@ def choices_as_json(
         "choices": [_choice(choice) for choice in choices.choices],
         "untimed": [_scenario(scenario) for scenario in choices.untimed],
     }
-    if wholes:
-        plain["workload"] = [_workload_choice(whole) for whole in wholes]
+    if workload_choices:
+        plain["workload"] = [_workload_choice(choice) for choice in workload_choices]
     return plain
 
 
@@ -89,29 +89,29 @@ def _chosen(best: Candidate | None) -> dict[str, Any]:
     }
 
 
-def _workload_choice(whole: WorkloadChoice) -> dict[str, Any]:
-    held, all_calls = whole.covered
+def _workload_choice(choice: WorkloadChoice) -> dict[str, Any]:
+    held, all_calls = choice.covered
     return {
-        "environment": whole.environment,
-        "device": whole.device,
-        **_chosen(whole.best),
-        "reason": workload_answer_text(whole),
+        "environment": choice.environment,
+        "device": choice.device,
+        **_chosen(choice.best),
+        "reason": workload_answer_text(choice),
         "calls": all_calls,
         "calls_covered": held,
-        "missing": [call.model_dump(mode="json") for call in whole.missing],
-        "total_s": _estimate(whole.best.cost if whole.best else None),
-        "per_shape_s": _estimate(whole.per_shape_s),
-        "per_shape_saves": _saving(whole.saving),
+        "missing": [call.model_dump(mode="json") for call in choice.missing],
+        "total_s": _estimate(choice.best.cost if choice.best else None),
+        "per_shape_s": _estimate(choice.per_shape_s),
+        "per_shape_saves": _saving(choice.saving),
         "candidates": [
             {
                 "implementation": candidate.implementation,
                 "mode": candidate.mode,
                 "total_s": _estimate(candidate.cost),
                 "price": None
-                if candidate is whole.best
-                else price_in_workload_text(candidate, whole),
+                if candidate is choice.best
+                else price_in_workload_text(candidate, choice),
             }
-            for candidate in whole.candidates
+            for candidate in choice.candidates
         ],
     }
 

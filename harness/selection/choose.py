@@ -12,7 +12,7 @@ from math import inf
 
 from harness.records import OUR_TIMER, Case, Environment, Record, Run, Status
 from harness.records.refusal import Refusal
-from harness.records.text import shape_text
+from harness.records.text import in_words, shape_text
 from harness.selection.eligibility import (
     Disqualification,
     DisqualificationKind,
@@ -172,7 +172,7 @@ def choose(
 def choose_for_scenario(
     scenario: Scenario, groups: Groups, requirements: Requirements | None = None
 ) -> Choice:
-    """Choose a candidate for one scenario, by all records of the run."""
+    """Choose a candidate for one scenario; records of all scenarios are evidence."""
     requirements = requirements or Requirements()
     evidence = evidence_for(scenario, groups, requirements.max_condition)
     candidates = sorted(
@@ -240,7 +240,7 @@ def _refuse_unmeasured(records: Sequence[Record]) -> None:
         return
     if not records:
         raise NoTimesError("the run holds no case; run the sweep again and see what ends it")
-    statuses = Counter(record.status.replace("_", " ") for record in records)
+    statuses = Counter(in_words(record.status) for record in records)
     ended = ", ".join(f"{number} {status}" for status, number in statuses.items())
     raise NoTimesError(
         f"no case was measured ({ended}), such as {records[0].case.id}: {records[0].reason}"

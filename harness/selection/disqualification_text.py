@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from math import floor, inf, isfinite, isinf, log10
 
 from harness.records import Record, Status
-from harness.records.text import shape_text, ulp_text
+from harness.records.text import in_words, shape_text, ulp_text
 from harness.selection.eligibility import Disqualification, DisqualificationKind
 from harness.selection.ranking import Candidate
 from harness.selection.scenarios import Scenario
@@ -56,7 +56,7 @@ def disqualification_text(
         case DisqualificationKind.UNTIMED:
             return "was not timed on the same inputs and by the same timer as the others"
         case _:  # the case did not run
-            status = records[0].status.replace("_", " ")
+            status = in_words(records[0].status)
             reason = f": {records[0].reason}" if records[0].reason else ""
             return f"was not measured on {records[0].case.distribution}: {status}{reason}"
 
@@ -86,8 +86,8 @@ def _lost_text(candidate: Candidate, records: Sequence[Record], scenario: Scenar
 def _inaccurate_text(candidate: Candidate, records: Sequence[Record], scenario: Scenario) -> str:
     worst = max(records, key=lambda record: record.worst_ulp or 0.0)
     first = _condition(_least_conditioned(records)) or inf
-    held = _condition_below(first, candidate, lambda record: record not in records)
-    allowed = "" if held is None else f", and within what is allowed up to condition {held:.3g}"
+    last = _condition_below(first, candidate, lambda record: record not in records)
+    allowed = "" if last is None else f", but accurate enough up to condition {last:.3g}"
     place = _place(worst, candidate, scenario)
     return f"is {ulp_text(worst.worst_ulp or 0.0)} off on {place}{allowed}"
 
@@ -99,17 +99,17 @@ def _from_condition(candidate: Candidate, first: Record, detail: str) -> str:
         return f"on {detail}"
     if isinf(condition):
         return f"on constant rows ({detail})"
-    held = _condition_below(condition, candidate, lambda record: record.status is Status.OK)
-    if held is None:
+    last = _condition_below(condition, candidate, lambda record: record.status is Status.OK)
+    if last is None:
         return f"at condition {condition:.3g} ({detail}) already"
-    return f"beyond condition {held:.3g} ({detail}: {condition:.3g})"
+    return f"beyond condition {last:.3g} ({detail}: {condition:.3g})"
 
 
 def _condition_below(
-    limit: float, candidate: Candidate, is_meant: Callable[[Record], bool]
+    limit: float, candidate: Candidate, is_counted: Callable[[Record], bool]
 ) -> float | None:
-    """Return the largest condition below ``limit`` of the records that are meant."""
-    conditions = (_condition(record) for record in candidate.evidence if is_meant(record))
+    """Return the largest condition below ``limit`` of the records that are counted."""
+    conditions = (_condition(record) for record in candidate.evidence if is_counted(record))
     return max((each for each in conditions if each is not None and each < limit), default=None)
 
 

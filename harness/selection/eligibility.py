@@ -66,7 +66,7 @@ class Disqualification:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attainable:
-    """What at least one candidate could do, by point."""
+    """The points at which at least one candidate succeeded."""
 
     possible: frozenset[Case]
     """Points at which a candidate ran."""
@@ -80,7 +80,7 @@ def point_of(case: Case) -> Case:
 
 
 def attainable_by(records: Sequence[Record]) -> Attainable:
-    """Return what the candidates of ``records`` could do together."""
+    """Return the points at which at least one candidate of ``records`` succeeded."""
     points = [
         (point_of(record.case), record.status) for record in records if record.status.is_measured
     ]
@@ -100,7 +100,7 @@ def disqualification_of(
 
     Args:
         own: records of the candidate.
-        attainable: what all candidates together could do.
+        attainable: the points at which at least one candidate succeeded.
         max_error_ulp: largest allowed error of the worst output, scaled.
     """
     measured = [record for record in own if record.status.is_measured]

@@ -1,7 +1,7 @@
 """One implementation for all cases of a device, dtype and direction, as the report shows it.
 
-Its time is the geometric mean of its ratios to the reference. It is eligible only if it is so for
-every timed scenario, and was timed in as many cases as the others.
+Its time is the geometric mean of its ratios to the reference. It is eligible only if it is
+eligible for every timed scenario, and was timed in as many cases as the others.
 """
 
 from __future__ import annotations

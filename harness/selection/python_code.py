@@ -19,7 +19,7 @@ _MODULE_DIRECTION = {
     Direction.BACKWARD: "forward+backward",
     Direction.FORWARD_BACKWARD: "forward+backward",
 }
-"""What a module can tell apart: whether gradients are recorded."""
+"""A module can tell only whether gradients are recorded."""
 _COMPILED = (
     "",
     "",
@@ -41,17 +41,18 @@ class SeveralMachinesError(Refusal):
 
 
 def python_lines(
-    choices: Choices, wholes: Sequence[WorkloadChoice], evidence: Sequence[str]
+    choices: Choices, workload_choices: Sequence[WorkloadChoice], evidence: Sequence[str]
 ) -> Iterator[str]:
     """Yield the lines of a program; comments say what it rests on.
 
     Args:
-        choices: for each scenario.
-        wholes: for a workload: only its calls, by the one candidate for all if there is one.
-        evidence: lines for the head.
+        choices: the choice for each scenario.
+        workload_choices: the choices for a workload. If there are any, the program is only for its
+            calls, and runs the one candidate for all calls if there is one.
+        evidence: lines for the head of the program.
 
     Raises:
-        SeveralMachinesError: see there.
+        SeveralMachinesError: the choices are of several environments.
         NoTimesError: nothing was chosen.
     """
     if len({choice.scenario.environment for choice in choices.choices}) > 1:
@@ -59,7 +60,7 @@ def python_lines(
             "the choices are of several environments, which a program cannot tell apart: give the "
             "RUN of one, or take --format table"
         )
-    chosen = _chosen(choices, wholes)
+    chosen = _chosen(choices, workload_choices)
     picks = {scenario: name for scenario, name in chosen.items() if name is not None}
     if not picks:
         raise NoTimesError(
@@ -78,14 +79,14 @@ def python_lines(
 
 
 def _chosen(
-    choices: Choices, wholes: Sequence[WorkloadChoice]
+    choices: Choices, workload_choices: Sequence[WorkloadChoice]
 ) -> dict[Scenario, CandidateName | None]:
-    if not wholes:
+    if not workload_choices:
         return {each.scenario: each.best.name if each.best else None for each in choices.choices}
     bests = {
-        call.choice.scenario: whole.best or call.choice.best
-        for whole in wholes
-        for call in whole.calls
+        call.choice.scenario: workload_choice.best or call.choice.best
+        for workload_choice in workload_choices
+        for call in workload_choice.calls
     }
     return {scenario: best.name if best else None for scenario, best in bests.items()}
 
@@ -137,7 +138,7 @@ def _table(picks: Mapping[Scenario, CandidateName]) -> Iterator[str]:
 def _entries(
     picks: Mapping[Scenario, CandidateName],
 ) -> tuple[dict[_Key, CandidateName], list[Scenario]]:
-    """Return the table, and the scenarios that it has no place for.
+    """Return the table, and the scenarios that are left out of it.
 
     Where several scenarios share a key, the one with the usual settings has precedence, and a
     training step has precedence over its backward alone.

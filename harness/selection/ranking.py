@@ -41,7 +41,7 @@ CandidateName = tuple[str, Mode]
 
 
 class Decider(StrEnum):
-    """What a choice, or the defeat of a candidate, rests on."""
+    """What decided a choice, or why a candidate lost a tie."""
 
     TIME = "time"
     """The intervals do not overlap."""
@@ -89,14 +89,14 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """Which candidate is chosen, and what the choice rests on."""
+    """Which candidate is chosen, and what decided it."""
 
     best: Candidate | None
     """None where no candidate is eligible."""
     decider: Decider | None
-    """What told it from the others."""
+    """What decided the choice; None where there is none."""
     tied: tuple[tuple[Candidate, Decider], ...]
-    """Candidates whose intervals overlap that of the fastest, and what each was defeated by."""
+    """Candidates whose intervals overlap that of the fastest, and why each lost."""
     eligible: tuple[Candidate, ...]
     """The fastest first."""
 

@@ -114,7 +114,7 @@ def was_timed(records: Sequence[Record]) -> bool:
 def evidence_for(
     scenario: Scenario, groups: Groups, max_condition: float | None = None
 ) -> Evidence:
-    """Return the evidence for a scenario, up to the condition ``max_condition`` of the inputs."""
+    """Return the evidence for a scenario: records of inputs up to ``max_condition``."""
     names = dict.fromkeys(map(candidate_name, groups[scenario]))
     tried = _distributions(groups[scenario])
     own = _conditioned(groups[scenario], max_condition)
@@ -122,7 +122,7 @@ def evidence_for(
     elsewhere: dict[CandidateName, tuple[Record, ...]] = dict.fromkeys(names, ())
     for other in _similar(scenario, groups):
         records = _conditioned(groups[other], max_condition)
-        new = {name: None for name in _distributions(records) if name not in tried}
+        new = {each: None for each in _distributions(records) if each not in tried}
         tried |= new
         verified |= new
         for name in names:
@@ -158,12 +158,15 @@ def _scenario_of(record: Record) -> Scenario:
 
 
 def candidate_name(record: Record) -> CandidateName:
-    """Return the candidate that a record is of."""
+    """Return the name of the candidate that was measured."""
     return record.case.implementation, record.case.mode
 
 
 def _records_of(name: CandidateName, distribution: str, records: Sequence[Record]) -> list[Record]:
-    """Return records of a candidate; if there it was only run eagerly, those of its eager form."""
+    """Return the records of a candidate on a distribution.
+
+    If a compiled candidate was only run eagerly there, its eager records count.
+    """
     implementation, mode = name
     own = [
         record
@@ -202,7 +205,7 @@ def _family(case: Case) -> Case:
 
 
 def _conditioned(records: Sequence[Record], max_condition: float | None) -> list[Record]:
-    """Return the records of inputs conditioned no worse than ``max_condition``."""
+    """Return the records of inputs with a condition number of at most ``max_condition``."""
     return [
         record
         for record in records

@@ -1,4 +1,4 @@
-"""A choice in words: its reason, the price of each alternative, and what it rests on."""
+"""A choice in words: its reason, how each other candidate compares, and its evidence."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from math import inf, isinf
 
 from harness.records import Environment, Run
-from harness.records.text import bytes_text, count, percent_text, ulp_text
+from harness.records.text import bytes_text, count, in_words, percent_text, ulp_text
 from harness.selection.choose import Choice, Choices
 from harness.selection.disqualification_text import disqualification_text, out_of_guarantee_text
 from harness.selection.eligibility import DisqualificationKind
@@ -60,7 +60,7 @@ def answer_text(choice: Choice) -> str:
 
 
 def price_text(candidate: Candidate, choice: Choice) -> str:
-    """Return what one would gain and lose with ``candidate`` instead: a predicate to its name."""
+    """Return what one would gain and lose with ``candidate`` instead: a predicate of its name."""
     best = choice.best
     parts = []
     if best is not None and candidate.cost is not None:
@@ -73,7 +73,7 @@ def price_text(candidate: Candidate, choice: Choice) -> str:
 
 
 def caveats(choice: Choice) -> Iterator[str]:
-    """Yield what limits the evidence for the best candidate: predicates to its name."""
+    """Yield what limits the evidence for the best candidate: predicates of its name."""
     best = choice.best
     if best is None:
         return
@@ -83,52 +83,54 @@ def caveats(choice: Choice) -> Iterator[str]:
         yield f"is verified on {best.verified_on} of {len(choice.distributions)} distributions"
     kinds = dict.fromkeys(warning.kind for record in best.timed for warning in record.warnings)
     if kinds:
-        names = ", ".join(kind.replace("_", " ") for kind in kinds)
+        names = ", ".join(map(in_words, kinds))
         yield f"has {count(len(kinds), 'warning')}: {names}"
 
 
-def workload_answer_text(whole: WorkloadChoice) -> str:
+def workload_answer_text(choice: WorkloadChoice) -> str:
     """Return why one candidate was chosen for all calls; where there is none, why not."""
-    best, decider = whole.best, whole.ranking.decider
+    best, decider = choice.best, choice.ranking.decider
     if best is None:
         ways = (
-            "a choice per shape does" if whole.per_shape_s else "a choice per shape does not either"
+            "a choice per shape does"
+            if choice.per_shape_s
+            else "a choice per shape does not either"
         )
-        return f"none of {len(whole.candidates)} candidates serves every call; {ways}"
+        return f"none of {len(choice.candidates)} candidates serves every call; {ways}"
     if decider is Decider.ONLY:
         return "the only candidate that is eligible for every call"
     if decider in {Decider.TIME, Decider.ESTIMATE}:
-        return _fastest_text(whole.ranking, best, whole.candidates, ", all calls together")
-    tied = _tied_labels(whole.ranking)
+        return _fastest_text(choice.ranking, best, choice.candidates, ", all calls together")
+    tied = _tied_labels(choice.ranking)
     return f"in all as fast as {tied} within the intervals; decided by {decider}"
 
 
-def price_in_workload_text(candidate: Candidate, whole: WorkloadChoice) -> str:
+def price_in_workload_text(candidate: Candidate, choice: WorkloadChoice) -> str:
     """Return what one would gain and lose with ``candidate`` for all calls."""
     parts = []
-    if whole.best is not None and candidate.cost is not None:
-        parts.append(_speed_text(candidate, whole.best))
-    ineligible = whole.ineligible_for[candidate.name]
+    if choice.best is not None and candidate.cost is not None:
+        parts.append(_speed_text(candidate, choice.best))
+    ineligible = choice.ineligible_for[candidate.name]
     for call in ineligible[:1]:
         rest = f" (and {len(ineligible) - 1} more)" if len(ineligible) > 1 else ""
         own, reason = call.candidate(candidate.name), "was not measured"
         if own is not None and own.disqualification is not None:
             reason = disqualification_text(own, own.disqualification, call.choice.scenario)
         parts.append(f"in {call.call.text}{rest} {reason}")
-    decider = _defeated_by(candidate, whole.ranking)
+    decider = _defeated_by(candidate, choice.ranking)
     if decider in {Decider.ACCURACY, Decider.MEMORY}:
         parts.append("is less accurate" if decider is Decider.ACCURACY else "takes more memory")
     return " and ".join(parts) or "is not timed in every call"
 
 
-def saving_text(whole: WorkloadChoice) -> str:
-    """Return what a choice per shape would save, as a predicate to it."""
-    saving, best = whole.saving, whole.best
-    if whole.per_shape_s is None:
+def saving_text(choice: WorkloadChoice) -> str:
+    """Return what "a choice per shape" would save, as a predicate of these words."""
+    saving, best = choice.saving, choice.best
+    if choice.per_shape_s is None:
         return "does not serve every call either"
     if saving is None or best is None:
         return "serves every call"
-    if all(call.choice.best and call.choice.best.name == best.name for call in whole.calls):
+    if all(call.choice.best and call.choice.best.name == best.name for call in choice.calls):
         return "saves nothing: each is the one for all"
     share = saving.share
     interval = f"{percent_text(share.low)} to {percent_text(share.high)}"
@@ -137,18 +139,18 @@ def saving_text(whole: WorkloadChoice) -> str:
     return f"saves {percent_text(share.value)} of the time ({interval})"
 
 
-def missing_lines(whole: WorkloadChoice) -> Iterator[str]:
-    """Yield the calls that the run does not hold, and the number of those that it does."""
-    held, all_calls = whole.covered
-    if whole.missing:
-        names = ", ".join(f"{call.text} ({call.count} times)" for call in whole.missing)
+def missing_lines(choice: WorkloadChoice) -> Iterator[str]:
+    """Yield which calls the run does not hold, and how many it holds."""
+    held, all_calls = choice.covered
+    if choice.missing:
+        names = ", ".join(f"{call.text} ({call.count} times)" for call in choice.missing)
         yield f"not in the run: {names}"
     yield f"covered: {held} of {all_calls} calls"
 
 
 def evidence_lines(choices: Choices, names: Sequence[str]) -> Iterator[str]:
-    """Yield which runs the choices rest on, where and when they were made."""
-    runs = ", ".join(map(_run_text, choices.runs)) or "of no known run"
+    """Yield the runs that the choices are based on, with their dates and machines."""
+    runs = ", ".join(map(_run_text, choices.runs)) or "the run is not known"
     yield f"evidence: {', '.join(names)}: {runs}"
     for environment in choices.environments.values():
         yield f"measured on {_environment_text(environment)}"
@@ -185,7 +187,7 @@ def _fastest_text(
 
 
 def _speed_text(candidate: Candidate, best: Candidate) -> str:
-    """Return how fast one is compared to another, as far as the intervals tell."""
+    """Return how fast a candidate is compared to the best, as far as the intervals tell."""
     assert candidate.cost is not None  # the callers check it
     assert best.cost is not None
     ratio = candidate.cost.value / best.cost.value
@@ -216,7 +218,7 @@ def _defeated_by(candidate: Candidate, ranking: Ranking) -> Decider | None:
 
 
 def _defeat_text(candidate: Candidate, best: Candidate, ranking: Ranking) -> Iterator[str]:
-    """Yield what told an eligible candidate from the best, beyond time."""
+    """Yield why an eligible candidate lost a tie with the best."""
     decider = _defeated_by(candidate, ranking)
     if decider is Decider.ACCURACY:
         own, other = worst_in_common([candidate, best])
@@ -229,7 +231,7 @@ def _defeat_text(candidate: Candidate, best: Candidate, ranking: Ranking) -> Ite
 
 def _none_text(candidates: Sequence[Candidate]) -> str:
     reasons = [(each, each.disqualification) for each in candidates if each.disqualification]
-    kinds = Counter(reason.kind.replace("_", " ") for _, reason in reasons)
+    kinds = Counter(in_words(reason.kind) for _, reason in reasons)
     text = f"none of {len(candidates)} is eligible: "
     text += ", ".join(f"{number} {kind}" for kind, number in kinds.items())
     off = [

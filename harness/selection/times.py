@@ -30,7 +30,7 @@ __all__ = [
     "widened",
 ]
 
-REFERENCE_NAME = "native"  # what a ratio is taken to where a record does not say
+REFERENCE_NAME = "native"  # the reference of a record that does not name one
 # Differences between processes, either way. Measured: ratios of one function spread by up to 3 %
 # over processes where calls are short, and by 6 or 7 % where their data exceed the cache.
 SHORT_FLOOR = 1.03
@@ -81,13 +81,13 @@ def reference_ratio_of(record: Record) -> Estimate | None:
 def times_of(records: Sequence[Record]) -> Times:
     """Return the times to compare: on the same inputs, by the same timer and clock.
 
-    Of several such conditions, the one with the most candidates is taken; of two timers with as
-    many, this project's own.
+    If not all times are of one kind, the kind with the most candidates is taken; of two kinds with
+    as many, the one of this project's timer.
     """
     valid = [record for record in records if has_valid_time(record)]
-    sizes = Counter(map(_conditions, valid))
-    largest = max(sizes, key=lambda each: (sizes[each], OUR_TIMER in each), default=None)
-    compared = {candidate_name(each): each for each in valid if _conditions(each) == largest}
+    counts = Counter(map(_kind_of_time, valid))
+    commonest = max(counts, key=lambda kind: (counts[kind], OUR_TIMER in kind), default=None)
+    compared = {candidate_name(each): each for each in valid if _kind_of_time(each) == commonest}
     return Times(
         records=compared,
         costs=_costs(compared),
@@ -99,7 +99,7 @@ def times_of(records: Sequence[Record]) -> Times:
     )
 
 
-def _conditions(record: Record) -> tuple[object, ...]:
+def _kind_of_time(record: Record) -> tuple[object, ...]:
     """Return what two times must have in common to be compared."""
     case, latency = record.case, record.latency
     assert latency is not None  # it has a valid time

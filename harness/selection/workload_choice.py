@@ -89,13 +89,13 @@ def choose_for_workload(workload: Workload, choices: Choices) -> tuple[WorkloadC
         place = (choice.scenario.environment, choice.scenario.case.device)
         by_place.setdefault(place, []).append(choice)
     devices = {device for _, device in by_place}
-    found = []
+    made = []
     for (environment, device), own in by_place.items():
         # a call of another measured device belongs to the choice for that device
         others = devices - {device}
         calls = [call for call in workload.calls if call.device not in others]
-        found.append(_workload_choice(environment, device, calls, own))
-    held = [each for each in found if each.calls]
+        made.append(_workload_choice(environment, device, calls, own))
+    held = [each for each in made if each.calls]
     if not held:
         wanted = ", ".join(call.text for call in workload.calls[:3])
         measured = ", ".join(choice.scenario.text for choice in choices.choices[:3])
@@ -108,7 +108,7 @@ def choose_for_workload(workload: Workload, choices: Choices) -> tuple[WorkloadC
 def _workload_choice(
     environment: str, device: str, wanted: Sequence[Call], choices: Sequence[Choice]
 ) -> WorkloadChoice:
-    """Choose for the calls ``wanted`` on a device; a call of another device is missing."""
+    """Choose for the calls ``wanted`` on a device; calls of other devices are missing."""
     calls, missing = [], []
     for call in wanted:
         choice = _choice_for(call, choices) if call.device in {None, device} else None
@@ -139,25 +139,25 @@ def _workload_choice(
 
 
 def _choice_for(call: Call, choices: Sequence[Choice]) -> Choice | None:
-    """Find the scenario that ``call`` is.
+    """Return the choice for the scenario that matches ``call``; None if there is none.
 
     Raises:
-        WorkloadError: it is several.
+        WorkloadError: several scenarios match.
     """
-    found = [choice for choice in choices if _is_call(call, choice.scenario.case)]
-    if len(found) > 1:
-        cases = [choice.scenario.case for choice in found]
-        values = {axis: dict.fromkeys(getattr(case, axis) for case in cases) for axis in _OPTIONAL}
+    matches = [choice for choice in choices if _is_call(call, choice.scenario.case)]
+    if len(matches) > 1:
+        cases = [choice.scenario.case for choice in matches]
+        axes = {axis: dict.fromkeys(getattr(case, axis) for case in cases) for axis in _OPTIONAL}
         differing = [
-            f"{axis} = {' or '.join(map(json.dumps, each))}"
-            for axis, each in values.items()
-            if len(each) > 1
+            f"{axis} = {' or '.join(map(json.dumps, values))}"
+            for axis, values in axes.items()
+            if len(values) > 1
         ]
         raise WorkloadError(
-            f"{call.text}: matches {len(found)} scenarios of the run; add to the call "
+            f"{call.text}: matches {len(matches)} scenarios of the run; add to the call "
             f"{', and '.join(differing)}"
         )
-    return found[0] if found else None
+    return matches[0] if matches else None
 
 
 def _is_call(call: Call, case: Case) -> bool:
@@ -175,7 +175,7 @@ def _disqualification(name: CandidateName, call: CallChoice) -> Disqualification
 
 
 def _candidate(name: CandidateName, calls: Sequence[CallChoice]) -> Candidate:
-    """Combine what is known of one implementation for all calls."""
+    """Combine the candidates of one implementation for all calls."""
     parts = [(part, call.call.count) for call in calls if (part := call.candidate(name))]
     costs = [(part.cost, count) for part, count in parts if part.cost]
     widened_costs = [(part.widened_cost, count) for part, count in parts if part.widened_cost]
@@ -204,7 +204,7 @@ def _per_shape_s(calls: Sequence[CallChoice]) -> Estimate | None:
 
 
 def _saving(best: Candidate | None, calls: Sequence[CallChoice]) -> Saving | None:
-    """Sum over the calls whose own choice differs from ``best``: only there time can be saved."""
+    """Sum over the calls whose own choice differs from ``best``: only those can save time."""
     if best is None or best.cost is None:
         return None
     value = low = high = 0.0

@@ -1,6 +1,6 @@
 """What to run: sweeps from files, presets and the command line, and the cases they stand for."""
 
-from harness.sweep.expand import AXIS_OF_FIELD, Planned, expand, in_shard
+from harness.sweep.expand import AXIS_OF_FIELD, Planned, expand, in_shard, mistake_lines
 from harness.sweep.grid import (
     DTYPES,
     EVERY,
@@ -12,7 +12,6 @@ from harness.sweep.grid import (
     load_sweep,
     preset_names,
 )
-from harness.sweep.origin import mistake_lines
 from harness.sweep.shapes import parse_shape, parse_shapes
 from harness.sweep.strict_toml import suggest
 

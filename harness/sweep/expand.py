@@ -9,12 +9,11 @@ from itertools import product
 from typing import Any
 
 from harness.records import Case, Measurement
-from harness.records.text import shape_text
+from harness.records.text import count, shape_text
 from harness.sweep.grid import EVERY, PEERS, SAME, Grid, Sweep, SweepError
-from harness.sweep.origin import mistake_lines
 from harness.sweep.strict_toml import suggest
 
-__all__ = ["AXIS_OF_FIELD", "Planned", "expand", "in_shard"]
+__all__ = ["AXIS_OF_FIELD", "Planned", "expand", "in_shard", "mistake_lines"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +37,7 @@ def expand(
 ) -> tuple[Planned, ...]:
     """Return the cases of a sweep in order, each once.
 
-    The mappings and names are what exists on the machine that runs the sweep.
+    All arguments but ``sweep`` describe the machine that runs the sweep.
 
     Args:
         sweep: the grids.
@@ -77,10 +76,26 @@ def expand(
     return tuple(Planned(case, tuple(measure)) for case, measure in planned.items())
 
 
-def in_shard(case: Case, index: int, count: int) -> bool:
-    """Whether ``case`` is in shard ``index`` (from 1) of ``count``; each case is in exactly one."""
+def mistake_lines(mistakes: Iterable[tuple[str, str]]) -> list[str]:
+    """Return a line per message: the first place that has the mistake, and how many others do.
+
+    Args:
+        mistakes: places and messages; a place may be empty.
+    """
+    places: dict[str, dict[str, None]] = {}
+    for place, message in mistakes:
+        places.setdefault(message, {})[place] = None
+    lines = []
+    for message, (first, *others) in places.items():
+        more = f" (and in {count(len(others), 'other place')})" if others else ""
+        lines.append(f"{first}: {message}{more}" if first else message)
+    return lines
+
+
+def in_shard(case: Case, index: int, shards: int) -> bool:
+    """Whether ``case`` is in shard ``index`` (from 1) of ``shards``; each is in exactly one."""
     digest = sha256(case.id.encode()).digest()
-    return int.from_bytes(digest[:8]) % count == index - 1
+    return int.from_bytes(digest[:8]) % shards == index - 1
 
 
 # In this order the implementation varies fastest, so that consecutive cases share their inputs.

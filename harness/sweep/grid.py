@@ -6,7 +6,7 @@ A sweep is a list of grids; a grid is the product of its axes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,9 +15,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
 
 from harness.records import Affine, Direction, Measurement, Mode
 from harness.records.refusal import Refusal
-from harness.sweep.origin import Origin
 from harness.sweep.shapes import check_holdable, check_list_of_shapes, parse_shape
 from harness.sweep.strict_toml import (
+    Location,
     StrictTable,
     TomlFile,
     not_one_of,
@@ -115,8 +115,30 @@ class Grid(StrictTable):
     """Errors are measured in any case: nothing is timed before it is verified."""
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the values of a sweep were written. No field is compared: equal sweeps are equal."""
+
+    file: TomlFile | None = field(default=None, compare=False)
+    """The user's sweep file, if there is one."""
+    preset: str = field(default="", compare=False)
+    """What messages call the preset. Its keys are not named, since users do not edit it."""
+    options: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Axes whose values came from command-line options, and those options."""
+
+    def name_of(self, axis: str) -> str:
+        """Return what the user calls an axis: ``--dtype``, or ``dtypes`` in a file."""
+        return self.options.get(axis, axis)
+
+    def place_of(self, location: Location) -> str:
+        """Return where a value was written; empty for a sweep that was made in Python."""
+        if len(location) > 2 and location[2] in self.options:
+            return self.options[str(location[2])]
+        return self.preset if self.file is None else self.file.place_of(location)
+
+
 class Sweep(StrictTable):
-    """What a sweep file holds."""
+    """The contents of a sweep file."""
 
     description: str = ""
     timeout_s: Seconds = 120.0
@@ -182,7 +204,7 @@ def load_preset(name: str) -> Sweep:
     """Load a preset.
 
     Raises:
-        SweepError: there is none of that name.
+        SweepError: no preset has that name.
     """
     if name not in preset_names():
         raise SweepError(

@@ -44,7 +44,7 @@ TableT = TypeVar("TableT", bound=StrictTable)
 
 
 class TomlFile:
-    """What a TOML text holds, and the line of each value, which tomllib does not report."""
+    """The values in a TOML text, and the line of each, which tomllib does not report."""
 
     def __init__(self, name: str, text: str, array: str, error: type[Refusal]) -> None:
         """Parse ``text``.
@@ -160,8 +160,8 @@ def _message(model: type[StrictTable], mistake: ErrorDetails) -> str:
     """Return what was expected and what was found."""
     location, value, kind = mistake["loc"], mistake["input"], mistake["type"]
     if kind == "extra_forbidden":
-        is_row = len(location) > 2
-        owner = get_args(model.model_fields[str(location[0])].annotation)[0] if is_row else model
+        in_array = len(location) > 2
+        owner = get_args(model.model_fields[str(location[0])].annotation)[0] if in_array else model
         return f"unknown key{suggest(str(location[-1]), tuple(owner.model_fields))}"
     if kind == "enum":
         expected = mistake["ctx"]["expected"].replace(" or ", ", ").replace("'", "")

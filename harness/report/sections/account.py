@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from harness.records import Status
-from harness.records.text import count
+from harness.records.text import count, in_words
 from harness.report.content import Block, CaseTable, Cell, Column, Table, Text, number, pill
 from harness.report.frame import Findings
 
@@ -87,7 +87,7 @@ def warnings(findings: Findings) -> tuple[Block, ...]:
         return (Text("No measurement has a warning."),)
     rows = [
         (
-            Cell(kind.replace("_", " ")),
+            Cell(in_words(kind)),
             Cell(rows[0][1], note=_others(rows), is_long=True),
             Cell(_names(label for label, _ in rows), is_long=True),
             number(f"{cases[kind]:,}"),

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from harness.records import Direction, Status
-from harness.records.text import count
+from harness.records.text import count, in_words
 from harness.report.content import (
     Block,
     Cell,
@@ -141,7 +141,7 @@ def _error_table(place: str, dtype: str, rows: pd.DataFrame, *, is_folded: bool)
             Column("Implementation"),
             Column("Order", is_number=True),
             Column("Not ok from", is_number=True),
-            *(Column(name.replace("_", " "), is_number=True) for name in distributions),
+            *(Column(in_words(name), is_number=True) for name in distributions),
         ),
         rows=tuple(lines),
         is_folded=is_folded,

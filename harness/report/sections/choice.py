@@ -1,4 +1,4 @@
-"""Which implementation to run: the overall choices, and the speeds that they rest on."""
+"""Which implementation to run: the overall choices, and the speeds behind them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from harness.records import Record, Status
-from harness.records.text import count, percent_text
+from harness.records.text import count, in_words, percent_text
 from harness.report.content import Block, Cell, Column, FigureBlock, Panel, Table, Text, number
 from harness.report.figures import speed_map
 from harness.report.frame import Findings
@@ -121,7 +121,7 @@ def _reason(candidate: Candidate, choice: OverallChoice) -> str:
     kind, records = disqualification.kind, disqualification.records
     match kind:
         case DisqualificationKind.WRONG | DisqualificationKind.OUT_OF_GUARANTEE:
-            return f"{kind.replace('_', ' ')} {_from_condition(records)}"
+            return f"{in_words(kind)} {_from_condition(records)}"
         case DisqualificationKind.UNTIMED:
             return f"timed in only {len(candidate.timed)} of {choice.timed_cases} cases"
         case DisqualificationKind.TOO_FEW_SAMPLES:
@@ -133,7 +133,7 @@ def _reason(candidate: Candidate, choice: OverallChoice) -> str:
         case DisqualificationKind.UNVERIFIED:
             return "its errors were not measured"
         case _:
-            return f"{kind.replace('_', ' ')} in {count(len(records), 'case')}"
+            return f"{in_words(kind)} in {count(len(records), 'case')}"
 
 
 def _from_condition(records: Sequence[Record]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.records import Environment, Gpu, Run
-from harness.records.text import bytes_text, seconds_text
+from harness.records.text import bytes_text, in_words, seconds_text
 from harness.report.content import Block, Cell, Column, Facts, Table, Text, number
 from harness.report.frame import Findings
 from harness.report.quantities import DASH, rounded
@@ -57,7 +57,7 @@ def _declarations(findings: Findings) -> tuple[Block, ...]:
         return ()
     rows = tuple(
         (
-            *(Cell(each.replace("_", " ") if place else each) for place, each in enumerate(key)),
+            *(Cell(in_words(each) if place else each) for place, each in enumerate(key)),
             number(f"{cases:,}"),
         )
         for key, cases in found.items()
