@@ -1,7 +1,7 @@
-"""Starts what measures: a fresh process each time, for ours and for every peer.
+"""Start a new process for each measurement, for every timer.
 
-pytest-benchmark and pyperf bring processes and reports of their own; here they are run from their
-command lines, with their defaults, and their JSON is read.
+pytest-benchmark and pyperf start processes and write reports of their own. They are run from their
+command lines with their defaults, and their JSON is read.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Which layout of the fused kernels is the fastest on this GPU, and how near to a copy it comes.
+"""Find the fastest layout of the fused kernels on this GPU, and compare it with a copy.
 
-For each length of a row every layout that a program can hold is timed on at least 128 MiB of x,
-far more than a cache holds, and its result compared with the table's own. What is printed last
-are entries for the tables in ``implementations/triton/layout.py``.
+For each row length, every layout that fits in a program is timed on at least 128 MiB of x, which is
+more than a cache holds. Its result is compared with that of the layout in use. The last lines
+printed are entries for the tables in ``implementations/triton/layout.py``. Not yet run on a GPU.
 
     cd experiments/triton_tuning
     python tune_triton.py --direction forward --dtype bfloat16 --columns 4096
@@ -27,13 +27,13 @@ from implementations.triton import layout as layouts
 from implementations.triton.layout import Layout
 
 COLUMNS = (4096, 8192, 1024, 2048, 16384)
-LONG = (65536, 4194304)  # no program holds such a row: timed as they are, nothing to tune
+LONG = (65536, 4194304)  # no program holds such a row: timed, but there is no layout to choose
 DTYPES = ("bfloat16", "float16", "float32")
 STATISTICS = ("one_pass", "two_pass", "welford", "recentred")
-SHOWN = 4  # of the layouts of a length, the best
-BYTES = 128 << 20  # of x: more than twice the L2 of an H200, so that every read is of memory
-REPEATS = 30  # ours: the spread of a kernel of 0.1 ms is well under a percent then
-BLOCKING_CYCLES = 40_000_000  # some 20 ms
+SHOWN = 4  # best layouts per row length
+BYTES = 128 << 20  # size of x: more than twice the L2 of an H200, so that reads come from memory
+REPEATS = 30  # trade-off: more repeats narrow the spread of the median, and take longer
+BLOCKING_CYCLES = 40_000_000  # about 20 ms
 WRONG = "wrong"
 MOVED = {"forward": 2, "backward": 3}  # tensors of the size of x: x and y; x, dy and dx
 
@@ -43,8 +43,8 @@ MOVED = {"forward": 2, "backward": 3}  # tensors of the size of x: x and y; x, d
 @click.option("--dtype", "dtypes", type=click.Choice(DTYPES), multiple=True)
 @click.option("--columns", "lengths", type=click.Choice([*map(str, COLUMNS + LONG)]), multiple=True)
 @click.option("--statistic", type=click.Choice(STATISTICS), default="recentred", show_default=True)
-@click.option("--as-is", is_flag=True, help="time what the tables say, and nothing else")
-@click.option("--limit-s", default=540.0, show_default=True, help="stop here, and say what is left")
+@click.option("--as-is", is_flag=True, help="time only the layouts in use")
+@click.option("--limit-s", default=540.0, show_default=True, help="stop after so many seconds, and print what is left")
 def main(
     directions: tuple[str, ...],
     dtypes: tuple[str, ...],
