@@ -65,9 +65,9 @@ def copy_table() -> str:
 def timer_report() -> str:
     """Return what experiments/timers/compare_timers.py reports."""
     from report_timers import report
-    from rows import Row
+    from rows import read
 
-    return report([Row(**row) for row in _rows("timers")])
+    return report(read(PUBLISHED / "timers.parquet"))
 
 
 def timer_tables() -> str:

@@ -46,7 +46,7 @@ def ab(
     """Did my working copy get worse than revision REV?
 
     This is the gate of a pull request. Both revisions are imported side by side and measured in
-    turn in the same processes, so that a busy machine does not matter. Verdicts, errors and
+    turn in the same processes, so that a busy machine does not matter. Statuses, errors and
     memory are compared exactly. A case that looks slower is timed again in five fresh processes,
     and fails only if all of them agree. The revisions are those of the repository that holds the
     implementations: this package's, or yours if -i names functions in it.

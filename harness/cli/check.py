@@ -67,9 +67,10 @@ def check(
 ) -> None:
     """Did RUN get worse than the baseline? The gate of a CI job.
 
-    Verdicts, errors and memory are compared exactly, on any machine. Latency is compared as the
-    ratio to the reference, and only between runs on the same machine with the same software. A
-    case that looks slower is timed again in five fresh processes, and fails only if all of them
+    Statuses and memory are compared exactly, on any machine. So are errors on the same machine;
+    on another one they may differ as by another order of the same sums. Latency is compared as
+    the ratio to the reference, and only between runs on the same machine with the same software.
+    A case that looks slower is timed again in five fresh processes, and fails only if all of them
     agree.
 
     Exit code 0: nothing got worse. 1: a case got worse. 2: a file cannot be read. 3: nothing was
