@@ -1,7 +1,8 @@
-"""Each test of the command has a folder and a fleet of its own."""
+"""Each test of the command has a folder, a fleet and an environment of its own."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,11 @@ from harness.run import fleet as fleet_module
 
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Results go to a folder of their own."""
+    """Run in an empty folder, outside of any GitHub job; files need not outlast a power cut."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture(autouse=True)

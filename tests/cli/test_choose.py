@@ -5,19 +5,19 @@ import subprocess
 import sys
 from dataclasses import replace
 from io import StringIO
+from math import inf
 from pathlib import Path
 
 import pytest
-from choice_records import SHAPE, failed, ran, results_of
+from choice_records import SHAPE, failed, ran, results_of, with_latency
 from click.testing import Result
-from commanding import call
+from commanding import call, write_journal
 from golden import assert_golden
-from results_factory import make_run
 
 from harness.cli.choice_table import print_choices
-from harness.records import Record, Status
+from harness.records import Estimate, Record, Status
 from harness.selection.choose import choose as choose_among
-from harness.store import Journal, Results, write
+from harness.store import write
 
 GOLDEN = Path(__file__).parent / "golden"
 NATIVE, QUICK = ran("native", 1.0), ran("one_pass", 0.5)
@@ -69,10 +69,29 @@ def test_a_narrow_terminal_cuts_no_word(columns: int, monkeypatch: pytest.Monkey
     assert max(map(len, answer.splitlines())) <= columns
 
 
-def test_a_scenario_without_an_eligible_candidate_is_exit_one(tmp_path: Path) -> None:
-    done = choose(store(tmp_path, replace(NATIVE, status=Status.WRONG, reason="y is off")))
-    assert done.exit_code == 1
-    assert "1 wrong" in done.stdout
+WRONG = replace(NATIVE, status=Status.WRONG, reason="y is off")
+
+
+@pytest.mark.parametrize(
+    ("code", "options", "records"),
+    [
+        (1, "", [WRONG]),
+        (1, "--workload work.toml", [WRONG]),
+        (2, "--workload bad.toml", [NATIVE]),
+        (3, "", []),
+        (3, "", [failed("native", Status.CRASHED)]),
+        (3, "", [ran("native")]),
+        (4, "--dtype float16", [NATIVE]),
+        (4, "--workload other.toml", [NATIVE]),
+    ],
+)
+def test_the_exit_code_tells_why_there_is_no_choice(
+    tmp_path: Path, code: int, options: str, records: list[Record]
+) -> None:
+    Path("work.toml").write_text(WORKLOAD)
+    Path("bad.toml").write_text(WORKLOAD.replace("24", "-1"))
+    Path("other.toml").write_text(WORKLOAD.replace("64x768", "7x7"))
+    assert choose(store(tmp_path, *records), *options.split()).exit_code == code
 
 
 def test_json_holds_every_candidate(tmp_path: Path) -> None:
@@ -89,12 +108,8 @@ def test_json_holds_every_candidate(tmp_path: Path) -> None:
 
 
 def test_json_holds_null_for_what_is_not_finite(tmp_path: Path) -> None:
-    assert NATIVE.latency is not None
-    endless = replace(NATIVE.latency.per_call_s, low=0.0, high=float("inf"))
-    native = replace(
-        ran("native", 1.0, error_ulp=float("inf")),
-        latency=replace(NATIVE.latency, per_call_s=endless),
-    )
+    endless = Estimate(value=1.0, low=0.0, high=inf)
+    native = with_latency(ran("native", 1.0, error_ulp=inf), per_call_s=endless)
     done = choose(store(tmp_path, native), "--format", "json")
     (candidate,) = strict_json(done.stdout)["choices"][0]["candidates"]
     assert candidate["time_s"]["high"] is None
@@ -118,51 +133,9 @@ def test_filters_and_limits_reach_the_choice(tmp_path: Path) -> None:
     assert strict_json(limited.stdout)["choices"][0]["implementation"] == "native"
 
 
-def test_a_filter_that_matches_nothing_is_exit_four(tmp_path: Path) -> None:
-    done = choose(store(tmp_path, NATIVE), "--dtype", "float16")
-    assert done.exit_code == 4
-
-
-@pytest.mark.parametrize(
-    "records",
-    [(), (failed("native", Status.CRASHED),), (ran("native"),)],
-    ids=["empty", "failed", "without times"],
-)
-def test_a_run_with_nothing_measured_is_exit_three(
-    tmp_path: Path, records: tuple[Record, ...]
-) -> None:
-    assert choose(store(tmp_path, *records)).exit_code == 3
-
-
-def test_a_run_that_cannot_be_read_is_exit_two(tmp_path: Path) -> None:
-    missing = choose(tmp_path / "none.parquet")
-    assert missing.exit_code == 2
-    assert "no such file" in missing.stderr
-    (tmp_path / "cut.parquet").write_bytes(store(tmp_path, NATIVE).read_bytes()[:-100])
-    cut = choose(tmp_path / "cut.parquet")
-    assert cut.exit_code == 2
-    assert "damaged" in cut.stderr
-
-
-@pytest.mark.parametrize("limit", ["--max-error", "--max-condition"])
-def test_a_limit_that_is_not_a_number_is_exit_two(tmp_path: Path, limit: str) -> None:
-    path = store(tmp_path, NATIVE)
-    assert choose(path, limit, "nan").exit_code == 2
-    assert choose(path, limit, "-1").exit_code == 2
-
-
-def test_an_unknown_direction_is_exit_two(tmp_path: Path) -> None:
-    found = choose(store(tmp_path, NATIVE), "--direction", "forward,sideways")
-    assert found.exit_code == 2
-    assert "sideways" in found.stderr
-
-
 def test_the_journal_of_a_run_that_was_interrupted_can_be_chosen_from(tmp_path: Path) -> None:
-    path = tmp_path / "run.jsonl"
-    with Journal(path) as journal:
-        journal.add(make_run(planned=9, wall_s=None))
-        journal.add(NATIVE)
-    done = choose(path)
+    write_journal(tmp_path / "run.jsonl", NATIVE, planned=9)
+    done = choose(tmp_path / "run.jsonl")
     assert done.exit_code == 0
     assert "1 of its 9 cases" in done.stdout
 
@@ -182,34 +155,10 @@ def test_a_workload_has_one_choice_for_all_calls(tmp_path: Path) -> None:
     lines = [line.rstrip() for line in done.stdout.splitlines()]
     assert_golden("\n".join(lines), GOLDEN / "choose_workload.txt")
     plain = choose(path, "--workload", tmp_path / "work.toml", "--format", "json")
-    (whole,) = strict_json(plain.stdout)["workload"]
-    assert (whole["implementation"], whole["calls"], whole["calls_covered"]) == ("one_pass", 48, 24)
-    assert whole["missing"][0]["shape"] == [7, 7]
-
-
-def test_a_workload_without_an_eligible_candidate_is_exit_one(tmp_path: Path) -> None:
-    (tmp_path / "work.toml").write_text(WORKLOAD)
-    bad = replace(NATIVE, status=Status.WRONG)
-    assert choose(store(tmp_path, bad), "--workload", tmp_path / "work.toml").exit_code == 1
-
-
-def test_a_workload_with_a_mistake_is_exit_two_and_not_in_the_run_exit_four(
-    tmp_path: Path,
-) -> None:
-    path = store(tmp_path, NATIVE)
-    (tmp_path / "bad.toml").write_text(WORKLOAD.replace("24", "-1"))
-    done = choose(path, "--workload", tmp_path / "bad.toml")
-    assert done.exit_code == 2
-    assert "bad.toml:6: calls[0].count" in done.stderr
-    (tmp_path / "other.toml").write_text(WORKLOAD.replace("64x768", "7x7"))
-    assert choose(path, "--workload", tmp_path / "other.toml").exit_code == 4
-
-
-def test_a_run_without_its_environment_can_still_be_chosen_from(tmp_path: Path) -> None:
-    path = tmp_path / "run.parquet"
-    write(Results(records=(NATIVE,), runs=(), environments={}), path)
-    done = choose(path)
-    assert done.exit_code == 0
+    (choice,) = strict_json(plain.stdout)["workload"]
+    assert choice["implementation"] == "one_pass"
+    assert (choice["calls"], choice["calls_covered"]) == (48, 24)
+    assert choice["missing"][0]["shape"] == [7, 7]
 
 
 def test_choosing_needs_no_torch(tmp_path: Path) -> None:

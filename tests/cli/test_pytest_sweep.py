@@ -234,17 +234,6 @@ def test_the_option_in_an_ini_file_adds_the_cases_to_other_tests(tmp_path: Path)
 # --- refusals, and what the plugin must not do ---------------------------------------------------
 
 
-def test_importing_the_plugin_imports_nothing_else() -> None:
-    script = (
-        "import sys, pytest; before = set(sys.modules); import layernorm_bench; "
-        "print(sorted(set(sys.modules) - before))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "['layernorm_bench']"
-
-
 @pytest.mark.parametrize("without", [(), ("-p", "no:benchmark")], ids=str)
 def test_without_the_option_nothing_is_added_and_nothing_imported(
     tmp_path: Path, without: tuple[str, ...]

@@ -75,23 +75,6 @@ def test_the_table_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_golden(text, GOLDEN / "table.txt")
 
 
-@pytest.mark.parametrize("columns", [40, 80, 100])
-def test_a_narrow_terminal_cuts_no_id(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", str(columns))
-    stream = Terminal()
-    print_records([MEASURED, named("native", MEASURED)], stream)
-    lines = stream.getvalue().splitlines()
-    assert {MEASURED.case.id, named("native").case.id} <= set(lines)
-    assert max(map(len, lines[:5])) <= columns
-    assert ("memory" in lines[0]) == (columns > 40)
-    assert lines[-1].startswith("columns left out: memory") == (columns == 40)
-
-
-def test_the_table_of_a_pipe_is_not_cut() -> None:
-    record = named("some/rather/long/path/to/a/file.py:function_of_mine", MEASURED)
-    assert record.case.id in printed(record)
-
-
 @pytest.mark.parametrize(
     ("cases", "every", "rows"), [(0, False, 0), (40, False, 41), (41, False, 2), (41, True, 42)]
 )
@@ -144,13 +127,6 @@ def test_the_progress_of_a_continued_run_counts_the_missing_cases() -> None:
         progress.expect(2)
         progress.show(OK)
     assert stream.getvalue().startswith("[1/2] ")
-
-
-@pytest.mark.parametrize("status", Status)
-def test_every_status_keeps_the_columns_in_line(status: Status) -> None:
-    stream = StringIO()
-    RunProgress(10, stream).show(replace(OK, status=status))
-    assert stream.getvalue().index(CASE.id) == len("[ 1/10] ") + 17
 
 
 def test_a_terminal_has_a_bar_and_no_line_per_case() -> None:

@@ -12,17 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
+from commanding import PROGRAM, call, complaint
 
-from harness.cli import main
 from harness.run import fleet as fleet_module
 from harness.run.fleet import Fleet
 from harness.verify import self_test
 from harness.verify import worker_verdicts as verdicts_module
 from harness.verify.messages import VerifyTarget
 from harness.verify.self_test import MutantResult, SelfTest
-
-PROGRAM = "import sys; from harness.cli import main; sys.exit(main())"
 
 SUBJECTS = """
 import os
@@ -67,14 +65,6 @@ def printing(*arguments):
     return right(*arguments)
 
 
-def pair(*arguments):
-    return right(*arguments), None
-
-
-def array(*arguments):
-    return right(*arguments).detach().numpy()
-
-
 def small_eps(x, normalized_shape, weight=None, bias=None, eps=1e-6):
     return functional.layer_norm(x, tuple(normalized_shape), weight, bias, eps)
 
@@ -114,33 +104,26 @@ def implementations(tmp_path: Path) -> Path:
     return path
 
 
-def call(*arguments: str) -> Result:
-    return CliRunner().invoke(main, arguments)
+QUICKLY = ("--quick", "--dtype", "float32", "--direction", "forward")
 
 
 def verified(*arguments: str) -> Result:
-    return call("verify", "--quick", "--dtype", "float32", "--direction", "forward", *arguments)
+    return call("verify", *QUICKLY, *arguments)
 
 
-def refused(*arguments: str) -> str:
-    """Run a wrong use of the command; return the line that says why."""
-    found = call(*arguments)
-    assert found.exit_code == 2, found.output
-    assert found.stdout == ""
-    assert "Traceback" not in found.stderr
-    lines = found.stderr.splitlines()
-    (line,) = (each for each in lines if each.startswith(("layernorm-bench: ", "Error: ")))
-    return line.partition(": ")[2]
-
-
-def test_the_exit_code_and_the_text_say_the_outcome(implementations: Path) -> None:
-    right = verified("two_pass")
-    assert right.exit_code == 0, right.output
-    assert right.stdout.startswith("two_pass: a LayerNorm")
-    both = verified(f"{implementations}:right", f"{implementations}:wrong")
-    assert both.exit_code == 1
-    assert "right: a LayerNorm" in both.stdout
-    assert "wrong: NOT a LayerNorm." in both.stdout
+def test_a_wrong_and_a_crashing_target_exit_with_1_and_the_next_one_is_verified(
+    implementations: Path,
+) -> None:
+    targets = [f"{implementations}:{name}" for name in ("wrong", "crashing", "right")]
+    found = verified("--json", "--normalized-dims", "1", *targets)
+    assert found.exit_code == 1
+    wrong, crashed, right = json.loads(found.stdout)
+    assert (wrong["passed"], crashed["outcome"], right["outcome"]) == (False, "wrong", "layer_norm")
+    assert wrong["failed"] > 0
+    assert wrong["failures"][0]["status"] == "wrong"
+    assert "verify_case" in wrong["reproduce"]
+    assert {each["status"] for each in crashed["failures"]} == {"crashed"}
+    assert "SIGSEGV" in crashed["failures"][0]["reason"]
 
 
 def test_a_target_that_always_raises_exits_with_3(implementations: Path) -> None:
@@ -148,29 +131,6 @@ def test_a_target_that_always_raises_exits_with_3(implementations: Path) -> None
     assert found.exit_code == 3
     assert "RuntimeError: never" in found.stdout.splitlines()[0]
     assert "Traceback" not in found.output
-
-
-@pytest.mark.parametrize(("name", "what"), [("pair", "a tuple"), ("array", "ndarray")])
-def test_a_target_that_returns_no_tensor_exits_with_1(
-    implementations: Path, name: str, what: str
-) -> None:
-    found = verified(f"{implementations}:{name}")
-    assert found.exit_code == 1
-    assert what in found.stdout
-    assert "expected a torch.Tensor" in found.stdout
-
-
-def test_a_crash_exits_with_1_and_the_next_target_is_verified(implementations: Path) -> None:
-    found = verified(
-        "--json",
-        f"{implementations}:crashing",
-        f"{implementations}:right",
-    )
-    assert found.exit_code == 1
-    crashed, right = json.loads(found.stdout)
-    assert (crashed["outcome"], right["outcome"]) == ("wrong", "layer_norm")
-    assert {each["status"] for each in crashed["failures"]} == {"crashed"}
-    assert "SIGSEGV" in crashed["failures"][0]["reason"]
 
 
 @pytest.fixture
@@ -206,50 +166,32 @@ def test_an_interruption_keeps_what_was_verified(
 
 def test_standard_output_is_only_json_if_a_target_prints(implementations: Path) -> None:
     target = f"{implementations}:printing"
-    options = ("--quick", "--json", "--dtype", "float32", "--direction", "forward")
+    options = (*QUICKLY, "--json", "--time-budget", "0.5s")
     found = subprocess.run(
         [sys.executable, "-c", PROGRAM, "verify", *options, target],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert found.returncode == 0, found.stderr
     (verdict,) = json.loads(found.stdout)
     assert verdict["target"] == target
-    assert verdict["passed"] is True
-    assert verdict["reproduce"] is None
+    assert verdict["ok"] > 0
     assert "no JSON" not in found.stderr
-
-
-def test_json_holds_the_failures_of_a_wrong_one(implementations: Path) -> None:
-    found = verified("--json", f"{implementations}:wrong")
-    assert found.exit_code == 1
-    (verdict,) = json.loads(found.stdout)
-    assert verdict["passed"] is False
-    assert verdict["failed"] > 0
-    assert verdict["failures"][0]["status"] == "wrong"
-    assert "verify_case" in verdict["reproduce"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ("", "give targets, or --self-test alone"),
-        ("native --self-test", "give targets, or --self-test alone"),
         ("nativ", "no implementation named 'nativ'; did you mean 'native'?"),
         ("json:decoder", "json:decoder: is of type module, not a function"),
         ("gone.py:f", "gone.py:f: cannot import: no file gone.py in "),
-        ("native --dtype float23", "--dtype: 'float23' is not one of"),
-        ("native --dtype float32,", "'float32,' has an empty value"),
-        ("native --direction forwards", "--direction: 'forwards' is not one of"),
         ("native --device tpu", "no device named 'tpu'; known: cpu, cuda"),
-        ("native --timeout soon", "'soon'"),
-        ("native --timeout 0s", "0s"),
-        ("native --quik", "No such option"),
     ],
 )
-def test_a_wrong_use_of_verify_is_refused_in_one_line(arguments: str, line: str) -> None:
-    assert line in refused("verify", *arguments.split())
+def test_a_target_or_device_that_cannot_be_found_is_refused_in_one_line(
+    arguments: str, line: str
+) -> None:
+    assert line in complaint("verify", *arguments.split())
 
 
 def test_a_remark_exits_with_0_and_under_strict_with_1(implementations: Path) -> None:
@@ -275,13 +217,13 @@ def test_the_scope_is_in_the_json(implementations: Path) -> None:
 
 def test_init_takes_literals_and_strings(implementations: Path) -> None:
     target = f"{implementations}:OfDepth"
-    options = ("--direction", "forward", "--json")
-    unsaid = verified(*options, target)
-    assert unsaid.exit_code == 3
-    (verdict,) = json.loads(unsaid.stdout)
+    options = ("--json",)
+    missing = verified(*options, target)
+    assert missing.exit_code == 3
+    (verdict,) = json.loads(missing.stdout)
     assert "--init 'depth=...' --init 'kind=...'" in verdict["declined"][0]["reason"]
-    said = verified(*options, "--init", "depth=3", "--init", "kind=pre", target)
-    assert said.exit_code == 0, said.output
+    given = verified(*options, "--init", "depth=3", "--init", "kind=pre", target)
+    assert given.exit_code == 0, given.output
 
 
 def test_a_time_budget_leaves_cases_out() -> None:
@@ -289,20 +231,6 @@ def test_a_time_budget_leaves_cases_out() -> None:
     (verdict,) = json.loads(found.stdout)
     assert verdict["left"] > 0
     assert verdict["wall_s"] < 30
-
-
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        ("native --eps nan", "--eps nan"),
-        ("native --eps=-1", "-1"),
-        ("native --normalized-dims 0", "0"),
-        ("native --init depth", "depth"),
-        ("native --time-budget soon", "'soon'"),
-    ],
-)
-def test_a_wrong_option_is_refused_in_one_line(arguments: str, line: str) -> None:
-    assert line in refused("verify", *arguments.split())
 
 
 @pytest.mark.parametrize(("is_found", "code"), [(True, 0), (False, 1)])
@@ -329,25 +257,25 @@ def test_a_row_is_explained() -> None:
 def test_an_explanation_is_json_too() -> None:
     found = call("explain", "native", "--shape", "4x8", "--affine", "none", "--json")
     assert found.exit_code == 0, found.output
-    said = json.loads(found.stdout)
-    assert said["status"] == "ok"
-    assert [each["name"] for each in said["steps"]] == [
+    explanation = json.loads(found.stdout)
+    assert explanation["status"] == "ok"
+    assert [each["name"] for each in explanation["steps"]] == [
         "mean", "variance", "rstd", "normalised", "y"
     ]  # fmt: skip
 
 
-def test_a_rightly_non_finite_row_has_no_error(implementations: Path) -> None:
-    asked = ("--shape", "8x16", "--distribution", "nan_row")
-    right = _explained("native", *asked)
+def test_a_row_that_should_be_nan_has_no_error_if_it_is_nan(implementations: Path) -> None:
+    options = ("--shape", "8x16", "--distribution", "nan_row")
+    right = _explained("native", *options)
     assert right["status"] == "ok"
     assert right["worst_ulp"] < 100
     (poisoned,) = (
         row
         for row in range(8)
-        if isnan(_explained("native", *asked, "--row", str(row))["steps"][-1]["exact"][0])
+        if isnan(_explained("native", *options, "--row", str(row))["steps"][-1]["exact"][0])
     )
-    assert _explained("native", *asked, "--row", str(poisoned))["worst_ulp"] == 0
-    zeros = _explained(f"{implementations}:zeros", *asked, "--row", str(poisoned))
+    assert _explained("native", *options, "--row", str(poisoned))["worst_ulp"] == 0
+    zeros = _explained(f"{implementations}:zeros", *options, "--row", str(poisoned))
     assert zeros["worst_ulp"] == inf
 
 
@@ -358,27 +286,13 @@ def _explained(*arguments: str) -> Any:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ("native", "Missing option '--shape'"),
-        ("nativ --shape 4x8", "no implementation named 'nativ'; did you mean 'native'?"),
-        ("native --shape 4xx", "'4xx' is not a shape"),
         ("native --shape 4x8 --row 4", "row 4: x has rows 0 to 3"),
-        ("native --shape 4x8 --row=-1", "write worst, or the number of a row from 0"),
-        ("native --shape 4x8 --row best", "write worst, or the number of a row from 0"),
-        ("native --shape 4x8 --normalized-dims 3", "shape 4x8 has fewer than 3 axes"),
         ("native --shape 0x8", "there is no element to explain"),
-        ("native --shape 4x8 --distribution nromal", "did you mean 'normal'?"),
-        ("native --shape 4x8 --layout contigous", "did you mean 'contiguous'?"),
-        ("native --shape 4x8 --device tpu", "no device named 'tpu'"),
-        ("native --shape 4x8 --dtype int8", "'int8'"),
-        ("native --shape 4x8 --eps=-1", "-1"),
-        ("native --shape 4x8 --eps nan", "--eps: must be a finite number"),
-        ("native --shape 4x8 --eps inf", "--eps: must be a finite number"),
-        ("native --shape 4x8 --seed 1,2", "2 cases"),
         ("native --shape 4x8 --dtype float16 --distribution offset_1e6", "beyond the largest"),
     ],
 )
-def test_a_wrong_use_of_explain_is_refused_in_one_line(arguments: str, line: str) -> None:
-    assert line in refused("explain", *arguments.split())
+def test_a_case_that_cannot_be_explained_is_refused_in_one_line(arguments: str, line: str) -> None:
+    assert line in complaint("explain", *arguments.split())
 
 
 @pytest.mark.parametrize(
@@ -387,4 +301,4 @@ def test_a_wrong_use_of_explain_is_refused_in_one_line(arguments: str, line: str
 def test_a_call_without_a_result_is_refused_in_one_line(
     implementations: Path, name: str, words: str
 ) -> None:
-    assert words in refused("explain", f"{implementations}:{name}", "--shape", "4x8")
+    assert words in complaint("explain", f"{implementations}:{name}", "--shape", "4x8")

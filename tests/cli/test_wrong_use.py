@@ -19,7 +19,7 @@ RUN = (
     "--device tpu", "--direction backwar", "--parameters norml", "--mode jit", "--affine all",
     "--measure speed", "--eps=-1", "--eps nan", "--eps small", "--threads 0", "--threads 1.5",
     "--seed one", "--seed 99999999999999999999",
-    "-i nativ",
+    "-i nativ", "-i json:decoder",
     "--preset models_gpu", "--preset quik", "--sweep gone.toml", "--preset ci --sweep mine.toml",
     "--sweep bad.toml", "--sweep names.toml", "--sweep names.toml -i native",
     "--sweep names.toml -i native --layout contigous",
@@ -30,10 +30,28 @@ RUN = (
 OTHERS = (
     "bad", "--verbose", "list everything", "report", "report gone.parquet", "report gone.jsonl",
     "check run.parquet", "check run.parquet --baseline base.parquet --resume",
-    "check run.parquet --baseline base.csv --accept", "compare gone.parquet gone.parquet",
-    "export gone.parquet", "import gone.json --out mine.csv", "verify", "verify native --eps nan",
-    "verify native --dtype float23", "verify native --init dim", "explain native",
+    "check run.parquet --baseline base.parquet --accept --record-baseline",
+    "check run.parquet --baseline base.parquet --record-baseline --json",
+    "check run.parquet --baseline base.parquet --record-baseline --junit out.xml",
+    "check run.parquet --baseline base.csv --accept",
+    "check run.parquet --baseline base.csv --record-baseline",
+    "check run.parquet --baseline base.parquet --junit report --summary ./report",
+    "compare gone.parquet gone.parquet",
+    "choose gone.parquet", "choose gone.jsonl", "choose gone.parquet --direction forward,sideways",
+    "choose gone.parquet --max-error nan", "choose gone.parquet --max-condition nan",
+    "ab", "ab --base HEAD --preset quik", "ab --base HEAD --dtype float23",
+    "choose gone.parquet --max-error -1", "choose gone.parquet --workload gone.toml",
+    "export gone.parquet", "export gone.parquet --format junit", "export gone.parquet --format xml",
+    "import gone.json --out mine.csv",
+    "verify", "verify native --self-test", "verify native --quik", "verify native --eps nan",
+    "verify native --eps=-1", "verify native --dtype float23", "verify native --dtype float32,",
+    "verify native --direction forwards", "verify native --init dim",
+    "verify native --normalized-dims 0", "verify native --time-budget soon",
+    "verify native --timeout soon", "verify native --timeout 0s",
+    "explain native", "explain nativ --shape 4x8", "explain native --shape 4xx",
     "explain native --shape 4 --normalized-dims 2", "explain native --shape 4x4 --row -1",
+    "explain native --shape 4x8 --row best", "explain native --shape 4x8 --device tpu",
+    "explain native --shape 4x8 --eps nan", "explain native --shape 4x8 --seed 1,2",
 )  # fmt: skip
 
 
@@ -64,11 +82,6 @@ def test_wrong_use_has_one_line_per_mistake(fleet: LocalFleet) -> None:
         assert_golden("\n".join(lines), Path(__file__).parent / "golden" / "wrong_use.txt")
 
 
-@pytest.mark.parametrize("target", ["gone.py:f", "json:nope", "json:decoder"])
-def test_a_target_that_cannot_be_found_is_named(target: str) -> None:
-    assert complaint("run", "-i", target).startswith(f"-i: {target}: ")
-
-
 @pytest.mark.parametrize("command", ["run", "report"])
 def test_a_file_without_results_is_named(command: str) -> None:
     Path("mine.parquet").write_text("junk")
@@ -76,29 +89,6 @@ def test_a_file_without_results_is_named(command: str) -> None:
     line = complaint(*arguments)
     assert line.startswith("mine.parquet: not a readable results file, or damaged: ")
     assert Path("mine.parquet").read_text() == "junk"
-
-
-def test_a_results_file_with_damaged_bytes_is_named() -> None:
-    assert call("run", *ONE, "--json").exit_code == 0
-    path = Path("mine.parquet")
-    content = bytearray(path.read_bytes())
-    middle = len(content) // 2
-    # more bytes than the header of a page, some of which have no meaning
-    content[middle : middle + 256] = bytes(256)
-    path.write_bytes(content)
-    assert complaint("report", "mine.parquet").startswith("mine.parquet: ")
-
-
-def test_a_parquet_file_of_something_else_is_named() -> None:
-    import pandas
-
-    pandas.DataFrame({"a": [1]}).to_parquet("mine.parquet")
-    assert complaint("report", "mine.parquet").startswith("mine.parquet: a parquet file, but ")
-
-
-def test_a_report_of_a_damaged_journal_is_refused_with_its_line() -> None:
-    Path("mine.jsonl").write_text('{"Run": {}}\n{"Run": {}}\n')
-    assert complaint("report", "mine.jsonl").startswith("mine.jsonl: line 1 is damaged: ")
 
 
 def test_one_bad_run_among_good_ones_is_refused() -> None:

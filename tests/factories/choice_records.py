@@ -87,6 +87,12 @@ def ran(
     )
 
 
+def with_latency(record: Record, **changes: object) -> Record:
+    """Return a timed record with other fields of its latency."""
+    assert record.latency is not None
+    return replace(record, latency=replace(record.latency, **changes))  # type: ignore[arg-type]
+
+
 def failed(name: str, status: Status, reason: str = "", **axes: object) -> Record:
     """A record of a case that did not run."""
     return Record(

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from importlib.metadata import version
 from inspect import signature
+from pathlib import Path
 
 from click.testing import CliRunner, Result
+from results_factory import make_environment, make_run
 
 from harness.cli import main
+from harness.records import Record
+from harness.store import Journal
 
 # before click 8.2 standard error was mixed into standard output by default
 _MIXED = "mix_stderr" in signature(CliRunner).parameters
@@ -22,6 +26,13 @@ ONE = ("-i", "native", "--shape", "2x8", "--measure", "errors", "--out", "mine.p
 def call(*arguments: str) -> Result:
     """Run the command."""
     return _RUNNER.invoke(main, arguments)
+
+
+def write_journal(path: Path, *records: Record, planned: int) -> None:
+    """Write the journal of a run that was cut short."""
+    with Journal(path) as journal:
+        for entry in (make_run(planned=planned, wall_s=None), make_environment(), *records):
+            journal.add(entry)
 
 
 def complaint(*arguments: str, code: int = 2) -> str:

@@ -5,27 +5,22 @@ from pathlib import Path
 import pytest
 from results_factory import make_results
 
-from harness.report import build_page, write_report
+from harness.report import write_report
 from harness.store import Results
 
 
 @pytest.fixture(scope="session")
 def results() -> Results:
-    return make_results(400, devices=["cpu"], dtypes=["float32", "float16"])
-
-
-@pytest.fixture(scope="session")
-def page(results: Results) -> str:
-    return build_page([results])
-
-
-@pytest.fixture(scope="session")
-def many() -> Results:
     return make_results(1200, devices=["cpu"], dtypes=["float32", "float16"])
 
 
 @pytest.fixture(scope="session")
-def page_path(many: Results, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def page_path(results: Results, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("pages") / "page.html"
-    write_report([many], path)
+    write_report([results], path)
     return path
+
+
+@pytest.fixture(scope="session")
+def page(page_path: Path) -> str:
+    return page_path.read_text(encoding="utf-8")

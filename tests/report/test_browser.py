@@ -21,7 +21,7 @@ ARGUMENTS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 )  # fmt: skip
-COUNT = 1200  # cases of the fixture `many`
+COUNT = 1200  # cases of the fixture `results`
 PHONE, SCREEN = 390, 1280
 EACH_THEME = pytest.mark.parametrize("tab", ["light", "dark"], indirect=True)
 
@@ -93,13 +93,13 @@ def test_sorting_puts_what_was_not_measured_last_in_both_directions(tab: Page) -
     assert firsts[0] != firsts[1]
 
 
-def test_the_pages_of_the_table_follow_each_other(tab: Page, many: Results) -> None:
+def test_the_pages_of_the_table_follow_each_other(tab: Page, results: Results) -> None:
     pages = -(-COUNT // 50)
     expect(tab.locator("#where")).to_have_text(f"page 1 of {pages}")
     expect(tab.locator("#previous")).to_be_disabled()
     first = column(tab, "id")
     assert len(first) == 50
-    assert set(first) <= {record.case.id for record in many.records}
+    assert set(first) <= {record.case.id for record in results.records}
     tab.click("#next")
     expect(tab.locator("#where")).to_have_text(f"page 2 of {pages}")
     assert column(tab, "id") != first
@@ -126,10 +126,10 @@ def test_the_download_holds_the_rows_that_are_shown(tab: Page, tmp_path: Path) -
 
 
 def test_the_download_holds_every_digit_and_shapes_that_commands_read(
-    tab: Page, many: Results, tmp_path: Path
+    tab: Page, results: Results, tmp_path: Path
 ) -> None:
     rows = downloaded(tab, tmp_path / "cases.csv")
-    for record in many.records:
+    for record in results.records:
         if record.latency is not None and record.latency.is_valid:
             row = rows[record.case.id]
             assert row["shape"] == "x".join(map(str, record.case.shape))
@@ -161,11 +161,6 @@ def test_a_legend_highlights_one_implementation(tab: Page) -> None:
     assert figure.locator(".series-shown").count() == 0
 
 
-def test_ids_are_unique_in_the_document(tab: Page) -> None:
-    ids = tab.evaluate("[...document.querySelectorAll('[id]')].map((each) => each.id)")
-    assert len(ids) == len(set(ids))
-
-
 @pytest.mark.parametrize("width", [PHONE, SCREEN])
 def test_nothing_is_wider_than_the_screen(tab: Page, width: int) -> None:
     tab.set_viewport_size({"width": width, "height": 800})
@@ -188,13 +183,13 @@ def test_the_answer_is_seen_on_a_phone(tab: Page) -> None:
         assert box["x"] + box["width"] <= PHONE
 
 
-def test_words_are_not_broken_on_a_phone(tab: Page, many: Results, tmp_path: Path) -> None:
+def test_words_are_not_broken_on_a_phone(tab: Page, results: Results, tmp_path: Path) -> None:
     kinds = (WarningKind.NOT_CONVERGED, WarningKind.PAGE_FAULTS)
     warnings = tuple(
         MeasurementWarning(kind=each, advice="give the case more time") for each in kinds
     )
-    records = tuple(replace(each, warnings=warnings) for each in many.records[:40])
-    write_report([replace(many, records=records)], tmp_path / "warnings.html")
+    records = tuple(replace(each, warnings=warnings) for each in results.records[:40])
+    write_report([replace(results, records=records)], tmp_path / "warnings.html")
     tab.goto((tmp_path / "warnings.html").as_uri())
     tab.set_viewport_size({"width": PHONE, "height": 800})
     lines = tab.evaluate(

@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import types
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from html import escape
@@ -13,13 +12,13 @@ from math import inf, nan
 from pathlib import Path
 from pkgutil import iter_modules
 from threading import Thread
+from types import FunctionType
 
 import pytest
 from results_factory import make_cases, make_environment, make_record, make_results, make_run
 
-import harness.report.sections
 from harness.records import Case, Mode, Record, Status
-from harness.report import ReportError, build_page, write_report
+from harness.report import build_page, sections, write_report
 from harness.report.content import Section, heading
 from harness.report.embedded import case_data, script_json
 from harness.report.frame import gather
@@ -67,22 +66,6 @@ def shown(section: Section, results: Results, *records: Record) -> str:
     return "\n".join(texts_in(section(findings)))
 
 
-def defined_sections() -> set[str]:
-    """Return every public function that a module of the sections package defines itself."""
-    package = harness.report.sections
-    found = set()
-    for module in iter_modules(package.__path__, f"{package.__name__}."):
-        content = vars(sys.modules[module.name])
-        found |= {
-            name
-            for name, each in content.items()
-            if isinstance(each, types.FunctionType)
-            and each.__module__ == module.name
-            and not name.startswith("_")
-        }
-    return found
-
-
 # --- sections ---------------------------------------------------------------------------------
 
 
@@ -92,12 +75,17 @@ def test_every_section_is_on_the_page_and_in_its_navigation(page: str) -> None:
         assert f'<a href="#{section.__name__}">{heading(section)}</a>' in page
 
 
-def test_a_section_missing_from_sections_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert defined_sections() == {section.__name__ for section in SECTIONS}
-    forgotten: Section = types.FunctionType((lambda findings: ()).__code__, {}, "forgotten")
-    forgotten.__module__ = "harness.report.sections.account"
-    monkeypatch.setattr("harness.report.sections.account.forgotten", forgotten, raising=False)
-    assert defined_sections() - {section.__name__ for section in SECTIONS} == {"forgotten"}
+def test_every_public_function_of_the_sections_is_in_sections() -> None:
+    names = [f"{sections.__name__}.{module.name}" for module in iter_modules(sections.__path__)]
+    public = {
+        function.__name__
+        for name in names
+        for function in vars(sys.modules[name]).values()
+        if isinstance(function, FunctionType)
+        and function.__module__ == name
+        and not function.__name__.startswith("_")
+    }
+    assert public == {section.__name__ for section in SECTIONS}
 
 
 def test_a_section_without_data_says_so_and_has_no_figure() -> None:
@@ -108,10 +96,6 @@ def test_a_section_without_data_says_so_and_has_no_figure() -> None:
 
 
 # --- the file ---------------------------------------------------------------------------------
-
-
-def test_equal_results_give_an_equal_page(results: Results, page: str) -> None:
-    assert build_page([results]) == page
 
 
 def test_a_case_takes_about_two_hundred_bytes_of_the_page() -> None:
@@ -169,20 +153,6 @@ def test_a_page_behind_a_link_is_replaced_there(tmp_path: Path) -> None:
     write_report([SMALL], tmp_path / "page.html")
     assert (tmp_path / "page.html").is_symlink()
     assert [each.name for each in (tmp_path / "elsewhere").iterdir()] == ["first.html"]
-
-
-def test_a_page_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(ReportError, match=r"page\.html: cannot be written: ") as caught:
-        write_report([SMALL], tmp_path / "file" / "page.html")
-    assert "\n" not in str(caught.value)
-
-
-def test_no_records_is_refused(tmp_path: Path) -> None:
-    nothing = Results(records=(), runs=(make_run(planned=7),), environments={})
-    with pytest.raises(ReportError, match="no records"):
-        write_report([nothing], tmp_path / "page.html")
-    assert not list(tmp_path.iterdir())
 
 
 # --- what the page holds --------------------------------------------------------------------------
@@ -243,9 +213,10 @@ def test_everything_not_measured_is_listed_with_its_reason(results: Results) -> 
     assert {record.status for record in absent} >= {
         Status.UNSUPPORTED, Status.TIMEOUT, Status.CRASHED,
     }  # fmt: skip
-    assert all(record.reason in listed for record in absent)
+    # reasons that differ only in numbers are listed once
+    assert all(re.split(r"\d", record.reason)[0] in listed for record in absent)
     assert f"{len(absent)} cases" in listed
-    assert "3 cases of 403" in listed
+    assert "3 cases of 1,203" in listed
     assert "--resume" in listed
 
 
@@ -267,20 +238,21 @@ def test_a_complete_run_has_nothing_left_out() -> None:
     assert block.kind == "text"
 
 
-def test_failures_alone_make_a_page(results: Results) -> None:
-    failed = [record for record in results.records if not record.status.is_measured]
-    assert "<svg" not in build_page([replace(results, records=tuple(failed))])
-
-
 def test_errors_without_latency_make_a_page() -> None:
     page = build_page([make_results(60, devices=["cpu"], dtypes=["float32"], errors_only=True)])
     assert "<svg" not in markup_of(page, "which_implementation_to_run")
     assert "<svg" not in markup_of(page, "latency_against_size")
 
 
-def test_one_implementation_alone_makes_a_page() -> None:
-    cases = [each for each in make_cases(["cpu"], ["float32"]) if each.implementation == "welford"]
-    page = build_page([replace(SMALL, records=tuple(map(make_record, cases)))])
+def test_one_implementation_alone_makes_a_page_and_the_same_one_again() -> None:
+    cases = [
+        case
+        for case in make_cases(["cpu"], ["float32"])
+        if case.implementation == "welford" and case.mode is Mode.EAGER
+    ]
+    results = replace(SMALL, records=tuple(map(make_record, cases)))
+    page = build_page([results])
+    assert build_page([results]) == page
     assert "welford" in markup_of(page, "latency_against_size")
     assert "welford" in markup_of(page, "error_against_condition")
 
@@ -311,10 +283,10 @@ def test_every_field_of_the_environment_is_shown(results: Results) -> None:
         assert part in text
 
 
-def test_warnings_are_listed_with_their_advice(many: Results) -> None:
-    assert "close other programs" in shown(warnings, many)
-    certain = [replace(record, warnings=()) for record in many.records[:50]]
-    assert "close other programs" not in shown(warnings, many, *certain)
+def test_warnings_are_listed_with_their_advice(results: Results) -> None:
+    assert "close other programs" in shown(warnings, results)
+    certain = [replace(record, warnings=()) for record in results.records[:50]]
+    assert "close other programs" not in shown(warnings, results, *certain)
 
 
 def test_operators_are_counted_only_of_eager_calls() -> None:
@@ -323,10 +295,10 @@ def test_operators_are_counted_only_of_eager_calls() -> None:
     assert re.findall(r"\d+ operators?\b", shown(memory, SMALL, once, compiled)) == ["1 operator"]
 
 
-def test_lines_that_lie_on_each_other_can_both_be_seen(page_path: Path) -> None:
+def test_lines_that_lie_on_each_other_can_both_be_seen(page: str) -> None:
     """Neighbours in the legend differ in how they are dashed; the drawings use the same dashes."""
     for name in ("error_against_condition", "latency_against_size"):
-        markup = markup_of(page_path.read_text(encoding="utf-8"), name)
+        markup = markup_of(page, name)
         keys = re.findall(
             r'data-series="series-(\d+)"><svg[^>]*><line[^>]*?(?: stroke-dasharray="([^"]*)")?/>',
             markup,

@@ -16,8 +16,8 @@ from harness.selection.workload_choice import WorkloadChoice
 TRAINING = {"direction": Direction.FORWARD_BACKWARD}
 
 
-def printed(choices: Choices, wholes: tuple[WorkloadChoice, ...] = ()) -> str:
-    return "\n".join(python_lines(choices, wholes, ["evidence: made up\nby hand"]))
+def printed(choices: Choices, for_workload: tuple[WorkloadChoice, ...] = ()) -> str:
+    return "\n".join(python_lines(choices, for_workload, ["evidence: made up\nby hand"]))
 
 
 def code_for(*records: Record) -> str:
@@ -57,14 +57,10 @@ def test_several_choices_are_a_table_that_the_module_runs() -> None:
     assert name_for(scope, 64, 768) == "native"
     assert name_for(scope, 512, 768) == "two_pass"
     assert name_for(scope, 64, 768, gradient=True) == "one_pass"
+    assert name_for(scope, 9, 99) == "native"  # a shape that was not measured
     x = torch.randn(512, 768)
     expected = torch.nn.functional.layer_norm(x, (768,))
     torch.testing.assert_close(scope["LayerNorm"](768).eval()(x), expected)
-
-
-def test_a_shape_that_was_not_measured_runs_native() -> None:
-    scope = run_code(code_for(ran("one_pass", 1.0), ran("two_pass", 0.5, shape=(512, 768))))
-    assert name_for(scope, 9, 99) == "native"
 
 
 def test_more_rows_with_the_same_choice_have_no_entry() -> None:
@@ -90,13 +86,10 @@ def test_a_compiled_candidate_is_compiled_and_named_so() -> None:
     assert name_for(run_code(code), 64, 768) == "one_pass (compiled)"
 
 
-def test_a_scenario_without_a_choice_is_named_in_the_code() -> None:
+def test_the_evidence_and_scenarios_without_a_choice_are_comments() -> None:
     code = code_for(ran("native", 1.0), failed("native", Status.CRASHED, shape=(8, 8)))
+    assert code.startswith("# evidence: made up by hand\n")
     assert "# no candidate is eligible for 8x8 float32 cpu forward" in code
-
-
-def test_evidence_stays_a_comment_whatever_it_holds() -> None:
-    assert code_for(ran("native", 1.0)).startswith("# evidence: made up by hand\n")
 
 
 def test_a_name_cannot_end_its_own_quotes() -> None:
@@ -120,11 +113,11 @@ def test_a_workload_is_the_one_candidate_for_all_or_else_a_table_of_its_calls() 
     records = [ran("native", 1.0), ran("one_pass", 0.5, shape=(512, 768))]
     native = ran("native", 1.0, shape=(512, 768))
     calls = [call((64, 768), 15), call((512, 768))]
-    wholes = workload_choices(calls, *records, native)
-    one = run_code(printed(choices_among(*records, native), wholes))
+    for_workload = workload_choices(calls, *records, native)
+    one = run_code(printed(choices_among(*records, native), for_workload))
     assert one["layer_norm"].name == "native"
-    wholes = workload_choices(calls, *records)
-    several = run_code(printed(choices_among(*records), wholes))
+    for_workload = workload_choices(calls, *records)
+    several = run_code(printed(choices_among(*records), for_workload))
     assert name_for(several, 512, 768) == "one_pass"
 
 

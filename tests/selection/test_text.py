@@ -159,14 +159,14 @@ WORKLOADS = {
 
 
 def workload_lines(title: str, records: Sequence[Record]) -> Iterator[str]:
-    whole = workload_choice(CALLS, *records)
-    label = whole.best.label if whole.best else "none"
-    yield f"\n{title}\n  {label}: {workload_answer_text(whole)}"
-    for candidate in whole.candidates:
-        if candidate is not whole.best:
-            yield f"    {candidate.label} {price_in_workload_text(candidate, whole)}"
-    yield f"    a choice per shape {saving_text(whole)}"
-    for line in missing_lines(whole):
+    choice = workload_choice(CALLS, *records)
+    label = choice.best.label if choice.best else "none"
+    yield f"\n{title}\n  {label}: {workload_answer_text(choice)}"
+    for candidate in choice.candidates:
+        if candidate is not choice.best:
+            yield f"    {candidate.label} {price_in_workload_text(candidate, choice)}"
+    yield f"    a choice per shape {saving_text(choice)}"
+    for line in missing_lines(choice):
         yield f"    {line}"
 
 

@@ -1,8 +1,6 @@
 """Which times are compared with each other."""
 
-from dataclasses import replace
-
-from choice_records import choice_among, choices_among, chosen, ran, results_of
+from choice_records import choice_among, choices_among, chosen, ran, results_of, with_latency
 
 from harness.records import Clock, Estimate, Record
 from harness.selection.choose import choose
@@ -13,18 +11,12 @@ OTHER = "pytest-benchmark:perf_counter"
 
 
 def test_ratios_to_the_reference_are_compared_and_not_seconds() -> None:
-    quick = ran("quick", 0.8)
-    assert quick.latency is not None
-    seconds = replace(quick.latency.per_call_s, value=9.0, low=8.9, high=9.1)
-    assert chosen(NATIVE, replace(quick, latency=replace(quick.latency, per_call_s=seconds))) == (
-        "quick"
-    )
+    seconds = Estimate(value=9.0, low=8.9, high=9.1)
+    assert chosen(NATIVE, with_latency(ran("quick", 0.8), per_call_s=seconds)) == "quick"
 
 
 def test_without_a_common_reference_seconds_are_compared() -> None:
-    other = ran("other", 2.0)
-    assert other.latency is not None
-    of_another = replace(other, latency=replace(other.latency, reference="another"))
+    of_another = with_latency(ran("other", 2.0), reference="another")
     assert chosen(NATIVE, of_another) == "native"
     assert chosen(ran("native", 3.0), of_another) == "other"
 
@@ -39,20 +31,16 @@ def test_only_times_on_the_same_inputs_are_compared() -> None:
 
 
 def test_times_of_another_clock_are_not_compared() -> None:
-    quick = ran("quick", 0.5)
-    assert quick.latency is not None
-    by_wall = replace(quick, latency=replace(quick.latency, clock=Clock.WALL))
+    by_wall = with_latency(ran("quick", 0.5), clock=Clock.WALL)
     assert chosen(NATIVE, ran("third", 1.2), by_wall) == "native"
 
 
 # --- timers ---------------------------------------------------------------------------------------
 
 
-def by_another_timer(record: Record, timer: str = OTHER) -> Record:
+def by_another_timer(record: Record) -> Record:
     """Return the record as an import has it: timed by another timer, without a reference."""
-    assert record.latency is not None
-    latency = replace(record.latency, timer=timer, reference=None, reference_ratio=None)
-    return replace(record, latency=latency)
+    return with_latency(record, timer=OTHER, reference=None, reference_ratio=None)
 
 
 def test_a_candidate_of_another_timer_is_not_chosen_for_its_time() -> None:
@@ -85,11 +73,8 @@ def test_of_two_timers_with_as_many_cases_the_own_timer_counts() -> None:
 def test_an_import_does_not_replace_a_record_of_the_own_timer() -> None:
     ours = results_of([NATIVE, ran("quick", 0.5)])
     slow = Estimate(value=1.0, low=0.9, high=1.1)
-    imported = by_another_timer(ran("quick", 0.5))
-    assert imported.latency is not None
-    imported = replace(imported, latency=replace(imported.latency, per_call_s=slow))
-    choices = choose([ours, results_of([imported])])
-    (choice,) = choices.choices
+    imported = with_latency(by_another_timer(ran("quick", 0.5)), per_call_s=slow)
+    (choice,) = choose([ours, results_of([imported])]).choices
     assert choice.best is not None
     assert choice.best.label == "quick"
     assert choice.best.cost is not None

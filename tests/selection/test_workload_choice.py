@@ -30,8 +30,8 @@ NATIVE = both("native", 1.0, 1.0)
 CALLS = [call(SMALL), call(LARGE)]
 
 
-def best_of(whole: WorkloadChoice) -> str | None:
-    return None if whole.best is None else whole.best.label
+def best_of(choice: WorkloadChoice) -> str | None:
+    return None if choice.best is None else choice.best.label
 
 
 def test_counts_decide_between_one_for_small_and_one_for_large() -> None:
@@ -50,19 +50,19 @@ def test_counts_decide_between_one_for_small_and_one_for_large() -> None:
     ids=["wrong", "timed in one epoch", "not measured"],
 )
 def test_a_candidate_ineligible_for_one_call_is_not_chosen_for_all(large: list[Record]) -> None:
-    whole = workload_choice(CALLS, *NATIVE, ran("quick", 0.1, shape=SMALL), *large)
-    assert best_of(whole) == "native"
-    (quick,) = (each for each in whole.candidates if each.label == "quick")
-    assert [each.call.shape for each in whole.ineligible_for[quick.name]] == [LARGE]
+    choice = workload_choice(CALLS, *NATIVE, ran("quick", 0.1, shape=SMALL), *large)
+    assert best_of(choice) == "native"
+    (quick,) = (each for each in choice.candidates if each.label == "quick")
+    assert [each.call.shape for each in choice.ineligible_for[quick.name]] == [LARGE]
 
 
 def test_if_no_candidate_serves_all_a_choice_per_shape_may() -> None:
     quick = [ran("quick", 0.5, shape=SMALL), failed("quick", Status.CRASHED, shape=LARGE)]
     native = [failed("native", Status.CRASHED, shape=SMALL), ran("native", 1.0, shape=LARGE)]
-    whole = workload_choice(CALLS, *quick, *native)
-    assert best_of(whole) is None
-    assert whole.per_shape_s is not None
-    assert whole.saving is None
+    choice = workload_choice(CALLS, *quick, *native)
+    assert best_of(choice) is None
+    assert choice.per_shape_s is not None
+    assert choice.saving is None
 
 
 @pytest.mark.parametrize(
@@ -75,8 +75,8 @@ def test_if_no_candidate_serves_all_a_choice_per_shape_may() -> None:
 def test_totals_are_ranked_as_times_of_one_scenario_are(
     decider: Decider, records: list[Record]
 ) -> None:
-    whole = workload_choice(CALLS, *records, *NATIVE)
-    assert (best_of(whole), whole.ranking.decider) == ("native", decider)
+    choice = workload_choice(CALLS, *records, *NATIVE)
+    assert (best_of(choice), choice.ranking.decider) == ("native", decider)
 
 
 # --- what a choice per shape saves ----------------------------------------------------------------
@@ -84,13 +84,13 @@ def test_totals_are_ranked_as_times_of_one_scenario_are(
 
 def test_a_choice_per_shape_saves_the_difference_in_time() -> None:
     records = [*NATIVE, *both("large", 3.0, 0.5)]
-    whole = workload_choice([call(SMALL, 1000), call(LARGE, 1)], *records)
-    (large,) = (each for each in whole.calls if each.call.shape == LARGE)
+    choice = workload_choice([call(SMALL, 1000), call(LARGE, 1)], *records)
+    (large,) = (each for each in choice.calls if each.call.shape == LARGE)
     (native_s,) = (each.cost for each in large.choice.candidates if each.label == "native")
     assert native_s is not None
-    assert whole.saving is not None
-    assert whole.saving.saved_s.value == pytest.approx(0.5 * native_s.value)
-    assert whole.saving.is_certain
+    assert choice.saving is not None
+    assert choice.saving.saved_s.value == pytest.approx(0.5 * native_s.value)
+    assert choice.saving.is_certain
 
 
 @pytest.mark.parametrize(("processes", "is_certain"), [(1, False), (5, True)])
@@ -99,16 +99,16 @@ def test_a_small_saving_is_certain_over_several_processes_only(
 ) -> None:
     axes = {"processes": processes, "spread": 0.001}
     records = [*both("native", 1.0, 1.0, **axes), *both("large", 1.5, 0.95, **axes)]
-    whole = workload_choice([call(SMALL, 1000), call(LARGE, 1000)], *records)
-    assert whole.saving is not None
-    assert whole.saving.is_certain is is_certain
+    choice = workload_choice([call(SMALL, 1000), call(LARGE, 1000)], *records)
+    assert choice.saving is not None
+    assert choice.saving.is_certain is is_certain
 
 
 def test_a_saving_within_the_intervals_is_not_certain() -> None:
     records = [*both("quick", 0.9, 1.2), *both("other", 1.0, 1.0, spread=0.2)]
-    whole = workload_choice(CALLS, *records)
-    assert whole.saving is not None
-    assert not whole.saving.is_certain
+    choice = workload_choice(CALLS, *records)
+    assert choice.saving is not None
+    assert not choice.saving.is_certain
 
 
 # --- what is covered ------------------------------------------------------------------------------
@@ -116,9 +116,9 @@ def test_a_saving_within_the_intervals_is_not_certain() -> None:
 
 @pytest.mark.parametrize("absent", [call((5, 7), 10), call(SMALL, 10, device="cuda")])
 def test_a_call_that_the_run_does_not_hold_is_missing(absent: object) -> None:
-    whole = workload_choice([call(SMALL, 30), absent], *NATIVE)
-    assert whole.covered == (30, 40)
-    assert whole.missing == (absent,)
+    choice = workload_choice([call(SMALL, 30), absent], *NATIVE)
+    assert choice.covered == (30, 40)
+    assert choice.missing == (absent,)
 
 
 def test_a_workload_of_which_the_run_holds_nothing_is_refused() -> None:
@@ -137,8 +137,11 @@ def test_each_device_and_machine_has_its_own_choice() -> None:
 def test_a_call_of_one_device_belongs_to_that_device() -> None:
     cuda = ran("native", 1.0, shape=SMALL, device="cuda")
     calls = [call(SMALL, 3, device="cpu"), call(SMALL, 4, device="cuda")]
-    wholes = workload_choices(calls, *NATIVE, cuda)
-    assert [(each.device, each.covered) for each in wholes] == [("cpu", (3, 3)), ("cuda", (4, 4))]
+    for_workload = workload_choices(calls, *NATIVE, cuda)
+    assert [(each.device, each.covered) for each in for_workload] == [
+        ("cpu", (3, 3)),
+        ("cuda", (4, 4)),
+    ]
 
 
 def test_a_call_that_matches_two_scenarios_is_refused_with_what_tells_them_apart() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from harness.sweep import parse_shape, parse_shapes
 
@@ -77,8 +75,3 @@ def test_a_comma_between_sizes_is_not_taken_for_one_between_shapes(text: str, ad
 def test_a_shape_that_no_device_holds_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="more than any device holds"):
         parse_shape(text)
-
-
-@given(st.lists(st.integers(0, 50), min_size=1, max_size=5).map(tuple))
-def test_a_shape_that_is_written_is_read_back(shape: tuple[int, ...]) -> None:
-    assert parse_shape("x".join(map(str, shape))) == shape

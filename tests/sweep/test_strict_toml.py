@@ -128,18 +128,6 @@ def test_a_list_of_sizes_is_not_taken_for_a_list_of_shapes(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("key", "meant"),
-    [("shape", "shapes"), ("dtype", "dtypes"), ("distrbutions", "distributions")],
-)
-def test_a_misspelt_axis_is_reported_with_the_likely_one(
-    tmp_path: Path, key: str, meant: str
-) -> None:
-    ((place, message),) = mistakes(tmp_path, f'[[grids]]\n{key} = ["x"]\n')
-    assert place == f"2: grids[0].{key}"
-    assert meant in message
-
-
-@pytest.mark.parametrize(
     ("text", "place"),
     [
         ("grids = [{seeds = [-1]}]", "grids[0].seeds[0]"),
