@@ -1,4 +1,4 @@
-"""A part of the quick catalogue of cases, for kernels that are slow to run."""
+"""A part of the quick catalogue of cases, for kernels and tests that would be slow."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from math import prod
 
 import pytest
 
-from harness.verify.cases.catalogue import QUICK
+from harness.verify.cases.catalogue import QUICK, Group
 
 
-def use_small_catalogue(monkeypatch: pytest.MonkeyPatch, largest: int) -> None:
-    """Leave out the cases of the quick catalogue with more than ``largest`` elements."""
+def use_small_catalogue(monkeypatch: pytest.MonkeyPatch, largest: int) -> list[Group]:
+    """Leave out the cases with more than ``largest`` elements; return the groups that remain."""
     small = [
         replace(group, shapes=tuple(shape for shape in group.shapes if prod(shape) <= largest))
         for group in QUICK
     ]
     # harness.verify has a function of the name of this module
     monkeypatch.setattr(import_module("harness.verify.verify"), "QUICK", small)
+    return small

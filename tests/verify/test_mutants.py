@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from typing import Any
 
@@ -22,7 +22,7 @@ from torch.nn import functional
 from harness.inputs import LAYOUTS, Inputs, make_inputs
 from harness.numerics.bounds import guarantee_of
 from harness.numerics.computed import ContractViolationError, run_once
-from harness.numerics.error_measurement import measure_errors
+from harness.numerics.error_measurement import Outputs, measure_errors
 from harness.numerics.oracle import Reference
 from harness.records import Affine, Case, Direction
 from harness.verify import mutants
@@ -33,8 +33,6 @@ from implementations import Implementation
 from implementations.contract import LayerNormFunction
 
 DTYPES = ["float32", "bfloat16", "float16", "float64"]
-
-every_mutant = pytest.mark.parametrize("mutant", WRONG, ids=lambda each: each.name)
 
 
 def mutants_and_dtypes(*, shown: bool) -> pytest.MarkDecorator:
@@ -55,19 +53,21 @@ def mutants_and_dtypes(*, shown: bool) -> pytest.MarkDecorator:
 # --- cases: each of them alone catches some mutant -----------------------------------------------
 
 
+def case_of(dtype: str, shape: tuple[int, ...], distribution: str = "normal", **axes: Any) -> Case:
+    """A backward case; its parameters have the dtype of x."""
+    axes = {"direction": Direction.BACKWARD, "param_dtype": dtype} | axes
+    return Case(
+        implementation="mutant", shape=shape, dtype=dtype, distribution=distribution, **axes
+    )
+
+
 def contiguous_cases(dtype: str) -> Iterator[Case]:
     """Odd and even, on and off multiples of 4, 32, 64 and powers of two, in rows and elements."""
-
-    def case(shape: tuple[int, ...], distribution: str = "normal", **axes: Any) -> Case:
-        axes = {"direction": Direction.BACKWARD, "param_dtype": dtype} | axes
-        return Case(
-            implementation="mutant", shape=shape, dtype=dtype, distribution=distribution, **axes
-        )
-
+    case, forward = partial(case_of, dtype), {"direction": Direction.FORWARD}
     yield case((33, 257))
-    yield case((33, 257), direction=Direction.FORWARD)
+    yield case((33, 257), **forward)
     yield case((33, 257), "tiny_variance")
-    yield case((33, 257), "tiny_variance", eps=1e-8, direction=Direction.FORWARD)
+    yield case((33, 257), "tiny_variance", eps=1e-8, **forward)
     yield case((33, 257), eps=0.5)
     yield case((12, 100), "offset_1e2")
     yield case((12, 257), "offset_1e4")
@@ -76,44 +76,34 @@ def contiguous_cases(dtype: str) -> Iterator[Case]:
     yield case((5, 64), grad_output="nan_row")
     yield case((5, 64), "tiny_variance", grad_output="huge", eps=1e-6)
     yield case((3, 4, 5, 7), normalized_dims=2)
-    yield case((3, 4, 5, 7), normalized_dims=2, direction=Direction.FORWARD)
+    yield case((3, 4, 5, 7), normalized_dims=2, **forward)
     yield case((3, 4, 31), affine=Affine.WEIGHT)
     yield case((3, 4, 31), affine=Affine.BIAS)
     yield case((3, 4, 64), affine=Affine.BIAS)
     wide = "float32" if dtype in HALVES else dtype
     yield case((1, 6, 64), param_dtype=wide)
-    yield case((1, 6, 64), param_dtype=wide, direction=Direction.FORWARD)
+    yield case((1, 6, 64), param_dtype=wide, **forward)
     yield case((300, 16))
     yield case((67, 129))
-    yield case((2, 2048), direction=Direction.FORWARD)
-    yield case((5, 4097), direction=Direction.FORWARD)
+    yield case((2, 2048), **forward)
+    yield case((5, 4097), **forward)
 
 
 def cases_of_many_rows(dtype: str) -> tuple[Case, Case]:
     """More rows than a 16-bit index counts, and more elements than one chunk."""
-    case = Case(implementation="mutant", shape=(1030, 1024), dtype=dtype, param_dtype=dtype)
-    backward = replace(case, shape=(65_600, 4), direction=Direction.BACKWARD)
-    return replace(backward, grad_output="few_rows"), case
+    return (
+        case_of(dtype, (65_600, 4), grad_output="few_rows"),
+        case_of(dtype, (1030, 1024), direction=Direction.FORWARD),
+    )
 
 
 def other_layouts(dtype: str) -> Iterator[Case]:
-    def case(shape: tuple[int, ...], layout: str, **axes: Any) -> Case:
-        axes = {"direction": Direction.BACKWARD} | axes
-        return Case(
-            implementation="mutant",
-            shape=shape,
-            dtype=dtype,
-            param_dtype=dtype,
-            layout=layout,
-            **axes,
-        )
-
     for layout in ("padded_rows", "transposed", "every_second", "storage_offset", "negated"):
-        yield case((8, 65), layout)
-    yield case((8, 65), "padded_rows", direction=Direction.FORWARD)
-    yield case((4, 6, 32), "sequence_first")
-    yield case((4, 6, 32), "sliced_middle")
-    yield case((6, 5, 7), "transposed", normalized_dims=2)
+        yield case_of(dtype, (8, 65), layout=layout)
+    yield case_of(dtype, (8, 65), layout="padded_rows", direction=Direction.FORWARD)
+    yield case_of(dtype, (4, 6, 32), layout="sequence_first")
+    yield case_of(dtype, (4, 6, 32), layout="sliced_middle")
+    yield case_of(dtype, (6, 5, 7), layout="transposed", normalized_dims=2)
 
 
 @cache
@@ -140,24 +130,40 @@ def copied(tensor: Tensor | None) -> Tensor | None:
 # --- the checks ----------------------------------------------------------------------------------
 
 
+def undeclared(function: LayerNormFunction) -> Implementation:
+    return Implementation(name="mutant", function=function, source="")
+
+
+def beyond(
+    outputs: Outputs,
+    inputs: Inputs,
+    case: Case,
+    implementation: Implementation,
+    reference: Reference | None = None,
+) -> set[str]:
+    """The names of the outputs that exceed their bound."""
+    reference = reference or Reference(inputs, case)
+    guarantee = guarantee_of(implementation, case)
+    errors = measure_errors(outputs, inputs, case, guarantee, reference)
+    return {
+        each.output
+        for each in errors.outputs
+        if each.bound_ratio is not None and not each.bound_ratio <= 1
+    }
+
+
 def finding(
     function: LayerNormFunction, case: Case, implementation: Implementation
 ) -> CheckKind | None:
     """The first kind of check that one call fails, or None."""
     inputs, reference = arranged(case)
     lent = Inputs(*(copied(each) for each in (inputs.x, inputs.weight, inputs.bias, inputs.dy)))
-    guarantee = guarantee_of(implementation, case)
     try:
         with torch.set_grad_enabled(case.direction is not Direction.FORWARD):
             outputs = run_once(function, case, lent)
     except ContractViolationError:
         return CheckKind.CONTRACT
-    errors = measure_errors(outputs, inputs, case, guarantee, reference)
-    broken = {
-        each.output
-        for each in errors.outputs
-        if each.bound_ratio is not None and not each.bound_ratio <= 1
-    }
+    broken = beyond(outputs, inputs, case, implementation, reference)
     if broken and case.layout != "contiguous":
         return CheckKind.LAYOUT
     if "y" in broken:
@@ -167,65 +173,39 @@ def finding(
 
 def is_caught_by_repetition(function: LayerNormFunction, dtype: str) -> bool:
     """Whether calls with other data at one address, other parameters, eps or shape are wrong."""
-    undeclared = Implementation(name="mutant", function=function, source="")
     buffers: dict[tuple[int, ...], Tensor] = {}
     earlier: list[tuple[Tensor, Tensor]] = []
     for seed in range(12):  # more than the ten calls for which one mutant is right
-        case = Case(
-            implementation="mutant",
-            shape=(6, 32) if seed % 3 == 2 else (8, 64),
-            dtype=dtype,
-            param_dtype=dtype,
-            direction=Direction.BACKWARD,
-            eps=0.5 if seed % 2 else 1e-5,
-            seed=seed,
-        )
+        shape = (6, 32) if seed % 3 == 2 else (8, 64)
+        case = case_of(dtype, shape, eps=0.5 if seed % 2 else 1e-5, seed=seed)
         drawn = make_inputs(case)
         inputs = replace(drawn, x=buffers.setdefault(case.shape, drawn.x).copy_(drawn.x))
         outputs = run_once(function, case, inputs)
         if any(not torch.equal(y, kept) for y, kept in earlier):
             return True
         earlier.append((outputs.y, outputs.y.clone()))
-        guarantee = guarantee_of(undeclared, case)
-        errors = measure_errors(outputs, inputs, case, guarantee, Reference(inputs, case))
-        if any(not (each.bound_ratio or 0) <= 1 for each in errors.outputs):
+        if beyond(outputs, inputs, case, undeclared(function)):
             return True
     return False
 
 
 def is_caught_by_threads(function: LayerNormFunction, dtype: str) -> bool:
     """Whether the result on two threads is wrong."""
-    case = Case(
-        implementation="mutant",
-        shape=(301, 256),
-        dtype=dtype,
-        param_dtype=dtype,
-        direction=Direction.BACKWARD,
-    )
+    case = case_of(dtype, (301, 256))
     inputs = make_inputs(case)
-    limits = guarantee_of(Implementation(name="mutant", function=function, source=""), case)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
         outputs = run_once(function, case, inputs)
     finally:
         torch.set_num_threads(before)
-    errors = measure_errors(outputs, inputs, case, limits, Reference(inputs, case))
-    return any(not (each.bound_ratio or 0) <= 1 for each in errors.outputs)
+    return bool(beyond(outputs, inputs, case, undeclared(function)))
 
 
 def is_caught_by_autograd(function: LayerNormFunction, dtype: str) -> bool:
     """Whether gradients are wrong that are computed singly, twice, or after inputs have changed."""
     shape, wanted = (8, 65), ("x", "weight", "bias")
-    drawn = make_inputs(
-        Case(
-            implementation="mutant",
-            shape=shape,
-            dtype=dtype,
-            param_dtype=dtype,
-            direction=Direction.BACKWARD,
-        )
-    )
+    drawn = make_inputs(case_of(dtype, shape))
 
     def recorded(*names: str) -> tuple[Tensor, list[Tensor]]:
         given = [getattr(drawn, name).clone().requires_grad_(name in names) for name in wanted]
@@ -274,10 +254,10 @@ def has_second_derivative(function: LayerNormFunction, x: Tensor) -> bool:
 def catching_check(mutant: Mutant, dtype: str) -> CheckKind | None:
     """The weakest check that catches a mutant; CheckKind lists them from weak to strong."""
     order = list(CheckKind)
-    undeclared = Implementation(name="mutant", function=mutant.function, source="")
+    claimed = undeclared(mutant.function)
     caught: set[CheckKind] = set()
     for case in (*contiguous_cases(dtype), *other_layouts(dtype)):
-        if check := finding(mutant.fresh(), case, undeclared):
+        if check := finding(mutant.fresh(), case, claimed):
             caught.add(check)
         if check is CheckKind.VALUES:
             return check
@@ -292,7 +272,7 @@ def catching_check(mutant: Mutant, dtype: str) -> CheckKind | None:
     if is_caught_by_interaction(mutant.fresh(), getattr(torch, dtype)):
         return CheckKind.INTERACTION
     # last, because they take longest
-    large = (finding(mutant.fresh(), case, undeclared) for case in cases_of_many_rows(dtype))
+    large = (finding(mutant.fresh(), case, claimed) for case in cases_of_many_rows(dtype))
     return min(filter(None, large), key=order.index, default=None)
 
 
@@ -309,32 +289,30 @@ def test_a_mutant_is_right_in_the_dtypes_that_do_not_show_it(mutant: Mutant, dty
     assert catching_check(mutant, dtype) is None
 
 
-@every_mutant
+def named(mutants: Iterable[Mutant]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("mutant", list(mutants), ids=lambda each: each.name)
+
+
+@named(each for each in WRONG if Direction.FORWARD not in each.directions)
 def test_a_mutant_of_the_backward_alone_is_right_forward(mutant: Mutant) -> None:
-    if Direction.FORWARD in mutant.directions:
-        return
-    undeclared = Implementation(name="mutant", function=mutant.function, source="")
     for case in contiguous_cases("float32"):
         forward = replace(case, direction=Direction.FORWARD)
-        assert finding(mutant.fresh(), forward, undeclared) is None
+        assert finding(mutant.fresh(), forward, undeclared(mutant.function)) is None
 
 
-@every_mutant
+@named(each for each in WRONG if each.directions == {Direction.FORWARD})
 def test_a_mutant_of_inference_is_right_where_gradients_are_recorded(mutant: Mutant) -> None:
-    if mutant.directions != {Direction.FORWARD}:
-        return
-    undeclared = Implementation(name="mutant", function=mutant.function, source="")
     for case in (*contiguous_cases("bfloat16"), *other_layouts("bfloat16")):
         if case.direction is Direction.BACKWARD:
-            assert finding(mutant.fresh(), case, undeclared) is None
+            assert finding(mutant.fresh(), case, undeclared(mutant.function)) is None
 
 
-@every_mutant
-def test_a_mutant_says_what_its_mistake_is(mutant: Mutant) -> None:
-    assert mutant.mistake[0].islower()
-    assert not mutant.mistake.endswith(".")
-    assert mutant.dtypes
-    assert mutant.dtypes <= set(DTYPES)
+def test_a_mutant_says_what_its_mistake_is() -> None:
+    for mutant in WRONG:
+        assert mutant.mistake[0].islower()
+        assert not mutant.mistake.endswith(".")
+        assert mutant.dtypes
+        assert mutant.dtypes <= set(DTYPES)
 
 
 def test_a_fresh_mutant_remembers_nothing() -> None:
@@ -370,7 +348,7 @@ def test_a_right_one_is_never_called_wrong(right: Implementation, dtype: str) ->
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_what_most_mutants_change_is_right(dtype: str) -> None:
-    unchanged = Implementation(name="y", function=layer_norm_of(lambda rows: rows.y), source="")
+    unchanged = undeclared(layer_norm_of(lambda rows: rows.y))
     cases = (*contiguous_cases(dtype), *other_layouts(dtype), *cases_of_many_rows(dtype))
     for case in cases:
         assert finding(unchanged.function, case, unchanged) is None, case.id

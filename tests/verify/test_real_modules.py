@@ -19,8 +19,11 @@ EVERY = (Affine.BOTH, Affine.WEIGHT, Affine.NONE, Affine.BIAS)
 LAST, CHANNELS = "the last axis", "the channel axis (axis 1) of x"
 TRAILING = "any number of trailing axes"
 
-# torch warns of a variance over one element
-pytestmark = pytest.mark.filterwarnings(r"ignore:var.*degrees of freedom is <= 0:UserWarning")
+pytestmark = [
+    pytest.mark.usefixtures("small_catalogue"),
+    # torch warns of a variance over one element
+    pytest.mark.filterwarnings(r"ignore:var.*degrees of freedom is <= 0:UserWarning"),
+]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""A verdict survives what its target does to the process that it is verified in."""
+"""A target that crashes or hangs its worker process still gets a verdict."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def crash(timed_out: bool = False) -> EndedError:
 
 @dataclass
 class FakeFleet:
-    """Workers that do as they are told, each asked once."""
+    """A fleet with scripted workers; each answers one request."""
 
     workers: list[Worker]
     requests: list[VerifyTarget] = field(default_factory=list)
@@ -90,7 +90,7 @@ def finishes(request: VerifyTarget, report: Callable[[VerifyProgress], None]) ->
     return verdict()
 
 
-def test_a_case_that_crashes_is_named_to_the_next_worker(fleet: FakeFleet) -> None:
+def test_the_next_worker_gets_the_cases_that_crashed(fleet: FakeFleet) -> None:
     fleet.workers = [dies_over(FIRST), dies_over(SECOND), finishes]
     assert one_verdict() == verdict()
     assert [dict(each.crashed) for each in fleet.requests] == [
@@ -100,7 +100,7 @@ def test_a_case_that_crashes_is_named_to_the_next_worker(fleet: FakeFleet) -> No
     ]
 
 
-def test_after_the_third_crash_it_is_enough(fleet: FakeFleet) -> None:
+def test_the_third_crash_ends_the_verification(fleet: FakeFleet) -> None:
     fleet.workers = [dies_over(FIRST), dies_over(SECOND, verdict(ok=7)), dies_over(THIRD)]
     found = one_verdict()
     assert found.outcome is Outcome.WRONG
@@ -110,16 +110,14 @@ def test_after_the_third_crash_it_is_enough(fleet: FakeFleet) -> None:
     assert (found.ok, found.failed) == (7, 3)
 
 
-def test_a_case_that_crashes_though_it_is_left_out_ends_the_verification(
-    fleet: FakeFleet,
-) -> None:
+def test_a_second_crash_in_the_same_case_ends_the_verification(fleet: FakeFleet) -> None:
     fleet.workers = [dies_over(FIRST), dies_over(FIRST)]
     found = one_verdict()
     assert found.ended == str(crash())
     assert [each.case for each in found.failures] == [FIRST]
 
 
-def test_a_crash_before_any_case_is_told(fleet: FakeFleet) -> None:
+def test_a_crash_before_any_case_ends_the_verification(fleet: FakeFleet) -> None:
     def dies_at_once(request: VerifyTarget, report: object) -> Verdict:
         raise crash()
 
@@ -129,7 +127,7 @@ def test_a_crash_before_any_case_is_told(fleet: FakeFleet) -> None:
     assert found.outcome is Outcome.NOT_VERIFIED
 
 
-def test_of_what_hangs_is_told_what_was_found_so_far(fleet: FakeFleet) -> None:
+def test_the_verdict_of_a_hanging_target_holds_what_was_found_so_far(fleet: FakeFleet) -> None:
     def hangs(request: VerifyTarget, report: Callable[[VerifyProgress], None]) -> Verdict:
         report(VerifyProgress(verdict=verdict(ok=5)))
         report(VerifyProgress(case=FIRST))
@@ -140,7 +138,9 @@ def test_of_what_hangs_is_told_what_was_found_so_far(fleet: FakeFleet) -> None:
     assert (found.ok, found.ended) == (5, f"was not done after 2 s; its last case was {FIRST.id}")
 
 
-def test_an_interruption_tells_what_was_found_so_far_and_ends_all(fleet: FakeFleet) -> None:
+def test_an_interruption_keeps_what_was_found_so_far_and_skips_the_other_targets(
+    fleet: FakeFleet,
+) -> None:
     def interrupted(request: VerifyTarget, report: Callable[[VerifyProgress], None]) -> Verdict:
         report(VerifyProgress(verdict=verdict(ok=5)))
         raise KeyboardInterrupt
@@ -151,8 +151,10 @@ def test_an_interruption_tells_what_was_found_so_far_and_ends_all(fleet: FakeFle
     assert (found["b"].ok, found["b"].ended) == (5, INTERRUPTED)
 
 
-def test_an_account_of_less_takes_nothing_back(fleet: FakeFleet) -> None:
-    """A second worker begins again; what the first had found stands until it has found more."""
+def test_a_smaller_verdict_of_a_second_worker_does_not_replace_the_first(
+    fleet: FakeFleet,
+) -> None:
+    """A second worker begins again, so its verdict so far holds less at first."""
 
     def interrupted(request: VerifyTarget, report: Callable[[VerifyProgress], None]) -> Verdict:
         report(VerifyProgress(verdict=verdict(ok=1)))

@@ -13,6 +13,7 @@ from harness.verify.cases.catalogue import FULL, QUICK, Group, cases_of
 from harness.verify.verify import DTYPES
 
 every_tier = pytest.mark.parametrize("tier", [QUICK, FULL], ids=["quick", "full"])
+BOTH = {Direction.FORWARD, Direction.BACKWARD}
 
 
 def cases(tier: tuple[Group, ...], *, forward_only: bool = False) -> list[Case]:
@@ -24,9 +25,11 @@ def cases(tier: tuple[Group, ...], *, forward_only: bool = False) -> list[Case]:
     ]
 
 
-@every_tier
-def test_every_name_exists(tier: tuple[Group, ...]) -> None:
-    for group in tier:
+# --- what no case may be; the full catalogue contains the quick one -------------------------------
+
+
+def test_every_name_exists() -> None:
+    for group in FULL:
         assert set(group.distributions) <= set(DISTRIBUTIONS)
         assert set(group.layouts) <= set(LAYOUTS)
         assert set(group.grad_outputs) <= set(GRAD_OUTPUTS)
@@ -36,23 +39,20 @@ def test_every_name_exists(tier: tuple[Group, ...]) -> None:
         assert set(group.affines) <= set(Affine)
 
 
-@every_tier
-def test_every_group_says_what_it_catches(tier: tuple[Group, ...]) -> None:
-    catches = [group.catches for group in tier]
+def test_every_group_says_what_it_catches() -> None:
+    catches = [group.catches for group in FULL]
     assert all(text.strip() for text in catches)
     assert len(set(catches)) == len(catches)
 
 
-@every_tier
-def test_no_case_is_tried_twice(tier: tuple[Group, ...]) -> None:
-    assert [case.id for case, count in Counter(cases(tier)).items() if count > 1] == []
+def test_no_case_is_tried_twice() -> None:
+    assert [case.id for case, count in Counter(cases(FULL)).items() if count > 1] == []
 
 
-@every_tier
-def test_no_input_is_square_except_for_public_bugs(tier: tuple[Group, ...]) -> None:
+def test_no_input_is_square_except_for_public_bugs() -> None:
     square = {
         each.id
-        for group in tier
+        for group in FULL
         if not set(group.distributions) <= set(reported.__all__)
         and group.catches != "an axis identified by its size alone"
         for dtype in DTYPES
@@ -62,26 +62,21 @@ def test_no_input_is_square_except_for_public_bugs(tier: tuple[Group, ...]) -> N
     assert sorted(square) == []
 
 
-@every_tier
-def test_forward_only_gives_forward_cases_alone(tier: tuple[Group, ...]) -> None:
-    assert {each.direction for each in cases(tier, forward_only=True)} == {Direction.FORWARD}
+def test_forward_only_gives_forward_cases_alone() -> None:
+    assert {each.direction for each in cases(FULL, forward_only=True)} == {Direction.FORWARD}
 
 
-@every_tier
-def test_both_directions_are_tried_otherwise(tier: tuple[Group, ...]) -> None:
-    assert {each.direction for each in cases(tier)} == {Direction.FORWARD, Direction.BACKWARD}
+# --- what the catalogue must contain --------------------------------------------------------------
 
 
-@every_tier
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_every_dtype_has_every_layout_and_affine(tier: tuple[Group, ...], dtype: str) -> None:
-    own = [each for each in cases(tier) if each.dtype == dtype]
+def test_every_dtype_has_every_layout_and_affine(dtype: str) -> None:
+    own = [each for each in cases(QUICK) if each.dtype == dtype]
     assert {each.layout for each in own} == set(LAYOUTS)
     assert {each.affine for each in own} == set(Affine)
     assert {each.normalized_dims for each in own} >= {1, 2, 3, 4}
 
 
-@every_tier
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     "unusual",
@@ -95,64 +90,50 @@ def test_every_dtype_has_every_layout_and_affine(tier: tuple[Group, ...], dtype:
     ids=str,
 )
 def test_special_settings_are_tried_in_vectors_and_in_inference(
-    tier: tuple[Group, ...], dtype: str, unusual: dict[str, object]
+    dtype: str, unusual: dict[str, object]
 ) -> None:
     """If N is a multiple of a vector's length, kernels take a separate path."""
     found = {
         each.direction
-        for each in cases(tier)
+        for each in cases(QUICK)
         if each.dtype == dtype
         and each.hidden % 8 == 0
         and all(getattr(each, axis) == value for axis, value in unusual.items())
     }
-    assert found == {Direction.FORWARD, Direction.BACKWARD}
+    assert found == BOTH
 
 
-@every_tier
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("in_vectors", [False, True])
-def test_wide_parameters_are_tried_with_and_without_vectors(
-    tier: tuple[Group, ...], dtype: str, in_vectors: bool
-) -> None:
+def test_wide_parameters_are_tried_with_and_without_vectors(dtype: str, in_vectors: bool) -> None:
     found = {
         each.direction
-        for each in cases(tier)
+        for each in cases(QUICK)
         if each.dtype == dtype
         and each.param_dtype == "float32"
         and (each.hidden % 8 == 0) == in_vectors
     }
-    assert found == {Direction.FORWARD, Direction.BACKWARD}
+    assert found == BOTH
 
 
 @every_tier
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_inference_is_tried_with_every_setting_of_a_backward(
-    tier: tuple[Group, ...], dtype: str
-) -> None:
-    axes = ("layout", "affine", "parameters", "eps", "normalized_dims", "param_dtype")
-    for axis in axes:
-        values = {
-            direction: {
-                getattr(each, axis)
-                for each in cases(tier)
-                if each.dtype == dtype and each.direction is direction
-            }
+def test_inference_is_tried_with_every_setting_of_a_backward(tier: tuple[Group, ...]) -> None:
+    tried = cases(tier)
+    for axis in ("layout", "affine", "parameters", "eps", "normalized_dims", "param_dtype"):
+        forward, backward = (
+            {(each.dtype, getattr(each, axis)) for each in tried if each.direction is direction}
             for direction in (Direction.FORWARD, Direction.BACKWARD)
-        }
-        assert values[Direction.FORWARD] == values[Direction.BACKWARD], axis
+        )
+        assert forward == backward, axis
 
 
-def test_the_quick_catalogue_is_a_part_of_the_full_one() -> None:
-    assert {each.id for each in set(cases(QUICK)) - set(cases(FULL))} == set()
-
-
-def test_the_full_catalogue_has_every_distribution() -> None:
+def test_the_full_catalogue_has_every_distribution_grad_output_and_value_of_parameters() -> None:
     assert {each.distribution for each in cases(FULL)} == set(DISTRIBUTIONS)
-
-
-def test_the_full_catalogue_has_every_grad_output_and_all_parameters() -> None:
     assert {each.grad_output for each in cases(FULL)} == set(GRAD_OUTPUTS)
     assert {each.parameters for each in cases(FULL)} == set(PARAMETERS)
+
+
+# --- a group --------------------------------------------------------------------------------------
 
 
 def test_parameters_have_the_dtype_of_x_by_default() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from dataclasses import replace
 from inspect import isfunction
 from types import ModuleType
 from typing import Any
@@ -11,38 +12,25 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from verify_targets import CASE, case_in, every_dtype, layer_norm, mutant, target, then
+from verify_targets import CASE, case_in, layer_norm, mutant, target, then
 
-from harness.records import Case
 from harness.verify import checks
-from harness.verify.checks.contract_checks import (
-    BACKWARD_CHECKS,
-    CHECKS,
-    ContractCheck,
-    contract_findings,
-)
+from harness.verify.checks.contract_checks import BACKWARD_CHECKS, CHECKS, contract_findings
 from harness.verify.findings import Remark, RemarkKind, Violation
-from harness.verify.mutants import RIGHT
 from implementations import ALL, Implementation, UnsupportedError, native
 
 SHARED = {"contract_checks", "graph", "huge", "outputs"}  # modules without a check in the lists
 
 
-@every_dtype
-@pytest.mark.parametrize("check", CHECKS + BACKWARD_CHECKS, ids=lambda each: each.__name__)
-def test_pytorchs_own_passes_each_check(check: ContractCheck, dtype: str) -> None:
-    assert check(native, case_in(dtype)) is None
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
+def test_pytorchs_own_passes_all_from_a_case_of_any_shape(dtype: str) -> None:
+    assert list(contract_findings(native, replace(case_in(dtype), shape=(1, 1)))) == []
 
 
 @pytest.mark.parametrize(
     "implementation", [each for each in ALL if "cpu" in each.devices], ids=lambda each: each.name
 )
 def test_every_implementation_here_passes_all(implementation: Implementation) -> None:
-    assert list(contract_findings(implementation, CASE)) == []
-
-
-@pytest.mark.parametrize("implementation", RIGHT, ids=lambda each: each.name)
-def test_the_right_ones_of_the_self_test_pass_all(implementation: Implementation) -> None:
     assert list(contract_findings(implementation, CASE)) == []
 
 
@@ -88,9 +76,8 @@ def test_one_finding_of_several_checks_is_yielded_once() -> None:
     assert "y is a tuple" in violation.text
 
 
-@pytest.mark.parametrize("name", ["unbiased_variance", "root_mean_square", "eps_squared"])
-def test_a_wrong_but_consistent_target_violates_no_contract(name: str) -> None:
-    assert list(contract_findings(mutant(name), CASE)) == []
+def test_a_wrong_but_consistent_target_violates_no_contract() -> None:
+    assert list(contract_findings(mutant("unbiased_variance"), CASE)) == []
 
 
 def test_a_target_with_random_errors_violates_no_contract() -> None:
@@ -109,8 +96,3 @@ def test_a_target_that_declines_every_call_violates_no_contract() -> None:
         raise UnsupportedError("not here")
 
     assert list(contract_findings(target(declining), CASE)) == []
-
-
-def test_the_shape_of_the_given_case_does_not_matter() -> None:
-    case = Case(implementation="native", shape=(1, 1), dtype="float64", param_dtype="float64")
-    assert list(contract_findings(native, case)) == []
