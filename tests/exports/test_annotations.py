@@ -24,7 +24,7 @@ def test_annotations_read_as_in_the_golden_file() -> None:
     assert_golden("\n".join(lines), Path(__file__).parent / "golden" / "annotations.txt")
 
 
-def test_failures_are_errors_and_what_was_not_judged_is_a_warning_per_kind() -> None:
+def test_failures_are_errors_and_each_unjudged_kind_is_one_warning() -> None:
     assert levels(ChangeKind.SLOWER, ChangeKind.REGRESSED) == ["error", "error"]
     assert levels(*[ChangeKind.INCONCLUSIVE] * 12, ChangeKind.GONE) == ["warning", "warning"]
     assert levels(ChangeKind.NOT_COMPARABLE) == ["warning"]
@@ -32,7 +32,7 @@ def test_failures_are_errors_and_what_was_not_judged_is_a_warning_per_kind() -> 
     assert levels(ChangeKind.NEW) == []
 
 
-def test_ten_are_shown_and_of_more_the_tenth_says_how_many() -> None:
+def test_of_more_than_ten_the_tenth_is_their_number() -> None:
     def annotations(number: int) -> list[str]:
         changes = [change_of(ChangeKind.SLOWER, f"why {place}", place) for place in range(number)]
         return annotations_of_comparison(comparison_of(*changes))
@@ -43,21 +43,18 @@ def test_ten_are_shown_and_of_more_the_tenth_says_how_many() -> None:
     assert "5 more" in annotations(14)[9]
 
 
-def test_no_text_ends_its_command() -> None:
+def test_text_cannot_end_its_command() -> None:
     case = make_case("mine.py:f,g\n")
     change = change_of(ChangeKind.REGRESSED, "100 %\r\n::error::fake, really: yes", case=case)
     (line,) = annotations_of_comparison(comparison_of(change))
     title, message = line.removeprefix("::error title=").split("::", 1)
     assert title.startswith("regressed%3A mine.py%3Af%2Cg%0A/forward")
     assert message == "100 %25%0D%0A::error::fake, really: yes"
-
-
-def test_what_was_escaped_is_not_escaped_again() -> None:
     (line,) = annotations_of_refusal("50%0A and \udcff")
     assert line.endswith("::50%250A and \\udcff")
 
 
-def test_a_title_is_no_longer_than_github_takes() -> None:
+def test_a_title_is_cut_to_the_limit_of_github() -> None:
     (line,) = annotations_of_comparison(
         comparison_of(change_of(ChangeKind.REGRESSED, case=make_case("x" * 400)))
     )

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from math import inf
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,7 @@ def latency_of(**changes: Any) -> Latency:
 
 
 def refused(content: str | bytes, code: int = 2) -> str:
-    """Try to import a file of this content; return the line that says why not."""
+    """Try to import a file of this content; return the line on standard error."""
     raw = content if isinstance(content, bytes) else content.encode()
     Path("benchmark.json").write_bytes(raw)
     done = call("benchmark.json", "--out", "run.parquet")
@@ -64,7 +64,7 @@ def refused(content: str | bytes, code: int = 2) -> str:
 
 
 def with_changed(change: Callable[[dict[str, Any]], object]) -> str:
-    """A file with something changed in its one benchmark."""
+    """Return a file whose one benchmark was changed."""
     benchmark = benchmark_of(RECORD, SAMPLES)
     change(benchmark)
     return json.dumps(benchmark_file(benchmark))
@@ -85,17 +85,27 @@ def test_a_file_becomes_a_results_file_with_all_but_the_times_as_they_were() -> 
     assert run.wall_s == pytest.approx(2 * 3 * sum(SAMPLES))
 
 
-def test_results_that_are_there_are_not_overwritten() -> None:
+def test_existing_results_are_not_overwritten() -> None:
     Path("benchmark.json").write_text(json.dumps(benchmark_file(benchmark_of(RECORD, SAMPLES))))
     Path("run.parquet").write_text("of an earlier run")
     assert call("benchmark.json", "--out", "run.parquet").exit_code == 2
     assert Path("run.parquet").read_text() == "of an earlier run"
 
 
-def test_the_timer_is_named_and_nothing_is_made_up() -> None:
-    latency = latency_of()
-    assert latency.timer == "pytest-benchmark:perf_counter"
-    assert latency.clock is Clock.WALL
+@pytest.mark.parametrize(
+    ("timer", "clock"),
+    [
+        ("perf_counter", Clock.WALL),
+        ("thread_time", Clock.THREAD_CPU),
+        ("process_time", Clock.PROCESS_CPU),
+    ],
+)
+def test_the_clock_is_that_of_the_timer_and_other_figures_are_none(
+    timer: str, clock: Clock
+) -> None:
+    latency = latency_of(options={"timer": timer})
+    assert (latency.timer, latency.clock) == (f"pytest-benchmark:{timer}", clock)
+    assert latency.arms[0].cpu_s == (tuple(SAMPLES) if clock.is_cpu else None)
     assert latency.model_bytes == 4096
     assert latency.reference is None
     assert latency.reference_ratio is None
@@ -103,8 +113,11 @@ def test_the_timer_is_named_and_nothing_is_made_up() -> None:
     assert latency.minor_faults_ratio is None
 
 
-def test_rounds_are_kept_and_epochs_are_rounds_in_a_row() -> None:
-    (arm,) = latency_of().arms
+def test_rounds_are_kept_and_consecutive_rounds_are_an_epoch() -> None:
+    latency = latency_of()
+    time, (arm,) = latency.per_call_s, latency.arms
+    assert SAMPLES[0] < time.low < time.value < time.high < SAMPLES[-1]
+    assert time.value == pytest.approx(sorted(SAMPLES)[14], rel=0.02)
     epochs = tuple(place * 12 // 30 for place in range(30))
     assert arm == Arm(
         role=ArmRole.SUBJECT,
@@ -117,37 +130,33 @@ def test_rounds_are_kept_and_epochs_are_rounds_in_a_row() -> None:
     assert len(set(epochs)) == 12
 
 
-def test_the_estimate_is_of_the_rounds_and_has_an_interval() -> None:
-    time = latency_of().per_call_s
-    assert SAMPLES[0] < time.low < time.value < time.high < SAMPLES[-1]
-    assert time.value == pytest.approx(sorted(SAMPLES)[14], rel=0.02)
-
-
-def test_one_round_says_nothing_of_its_spread() -> None:
+def test_one_round_has_an_infinite_interval() -> None:
     (record,) = imported(benchmark_of(RECORD, [2e-5]))
     assert record.latency is not None
     assert (record.latency.per_call_s.low, record.latency.per_call_s.high) == (0.0, inf)
     assert not record.latency.converged
 
 
-@pytest.mark.parametrize(
-    ("timer", "clock"),
-    [("thread_time", Clock.THREAD_CPU), ("process_time", Clock.PROCESS_CPU)],
-)
-def test_cpu_time_is_cpu_time(timer: str, clock: Clock) -> None:
-    latency = latency_of(options={"timer": timer})
-    assert (latency.timer, latency.clock) == (f"pytest-benchmark:{timer}", clock)
-    assert latency.arms[0].cpu_s == tuple(SAMPLES)
-
-
 # --- bad input -----------------------------------------------------------------------------------
 
 
-def test_a_missing_file_is_refused_with_how_to_make_one() -> None:
+def test_a_missing_file_and_another_suffix_are_refused() -> None:
     done = call("gone.json", "--out", "run.parquet")
     assert done.exit_code == 2
     assert "gone.json" in done.stderr
     assert "--layernorm-sweep" in done.stderr
+    done = call("gone.json", "--out", "run.json")
+    assert done.exit_code == 2
+    assert "run.json" in done.stderr
+
+
+def test_a_file_of_no_machine_of_two_machines_or_of_a_run_is_refused() -> None:
+    benchmark = benchmark_of(RECORD, SAMPLES)
+    assert KEY in refused(json.dumps(benchmark_file(benchmark, machine_info={"node": "here"})))
+    other = benchmark_of(make_record(make_case(rows=1), environment=ELSEWHERE), SAMPLES)
+    assert ELSEWHERE.fingerprint in refused(json.dumps(benchmark_file(benchmark, other)))
+    exported = pytest_benchmark_json(results_of(make_record(ratios=STEADY)))
+    assert "results file" in refused(exported or "")
 
 
 @pytest.mark.parametrize(
@@ -161,18 +170,8 @@ def test_any_other_file_is_refused(content: bytes) -> None:
     assert "JSON" in refused(content)
 
 
-def test_a_file_without_a_benchmark_was_not_measured() -> None:
+def test_a_file_without_a_benchmark_has_exit_code_3() -> None:
     refused(json.dumps(benchmark_file()), code=3)
-
-
-def test_a_file_exported_from_a_results_file_is_refused() -> None:
-    text = pytest_benchmark_json(results_of(make_record(ratios=STEADY)))
-    assert "results file" in refused(text or "")
-
-
-@pytest.mark.parametrize("sample", [0.0, -1.0, inf, float("nan")])
-def test_times_that_are_not_positive_numbers_are_refused(sample: float) -> None:
-    refused(with_changed(lambda benchmark: benchmark["stats"].update(data=[1.0, sample])))
 
 
 @pytest.mark.parametrize(
@@ -188,26 +187,12 @@ def test_times_that_are_not_positive_numbers_are_refused(sample: float) -> None:
         (lambda each: each.update(extra_info=None), "damaged"),
         (lambda each: each.pop("options"), "'options'"),
         (lambda each: each["stats"].update(data=["fast"]), "fast"),
+        (lambda each: each["stats"].update(data=[1.0, 0.0]), "positive"),
+        (lambda each: each["stats"].update(data=[1.0, inf]), "positive"),
+        (lambda each: each["stats"].update(data=[1.0, nan]), "positive"),
     ],
 )
-def test_a_benchmark_that_is_not_whole_is_refused(
+def test_a_damaged_benchmark_is_refused(
     change: Callable[[dict[str, Any]], object], fact: str
 ) -> None:
     assert fact in refused(with_changed(change))
-
-
-def test_a_file_that_does_not_name_its_machine_is_refused() -> None:
-    benchmark = benchmark_of(RECORD, SAMPLES)
-    assert KEY in refused(json.dumps(benchmark_file(benchmark, machine_info={"node": "here"})))
-
-
-def test_parts_of_two_files_are_refused() -> None:
-    other = make_record(make_case(rows=1), environment=ELSEWHERE)
-    benchmarks = [benchmark_of(record, SAMPLES) for record in (RECORD, other)]
-    assert ELSEWHERE.fingerprint in refused(json.dumps(benchmark_file(*benchmarks)))
-
-
-def test_a_results_file_ends_in_parquet() -> None:
-    done = call("benchmark.json", "--out", "run.json")
-    assert done.exit_code == 2
-    assert "run.json" in done.stderr

@@ -47,7 +47,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return import_benchmarks(folder / "found.json", "import found.json")
 
 
-def test_every_case_is_there_with_its_verdict_and_its_timer(imported: Results) -> None:
+def test_every_case_has_its_status_and_its_timer(imported: Results) -> None:
     assert {each.case.implementation for each in imported.records} == {"native", "one_pass"}
     for each in imported.records:
         assert each.status is Status.OK
@@ -57,7 +57,7 @@ def test_every_case_is_there_with_its_verdict_and_its_timer(imported: Results) -
         assert each.latency.model_bytes == 4 * (2 * 4 * 8 + 2 * 8)
 
 
-def test_errors_meet_those_of_a_run_and_times_do_not(imported: Results) -> None:
+def test_times_are_not_comparable_with_those_of_a_run(imported: Results) -> None:
     (fingerprint,) = imported.environments
     runner = CaseRunner(fingerprint)
     measured = (Measurement.LATENCY,)

@@ -33,32 +33,29 @@ def measures(*records: Record) -> dict[str, dict[str, float]]:
     return found[records[0].case.id]
 
 
-def test_time_is_charted_as_the_ratio_that_holds_on_every_machine() -> None:
+def test_time_is_charted_as_the_ratio_to_the_reference_or_else_in_seconds() -> None:
     time = entries(TIMED)["time"]
     assert time["name"] == f"{TIMED.case.id}: time"
     assert (time["unit"], time["value"], time["range"]) == ("x native", 1.5, "± 0.2")
     assert time["extra"] == (
         "100 µs per call (100 µs to 100 µs)\ntimed by layernorm-bench in 1 process"
     )
-
-
-def test_without_a_reference_time_is_seconds() -> None:
+    warning = MeasurementWarning(kind=WarningKind.CHANGED_SPEED, advice="wait")
     alone = make_latency((1.5,), reference=None, reference_ratio=None)
-    time = entries(replace(TIMED, latency=alone))["time"]
+    time = entries(replace(TIMED, latency=alone, warnings=(warning,)))["time"]
     assert (time["unit"], time["value"]) == ("s", 1e-4)
+    assert "warning: changed speed" in time["extra"]
 
 
-def test_error_and_memory_have_charts_of_their_own() -> None:
+def test_error_and_memory_are_charted_if_they_are_finite() -> None:
     charts = entries(with_error(TIMED, scaled_max_ulp=4.5))
     assert (charts["error"]["unit"], charts["error"]["value"]) == ("ulp", 4.5)
     assert TIMED.memory is not None
     assert charts["memory"]["value"] == TIMED.memory.peak_extra_bytes
     assert charts["memory"]["unit"] == "bytes"
-
-
-def test_a_measurement_warning_is_in_the_remark() -> None:
-    warning = MeasurementWarning(kind=WarningKind.CHANGED_SPEED, advice="wait")
-    assert "warning: changed speed" in entries(replace(TIMED, warnings=(warning,)))["time"]["extra"]
+    for error in (inf, nan):
+        assert "error" not in entries(with_error(TIMED, scaled_max_ulp=error))
+        assert "error" not in measures(with_error(TIMED, scaled_max_ulp=error))
 
 
 def test_bencher_has_nanoseconds_and_the_ends_of_the_interval() -> None:
@@ -93,19 +90,7 @@ def test_an_invalid_time_is_in_no_chart(record: Record) -> None:
     assert not {"latency", "latency-ratio"} & set(measures(record))
 
 
-def test_nothing_of_a_wrong_result_is_in_a_chart() -> None:
-    wrong, right = replace(TIMED, status=Status.WRONG), make_record(make_case(rows=9))
-    assert set(entries(right)) == {"error", "memory"}
-    assert smaller_is_better(results_of(wrong)) is None
-    assert bencher_metrics(results_of(wrong)) is None
-
-
-@pytest.mark.parametrize("error", [inf, nan])
-def test_an_error_that_is_not_finite_is_in_no_chart(error: float) -> None:
-    assert "error" not in entries(with_error(TIMED, scaled_max_ulp=error))
-    assert "error" not in measures(with_error(TIMED, scaled_max_ulp=error))
-
-
-def test_a_run_without_values_makes_no_chart() -> None:
-    assert smaller_is_better(results_of(failed())) is None
-    assert bencher_metrics(results_of(failed())) is None
+def test_a_run_without_a_right_result_makes_no_chart() -> None:
+    for record in (replace(TIMED, status=Status.WRONG), failed()):
+        assert smaller_is_better(results_of(record)) is None
+        assert bencher_metrics(results_of(record)) is None

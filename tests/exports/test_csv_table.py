@@ -38,7 +38,12 @@ def test_a_row_holds_the_case_and_its_figures() -> None:
     record = make_record(make_case(direction=Direction.BACKWARD), STEADY)
     assert record.errors is not None
     assert record.memory is not None
-    (row,) = table(record)
+    warnings = tuple(
+        MeasurementWarning(kind=kind, advice="wait")
+        for kind in (WarningKind.NOISY, WarningKind.THROTTLED)
+    )
+    row, _ = table(replace(record, warnings=warnings), make_record())
+    assert row["warnings"] == "noisy throttled"
     assert row["id"] == record.case.id
     assert row["case.shape"] == "64x768"
     assert row["case.direction"] == "backward"
@@ -51,23 +56,10 @@ def test_a_row_holds_the_case_and_its_figures() -> None:
     assert row["memory.peak_extra_bytes"] == str(record.memory.peak_extra_bytes)
 
 
-def test_what_was_not_measured_is_empty() -> None:
+def test_values_that_were_not_measured_are_empty() -> None:
     (row,) = table(failed(reason='said "no", twice\nand left'))
     assert row["status"] == "error"
     assert row["reason"] == 'said "no", twice\nand left'
     empty = {name for name, value in row.items() if value == ""}
     assert {each for each in COLUMNS if each.startswith(("errors", "latency", "cold"))} <= empty
     assert not {each for each in COLUMNS if each.startswith("case.")} & empty
-
-
-def test_measurement_warnings_are_named() -> None:
-    warnings = tuple(
-        MeasurementWarning(kind=kind, advice="wait")
-        for kind in (WarningKind.NOISY, WarningKind.THROTTLED)
-    )
-    (row,) = table(replace(make_record(), warnings=warnings))
-    assert row["warnings"] == "noisy throttled"
-
-
-def test_a_run_is_as_many_rows_as_cases() -> None:
-    assert len(table(*(make_record(make_case(rows=each)) for each in range(5)))) == 5

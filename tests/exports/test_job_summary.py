@@ -1,4 +1,4 @@
-"""GitHub's job summary: the worst first, within the limit, and text that stays text."""
+"""GitHub's job summary: the worst first, within the limit, and with escaped text."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ def test_the_verdict_is_the_heading(kinds: set[ChangeKind], expected: str) -> No
         ("lost \udcff", "lost \\\\udcff"),
     ],
 )
-def test_text_stays_text_and_in_its_cell(text: str, shown: str) -> None:
+def test_text_is_escaped_and_stays_in_its_cell(text: str, shown: str) -> None:
     summary = summary_of_comparison(comparison_of(change_of(ChangeKind.REGRESSED, text)))
     assert rows(summary) == [f"| {make_case(rows=0).id} | – | {shown} |"]
     assert summary.encode()
 
 
-def test_it_keeps_within_the_limit_and_says_what_was_left_out() -> None:
+def test_a_summary_keeps_within_the_limit_and_counts_the_rows_left_out() -> None:
     number = 9000
     changes = [change_of(ChangeKind.REGRESSED, "µ" * 100, place) for place in range(number)]
     summary = summary_of_comparison(comparison_of(*changes), rest="all are in junit.xml")
@@ -85,16 +85,13 @@ def test_it_keeps_within_the_limit_and_says_what_was_left_out() -> None:
     assert rows(summary)[0] == f"| {make_case(rows=0).id} | – | {'µ' * 100} |"
 
 
-def test_what_is_cut_is_the_least_bad() -> None:
+def test_the_least_severe_rows_are_cut_and_nothing_follows_a_cut() -> None:
     changes = [change_of(ChangeKind.REGRESSED), change_of(ChangeKind.NEW, "n" * 2000, 1)]
     summary = summary_of_comparison(comparison_of(*changes), limit_bytes=2500)
     assert len(summary.encode()) <= 2500
     assert [row for row in rows(summary) if "nnn" in row] == []
     assert len(rows(summary)) == 1
     assert "1 more case" in summary
-
-
-def test_nothing_is_shown_after_a_section_that_was_cut() -> None:
     changes = [change_of(ChangeKind.REGRESSED, "n" * 2000), change_of(ChangeKind.NEW, number=1)]
     summary = summary_of_comparison(comparison_of(*changes), limit_bytes=2500)
     assert rows(summary) == []
@@ -116,7 +113,7 @@ def test_the_summary_is_empty_if_the_verdict_does_not_fit() -> None:
     ],
     ids=["right", "cut short", "unsupported", "timeout", "wrong"],
 )
-def test_a_run_succeeds_if_it_is_whole_and_right(
+def test_a_run_passes_if_it_is_complete_and_right(
     record: Record, planned: int, expected: str
 ) -> None:
     assert sign(summary_of_run(results_of(record, planned=planned), "run")) == expected

@@ -1,4 +1,4 @@
-"""pytest-benchmark's JSON: its own commands read it, and its figures are those it would give."""
+"""pytest-benchmark reads the exported JSON, and its own statistics are equal."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def ask(folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def test_its_compare_reads_two_runs_and_sets_implementations_side_by_side(tmp_path: Path) -> None:
+def test_the_compare_command_of_pytest_benchmark_reads_two_runs(tmp_path: Path) -> None:
     for name, ratio in (("0001_before", 2.0), ("0002_after", 4.0)):
         two = replace(TWO, latency=make_latency((ratio,)))
         text = pytest_benchmark_json(results_of(ONE, two))
@@ -78,7 +78,7 @@ def test_its_compare_reads_two_runs_and_sets_implementations_side_by_side(tmp_pa
 
 
 @given(st.lists(st.floats(min_value=1e-9, max_value=1e3, allow_nan=False), min_size=1, max_size=40))
-def test_statistics_are_those_that_it_would_give(samples: list[float]) -> None:
+def test_statistics_equal_those_of_pytest_benchmark(samples: list[float]) -> None:
     theirs, ours = stats_from(samples), stats_of(samples)
     assert set(ours) == {*theirs, "data"}
     for name in set(theirs) - OWN_RULES:
@@ -96,8 +96,9 @@ def test_outliers_are_counted_and_one_sample_has_none() -> None:
 
 
 def test_the_estimate_and_its_timer_are_in_extra_info() -> None:
-    (benchmark,) = exported(ONE)["benchmarks"]
+    (benchmark,) = exported(with_error(ONE, scaled_max_ulp=float("inf")))["benchmarks"]
     info = benchmark["extra_info"][KEY]
+    assert info["errors"]["outputs"][0]["scaled_max_ulp"] is None
     assert ONE.latency is not None
     assert info["reference_ratio"] == to_plain(ONE.latency.reference_ratio)
     assert info["case"] == to_plain(ONE.case)
@@ -128,7 +129,7 @@ def test_samples_are_those_of_the_clock_of_the_estimates() -> None:
         assert stats["iterations"] == 7
 
 
-def test_machine_and_commit_are_in_its_own_fields() -> None:
+def test_machine_and_commit_are_in_the_fields_of_pytest_benchmark() -> None:
     run = make_run(planned=1, git_commit="abc")
     text = pytest_benchmark_json(
         Results(records=(ONE,), runs=(run,), environments={HERE.fingerprint: HERE})
@@ -138,12 +139,6 @@ def test_machine_and_commit_are_in_its_own_fields() -> None:
     assert found["machine_info"][KEY] == to_plain(HERE)
     assert found["commit_info"] == {"id": "abc", "dirty": None, "project": "layernorm-bench"}
     assert found["datetime"] == run.started_utc
-
-
-def test_infinite_figures_become_null() -> None:
-    record = with_error(ONE, scaled_max_ulp=float("inf"))
-    info = exported(record)["benchmarks"][0]["extra_info"][KEY]
-    assert info["errors"]["outputs"][0]["scaled_max_ulp"] is None
 
 
 def test_a_wrong_case_or_one_without_samples_is_no_benchmark() -> None:

@@ -1,4 +1,4 @@
-"""What is read of the CPU and its machine, and None where it cannot be read."""
+"""Facts about the CPU and its machine are read, and None if they cannot be read."""
 
 from __future__ import annotations
 
@@ -46,27 +46,26 @@ def meminfo(monkeypatch: pytest.MonkeyPatch, content: str | None) -> None:
     monkeypatch.setattr(cpu, "open", fake_open, raising=False)
 
 
-def test_free_memory_is_what_the_system_says_is_available(monkeypatch: pytest.MonkeyPatch) -> None:
-    meminfo(monkeypatch, "MemTotal: 999 kB\nMemFree: 1 kB\nMemAvailable:   2048 kB\n")
-    assert CpuDevice().free_bytes() == 2048 * 1024
-
-
-@pytest.mark.parametrize("content", [None, "", "MemTotal: 999 kB\n"])
-def test_free_memory_is_unknown_where_the_system_does_not_say(
-    monkeypatch: pytest.MonkeyPatch, content: str | None
+@pytest.mark.parametrize(
+    ("content", "free_bytes"),
+    [
+        ("MemTotal: 999 kB\nMemFree: 1 kB\nMemAvailable:   2048 kB\n", 2048 * 1024),
+        ("MemTotal: 999 kB\n", None),
+        (None, None),
+    ],
+)
+def test_free_memory_is_what_the_system_calls_available(
+    monkeypatch: pytest.MonkeyPatch, content: str | None, free_bytes: int | None
 ) -> None:
     meminfo(monkeypatch, content)
-    assert CpuDevice().free_bytes() is None
+    assert CpuDevice().free_bytes() == free_bytes
 
 
-def test_the_largest_cache_is_the_last_level(write: Write) -> None:
+def test_the_cache_size_is_that_of_the_largest_cache_or_64_mib(write: Write) -> None:
+    assert CpuDevice().cache_bytes() == 64 << 20
     for number, size in enumerate(["48K", "32K", "2048K", "36M"]):
         write(f"caches/index{number}/size", f"{size}\n")
     assert CpuDevice().cache_bytes() == 36 << 20
-
-
-def test_where_no_cache_is_described_it_is_taken_to_be_large(write: Write) -> None:
-    assert CpuDevice().cache_bytes() == 64 << 20
 
 
 def test_evicting_writes_more_than_the_cache_holds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,9 +86,10 @@ def test_the_governor_is_read(write: Write) -> None:
 
 
 @pytest.mark.parametrize(
-    ("online", "on_battery"), [(["1"], False), (["0"], True), (["0", "1"], False), ([], None)]
+    ("online", "on_battery"),
+    [(["1"], False), (["0"], True), (["0", "1"], False), ([""], None), ([], None)],
 )
-def test_a_machine_without_mains_that_are_on_runs_on_its_battery(
+def test_a_machine_runs_on_battery_if_no_mains_is_online(
     write: Write, online: list[str], on_battery: bool | None
 ) -> None:
     write("supplies/BAT0/type", "Battery\n")
@@ -99,24 +99,21 @@ def test_a_machine_without_mains_that_are_on_runs_on_its_battery(
     assert CpuDevice().condition().on_battery is on_battery
 
 
-def test_mains_that_do_not_say_whether_they_are_on_say_nothing(write: Write) -> None:
-    write("supplies/AC/type", "Mains\n")
-    assert CpuDevice().condition().on_battery is None
-
-
-def test_stolen_time_is_that_of_all_cpus_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    stat = "cpu  1 2 3 4 5 6 7 250 9 10\ncpu0 1 2 3 4 5 6 7 8 9 10\n"
+@pytest.mark.parametrize(
+    ("stat", "steal_s"),
+    [
+        ("cpu  1 2 3 4 5 6 7 250 9 10\ncpu0 1 2 3 4 5 6 7 8 9 10\n", 2.5),
+        ("", None),
+        ("cpu  1 2 3", None),
+        ("intr 1 2 3 4 5 6 7 8 9 10", None),
+    ],
+)
+def test_stolen_time_is_that_of_all_cpus_in_seconds(
+    monkeypatch: pytest.MonkeyPatch, stat: str, steal_s: float | None
+) -> None:
     monkeypatch.setattr(cpu, "_text", lambda path: stat if path == Path("/proc/stat") else None)
     monkeypatch.setattr(os, "sysconf", {"SC_CLK_TCK": 100}.__getitem__)
-    assert CpuDevice().condition().steal_s == 2.5
-
-
-@pytest.mark.parametrize("stat", ["", "cpu  1 2 3", "intr 1 2 3 4 5 6 7 8 9 10"])
-def test_stolen_time_that_is_not_given_is_unknown(
-    monkeypatch: pytest.MonkeyPatch, stat: str
-) -> None:
-    monkeypatch.setattr(cpu, "_text", lambda _: stat)
-    assert CpuDevice().condition().steal_s is None
+    assert CpuDevice().condition().steal_s == steal_s
 
 
 # --- where little may be read --------------------------------------------------------------------
@@ -162,7 +159,7 @@ ONE_EPOCH = Budget(limit_s=0.0, min_epochs=1, max_epochs=1)
 
 
 @pytest.mark.usefixtures("_locked")
-def test_without_permission_to_read_a_case_is_measured_all_the_same() -> None:
+def test_without_permission_to_read_a_case_is_measured() -> None:
     runner = CaseRunner("here", Allocation.DEFAULT)
     record = runner.run(TINY, (Measurement.LATENCY, Measurement.COLD), ONE_EPOCH)
     assert record.status is Status.OK
@@ -170,7 +167,7 @@ def test_without_permission_to_read_a_case_is_measured_all_the_same() -> None:
     assert record.cold is not None
 
 
-def test_with_one_core_a_case_is_measured_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_one_core_a_case_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
     record = CaseRunner("here", Allocation.DEFAULT).run(TINY, tuple(Measurement), ONE_EPOCH)

@@ -1,4 +1,4 @@
-"""The CUDA device beside its readings: cache, clock, replays, condition."""
+"""The CUDA device apart from its readings: cache, clock, replays, condition."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_nothing_is_called_between_the_eviction_and_the_timed_call(
     assert gpu.happened == ["call"]
 
 
-def test_what_was_not_evicted_stays_in_the_cache(gpu: Gpu, device: CudaDevice) -> None:
+def test_without_an_eviction_the_cache_is_not_overwritten(gpu: Gpu, device: CudaDevice) -> None:
     device.evict()
     device.time(gpu.kernel(2 * US, 10 * US), 1)
     gpu.happened.clear()
@@ -78,17 +78,14 @@ def test_what_was_not_evicted_stays_in_the_cache(gpu: Gpu, device: CudaDevice) -
 @pytest.mark.parametrize("step_s", [32e-9, 0.5e-6, 1e-6])
 def test_the_step_of_the_events_is_the_resolution(gpu: Gpu, step_s: float) -> None:
     gpu.step_s = step_s
-    assert CudaDevice().resolution_s() == pytest.approx(step_s, rel=1e-3)
+    device = CudaDevice()
+    assert device.resolution_s() == pytest.approx(step_s, rel=1e-3)
+    gpu.slept.clear()
+    device.resolution_s()
+    assert gpu.slept == []  # measured once
 
 
-def test_the_resolution_is_measured_once(gpu: Gpu, device: CudaDevice) -> None:
-    found = device.resolution_s()
-    gpu.step_s, gpu.slept = 1e-6, []
-    assert device.resolution_s() == found
-    assert gpu.slept == []
-
-
-def test_it_is_kept_at_work_until_its_clocks_are_up(gpu: Gpu, device: CudaDevice) -> None:
+def test_wake_keeps_the_device_busy_for_a_fifth_of_a_second(gpu: Gpu, device: CudaDevice) -> None:
     began = gpu.now_s
     device.wake()
     assert 0.19 < sum(gpu.blocks_s()) <= gpu.now_s - began < 0.21
@@ -97,7 +94,7 @@ def test_it_is_kept_at_work_until_its_clocks_are_up(gpu: Gpu, device: CudaDevice
 # --- replays -------------------------------------------------------------------------------------
 
 
-def test_a_replay_is_the_work_without_the_hosts_part(gpu: Gpu, device: CudaDevice) -> None:
+def test_a_replay_takes_the_time_of_the_device(gpu: Gpu, device: CudaDevice) -> None:
     call = gpu.kernel(2 * US, 10 * US)
     replay = device.replayed(lambda: lambda: (call(), call()))
     assert replay is not None
@@ -107,7 +104,9 @@ def test_a_replay_is_the_work_without_the_hosts_part(gpu: Gpu, device: CudaDevic
     assert reading.launch_s == pytest.approx(10 * gpu.replay_s)
 
 
-def test_it_is_recorded_on_a_stream_and_in_a_pool_of_its_own(gpu: Gpu, device: CudaDevice) -> None:
+def test_a_call_is_recorded_on_its_own_stream_and_in_its_own_pool(
+    gpu: Gpu, device: CudaDevice
+) -> None:
     used = []
     device.replayed(lambda: lambda: (used.append(gpu.current), gpu.launch(US, US)))
     assert len(set(used)) == 1
@@ -116,14 +115,14 @@ def test_it_is_recorded_on_a_stream_and_in_a_pool_of_its_own(gpu: Gpu, device: C
     assert [each.pools for each in gpu.graphs] == [(POOL,)]
 
 
-def test_it_is_recorded_after_what_was_issued_before(gpu: Gpu, device: CudaDevice) -> None:
+def test_a_recording_starts_after_earlier_work(gpu: Gpu, device: CudaDevice) -> None:
     gpu.launch(1e-3, 1 * US)  # such as what fills its inputs
     ready_at, began_at = gpu.default.free_at, []
     device.replayed(lambda: lambda: (began_at.append(gpu.current.free_at), gpu.launch(US, US)))
     assert min(began_at) >= ready_at
 
 
-def test_a_call_that_cannot_be_recorded_has_no_replay_and_the_stream_works_on(
+def test_a_call_that_cannot_be_recorded_has_no_replay_and_the_stream_still_works(
     gpu: Gpu, device: CudaDevice
 ) -> None:
     call = gpu.kernel(2 * US, 10 * US)
@@ -134,7 +133,7 @@ def test_a_call_that_cannot_be_recorded_has_no_replay_and_the_stream_works_on(
     assert device.replayed(lambda: call) is not None
 
 
-def test_a_pool_that_was_left_is_not_released_twice(gpu: Gpu, device: CudaDevice) -> None:
+def test_a_released_pool_is_not_released_again(gpu: Gpu, device: CudaDevice) -> None:
     gpu.leaves_pools = True
     assert device.replayed(lambda: gpu.current.synchronize) is None
     assert gpu.given_up == [("end_allocation_to_pool", POOL)]
@@ -151,9 +150,7 @@ def test_a_call_is_prepared_on_the_stream_that_records_it(gpu: Gpu, device: Cuda
     assert prepared_on == gpu.streams[1:]
 
 
-def test_a_call_that_words_the_failure_its_own_way_has_no_replay_either(
-    gpu: Gpu, device: CudaDevice
-) -> None:
+def test_a_call_that_replaces_the_error_has_no_replay(gpu: Gpu, device: CudaDevice) -> None:
     def call() -> None:
         try:
             gpu.current.synchronize()
@@ -164,18 +161,12 @@ def test_a_call_that_words_the_failure_its_own_way_has_no_replay_either(
     assert gpu.current is gpu.default
 
 
-def test_torch_alone_would_have_stayed_on_the_failed_captures_stream(gpu: Gpu) -> None:
-    with pytest.raises(RuntimeError), torch.cuda.graph(torch.cuda.CUDAGraph(), stream=gpu.stream()):
-        gpu.current.synchronize()
-    assert gpu.current is not gpu.default
-
-
-def test_a_recording_of_nothing_is_no_replay(gpu: Gpu, device: CudaDevice) -> None:
+def test_a_call_on_another_stream_has_no_replay(gpu: Gpu, device: CudaDevice) -> None:
     assert device.replayed(lambda: gpu.kernel(2 * US, 10 * US, gpu.stream())) is None
 
 
 @pytest.mark.parametrize("made", [0, 3])
-def test_what_else_a_recorded_call_raises_is_not_hidden(
+def test_another_exception_of_a_recorded_call_propagates(
     gpu: Gpu, device: CudaDevice, made: int
 ) -> None:
     calls = iter(range(made))
@@ -189,7 +180,7 @@ def test_what_else_a_recorded_call_raises_is_not_hidden(
     assert gpu.current is gpu.default
 
 
-def test_a_replay_keeps_alive_what_it_reads_and_writes(gpu: Gpu, device: CudaDevice) -> None:
+def test_a_replay_keeps_its_tensors_alive(gpu: Gpu, device: CudaDevice) -> None:
     call = gpu.kernel(2 * US, 10 * US)
     results = []
 
@@ -236,7 +227,7 @@ def test_a_torch_that_gives_no_uuid_leaves_the_condition_unknown(
     assert device.condition() == Condition()
 
 
-def test_nvml_is_opened_once_and_shut_when_the_device_is_given_up(
+def test_nvml_is_opened_once_and_shut_with_the_device(
     gpu: Gpu, device: CudaDevice, nvml: Nvml
 ) -> None:
     device = CudaDevice()
@@ -246,7 +237,3 @@ def test_nvml_is_opened_once_and_shut_when_the_device_is_given_up(
     del device
     gc.collect()
     assert nvml.open == 0
-
-
-def test_free_memory_is_what_the_device_says(gpu: Gpu, device: CudaDevice) -> None:
-    assert device.free_bytes() == 1 << 30

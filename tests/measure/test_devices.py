@@ -1,4 +1,4 @@
-"""Devices: what their clocks measure."""
+"""The clocks of the devices."""
 
 from __future__ import annotations
 
@@ -40,36 +40,38 @@ def test_a_call_is_made_as_often_as_asked() -> None:
     assert len(calls) == 7
 
 
-def test_one_thread_is_timed_by_its_cpu_clock_and_by_the_wall() -> None:
-    reading = CpuDevice(threads=1).time(lambda: sum(range(100)), 10)
-    assert CpuDevice(threads=1).clock is Clock.THREAD_CPU
-    assert reading.wall_s > 0
-    assert reading.cpu_s is not None
-
-
-def test_several_threads_are_timed_by_the_wall_alone() -> None:
-    device = CpuDevice(threads=2)
-    assert device.clock is Clock.WALL
-    assert device.time(lambda: None, 1).cpu_s is None
+@pytest.mark.parametrize(
+    ("kind", "threads", "clock"),
+    [
+        ("cpu", 1, Clock.THREAD_CPU),
+        ("cpu", 4, Clock.WALL),
+        ("cuda", 4, Clock.CUDA_EVENT),
+    ],
+)
+def test_the_kind_and_the_threads_decide_the_clock(kind: str, threads: int, clock: Clock) -> None:
+    assert device_of(kind, threads).clock is clock
 
 
 def test_readings_are_in_seconds(clocks: Callable[[int, int], None]) -> None:
     clocks(2_000_000, 0)
-    device = CpuDevice()
+    one, several = CpuDevice(), CpuDevice(threads=2)
     clocks(2_000_000, 500_000)
-    reading = device.time(lambda: None, 1)
-    assert reading.wall_s == 2e-3
-    assert reading.cpu_s == 5e-4
+    reading = one.time(lambda: None, 1)
+    assert (reading.wall_s, reading.cpu_s) == (2e-3, 5e-4)
+    reading = several.time(lambda: None, 1)
+    assert (reading.wall_s, reading.cpu_s, reading.process_s) == (2e-3, None, None)
 
 
-def test_what_the_clock_itself_costs_is_taken_off(clocks: Callable[[int, int], None]) -> None:
+def test_the_cost_of_the_clock_is_subtracted(clocks: Callable[[int, int], None]) -> None:
     clocks(100, 300)
     device = CpuDevice()  # finds that a reading costs 300 ns
     clocks(100, 1300)
     assert device.time(lambda: None, 1).cpu_s == pytest.approx(1e-6)
 
 
-def test_a_clock_that_steps_back_is_given_as_it_is(clocks: Callable[[int, int], None]) -> None:
+def test_a_clock_that_steps_back_gives_negative_readings(
+    clocks: Callable[[int, int], None],
+) -> None:
     clocks(100, 300)
     device = CpuDevice()
     clocks(-100, -250)
@@ -91,7 +93,7 @@ def test_the_step_of_a_coarse_clock_is_its_resolution(
     assert device.resolution_s() == pytest.approx(step / 1e9)
 
 
-def test_a_clock_whose_reading_varies_resolves_as_little_as_it_varies_by(
+def test_the_resolution_of_a_fine_clock_is_the_smallest_difference(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     steps = itertools.cycle([60, 61, 75])
@@ -99,7 +101,7 @@ def test_a_clock_whose_reading_varies_resolves_as_little_as_it_varies_by(
     assert CpuDevice().resolution_s() == pytest.approx(1e-9)
 
 
-def test_nothing_runs_by_itself_that_could_be_issued_or_replayed() -> None:
+def test_a_cpu_has_no_launch_time_and_no_replay() -> None:
     device = CpuDevice()
     assert device.time(lambda: None, 1).launch_s is None
     assert device.replayed(lambda: lambda: None) is None
@@ -122,9 +124,3 @@ def test_cuda_that_cannot_be_used_has_a_reason(
 
 
 # --- by name -------------------------------------------------------------------------------------
-
-
-def test_the_threads_of_a_case_decide_its_clock() -> None:
-    assert device_of("cpu", 1).clock is Clock.THREAD_CPU
-    assert device_of("cpu", 4).clock is Clock.WALL
-    assert device_of("cuda", 4).clock is Clock.CUDA_EVENT

@@ -1,4 +1,4 @@
-"""The environment: every field that can be read is; the others are None or say why."""
+"""The environment: fields that cannot be read are None or hold the reason."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ def environment() -> Environment:
     return read_environment()
 
 
-def test_every_field_that_must_be_there_is(environment: Environment) -> None:
+def test_every_required_field_is_read(environment: Environment) -> None:
     for each in fields(environment):
         if each.name not in OPTIONAL | {"gpus"}:
             assert getattr(environment, each.name), each.name
 
 
-def test_software_that_changes_a_number_has_its_version(environment: Environment) -> None:
+def test_packages_have_their_versions(environment: Environment) -> None:
     packages = dict(environment.packages)
     assert packages["torch"] == torch.__version__
     assert "numpy" in packages
@@ -90,17 +90,12 @@ def test_a_package_that_is_not_installed_is_left_out(monkeypatch: pytest.MonkeyP
     assert [name for name, _ in read_environment().packages] == ["torch"]
 
 
-def test_reading_twice_gives_one_fingerprint(environment: Environment) -> None:
-    assert read_environment().fingerprint == environment.fingerprint
-
-
-def test_only_cpus_this_process_may_use_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_cpus_of_this_process_are_counted_where_that_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 5, 6})
     assert read_environment().cpu_count == 3
-
-
-def test_a_system_without_affinity_counts_its_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.setattr(os, "cpu_count", lambda: 11)
     assert read_environment().cpu_count == 11
 
@@ -144,7 +139,7 @@ def test_gpus_are_described(monkeypatch: pytest.MonkeyPatch) -> None:
         "nvmlDeviceGetMemoryInfo",
     ],
 )
-def test_nvml_that_fails_at_any_stage_gives_words_and_no_gpu(
+def test_nvml_that_fails_at_any_call_gives_a_reason_and_no_gpu(
     monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
     fake = with_nvml(monkeypatch, fails=stage)
@@ -152,14 +147,6 @@ def test_nvml_that_fails_at_any_stage_gives_words_and_no_gpu(
     assert found.nvml == "NVML unavailable: Driver Not Loaded"
     assert found.gpus == ()
     assert fake.open == 0
-
-
-def test_a_card_without_a_power_limit_is_a_card_all_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with_nvml(monkeypatch, fails="nvmlDeviceGetEnforcedPowerLimit")
-    found = read_environment()
-    assert [each.power_limit_w for each in found.gpus] == [None, None]
 
 
 # --- git -----------------------------------------------------------------------------------------
@@ -199,47 +186,44 @@ def test_the_commit_is_that_of_the_program_wherever_it_is_run(
     assert found.git_dirty is False
 
 
-def test_a_changed_file_makes_it_dirty_and_a_new_one_does_not(repository: Path) -> None:
+def test_a_changed_file_makes_the_commit_dirty_but_a_new_one_does_not(repository: Path) -> None:
     (repository / "new").write_text("untracked")
     assert read_environment().git_dirty is False
     (repository / "beside.py").write_text("two")
     assert read_environment().git_dirty is True
 
 
-def test_a_program_installed_within_a_repository_is_of_no_commit(
-    repository: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("place", ["installed in a repository", "outside any repository"])
+def test_a_program_that_is_not_tracked_has_no_commit(
+    repository: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
 ) -> None:
-    installed = repository / ".venv" / "harness"
+    outside = tmp_path_factory.mktemp("outside")
+    installed = (outside if place.startswith("outside") else repository) / ".venv" / "harness"
     installed.mkdir(parents=True)
     (installed / "__init__.py").write_text("one")
     monkeypatch.setattr(module, "_PROGRAM", installed)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(outside.parent))
     monkeypatch.chdir(repository)
     found = read_environment()
     assert (found.git_commit, found.git_dirty) == (None, None)
 
 
-def test_outside_a_repository_there_is_no_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_git_that_is_missing_or_hangs_gives_no_commit(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, hangs: bool
 ) -> None:
-    monkeypatch.setattr(module, "_PROGRAM", tmp_path)
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    found = read_environment()
-    assert (found.git_commit, found.git_dirty) == (None, None)
-
-
-def test_without_git_there_is_no_commit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    found = read_environment()
-    assert (found.git_commit, found.git_dirty) == (None, None)
-    assert found.compiler is None
-
-
-def test_a_command_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     def hang(command: object, *, timeout: float, **_: object) -> None:
         raise subprocess.TimeoutExpired(str(command), timeout)
 
-    monkeypatch.setattr(subprocess, "run", hang)
-    assert read_environment().git_commit is None
+    if hangs:
+        monkeypatch.setattr(subprocess, "run", hang)
+    else:
+        monkeypatch.setenv("PATH", str(tmp_path))
+    found = read_environment()
+    assert (found.git_commit, found.git_dirty) == (None, None)
 
 
 # --- the machine ---------------------------------------------------------------------------------
@@ -265,7 +249,7 @@ def test_a_cpu_is_named_by_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("content", [None, "", "processor : 0\nBogoMIPS : 50\n"])
-def test_a_cpu_without_a_model_name_is_named_by_its_kind(
+def test_a_cpu_without_a_model_name_has_the_name_of_its_architecture(
     monkeypatch: pytest.MonkeyPatch, content: str | None
 ) -> None:
     cpuinfo(monkeypatch, content)
@@ -275,46 +259,28 @@ def test_a_cpu_without_a_model_name_is_named_by_its_kind(
     assert read_environment().cpu == "arm"
 
 
-def test_memory_that_the_system_does_not_tell_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_and_load_that_cannot_be_read_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(_: str) -> int:
         raise ValueError("unrecognized configuration name")
 
     monkeypatch.setattr(os, "sysconf", unknown)
-    assert read_environment().memory_bytes is None
-
-
-def test_a_system_without_load_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "getloadavg")
-    assert read_environment().load_average is None
+    found = read_environment()
+    assert (found.memory_bytes, found.load_average) == (None, None)
 
 
 # --- the compiler --------------------------------------------------------------------------------
 
 
-def script(path: Path, text: str) -> Path:
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
-    return path
-
-
 def test_the_compiler_is_the_one_that_cxx_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mine = script(tmp_path / "my-cxx", "echo my-cxx 1.2.3; echo more")
+    mine = tmp_path / "my-cxx"
     monkeypatch.setenv("CXX", str(mine))
-    assert compiler() == str(mine)
-    assert read_environment().compiler == "my-cxx 1.2.3"
-
-
-def test_a_compiler_that_does_not_tell_its_version_is_named_by_its_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mine = script(tmp_path / "my-cxx", "exit 1")
-    monkeypatch.setenv("CXX", str(mine))
-    assert read_environment().compiler == str(mine)
-
-
-def test_without_a_compiler_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CXX", "no-such-compiler-at-all")
     assert compiler() is None
     assert read_environment().compiler is None
+    for text, expected in (("echo my-cxx 1.2; echo more", "my-cxx 1.2"), ("exit 1", str(mine))):
+        mine.write_text(f"#!/bin/sh\n{text}\n")
+        mine.chmod(0o755)
+        assert compiler() == str(mine)
+        assert read_environment().compiler == expected

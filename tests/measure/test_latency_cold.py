@@ -1,4 +1,4 @@
-"""Cold latency: each call finds other inputs, or caches that were overwritten."""
+"""Cold latency: each call gets other inputs, or caches that were overwritten."""
 
 from __future__ import annotations
 
@@ -34,16 +34,11 @@ def places_of(device: FakeDevice, name: str) -> list[int]:
 # --- inputs of their own in turn -----------------------------------------------------------------
 
 
-def test_every_arm_has_as_many_copies_as_the_cache_cannot_hold() -> None:
+def test_every_arm_has_more_copies_than_the_cache_holds() -> None:
     device = FakeDevice(cache=40 * KIB)
-    rotated(device, model_bytes=5 * KIB)
+    assert latency_of(rotated(device, model_bytes=5 * KIB)).cache is Cache.ROTATE
     for name in ("subject", "reference", "copy"):
         assert len(places_of(device, name)) == 2.5 * 40 / 5
-
-
-def test_no_two_copies_are_in_one_place() -> None:
-    device = FakeDevice(cache=40 * KIB)
-    rotated(device, model_bytes=5 * KIB)
     held = [tensor.data_ptr() for _, (tensor,) in device.prepared]
     assert len(set(held)) == len(held) == 3 * 20
 
@@ -58,9 +53,7 @@ def test_each_call_takes_the_next_copy_and_the_first_again_after_the_last() -> N
         assert called == [there[number % len(there)] for number in range(len(called))]
 
 
-def test_copies_too_large_to_be_many_have_new_places_in_every_epoch_and_are_warmed_for_a_turn() -> (
-    None
-):
+def test_a_few_large_copies_move_in_every_epoch_and_are_warmed_for_one_turn() -> None:
     device = FakeDevice(cache=40 * KIB)
     latency = latency_of(rotated(device, model_bytes=20 * KIB))
     epochs = len(latency.process_of_epoch)
@@ -71,12 +64,7 @@ def test_copies_too_large_to_be_many_have_new_places_in_every_epoch_and_are_warm
     assert len(calls) == 5 + timed * latency.arms[0].calls_per_sample
 
 
-def test_the_result_says_that_it_is_cold() -> None:
-    assert latency_of(rotated(FakeDevice(), 20 * KIB)).cache is Cache.ROTATE
-    assert latency_of(measure(FakeDevice(), cache=Cache.FLUSHED)).cache is Cache.FLUSHED
-
-
-def test_copies_are_made_while_there_is_time_and_two_at_least() -> None:
+def test_copies_are_made_while_there_is_time_but_at_least_two() -> None:
     device = FakeDevice(cache=40 * KIB)
     prepare = device._prepare
 
@@ -96,10 +84,11 @@ def test_copies_are_made_while_there_is_time_and_two_at_least() -> None:
 
 
 class Result:
-    """Something that can be watched as it goes."""
+    """An object that can be referred to weakly."""
 
 
-def test_results_are_held_for_one_turn() -> None:
+@pytest.mark.parametrize(("cache", "copies", "held"), [(Cache.ROTATE, 3, 3), (Cache.WARM, 1, 0)])
+def test_cold_results_are_held_for_one_turn(cache: Cache, copies: int, held: int) -> None:
     alive: weakref.WeakSet[Result] = weakref.WeakSet()
     made: list[weakref.ref[Result]] = []
 
@@ -112,27 +101,12 @@ def test_results_are_held_for_one_turn() -> None:
 
         return call
 
-    sampler = Sampler(TimedCall(ArmRole.SUBJECT, "subject", prepare), FakeDevice(), Cache.ROTATE)
-    sampler.bind([()] * 3)
+    sampler = Sampler(TimedCall(ArmRole.SUBJECT, "subject", prepare), FakeDevice(), cache)
+    sampler.bind([()] * copies)
     for number in range(7):
         sampler.call()
-        assert len(alive) == min(number + 1, 3)
-    assert [each() is None for each in made] == [True] * 4 + [False] * 3
-
-
-def test_warm_results_are_not_held() -> None:
-    alive: weakref.WeakSet[Result] = weakref.WeakSet()
-
-    def call() -> Result:
-        result = Result()
-        alive.add(result)
-        return result
-
-    timed_call = TimedCall(ArmRole.SUBJECT, "subject", lambda _: call)
-    sampler = Sampler(timed_call, FakeDevice(), Cache.WARM)
-    sampler.bind([()])
-    sampler.call()
-    assert not alive
+        assert len(alive) == min(number + 1, held)
+    assert [each() is None for each in made] == [True] * (7 - held) + [False] * held
 
 
 # --- caches that were overwritten ----------------------------------------------------------------

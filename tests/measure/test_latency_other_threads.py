@@ -1,4 +1,4 @@
-"""What is handed to other threads is in the time all the same, and what is left to them is told."""
+"""Work of other threads is in the time, and work left over after a call makes it invalid."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from harness.records import (
     Case,
     Clock,
     Latency,
-    MeasurementWarning,
     Record,
     Status,
     WarningKind,
 )
 from harness.run.merge import merged
 
-IDLE = "None"  # what a device that is given nothing to do is said to have called
+IDLE = "None"  # the name of the idle call in the fake device
 
 
 def handing_over(others_s: dict[str, float]) -> Sampled:
@@ -54,22 +53,17 @@ def test_work_of_another_thread_is_in_the_time_of_the_process() -> None:
     assert reading.process_s > 2 * reading.cpu_s
 
 
-def test_where_several_threads_are_asked_for_the_process_is_not_looked_at() -> None:
-    assert CpuDevice(threads=2).time(lambda: None, 1).process_s is None
-
-
-def test_an_implementation_that_works_alone_is_timed_by_its_thread() -> None:
-    latency = latency_of(handing_over({}))
+def test_an_implementation_of_one_thread_is_timed_by_that_thread() -> None:
+    sampled = handing_over({})
+    latency = latency_of(sampled)
     assert latency.clock is Clock.THREAD_CPU
     assert latency.others_ratio == 0.0
     assert latency.per_call_s.value == pytest.approx(TIMES_S["subject"])
+    assert WarningKind.OTHER_THREADS not in kinds(sampled)
+    assert latency_of(measure(FakeDevice())).others_ratio is None  # the process is not read
 
 
-def test_where_nothing_is_read_of_other_threads_nothing_is_known() -> None:
-    assert latency_of(measure(FakeDevice())).others_ratio is None
-
-
-def test_an_implementation_that_hands_its_work_over_is_timed_by_the_whole_process() -> None:
+def test_an_implementation_of_several_threads_is_timed_by_the_process() -> None:
     latency = latency_of(handing_over({"subject": 9e-6}))
     assert latency.clock is Clock.PROCESS_CPU
     assert latency.per_call_s.value == pytest.approx(TIMES_S["subject"] + 9e-6)
@@ -83,13 +77,13 @@ def test_an_implementation_that_hands_its_work_over_is_timed_by_the_whole_proces
 
 
 @pytest.mark.parametrize(("others_s", "clock"), [(0.2e-6, "thread_cpu"), (0.5e-6, "process_cpu")])
-def test_a_little_of_others_is_no_handing_over(others_s: float, clock: str) -> None:
+def test_a_small_share_of_other_threads_is_ignored(others_s: float, clock: str) -> None:
     # a tenth of 3 us and what is added: the thread that prints, or the clock itself
     assert latency_of(handing_over({"subject": others_s})).clock == clock
 
 
 @pytest.mark.parametrize(("others_s", "clock"), [(4e-6, "thread_cpu"), (6e-6, "process_cpu")])
-def test_a_sample_of_one_short_call_varies_by_as_much(others_s: float, clock: str) -> None:
+def test_a_short_sample_may_vary_by_5_microseconds(others_s: float, clock: str) -> None:
     sampled = measure(FakeDevice(others_s={"subject": others_s}), cache=Cache.FLUSHED)
     assert latency_of(sampled).clock == clock
 
@@ -97,11 +91,7 @@ def test_a_sample_of_one_short_call_varies_by_as_much(others_s: float, clock: st
 # --- warnings ------------------------------------------------------------------------------------
 
 
-def test_an_implementation_that_works_alone_has_no_warning() -> None:
-    assert WarningKind.OTHER_THREADS not in kinds(handing_over({}))
-
-
-def test_handing_over_is_said_with_what_the_wall_clock_shows() -> None:
+def test_the_warning_about_other_threads_has_the_ratio_by_the_wall_clock() -> None:
     sampled = handing_over({"subject": 9e-6})
     assert latency_of(sampled).is_valid
     said = advice(sampled)
@@ -110,7 +100,7 @@ def test_handing_over_is_said_with_what_the_wall_clock_shows() -> None:
     assert "1.50 times" in said
 
 
-def test_without_a_reference_nothing_is_said_of_one() -> None:
+def test_without_a_reference_the_warning_has_no_ratio() -> None:
     sampled = measure(FakeDevice(others_s={"subject": 9e-6}), ("subject", "copy"))
     said = advice(sampled)
     assert said is not None
@@ -122,38 +112,26 @@ def test_waiting_for_a_thread_is_not_taken_for_a_busy_machine() -> None:
     assert WarningKind.NOISY not in kinds(measure(device))
 
 
-def test_work_left_over_when_a_call_returns_makes_its_time_invalid() -> None:
+def test_work_left_over_after_a_call_makes_its_time_invalid() -> None:
     sampled = handing_over({"subject": 9e-6, IDLE: 1e-3})
     assert not latency_of(sampled).is_valid
     said = advice(sampled)
     assert said is not None
     assert WarningKind.FASTER_THAN_COPY not in kinds(sampled)
-
-
-def test_threads_that_sleep_leave_nothing_over() -> None:
     assert latency_of(handing_over({"subject": 9e-6, IDLE: 4e-6})).is_valid
 
 
 # --- several processes ---------------------------------------------------------------------------
 
 
-def record_of(sampled: Sampled, *warnings: MeasurementWarning) -> Record:
+def record_of(sampled: Sampled) -> Record:
     case = Case(implementation="one", shape=(4, 8))
-    latency = latency_of(sampled)
-    return Record(
-        case=case, environment="here", status=Status.OK, latency=latency, warnings=warnings
-    )
+    return Record(case=case, environment="here", status=Status.OK, latency=latency_of(sampled))
 
 
-def test_a_process_that_handed_over_decides_the_clock_of_all() -> None:
+def test_one_process_with_other_threads_decides_the_clock_of_all() -> None:
     alone, handed = (record_of(handing_over(each)) for each in ({}, {"subject": 9e-6}))
     joined = merged([alone, handed, alone], ROOMY)
     assert joined.latency is not None
     assert joined.latency.clock is Clock.PROCESS_CPU
     assert joined.latency.others_ratio == pytest.approx(0.75)
-
-
-def test_a_warning_of_one_process_is_one_of_all() -> None:
-    warning = MeasurementWarning(kind=WarningKind.OTHER_THREADS, advice="seen in one")
-    calm = handing_over({})
-    assert warning in merged([record_of(calm), record_of(calm, warning)], ROOMY).warnings

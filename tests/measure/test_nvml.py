@@ -1,4 +1,4 @@
-"""NVML: each field is read by itself, and nothing is ever set."""
+"""NVML: each field is read by itself, and nothing is set."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ QUESTIONS = {
     "nvmlDeviceGetTemperature": "temperature_c",
     "nvmlDeviceGetCurrentClocks": "throttled_by",
     "nvmlDeviceGetComputeRunningProcesses": "other_processes",
+    "nvmlDeviceGetClockInfo": "clock_hz memory_clock_hz",
 }
 FULL = Condition(
     clock_hz=1980e6,
@@ -54,7 +55,7 @@ def with_processes(monkeypatch: pytest.MonkeyPatch, *processes: int) -> int | No
     return read_condition(UUID).other_processes
 
 
-def test_what_the_gpu_goes_through_is_read_in_base_units(fake: Nvml) -> None:
+def test_the_condition_is_read_in_base_units(fake: Nvml) -> None:
     assert read_condition(UUID) == FULL
 
 
@@ -64,20 +65,23 @@ def test_the_gpu_is_found_by_its_uuid_as_torch_or_nvml_write_it(fake: Nvml, uuid
     assert fake.asked == [f"GPU-{UUID}"]
 
 
-def test_a_gpu_that_nvml_does_not_know_tells_nothing(fake: Nvml) -> None:
-    assert read_condition("f" * 36) == Condition()
-    assert fake.open == 0
-
-
-def test_without_a_uuid_no_gpu_is_asked(fake: Nvml) -> None:
-    assert read_condition(None) == Condition()
-    assert fake.asked == []
-
-
-@pytest.mark.parametrize("call", ["nvmlInit", "nvmlDeviceGetHandleByUUID"])
-def test_without_nvml_all_is_unknown(fake: Nvml, call: str) -> None:
-    fake.fails = {call}
-    assert read_condition(UUID) == Condition()
+@pytest.mark.parametrize(
+    ("uuid", "fails"),
+    [
+        ("f" * 36, set()),
+        (None, set()),
+        (UUID, {"nvmlInit"}),
+        (UUID, {"nvmlDeviceGetHandleByUUID"}),
+    ],
+    ids=["unknown GPU", "no UUID", "no NVML", "no handle"],
+)
+def test_a_gpu_that_cannot_be_found_has_no_condition(
+    fake: Nvml, uuid: str | None, fails: set[str]
+) -> None:
+    fake.fails = fails
+    assert read_condition(uuid) == Condition()
+    if "nvmlInit" in fails:
+        keep_open(fake)
     assert fake.open == 0
 
 
@@ -90,16 +94,9 @@ def test_what_cannot_be_read_is_none_and_the_rest_is_read(fake: Nvml, question: 
         for each in fields(Condition)
         if getattr(condition, each.name) != getattr(FULL, each.name)
     }
-    assert unknown == {QUESTIONS[question]}
-    assert getattr(condition, QUESTIONS[question]) is None
-    assert fake.open == 0
-
-
-def test_clocks_that_cannot_be_read_are_none(fake: Nvml) -> None:
-    fake.fails = {"nvmlDeviceGetClockInfo"}
-    condition = read_condition(UUID)
-    assert (condition.clock_hz, condition.memory_clock_hz) == (None, None)
-    assert condition.clock_max_hz == FULL.clock_max_hz
+    assert unknown == set(QUESTIONS[question].split())
+    assert {getattr(condition, each) for each in unknown} == {None}
+    assert (fake.opened, fake.open) == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +107,7 @@ def test_clocks_that_cannot_be_read_are_none(fake: Nvml) -> None:
         ("nvmlDeviceGetComputeRunningProcesses_v3", "other_processes", 0),
     ],
 )
-def test_where_binding_or_driver_lacks_a_question_the_older_one_is_asked(
+def test_a_function_that_is_missing_or_fails_is_replaced_by_its_older_one(
     monkeypatch: pytest.MonkeyPatch, newer: str, field: str, answer: object
 ) -> None:
     for wanting in ("lacks", "fails"):
@@ -133,15 +130,11 @@ def test_where_binding_or_driver_lacks_a_question_the_older_one_is_asked(
         ("HwPowerBrakeSlowdown", "power brake"),
     ],
 )
-def test_a_reason_to_run_slower_is_given_in_words(
+def test_each_reason_for_throttling_has_its_words(
     monkeypatch: pytest.MonkeyPatch, name: str, words: str
 ) -> None:
     for prefix in ("nvmlClocksEventReason", "nvmlClocksThrottleReason"):
         assert with_reasons(monkeypatch, getattr(pynvml, prefix + name)) == (words,)
-
-
-def test_several_reasons_are_all_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert with_reasons(monkeypatch, 0x04 | 0x80) == ("power cap", "power brake")
 
 
 @pytest.mark.parametrize(
@@ -159,13 +152,26 @@ def test_an_idle_gpu_and_a_chosen_clock_are_not_throttling(
 # --- other processes -----------------------------------------------------------------------------
 
 
-def test_other_processes_are_counted_without_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    others = (os.getpid() + 1, os.getpid() + 2)
-    assert with_processes(monkeypatch, os.getpid()) == 0
-    assert with_processes(monkeypatch, os.getpid(), *others) == 2
+ME, OTHER = os.getpid(), os.getpid() + 1
 
 
-def test_workers_of_the_same_run_are_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("processes", "others"),
+    [
+        ((ME,), 0),
+        ((ME, OTHER, OTHER + 1), 2),
+        ((OTHER, ME, OTHER, ME), 1),  # listed once per slice of the GPU
+        ((OTHER,), None),  # this process is not listed
+        ((), None),
+    ],
+)
+def test_other_processes_are_counted_if_this_one_is_listed(
+    monkeypatch: pytest.MonkeyPatch, processes: tuple[int, ...], others: int | None
+) -> None:
+    assert with_processes(monkeypatch, *processes) == others
+
+
+def test_workers_of_the_same_run_are_not_counted_as_others(monkeypatch: pytest.MonkeyPatch) -> None:
     with Popen([sys.executable, "-c", "input()"], stdin=PIPE) as sibling:
         # of the same parent, as a worker would find it
         assert with_processes(monkeypatch, os.getpid(), sibling.pid) == 1
@@ -176,25 +182,7 @@ def test_workers_of_the_same_run_are_no_others(monkeypatch: pytest.MonkeyPatch) 
         sibling.communicate(b"\n")
 
 
-def test_a_process_is_counted_once_for_all_its_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    other = os.getpid() + 1
-    assert with_processes(monkeypatch, other, os.getpid(), other, os.getpid()) == 1
-
-
-def test_other_processes_are_unknown_if_this_one_is_not_listed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert with_processes(monkeypatch, os.getpid() + 1) is None
-    assert with_processes(monkeypatch) is None
-
-
 # --- opened, shut and never set ------------------------------------------------------------------
-
-
-def test_nvml_is_shut_as_often_as_it_was_opened(fake: Nvml) -> None:
-    for _ in range(3):
-        read_condition(UUID)
-    assert (fake.opened, fake.open) == (3, 0)
 
 
 def test_nvml_is_shut_when_a_reading_fails_unexpectedly(fake: Nvml) -> None:
@@ -204,7 +192,7 @@ def test_nvml_is_shut_when_a_reading_fails_unexpectedly(fake: Nvml) -> None:
     assert fake.open == 0
 
 
-def test_nvml_stays_open_for_as_long_as_its_owner_lives(fake: Nvml) -> None:
+def test_nvml_stays_open_while_its_owner_lives(fake: Nvml) -> None:
     class Owner:
         pass
 
@@ -217,21 +205,10 @@ def test_nvml_stays_open_for_as_long_as_its_owner_lives(fake: Nvml) -> None:
     assert fake.open == 0
 
 
-def test_without_nvml_nothing_is_kept_open(fake: Nvml) -> None:
-    fake.fails = {"nvmlInit"}
-    keep_open(fake)
-    assert fake.open == 0
-
-
 def test_nothing_is_ever_set(fake: Nvml) -> None:
     assert "nvmlDeviceSet" not in Path(nvml.__file__).read_text()
     read_condition(UUID)  # in which a question that is none would have failed
 
 
-def test_an_attempt_to_set_something_would_be_noticed(fake: Nvml) -> None:
-    with pytest.raises(AssertionError, match="none of the questions"):
-        fake.nvmlDeviceSetPowerManagementLimit("handle", 1)
-
-
-def test_the_questions_are_those_of_the_binding(fake: Nvml) -> None:
+def test_the_fake_has_only_functions_of_the_binding(fake: Nvml) -> None:
     assert [each for each in fake.answers if not hasattr(pynvml, each)] == []

@@ -1,4 +1,4 @@
-"""Recording a baseline in ten processes, and accepting a run in its place."""
+"""Recording a baseline in ten processes, and accepting a run as the baseline."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_baseline_keeps_one_sample_per_epoch_with_the_same_ratios() -> None:
         assert process_ratios(found.latency) == DRIFT
 
 
-def test_every_process_takes_all_cases_in_an_order_of_its_own_and_memory_only_once() -> None:
+def test_every_process_has_its_own_order_and_only_the_first_counts_memory() -> None:
     machine = fleet()
     record(machine)
     assert len({tuple(job.case.id for job in jobs) for jobs in machine.asked}) == 10
@@ -135,14 +135,14 @@ def test_every_process_takes_all_cases_in_an_order_of_its_own_and_memory_only_on
     assert {(one.min_epochs, one.max_epochs, one.processes) for one in budgets} == {(12, 12, 1)}
 
 
-def test_only_what_was_measured_of_the_run_is_measured_again() -> None:
+def test_only_the_measurements_of_the_run_are_repeated() -> None:
     machine = fleet()
     record(machine, results_of(make_record(CASES[0], memory=None)))
     (jobs,) = machine.asked
     assert jobs[0].measurements == (Measurement.ERRORS,)
 
 
-def test_a_case_that_cannot_be_measured_is_tried_once() -> None:
+def test_a_case_that_cannot_be_measured_is_run_once() -> None:
     machine = Drifting(ratio_of={each.id: 1.0 for each in CASES[1:]})
     found = record(machine)
     assert found.records[0].status is Status.ERROR
@@ -163,19 +163,15 @@ def test_a_case_that_spreads_by_2_percent_has_converged() -> None:
 
 
 @pytest.mark.parametrize(("noisy", "is_warned"), [(5, False), (6, True)])
-def test_a_disturbance_of_half_the_processes_is_no_warning(noisy: int, is_warned: bool) -> None:
+def test_noise_in_half_of_the_processes_is_no_warning(noisy: int, is_warned: bool) -> None:
     found = record(fleet(noisy_starts=noisy))
     assert bool(found.records[0].warnings) is is_warned
 
 
-def test_a_run_of_no_cases_makes_no_baseline() -> None:
+@pytest.mark.parametrize("wanted", [WANTED, results_of()], ids=["none measured", "no case"])
+def test_without_a_measured_case_there_is_no_baseline(wanted: Results) -> None:
     with pytest.raises(NotMeasuredError):
-        record(fleet(), results_of())
-
-
-def test_a_machine_that_can_measure_nothing_leaves_no_baseline() -> None:
-    with pytest.raises(NotMeasuredError):
-        record(Drifting(ratio_of={}))
+        record(Drifting(ratio_of={}), wanted)
     assert list(Path().iterdir()) == []
 
 
@@ -188,7 +184,9 @@ def interrupted() -> None:
 
 
 def test_an_interrupted_recording_is_continued_and_measures_nothing_twice() -> None:
+    accept(WANTED, None, OUT)
     interrupted()
+    assert read(OUT) == WANTED
     assert passes_left(OUT) == 8
     machine = fleet()
     found = record(machine, resume=True)
@@ -196,13 +194,7 @@ def test_an_interrupted_recording_is_continued_and_measures_nothing_twice() -> N
     assert all(each.latency and each.latency.processes == 10 for each in found.records)
 
 
-def test_an_interrupted_recording_leaves_the_old_baseline() -> None:
-    accept(WANTED, None, OUT)
-    interrupted()
-    assert read(OUT) == WANTED
-
-
-def test_an_interrupted_recording_is_not_begun_again_without_resume() -> None:
+def test_an_interrupted_recording_is_not_restarted_without_resume() -> None:
     interrupted()
     with pytest.raises(RecordingError, match="--resume"):
         record(fleet())
@@ -228,16 +220,23 @@ def test_a_recording_is_continued_only_on_the_same_machine_commit_and_sweep(
 # --- accepting -----------------------------------------------------------------------------------
 
 
-def test_an_accepted_run_is_the_baseline_from_then_on() -> None:
-    accept(results_of(make_record(CASES[0])), None, OUT)
-    accept(WANTED, read(OUT), OUT)
-    assert read(OUT) == WANTED
+TEN = results_of(make_record(CASES[0], STEADY))
 
 
-def test_the_first_baseline_makes_its_folder() -> None:
+@pytest.mark.parametrize(
+    ("head", "baseline"),
+    [
+        (WANTED, None),
+        (WANTED, results_of(make_record(CASES[0]))),
+        (results_of(make_record(CASES[0], STEADY, status=Status.WRONG)), TEN),
+        (results_of(make_record(CASES[1])), TEN),
+    ],
+    ids=["no baseline", "not timed before", "ten processes", "other cases"],
+)
+def test_an_accepted_run_is_the_baseline(head: Results, baseline: Results | None) -> None:
     out = Path("results") / "baselines" / "here.parquet"
-    accept(WANTED, None, out)
-    assert out.exists()
+    accept(head, baseline, out)
+    assert read(out) == head
 
 
 @pytest.mark.parametrize(
@@ -257,23 +256,9 @@ def test_a_run_without_all_of_its_cases_is_not_accepted(
 
 
 def test_a_run_of_one_process_does_not_replace_a_baseline_of_ten() -> None:
-    old = results_of(make_record(CASES[0], STEADY))
-    accept(old, None, OUT)
     with pytest.raises(RecordingError, match="--record-baseline"):
-        accept(results_of(make_record(CASES[0], (1.0,))), read(OUT), OUT)
-    assert read(OUT) == old
-
-
-def test_a_run_of_ten_processes_replaces_a_baseline_of_ten() -> None:
-    new = results_of(make_record(CASES[0], STEADY, status=Status.WRONG))
-    accept(new, results_of(make_record(CASES[0], STEADY)), OUT)
-    assert read(OUT) == new
-
-
-def test_a_run_without_a_case_of_the_baseline_is_accepted() -> None:
-    old = results_of(make_record(CASES[0], STEADY), failed(CASES[1]))
-    accept(results_of(make_record(CASES[1])), old, OUT)
-    assert OUT.exists()
+        accept(results_of(make_record(CASES[0], (1.0,))), TEN, OUT)
+    assert not OUT.exists()
 
 
 def test_a_file_that_cannot_be_written_is_refused() -> None:

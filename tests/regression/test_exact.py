@@ -57,12 +57,8 @@ def test_a_failure_that_the_other_machine_may_cause_is_inconclusive(status: Stat
     after = failed(status=status)
     assert change(make_record(), elsewhere(after)).kind is ChangeKind.INCONCLUSIVE
     assert change(make_record(), after).kind is ChangeKind.REGRESSED
-
-
-def test_a_crash_is_a_crash_on_any_machine() -> None:
-    assert (
-        change(make_record(), elsewhere(failed(status=Status.CRASHED))).kind is ChangeKind.REGRESSED
-    )
+    crashed = elsewhere(failed(status=Status.CRASHED))
+    assert change(make_record(), crashed).kind is ChangeKind.REGRESSED
 
 
 # --- errors of one machine -----------------------------------------------------------------------
@@ -74,14 +70,17 @@ def test_every_figure_of_an_output_but_raw_max_ulp_is_compared() -> None:
 
 
 @pytest.mark.parametrize("name", _ERROR_FIGURES)
-def test_any_growth_of_an_error_is_a_regression(name: str) -> None:
+def test_any_growth_of_an_error_is_a_regression_and_the_reverse_an_improvement(name: str) -> None:
     before = with_error(make_record(), **{name: 1})
-    found = change(before, with_error(before, **{name: 1 + 1e-6}))
+    after = with_error(before, **{name: 1 + 1e-6})
+    found = change(before, after)
     assert (found.kind, found.metric) == (ChangeKind.REGRESSED, Metric.ERROR)
     assert "1.000001" in found.reason
+    found = change(after, before)
+    assert (found.kind, found.metric) == (ChangeKind.IMPROVED, Metric.ERROR)
 
 
-def test_an_error_of_a_gradient_counts_as_that_of_y_does() -> None:
+def test_an_error_of_a_gradient_is_compared_like_that_of_y() -> None:
     found = change(BACKWARD, with_error(BACKWARD, 2, scaled_max_ulp=9.0))
     assert found.kind is ChangeKind.REGRESSED
     assert "dweight" in found.reason
@@ -101,12 +100,6 @@ def test_an_infinite_error_equals_another() -> None:
     assert change(before, before).kind is ChangeKind.UNCHANGED
 
 
-def test_a_smaller_error_is_better_and_no_failure() -> None:
-    found = change(make_record(), with_error(make_record(), scaled_max_ulp=0.5))
-    assert (found.kind, found.metric) == (ChangeKind.IMPROVED, Metric.ERROR)
-    assert not found.kind.is_failure
-
-
 def test_a_larger_error_beside_smaller_ones_is_a_regression() -> None:
     after = with_error(make_record(), scaled_max_ulp=0.5, scaled_mean_ulp=0.4, max_abs=0.0)
     assert change(make_record(), after).kind is ChangeKind.REGRESSED
@@ -123,20 +116,20 @@ def test_a_gradient_that_is_no_longer_returned_is_a_regression() -> None:
 # --- errors of another machine -------------------------------------------------------------------
 
 
-def test_on_another_machine_an_error_may_move_by_what_the_order_of_sums_does() -> None:
+def test_on_another_machine_an_error_may_change_with_the_order_of_sums() -> None:
     before = with_error(make_record(), bound_ratio=0.0135, scaled_max_ulp=2e4)
     after = elsewhere(with_error(before, bound_ratio=0.0329, scaled_max_ulp=5e4))
     assert change(before, after).kind is ChangeKind.UNCHANGED
 
 
-def test_on_another_machine_an_error_of_more_than_another_order_regressed() -> None:
+def test_on_another_machine_an_error_beyond_another_order_of_sums_is_a_regression() -> None:
     before = with_error(make_record(), bound_ratio=0.2)
     found = change(before, elsewhere(with_error(before, bound_ratio=0.41)))
     assert found.kind is ChangeKind.REGRESSED
     assert "0.41" in found.reason
 
 
-def test_on_another_machine_a_bound_ratio_of_nan_regressed() -> None:
+def test_on_another_machine_a_bound_ratio_of_nan_is_a_regression() -> None:
     after = elsewhere(with_error(make_record(), bound_ratio=nan))
     assert change(make_record(), after).kind is ChangeKind.REGRESSED
 
@@ -177,14 +170,12 @@ def test_every_figure_of_the_memory_but_the_minimum_is_compared() -> None:
 @pytest.mark.parametrize("where", [lambda record: record, elsewhere], ids=["here", "elsewhere"])
 def test_one_byte_more_is_a_regression_on_any_machine(name: str, where: Any) -> None:
     before = with_memory(BACKWARD, **{name: 1000})
-    found = change(before, where(with_memory(before, **{name: 1001})))
+    after = where(with_memory(before, **{name: 1001}))
+    found = change(before, after)
     assert (found.kind, found.metric) == (ChangeKind.REGRESSED, _MEMORY_FIGURES[name][0])
     assert "1001" in found.reason
-
-
-def test_fewer_bytes_are_an_improvement() -> None:
-    found = change(make_record(), with_memory(make_record(), peak_extra_bytes=1))
-    assert (found.kind, found.metric) == (ChangeKind.IMPROVED, Metric.PEAK_MEMORY)
+    found = change(after, before)
+    assert (found.kind, found.metric) == (ChangeKind.IMPROVED, _MEMORY_FIGURES[name][0])
 
 
 def test_another_gpu_may_need_other_buffers() -> None:
@@ -213,10 +204,7 @@ def test_one_operator_more_is_a_regression_on_any_machine(where: Any) -> None:
     found = change(with_operators(9), where(with_operators(10)))
     assert (found.kind, found.metric) == (ChangeKind.REGRESSED, Metric.OPERATORS)
     assert "9 before, 10 now" in found.reason
-
-
-def test_fewer_operators_are_an_improvement() -> None:
-    assert change(with_operators(9), with_operators(8)).kind is ChangeKind.IMPROVED
+    assert change(with_operators(10), where(with_operators(9))).kind is ChangeKind.IMPROVED
 
 
 def test_a_compiler_elsewhere_may_fuse_differently() -> None:
@@ -237,7 +225,7 @@ def test_a_compiler_elsewhere_may_fuse_differently() -> None:
     ],
     ids=["errors", "memory", "saved", "operators"],
 )
-def test_what_is_no_longer_measured_does_not_pass_unnoticed(
+def test_a_metric_that_is_no_longer_measured_is_inconclusive(
     record: Record, missing: dict[str, Any], metric: Metric
 ) -> None:
     bare = replace(record, **missing)

@@ -166,20 +166,17 @@ def test_lines_read_as_in_the_golden_file() -> None:
     assert_golden("\n".join(lines), GOLDEN / "lines.txt")
 
 
-def test_at_most_fifty_rows_are_listed() -> None:
+def test_at_most_fifty_rows_are_listed_and_each_failure_has_its_own() -> None:
     lines = comparison_lines(changes(53, ChangeKind.INCONCLUSIVE, alike=False))
     assert len(lines) == 1 + 50 + 1 + 1
     assert lines[-2] == "  and 3 more"
-
-
-def test_every_failure_has_a_row_of_its_own() -> None:
     assert len(comparison_lines(changes(7, ChangeKind.REGRESSED, alike=True))) == 1 + 7 + 1
 
 
 # --- JSON ----------------------------------------------------------------------------------------
 
 
-def test_as_json_every_case_is_there_with_its_figures() -> None:
+def test_json_has_every_case_with_its_figures() -> None:
     plain = json.loads(json.dumps(comparison_as_plain(SLOWER), allow_nan=False))
     assert plain["failed"] is True
     assert plain["counts"] == {"slower": 1, "unchanged": 1}
@@ -188,9 +185,6 @@ def test_as_json_every_case_is_there_with_its_figures() -> None:
     assert round(first["ratio"]["value"], 3) == 1.5
     assert first["case"]["shape"] == [1, 768]
     assert (second["id"], second["metric"]) == (TWO.id, None)
-
-
-def test_as_json_an_infinite_end_of_an_interval_is_null() -> None:
-    one = make_record(ONE, (1.0,))
+    one = make_record(ONE, (1.0,))  # of one process, so its interval is infinite
     (plain,) = comparison_as_plain(compared(one, one, least_processes=1))["changes"]
     assert (plain["ratio"]["value"], plain["ratio"]["high"]) == (1.0, None)

@@ -71,7 +71,7 @@ def run(fleet: Fleet, *jobs: RunCase, timeout_s: float = UNHURRIED_S) -> list[Re
     return list(fleet.run(jobs, timeout_s))
 
 
-def test_a_worker_says_what_there_is_on_its_machine(fleet: Fleet) -> None:
+def test_a_worker_describes_its_machine(fleet: Fleet) -> None:
     info = fleet.info
     assert "native" in info.implementations
     assert "normal" in info.distributions
@@ -89,14 +89,7 @@ def test_records_come_in_the_order_of_the_jobs(fleet: Fleet) -> None:
     assert {each.environment for each in records} == {fleet.info.environment.fingerprint}
 
 
-def test_a_file_that_is_no_module_is_an_implementation_too(
-    fleet: Fleet, implementations: Path
-) -> None:
-    (record,) = run(fleet, job(f"{implementations}:good"))
-    assert record.status is Status.OK
-
-
-def test_what_an_implementation_prints_disturbs_nothing(
+def test_output_of_an_implementation_is_kept_out_of_the_results(
     fleet: Fleet, implementations: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     records = run(fleet, job(f"{implementations}:talks"), job("native"))
@@ -104,7 +97,7 @@ def test_what_an_implementation_prints_disturbs_nothing(
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_crash_costs_its_own_case_and_says_how_the_process_ended(
+def test_a_crash_costs_one_case_and_its_reason_says_how_the_process_ended(
     fleet: Fleet, implementations: Path
 ) -> None:
     names = ("segfaults", "exits", "leaves", "loses_the_device")
@@ -133,11 +126,11 @@ def test_an_implementation_that_hangs_is_ended_and_the_next_case_is_measured(
     assert after.status is Status.OK
 
 
-def test_after_the_time_is_up_no_case_is_begun(fleet: Fleet) -> None:
+def test_no_case_starts_after_stop_at(fleet: Fleet) -> None:
     assert list(fleet.run([job("native")], UNHURRIED_S, stop_at=0.0)) == []
 
 
-def test_each_target_that_cannot_be_found_has_its_reason(
+def test_each_target_that_cannot_be_found_has_a_reason(
     fleet: Fleet, implementations: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "broken.py").write_text("raise RuntimeError('on import')\n")
@@ -179,13 +172,13 @@ def test_a_bug_in_the_harness_stops_the_run_and_shows_where() -> None:
     assert "KeyError: 'no_such_distribution'" in str(found.value)
 
 
-def test_a_worker_that_does_not_come_up_is_said_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_does_not_start_in_time_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "START_S", 0)
     with Fleet() as fleet, pytest.raises(HarnessError, match="within 0 s"):
         _ = fleet.info
 
 
-def test_a_worker_that_ends_before_it_is_up_is_said_to() -> None:
+def test_a_worker_that_ends_while_it_starts_is_an_error() -> None:
     with Fleet() as fleet:
         (worker,) = fleet._workers
         os.kill(worker.process.pid or 0, 9)
@@ -193,7 +186,7 @@ def test_a_worker_that_ends_before_it_is_up_is_said_to() -> None:
             _ = fleet.info
 
 
-def test_a_worker_that_ends_between_two_cases_costs_one_case_at_most(fleet: Fleet) -> None:
+def test_a_worker_that_ends_between_two_cases_costs_at_most_one_case(fleet: Fleet) -> None:
     assert run(fleet, job("native"))[0].status is Status.OK
     (worker,) = fleet._workers
     os.kill(worker.process.pid or 0, 9)

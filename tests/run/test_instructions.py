@@ -1,4 +1,4 @@
-"""Instruction counts: what is counted, and that whatever goes wrong is said in words."""
+"""Instruction counts, and the reason of each case that is not counted."""
 
 from __future__ import annotations
 
@@ -61,6 +61,7 @@ def path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def answers(*targets: str, timeout_s: float = UNHURRIED_S) -> list[Any]:
+    """Return the count, or the reason why there is none, of a case of each target."""
     cases = [replace(CASE, implementation=each) for each in targets]
     found = list(count_instructions(cases, timeout_s))
     assert [case for case, _ in found] == cases
@@ -116,14 +117,14 @@ def test_a_dump_in_which_nothing_was_counted_is_no_count(dump: str) -> None:
 
 
 @pytest.mark.parametrize(("executed", "calls"), [(1000, 100), (1_000_000, 19), (10**9, 3)])
-def test_a_call_is_counted_without_the_loop_around_it_and_a_long_one_less_often(
+def test_a_count_excludes_the_loop_and_long_calls_are_repeated_less(
     fake: FakeCallgrind, executed: int, calls: int
 ) -> None:
     assert fake.count(lambda *_: fake.spend(executed)) == executed
     assert fake.dumped == [executed, 0, calls * executed]
 
 
-def test_an_implementation_that_raises_in_a_count_spoils_none_after_it(fake: FakeCallgrind) -> None:
+def test_an_implementation_that_raises_does_not_affect_later_counts(fake: FakeCallgrind) -> None:
     assert "ZeroDivisionError" in str(fake.count(lambda *_: 1 / 0 if fake.is_on else 1))
     assert not fake.is_on
     assert fake.count(lambda *_: fake.spend(1000)) == 1000
@@ -138,7 +139,7 @@ def test_an_implementation_that_raises_in_a_count_spoils_none_after_it(fake: Fak
     ],
 )
 @pytest.mark.usefixtures("path")
-def test_where_instructions_cannot_be_counted_every_case_says_why(
+def test_where_instructions_cannot_be_counted_every_case_has_the_reason(
     monkeypatch: pytest.MonkeyPatch, where: object, name: str, value: object, why: str
 ) -> None:
     assert unavailable() is None
@@ -157,33 +158,29 @@ def test_where_instructions_cannot_be_counted_every_case_says_why(
     ],
 )
 @pytest.mark.usefixtures("path")
-def test_a_case_whose_count_would_be_that_of_another_is_refused(case: Case, why: str) -> None:
+def test_a_case_whose_count_would_be_misleading_is_refused(case: Case, why: str) -> None:
     ((_, answer),) = count_instructions([case], UNHURRIED_S)
     assert why in str(answer)
 
 
-def test_an_implementation_that_raises_costs_its_own_case_only(path: Path) -> None:
-    raised, unknown, after = answers(f"{path}/subjects.py:raises", "nativ", "two_pass")
-    assert (raised, after) == ("RuntimeError: not today", 1000)
+def test_an_exception_costs_one_case_and_a_crash_all_later_ones(path: Path) -> None:
+    raises, falls = (f"{path}/subjects.py:{name}" for name in ("raises", "falls"))
+    raised, unknown, counted, fallen, after = answers(raises, "nativ", "two_pass", falls, "native")
+    assert (raised, counted) == ("RuntimeError: not today", 1000)
     assert "did you mean 'native'?" in unknown
-
-
-def test_a_process_that_falls_leaves_the_counts_before_it_and_a_reason_after(path: Path) -> None:
-    before, fallen, after = answers("native", f"{path}/subjects.py:falls", "native")
-    assert before == 1000
     assert "SIGSEGV" in fallen
     assert "about to fall" in fallen
     assert after.endswith(fallen)
 
 
-def test_a_case_that_hangs_is_ended_and_those_after_it_say_so(path: Path) -> None:
+def test_a_case_that_hangs_is_ended_and_is_the_reason_of_later_cases(path: Path) -> None:
     before, hung, after = answers("native", f"{path}/subjects.py:hangs", "native", timeout_s=2)
     assert before == 1000
     assert "2 s" in hung
     assert after.endswith(hung)
 
 
-def test_a_valgrind_that_cannot_be_told_to_count_is_said_to(path: Path) -> None:
+def test_a_valgrind_that_cannot_be_switched_on_is_the_reason(path: Path) -> None:
     (path / "vgdb").write_text("#!/bin/sh\nexit 1\n")
     first, second = answers("native", "native")
     assert "vgdb" in first

@@ -1,4 +1,4 @@
-"""Records of several processes become one: all samples, one verdict, what it cost together."""
+"""Records of several processes are merged into one: samples, status, warnings and cost."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_record_of_one_process_is_left_as_it_is() -> None:
     assert merged([alone], BUDGET) is alone
 
 
-def test_samples_follow_one_another_and_epochs_are_counted_on() -> None:
+def test_samples_are_concatenated_and_epochs_are_numbered_on() -> None:
     one, other = timed(1.0, 2.0)
     found = latency_in(merged([one, other], BUDGET))
     assert (found.processes, found.process_of_epoch) == (2, (0, 0, 0, 0, 1, 1, 1, 1))
@@ -88,36 +88,30 @@ def test_estimates_are_over_the_processes() -> None:
     assert found.per_call_s.value == pytest.approx(2.2e-6)
 
 
-def test_an_interval_that_each_process_has_narrow_is_wide_where_they_disagree() -> None:
+def test_processes_that_disagree_have_a_wide_interval() -> None:
     records = timed(1.0, 1.1, 1.3)
     assert all(latency_in(each).converged for each in records)
     assert not latency_in(merged(records, BUDGET)).converged
     assert latency_in(merged(timed(1.2, 1.2, 1.2), BUDGET)).converged
 
 
-def test_without_a_reference_the_time_itself_is_merged() -> None:
-    device = FakeDevice()
-    alone = latency_of(measure(device, ("subject",), budget=FOUR))
-    found = latency_in(merged([record(latency=alone)] * 3, BUDGET))
+def test_latencies_without_a_reference_or_cpu_times_are_merged() -> None:
+    alone = latency_of(measure(FakeDevice(clock=Clock.CUDA_EVENT), ("subject",), budget=FOUR))
+    found = latency_in(merged([record(latency=alone)] * 2, BUDGET))
     assert found.reference_ratio is None
     assert found.converged
-
-
-def test_a_wall_clock_has_no_cpu_times_to_merge() -> None:
-    alone = latency_of(measure(FakeDevice(clock=Clock.CUDA_EVENT), budget=FOUR))
-    found = latency_in(merged([record(latency=alone)] * 2, BUDGET))
     assert all(each.cpu_s is None for each in found.arms)
     assert epoch_values(found.arms[0], cpu=False) == pytest.approx([3e-6] * 8)
 
 
-def test_throttled_epochs_add_up_and_the_most_page_faults_count() -> None:
+def test_throttled_epochs_are_added_and_page_faults_are_the_maximum() -> None:
     one = latency(throttled_epochs=1, minor_faults_ratio=0.1)
     other = latency(throttled_epochs=2, minor_faults_ratio=0.3)
     found = latency_in(merged([record(latency=one), record(latency=other)], BUDGET))
     assert (found.throttled_epochs, found.minor_faults_ratio) == (3, 0.3)
 
 
-def test_a_time_that_work_was_left_over_from_in_one_process_is_invalid() -> None:
+def test_a_time_with_unfinished_work_in_one_process_is_invalid() -> None:
     records = [record(latency=latency(is_valid=each, ceiling_ratio=0.5)) for each in (True, False)]
     assert not latency_in(merged(records, BUDGET)).is_valid
 
@@ -125,7 +119,7 @@ def test_a_time_that_work_was_left_over_from_in_one_process_is_invalid() -> None
 @pytest.mark.parametrize(
     ("ceilings", "valid"), [((1.0, 1.1, 0.97, 0.95, 1.02), True), ((1.2, 1.21, 1.19, 1.2), False)]
 )
-def test_a_time_is_too_fast_if_it_is_over_all_processes(
+def test_a_time_is_too_fast_if_it_is_so_across_processes(
     ceilings: tuple[float, ...], valid: bool
 ) -> None:
     too_fast = warning(WarningKind.FASTER_THAN_COPY)
@@ -141,7 +135,7 @@ def test_a_time_is_too_fast_if_it_is_over_all_processes(
     assert (WarningKind.FASTER_THAN_COPY in kinds(found)) is not valid
 
 
-def test_copies_that_judged_nobody_alone_judge_nobody_together() -> None:
+def test_a_time_that_is_valid_in_every_process_is_valid() -> None:
     records = [record(latency=latency(ceiling_ratio=1.5, is_valid=True)) for _ in range(3)]
     assert latency_in(merged(records, BUDGET)).is_valid
 
@@ -164,7 +158,7 @@ def test_cold_times_are_merged_as_warm_ones_are() -> None:
     assert found.cold.reference_ratio.value == pytest.approx(1.1)
 
 
-def test_a_process_whose_clock_gave_nothing_is_not_counted() -> None:
+def test_a_process_without_a_latency_is_not_counted() -> None:
     first, last = timed(1.0, 1.0)
     found = latency_in(merged([first, record(), last], BUDGET))
     assert (found.processes, found.process_of_epoch) == (2, (0,) * 4 + (1,) * 4)
@@ -194,9 +188,7 @@ WORSE = [
 
 @pytest.mark.parametrize("place", [0, 1, 2])
 @pytest.mark.parametrize(("better", "worse"), WORSE)
-def test_the_process_in_which_it_ended_worst_decides(
-    better: Status, worse: Status, place: int
-) -> None:
+def test_the_worst_status_of_any_process_decides(better: Status, worse: Status, place: int) -> None:
     records = [record(better)] * 3
     records[place] = record(worse, reason="what happened")
     assert merged(records, BUDGET) is records[place]
@@ -217,13 +209,13 @@ def test_a_warning_of_several_processes_is_kept_once() -> None:
     ]
 
 
-def test_an_interval_too_wide_in_each_process_and_narrow_over_all_is_no_warning() -> None:
+def test_an_interval_that_is_narrow_across_processes_has_no_warning() -> None:
     wide = (warning(WarningKind.NOT_CONVERGED, "after 12 epochs"),)
     assert kinds(merged(timed(1.2, 1.2, 1.2, warnings=wide), BUDGET)) == []
 
 
 @pytest.mark.parametrize("cold", [False, True])
-def test_an_interval_too_wide_over_the_processes_is_a_warning(cold: bool) -> None:
+def test_an_interval_that_is_wide_across_processes_has_a_warning(cold: bool) -> None:
     factors = (1.0, 1.1, 1.3)
     records = [record(cold=latency(each)) for each in factors] if cold else timed(*factors)
     (found,) = merged(records, BUDGET).warnings
@@ -234,7 +226,7 @@ def test_an_interval_too_wide_over_the_processes_is_a_warning(cold: bool) -> Non
 # --- cost ----------------------------------------------------------------------------------------
 
 
-def test_what_a_case_cost_is_the_sum_of_its_processes() -> None:
+def test_the_cost_of_a_case_is_the_sum_over_its_processes() -> None:
     cost = Cost(total_s=10.0, implementation_s=4.0, oracle_s=3.0, sampling_s=2.0)
     less = Cost(total_s=1.0, implementation_s=0.5, oracle_s=0.0, sampling_s=0.25)
     records = [record(cost=cost), record(cost=less), record(cost=None)]

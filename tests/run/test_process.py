@@ -1,4 +1,4 @@
-"""One case in several processes: their order, when they are enough, and what a crash costs."""
+"""One case in several processes: their order, their number, and the effect of a crash."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNHURRIED_S = 120.0
 
 @dataclass
 class Worker:
-    """Stands for a worker process, and notes what it is asked."""
+    """Stands for a worker process, and notes its calls."""
 
     name: str
     noted: list[str]
@@ -72,37 +72,28 @@ def turns(slot: Slot, records: list[Record], budget: Budget) -> int:
     return len(slot.records)
 
 
-def test_no_process_starts_on_a_case_before_all_are_up() -> None:
-    slot, _, noted = slot_of(3)
-    slot.begin(RunCase(CASE, (), Budget()), UNHURRIED_S)
-    assert noted == ["A is up", "B is up", "C is up", "A starts"]
-
-
-def test_processes_take_turns_until_each_has_run_the_case() -> None:
+def test_processes_run_the_case_one_after_the_other_once_all_are_up() -> None:
     slot, _, noted = slot_of(4)
     assert turns(slot, [record(warm=each) for each in (1.0, 1.1, 1.3, 1.2)], Budget()) == 4
+    assert noted[:5] == ["A is up", "B is up", "C is up", "D is up", "A starts"]
     assert [each for each in noted if "starts" in each] == [f"{each} starts" for each in "ABCD"]
     assert slot.record().latency is not None
 
 
-def test_three_processes_that_agree_are_enough() -> None:
-    slot, _, _ = slot_of(5)
-    assert turns(slot, [record(warm=1.2)] * 5, Budget()) == 3
-
-
-def test_processes_that_disagree_go_on() -> None:
-    slot, _, _ = slot_of(5)
-    assert turns(slot, [record(warm=each) for each in (1.0, 1.1, 1.3, 1.1, 1.1)], Budget()) == 5
-
-
-def test_cold_times_alone_are_taken_in_several_processes_too() -> None:
-    slot, _, _ = slot_of(4)
-    assert turns(slot, [record(cold=each) for each in (1.0, 1.1, 1.3, 1.2)], Budget()) == 4
-
-
-def test_a_case_without_a_time_is_run_once() -> None:
-    slot, _, _ = slot_of(4)
-    assert turns(slot, [record()] * 4, Budget()) == 1
+@pytest.mark.parametrize(
+    ("records", "processes"),
+    [
+        ([record(warm=1.2)] * 5, 3),
+        ([record(warm=each) for each in (1.0, 1.1, 1.3, 1.1, 1.1)], 5),
+        ([record(cold=each) for each in (1.0, 1.1, 1.3, 1.2, 1.2)], 5),
+        ([record()] * 5, 1),
+    ],
+    ids=["agree", "disagree", "cold times disagree", "no time"],
+)
+def test_processes_are_added_until_three_or_more_agree(
+    records: list[Record], processes: int
+) -> None:
+    assert turns(slot_of(5)[0], records, Budget()) == processes
 
 
 def test_later_processes_are_asked_for_times_only() -> None:
@@ -175,9 +166,7 @@ def test_a_case_is_timed_in_as_many_processes_as_asked(fleet: Fleet, implementat
     assert seen_by <= {each.process.pid for each in fleet._workers}
 
 
-def test_a_crash_in_the_second_process_is_how_the_case_ends_and_the_next_one_is_timed(
-    fleet: Fleet, implementations: Path
-) -> None:
+def test_a_crash_in_the_second_process_ends_the_case(fleet: Fleet, implementations: Path) -> None:
     fallen, after = run(
         fleet, replace(QUICK, processes=2), f"{implementations}:falls_in_the_second", "native"
     )
@@ -189,7 +178,7 @@ def test_a_crash_in_the_second_process_is_how_the_case_ends_and_the_next_one_is_
     assert after.latency.processes == 2
 
 
-def test_a_second_run_uses_the_processes_that_are_there(fleet: Fleet) -> None:
+def test_a_second_run_reuses_the_processes(fleet: Fleet) -> None:
     run(fleet, replace(QUICK, processes=2), "native")
     before = [each.process.pid for each in fleet._workers]
     run(fleet, replace(QUICK, processes=2), "native")

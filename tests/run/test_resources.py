@@ -1,4 +1,4 @@
-"""Inputs that cases share are drawn once, and no implementation changes them for the next case."""
+"""Equal inputs are drawn once, and no implementation can change them for the next case."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from known_functions import BACKWARD, CASE, ERRORS, ONE_EPOCH, Known, good
 from torch import Tensor
 
 from harness.inputs import make_inputs
-from harness.records import Allocation, Case, Direction, Measurement, Mode, Status
+from harness.records import Allocation, Case, Direction, Measurement, Status
 from harness.run import resources as module
 from harness.run.case import CaseRunner
 
@@ -31,29 +31,21 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("first", "change"),
     [
-        {"implementation": "two_pass"},
-        {"threads": 2},
-        {"mode": Mode.EAGER},
+        (CASE, {"implementation": "two_pass"}),
+        (CASE, {"threads": 2}),
+        (BACKWARD, {"direction": Direction.FORWARD_BACKWARD}),
     ],
-    ids=str,
+    ids=["implementation", "threads", "direction"],
 )
-def test_neighbours_share_their_inputs(
-    runner: CaseRunner, drawn: list[str], change: dict[str, Any]
+def test_cases_with_equal_inputs_share_them(
+    runner: CaseRunner, drawn: list[str], first: Case, change: dict[str, Any]
 ) -> None:
-    runner.run(CASE, ERRORS, ONE_EPOCH)
-    runner.run(replace(CASE, **change), ERRORS, ONE_EPOCH)
+    runner.run(first, ERRORS, ONE_EPOCH)
+    runner.run(replace(first, **change), ERRORS, ONE_EPOCH)
     torch.set_num_threads(1)
-    assert drawn == [CASE.id]
-
-
-def test_both_directions_with_a_gradient_share_their_inputs(
-    runner: CaseRunner, drawn: list[str]
-) -> None:
-    runner.run(BACKWARD, ERRORS, ONE_EPOCH)
-    runner.run(replace(CASE, direction=Direction.FORWARD_BACKWARD), ERRORS, ONE_EPOCH)
-    assert drawn == [BACKWARD.id]
+    assert drawn == [first.id]
 
 
 @pytest.mark.parametrize(
@@ -94,59 +86,40 @@ def test_inputs_for_the_check_after_the_timing_are_those_of_the_next_seed(
     assert drawn == [one_row.id, next_seed.id]
 
 
-def test_of_many_seeds_only_neighbours_are_kept(runner: CaseRunner) -> None:
+def test_only_inputs_of_neighbouring_seeds_are_kept(runner: CaseRunner) -> None:
     for seed in range(5):
         runner.run(replace(CASE, seed=seed), ERRORS, ONE_EPOCH)
     assert {each.seed for each in runner._resources._drawn} == {3, 4}
 
 
-def test_an_implementation_that_spoils_its_inputs_does_not_spoil_them_for_the_next(
-    runner: CaseRunner, implementation: Known, drawn: list[str]
-) -> None:
-    def spoils(x: Tensor, *rest: Any) -> Tensor:
-        y = good(x, *rest)
-        x.fill_(1e9)
-        return y
-
-    alone = runner.run(CASE, ERRORS, ONE_EPOCH)
-    spoiled = runner.run(implementation(spoils), ERRORS, ONE_EPOCH)
-    after = runner.run(CASE, ERRORS, ONE_EPOCH)
-    assert (spoiled.status, spoiled.reason) == (Status.WRONG, "modified one of its inputs")
-    assert after.errors == alone.errors
-    assert len(drawn) == 2
-
-
-def test_an_implementation_that_spoils_its_inputs_and_then_raises_does_not_spoil_them_for_the_next(
-    runner: CaseRunner, implementation: Known
-) -> None:
-    def spoils(x: Tensor, *_: Any) -> Tensor:
-        x.fill_(1e9)
-        raise ValueError("after the deed")
-
-    alone = runner.run(CASE, ERRORS, ONE_EPOCH)
-    assert runner.run(implementation(spoils), ERRORS, ONE_EPOCH).status is Status.ERROR
-    assert runner.run(CASE, ERRORS, ONE_EPOCH).errors == alone.errors
-
-
-def test_an_implementation_that_spoils_its_inputs_only_later_does_not_spoil_them_for_the_next(
-    runner: CaseRunner, implementation: Known
+@pytest.mark.parametrize(
+    ("fails_in_call", "raises", "measurement", "status"),
+    [
+        (1, False, Measurement.ERRORS, Status.WRONG),
+        (1, True, Measurement.ERRORS, Status.ERROR),
+        (2, False, Measurement.MEMORY, Status.OK),  # a copy of the inputs was modified
+    ],
+    ids=["at once", "and raises", "later"],
+)
+def test_an_implementation_that_modifies_its_inputs_does_not_affect_the_next_case(
+    runner: CaseRunner,
+    implementation: Known,
+    fails_in_call: int,
+    raises: bool,
+    measurement: Measurement,
+    status: Status,
 ) -> None:
     calls: list[None] = []
 
-    def spoils(x: Tensor, *rest: Any) -> Tensor:
+    def modifies(x: Tensor, *rest: Any) -> Tensor:
         y = good(x, *rest)
         calls.append(None)
-        if len(calls) > 1:
+        if len(calls) >= fails_in_call:
             x.fill_(1e9)
+            if raises:
+                raise ValueError("after the change")
         return y
 
     alone = runner.run(CASE, ERRORS, ONE_EPOCH)
-    runner.run(implementation(spoils), (Measurement.MEMORY,), ONE_EPOCH)
+    assert runner.run(implementation(modifies), (measurement,), ONE_EPOCH).status is status
     assert runner.run(CASE, ERRORS, ONE_EPOCH).errors == alone.errors
-
-
-def test_equal_cases_give_equal_errors_in_any_order(runner: CaseRunner) -> None:
-    cases = [replace(CASE, implementation=each) for each in ("native", "one_pass", "two_pass")]
-    there = {each.id: runner.run(each, ERRORS, ONE_EPOCH).errors for each in cases}
-    back = {each.id: runner.run(each, ERRORS, ONE_EPOCH).errors for each in reversed(cases)}
-    assert there == back

@@ -1,4 +1,4 @@
-"""A whole run: journal, then parquet; and what is kept when it does not come to its end."""
+"""A whole run: journal, then parquet; and the records that an interrupted run keeps."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def stop_after(count: int) -> Callable[[Record], None]:
 # --- a run that comes to its end -----------------------------------------------------------------
 
 
-def test_a_run_becomes_one_parquet_file_and_its_journal_goes(make: Make) -> None:
+def test_a_finished_run_leaves_one_parquet_file_and_no_journal(make: Make) -> None:
     fleet = LocalFleet()
     session = make(fleet)
     outcome = run(session, fleet)
@@ -132,7 +132,7 @@ def test_a_run_becomes_one_parquet_file_and_its_journal_goes(make: Make) -> None
     assert rows(stored.records) == list(ROWS)
 
 
-def test_the_run_says_what_was_asked_and_what_it_cost(make: Make) -> None:
+def test_the_run_stores_its_command_and_its_cost(make: Make) -> None:
     fleet = LocalFleet()
     (stored,) = run(make(fleet, command="layernorm-bench run -i x"), fleet).results.runs
     assert (stored.name, stored.command, stored.planned) == ("mine", "layernorm-bench run -i x", 5)
@@ -142,7 +142,7 @@ def test_the_run_says_what_was_asked_and_what_it_cost(make: Make) -> None:
     assert 0 <= stored.overhead_ratio <= 1
 
 
-def test_every_record_is_on_disk_before_anyone_hears_of_it(make: Make) -> None:
+def test_every_record_is_on_disk_before_it_is_reported(make: Make) -> None:
     fleet = LocalFleet()
     session = make(fleet)
     on_disk: list[int] = []
@@ -200,7 +200,7 @@ def test_a_continued_run_says_how_many_cases_are_left(make: Make) -> None:
     assert told == [len(ROWS) - 2]
 
 
-def test_a_torn_last_line_costs_its_own_case_and_no_other(make: Make, implementation: Path) -> None:
+def test_a_torn_last_line_costs_one_case(make: Make, implementation: Path) -> None:
     fleet = LocalFleet()
     with pytest.raises(StopError):
         run(make(fleet), fleet, stop_after(3))
@@ -222,15 +222,7 @@ def test_a_finished_run_that_is_continued_measures_nothing_and_keeps_all(
     assert not make(fleet).journal.exists()
 
 
-def test_a_finished_run_can_be_widened(make: Make, implementation: Path) -> None:
-    fleet = LocalFleet()
-    run(make(fleet, rows=(1, 2)), fleet)
-    outcome = run(make(fleet, rows=(1, 2, 3), resume=True), fleet)
-    assert calls(implementation) == [1, 2, 3]
-    assert rows(read(outcome.path).records) == [1, 2, 3]
-
-
-def test_a_finished_run_that_is_widened_and_stopped_loses_nothing(
+def test_a_finished_run_that_is_extended_and_stopped_loses_nothing(
     make: Make, implementation: Path
 ) -> None:
     fleet = LocalFleet()
@@ -249,12 +241,7 @@ def test_cases_that_are_no_longer_asked_for_are_kept(make: Make) -> None:
     assert sorted(rows(outcome.results.records)) == list(ROWS)
 
 
-def test_nothing_to_continue_is_a_run_from_the_start(make: Make) -> None:
-    fleet = LocalFleet()
-    assert run(make(fleet, resume=True), fleet).measured == 5
-
-
-def test_failures_are_results_and_are_not_tried_again(make: Make, implementation: Path) -> None:
+def test_failures_are_results_and_are_not_retried(make: Make, implementation: Path) -> None:
     implementation.write_text(
         SUBJECTS.replace("    return layer_norm", "    raise ValueError('no')\n    #")
     )
@@ -266,9 +253,7 @@ def test_failures_are_results_and_are_not_tried_again(make: Make, implementation
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
-def test_what_is_there_already_is_not_overwritten(
-    make: Make, suffix: str, implementation: Path
-) -> None:
+def test_an_existing_file_is_not_overwritten(make: Make, suffix: str, implementation: Path) -> None:
     fleet = LocalFleet()
     session = make(fleet)
     there = session.out.with_suffix(suffix)
@@ -281,7 +266,7 @@ def test_what_is_there_already_is_not_overwritten(
 
 
 @pytest.mark.parametrize("finished", [True, False])
-def test_a_run_from_another_machine_is_not_continued(
+def test_a_run_of_another_machine_is_not_continued(
     make: Make, implementation: Path, finished: bool
 ) -> None:
     fleet = LocalFleet()
@@ -340,7 +325,7 @@ def test_a_second_run_on_one_file_is_refused_while_the_first_lasts(
     assert read(outcome.path) == outcome.results
 
 
-def test_a_run_keeps_others_out_until_its_results_are_stored(
+def test_the_journal_is_locked_until_the_results_are_stored(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fleet = LocalFleet()
@@ -357,7 +342,7 @@ def test_a_run_keeps_others_out_until_its_results_are_stored(
     assert run(make(fleet, resume=True), fleet).results.records == outcome.results.records
 
 
-def test_a_run_that_cannot_be_continued_leaves_nothing_beside_it(make: Make) -> None:
+def test_a_run_that_cannot_be_continued_leaves_no_journal(make: Make) -> None:
     fleet = LocalFleet()
     session = make(fleet, resume=True)
     session.out.write_text("no results")
@@ -367,7 +352,7 @@ def test_a_run_that_cannot_be_continued_leaves_nothing_beside_it(make: Make) -> 
     assert not session.journal.exists()
 
 
-def test_an_empty_journal_does_not_hide_what_was_measured(make: Make, implementation: Path) -> None:
+def test_an_empty_journal_does_not_hide_the_results(make: Make, implementation: Path) -> None:
     fleet = LocalFleet()
     run(make(fleet), fleet)
     make(fleet).journal.touch()  # as if killed before the first line
@@ -396,9 +381,7 @@ class HastyFleet(LocalFleet):
         yield from super().run(list(jobs)[:2], timeout_s)
 
 
-def test_when_the_time_is_up_cases_are_left_and_the_journal_stays(
-    make: Make, implementation: Path
-) -> None:
+def test_when_the_time_is_up_the_journal_stays(make: Make, implementation: Path) -> None:
     fleet = HastyFleet()
     session = make(fleet, stop_at=12.5)
     outcome = run(session, fleet)
@@ -411,7 +394,7 @@ def test_when_the_time_is_up_cases_are_left_and_the_journal_stays(
     assert calls(implementation) == list(ROWS)
 
 
-def test_the_share_of_a_run_in_which_a_process_was_ended_is_not_known(
+def test_the_overhead_of_a_run_with_a_crash_is_unknown(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fleet = LocalFleet()
@@ -440,7 +423,7 @@ def full_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal.os, "fsync", fake)
 
 
-def test_on_a_full_disk_what_was_measured_before_is_kept(
+def test_on_a_full_disk_earlier_records_are_kept(
     make: Make, implementation: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fleet = LocalFleet()
@@ -472,7 +455,7 @@ def test_when_the_parquet_file_cannot_be_written_the_journal_stays(
     assert not session.out.exists()
 
 
-def test_a_folder_that_cannot_be_made_is_refused_before_anything_is_measured(
+def test_a_folder_that_cannot_be_created_is_refused_before_the_measurement(
     make: Make, implementation: Path
 ) -> None:
     fleet = LocalFleet()
@@ -489,13 +472,8 @@ def command(implementation: Path, *more: str) -> list[str]:
     program = "import sys; from harness.cli import main; sys.exit(main())"
     return [
         *(sys.executable, "-c", program, "run", "--shape", shapes, "--measure", "errors"),
-        *(
-            "-i",
-            f"{implementation}:waits",
-            "--out",
-            str(implementation.with_name("mine.parquet")),
-            *more,
-        ),
+        *("-i", f"{implementation}:waits"),
+        *("--out", str(implementation.with_name("mine.parquet")), *more),
     ]
 
 
@@ -551,7 +529,7 @@ def test_a_run_that_is_killed_is_continued_with_every_case_once(
 
 # a batch system sends SIGTERM, to the workers too, before it kills
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-def test_what_interrupts_a_run_keeps_what_was_measured_and_says_how_to_continue(
+def test_an_interrupted_run_keeps_its_records_and_says_how_to_continue(
     waiting: subprocess.Popen[str], implementation: Path, sent: signal.Signals
 ) -> None:
     os.killpg(waiting.pid, sent)
@@ -566,15 +544,6 @@ def test_what_interrupts_a_run_keeps_what_was_measured_and_says_how_to_continue(
     assert how.endswith(f" --resume --out {implementation.with_name('mine.parquet')}")
     assert rows(read_journal(path).records) == [1, 2]
     assert calls(implementation) == [1, 2]
-
-
-def test_what_a_journal_holds_is_lines_of_json(make: Make) -> None:
-    fleet = LocalFleet()
-    session = make(fleet)
-    with pytest.raises(StopError):
-        run(session, fleet, stop_after(1))
-    kinds = [next(iter(json.loads(line))) for line in session.journal.read_text().splitlines()]
-    assert kinds == ["Run", "Environment", "Record"]
 
 
 def test_the_parent_of_a_run_does_not_import_torch() -> None:

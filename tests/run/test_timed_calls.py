@@ -1,4 +1,4 @@
-"""What is timed in turn for a case, what is declined, and the bytes that must move."""
+"""The calls timed in turn for a case, the cases that are declined, and the bytes that must move."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def names(case: Case) -> list[tuple[ArmRole, str]]:
 # --- what is timed in turn -----------------------------------------------------------------------
 
 
-def test_the_reference_and_two_copies_are_timed_beside_a_case() -> None:
+def test_the_reference_and_two_copies_are_timed_with_a_case() -> None:
     assert names(replace(CASE, implementation="two_pass")) == [
         (ArmRole.SUBJECT, "two_pass"),
         (ArmRole.REFERENCE, "native"),
@@ -37,14 +37,14 @@ def test_the_reference_and_two_copies_are_timed_beside_a_case() -> None:
     ]
 
 
-def test_only_torch_copies_on_a_gpu() -> None:
+def test_on_a_gpu_only_torch_copies_are_timed() -> None:
     copies = [
         name for role, name in names(replace(LARGE, device="cuda")) if role is ArmRole.CEILING
     ]
     assert copies == ["torch copy_", "torch add"]
 
 
-def test_of_a_megabyte_there_is_a_copy_past_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_from_one_megabyte_on_a_streamed_copy_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     streamed = (ArmRole.CEILING, "streamed copy")
     monkeypatch.setattr(module, "can_stream", lambda: True)
     assert streamed in names(LARGE)
@@ -55,7 +55,7 @@ def test_of_a_megabyte_there_is_a_copy_past_the_caches(monkeypatch: pytest.Monke
     assert streamed not in names(LARGE)
 
 
-def test_where_the_reference_declines_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reference_that_declines_the_case_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     choosy = replace(NATIVE, dtypes=frozenset({"float64"}))
     monkeypatch.setattr(module, "REFERENCE", choosy)
     assert ArmRole.REFERENCE not in {role for role, _ in names(CASE)}
@@ -110,7 +110,7 @@ def test_a_copy_copies_x_of_any_dtype_and_layout(
     ],
     ids=str,
 )
-def test_what_an_implementation_declares_is_what_it_declines(
+def test_a_case_is_declined_by_what_the_implementation_declares(
     declared: dict[str, Any], case: dict[str, Any], why: str | None
 ) -> None:
     found = refusal(replace(NATIVE, **declared), replace(CASE, **case))
@@ -134,6 +134,25 @@ def test_compiling_for_the_cpu_needs_a_compiler(
 
 
 @pytest.mark.parametrize(
+    ("change", "moved"),
+    [
+        ({"affine": Affine.WEIGHT}, 2 * X + WIDTH),
+        ({"affine": Affine.BIAS}, 2 * X + WIDTH),
+        ({"affine": Affine.NONE}, 2 * X),
+        ({"dtype": "bfloat16"}, X + 2 * WIDTH),  # the parameters stay float32
+        ({"shape": (0, 5)}, 2 * 4 * 5),
+        ({"shape": (5, 0)}, 0),
+    ],
+    ids=str,
+)
+def test_bytes_that_must_move_are_those_of_the_tensors_that_are_given(
+    change: dict[str, Any], moved: int
+) -> None:
+    case = replace(CASE, **change)
+    assert model_bytes(case, make_inputs(case)) == moved
+
+
+@pytest.mark.parametrize(
     ("direction", "moved", "results"),
     [
         (Direction.FORWARD, 2 * X + 2 * WIDTH, X),
@@ -150,22 +169,3 @@ def test_bytes_that_must_move_are_those_of_each_tensor_once_in_each_pass(
     inputs = make_inputs(case)
     assert model_bytes(case, inputs) == moved
     assert result_bytes(case, inputs) == results
-
-
-@pytest.mark.parametrize(
-    ("affine", "given"), [(Affine.BOTH, 2), (Affine.WEIGHT, 1), (Affine.BIAS, 1), (Affine.NONE, 0)]
-)
-def test_parameters_that_are_not_given_are_not_moved(affine: Affine, given: int) -> None:
-    case = replace(CASE, affine=affine)
-    assert model_bytes(case, make_inputs(case)) == 2 * X + given * WIDTH
-
-
-def test_bytes_are_those_of_each_tensors_own_dtype() -> None:
-    case = replace(CASE, dtype="bfloat16")
-    assert model_bytes(case, make_inputs(case)) == X + 2 * WIDTH
-
-
-@pytest.mark.parametrize("shape", [(0, 5), (5, 0)], ids=str)
-def test_a_case_without_elements_moves_its_parameters(shape: tuple[int, ...]) -> None:
-    case = replace(CASE, shape=shape)
-    assert model_bytes(case, make_inputs(case)) == 2 * 4 * shape[1]

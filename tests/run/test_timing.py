@@ -1,4 +1,4 @@
-"""The latency of a case and, where launching it takes long, of a replay of it."""
+"""The latency of a case and, where its launch takes long, of its replay."""
 
 from __future__ import annotations
 
@@ -68,10 +68,12 @@ def names(device: FakeDevice) -> set[str]:
 
 
 @pytest.mark.parametrize("launch_s", [2.1e-6, 9e-6])
-def test_a_call_whose_launch_takes_long_is_replayed_beside_the_reference(
+def test_a_call_with_a_long_launch_is_replayed_with_the_reference(
     gpu: Gpu, launch_s: float
 ) -> None:
-    latency = latency_of(timed(gpu(launch_s=launch_s)))
+    device = gpu(launch_s=launch_s)
+    latency = latency_of(timed(device))
+    assert "replayed copy" not in names(device)
     assert latency.per_call_s.value == pytest.approx(4e-6)
     assert latency.replay_s is not None
     assert latency.replay_s.value == pytest.approx(3e-6)
@@ -80,54 +82,40 @@ def test_a_call_whose_launch_takes_long_is_replayed_beside_the_reference(
 
 
 @pytest.mark.parametrize("launch_s", [None, 1.9e-6])
-def test_a_call_whose_launch_is_short_is_not_replayed(gpu: Gpu, launch_s: float | None) -> None:
+def test_a_call_with_a_short_launch_is_not_replayed(gpu: Gpu, launch_s: float | None) -> None:
     device = gpu(launch_s=launch_s)
     latency = latency_of(timed(device))
     assert (latency.replay_s, latency.replay_ratio) == (None, None)
     assert names(device) == {"subject", "reference", "copy"}
 
 
-def test_a_copy_is_not_replayed(gpu: Gpu) -> None:
-    device = gpu(launch_s=9e-6)
-    timed(device)
-    assert "replayed copy" not in names(device)
-
-
-def test_what_cannot_be_recorded_has_no_replay_and_keeps_its_latency(gpu: Gpu) -> None:
-    latency = latency_of(timed(gpu(launch_s=9e-6, replays=False)))
-    assert (latency.replay_s, latency.replay_ratio) == (None, None)
-    assert latency.launch_s == pytest.approx(9e-6)
-    assert latency.per_call_s.value == pytest.approx(4e-6)
-
-
-def test_a_replay_whose_clock_does_not_move_leaves_none_and_keeps_the_latency(gpu: Gpu) -> None:
-    device = gpu(launch_s=9e-6)
-    device.script = lambda name, _: 0.0 if name.startswith("replayed") else TIMES_S[name]
-    latency = latency_of(timed(device))
-    assert latency.replay_s is None
-    assert latency.per_call_s.value == pytest.approx(4e-6)
-
-
-def test_what_has_no_latency_is_not_replayed(gpu: Gpu) -> None:
+def test_a_call_without_a_latency_is_not_replayed(gpu: Gpu) -> None:
     device = gpu(launch_s=9e-6)
     device.script = lambda _, __: 0.0
     assert timed(device).latency is None
     assert "replayed subject" not in names(device)
 
 
-def test_a_replay_is_paid_for(gpu: Gpu) -> None:
+def test_arms_and_warnings_are_those_of_the_calls_and_the_replay_is_accounted_for(gpu: Gpu) -> None:
     device = gpu(launch_s=9e-6)
     sampled = timed(device)
+    assert [each.name for each in latency_of(sampled).arms] == ["subject", "reference", "copy"]
+    assert [each.kind for each in sampled.warnings] == ["launch_bound"]
     assert sampled.sampling_s + sampled.warming_s == pytest.approx(device.now())
 
 
-def test_arms_and_warnings_are_those_of_the_calls_and_not_of_the_replay(gpu: Gpu) -> None:
-    sampled = timed(gpu(launch_s=9e-6))
-    assert [each.name for each in latency_of(sampled).arms] == ["subject", "reference", "copy"]
-    assert [each.kind for each in sampled.warnings] == ["launch_bound"]
+@pytest.mark.parametrize("can_record", [False, True])
+def test_a_failed_replay_leaves_the_latency(gpu: Gpu, can_record: bool) -> None:
+    """It fails if the call cannot be recorded, or if the clock stands still in the replay."""
+    device = gpu(launch_s=9e-6, replays=can_record)
+    device.script = lambda name, _: 0.0 if name.startswith("replayed") else TIMES_S[name]
+    latency = latency_of(timed(device))
+    assert (latency.replay_s, latency.replay_ratio) == (None, None)
+    assert latency.launch_s == pytest.approx(9e-6)
+    assert latency.per_call_s.value == pytest.approx(4e-6)
 
 
-# --- what a latency is told about its case -------------------------------------------------------
+# --- figures of the case -------------------------------------------------------------------------
 
 
 def test_bytes_that_must_move_and_bytes_that_are_copied_are_those_of_the_case() -> None:
@@ -145,13 +133,7 @@ def test_a_case_without_elements_has_no_ceiling() -> None:
     assert latency.is_valid
 
 
-@pytest.mark.parametrize("cache", Cache)
-def test_caches_are_as_asked(cache: Cache) -> None:
-    device = FakeDevice(lambda name, _: TIMES_S[name])
-    assert latency_of(timed(device, cache=cache)).cache is cache
-
-
-def test_places_and_order_are_those_of_the_case_and_of_no_other() -> None:
+def test_the_order_of_samples_depends_on_the_case() -> None:
     first, again, other = (FakeDevice(lambda name, _: TIMES_S[name]) for _ in range(3))
     timed(first)
     timed(again)

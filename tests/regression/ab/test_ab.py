@@ -1,10 +1,11 @@
-"""Two revisions side by side: what is asked of the processes, and what becomes of their answers."""
+"""Two revisions side by side: the requests to the processes, and the changes of their records."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ Script = Callable[[RunCase], Record | None]
 
 @dataclass
 class Scripted(AbstractContextManager["Scripted"]):
-    """A fleet that answers by a script, and says what it was asked; None is never begun."""
+    """A fleet that answers by a script and notes its jobs; a job of None is never started."""
 
     script: Script
     asked: list[list[RunCase]] = field(default_factory=list)
@@ -74,7 +75,7 @@ def right(job: RunCase, ratio: float = 1.0) -> Record:
 def compared(
     script: Script = right, *cases: Case, fresh: Script | None = None, **more: Any
 ) -> tuple[Comparison, Scripted, Scripted]:
-    """Compare some cases with a base of the same names; return the fleets that were asked, too."""
+    """Compare cases with a base of the same names; return the fleets, too."""
     machine, again = Scripted(script), Scripted(fresh or script)
     pairs = [PairedCase(case=each, measurements=ASKED) for each in cases or (ONE,)]
     bench = bench_of(machine, again)
@@ -87,7 +88,7 @@ def bench_of(machine: Any, again: Any) -> Bench:
 
 
 def only(script: Script, fresh: Script | None = None) -> Change:
-    """Return what became of one case beside one that stayed the same."""
+    """Return the change of one case, where another case is unchanged."""
     found, _, _ = compared(
         lambda job: right(job) if job.case.shape == TWO.shape else script(job),
         ONE,
@@ -97,7 +98,7 @@ def only(script: Script, fresh: Script | None = None) -> Change:
     return next(each for each in found.changes if each.case == ONE)
 
 
-# --- what is asked -------------------------------------------------------------------------------
+# --- requests ------------------------------------------------------------------------------------
 
 
 def test_base_and_head_run_one_after_the_other_and_then_in_turn() -> None:
@@ -129,7 +130,7 @@ def test_only_suspects_are_timed_again_each_time_in_a_fresh_process() -> None:
     assert found.failed
 
 
-def test_what_is_not_right_in_both_is_not_timed() -> None:
+def test_a_case_that_is_wrong_in_one_revision_is_not_timed() -> None:
     found, machine, _ = compared(
         lambda job: replace(right(job), status=Status.WRONG) if of_base(job) else right(job)
     )
@@ -137,73 +138,65 @@ def test_what_is_not_right_in_both_is_not_timed() -> None:
     assert found.counts == {ChangeKind.IMPROVED: 1}
 
 
-def test_the_latency_of_what_is_wrong_in_both_is_said_not_to_be_compared() -> None:
+def test_a_case_that_is_wrong_in_both_revisions_has_a_note() -> None:
     found, _, _ = compared(lambda job: replace(right(job), status=Status.WRONG))
     assert found.counts == {ChangeKind.UNCHANGED: 1}
     (note,) = found.notes
     assert "1 case" in note
 
 
-# --- what becomes of the answers -----------------------------------------------------------------
+# --- changes -------------------------------------------------------------------------------------
 
 
-def test_a_suspect_that_is_not_confirmed_passes() -> None:
-    change = only(lambda job: right(job, 1.2), fresh=right)
-    assert change.kind is ChangeKind.INCONCLUSIVE
-    assert "20 % slower" in change.reason
+def crashed_in_turn(job: RunCase) -> Record:
+    fell = isinstance(job, TimeAgainstBase)
+    return failed(job.case, reason="it fell") if fell else right(job)
 
 
-def test_what_is_faster_passes() -> None:
-    change = only(lambda job: right(job, 0.5))
-    assert (change.kind, change.metric) == (ChangeKind.FASTER, Metric.LATENCY)
-    assert change.ratio is not None
-    assert change.ratio.value == pytest.approx(0.5)
-
-
-def test_a_suspect_that_crashes_when_timed_again_is_unsure() -> None:
-    change = only(lambda job: right(job, 1.5), fresh=lambda job: failed(job.case))
-    assert change.kind is ChangeKind.INCONCLUSIVE
-    assert "only 0 of 5 processes" in change.reason
-
-
-def test_a_case_that_crashes_beside_the_base_alone_is_unsure() -> None:
-    change = only(
-        lambda job: (
-            failed(job.case, reason="it fell") if isinstance(job, TimeAgainstBase) else right(job)
-        )
+def one_byte_more(job: RunCase) -> Record:
+    memory = Memory(
+        peak_extra_bytes=8 if of_base(job) else 9,
+        allocated_bytes=8,
+        allocations=1,
+        saved_bytes=8,
+        minimum_bytes=8,
     )
-    assert change.kind is ChangeKind.INCONCLUSIVE
-    assert "it fell" in change.reason
-
-
-@pytest.mark.parametrize("status", [Status.WRONG, Status.CRASHED, Status.TIMEOUT, Status.ERROR])
-def test_a_worse_verdict_breaks_it(status: Status) -> None:
-    change = only(lambda job: right(job) if of_base(job) else failed(job.case, status))
-    assert (change.kind, change.metric) == (ChangeKind.REGRESSED, Metric.STATUS)
+    return replace(right(job), memory=memory)
 
 
 @pytest.mark.parametrize(
-    ("figure", "metric"),
+    ("script", "fresh", "kind", "metric", "fact"),
     [
-        ("peak_extra_bytes", Metric.PEAK_MEMORY),
-        ("allocated_bytes", Metric.ALLOCATED_MEMORY),
-        ("saved_bytes", Metric.SAVED_MEMORY),
+        (partial(right, ratio=0.5), None, ChangeKind.FASTER, Metric.LATENCY, "50 % faster"),
+        (
+            partial(right, ratio=1.2),
+            right,
+            *(ChangeKind.INCONCLUSIVE, Metric.LATENCY, "20 % slower"),
+        ),
+        (
+            partial(right, ratio=1.5),
+            lambda job: failed(job.case),
+            *(ChangeKind.INCONCLUSIVE, Metric.LATENCY, "only 0 of 5 processes"),
+        ),
+        (crashed_in_turn, None, ChangeKind.INCONCLUSIVE, Metric.LATENCY, "it fell"),
+        (
+            lambda job: right(job) if of_base(job) else failed(job.case, Status.CRASHED),
+            None,
+            *(ChangeKind.REGRESSED, Metric.STATUS, "crashed now"),
+        ),
+        (one_byte_more, None, ChangeKind.REGRESSED, Metric.PEAK_MEMORY, "8 before, 9 now"),
     ],
+    ids=["faster", "not confirmed", "crash again", "crash in turn", "crash", "memory"],
 )
-def test_one_byte_more_breaks_it(figure: str, metric: Metric) -> None:
-    memory = Memory(
-        peak_extra_bytes=8, allocated_bytes=8, allocations=1, saved_bytes=8, minimum_bytes=8
-    )
-
-    def script(job: RunCase) -> Record:
-        now = memory if of_base(job) else replace(memory, **{figure: 9})
-        return replace(right(job), memory=now)
-
-    change = only(script)
-    assert (change.kind, change.metric) == (ChangeKind.REGRESSED, metric)
+def test_the_change_of_a_case(
+    script: Script, fresh: Script | None, kind: ChangeKind, metric: Metric, fact: str
+) -> None:
+    change = only(script, fresh)
+    assert (change.kind, change.metric) == (kind, metric)
+    assert fact in change.reason
 
 
-def test_what_remembers_results_is_found_out_when_it_is_timed() -> None:
+def test_results_that_head_caches_are_detected_when_it_is_timed() -> None:
     def script(job: RunCase) -> Record:
         wrong = isinstance(job, TimeAgainstBase)
         return replace(right(job), status=Status.WRONG, reason="stale") if wrong else right(job)
@@ -213,7 +206,7 @@ def test_what_remembers_results_is_found_out_when_it_is_timed() -> None:
     assert "stale" in change.reason
 
 
-def test_what_has_always_remembered_results_is_the_same() -> None:
+def test_results_that_both_revisions_cache_are_no_change() -> None:
     def script(job: RunCase) -> Record:
         timed = Measurement.LATENCY in job.measurements
         return replace(right(job), status=Status.WRONG, reason="stale") if timed else right(job)
@@ -221,7 +214,7 @@ def test_what_has_always_remembered_results_is_the_same() -> None:
     assert only(script).kind is ChangeKind.UNCHANGED
 
 
-def test_suspects_everywhere_are_timed_again_and_said_to_be_many() -> None:
+def test_suspects_in_all_implementations_are_timed_again_with_a_note() -> None:
     cases = make_cases(36)
     names = {each.implementation for each in cases}
     found, _, again = compared(lambda job: right(job, 1.5), *cases, fresh=right)
@@ -232,14 +225,14 @@ def test_suspects_everywhere_are_timed_again_and_said_to_be_many() -> None:
     assert note.startswith("36 of 36 cases")
 
 
-# --- what has no pair ----------------------------------------------------------------------------
+# --- cases without a pair ------------------------------------------------------------------------
 
 
 def unpaired(kind: ChangeKind, case: Case = THREE) -> UnpairedCase:
     return UnpairedCase(case=case, kind=kind, reason="so it is", measurements=ASKED)
 
 
-def test_a_case_in_head_alone_is_run_and_never_fails() -> None:
+def test_a_case_of_head_alone_is_run_and_never_fails() -> None:
     def script(job: RunCase) -> Record:
         return failed(job.case, Status.WRONG, "why") if job.case == THREE else right(job)
 
@@ -251,7 +244,7 @@ def test_a_case_in_head_alone_is_run_and_never_fails() -> None:
     assert not found.failed
 
 
-def test_a_case_in_the_base_alone_is_not_run() -> None:
+def test_a_case_of_the_base_alone_is_not_run() -> None:
     found, machine, _ = compared(unpaired=[unpaired(ChangeKind.GONE)])
     assert THREE.shape not in [job.case.shape for job in machine.asked[0]]
     assert found.counts == {ChangeKind.GONE: 1, ChangeKind.UNCHANGED: 1}
@@ -271,25 +264,30 @@ def test_nothing_in_common_is_refused() -> None:
     assert machine.asked == []
 
 
-def test_when_nothing_can_be_measured_that_is_said_with_why() -> None:
-    with pytest.raises(NotMeasuredError, match="unsupported: not here"):
-        compared(lambda job: failed(job.case, Status.UNSUPPORTED, "not here"))
+@pytest.mark.parametrize(
+    ("script", "fact"),
+    [
+        (lambda job: failed(job.case, Status.UNSUPPORTED, "not here"), "unsupported: not here"),
+        (lambda job: None, "the time was up"),
+    ],
+    ids=["unsupported", "no time"],
+)
+def test_without_a_measured_case_the_comparison_is_refused(script: Script, fact: str) -> None:
+    with pytest.raises(NotMeasuredError, match=fact):
+        compared(script)
 
 
-def test_when_the_time_is_up_at_once_nothing_was_measured() -> None:
-    with pytest.raises(NotMeasuredError, match="the time was up"):
-        compared(lambda job: None)
-
-
-def test_cases_that_were_not_begun_in_time_are_unsure() -> None:
-    found, _, _ = compared(
-        lambda job: right(job) if job.case.shape == ONE.shape else None, ONE, TWO
-    )
+@pytest.mark.parametrize(
+    "is_started",
+    [
+        lambda job: job.case.shape == ONE.shape,
+        lambda job: job.case.shape == ONE.shape or not isinstance(job, TimeAgainstBase),
+    ],
+    ids=["case", "latency"],
+)
+def test_cases_that_were_not_started_in_time_are_inconclusive(
+    is_started: Callable[[RunCase], bool],
+) -> None:
+    found, _, _ = compared(lambda job: right(job) if is_started(job) else None, ONE, TWO)
     assert found.counts == {ChangeKind.INCONCLUSIVE: 1, ChangeKind.UNCHANGED: 1}
-    assert "the time was up" in found.changes[0].reason
-
-
-def test_latency_that_was_not_begun_in_time_is_unsure() -> None:
-    found, _, _ = compared(lambda job: None if isinstance(job, TimeAgainstBase) else right(job))
-    assert found.counts == {ChangeKind.INCONCLUSIVE: 1}
     assert "the time was up" in found.changes[0].reason

@@ -1,4 +1,4 @@
-"""Sources under other names: the names change, and what runs does not."""
+"""Sources compiled with other names: only the names change, and no instruction."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_function_of_another_revision_is_the_same_instructions(path: Path) -> 
         ("ours.f", {"ours", "f"}),
     ],
 )
-def test_names_that_are_ours_are_renamed_and_no_others(source: str, names: set[str]) -> None:
+def test_only_names_of_own_modules_are_changed(source: str, names: set[str]) -> None:
     assert set(renamed(source).co_names) == names
 
 
@@ -75,7 +75,9 @@ def test_names_that_are_ours_are_renamed_and_no_others(source: str, names: set[s
         ("f'kernels.{x}'", "theirs.kernels."),
     ],
 )
-def test_strings_that_name_what_is_ours_are_renamed_and_no_others(source: str, value: str) -> None:
+def test_only_strings_that_name_own_modules_or_operators_are_changed(
+    source: str, value: str
+) -> None:
     assert value in renamed(f"x = {source}").co_consts
 
 

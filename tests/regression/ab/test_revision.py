@@ -1,4 +1,4 @@
-"""Files of another revision: where they are, what git is asked, and what it is never told."""
+"""The files of another revision are checked out, and the repository stays as it is."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def refused(path: Path, revision: str) -> str:
     return str(found.value)
 
 
-def test_the_files_of_a_revision_lie_where_they_lay(repository: Repository) -> None:
+def test_the_files_of_a_revision_have_the_same_relative_paths(repository: Repository) -> None:
     repository.write({"ln.py": "new", "only_now.py": ""})
     with checked_out(repository.path, "HEAD") as found:
         there = found.path_of(repository.path / "ln.py")
@@ -63,7 +63,7 @@ def test_the_files_of_a_revision_lie_where_they_lay(repository: Repository) -> N
 
 
 @pytest.mark.parametrize("revision", ["main", "HEAD~1", "v1", "a branch/of mine"])
-def test_a_revision_is_whatever_git_takes_for_one(repository: Repository, revision: str) -> None:
+def test_a_revision_is_any_name_of_a_commit(repository: Repository, revision: str) -> None:
     first = repository.git("rev-parse", "HEAD")
     repository.git("tag", "v1")
     if revision.startswith("a "):
@@ -77,7 +77,7 @@ def test_a_revision_is_whatever_git_takes_for_one(repository: Repository, revisi
         assert (found.folder / "ln.py").read_text() == "old"
 
 
-def test_the_files_are_removed_and_the_repository_is_as_it_was(repository: Repository) -> None:
+def test_the_files_are_removed_and_the_repository_is_unchanged(repository: Repository) -> None:
     before = sorted((repository.path / ".git").rglob("*"))
     state = repository.git("status", "--porcelain")
     with checked_out(repository.path, "HEAD") as found:
@@ -89,7 +89,7 @@ def test_the_files_are_removed_and_the_repository_is_as_it_was(repository: Repos
 
 
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, SystemExit, RuntimeError])
-def test_the_files_are_removed_however_it_ends(
+def test_the_files_are_removed_after_an_exception(
     repository: Repository, raised: type[BaseException]
 ) -> None:
     folders = []
@@ -115,7 +115,9 @@ def test_hooks_of_the_repository_are_not_run(repository: Repository) -> None:
     assert not list(repository.path.glob("*-ran"))
 
 
-def test_it_works_within_a_hook(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkout_works_inside_a_hook(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GIT_DIR", "/nowhere")
     monkeypatch.setenv("GIT_INDEX_FILE", "/nowhere/index")
     assert repository_of(repository.path / "ln.py", "ln.py:f") == repository.path.resolve()
@@ -130,27 +132,29 @@ def test_a_revision_that_is_no_commit_is_refused(repository: Repository, revisio
     assert "\n" not in line
 
 
-def test_without_git_that_is_said(
+def test_without_git_a_checkout_is_refused(
     repository: Repository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert refused(repository.path, "HEAD").startswith("git is not installed")
 
 
-def test_a_file_that_no_repository_keeps_has_no_revision(tmp_path: Path) -> None:
-    file = tmp_path / "ln.py"
-    file.write_text("")
-    with pytest.raises(RevisionError, match=r"ln.py is in no git repository \(.*not a git repo"):
-        repository_of(file, "ln.py:f")
+@pytest.mark.parametrize(
+    ("folder", "why"),
+    [("outside", r"ln.py is in no git repository \(.*not a git repo"), ("venv", "git ignores it")],
+)
+def test_a_file_that_git_does_not_keep_has_no_revision(
+    repository: Repository, tmp_path: Path, folder: str, why: str
+) -> None:
+    repository.write({".gitignore": "venv/\n"})
+    place = (tmp_path if folder == "outside" else repository.path) / folder / "ln.py"
+    place.parent.mkdir()
+    place.write_text("")
+    with pytest.raises(RevisionError, match=why):
+        repository_of(place, "ln.py:f")
 
 
-def test_what_git_ignores_has_no_revision(repository: Repository) -> None:
-    repository.write({".gitignore": "venv/\n", "venv/implementations/__init__.py": ""})
-    with pytest.raises(RevisionError, match="git ignores it there"):
-        repository_of(repository.path / "venv/implementations/__init__.py", "native")
-
-
-def test_a_file_that_is_gone_is_of_the_repository_still(repository: Repository) -> None:
+def test_a_deleted_file_still_belongs_to_its_repository(repository: Repository) -> None:
     gone = repository.path / "deep/er/no_more/ln.py"
     assert repository_of(gone, "ln.py:f") == repository.path.resolve()
 
@@ -172,7 +176,7 @@ def test_a_place_is_found_without_importing(
     assert native.parent.name == "implementations"
 
 
-def test_unchanged_is_what_git_calls_so_and_nothing_beside_it(repository: Repository) -> None:
+def test_a_working_copy_is_unchanged_without_changes_and_new_files(repository: Repository) -> None:
     with checked_out(repository.path, "HEAD") as found:
         assert is_unchanged(found)
         repository.write({"new.py": ""})
@@ -184,7 +188,7 @@ def test_unchanged_is_what_git_calls_so_and_nothing_beside_it(repository: Reposi
         assert not is_unchanged(found)
 
 
-def test_operators_that_are_registered_by_name_are_known(repository: Repository) -> None:
+def test_operators_registered_by_a_literal_name_are_found(repository: Repository) -> None:
     repository.write({"ops.py": OPERATORS, "other.py": "NAME = 'of_no::one'"})
     (repository.path / "link.py").symlink_to("nowhere")
     repository.commit()

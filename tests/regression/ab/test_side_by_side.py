@@ -1,8 +1,7 @@
-"""Modules of two revisions in one process: each meets its own, and what is shared is shared."""
+"""Modules of two revisions in one process: each imports its own, and other modules are shared."""
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -40,7 +39,7 @@ def said():
 
 @pytest.fixture
 def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
-    """Make a repository of files as they were, and change them to what they are now."""
+    """Return a function that makes a repository of files and then changes them."""
     known = set(sys.modules)
     found: list[object] = []
 
@@ -67,14 +66,14 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
 
 
 def both(checkout: Checkout, target: str) -> tuple[object, object]:
-    """Return what the function of a target says, in the base and now."""
+    """Return the result of a target's function, in the base and now."""
     arguments = (torch.zeros(1), (1,))
     base, here = side_by_side(checkout).find(target), implementations.find(target)
     return base.function(*arguments), here.function(*arguments)
 
 
 def says(text: str) -> str:
-    """Return a module whose function f says what an expression is."""
+    """Return a module whose function f returns said()."""
     return f"{text}\n\ndef f(*arguments):\n    return said()\n"
 
 
@@ -121,7 +120,7 @@ def test_each_revision_imports_its_own(opened: Open, text: str) -> None:
     assert both(checkout, "implementation:f") == ("before", "now")
 
 
-def test_relative_imports_and_cycles_are_each_revisions_own(opened: Open) -> None:
+def test_relative_imports_and_cycles_work_in_each_revision(opened: Open) -> None:
     files = {
         "mine/__init__.py": "from .words import said\nfrom .implementation import f",
         "mine/words.py": "import mine\n" + PACKAGE,
@@ -132,7 +131,19 @@ def test_relative_imports_and_cycles_are_each_revisions_own(opened: Open) -> Non
     assert both(checkout, "mine.implementation:f") == ("before", "now")
 
 
-def test_a_module_that_is_there_no_more_is_imported_all_the_same(opened: Open) -> None:
+@pytest.mark.parametrize(
+    "name", ["json", "torch", "load('json')", "load(f'js{\"on\"}')", "load(NAME)"]
+)
+def test_modules_from_outside_the_repository_are_shared(opened: Open, name: str) -> None:
+    text = "import json, torch\nfrom importlib import import_module as load\nNAME = 'json.decoder'"
+    text += f"\ndef f(*arguments):\n    return {name}"
+    then, now = both(
+        opened({"implementation.py": text}, {"implementation.py": text}), "implementation.py:f"
+    )
+    assert then is now
+
+
+def test_a_module_that_was_deleted_is_imported_in_the_base(opened: Open) -> None:
     before = {
         "mine.py": PACKAGE.replace("{when}", "before"),
         "implementation.py": says("from mine import said"),
@@ -141,14 +152,7 @@ def test_a_module_that_is_there_no_more_is_imported_all_the_same(opened: Open) -
     assert both(checkout, "implementation.py:f") == ("before", "now")
 
 
-def test_what_the_repository_does_not_hold_is_shared(opened: Open) -> None:
-    text = "import json, torch\ndef f(*arguments):\n    return json, torch"
-    checkout = opened({"implementation.py": text}, {"implementation.py": text})
-    then, now = both(checkout, "implementation.py:f")
-    assert then == now == (json, torch)
-
-
-def test_what_is_installed_within_the_repository_is_shared(
+def test_a_package_installed_inside_the_repository_is_shared(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = {"implementation.py": "import other\ndef f(*arguments):\n    return other"}
@@ -169,14 +173,14 @@ def test_a_module_of_a_folder_that_is_new_is_not_shared(
     assert both(checkout, "implementation.py:f") == ("before", "now")
 
 
-def test_what_is_not_installed_is_missing_by_its_name(opened: Open) -> None:
+def test_a_module_that_is_not_installed_is_missing_by_its_own_name(opened: Open) -> None:
     text = "try:\n    import no_such_thing\nexcept ImportError as e:\n    said = lambda: e_name\n"
     text = text.replace("    said", "    e_name = e.name\n    said")
     checkout = opened({"implementation.py": says(text)}, {"implementation.py": says(text)})
     assert both(checkout, "implementation.py:f") == ("no_such_thing", "no_such_thing")
 
 
-def test_words_that_are_no_modules_stay_what_they_are(opened: Open) -> None:
+def test_strings_that_name_no_module_stay_the_same(opened: Open) -> None:
     words = "'implementation.py', 'implementation.f', 'mine.', 'mine', 'implementation', 'a mine.'"
     text = f"def f(*arguments):\n    return {words}"
     checkout = opened(
@@ -188,17 +192,7 @@ def test_words_that_are_no_modules_stay_what_they_are(opened: Open) -> None:
     assert then[2].endswith(".mine.")  # what a name is put together from
 
 
-@pytest.mark.parametrize("name", ["'json'", "f'js{\"on\"}'", "json_name", "'json.decoder'"])
-def test_what_is_imported_by_name_from_elsewhere_is_shared(opened: Open, name: str) -> None:
-    text = "from importlib import import_module\njson_name = 'json'\n"
-    text += f"def f(*arguments):\n    return import_module({name})"
-    found, now = both(
-        opened({"implementation.py": text}, {"implementation.py": text}), "implementation.py:f"
-    )
-    assert found is now
-
-
-def test_files_of_one_name_are_told_apart(opened: Open) -> None:
+def test_files_of_one_name_are_different_modules(opened: Open) -> None:
     files = {"a/ln.py": "def f(*_): return 'a'", "b/ln.py": "def f(*_): return 'b'"}
     checkout = opened(files, files)
     assert both(checkout, "a/ln.py:f") == ("a", "a")
@@ -242,7 +236,7 @@ def test_operators_of_one_name_are_each_revisions_own(opened: Open) -> None:
     assert both(checkout, "implementation.py:f") == ((1, 10), (2, 20))
 
 
-def test_an_operator_that_would_take_anothers_place_is_refused(opened: Open) -> None:
+def test_an_operator_that_would_replace_another_is_refused(opened: Open) -> None:
     text = OPERATORS.partition("library =")[0].replace('"{space}::said"', 'SPACE + "::said"')
     text = text.replace("import torch", "import torch\nSPACE = 'layernorm_bench_test_one'")
     text += "def f(x, *arguments):\n    return _said(x)\n"
@@ -256,7 +250,7 @@ def test_an_operator_that_would_take_anothers_place_is_refused(opened: Open) -> 
     assert "registers the operator layernorm_bench_test_one::said over" in found.reason
 
 
-# --- what is declared ----------------------------------------------------------------------------
+# --- declarations --------------------------------------------------------------------------------
 
 CONTRACT = """
 from dataclasses import dataclass
@@ -284,7 +278,7 @@ unknown = Implementation("f", f, Algorithm.KAHAN)
 """
 
 
-def test_what_an_older_class_declares_is_declared_by_this_ones(opened: Open) -> None:
+def test_the_declaration_of_an_older_class_is_converted(opened: Open) -> None:
     checkout = opened({"implementation.py": CONTRACT}, {"implementation.py": CONTRACT})
     found = side_by_side(checkout).find("implementation.py:mine")
     assert type(found) is Implementation
@@ -299,7 +293,7 @@ def test_a_declaration_unknown_to_this_revision_is_not_comparable(opened: Open) 
     assert "the base declares the algorithm 'kahan'" in found.reason
 
 
-def test_a_plain_function_is_held_to_what_any_is(opened: Open) -> None:
+def test_a_plain_function_declares_nothing(opened: Open) -> None:
     checkout = opened({"implementation.py": LAYER_NORM}, {})
     assert side_by_side(checkout).find("implementation.py:layer_norm") == replace(
         NATIVE,
@@ -310,7 +304,7 @@ def test_a_plain_function_is_held_to_what_any_is(opened: Open) -> None:
     )
 
 
-# --- what is there, and what is not --------------------------------------------------------------
+# --- availability --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -332,7 +326,7 @@ def test_a_plain_function_is_held_to_what_any_is(opened: Open) -> None:
     ],
 )
 @pytest.mark.parametrize("whose", ["base", "now"])
-def test_what_a_revision_has_of_a_target(
+def test_a_target_is_looked_up_in_either_revision(
     opened: Open, whose: str, target: str, availability: Availability, reason: str
 ) -> None:
     files = {
@@ -351,30 +345,26 @@ def test_what_a_revision_has_of_a_target(
     assert bool(found.devices) is (availability is Availability.PRESENT)
 
 
-def test_a_module_of_another_place_has_no_base(opened: Open) -> None:
-    checkout = opened({"implementation.py": LAYER_NORM}, {})
-    (found,) = look_up(LookupRequest(checkout, ("json:dumps",)))
-    assert found.availability is Availability.BROKEN
-    assert "json" in found.reason
-
-
 @pytest.mark.parametrize(
     ("listing", "members"), [("ALL", implementations.ALL), ("PEERS", implementations.PEERS)]
 )
-def test_what_is_listed_is_told_of_each(listing: str, members: tuple[Implementation, ...]) -> None:
+def test_every_member_of_a_listing_is_looked_up(
+    listing: str, members: tuple[Implementation, ...]
+) -> None:
     assert look_up(LookupRequest(None, (), (listing,))) == tuple(
         LookupResult(each.name, Availability.PRESENT, devices=each.devices, listing=listing)
         for each in members
     )
 
 
-def test_a_revision_without_the_package_is_broken(opened: Open) -> None:
+def test_a_listing_or_module_that_the_revision_does_not_hold_is_broken(opened: Open) -> None:
     checkout = opened({"implementation.py": LAYER_NORM}, {})
-    (found,) = look_up(LookupRequest(checkout, (), ("ALL",)))
-    assert found.availability is Availability.BROKEN
+    listing, module = look_up(LookupRequest(checkout, ("json:dumps",), ("ALL",)))
+    assert listing.availability is module.availability is Availability.BROKEN
+    assert "json" in module.reason  # it is of no repository
 
 
-# --- running beside each other -------------------------------------------------------------------
+# --- running both revisions ----------------------------------------------------------------------
 
 
 def answered(request: RunCase) -> Record:
@@ -392,7 +382,7 @@ QUICK = Budget(min_epochs=1, max_epochs=1, limit_s=0.1)
     ("where", "status"),
     [("base_1.implementations.contract", Status.UNSUPPORTED), ("numba.errors", Status.ERROR)],
 )
-def test_what_the_base_declines_in_a_class_of_its_own_is_unsupported(
+def test_an_unsupported_error_of_the_base_is_unsupported(
     opened: Open, where: str, status: Status
 ) -> None:
     text = CONTRACT.replace("(Exception):\n", f"(Exception):\n    __module__ = {where!r}\n")
@@ -413,7 +403,7 @@ def test_what_the_base_declines_in_a_class_of_its_own_is_unsupported(
         ),
     ],
 )
-def test_a_case_is_timed_beside_its_base_and_nothing_else(opened: Open, mode: Mode) -> None:
+def test_a_case_is_timed_in_turn_with_its_base_only(opened: Open, mode: Mode) -> None:
     checkout = opened({"implementation.py": LAYER_NORM}, {"implementation.py": LAYER_NORM})
     case = case_of("implementation.py:layer_norm", mode=mode)
     record = answered(TimeAgainstBase(case, (Measurement.LATENCY,), QUICK, checkout))
@@ -423,7 +413,7 @@ def test_a_case_is_timed_beside_its_base_and_nothing_else(opened: Open, mode: Mo
     assert record.latency.reference_ratio is not None
 
 
-def test_what_the_base_raises_beside_a_case_is_an_error(opened: Open) -> None:
+def test_an_exception_of_the_base_is_an_error(opened: Open) -> None:
     checkout = opened(
         {"implementation.py": "def layer_norm(*_): raise OSError('no')"},
         {"implementation.py": LAYER_NORM},
@@ -435,7 +425,7 @@ def test_what_the_base_raises_beside_a_case_is_an_error(opened: Open) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, as it loads the compiler
-def test_what_a_case_was_compiled_to_is_not_forgotten_for_its_reference(
+def test_compiled_code_is_kept_while_the_reference_is_compiled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     resets: list[None] = []
