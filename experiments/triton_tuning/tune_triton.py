@@ -44,7 +44,7 @@ MOVED = {"forward": 2, "backward": 3}  # tensors of the size of x: x and y; x, d
 @click.option("--columns", "lengths", type=click.Choice([*map(str, COLUMNS + LONG)]), multiple=True)
 @click.option("--statistic", type=click.Choice(STATISTICS), default="recentred", show_default=True)
 @click.option("--as-is", is_flag=True, help="time only the layouts in use")
-@click.option("--limit-s", default=540.0, show_default=True, help="stop after so many seconds, and print what is left")
+@click.option("--limit-s", default=540.0, show_default=True, help="stop after so many seconds")
 def main(
     directions: tuple[str, ...],
     dtypes: tuple[str, ...],
