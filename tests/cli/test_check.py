@@ -167,7 +167,7 @@ def test_a_baseline_of_one_process_fails_no_latency() -> None:
 # --- bad input -----------------------------------------------------------------------------------
 
 
-def test_a_missing_file_is_refused_and_for_a_baseline_how_to_record_one() -> None:
+def test_a_missing_file_is_refused_and_a_missing_baseline_with_how_to_record_it() -> None:
     write(run_of(1.0), Path("run.parquet"))
     line = complaint(*GATE)
     assert line.startswith("base.parquet: ")
@@ -245,7 +245,7 @@ def test_record_baseline_measures_the_cases_of_the_run_in_ten_processes(install:
     assert gate().exit_code == 0
 
 
-def test_an_interrupted_recording_says_how_to_go_on(install: Install) -> None:
+def test_an_interrupted_recording_prints_how_to_continue(install: Install) -> None:
     class Interrupted(ScriptedFleet):
         def run(self, *arguments: Any, **more: Any) -> Any:
             raise KeyboardInterrupt
@@ -267,7 +267,7 @@ def test_compare_fails_nothing_and_times_nothing() -> None:
     assert (result.exit_code, counts(result)) == (0, "1 regressed, 1 inconclusive, 1 unchanged")
 
 
-def test_compare_judges_five_processes_by_five_and_none_by_fewer() -> None:
+def test_compare_needs_five_processes_on_each_side() -> None:
     five = results_of(make_record(ONE, [1.2] * 5))
     store(five, results_of(make_record(ONE, STEADY[:5])))
     assert counts(seen()) == "1 slower"
@@ -286,7 +286,7 @@ def test_compare_works_between_machines_and_shows_the_ratios() -> None:
     assert "1.500" in "".join(change["reason"] for change in json.loads(result.stdout)["changes"])
 
 
-def test_compare_takes_a_run_that_was_cut_short_and_says_so() -> None:
+def test_compare_accepts_a_run_that_was_cut_short_with_a_note() -> None:
     write(BASELINE, Path("base.parquet"))
     write_journal(Path("run.jsonl"), make_record(ONE, (1.0,)), planned=3)
     result = seen()

@@ -35,7 +35,7 @@ def _measured() -> None:
 
 @pytest.mark.usefixtures("_measured")
 @pytest.mark.parametrize("arguments", [EXPORT, CHOOSE, ("--help",)])
-def test_a_reader_that_is_gone_ends_a_command_like_any_other(arguments: tuple[str, ...]) -> None:
+def test_a_closed_pipe_ends_a_command_with_the_code_of_sigpipe(arguments: tuple[str, ...]) -> None:
     # the reader is gone before anything is written
     done = shell('exec 3> >(:); wait $!; "$@" >&3', *arguments)
     assert done.stderr == ""
@@ -52,14 +52,14 @@ def test_a_full_disk_is_an_error_in_one_line(arguments: tuple[str, ...]) -> None
     assert done.returncode == 2
 
 
-def test_closed_streams_cost_a_run_nothing() -> None:
+def test_a_run_with_closed_streams_succeeds() -> None:
     done = shell('"$@" >&- 2>&-', "run", *ONE)
     assert done.returncode == 0
     assert len(read(Path("mine.parquet")).records) == 1
 
 
 @pytest.mark.parametrize("stream", ["1", "2"])
-def test_one_closed_stream_leaves_the_other(stream: str) -> None:
+def test_a_closed_stream_does_not_affect_the_other(stream: str) -> None:
     done = shell(f'"$@" {stream}>&-', "--version")
     assert (done.returncode, done.stderr) == (0, "")
     assert ("version" in done.stdout) == (stream == "2")
@@ -72,7 +72,7 @@ def test_a_character_that_the_terminal_lacks_is_escaped() -> None:
     assert "\\xb5s" in done.stdout
 
 
-def test_a_broken_pipe_of_the_harness_is_not_taken_for_a_closed_stream() -> None:
+def test_a_broken_pipe_within_the_harness_is_not_mistaken_for_a_closed_stream() -> None:
     script = (
         "from harness.cli import main\n"
         "from harness.cli.list import CATALOGUE\n"

@@ -69,6 +69,6 @@ def test_every_axis_has_an_option() -> None:
     assert {option.axis for option in AXES} == set(Grid.model_fields)
 
 
-def test_dtypes_and_formats_are_those_of_the_packages_below() -> None:
+def test_dtypes_and_formats_agree_with_sweep_and_exports() -> None:
     assert set(DTYPES) == set(SWEEP_DTYPES)
     assert set(FORMATS) == set(AS_TEXT)

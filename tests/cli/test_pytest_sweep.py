@@ -210,7 +210,7 @@ def test_other_tests_are_run_if_paths_are_given(
     assert (" 1 case of ci" in header) == (ONE_CASE in arguments)
 
 
-def test_cases_are_chosen_like_any_test(tmp_path: Path) -> None:
+def test_cases_are_selected_by_node_id_and_k_like_any_test(tmp_path: Path) -> None:
     other = ONE_CASE.replace("/forward/", "/backward/")
     options = ("--layernorm-sweep", "ci", "--layernorm-implementation", "native", "-v")
     chosen = (ONE_CASE, other, "-k", "forward/32x128/float32", "--benchmark-disable")

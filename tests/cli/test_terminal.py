@@ -145,7 +145,7 @@ def test_the_cursor_is_shown_again_if_the_run_fails() -> None:
     assert "\x1b[?25h" in stream.getvalue()
 
 
-def test_the_standard_streams_are_those_of_the_time_of_the_call(
+def test_the_standard_streams_are_looked_up_at_each_call(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     print_records(make_results(1).records)

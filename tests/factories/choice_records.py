@@ -17,6 +17,7 @@ from harness.store import Results
 HERE = make_environment()
 OTHER_MACHINE = make_environment(cpu="Another CPU")
 SHAPE = (64, 768)
+SHAPES = ((4, 8), (64, 128), (512, 1024))
 
 
 def case_of(name: str, **axes: object) -> Case:
@@ -91,6 +92,13 @@ def with_latency(record: Record, **changes: object) -> Record:
     """Return a timed record with other fields of its latency."""
     assert record.latency is not None
     return replace(record, latency=replace(record.latency, **changes))  # type: ignore[arg-type]
+
+
+def timed(
+    name: str, ratio: float, shapes: Sequence[tuple[int, ...]] = SHAPES, **axes: object
+) -> list[Record]:
+    """Records of several shapes with the same ratio."""
+    return [ran(name, ratio, shape=shape, **axes) for shape in shapes]  # type: ignore[arg-type]
 
 
 def failed(name: str, status: Status, reason: str = "", **axes: object) -> Record:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from choice_records import failed, ran, results_of, vacuous
+from choice_records import SHAPES, failed, ran, results_of, timed, vacuous
 from golden import assert_golden
 from results_factory import make_record
 
@@ -17,14 +17,7 @@ from harness.report.frame import gather
 from harness.report.sections.accuracy import _order, error_against_condition
 from harness.report.sections.choice import which_implementation_to_run
 
-SHAPES = ((4, 8), (64, 128), (512, 1024))
 ELSEWHERE = {"shape": (9, 9), "distribution": "offset_1e6"}
-
-
-def timed(
-    name: str, ratio: float, shapes: Sequence[tuple[int, ...]] = SHAPES, **axes: object
-) -> list[Record]:
-    return [ran(name, ratio, shape=shape, **axes) for shape in shapes]  # type: ignore[arg-type]
 
 
 NATIVE, QUICK = timed("native", 1.0), timed("quick", 0.5)
@@ -94,7 +87,7 @@ def test_the_rows_of_the_preference() -> None:
     assert_golden("\n".join(lines), Path(__file__).parent / "golden" / "preference.txt")
 
 
-def test_the_map_of_speeds_has_no_row_for_what_was_measured_for_its_errors_only() -> None:
+def test_the_map_of_speeds_has_no_row_for_an_implementation_measured_for_errors_only() -> None:
     warning = MeasurementWarning(kind=WarningKind.TOO_FEW_SAMPLES, advice="give it more time")
     drawn = speed_map_of(
         *NATIVE,
@@ -127,7 +120,7 @@ def test_the_order_of_growth_is_the_slope(slope: int) -> None:
 @pytest.mark.parametrize(
     ("errors", "order"), [((0.5, 0.7, 0.6), "0"), ((0.5, 1e9, inf), "–")], ids=["level", "lost"]
 )
-def test_an_error_that_is_level_or_has_no_digit_left_has_no_slope(
+def test_a_constant_error_or_one_without_digits_has_no_slope(
     errors: tuple[float, ...], order: str
 ) -> None:
     points = [

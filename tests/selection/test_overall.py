@@ -1,25 +1,17 @@
 """The overall choice of the report: one implementation for all cases of a device and direction."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 
 import pytest
-from choice_records import failed, ran, vacuous
+from choice_records import SHAPES, failed, ran, timed, vacuous
 
 from harness.records import Direction, Record, Status
 from harness.selection.eligibility import DisqualificationKind
 from harness.selection.overall import OverallChoice, choose_overall
 from harness.selection.ranking import Decider
 
-SHAPES = ((4, 8), (64, 128), (512, 1024))
 ELSEWHERE = {"shape": (9, 9), "distribution": "offset_1e6"}
-
-
-def timed(
-    name: str, ratio: float, shapes: Sequence[tuple[int, ...]] = SHAPES, **axes: object
-) -> list[Record]:
-    return [ran(name, ratio, shape=shape, **axes) for shape in shapes]  # type: ignore[arg-type]
 
 
 NATIVE, QUICK = timed("native", 1.0), timed("quick", 0.5)
@@ -77,7 +69,7 @@ def test_one_untimed_case_or_a_time_without_interval_or_errors_disqualifies(
 
 
 @pytest.mark.parametrize("status", [Status.UNSUPPORTED, Status.OUT_OF_GUARANTEE])
-def test_what_no_candidate_can_do_disqualifies_none(status: Status) -> None:
+def test_a_case_that_no_candidate_can_do_disqualifies_none(status: Status) -> None:
     none = [failed(name, status, **ELSEWHERE) for name in ("quick", "native")]
     assert best_of(*QUICK, *NATIVE, *none) == "quick"
 

@@ -93,25 +93,29 @@ def test_a_choice_per_shape_saves_the_difference_in_time() -> None:
     assert choice.saving.is_certain
 
 
-@pytest.mark.parametrize(("processes", "is_certain"), [(1, False), (5, True)])
-def test_a_small_saving_is_certain_over_several_processes_only(
-    processes: int, is_certain: bool
-) -> None:
+def small_saving(processes: int) -> list[Record]:
     axes = {"processes": processes, "spread": 0.001}
-    records = [*both("native", 1.0, 1.0, **axes), *both("large", 1.5, 0.95, **axes)]
-    choice = workload_choice([call(SMALL, 1000), call(LARGE, 1000)], *records)
+    return [*both("native", 1.0, 1.0, **axes), *both("large", 1.5, 0.95, **axes)]
+
+
+@pytest.mark.parametrize(
+    ("is_certain", "records"),
+    [
+        (False, small_saving(processes=1)),
+        (True, small_saving(processes=5)),
+        (False, [*both("quick", 0.9, 1.2), *both("other", 1.0, 1.0, spread=0.2)]),
+    ],
+    ids=["one process", "five processes", "wide intervals"],
+)
+def test_a_saving_is_certain_if_its_whole_interval_is_above_zero(
+    is_certain: bool, records: list[Record]
+) -> None:
+    choice = workload_choice(CALLS, *records)
     assert choice.saving is not None
     assert choice.saving.is_certain is is_certain
 
 
-def test_a_saving_within_the_intervals_is_not_certain() -> None:
-    records = [*both("quick", 0.9, 1.2), *both("other", 1.0, 1.0, spread=0.2)]
-    choice = workload_choice(CALLS, *records)
-    assert choice.saving is not None
-    assert not choice.saving.is_certain
-
-
-# --- what is covered ------------------------------------------------------------------------------
+# --- which calls the run holds --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("absent", [call((5, 7), 10), call(SMALL, 10, device="cuda")])

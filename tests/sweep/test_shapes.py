@@ -28,7 +28,7 @@ def test_a_shape_is_its_sizes_joined_by_x(text: str, shape: tuple[int, ...]) -> 
     "text",
     ["4xx", "-1x3", "1e9x1e9", "", "x", "4x", "x4", "4.0x4", "4x4x\n", "a", "4 4"],
 )
-def test_what_is_not_sizes_joined_by_x_is_no_shape(text: str) -> None:
+def test_other_text_is_not_a_shape(text: str) -> None:
     with pytest.raises(ValueError, match="write sizes joined by x, such as 4096x1024"):
         parse_shape(text)
 
@@ -37,7 +37,7 @@ def test_what_is_not_sizes_joined_by_x_is_no_shape(text: str) -> None:
     "text",
     ["4 x 8", "4X8", "4*8", "4×8", "4,8", "4, 8", "(4, 8)", "(4, 8,)", "[4,8]", "4x8\n", " 4x8"],
 )
-def test_what_is_almost_a_shape_is_answered_with_the_shape(text: str) -> None:
+def test_the_message_for_an_almost_right_shape_names_the_shape(text: str) -> None:
     with pytest.raises(ValueError, match=r"write sizes joined by x, such as 4x8$"):
         parse_shape(text)
 
@@ -66,7 +66,7 @@ def test_shapes_are_joined_by_commas(text: str, shapes: tuple[tuple[int, ...], .
         ("4x4,(2,3)", "'(2' is not a shape"),
     ],
 )
-def test_a_comma_between_sizes_is_not_taken_for_one_between_shapes(text: str, advice: str) -> None:
+def test_a_comma_between_sizes_is_refused_with_advice(text: str, advice: str) -> None:
     with pytest.raises(ValueError, match=re.escape(advice)):
         parse_shapes(text)
 

@@ -84,12 +84,6 @@ BAD_SETTINGS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("line", BAD_SETTINGS)
-def test_a_bad_setting_is_refused_not_coerced(tmp_path: Path, line: str) -> None:
-    ((place, _),) = mistakes(tmp_path, line)
-    assert place == f"1: {line.partition(' ')[0]}"
-
-
 BAD_AXES = {
     "threads[0]": ('["7"]', "[2.0]", "[true]", "[0]", f"[{2**31}]"),
     "threads": ("2",),
@@ -112,11 +106,19 @@ BAD_AXES = {
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [(key, value) for key, values in BAD_AXES.items() for value in values]
+    ("text", "place"),
+    [
+        *((line, f"1: {line.partition(' ')[0]}") for line in BAD_SETTINGS),
+        *(
+            (f"[[grids]]\n{key.partition('[')[0]} = {value}\n", f"2: grids[0].{key}")
+            for key, values in BAD_AXES.items()
+            for value in values
+        ),
+    ],
 )
-def test_a_bad_axis_is_refused_not_coerced(tmp_path: Path, key: str, value: str) -> None:
-    ((place, _),) = mistakes(tmp_path, f"[[grids]]\n{key.partition('[')[0]} = {value}\n")
-    assert place == f"2: grids[0].{key}"
+def test_a_bad_value_is_refused_not_coerced(tmp_path: Path, text: str, place: str) -> None:
+    ((found, _),) = mistakes(tmp_path, text)
+    assert found == place
 
 
 def test_a_list_of_sizes_is_not_taken_for_a_list_of_shapes(tmp_path: Path) -> None:
