@@ -16,7 +16,7 @@ MODULES = sorted(
     for package in ("harness", "implementations", "layernorm_bench")
     for path in (ROOT / package).rglob("*.py")
 )
-# these run foreign code, and turn every exception of it into a result or a message
+# handlers of any exception per file: they run foreign code and report whatever it raises
 CATCHES_ANYTHING = {
     "harness/numerics/computed.py": 1,
     "experiments/peer_tests/peer_problems.py": 1,  # any exception fails a peer's test
@@ -50,59 +50,39 @@ def prints(tree: ast.AST) -> Iterator[ast.Call]:
             yield node
 
 
-def test_modules_are_found() -> None:
-    assert "harness/cli/__init__.py" in map(name_of, MODULES)
-    assert "implementations/native.py" in map(name_of, MODULES)
-
-
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_no_module_is_too_long(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= LONGEST
-
-
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_any_exception_is_caught_only_around_foreign_code(path: Path) -> None:
-    found = list(catches(ast.parse(path.read_text())))
-    lines = [each.lineno for each in found]
-    assert len(found) == CATCHES_ANYTHING.get(name_of(path), 0), lines
-
-
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_only_the_command_line_prints(path: Path) -> None:
-    if name_of(path) not in PRINTS:
-        assert [each.lineno for each in prints(ast.parse(path.read_text()))] == []
+def test_a_module_keeps_the_rules(path: Path) -> None:
+    source, name = path.read_text(), name_of(path)
+    tree = ast.parse(source)
+    assert len(source.splitlines()) <= LONGEST
+    handlers = [each.lineno for each in catches(tree)]
+    assert len(handlers) == CATCHES_ANYTHING.get(name, 0), handlers
+    assert name in PRINTS or [each.lineno for each in prints(tree)] == []
 
 
 @pytest.mark.parametrize(
-    "clause",
-    ["except:", "except Exception:", "except BaseException as e:", "except (OSError, Exception):"],
+    ("clause", "is_wide"),
+    [
+        ("except:", True),
+        ("except Exception:", True),
+        ("except BaseException as e:", True),
+        ("except (OSError, Exception):", True),
+        ("except OSError:", False),
+        ("except (KeyError, ValueError) as error:", False),
+    ],
 )
-def test_a_new_catch_of_anything_would_be_noticed(clause: str) -> None:
-    assert list(catches(ast.parse(f"try:\n    f()\n{clause}\n    pass\n")))
+def test_a_handler_of_any_exception_is_found(clause: str, is_wide: bool) -> None:
+    assert bool(list(catches(ast.parse(f"try:\n    f()\n{clause}\n    pass\n")))) == is_wide
 
 
-@pytest.mark.parametrize("clause", ["except OSError:", "except (KeyError, ValueError) as error:"])
-def test_a_narrow_catch_is_none_of_them(clause: str) -> None:
-    assert not list(catches(ast.parse(f"try:\n    f()\n{clause}\n    pass\n")))
-
-
-def test_a_new_print_would_be_noticed() -> None:
-    assert list(prints(ast.parse("def f():\n    print('x')\n")))
-    assert list(prints(ast.parse("import sys\nsys.stdout.write('x')\n")))
-
-
-def test_the_implementations_know_nothing_of_the_harness() -> None:
-    for path in MODULES:
-        if name_of(path).startswith("implementations/"):
-            imported = {
-                each.module if isinstance(each, ast.ImportFrom) else each.names[0].name
-                for each in ast.walk(ast.parse(path.read_text()))
-                if isinstance(each, ast.Import | ast.ImportFrom)
-            }
-            assert not [each for each in imported if (each or "").startswith("harness")]
+@pytest.mark.parametrize("source", ["def f():\n    print('x')\n", "sys.stdout.write('x')\n"])
+def test_a_print_is_found(source: str) -> None:
+    assert list(prints(ast.parse(source)))
 
 
 def test_modules_import_downwards_only() -> None:
+    assert {"harness/cli/__init__.py", "implementations/native.py"} <= set(map(name_of, MODULES))
+
     linter = Path(sys.executable).with_name("lint-imports")
     if not linter.exists():
         pytest.skip("import-linter is not installed")

@@ -6,9 +6,9 @@ import ast
 import importlib.util
 import pkgutil
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -42,15 +42,11 @@ def version_of(text: str) -> tuple[int, int]:
 INSTALLED = version_of(torch.__version__)
 
 
-def path_of(name: PrivateName) -> str:
-    return name.path
-
-
 # --- the table -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", NAMES, ids=path_of)
-def test_a_name_is_there_in_the_versions_that_the_table_says(name: PrivateName) -> None:
+@pytest.mark.parametrize("name", NAMES, ids=lambda name: name.path)
+def test_torch_has_a_name_in_the_versions_of_the_table(name: PrivateName) -> None:
     if name.of_cuda and not torch.backends.cuda.is_built():
         pytest.skip("this torch is built without CUDA")
     expected = version_of(name.since) <= INSTALLED and (
@@ -59,14 +55,14 @@ def test_a_name_is_there_in_the_versions_that_the_table_says(name: PrivateName) 
     assert (lacks(name.path) is None) == expected
 
 
-def test_a_name_that_is_not_there_is_named_with_the_version() -> None:
+def test_missing_names_are_listed_with_the_version_of_torch() -> None:
     found = lacks("torch:_neg_view", "torch:_no_such_name", "torch._no_such_module:name")
     assert found == (
         f"torch {torch.__version__} has no torch._no_such_name, torch._no_such_module.name"
     )
 
 
-def test_every_name_that_is_looked_up_is_in_the_table_and_says_what_happens_without_it() -> None:
+def test_every_name_that_is_looked_up_is_in_the_table_with_its_purpose_and_fallback() -> None:
     looked_up = set(re.findall(r'"(torch[\w.]*:[\w.]+)"', FILE.read_text()))
     assert looked_up == {each.path for each in NAMES}
     assert all(each.purpose and each.without for each in NAMES)
@@ -76,7 +72,7 @@ def test_every_name_that_is_looked_up_is_in_the_table_and_says_what_happens_with
 
 
 def without(monkeypatch: pytest.MonkeyPatch, *paths: str) -> Any:
-    """Return the module as it is where torch lacks these names."""
+    """Execute the module as if torch lacked these names."""
     resolve = pkgutil.resolve_name
 
     def found(path: str) -> object:
@@ -88,8 +84,8 @@ def without(monkeypatch: pytest.MonkeyPatch, *paths: str) -> Any:
     spec = importlib.util.spec_from_file_location("torch_private_without", FILE)
     assert spec is not None
     assert spec.loader is not None
-    module: ModuleType = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(__import__("sys").modules, spec.name, module)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
     spec.loader.exec_module(module)
     return module
 
@@ -97,16 +93,20 @@ def without(monkeypatch: pytest.MonkeyPatch, *paths: str) -> Any:
 OBSERVED = [each.path for each in NAMES if "see is_observed" in each.purpose]
 
 
-def test_with_all_names_a_plain_call_is_not_observed() -> None:
-    assert len(OBSERVED) == 5
-    assert not torch_private.is_observed(torch.ones(2, 3), None, None)
-
-
 @pytest.mark.parametrize("path", OBSERVED)
-def test_if_torch_does_not_tell_every_call_counts_as_observed(
+def test_without_a_name_every_call_counts_as_observed(
     monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
+    assert len(OBSERVED) == 5
+    assert not torch_private.is_observed(torch.ones(2, 3), None, None)
     assert without(monkeypatch, path).is_observed(torch.ones(2, 3), None, None)
+
+
+def test_without_the_name_every_tensor_is_treated_as_zeros(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert not torch_private.is_zero_tensor(torch.ones(2))
+    assert without(monkeypatch, "torch:Tensor._is_zerotensor").is_zero_tensor(torch.ones(2))
 
 
 def test_without_a_negated_view_there_is_a_negated_copy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,13 +115,6 @@ def test_without_a_negated_view_there_is_a_negated_copy(monkeypatch: pytest.Monk
     found = without(monkeypatch, "torch:_neg_view").negated_view(x)
     assert torch.equal(found, -x)
     assert not found.is_neg()
-
-
-def test_a_tensor_is_taken_for_zeros_where_torch_does_not_tell(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert not torch_private.is_zero_tensor(torch.ones(2))
-    assert without(monkeypatch, "torch:Tensor._is_zerotensor").is_zero_tensor(torch.ones(2))
 
 
 def test_without_the_library_of_torch_there_is_no_address_of_its_threads(
@@ -143,13 +136,13 @@ def test_buffers_of_a_backward_are_kept_where_torch_can(monkeypatch: pytest.Monk
         assert not config.donated_buffer
 
 
-def test_the_registered_operators_are_torchs_own_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_operator_libraries_are_read_from_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "layernorm_bench::c_recentred" in torch_private.OPERATOR_LIBRARIES
     path = "torch._library.custom_ops:OPDEF_TO_LIB"
     assert without(monkeypatch, path).OPERATOR_LIBRARIES == {}
 
 
-def test_without_a_spin_the_device_says_why_it_times_nothing(
+def test_without_a_spin_the_device_is_unavailable_with_a_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(torch.version, "cuda", "12.4")
@@ -160,7 +153,7 @@ def test_without_a_spin_the_device_says_why_it_times_nothing(
     assert found.startswith(f"torch {torch.__version__} has no torch.cuda._sleep")
 
 
-def test_the_pool_of_a_failed_capture_is_left_by_the_name_that_torch_has(
+def test_the_pool_of_a_failed_capture_is_left_by_whichever_name_torch_has(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     calls: list[tuple[str, int, tuple[int, int]]] = []
@@ -171,8 +164,8 @@ def test_the_pool_of_a_failed_capture_is_left_by_the_name_that_torch_has(
     new, old = "_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool"
     for name in (new, old, "_cuda_releasePool"):
         monkeypatch.setattr(torch._C, name, recording(name), raising=False)
-    ours = [f"torch._C:{name}" for name in (new, old, "_cuda_releasePool")]
-    for lacking in ([], ours[:1], ours):
+    paths = [f"torch._C:{name}" for name in (new, old, "_cuda_releasePool")]
+    for lacking in ([], paths[:1], paths):
         module = without(monkeypatch, *lacking)
         module.end_allocation_to_pool(0, (1, 2))
         module.release_pool(0, (1, 2))
@@ -181,7 +174,7 @@ def test_the_pool_of_a_failed_capture_is_left_by_the_name_that_torch_has(
 
 
 @pytest.mark.parametrize("path", [each.path for each in NAMES if "valgrind" in each.path])
-def test_without_a_name_of_callgrinds_no_instructions_are_counted(
+def test_without_a_callgrind_name_no_instructions_are_counted(
     monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     monkeypatch.setattr(torch._C, "_valgrind_supported_platform", lambda: True)
@@ -221,19 +214,15 @@ def test_no_other_module_uses_a_private_name_of_others(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "source",
+    ("source", "is_private"),
     [
-        "torch._C._get_tracing_state()",
-        "x._is_zerotensor()",
-        "import torch._functorch.config",
-        "from torch._C import _valgrind_toggle",
-        "from torch import _neg_view",
+        ("torch._C._get_tracing_state()", True),
+        ("x._is_zerotensor()", True),
+        ("import torch._functorch.config", True),
+        ("from torch._C import _valgrind_toggle", True),
+        ("from torch import _neg_view", True),
+        *((each, False) for each in ("self._kept", "cls._kept", "x.__dict__", "import torch")),
     ],
 )
-def test_a_private_name_elsewhere_would_be_noticed(source: str) -> None:
-    assert list(private_names(source))
-
-
-@pytest.mark.parametrize("source", ["self._kept", "cls._kept", "x.__dict__", "import torch"])
-def test_what_is_public_or_its_own_is_not_noticed(source: str) -> None:
-    assert not list(private_names(source))
+def test_private_names_of_others_are_found(source: str, is_private: bool) -> None:
+    assert bool(list(private_names(source))) == is_private

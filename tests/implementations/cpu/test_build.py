@@ -1,9 +1,8 @@
-"""C code is built once, and every failure is refused with its reason."""
+"""C code is built once; if it cannot be built, the call is refused with the reason."""
 
 from __future__ import annotations
 
 import ctypes
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,14 +40,9 @@ def compiler(folder: Path, script: str) -> str:
     return str(path)
 
 
-def logged(folder: Path) -> str:
-    """Write a compiler that logs each compilation."""
-    return compiler(folder, f'case "$*" in *-shared*) echo x >> {folder}/log;; esac; exec cc "$@"')
-
-
-def compilations(folder: Path) -> int:
-    log = folder / "log"
-    return len(log.read_text(encoding="utf-8").split()) if log.exists() else 0
+def runs(folder: Path) -> int:
+    """Return how often the compiler has written to its log."""
+    return len((folder / "log").read_text(encoding="utf-8").split())
 
 
 # --- what is built -------------------------------------------------------------------------------
@@ -56,37 +50,35 @@ def compilations(folder: Path) -> int:
 
 @with_compiler
 def test_it_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("CC", logged(tmp_path))
+    script = f'case "$*" in *-shared*) echo x >> {tmp_path}/log;; esac; exec cc "$@"'
+    monkeypatch.setenv("CC", compiler(tmp_path, script))
     for _ in range(2):
         assert load(FILES).streamed_copy
         assert load(FILES, ctypes.PyDLL).streamed_copy
         build._built.cache_clear()  # as in the next process
-    assert compilations(tmp_path) == 1
-    (library,) = cache_directory().iterdir()  # and no file of the compiler's is left beside it
+    assert runs(tmp_path) == 1
+    (library,) = cache_directory().iterdir()  # and no temporary file of the compiler
     assert library.suffix == ".so"
 
 
 @with_compiler
-def test_other_flags_make_another_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    load(FILES)
-    build._built.cache_clear()
-    monkeypatch.setenv(build.FLAGS_VARIABLE, "-O1 -DNAME='two words'")
-    load(FILES)
-    assert len([*cache_directory().iterdir()]) == 2
-
-
-@with_compiler
-def test_a_changed_source_makes_another_library(
+def test_other_flags_and_changed_sources_make_other_libraries(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     shutil.copytree(build.SOURCE, tmp_path / "source")
     monkeypatch.setattr(build, "SOURCE", tmp_path / "source")
-    load(FILES)
-    build._built.cache_clear()
+
+    def count() -> int:
+        build._built.cache_clear()
+        load(FILES)
+        return len([*cache_directory().iterdir()])
+
+    assert count() == 1
     with (tmp_path / "source" / "threads.h").open("a", encoding="utf-8") as file:
         file.write("/* changed */\n")
-    load(FILES)
-    assert len([*cache_directory().iterdir()]) == 2
+    assert count() == 2
+    monkeypatch.setenv(build.FLAGS_VARIABLE, "-O1 -DNAME='two words'")
+    assert count() == 3
 
 
 def test_the_cache_is_in_the_xdg_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -106,25 +98,34 @@ def refusal() -> str:
     return str(error.value)
 
 
-def test_without_a_compiler_the_installation_is_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(
+    ("variable", "value", "words"),
+    [
+        ("PATH", "", "install gcc or clang"),
+        ("CC", "no-such-cc -m64", "there is no no-such-cc, which CC names"),
+        ("CC", "'-O2", "CC cannot be read: No closing quotation"),
+        (build.FLAGS_VARIABLE, "'-O2", f"{build.FLAGS_VARIABLE} cannot be read: No closing"),
+    ],
+)
+def test_without_a_usable_compiler_the_variable_is_named(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, words: str
 ) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert "install gcc or clang" in refusal()
+    monkeypatch.setenv("CC", "sh" if variable != "PATH" else "")
+    monkeypatch.setenv(variable, value)
+    assert words in refusal()
 
 
-def test_a_compiler_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CC", "no-such-cc -m64")
-    assert refusal().startswith("there is no no-such-cc, which CC names")
-
-
-def test_an_error_of_the_compiler_is_quoted(
+def test_a_compiler_that_fails_or_cannot_be_started_is_quoted(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     script = 'case "$*" in *-dM*) exit 0;; esac; echo "In file a.c:"; echo "a.c:1: error: no" >&2'
-    monkeypatch.setenv("CC", compiler(tmp_path, f"{script}; exit 1"))
+    path = compiler(tmp_path, f"{script}; exit 1")
+    monkeypatch.setenv("CC", path)
     assert "cannot compile copy.c: a.c:1: error: no" in refusal()
     assert not [*cache_directory().iterdir()]
+    build._built.cache_clear()
+    Path(path).write_bytes(b"\x7fELF, but no more")
+    assert "cannot be run" in refusal()
 
 
 def test_a_failing_compiler_is_not_run_again(
@@ -132,24 +133,8 @@ def test_a_failing_compiler_is_not_run_again(
 ) -> None:
     monkeypatch.setenv("CC", compiler(tmp_path, f"echo x >> {tmp_path}/log; exit 1"))
     assert refusal() == refusal()
-    assert compilations(tmp_path) == len(build._C.machines)
+    assert runs(tmp_path) == len(build._C.machines)
     assert "no message" in refusal()
-
-
-def test_a_compiler_that_cannot_be_started_is_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    path = compiler(tmp_path, "")
-    Path(path).write_bytes(b"\x7fELF, but no more")
-    monkeypatch.setenv("CC", path)
-    assert "cannot be run" in refusal()
-
-
-@pytest.mark.parametrize("variable", ["CC", build.FLAGS_VARIABLE])
-def test_an_unclosed_quote_is_refused(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
-    monkeypatch.setenv("CC", "sh")
-    monkeypatch.setenv(variable, "'-O2")
-    assert refusal() == f"{variable} cannot be read: No closing quotation"
 
 
 @with_compiler
@@ -182,9 +167,7 @@ def test_a_damaged_library_is_named(tmp_path: Path) -> None:
     assert "delete it" in refusal()
 
 
-def test_a_run_without_a_compiler_is_unsupported(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_run_without_a_compiler_is_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "no-such-cc")
     calls._library.cache_clear()
     trial = try_case(c_recentred, Case(implementation="c_recentred", shape=(4, 8)))
@@ -193,16 +176,9 @@ def test_a_run_without_a_compiler_is_unsupported(
 
 
 @with_compiler
-def test_unsupported_dtypes_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_dtypes_are_named() -> None:
     with pytest.raises(UnsupportedError, match=r"does not take torch\.int32; it takes float32"):
         c_recentred(torch.ones(2, 4, dtype=torch.int32), (4,))
     mixed = torch.ones(2, 4, dtype=torch.bfloat16), (4,), torch.ones(4, dtype=torch.float16)
     with pytest.raises(UnsupportedError, match=r"x is torch\.bfloat16, weight is torch\.float16"):
         c_recentred(*mixed)
-
-
-def test_the_environment_is_left_alone() -> None:
-    before = dict(os.environ)
-    if shutil.which("cc"):
-        load(FILES)
-    assert dict(os.environ) == before

@@ -1,4 +1,4 @@
-"""The C code is right with the instructions of each x86-64, unless the compiler may reorder."""
+"""The C code is right for every processor, row length and layout, and with several threads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,39 +24,27 @@ from implementations import c_recentred, native
 from implementations.contract import UnsupportedError
 from implementations.cpu import build, calls
 
-pytestmark = [
-    pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler"),
-]
-# the oldest, one with vectors twice as long and fused products, and this processor
-MACHINES = ["-march=x86-64", "-march=x86-64-v3", ""]
-on_every_machine = pytest.mark.parametrize("flags", MACHINES, ids=["sse2", "avx2", "native"])
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+
+# the oldest instructions, longer vectors and fused products, and those of this processor; -O1 takes
+# half as long to compile, and the vectors are written out in the source
+MACHINES = ("-march=x86-64 -O1", "-march=x86-64-v3 -O1", "")
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("libraries")
-
-
-@pytest.fixture
-def built(monkeypatch: pytest.MonkeyPatch, cache: Path) -> Iterator[Callable[[str], None]]:
-    """Return a function that has the C code built with other flags during the test."""
-
-    def with_flags(flags: str) -> None:
-        if "x86-64" in flags and platform.machine() != "x86_64":
-            pytest.skip("these are instructions of x86-64")
-        if flags.endswith("v3") and torch.backends.cpu.get_cpu_capability() == "DEFAULT":
-            pytest.skip("this processor has no AVX2")
-        monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-        monkeypatch.setenv(build.FLAGS_VARIABLE, flags)
-        forget()
-
-    yield with_flags
-    forget()
-
-
-def forget() -> None:
+def libraries() -> dict[str, calls._Library]:
+    """Build the C code for each machine whose instructions this processor has."""
+    is_x86 = platform.machine() == "x86_64"
+    has_avx2 = is_x86 and torch.backends.cpu.get_cpu_capability() != "DEFAULT"
+    built = {}
+    with pytest.MonkeyPatch.context() as patch:
+        for flags, can_run in zip(MACHINES, (is_x86, has_avx2, True), strict=True):
+            if can_run:
+                patch.setenv(build.FLAGS_VARIABLE, flags)
+                build._built.cache_clear()
+                built[flags] = calls._library.__wrapped__()
     build._built.cache_clear()
-    calls._library.cache_clear()
+    return built
 
 
 def case(shape: tuple[int, ...], **axes: object) -> Case:
@@ -66,61 +54,52 @@ def case(shape: tuple[int, ...], **axes: object) -> Case:
 # --- instructions --------------------------------------------------------------------------------
 
 
-@on_every_machine
-def test_it_passes_verification_with_the_instructions_of(
-    built: Callable[[str], None], flags: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    built(flags)
-    if flags:  # the whole catalogue is for the instructions of this processor
-        use_small_catalogue(monkeypatch, largest=2300)
-    verdict = verify(c_recentred, quick=True)
+def test_it_passes_verification(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_small_catalogue(monkeypatch, largest=2300)
+    # test_rows_on_and_off... has the other dtypes and the forward alone
+    verdict = verify(
+        c_recentred,
+        quick=True,
+        dtypes=["float32", "bfloat16"],
+        directions=[Direction.BACKWARD],
+        fail_fast=True,
+    )
     assert verdict.passed, verdict
 
 
 @pytest.mark.parametrize("direction", [Direction.FORWARD, Direction.BACKWARD])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
 @pytest.mark.parametrize("hidden", [1, 15, 16, 17, 63, 64, 65, 127, 300, 2049, 5000])
-@on_every_machine
-def test_rows_on_and_off_the_length_of_vectors_are_right(
-    built: Callable[[str], None], flags: str, hidden: int, dtype: str, direction: Direction
+def test_rows_on_and_off_the_length_of_vectors_are_right_with_the_instructions_of_each_machine(
+    libraries: dict[str, calls._Library],
+    monkeypatch: pytest.MonkeyPatch,
+    hidden: int,
+    dtype: str,
+    direction: Direction,
 ) -> None:
-    built(flags)
-    # enough rows for the pipeline, and not a multiple of 4
     for distribution in ("normal", "last_digit"):
-        trial = try_case(
-            c_recentred,
-            case(
-                (21, hidden),
-                dtype=dtype,
-                param_dtype=dtype,
-                direction=direction,
-                distribution=distribution,
-            ),
-        )
-        assert trial.status is Status.OK, trial.reason
+        # enough rows for the pipeline, and not a multiple of 4
+        axes = {"param_dtype": dtype, "direction": direction, "distribution": distribution}
+        tried = case((21, hidden), dtype=dtype, **axes)
+        for flags, library in libraries.items():
+            monkeypatch.setattr(calls, "_library", lambda library=library: library)
+            trial = try_case(c_recentred, tried)
+            assert trial.status is Status.OK, (flags, trial.reason)
 
 
-def test_a_compiler_that_may_reorder_sums_is_caught(cache: Path) -> None:
+def test_a_compiler_that_may_reorder_sums_is_caught() -> None:
     # in its own process, because such a library makes its process flush subnormal numbers to zero
     program = """
-from harness.verify import verify, verify_case
+from harness.verify import verify_case
 print(verify_case("c_recentred", (64, 1000), distribution="last_digit").status)
-print(verify("c_recentred", quick=True, fail_fast=True).passed)
 """
-    environment = {
-        **os.environ,
-        "XDG_CACHE_HOME": str(cache),
-        build.FLAGS_VARIABLE: "-ffast-math",
-    }
-    done = subprocess.run(
+    status = subprocess.check_output(
         [sys.executable, "-c", program],
-        env=environment,
+        env={**os.environ, build.FLAGS_VARIABLE: "-O1 -ffast-math"},
         cwd=Path(__file__).parents[3],
-        capture_output=True,
         text=True,
-        check=True,
     )
-    assert done.stdout.split() == ["wrong", "False"]
+    assert status == "wrong\n"
 
 
 # --- memory --------------------------------------------------------------------------------------
@@ -128,7 +107,7 @@ print(verify("c_recentred", quick=True, fail_fast=True).passed)
 
 # both are larger than STREAM_BYTES in recentred.c
 @pytest.mark.parametrize(("dtype", "rows"), [("float32", 2304), ("bfloat16", 4352)])
-def test_rows_that_bypass_the_caches_are_those_written_to_them(dtype: str, rows: int) -> None:
+def test_rows_written_past_the_caches_have_the_same_bits_as_others(dtype: str, rows: int) -> None:
     large = case((rows, 1024), dtype=dtype, param_dtype=dtype, direction=Direction.BACKWARD)
     x, weight, bias, dy = make_inputs(large).tensors
     x.requires_grad_()
@@ -189,7 +168,7 @@ def test_any_strides_are_read_right(make: Callable[[torch.Tensor], torch.Tensor]
 
 
 class Seen(TorchDispatchMode):
-    """Notes the operators that are called."""
+    """Records the names of the operators that are called."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -200,16 +179,14 @@ class Seen(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def test_a_dispatch_mode_observes_one_operator() -> None:
+def test_a_dispatch_mode_and_a_profiler_observe_one_operator() -> None:
     with Seen() as seen:
         c_recentred(torch.randn(4, 8), (8,))
-    assert seen.names.count("layernorm_bench::c_recentred") == 1
-
-
-def test_a_profiler_observes_it() -> None:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         c_recentred(torch.randn(4, 8), (8,))
-    assert "layernorm_bench::c_recentred" in {each.key for each in profile.key_averages()}
+    names = [each.key for each in profile.key_averages() for _ in range(each.count)]
+    for observed in (seen.names, names):
+        assert observed.count("layernorm_bench::c_recentred") == 1
 
 
 def test_an_unobserved_call_gives_the_bits_of_an_observed_one() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from harness.inputs import LAYOUTS, make_inputs
 from harness.records import Affine, Case, Direction
 from implementations import Implementation, find
 from implementations.contract import UnsupportedError
-from implementations.cpu import build, calls, node
+from implementations.cpu import build, node
 
 pytestmark = pytest.mark.skipif(
     shutil.which("cc") is None or shutil.which("c++") is None, reason="needs a C and a C++ compiler"
@@ -57,23 +58,27 @@ def same(one: list[Tensor], other: list[Tensor]) -> bool:
 
 
 @pytest.mark.parametrize("affine", Affine)
-@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
-@pytest.mark.parametrize("shape", [(7, 33), (300, 512), (2, 3, 64), (0, 5), (3, 0)], ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "param_dtype"),
+    [
+        *((dtype, dtype) for dtype in ("float32", "float64", "bfloat16", "float16")),
+        *((dtype, "float32") for dtype in ("bfloat16", "float16")),
+    ],
+)
 def test_results_and_gradients_have_the_same_bits(
-    shape: tuple[int, ...], dtype: str, affine: Affine
+    dtype: str, param_dtype: str, affine: Affine
 ) -> None:
-    for param_dtype in {dtype, "float32"} if dtype != "float64" else {dtype}:
+    for shape in ((7, 33), (300, 512), (2, 3, 64), (0, 5), (3, 0)):
         of = inputs_of(shape, dtype=dtype, param_dtype=param_dtype, affine=affine)
-        assert same(results(FROM_CPP, of), results(FROM_PYTHON, of))
+        assert same(results(FROM_CPP, of), results(FROM_PYTHON, of)), shape
 
 
-@pytest.mark.parametrize("wanted", ["x", "weight", "bias", "x weight", "weight bias", "x bias"])
 @pytest.mark.parametrize("affine", [Affine.BOTH, Affine.BIAS, Affine.WEIGHT])
-def test_single_gradients_are_the_same(wanted: str, affine: Affine) -> None:
+def test_single_gradients_are_the_same(affine: Affine) -> None:
     of = inputs_of((9, 40), affine=affine)
-    names = tuple(each for each in wanted.split() if of[each] is not None)
-    if names:
-        assert same(results(FROM_CPP, of, names), results(FROM_PYTHON, of, names))
+    present = [name for name in ("x", "weight", "bias") if of[name] is not None]
+    for wanted in (*combinations(present, 1), *combinations(present, 2)):
+        assert same(results(FROM_CPP, of, wanted), results(FROM_PYTHON, of, wanted))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -88,7 +93,9 @@ def test_any_layout_gives_the_bits_of_a_dense_copy(name: str, layout: str) -> No
 
 
 @pytest.mark.parametrize("implementation", [FROM_PYTHON, FROM_CPP], ids=lambda each: each.name)
-def test_a_gradient_of_zero_that_has_no_memory_is_zeros(implementation: Implementation) -> None:
+def test_a_zero_gradient_without_memory_gives_zeros(
+    implementation: Implementation,
+) -> None:
     of = inputs_of((6, 48))
     zero = torch._efficientzerotensor((6, 48))
     _, *gradients = results(implementation, of, lay=lambda _: zero)
@@ -104,16 +111,12 @@ def test_without_a_required_gradient_nothing_is_recorded() -> None:
         assert FROM_CPP.function(torch.randn(4, 8), (8,)).is_inference()
 
 
-def test_saved_tensors_are_freed_by_the_backward() -> None:
-    x = torch.randn(4, 8, requires_grad=True)
+def test_the_backward_frees_saved_tensors_and_refuses_changed_ones() -> None:
+    x = torch.randn(4, 8, requires_grad=True).clone()
     y = FROM_CPP.function(x, (8,))
     y.sum().backward()
     with pytest.raises(RuntimeError, match="second time"):
         y.sum().backward()
-
-
-def test_an_x_that_was_changed_in_between_is_refused() -> None:
-    x = torch.randn(4, 8, requires_grad=True).clone()
     y = FROM_CPP.function(x, (8,))
     x.add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
@@ -143,16 +146,11 @@ def test_without_a_cpp_compiler_a_call_is_refused_with_what_to_install(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv(variable, value)
-    calls._library.cache_clear()
-    node.layer_norm.cache_clear()
-    build._built.cache_clear()
-    try:
-        with pytest.raises(UnsupportedError) as error:
-            FROM_CPP.function(torch.randn(4, 8), (8,))
-        assert str(error.value) == f"{words}; install g++ or clang++, or set CXX"
-    finally:
-        node.layer_norm.cache_clear()
-        build._built.cache_clear()
+    monkeypatch.setattr(build, "_built", build._built.__wrapped__)
+    monkeypatch.setattr(node, "layer_norm", node.layer_norm.__wrapped__)
+    with pytest.raises(UnsupportedError) as error:
+        FROM_CPP.function(torch.randn(4, 8), (8,))
+    assert str(error.value) == f"{words}; install g++ or clang++, or set CXX"
 
 
 def test_an_unsupported_dtype_is_refused() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import Any
 
 import pytest
@@ -40,16 +39,6 @@ def test_it_is_traced_whole_by_torch_compile_and_export(choice: Any) -> None:
     exported = torch.export.export(made, (normal(5, 8),)).module()
     for traced in (compiled, exported):
         torch.testing.assert_close(traced(normal(5, 8)), made(normal(5, 8)), **close)
-
-
-# torch's own inductor uses what torch itself has deprecated
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")
-@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++ on the CPU")
-def test_it_is_compiled_to_machine_code() -> None:
-    made = trained(LayerNorm(8, implementation="two_pass"))
-    torch.compiler.reset()
-    compiled = torch.compile(made, fullgraph=True)
-    torch.testing.assert_close(compiled(normal(5, 8)), made(normal(5, 8)), **close)
 
 
 def test_compiled_code_follows_a_change_of_implementation() -> None:

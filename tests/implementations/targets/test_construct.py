@@ -54,9 +54,20 @@ def test_the_size_has_a_known_name_or_is_the_first_required_argument(
     assert of(build).size == size
 
 
-@pytest.mark.parametrize("build", [lambda dim: Kept(dim), lambda *passed_on: Kept(*passed_on)])
-def test_an_unannotated_size_is_an_int(build: Callable[..., nn.Module]) -> None:
-    assert made(build).given == (WIDTH,)
+@pytest.mark.parametrize(
+    ("build", "given"),
+    [
+        (lambda dim: Kept(dim), (WIDTH,)),
+        (lambda *passed_on: Kept(*passed_on), (WIDTH,)),
+        (lambda eps=1e-5: Kept(eps), (1e-5,)),
+        (lambda dim, eps: Kept(eps), (1e-5,)),
+    ],
+    ids=["int", "passed on", "no size", "required eps"],
+)
+def test_sizes_are_ints_and_a_required_eps_has_the_default_of_torch(
+    build: Callable[..., nn.Module], given: tuple[object, ...]
+) -> None:
+    assert made(build).given == given
 
 
 def test_an_annotation_says_how_the_size_is_written() -> None:
@@ -78,14 +89,13 @@ def test_an_annotation_says_how_the_size_is_written() -> None:
     ]  # fmt: skip
 
 
-def test_a_name_with_shape_in_it_may_have_several_axes() -> None:
-    assert of(lambda normalized_shape: Kept(normalized_shape)).takes_several_axes
-    assert not of(lambda hidden_size: Kept(hidden_size)).takes_several_axes
-
+def test_several_axes_are_allowed_by_shape_in_the_name_unless_annotated() -> None:
     def of_anything(normalized_shape: Any) -> Kept:
         return Kept(normalized_shape)
 
     assert of(of_anything).takes_several_axes
+    assert of(lambda normalized_shape: Kept(normalized_shape)).takes_several_axes
+    assert not of(lambda hidden_size: Kept(hidden_size)).takes_several_axes
 
 
 def test_a_size_that_the_constructor_refuses_is_written_in_another_form() -> None:
@@ -95,10 +105,6 @@ def test_a_size_that_the_constructor_refuses_is_written_in_another_form() -> Non
         return Kept(shape)
 
     assert made(of_lists).given == ([WIDTH],)
-
-
-def test_a_class_without_a_size_is_built_without_one() -> None:
-    assert made(lambda eps=1e-5: Kept(eps)).given == (1e-5,)
 
 
 # --- eps and flags -------------------------------------------------------------------------------
@@ -119,15 +125,6 @@ def test_eps_has_any_name(build: Callable[..., nn.Module]) -> None:
     assert made(build, eps=0.25).given == (0.25,)
 
 
-def test_a_required_eps_has_the_default_of_torch() -> None:
-    assert made(lambda dim, eps: Kept(eps)).given == (1e-5,)
-
-
-def test_an_eps_without_a_parameter_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match=r"takes no eps: <lambda>\(dim\)"):
-        made(lambda dim: Kept(dim), eps=0.25)
-
-
 @pytest.mark.parametrize(("name", "is_one"), [("eps", True), ("e", True), ("hidden", False)])
 def test_a_name_says_whether_it_is_eps(name: str, is_one: bool) -> None:
     assert is_eps(name) is is_one
@@ -140,39 +137,42 @@ def test_flags_switch_weight_and_bias() -> None:
     assert of(build).flags == {"bias": "bias", "elementwise_affine": "affine"}
     assert made(build, weight=True, bias=False).given == (False, True)
     assert made(build, weight=False, bias=False).given == (False, False)
-
-
-def test_a_scale_that_is_a_number_is_no_flag() -> None:
-    assert of(lambda dim, scale=1.0: Kept(dim, scale)).flags == {}
+    assert of(lambda dim, scale=1.0: Kept(dim, scale)).flags == {}  # a number is no flag
 
 
 # --- arguments of the user -----------------------------------------------------------------------
 
 
-def test_a_required_argument_of_unknown_role_must_be_supplied() -> None:
-    with pytest.raises(UnsupportedError, match=r"needs depth, heads: give --init 'depth=\.\.\.'"):
-        of(lambda dim, depth, heads: Kept(dim, depth, heads))
+@pytest.mark.parametrize(
+    ("build", "init", "given"),
+    [
+        (lambda dim, depth: Kept(dim, depth), {"depth": 3}, (WIDTH, 3)),
+        (lambda dim, eps=1e-5: Kept(dim), {"dim": 8}, (8,)),
+        (lambda dim, **others: Kept(others["depth"]), {"depth": 3}, (3,)),
+    ],
+    ids=["another argument", "the size", "variable keywords"],
+)
+def test_arguments_of_the_user_are_passed_on(
+    build: Callable[..., nn.Module], init: dict[str, object], given: tuple[object, ...]
+) -> None:
+    constructor = of(build, **init)
+    assert (constructor.size is None) == ("dim" in init)
+    assert constructor.make((WIDTH,), None, weight=True, bias=True).given == given
 
 
-def test_arguments_of_the_user_are_passed_on() -> None:
-    constructor = of(lambda dim, depth: Kept(dim, depth), depth=3)
-    assert constructor.make((WIDTH,), None, weight=True, bias=True).given == (WIDTH, 3)
-
-
-def test_a_size_given_by_the_user_is_kept() -> None:
-    constructor = of(lambda dim, eps=1e-5: Kept(dim), dim=8)
-    assert constructor.size is None
-    assert constructor.make((WIDTH,), None, weight=True, bias=True).given == (8,)
-
-
-def test_an_unknown_argument_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match="has no argument named depht"):
-        of(lambda dim, depth=2: Kept(dim, depth), depht=3)
-
-
-def test_a_constructor_with_variable_keywords_accepts_any_argument() -> None:
-    constructor = of(lambda dim, **others: Kept(others["depth"]), depth=3)
-    assert constructor.make((WIDTH,), None, weight=True, bias=True).given == (3,)
+@pytest.mark.parametrize(
+    ("build", "init", "words"),
+    [
+        (lambda dim, depth, heads: Kept(), {}, r"needs depth, heads: give --init 'depth=\.\.\.'"),
+        (lambda dim, depth=2: Kept(), {"depht": 3}, "has no argument named depht"),
+        (lambda dim: Kept(), {}, r"takes no eps: <lambda>\(dim\)"),
+    ],
+)
+def test_arguments_that_are_missing_or_unknown_are_refused(
+    build: Callable[..., nn.Module], init: dict[str, object], words: str
+) -> None:
+    with pytest.raises(UnsupportedError, match=words):
+        of(build, **init).make((WIDTH,), 0.25, weight=True, bias=True)
 
 
 # --- building ------------------------------------------------------------------------------------

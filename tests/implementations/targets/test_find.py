@@ -1,4 +1,4 @@
-"""A target names an implementation of this package, of a plugin or in any file; or says why not."""
+"""A target names an implementation of this package, of a plugin or in a file."""
 
 from __future__ import annotations
 
@@ -46,11 +46,7 @@ def test_a_name_finds_its_implementation(norm: Implementation) -> None:
     assert find(norm.name) is norm
 
 
-def test_module_and_function_find_an_implementation() -> None:
-    assert find("implementations.two_pass:two_pass") is find("two_pass")
-
-
-def test_a_plain_function_is_found_by_module_with_the_declarations_of_native(
+def test_a_plain_function_is_found_by_module_and_by_path_with_the_declarations_of_native(
     file: Callable[..., Path],
 ) -> None:
     file()
@@ -60,11 +56,8 @@ def test_a_plain_function_is_found_by_module_with_the_declarations_of_native(
     assert found.backward_reduction == native.backward_reduction
     assert found.summary == "Of a file."
     assert torch.equal(found(torch.ones(2, 3), (3,)), torch.zeros(2, 3))
-
-
-def test_a_plain_function_is_found_by_file(file: Callable[..., Path]) -> None:
-    target = f"{file()}:my_norm"
-    assert find(target).name == target
+    by_path = f"{file()}:my_norm"
+    assert find(by_path).name == by_path
 
 
 def test_an_entry_point_of_a_package_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,25 +70,27 @@ def test_an_entry_point_of_a_package_is_found(monkeypatch: pytest.MonkeyPatch) -
         return (point,)
 
     monkeypatch.setattr(implementations, "entry_points", entry_points)
-    assert find("elsewhere") is find("welford")
+    assert find("elsewhere") is find("welford") is find("implementations.welford:welford")
     assert set(groups) == {group}
-
-
-def test_for_a_misspelt_name_the_nearest_is_suggested() -> None:
-    with pytest.raises(TargetError, match=r"no implementation named 'welfrod'.*mean 'welford'"):
-        find("welfrod")
-
-
-def test_for_an_unknown_name_the_known_ones_are_listed() -> None:
-    with pytest.raises(TargetError, match=r"known: native, one_pass.*file\.py:function"):
-        find("zzzzz")
-
-
-def test_a_name_of_a_package_is_suggested_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint("elsewhere", "nowhere:x", "layernorm_bench.implementations")
-    monkeypatch.setattr(implementations, "entry_points", lambda group: (point,))
     with pytest.raises(TargetError, match="did you mean 'elsewhere'"):
         find("elsewher")
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("welfrod", r"no implementation named 'welfrod'.*mean 'welford'"),
+        ("zzzzz", r"known: native, one_pass.*file\.py:function"),
+        ("FILE:other_norm", "has no 'other_norm'"),
+        ("FILE:not_callable", "is of type int, not a function"),
+        (":", "cannot import: ValueError"),
+    ],
+)
+def test_a_target_that_names_nothing_is_refused_with_a_hint(
+    file: Callable[..., Path], target: str, words: str
+) -> None:
+    with pytest.raises(TargetError, match=words):
+        find(target.replace("FILE", str(file())))
 
 
 @pytest.mark.parametrize(
@@ -114,21 +109,6 @@ def test_a_file_that_cannot_be_imported_is_refused_with_the_reason(
     for target in (f"{path}:norm", "found_norms:norm"):
         with pytest.raises(TargetError, match=f"cannot import: {named}"):
             find(target)
-
-
-def test_a_missing_function_is_named(file: Callable[..., Path]) -> None:
-    with pytest.raises(TargetError, match="has no 'other_norm'"):
-        find(f"{file()}:other_norm")
-
-
-def test_an_object_that_cannot_be_called_is_refused(file: Callable[..., Path]) -> None:
-    with pytest.raises(TargetError, match="is of type int, not a function"):
-        find(f"{file()}:not_callable")
-
-
-def test_a_colon_alone_is_no_target() -> None:
-    with pytest.raises(TargetError):
-        find(":")
 
 
 def test_an_unsupported_case_is_neither_a_value_error_nor_a_target_error() -> None:

@@ -109,16 +109,13 @@ def test_keyword_only_arguments_are_passed_by_name() -> None:
     assert torch.equal(y, functional.layer_norm(X, (5,), WEIGHT, BIAS, 1e-3))
 
 
-def test_an_eps_that_is_not_given_is_the_default_of_the_function() -> None:
+def test_an_eps_that_is_not_given_is_the_default_of_the_function_or_of_torch() -> None:
     def small_eps(x: Tensor, weight: Tensor, eps: float = 1e-12) -> Tensor:
         return functional.layer_norm(x, x.shape[-1:], weight, None, eps)
 
     y = NamedFunction(small_eps)(X * 1e-3, (5,), WEIGHT)
     assert torch.equal(y, functional.layer_norm(X * 1e-3, (5,), WEIGHT, None, 1e-12))
-
-
-def test_a_required_eps_has_the_default_of_torch() -> None:
-    y = NamedFunction(without_shape)(X * 1e-3, (5,), WEIGHT, BIAS)
+    y = NamedFunction(without_shape)(X * 1e-3, (5,), WEIGHT, BIAS)  # a required eps
     assert torch.equal(y, functional.layer_norm(X * 1e-3, (5,), WEIGHT, BIAS))
 
 
@@ -146,7 +143,7 @@ def test_an_argument_without_a_parameter_is_refused(
         NamedFunction(function)(X, (5,), *arguments)
 
 
-# --- what is not known ---------------------------------------------------------------------------
+# --- parameters of unknown role ------------------------------------------------------------------
 
 
 def test_a_parameter_of_unknown_role_must_be_supplied() -> None:
@@ -159,11 +156,11 @@ def test_a_parameter_of_unknown_role_must_be_supplied() -> None:
     assert torch.equal(y, functional.layer_norm(X, (5,), WEIGHT))
 
 
-def test_a_function_without_parameters_is_declined() -> None:
-    with pytest.raises(UnsupportedError, match="x"):
-        NamedFunction(lambda: None)
-
-
-def test_x_must_be_the_first_parameter() -> None:
-    with pytest.raises(UnsupportedError, match="needs x"):
-        NamedFunction(lambda gamma, beta, x: x)
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [(lambda: None, "x"), (lambda gamma, beta, x: x, "needs x")],
+    ids=["no parameter", "another parameter first"],
+)
+def test_x_must_be_the_first_parameter(function: Callable[..., Any], words: str) -> None:
+    with pytest.raises(UnsupportedError, match=words):
+        NamedFunction(function)

@@ -29,17 +29,6 @@ class Annotated(nn.Module):
         return functional.layer_norm(x, x.shape[-1:], self.gain, self.beta, self.epsilon)
 
 
-class Bare(nn.Module):
-    """Has no parameters."""
-
-    def __init__(self, normalized_shape: tuple[int, ...], eps: float) -> None:
-        super().__init__()
-        self.shape, self.eps = normalized_shape, eps
-
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.layer_norm(x, self.shape, eps=self.eps)
-
-
 class Unbuildable(nn.Module):
     """Cannot be made from a shape and eps alone."""
 
@@ -53,32 +42,19 @@ def test_the_module_is_given_weight_bias_and_eps(module: type[nn.Module]) -> Non
     assert torch.equal(y, functional.layer_norm(X, (5,), WEIGHT, BIAS, 0.5))
 
 
-def test_several_axes_are_passed_as_a_shape() -> None:
-    weight = WEIGHT.expand(3, 5).contiguous()
-    y = ModuleFunction(nn.LayerNorm)(X, (3, 5), weight, weight)
-    assert torch.equal(y, functional.layer_norm(X, (3, 5), weight, weight))
+WEIGHTS = WEIGHT.expand(3, 5).contiguous()
 
 
-def test_gradients_reach_the_arguments() -> None:
-    leaves = [each.clone().requires_grad_() for each in (X, WEIGHT, BIAS)]
-    x, weight, bias = leaves
-    y = ModuleFunction(nn.LayerNorm)(x, (5,), weight, bias)
-    expected = functional.layer_norm(x, (5,), weight, bias)
-    for found, right in zip(
-        torch.autograd.grad(y, leaves, X), torch.autograd.grad(expected, leaves, X), strict=True
-    ):
-        assert torch.equal(found, right)
-
-
-def test_a_module_without_parameters_is_called_without_them() -> None:
-    assert torch.equal(ModuleFunction(Bare)(X, (5,)), functional.layer_norm(X, (5,)))
-
-
-def test_a_parameter_that_a_flag_switches_off_can_be_left_out() -> None:
-    layer_norm = ModuleFunction(nn.LayerNorm)
-    assert torch.equal(layer_norm(X, (5,)), functional.layer_norm(X, (5,)))
-    y = layer_norm(X, (5,), WEIGHT)
-    assert torch.equal(y, functional.layer_norm(X, (5,), WEIGHT))
+@pytest.mark.parametrize("parameters", [(WEIGHTS, WEIGHTS), (WEIGHTS,), ()])
+def test_several_axes_are_passed_and_flags_switch_parameters_off(
+    parameters: tuple[Tensor, ...],
+) -> None:
+    leaves = [each.clone().requires_grad_() for each in (X, *parameters)]
+    results = []
+    for norm in (ModuleFunction(nn.LayerNorm), functional.layer_norm):
+        y = norm(leaves[0], (3, 5), *leaves[1:])
+        results.append([y, *torch.autograd.grad(y, leaves, X)])
+    assert all(map(torch.equal, *results))
 
 
 def test_a_class_with_a_required_argument_needs_it_from_the_user() -> None:

@@ -43,26 +43,17 @@ def test_a_layer_norm_over_the_last_axis_is_found_with_its_eps() -> None:
     found = meaning_of(last_axis)
     assert (found.normalization, found.channels_first) == ("LayerNorm", False)
     assert (found.takes_eps, found.eps, found.default_eps) == (False, 1e-6, 1e-6)
-
-
-def test_an_eps_that_the_caller_chooses_is_a_default_alone() -> None:
-    found = meaning_of(last_axis, takes_eps=True)
+    found = meaning_of(last_axis, takes_eps=True)  # the caller chooses it, so it is a default only
     assert (found.takes_eps, found.eps, found.default_eps) == (True, None, 1e-6)
+    assert meaning_of(last_axis, CallOptions(eps=0.25)).eps == 0.25  # declared, not measured
 
 
-def test_an_eps_declared_by_the_user_is_not_measured() -> None:
-    assert meaning_of(last_axis, CallOptions(eps=0.25)).eps == 0.25
+@pytest.mark.parametrize("has", [True, False], ids=["parameters", "no parameters"])
+def test_channels_first_is_found(has: bool) -> None:
+    def call(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+        return channels_first(x, weight, bias) if has else channels_first(x, None, None)
 
-
-def test_channels_first_is_found() -> None:
-    found = meaning_of(channels_first)
-    assert (found.normalization, found.channels_first) == ("LayerNorm", True)
-
-
-def test_channels_first_is_found_without_parameters() -> None:
-    found = meaning_of(
-        lambda x, weight, bias: channels_first(x, None, None), has_weight=False, has_bias=False
-    )
+    found = meaning_of(call, has_weight=has, has_bias=has)
     assert (found.normalization, found.channels_first) == ("LayerNorm", True)
 
 
@@ -77,22 +68,36 @@ def test_only_channels_first_is_tried_if_the_user_declares_it() -> None:
     assert all(shape[1] == WIDTH for shape in shapes[:1])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("rank", [2, 3, 4])
-def test_one_rank_is_enough(rank: int) -> None:
-    def of_one_rank(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        assert x.dim() == rank
+def test_one_accepted_rank_and_dtype_are_enough(rank: int, dtype: torch.dtype) -> None:
+    def narrow(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        assert (x.dim(), x.dtype) == (rank, dtype)
         return last_axis(x, weight, bias)
 
-    found = meaning_of(of_one_rank)
+    found = meaning_of(narrow)
     assert (found.normalization, len(found.leading)) == ("LayerNorm", rank - 1)
 
 
-def test_one_dtype_is_enough() -> None:
-    def of_halves(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        assert x.dtype is torch.bfloat16
-        return last_axis(x, weight, bias)
-
-    assert meaning_of(of_halves).normalization == "LayerNorm"
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (
+            lambda x, weight, bias: (
+                x * torch.rsqrt(x.square().mean(-1, keepdim=True)) * weight + bias
+            ),
+            "RMSNorm",
+        ),
+        (lambda x, weight, bias: torch.sin(x), None),
+        (lambda *given: (last_axis(*given), None), None),
+    ],
+    ids=["RMSNorm", "sine", "no tensor"],
+)
+def test_a_function_that_is_no_layer_norm_has_its_name_or_none_and_no_eps(
+    call: Callable[..., Any], name: str | None
+) -> None:
+    found = meaning_of(call)
+    assert (found.normalization, found.eps) == (name, None)
 
 
 def test_several_axes_of_an_instance_are_found() -> None:
@@ -102,21 +107,6 @@ def test_several_axes_of_an_instance_are_found() -> None:
 
     found = meaning_of(of_two, shape=(4, 8))
     assert (found.normalization, found.channels_first, found.eps) == ("LayerNorm", False, 1e-3)
-
-
-def test_another_normalisation_is_named_and_has_no_eps() -> None:
-    found = meaning_of(
-        lambda x, weight, bias: x * torch.rsqrt(x.square().mean(-1, keepdim=True)) * weight + bias
-    )
-    assert (found.normalization, found.eps) == ("RMSNorm", None)
-
-
-def test_an_unknown_function_has_no_name() -> None:
-    assert meaning_of(lambda x, weight, bias: torch.sin(x)).normalization is None
-
-
-def test_a_result_that_is_no_tensor_has_no_name() -> None:
-    assert meaning_of(lambda *given: (last_axis(*given), None)).normalization is None
 
 
 def test_a_target_that_raises_for_every_x_is_refused_with_the_first_reason() -> None:

@@ -40,9 +40,7 @@ DX_ONLY = {"dweight_parts_ptr": None, "dbias_parts_ptr": None}
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _an_empty_cache(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[None]:
+def _an_empty_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("triton")))
         yield
@@ -113,7 +111,7 @@ def backward(hidden: int, itemsize: int, parameters: int = 0) -> tuple[Compiled,
 
 
 def of_long_rows(name: str, itemsize: int, statistic: str = "recentred") -> tuple[Compiled, Layout]:
-    """Compile a kernel of those for rows too long for a program to hold."""
+    """Compile one of the kernels for rows that are too long for one program."""
     forwards, backwards = (
         import_module(f"implementations.triton.long_{each}_kernels")
         for each in ("forward", "backward")
@@ -143,18 +141,12 @@ def of_long_rows(name: str, itemsize: int, statistic: str = "recentred") -> tupl
 
 def stack_bytes(code: Compiled, tmp_path: Path) -> int:
     """Return the stack of a thread, which holds what does not fit into its registers."""
-    triton = find_spec("triton")
-    assert triton is not None
-    assert triton.origin is not None
-    reader = Path(triton.origin).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    package = Path(import_module("triton").__file__ or "").parent
+    reader = package / "backends" / "nvidia" / "bin" / "cuobjdump"
     (tmp_path / "kernel.cubin").write_bytes(code.machine)
-    output = subprocess.run(
-        [reader, "--dump-resource-usage", "kernel.cubin"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    output = subprocess.check_output(
+        [reader, "--dump-resource-usage", "kernel.cubin"], cwd=tmp_path, text=True
+    )
     (found,) = re.findall(r"STACK:(\d+)", output)
     return int(found)
 
@@ -174,7 +166,7 @@ def test_rows_are_read_and_written_16_bytes_at_once(hidden: int, itemsize: int) 
 
 
 @pytest.mark.parametrize("itemsize", [2, 4])
-def test_so_are_the_blocks_of_long_rows(itemsize: int) -> None:
+def test_blocks_of_long_rows_are_read_and_written_16_bytes_at_once(itemsize: int) -> None:
     for name, tensors in (("sums_of_blocks", 1), ("gradient_sums_of_blocks", 3)):
         (ptx, *_), layout = of_long_rows(name, itemsize)
         reads = layout.columns * itemsize // (16 * 32 * layout.warps)
@@ -234,7 +226,7 @@ def test_the_second_and_third_centring_are_not_optimised_away() -> None:
 
 
 @pytest.mark.parametrize("statistic", STATISTICS)
-def test_no_approximate_division_or_root_but_to_combine_pairs(statistic: str) -> None:
+def test_division_and_root_are_approximate_only_for_welford(statistic: str) -> None:
     for ptx in (
         forward(4096, 2, statistic)[0].ptx,
         of_long_rows("sums_of_blocks", 2, statistic)[0].ptx,
@@ -255,7 +247,7 @@ def test_the_kernels_that_add_up_parts_are_compiled(itemsize: int) -> None:
     assert compiled(kernels.add_parts, itemsize, adding.warps, **tile).ptx
 
 
-def test_float64_is_compiled_too() -> None:
+def test_float64_is_computed_in_float64() -> None:
     for hidden in (64, 8192):
         assert re.search(r"add(\.rn)?\.f64", forward(hidden, 8)[0].ptx)
     for code, _ in (backward(4096, 8), *(of_long_rows(each, 8) for each in LONG)):

@@ -1,4 +1,4 @@
-"""The fused kernels pass their tests under Triton's interpreter, asked for before Python starts."""
+"""The fused kernels pass their tests under Triton's interpreter, in a process of its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
 @pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="this is the interpreted run")
-@pytest.mark.parametrize("name", ["kernels", "operators"])
+@pytest.mark.parametrize("name", ["kernels", "operators"])  # two, to run in parallel
 def test_the_kernels_pass_their_tests_interpreted(name: str) -> None:
     tests = Path(__file__).with_name(f"test_fused_{name}.py")
     done = subprocess.run(

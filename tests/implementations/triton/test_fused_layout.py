@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from implementations.triton import layout as layouts
@@ -17,22 +15,18 @@ REGISTERS, SHARED_BYTES = 64 << 10, 227 << 10
 
 every_length = pytest.mark.parametrize("hidden", HIDDEN)
 every_size = pytest.mark.parametrize("itemsize", SIZES)
-both = pytest.mark.parametrize("choose", [layouts.forward, layouts.backward])
 
 
 @every_length
 @every_size
-@both
-def test_a_tile_holds_a_row_and_no_other_power_of_two_fits_better(
-    choose: Callable[[int, int], Layout | None], hidden: int, itemsize: int
-) -> None:
-    layout = choose(hidden, itemsize)
-    if layout is None:
-        assert hidden > layouts.LONG_BLOCK // 2
-        return
-    assert layout.columns // 2 < hidden <= layout.columns
-    for power in (layout.columns, layout.rows):
-        assert power & (power - 1) == 0
+def test_a_tile_is_the_smallest_power_of_two_that_holds_a_row(hidden: int, itemsize: int) -> None:
+    for layout in (layouts.forward(hidden, itemsize), layouts.backward(hidden, itemsize)):
+        if layout is None:
+            assert hidden > layouts.LONG_BLOCK // 2
+            continue
+        assert layout.columns // 2 < hidden <= layout.columns
+        for power in (layout.columns, layout.rows):
+            assert power & (power - 1) == 0
 
 
 @every_length
@@ -70,7 +64,7 @@ def test_prefetched_tiles_fit_into_shared_memory(hidden: int, itemsize: int) -> 
 @pytest.mark.parametrize("rows", [1, 5, 64, 1000, 10**6])
 @pytest.mark.parametrize("multiprocessors", MULTIPROCESSORS)
 @every_length
-def test_dweight_is_added_up_in_as_many_running_sums_as_are_declared(
+def test_dweight_has_at_least_the_declared_number_of_running_sums(
     hidden: int, multiprocessors: int, rows: int
 ) -> None:
     lanes = min(rows, layouts.PARTS_LANES)
@@ -81,28 +75,19 @@ def test_dweight_is_added_up_in_as_many_running_sums_as_are_declared(
     assert parts * apart.rows >= lanes
 
 
-def test_the_layout_of_a_row_does_not_depend_on_how_many_there_are() -> None:
-    layout = layouts.forward(4096, 2)
-    assert layout is not None
-    assert [layout.grid(rows, 132) for rows in (1, 64, 10**6)] == [1, 64, 10**6]
-
-
-def test_the_number_of_programs_that_take_several_tiles_is_limited() -> None:
+def test_only_programs_that_take_several_tiles_are_limited_in_number() -> None:
+    one_per_row = layouts.forward(4096, 2)
+    assert one_per_row is not None
+    assert [one_per_row.grid(rows, 132) for rows in (1, 64, 10**6)] == [1, 64, 10**6]
     layout = Layout(rows=2, columns=1024, warps=4, programs=4)
     assert [layout.grid(rows, 132) for rows in (1, 64, 10**6)] == [1, 32, 528]
     assert [layout.grid(rows, 4) for rows in (1, 64, 10**6)] == [1, 32, 32]  # not 16
 
 
-def test_a_row_of_one_element_has_a_layout() -> None:
-    layout = layouts.forward(1, 4)
-    assert layout is not None
-    assert layout.columns == 1
-
-
 @pytest.mark.parametrize(
     ("rows", "hidden", "parts"), [(1, 10**6, 1), (16, 1 << 22, 1), (2048, 65536, 16), (8, 20000, 8)]
 )
-def test_long_rows_leave_few_parts_of_dweight_where_their_columns_keep_all_programs_busy(
+def test_dweight_has_fewer_parts_if_the_columns_alone_keep_all_programs_busy(
     rows: int, hidden: int, parts: int
 ) -> None:
     assert layouts.gradient_parts(rows, hidden, 132) == parts

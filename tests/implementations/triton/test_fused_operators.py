@@ -24,7 +24,7 @@ pytestmark = RUN_SOMEWHERE
 
 
 @pytest.mark.parametrize("hidden", [33, 8 * UNIT + 51, LONG])
-def test_a_gradient_is_the_same_alone_and_with_the_others(
+def test_a_gradient_computed_alone_has_the_same_bits(
     hidden: int, request: pytest.FixtureRequest
 ) -> None:
     if hidden > 33:
@@ -48,15 +48,15 @@ def test_dweight_and_dbias_have_the_dtypes_of_their_parameters(name: str) -> Non
 
 def test_an_expanded_dy_is_accepted() -> None:
     x, weight, _, _ = tensors((6, 33), 33)
-    leaf = x.clone().requires_grad_()
-    find("triton_recentred")(leaf, (33,), weight).sum().backward()  # an expanded dy
-    again = x.clone().requires_grad_()
-    functional.layer_norm(again, (33,), weight).sum().backward()
-    torch.testing.assert_close(leaf.grad, again.grad, rtol=1e-5, atol=1e-5)
+    found, expected = (
+        torch.autograd.grad(norm(x.requires_grad_(), (33,), weight).sum(), x)[0]
+        for norm in (find("triton_recentred"), functional.layer_norm)
+    )
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (3, 0), (0, 0), (2, 0, 3)])
-def test_what_is_empty_stays_empty_and_its_gradients_are_zero(shape: tuple[int, ...]) -> None:
+def test_an_empty_x_gives_an_empty_y_and_gradients_of_zero(shape: tuple[int, ...]) -> None:
     x, weight, bias, dy = tensors(shape, shape[-1])
     leaves = [each.requires_grad_() for each in (x, weight, bias)]
     y = find("triton_recentred")(leaves[0], shape[-1:], leaves[1], leaves[2])
@@ -66,17 +66,17 @@ def test_what_is_empty_stays_empty_and_its_gradients_are_zero(shape: tuple[int, 
     assert all(float(each.abs().sum()) == 0 for each in found)
 
 
-@every_name
-def test_it_is_traced_whole_by_torch_compile(name: str) -> None:
+def test_it_is_traced_whole_by_torch_compile() -> None:
     x, weight, bias, dy = tensors((6, 33), 33)
+    eager = find("triton_recentred")
     torch.compiler.reset()
-    compiled = torch.compile(find(name).function, fullgraph=True, backend="aot_eager")
-    norm = replace(find(name), function=compiled)
-    expected = gradients(find(name), (x, weight, bias), dy, (0, 1, 2))
+    traced = torch.compile(eager.function, fullgraph=True, backend="aot_eager")
+    norm = replace(eager, function=traced)
+    expected = gradients(eager, (x, weight, bias), dy, (0, 1, 2))
     found = gradients(norm, (x, weight, bias), dy, (0, 1, 2))
     assert all(map(torch.equal, found, expected))
     with torch.no_grad():
-        assert torch.equal(norm(x, (33,), weight, bias), find(name)(x, (33,), weight, bias))
+        assert torch.equal(norm(x, (33,), weight, bias), eager(x, (33,), weight, bias))
 
 
 def test_the_operators_pass_the_checks_of_torch() -> None:
@@ -89,7 +89,7 @@ def test_the_operators_pass_the_checks_of_torch() -> None:
     torch.library.opcheck(operators._backward, given, test_utils=("test_schema", "test_faketensor"))
 
 
-@pytest.mark.parametrize(("rows", "hidden"), [(21, 33), (5, 1000), (3, LONG)])
+@pytest.mark.parametrize(("rows", "hidden"), [(21, 33), (3, LONG)])
 def test_the_bits_of_a_row_do_not_depend_on_its_batch(
     rows: int, hidden: int, request: pytest.FixtureRequest
 ) -> None:
@@ -103,7 +103,7 @@ def test_the_bits_of_a_row_do_not_depend_on_its_batch(
     assert torch.equal(norm(x, (hidden,))[:1], norm(x[:1], (hidden,)))
 
 
-def test_rows_that_are_apart_are_read_where_they_are() -> None:
+def test_rows_with_gaps_between_them_are_not_copied() -> None:
     x = torch.zeros(4, 6, 40, device=DEVICE)
     for apart in (x[:, :, :33], x[::2, 0], x[:, 1:2], x[0].expand(4, 6, 40)[:, 0]):
         hidden = apart.shape[-1]
