@@ -112,7 +112,7 @@ def print_workload_choices(workload_choices: Sequence[WorkloadChoice], stream: T
 
 def _workload_lines(choice: WorkloadChoice) -> list[str]:
     where = f"{choice.device}, environment {choice.environment}"
-    lines = [f"for all on {where}: {_label(choice.best)}: {workload_answer_text(choice)}"]
+    lines = [f"for all calls on {where}: {_label(choice.best)}: {workload_answer_text(choice)}"]
     if choice.best is not None:
         lines.append(f"  takes {_interval(choice.best.cost)} in all")
     lines += [

@@ -102,7 +102,7 @@ def workload_answer_text(choice: WorkloadChoice) -> str:
     if decider in {Decider.TIME, Decider.ESTIMATE}:
         return _fastest_text(choice.ranking, best, choice.candidates, ", all calls together")
     tied = _tied_labels(choice.ranking)
-    return f"in all as fast as {tied} within the intervals; decided by {decider}"
+    return f"as fast as {tied} within the intervals, all calls together; decided by {decider}"
 
 
 def price_in_workload_text(candidate: Candidate, choice: WorkloadChoice) -> str:
@@ -131,11 +131,11 @@ def saving_text(choice: WorkloadChoice) -> str:
     if saving is None or best is None:
         return "serves every call"
     if all(call.choice.best and call.choice.best.name == best.name for call in choice.calls):
-        return "saves nothing: each is the one for all"
+        return "saves nothing: every call has the same choice"
     share = saving.share
     interval = f"{percent_text(share.low)} to {percent_text(share.high)}"
     if not saving.is_certain:
-        return f"may save no time: {percent_text(share.value)}, within {interval}"
+        return f"may save no time: {percent_text(share.value)} ({interval})"
     return f"saves {percent_text(share.value)} of the time ({interval})"
 
 

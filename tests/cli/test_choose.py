@@ -4,14 +4,13 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
-from io import StringIO
 from math import inf
 from pathlib import Path
 
 import pytest
 from choice_records import SHAPE, failed, ran, results_of, with_latency
 from click.testing import Result
-from commanding import call, write_journal
+from commanding import Terminal, call, write_journal
 from golden import assert_golden
 
 from harness.cli.choice_table import print_choices
@@ -54,10 +53,6 @@ def test_the_table_of_choices_and_the_prices(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("columns", [40, 60])
 def test_a_narrow_terminal_cuts_no_word(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(StringIO):
-        def isatty(self) -> bool:
-            return True
-
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", str(columns))
     stream = Terminal()

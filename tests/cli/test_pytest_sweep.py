@@ -266,27 +266,19 @@ def test_wrong_use_is_one_line_and_no_test(
 
 
 @pytest.mark.parametrize(
-    ("sweep", "axes", "node_ids", "facts"),
+    ("axes", "node_ids", "fact"),
     [
-        ("no.toml", {}, [], ["no.toml: cannot be read"]),
-        ("bad.toml", {}, [], ["bad.toml:2: grids[0].shape: unknown key", "'shapes'"]),
-        ("ci", {"implementations": ("nativ",)}, [], ["no implementation named 'nativ'"]),
-        ("ci", {"devices": ("tpu",)}, [], ["--layernorm-device: no device named 'tpu'"]),
-        ("ci", {}, ["ci::native/x"], ["no case ci::native/x"]),
+        ({"implementations": ("nativ",)}, [], "no implementation named 'nativ'"),
+        ({"devices": ("tpu",)}, [], "--layernorm-device: no device named 'tpu'"),
+        ({}, ["ci::native/x"], "no case ci::native/x"),
     ],
 )
 def test_a_sweep_that_cannot_be_planned_is_refused(
-    tmp_path: Path,
-    sweep: str,
-    axes: dict[str, tuple[str, ...]],
-    node_ids: list[str],
-    facts: list[str],
+    tmp_path: Path, axes: dict[str, tuple[str, ...]], node_ids: list[str], fact: str
 ) -> None:
-    (tmp_path / "bad.toml").write_text('[[grids]]\nshape = ["4x8"]\n')
     config, options = config_of(tmp_path, *node_ids), {"devices": "--layernorm-device"}
-    with pytest.raises(SweepError) as refused:
-        SweepTests.plan(config, sweep, axes, options=options, alone=True)
-    assert all(fact in str(refused.value) for fact in facts)
+    with pytest.raises(SweepError, match=fact):
+        SweepTests.plan(config, "ci", axes, options=options, alone=True)
 
 
 def test_other_tests_keep_their_number_of_threads() -> None:

@@ -8,6 +8,7 @@ from math import inf
 from pathlib import Path
 
 import pytest
+from commanding import Terminal
 from golden import assert_golden
 from results_factory import make_errors, make_latency, make_memory, make_results
 
@@ -21,13 +22,6 @@ MEASURED = replace(
     OK, errors=make_errors(CASE), latency=make_latency(CASE), memory=make_memory(CASE)
 )
 GOLDEN = Path(__file__).parent / "golden"
-
-
-class Terminal(StringIO):
-    """A stream that claims to be a terminal."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.fixture(autouse=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import version
 from inspect import signature
+from io import StringIO
 from pathlib import Path
 
 from click.testing import CliRunner, Result
@@ -26,6 +27,13 @@ ONE = ("-i", "native", "--shape", "2x8", "--measure", "errors", "--out", "mine.p
 def call(*arguments: str) -> Result:
     """Run the command."""
     return _RUNNER.invoke(main, arguments)
+
+
+class Terminal(StringIO):
+    """A stream that claims to be a terminal."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 def write_journal(path: Path, *records: Record, planned: int) -> None:

@@ -100,12 +100,9 @@ def test_candidates_of_too_few_cases_are_listed_last() -> None:
     [
         ("one", Decider.NOTHING,
          [*timed("one", 0.5, spread=0.03), *timed("two", 0.52, spread=0.03)]),
-        ("one", Decider.TIME, [*timed("one", 0.5), *timed("two", 0.52)]),
         ("one", Decider.NOTHING,
          [*timed("one", 0.5, processes=1), *timed("two", 0.52, processes=1)]),
         ("one", Decider.TIME, [*timed("one", 0.5, processes=1), *timed("two", 0.56, processes=1)]),
-        ("two", Decider.ACCURACY,
-         [*timed("one", 0.5, spread=0.03, error_ulp=9.0), *timed("two", 0.52, spread=0.03)]),
         ("two", Decider.MEMORY,
          [*timed("one", 0.5, spread=0.03, peak_bytes=2),
           *timed("two", 0.52, spread=0.03, peak_bytes=1)]),

@@ -91,10 +91,10 @@ def _condition_figure(
     caption = (
         "Lines: standard normal numbers plus a growing offset. Smaller marks: other inputs of the "
         "same shape. The condition number, sqrt(1 + mean²/variance), is that of the inputs as "
-        "stored. A level line does not depend on the offset. A line that grows like the condition "
-        "rounds the mean to one number of the dtype. One that grows like its square subtracts two "
-        "large squares, as one-pass does. Above the upper dashed line no digit of the result is "
-        "right."
+        "stored. If a line is level, the error does not depend on the offset. If it grows like the "
+        "condition number, the mean is rounded to one number of the dtype. If it grows like its "
+        "square, two large squares are subtracted, as in one_pass. Above the upper dashed line no "
+        "digit of the result is right."
     )
     if constant:
         caption += " Constant rows have an infinite condition and are only in the tables."

@@ -39,9 +39,9 @@ _CAPTION = (
     f"time. It is the geometric mean over all cases. {WIDENED_TEXT} If intervals overlap, accuracy "
     f"decides between those within {percent_text(CLOSE_RATIO - 1)} of the fastest, then memory. A "
     "candidate is disqualified if it has no interval, was wrong in any case, or was out of "
-    "guarantee or not measured where another was ok. A case that no candidate could do "
-    "disqualifies none; it is counted under the name. “Fastest in” compares eligible candidates "
-    "only."
+    "guarantee or not measured where another was ok. If every candidate is out of guarantee in a "
+    "case, the case disqualifies none; a note below the name counts such cases. “Fastest in” "
+    "compares eligible candidates only."
 )
 
 
