@@ -31,7 +31,7 @@ DTYPES = ("float32", "bfloat16", "float16", "float64")  # as in harness.sweep, s
 
 
 class Words(ParamType):
-    """Values joined by commas; those of ``completions`` are completed by the shell."""
+    """Values joined by commas; the shell completes the values in ``completions``."""
 
     name = "name[,name...]"
 

@@ -29,7 +29,7 @@ __all__ = [
 
 
 class TextFile(click.Path):
-    """The name of a text file to write; not empty and not that of a results file."""
+    """The name of a text file to write; it is not empty and does not end in .parquet."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path, dir_okay=False)

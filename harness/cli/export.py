@@ -26,7 +26,7 @@ class NothingToExportError(Refusal):
 
 
 class DuplicateError(Refusal):
-    """A run holds a case twice: a reader of the export could not tell the two records apart."""
+    """A run holds a case twice; readers of the export could not distinguish the two records."""
 
 
 @click.command()

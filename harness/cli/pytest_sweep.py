@@ -116,7 +116,7 @@ class SweepTests:
         items.extend(session.genitems(node))
 
     def pytest_benchmark_update_machine_info(self, machine_info: dict[str, Any]) -> None:
-        """Add what stays the same on this machine: pytest-benchmark warns of any difference."""
+        """Add the environment without its changing fields: pytest-benchmark warns of changes."""
         lasting = replace(self._environment, load_average=None, git_commit=None, git_dirty=None)
         machine_info.update(machine_info_of(lasting))
 

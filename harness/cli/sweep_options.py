@@ -123,7 +123,7 @@ class SweepChoice:
 
     @property
     def name(self) -> str:
-        """A name for files: that of the preset or of the sweep file, else "sweep"."""
+        """A name for files: the name of the preset or sweep file, else "sweep"."""
         if self.file:
             return self.file.stem
         return self.preset or ("sweep" if self.axes else self.default_preset)

@@ -261,7 +261,7 @@ def _lines(
 
 
 def _gid(colour: str) -> str:
-    """Return an id for what is drawn in a colour, by which the page can highlight it."""
+    """Return the id of everything drawn in a colour; the page highlights a series by it."""
     return f"series-{SERIES.index(colour)}"
 
 

@@ -171,7 +171,7 @@ def _error_columns(record: Record) -> dict[str, Any]:
 
 
 def _output_row(output: OutputErrors) -> dict[str, Any]:
-    """Return an output with a status of its own; that of its case is the worst of its outputs."""
+    """Return an output with its own status; the status of a case is the worst of its outputs."""
     ratio = output.bound_ratio
     if ratio is not None and not ratio <= 1:
         status = Status.WRONG

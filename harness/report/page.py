@@ -102,7 +102,7 @@ def write_report(results: Sequence[Results], path: Path, *, title: str | None = 
         if not is_special:
             partial.replace(target)
     except OSError as error:
-        with suppress(OSError):  # the folder itself may be what is missing
+        with suppress(OSError):  # the folder itself may be missing
             partial.unlink(missing_ok=True)
         raise ReportError(f"{path}: cannot be written: {error.strerror or error}") from error
 

@@ -7,7 +7,7 @@ from math import floor, isfinite, isinf, isnan, log10
 __all__ = ["DASH", "power_of_ten", "rounded", "speed"]
 
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-DASH = "–"  # what stands where nothing was measured
+DASH = "–"  # printed where nothing was measured
 
 
 def rounded(value: float | None, digits: int = 3) -> str:

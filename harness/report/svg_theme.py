@@ -132,7 +132,7 @@ def to_panel(figure: Figure, name: str, title: str) -> Panel:
 
 
 def _reduced(body: str) -> str:
-    """Remove what browsers do not need, and digits beyond a hundredth of a point."""
+    """Remove markup that browsers do not need, and digits beyond a hundredth of a point."""
     body = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", body, flags=re.DOTALL)
     body = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", body, flags=re.DOTALL)  # page.css
     body = re.sub(r' transform="rotate\(-0 [^"]*\)"', "", body)

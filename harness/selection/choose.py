@@ -79,12 +79,12 @@ class ScenarioFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirements:
-    """What a candidate must fulfil beyond its own error bound."""
+    """Requirements of the user, beyond the error bound of each candidate."""
 
     max_error_ulp: float | None = None
     """Largest allowed error of its worst output, scaled."""
     max_condition: float | None = None
-    """Largest condition of the inputs that it has to serve."""
+    """Records of inputs with a larger condition number are ignored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +115,7 @@ class Choices:
     runs: tuple[Run, ...]
     requirements: Requirements
     notes: tuple[str, ...] = ()
-    """What concerns all choices, such as a run that was cut short."""
+    """Remarks on all choices, such as a run that was cut short."""
 
     @property
     def is_complete(self) -> bool:

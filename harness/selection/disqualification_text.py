@@ -93,7 +93,7 @@ def _inaccurate_text(candidate: Candidate, records: Sequence[Record], scenario: 
 
 
 def _from_condition(candidate: Candidate, first: Record, detail: str) -> str:
-    """Return the condition from which something holds: the last one at which a case was ok."""
+    """Return the condition number from which cases fail: the largest one at which a case was ok."""
     condition = _condition(first)
     if condition is None:
         return f"on {detail}"
@@ -131,7 +131,7 @@ def _digits_left(record: Record) -> int:
 
 
 def _place(record: Record, candidate: Candidate, scenario: Scenario) -> str:
-    """Return the distribution of a record, and in what it differs from the scenario."""
+    """Return the distribution of a record, and its differences from the scenario."""
     case = record.case
     parts = [case.distribution]
     if case.mode is not candidate.mode:

@@ -34,7 +34,7 @@ class DisqualificationKind(StrEnum):
     WRONG = "wrong"
     """A result is outside its error bound."""
     OUT_OF_GUARANTEE = "out_of_guarantee"
-    """Its bound is vacuous where that of another candidate holds, or everywhere."""
+    """Its bound is vacuous where the bound of another candidate is not, or everywhere."""
     CRASHED = "crashed"
     TIMEOUT = "timeout"
     ERROR = "error"

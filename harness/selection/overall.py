@@ -29,7 +29,7 @@ __all__ = ["OverallChoice", "Place", "choose_overall"]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What one overall choice is made for."""
+    """A device, dtype and direction in one environment."""
 
     environment: str
     """Fingerprint."""
@@ -44,7 +44,7 @@ class OverallChoice:
 
     ranking: Ranking
     faster: tuple[Candidate, ...]
-    """Disqualified candidates that are faster than the best, those of too few cases last."""
+    """Disqualified candidates that are faster than the best; those with too few cases are last."""
     timed_cases: int
     """Cases in which any candidate was timed."""
     fastest_in: int
@@ -144,7 +144,7 @@ def _candidates(
 
 
 def _ratio(record: Record) -> Estimate | None:
-    """Return the time over that of the reference; None where it is not known or not valid."""
+    """Return the ratio to the time of the reference; None if it is unknown or not valid."""
     return reference_ratio_of(record) if has_valid_time(record) else None
 
 

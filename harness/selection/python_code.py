@@ -13,7 +13,7 @@ from harness.selection.workload_choice import WorkloadChoice
 
 __all__ = ["SeveralMachinesError", "python_lines"]
 
-_DEFAULT = "native"  # what torch itself runs, where nothing was measured
+_DEFAULT = "native"  # the implementation of torch itself, for shapes that were not measured
 _MODULE_DIRECTION = {
     Direction.FORWARD: "forward",
     Direction.BACKWARD: "forward+backward",
@@ -43,7 +43,7 @@ class SeveralMachinesError(Refusal):
 def python_lines(
     choices: Choices, workload_choices: Sequence[WorkloadChoice], evidence: Sequence[str]
 ) -> Iterator[str]:
-    """Yield the lines of a program; comments say what it rests on.
+    """Yield the lines of a program; comments name its evidence.
 
     Args:
         choices: the choice for each scenario.

@@ -50,7 +50,7 @@ class Decider(StrEnum):
     MEMORY = "memory"
     """As for accuracy, but the errors are similar and the peak memory differs."""
     NOTHING = "nothing"
-    """Nothing tells them apart; the smaller estimate of the time is taken."""
+    """Neither errors nor memory decide; the smaller estimate of the time is taken."""
     ESTIMATE = "estimate"
     """The intervals overlap and one is wide; the smaller estimate of the time is taken."""
     ONLY = "only"
@@ -59,7 +59,7 @@ class Decider(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """An implementation in one mode, and what is known of it."""
+    """An implementation in one mode, with its cost and evidence."""
 
     implementation: str
     mode: Mode = Mode.EAGER
@@ -96,7 +96,7 @@ class Ranking:
     decider: Decider | None
     """What decided the choice; None where there is none."""
     tied: tuple[tuple[Candidate, Decider], ...]
-    """Candidates whose intervals overlap that of the fastest, and why each lost."""
+    """Candidates whose intervals overlap the interval of the fastest, and why each lost."""
     eligible: tuple[Candidate, ...]
     """The fastest first."""
 
@@ -213,7 +213,7 @@ def _most_accurate(candidates: list[Candidate]) -> list[Candidate]:
 
 
 def _leanest(candidates: list[Candidate]) -> list[Candidate]:
-    """Keep those of the least peak memory; all of them if one was not measured."""
+    """Keep the candidates with the least peak memory; all if the memory of one is unknown."""
     known = [each.peak_bytes for each in candidates if each.peak_bytes is not None]
     if len(known) < len(candidates):
         return candidates

@@ -46,10 +46,10 @@ Groups = Mapping["Scenario", Sequence[Record]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """What a choice is made for."""
+    """A shape, dtype, device and direction with its settings, in one environment."""
 
     case: Case
-    """Its axes; implementation, mode, seed and those of the inputs' values are the usual ones."""
+    """Its axes; those that differ between candidates and between inputs have their usual values."""
     environment: str
     """Fingerprint of the environment."""
 

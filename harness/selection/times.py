@@ -60,7 +60,7 @@ def has_valid_time(record: Record) -> bool:
 
 
 def widened(time: Estimate, record: Record) -> Estimate:
-    """Return a time of ``record``; over one process, widened by what processes differ by."""
+    """Return ``time``; if ``record`` is of one process, with a wider interval."""
     latency = record.latency
     if latency is None or latency.processes > 1:
         return time
@@ -69,7 +69,7 @@ def widened(time: Estimate, record: Record) -> Estimate:
 
 
 def reference_ratio_of(record: Record) -> Estimate | None:
-    """Return the time over that of the reference; 1 for the reference itself, None if unknown."""
+    """Return the ratio to the time of the reference, which itself has 1; None if unknown."""
     latency = record.latency
     if latency is None:
         return None
@@ -100,7 +100,7 @@ def times_of(records: Sequence[Record]) -> Times:
 
 
 def _kind_of_time(record: Record) -> tuple[object, ...]:
-    """Return what two times must have in common to be compared."""
+    """Return the inputs and the method of a time; only times with equal ones are compared."""
     case, latency = record.case, record.latency
     assert latency is not None  # it has a valid time
     inputs = (case.distribution, case.grad_output, case.parameters, case.seed)

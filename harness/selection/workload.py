@@ -34,7 +34,7 @@ __all__ = [
     "workload_names",
 ]
 
-_Count = Annotated[int, Field(strict=True, ge=1, le=1 << 53)]  # what a float counts exactly
+_Count = Annotated[int, Field(strict=True, ge=1, le=1 << 53)]  # larger ones are not exact as floats
 
 _WORKLOADS = resources.files("harness.selection").joinpath("workloads")
 

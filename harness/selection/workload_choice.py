@@ -1,4 +1,4 @@
-"""One implementation for a whole workload, and what a choice per shape would save."""
+"""One implementation for a whole workload, and the time that a choice per shape would save."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class CallChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saving:
-    """What a choice per shape saves over one implementation for all calls."""
+    """The time that a choice per shape saves over one implementation for all calls."""
 
     saved_s: Estimate
     """Of the whole workload; negative where a tie was won by accuracy and not by time."""
@@ -58,7 +58,7 @@ class WorkloadChoice:
     """Calls that the run does not hold."""
     ranking: Ranking
     candidates: tuple[Candidate, ...]
-    """The fastest first; the cost is that of all calls together, in seconds."""
+    """The fastest first; the cost is the time of all calls together, in seconds."""
     ineligible_for: dict[CandidateName, tuple[CallChoice, ...]]
     """For each candidate the calls that it is not eligible for."""
     per_shape_s: Estimate | None
@@ -210,7 +210,7 @@ def _saving(best: Candidate | None, calls: Sequence[CallChoice]) -> Saving | Non
     value = low = high = 0.0
     for call in calls:
         one, own = call.candidate(best.name), call.choice.best
-        assert one is not None  # the best serves every call, and so each has a choice
+        assert one is not None  # the best is eligible for every call, so each call has a choice
         assert own is not None
         before, now = one.widened_cost, own.widened_cost
         if own is one or before is None or now is None:

@@ -1,4 +1,4 @@
-"""What to run: sweeps from files, presets and the command line, and the cases they stand for."""
+"""Sweeps from files, presets and the command line, and the cases that they expand to."""
 
 from harness.sweep.expand import AXIS_OF_FIELD, Planned, expand, in_shard, mistake_lines
 from harness.sweep.grid import (

@@ -18,7 +18,7 @@ __all__ = ["AXIS_OF_FIELD", "Planned", "expand", "in_shard", "mistake_lines"]
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A case and what to measure of it."""
+    """A case and its measurements."""
 
     case: Case
     measurements: tuple[Measurement, ...]

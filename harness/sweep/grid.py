@@ -83,7 +83,7 @@ Axis = Field(min_length=1)
 
 
 class Grid(StrictTable):
-    """A product of axes, and what to measure at each of its points."""
+    """A product of axes, and the measurements of each of its cases."""
 
     implementations: Annotated[tuple[str, ...], Axis] = (EVERY,)
     """Names or targets. "all" is every implementation of the package that is written for the
@@ -122,7 +122,7 @@ class Origin:
     file: TomlFile | None = field(default=None, compare=False)
     """The user's sweep file, if there is one."""
     preset: str = field(default="", compare=False)
-    """What messages call the preset. Its keys are not named, since users do not edit it."""
+    """Name of the preset in messages. They do not name its keys, since users do not edit it."""
     options: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Axes whose values came from command-line options, and those options."""
 

@@ -85,7 +85,7 @@ class TomlFile:
         return self._line_of_key(str(location[2]), header) if len(location) > 2 else header + 1
 
     def _line_of_key(self, key: str, header: int) -> int:
-        """Return the line that sets ``key`` below a header, or that of the header."""
+        """Return the line that sets ``key`` below a header, or the line of the header."""
         pattern = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=")
         for number in range(header + 1, len(self._lines)):
             if pattern.match(self._lines[number]):
@@ -157,7 +157,7 @@ def suggest(name: str, known: tuple[str, ...]) -> str:
 
 
 def _message(model: type[StrictTable], mistake: ErrorDetails) -> str:
-    """Return what was expected and what was found."""
+    """Return the expected and the found value in words."""
     location, value, kind = mistake["loc"], mistake["input"], mistake["type"]
     if kind == "extra_forbidden":
         in_array = len(location) > 2

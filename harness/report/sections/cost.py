@@ -1,4 +1,4 @@
-"""What a call costs per shape: relative to a copy, in memory, and in instructions."""
+"""The cost of a call per shape: time relative to a copy, memory, and instructions."""
 
 from __future__ import annotations
 
