@@ -12,7 +12,8 @@ from golden import assert_golden
 
 RUN = (
     "--shape 4xx", "--shape=-1x3", "--shape 1e9x1e9", "--shape 1000000000x1000000000",
-    "--shape 4x4,,5x5", "--shape 64,768", "--shape 64x768,8", "--shape (64,768)", "--shape 64X768",
+    "--shape 4x4,,5x5", "--shape 4x4,(2,3)",
+    "--shape 64,768", "--shape 64x768,8", "--shape (64,768)", "--shape 64X768",
     "--shape 5 --normalized-dims 2", "--preset ci --shape 4x4 --normalized-dims 3",
     "--dtype float23", "--dtype float32,", "--dtype same", "--param-dtype int8",
     "--distribution nromal", "--layout contigous", "--grad-output oens", "--device cuda",
@@ -42,6 +43,7 @@ OTHERS = (
     "choose gone.parquet --max-error nan", "choose gone.parquet --max-condition nan",
     "ab", "ab --base HEAD --preset quik", "ab --base HEAD --dtype float23",
     "choose gone.parquet --max-error -1", "choose gone.parquet --workload gone.toml",
+    "choose gone.parquet --workload gpt2xl",
     "export gone.parquet", "export gone.parquet --format junit", "export gone.parquet --format xml",
     "import gone.json --out mine.csv",
     "verify", "verify native --self-test", "verify native --quik", "verify native --eps nan",

@@ -77,12 +77,6 @@ def test_a_file_takes_precedence_over_a_name(
     assert find_workload("gpt2_xl").calls[0].count == 24
 
 
-def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(WorkloadError, match="did you mean 'gpt2_xl'") as refused:
-        find_workload("gpt2xl")
-    assert ", ".join(workload_names()) in str(refused.value)
-
-
 def models() -> tuple[Planned, ...]:
     """Cases of the preset for native alone."""
     sweep = load_preset("models").with_axes({"implementations": ("native",)})

@@ -175,27 +175,6 @@ def test_every_axis_reaches_its_case() -> None:
     assert all(getattr(case, each.name) != getattr(usual, each.name) for each in fields(Case))
 
 
-@pytest.mark.parametrize(
-    ("axes", "fact"),
-    [
-        ({"distributions": ("nromal",)}, "'nromal'; did you mean 'normal'?"),
-        ({"grad_outputs": ("oens",)}, "'oens'; did you mean 'ones'?"),
-        ({"layouts": ("contigous",)}, "'contigous'; did you mean 'contiguous'?"),
-        ({"parameters": ("norml",)}, "'norml'; did you mean 'normal'?"),
-        ({"devices": ("cdua",)}, "'cdua'; did you mean 'cuda'?"),
-        ({"devices": ("quantum",)}, "'quantum'; known: cpu, cuda"),
-        ({"devices": ("cuda",)}, "'cuda' cannot be used: torch sees no CUDA device"),
-        ({"shapes": ((5,),), "normalized_dims": (2,)}, "shape 5 has fewer than 2 axes"),
-        ({"shapes": ((2, 3),), "normalized_dims": (3,)}, "shape 2x3 has fewer than 3 axes"),
-    ],
-)
-def test_an_unknown_name_is_reported_with_the_likely_one(axes: dict[str, Any], fact: str) -> None:
-    with pytest.raises(SweepError) as refused:
-        expanded(Sweep(grids=(Grid(**axes),)))
-    (found,) = str(refused.value).splitlines()
-    assert fact in found
-
-
 def test_an_unknown_name_is_reported_once_for_all_grids() -> None:
     bad = Grid(distributions=("nromal",), layouts=("contigous",), shapes=((3,),))
     with pytest.raises(SweepError) as refused:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from harness.sweep import parse_shape, parse_shapes
@@ -53,25 +51,3 @@ def test_the_message_for_an_almost_right_shape_names_the_shape(text: str) -> Non
 )
 def test_shapes_are_joined_by_commas(text: str, shapes: tuple[tuple[int, ...], ...]) -> None:
     assert parse_shapes(text) == shapes
-
-
-@pytest.mark.parametrize(
-    ("text", "advice"),
-    [
-        ("64,768", "write 64x768 for one shape of 2 axes, or --shape 64 --shape 768 for 2 shapes"),
-        ("2, 3,4", "write 2x3x4 for one shape of 3 axes, or --shape 2 --shape 3 --shape 4 for 3"),
-        ("64x768,8", "if that is meant, write --shape 64x768 --shape 8; otherwise"),
-        ("(64, 768)", "write sizes joined by x, such as 64x768"),
-        ("4x4,", "has an empty shape: remove the extra comma"),
-        ("4x4,(2,3)", "'(2' is not a shape"),
-    ],
-)
-def test_a_comma_between_sizes_is_refused_with_advice(text: str, advice: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(advice)):
-        parse_shapes(text)
-
-
-@pytest.mark.parametrize("text", ["1000000000x1000000000", "1099511627777", "99999999999x99"])
-def test_a_shape_that_no_device_holds_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="more than any device holds"):
-        parse_shape(text)
