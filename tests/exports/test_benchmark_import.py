@@ -155,6 +155,7 @@ def test_a_file_of_no_machine_of_two_machines_or_of_a_run_is_refused() -> None:
     assert KEY in refused(json.dumps(benchmark_file(benchmark, machine_info={"node": "here"})))
     other = benchmark_of(make_record(make_case(rows=1), environment=ELSEWHERE), SAMPLES)
     assert ELSEWHERE.fingerprint in refused(json.dumps(benchmark_file(benchmark, other)))
+    refused(json.dumps(benchmark_file()), code=3)  # it holds no benchmark
     exported = pytest_benchmark_json(results_of(make_record(ratios=STEADY)))
     assert "results file" in refused(exported or "")
 
@@ -168,10 +169,6 @@ def test_a_file_of_no_machine_of_two_machines_or_of_a_run_is_refused() -> None:
 )
 def test_any_other_file_is_refused(content: bytes) -> None:
     assert "JSON" in refused(content)
-
-
-def test_a_file_without_a_benchmark_has_exit_code_3() -> None:
-    refused(json.dumps(benchmark_file()), code=3)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
-"""A fake GPU: torch.cuda and NVML as they would be with one, by a simulated clock.
+"""A fake GPU: replacements of torch.cuda and NVML with a simulated clock.
 
 Only work moves the clock. Issuing work takes the host time; each stream does its work in order, in
-parallel with the others. torch's own context managers for streams and graphs are used, since what
-they leave behind after a failure is part of what is tested.
+parallel with the others. torch's own context managers for streams and graphs are used, since the
+tests include the state that they leave after a failure.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ QUEUE = 1024  # launches that a stream takes before the host has to wait
 
 
 class Stream:
-    """Work in order."""
+    """A stream, whose work is done in order."""
 
     device = 0
 
@@ -45,7 +45,7 @@ class Stream:
 
 
 class Event:
-    """A moment on the stream that was current."""
+    """A point in time on the stream that is current when it is recorded."""
 
     def __init__(self, gpu: Gpu) -> None:
         self.gpu, self.at = gpu, 0.0
@@ -65,7 +65,7 @@ class Event:
 
 
 class Graph:
-    """What a capture saw, or that it went wrong."""
+    """A capture: the times of its kernels, and whether it failed."""
 
     def __init__(self, gpu: Gpu) -> None:
         self.gpu = gpu
@@ -102,7 +102,7 @@ class Buffer:
 
 
 class Gpu:
-    """One device and the host that issues to it."""
+    """One device, and the host that issues work to it."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -111,11 +111,11 @@ class Gpu:
         """The resolution of events."""
         self.cache = 50 << 20
         self.sync_s = 4e-6
-        """How long a wait for an idle device takes after work."""
+        """Seconds that a wait for an idle device takes after work."""
         self.rested_s = 4e-6
         """The same, if nothing was issued since the last wait."""
         self.hiccup_s = 0.0
-        """How much longer the next wait takes, because the host is interrupted."""
+        """Seconds that are added to the next wait, because the host is interrupted."""
         self.replay_s = 3e-6
         """Seconds to issue a graph."""
         self.slept: list[int] = []
@@ -148,7 +148,7 @@ class Gpu:
     def kernel(
         self, device_s: float, host_s: float, stream: Stream | None = None
     ) -> Callable[[], object]:
-        """A call of one kernel."""
+        """Return a call that launches one kernel."""
 
         def call() -> object:
             self.happened.append("call")
@@ -242,7 +242,7 @@ class Nvml:
         self.lacks: set[str] = set()
         self.open = self.opened = 0
         self.asked: list[str] = []
-        """The UUIDs that were asked for."""
+        """The UUIDs of all look-ups."""
         clocks = {pynvml.NVML_CLOCK_SM: 1980, pynvml.NVML_CLOCK_MEM: 3201}
         largest = {pynvml.NVML_CLOCK_SM: 1995}
         running = [SimpleNamespace(pid=each) for each in processes]

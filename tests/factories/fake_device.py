@@ -1,4 +1,4 @@
-"""Fakes of what is slow or missing: a device that follows a script, a fleet without processes.
+"""Fakes: a device that follows a script, and a fleet without processes.
 
 Only its calls move the device's clock, so no test depends on how fast or busy a machine is.
 """
@@ -46,7 +46,7 @@ ROOMY = Budget(target_ratio=0.01, min_epochs=4, max_epochs=12, limit_s=1e9)
 
 
 def steady(name: str, _: int) -> float:
-    """Every call of a name takes the same."""
+    """Return the same time for every call of a name."""
     return TIMES_S[name]
 
 
@@ -63,7 +63,7 @@ class FakeDevice:
     cache: int = 1 << 20
     """Bytes of its last-level cache."""
     free: int | None = None
-    """Bytes of memory that can be taken."""
+    """Bytes of free memory; None where that is unknown."""
     step_s: float = 1e-9
     """The resolution of its clock."""
     launch_s: float | None = None
@@ -71,7 +71,7 @@ class FakeDevice:
     others_s: Mapping[str, float] | None = None
     """CPU time of other threads during a call, by name; None where it is not read."""
     set_by_s: Callable[[int], float] = lambda _: 0.0
-    """By how much its clock is set during reading number n."""
+    """Seconds by which its clock is set forward during reading number n."""
     state: Callable[[float], Condition] = lambda _: Condition()
     """Its condition at a time by its clock."""
     replays: bool = True
@@ -79,15 +79,15 @@ class FakeDevice:
     makes_each: bool = False
     """Whether all calls of a reading are made, rather than one for all of them."""
     sampled: list[tuple[str, int]] = field(default_factory=list)
-    """What was timed, in order: name, and calls at once; "evict" and 0 for each eviction."""
+    """The readings in order: name and number of calls; "evict" and 0 for each eviction."""
     prepared: list[tuple[str, Sequence[Tensor]]] = field(default_factory=list)
-    """Inputs that were bound, in order, and for which name."""
+    """Names and the inputs that were bound for them, in order."""
     called: list[tuple[str, int]] = field(default_factory=list)
-    """Calls in order, with the place in ``prepared`` of what they were bound to."""
+    """Calls in order: name and the index in ``prepared`` of the inputs."""
     woken_s: list[float] = field(default_factory=list)
     """When it was woken, by its clock."""
     placements: int = 0
-    """How often the inputs were given a place, counted by the subject."""
+    """How often inputs were bound for the subject."""
     _now_s: float = 0.0
     _readings: int = 0
     _prefix: str = ""
@@ -98,7 +98,7 @@ class FakeDevice:
         return self._now_s
 
     def timed_calls(self, *names: str) -> list[TimedCall]:
-        """Something to time for each name in ROLES."""
+        """Return a call to time for each name, which is a key of ROLES."""
         return [TimedCall(ROLES[name], name, self._prepare(name)) for name in names]
 
     def wake(self) -> None:
@@ -126,7 +126,7 @@ class FakeDevice:
         began = self._now_s
         for _ in range(calls if self.makes_each else 1):
             name = str(call())
-        if not self.makes_each:  # the one that was made has moved the clock already
+        if not self.makes_each:  # the call that was made has moved the clock already
             self._now_s += self._last_s * (calls - 1) * self.waiting_ratio
         self._now_s += self.set_by_s(self._readings)
         self._readings += 1

@@ -80,11 +80,6 @@ def test_evicting_writes_more_than_the_cache_holds(monkeypatch: pytest.MonkeyPat
 # --- its condition -------------------------------------------------------------------------------
 
 
-def test_the_governor_is_read(write: Write) -> None:
-    write("governor", "powersave\n")
-    assert CpuDevice().condition().governor == "powersave"
-
-
 @pytest.mark.parametrize(
     ("online", "on_battery"),
     [(["1"], False), (["0"], True), (["0", "1"], False), ([""], None), ([], None)],
@@ -93,10 +88,12 @@ def test_a_machine_runs_on_battery_if_no_mains_is_online(
     write: Write, online: list[str], on_battery: bool | None
 ) -> None:
     write("supplies/BAT0/type", "Battery\n")
+    write("governor", "powersave\n")
     for number, state in enumerate(online):
         write(f"supplies/AC{number}/type", "Mains\n")
         write(f"supplies/AC{number}/online", f"{state}\n")
-    assert CpuDevice().condition().on_battery is on_battery
+    condition = CpuDevice().condition()
+    assert (condition.on_battery, condition.governor) == (on_battery, "powersave")
 
 
 @pytest.mark.parametrize(
@@ -141,35 +138,18 @@ def _locked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getloadavg", no_load)
 
 
-@pytest.mark.usefixtures("_locked")
-def test_without_permission_to_read_nothing_is_known_and_nothing_raised() -> None:
-    device = CpuDevice()
-    assert device.condition() == Condition()
-    assert device.free_bytes() is None
-    assert device.cache_bytes() == 64 << 20
-
-
-def test_a_system_without_load_averages_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(os, "getloadavg")
-    assert CpuDevice().condition().load_average is None
-
-
 TINY = Case(implementation="native", shape=(4, 8))
 ONE_EPOCH = Budget(limit_s=0.0, min_epochs=1, max_epochs=1)
 
 
 @pytest.mark.usefixtures("_locked")
-def test_without_permission_to_read_a_case_is_measured() -> None:
+def test_without_permission_to_read_nothing_is_known_and_a_case_is_measured() -> None:
+    device = CpuDevice()
+    assert device.condition() == Condition()
+    assert device.free_bytes() is None
+    assert device.cache_bytes() == 64 << 20
     runner = CaseRunner("here", Allocation.DEFAULT)
     record = runner.run(TINY, (Measurement.LATENCY, Measurement.COLD), ONE_EPOCH)
     assert record.status is Status.OK
     assert record.latency is not None
     assert record.cold is not None
-
-
-def test_with_one_core_a_case_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
-    monkeypatch.setattr(os, "cpu_count", lambda: 1)
-    record = CaseRunner("here", Allocation.DEFAULT).run(TINY, tuple(Measurement), ONE_EPOCH)
-    assert record.status is Status.OK
-    assert None not in (record.latency, record.cold, record.memory)

@@ -175,16 +175,6 @@ def test_work_on_another_stream_is_timed(
     assert gpu.slept == []
 
 
-def test_work_that_moves_to_another_stream_later_is_timed(gpu: Gpu, device: CudaDevice) -> None:
-    streams = iter([None] + [gpu.stream()] * 9)
-
-    def call() -> None:
-        gpu.launch(200 * US, 10 * US, next(streams))
-
-    for _ in range(3):
-        assert device.time(call, 3).wall_s >= 600 * US - NEAR
-
-
 def test_work_on_another_stream_is_not_hidden_by_an_eviction(gpu: Gpu, device: CudaDevice) -> None:
     call = gpu.kernel(20 * US, 10 * US, gpu.stream())
     for _ in range(3):
@@ -231,13 +221,6 @@ def test_an_interrupted_host_is_not_taken_for_work_on_another_stream(
         call()
 
     assert device.time(interrupted, 5).wall_s == pytest.approx(10 * US, abs=NEAR)
-
-
-def test_a_reading_in_which_the_host_was_interrupted_is_too_long_and_the_next_is_right(
-    gpu: Gpu, device: CudaDevice
-) -> None:
-    call = gpu.kernel(2 * US, 10 * US)
-    device.time(call, 5)
     gpu.hiccup_s = 1e-3
-    assert device.time(call, 5).wall_s > 1e-3
-    assert device.time(call, 5).wall_s == pytest.approx(10 * US, abs=NEAR)
+    assert device.time(interrupted, 5).wall_s > 1e-3  # too long, and the next one is right
+    assert device.time(interrupted, 5).wall_s == pytest.approx(10 * US, abs=NEAR)

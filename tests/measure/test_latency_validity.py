@@ -56,9 +56,6 @@ def test_the_ceiling_is_the_time_of_a_copy_of_the_bytes_that_must_move() -> None
     # a copy of as many bytes would take 2 us, the subject takes 3
     assert latency.ceiling_ratio == pytest.approx(2 / 3)
     assert latency.model_bytes == 4000
-
-
-def test_where_nothing_is_copied_there_is_no_ceiling() -> None:
     assert latency_of(measure(FakeDevice(), copied_bytes=0)).ceiling_ratio is None
     assert latency_of(measure(FakeDevice(), ("subject", "reference"))).ceiling_ratio is None
 

@@ -43,7 +43,7 @@ def in_turn() -> Tensor:
         (in_turn, (1000, 1300, 2, 300, 2)),
         (lambda: (block(1000), None)[1], (1000, 1000, 1, 0, 1)),
         (lambda: X.clone().relu_().neg_(), (128, 128, 1, 128, 3)),
-        (lambda: (X - X.mean(-1, keepdim=True)).sin(), (256, 272, 3, 128, 3)),
+        (lambda: X.exp().sin(), (256, 256, 2, 128, 2)),
         (lambda: X.t(), (0, 0, 0, 0, 1)),
         (lambda: torch.nn.functional.layer_norm(X, (8,)), (160, 160, 3, 128, 1)),
         (lambda: None, (0, 0, 0, 0, 0)),
@@ -81,14 +81,6 @@ def test_operators_of_a_backward_are_counted_and_its_nodes_are_not() -> None:
     x = torch.ones(8, requires_grad=True)
     y = 2 * x
     assert count(lambda: torch.autograd.grad(y, x, torch.ones(8))).operators == 2  # ones, mul
-
-
-def test_memory_inside_an_operator_is_seen() -> None:
-    x = torch.randn(64, 256)
-    # layer_norm returns y, and keeps mean and rstd for itself until it returns
-    found = count(lambda: torch.nn.functional.layer_norm(x, (256,)))
-    assert found.held_bytes == x.numel() * 4
-    assert found.peak_bytes == x.numel() * 4 + 2 * 64 * 4
 
 
 def test_an_exception_of_the_call_propagates() -> None:
@@ -152,35 +144,6 @@ def test_memory_inside_compiled_code_is_seen() -> None:
     assert (fused.peak_bytes, fused.total_bytes, fused.count) == (65536, 65536, 1)
     assert one_by_one.count == one_by_one.operators == 3
     assert fused.operators < 3
-
-
-@needs_compiler
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, while it compiles
-def test_counting_does_not_recompile() -> None:
-    def product(x: Tensor) -> Tensor:
-        return x.exp() * x.sin()
-
-    runs: list[None] = []
-    graphs: list[None] = []
-
-    def backend(graph: torch.fx.GraphModule, _: object) -> Callable[..., object]:
-        graphs.append(None)
-
-        def run(*arguments: object) -> object:
-            runs.append(None)
-            return graph(*arguments)
-
-        return run
-
-    x = torch.randn(64, 256)
-    torch.compiler.reset()
-    compiled = torch.compile(product, dynamic=False, backend=backend)
-    compiled(x)
-    first = count(lambda: compiled(x))
-    compiled(x)
-    assert count(lambda: compiled(x)) == first
-    # each call ran what was compiled once: none fell back to Python, none was compiled again
-    assert (len(graphs), len(runs)) == (1, 4)
 
 
 def test_on_a_gpu_requested_bytes_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

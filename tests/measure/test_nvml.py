@@ -55,13 +55,9 @@ def with_processes(monkeypatch: pytest.MonkeyPatch, *processes: int) -> int | No
     return read_condition(UUID).other_processes
 
 
-def test_the_condition_is_read_in_base_units(fake: Nvml) -> None:
-    assert read_condition(UUID) == FULL
-
-
-@pytest.mark.parametrize("uuid", [UUID, f"GPU-{UUID}"])
-def test_the_gpu_is_found_by_its_uuid_as_torch_or_nvml_write_it(fake: Nvml, uuid: str) -> None:
-    read_condition(uuid)
+@pytest.mark.parametrize("uuid", [UUID, f"GPU-{UUID}"], ids=["as in torch", "as in NVML"])
+def test_the_condition_of_a_gpu_is_read_in_base_units(fake: Nvml, uuid: str) -> None:
+    assert read_condition(uuid) == FULL
     assert fake.asked == [f"GPU-{UUID}"]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,9 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class Drifting(ScriptedFleet):
-    """A machine on which each process finds another ratio: 1, 1.001, 1.002, ..."""
+    """A machine on which each process finds another ratio, by default 1, 1.001, 1.002, ..."""
+
+    ratio_in: Callable[[int], float] = lambda number: 1 + 0.001 * (number - 1)
 
     noisy_starts: int = 0
     """The number of processes that warn of noise."""
@@ -63,7 +65,7 @@ class Drifting(ScriptedFleet):
                 continue
             noisy = self.starts <= self.noisy_starts
             warnings = (MeasurementWarning(kind=WarningKind.NOISY, advice="busy"),) if noisy else ()
-            latency = make_latency((1 + 0.001 * (self.starts - 1),))
+            latency = make_latency((self.ratio_in(self.starts),))
             yield replace(record, latency=latency, warnings=warnings)
 
 
@@ -150,14 +152,7 @@ def test_a_case_that_cannot_be_measured_is_run_once() -> None:
 
 
 def test_a_case_that_spreads_by_2_percent_has_converged() -> None:
-    @dataclass
-    class Spreading(Drifting):
-        def run(self, *arguments: Any, **more: Any) -> Iterator[Record]:
-            side = 1.02 if self.starts % 2 else 0.98
-            for record in super().run(*arguments, **more):
-                yield replace(record, latency=make_latency((side,)))
-
-    found = record(Spreading(ratio_of=ALL_ONE))
+    found = record(fleet(ratio_in=lambda number: 1.02 if number % 2 else 0.98))
     assert found.records[0].latency is not None
     assert found.records[0].latency.converged
 

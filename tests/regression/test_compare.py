@@ -46,15 +46,6 @@ def test_a_case_that_is_in_one_run_only_is_new_or_gone_and_fails_nothing() -> No
     assert len(found.notes) == 1
 
 
-def test_a_new_case_that_did_not_end_well_is_noted_with_its_reason() -> None:
-    wrong = make_record(TWO, status=Status.WRONG, reason="9 ulp off")
-    before = results_of(failed(THREE), make_record(ONE))
-    found = compared(before, results_of(failed(THREE), make_record(ONE), wrong))
-    assert found.changes[0].reason.endswith("9 ulp off")
-    assert any(TWO.id in note for note in found.notes)
-    assert not any(THREE.id in note for note in found.notes)
-
-
 def test_changes_are_ordered_by_kind_and_severity() -> None:
     before = results_of(*(make_record(case, STEADY) for case in (ONE, TWO, THREE)))
     after = results_of(

@@ -52,10 +52,6 @@ def now(*ratios: float, **changes: Any) -> Any:
     return make_record(latency=make_latency(ratios, **changes))
 
 
-def slower(ratio: float, *confirmed: float) -> Any:
-    return change(BEFORE, now(ratio), confirm=confirming(*confirmed))
-
-
 # --- ratios of processes -------------------------------------------------------------------------
 
 
@@ -107,7 +103,7 @@ def test_a_case_that_spreads_is_suspect_beyond_two_spreads() -> None:
     assert change(before, now(two * 1.001)).kind is ChangeKind.INCONCLUSIVE
 
 
-def test_the_interval_of_a_change_is_as_wide_as_each_run_spreads() -> None:
+def test_the_interval_of_a_change_follows_from_the_spread_of_each_run() -> None:
     before = (1.0, 1.002, 0.998, 1.001, 0.999)
     after = (1.22, 1.30, 1.36, 1.28, 1.33)
     found = Shift(make_case(), before, after, "native").estimate(after)
@@ -115,18 +111,10 @@ def test_the_interval_of_a_change_is_as_wide_as_each_run_spreads() -> None:
     half = 2.776 * stdev(map(log, after)) / 5**0.5
     assert log(found.high / found.value) == pytest.approx(half, rel=0.01)
     assert log(found.value / found.low) == pytest.approx(log(found.high / found.value))
-
-
-@pytest.mark.parametrize("times", [0.1, 1.0, 10.0])
-def test_the_interval_of_a_change_holds_the_true_ratio(times: float) -> None:
-    """The processes of the run spread ``times`` as much as those of the baseline."""
-    random, held = np.random.default_rng(1), 0
-    for _ in range(500):
-        before = tuple(np.exp(random.normal(0.0, 0.01, 10)))
-        after = tuple(1.3 * np.exp(random.normal(0.0, 0.01 * times, 5)))
-        found = Shift(make_case(), before, after, "native").estimate(after)
-        held += found.low <= 1.3 <= found.high
-    assert held >= 0.88 * 500  # of medians, which err by a quarter more than means
+    found = Shift(make_case(), before, after[:1], "native").estimate(after[:1])
+    # a single process is assumed to spread as the five before
+    half = 2.776 * stdev(map(log, before)) * (1 / 5 + 1) ** 0.5
+    assert log(found.high / found.value) == pytest.approx(half, rel=0.01)
 
 
 def test_only_the_suspects_are_timed_again() -> None:
@@ -160,28 +148,26 @@ def test_only_the_suspects_are_timed_again() -> None:
         ((1.5,) * 4 + (nan,), ChangeKind.INCONCLUSIVE),
         ((1.5,) * 4 + (inf,), ChangeKind.INCONCLUSIVE),
         ((1.5,) * 4 + (0.0,), ChangeKind.INCONCLUSIVE),
+        ("it rains", ChangeKind.INCONCLUSIVE),
     ],
 )
 def test_a_suspect_is_slower_only_if_every_fresh_process_agrees(
-    confirmed: tuple[float, ...], kind: ChangeKind
+    confirmed: tuple[float, ...] | str, kind: ChangeKind
 ) -> None:
-    found = slower(2.00 if confirmed[0] == 1.80 else 1.10, *confirmed)
+    answer = confirmed if isinstance(confirmed, str) else {BEFORE.case.id: confirmed}
+    found = change(BEFORE, now(2.0 if confirmed[0] == 1.80 else 1.1), confirm=lambda _: answer)
     assert found.kind is kind
     assert found.kind.is_failure is (kind is ChangeKind.SLOWER)
     assert found.ratio is not None
+    assert not isinstance(confirmed, str) or found.reason.endswith(confirmed)
 
 
-def test_a_suspect_that_cannot_be_timed_again_has_the_reason() -> None:
-    found = change(BEFORE, now(1.5), confirm=lambda cases: "it rains")
-    assert found.kind is ChangeKind.INCONCLUSIVE
-    assert found.reason.endswith("it rains")
-
-
-def test_a_faster_case_is_confirmed_in_the_same_way_and_passes() -> None:
-    found = slower(0.80, 0.80, 0.80, 0.81, 0.79, 0.80)
-    assert found.kind is ChangeKind.FASTER
-    assert not found.kind.is_failure
-    assert slower(0.80, 0.80, 0.80, 0.81, 0.79, 0.998).kind is ChangeKind.INCONCLUSIVE
+@pytest.mark.parametrize(
+    ("last", "kind"), [(0.80, ChangeKind.FASTER), (0.998, ChangeKind.INCONCLUSIVE)]
+)
+def test_a_faster_case_is_confirmed_in_the_same_way(last: float, kind: ChangeKind) -> None:
+    confirm = confirming(0.80, 0.80, 0.81, 0.79, last)
+    assert change(BEFORE, now(0.8), confirm=confirm).kind is kind
 
 
 # --- a noisy baseline ----------------------------------------------------------------------------
@@ -362,12 +348,6 @@ def test_few_suspects_or_those_of_one_implementation_are_timed_again(slow: list[
     assert found.counts == {ChangeKind.SLOWER: len(slow), ChangeKind.UNCHANGED: 36 - len(slow)}
 
 
-@pytest.mark.parametrize("factor", [1.2, 1.49])
-def test_suspects_that_a_machine_explains_are_not_timed_again(factor: float) -> None:
-    after = many(*range(36), factor=factor)
-    compared(many(ratios=STEADY), after, confirm=lambda cases: pytest.fail("it was timed again"))
-
-
 def test_slow_shared_code_fails_if_no_machine_explains_it() -> None:
     slow = [*places_of("one_pass"), *places_of("two_pass")]
     after = many(*slow, factor=3.0)
@@ -377,8 +357,9 @@ def test_slow_shared_code_fails_if_no_machine_explains_it() -> None:
 
 
 def test_if_the_machine_changed_a_suspect_has_to_be_slower_by_a_half() -> None:
+    before, after = many(ratios=STEADY), many(*range(36), factor=1.49)
+    compared(before, after, confirm=lambda cases: pytest.fail("it was timed again"))
     after = many(*range(36), factor=1.6)
-    before = many(ratios=STEADY)
     assert not compared(before, after, confirm=confirming(*[1.49] * 5)).failed
     assert compared(before, after, confirm=confirming(*[1.51] * 5)).failed
     assert not compared(before, after).failed

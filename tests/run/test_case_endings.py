@@ -38,15 +38,10 @@ def test_a_result_beyond_its_bound_is_wrong_and_timed(
     assert measured(record) == ALL_OF_IT
 
 
-def test_a_nan_result_is_wrong(runner: CaseRunner, implementation: Known) -> None:
+def test_a_nan_and_a_broken_contract_are_wrong(runner: CaseRunner, implementation: Known) -> None:
     record = runner.run(implementation(lambda *a: good(*a) * float("nan")), ERRORS, ONE_EPOCH)
     assert record.status is Status.WRONG
     assert "512 of 512 elements" in record.reason
-
-
-def test_a_broken_contract_is_wrong_and_nothing_is_measured(
-    runner: CaseRunner, implementation: Known
-) -> None:
     record = runner.run(implementation(lambda *a: good(*a)[:3]), tuple(Measurement), ONE_EPOCH)
     assert record.status is Status.WRONG
     assert "[3, 32]" in record.reason
@@ -60,15 +55,19 @@ def test_a_case_beyond_the_declared_bound_is_out_of_guarantee(runner: CaseRunner
     assert "one_pass" in record.reason
 
 
+HALF = replace(CASE, dtype="float16", param_dtype="float16", distribution="offset_1e6")
+
+
 @pytest.mark.parametrize(
     ("declared", "case", "why"),
     [
+        ({}, HALF, "65504"),  # the largest float16
         ({"dtypes": frozenset({"float64"})}, CASE, "float32"),
         ({"devices": frozenset({"cuda"})}, CASE, "cpu"),
         ({"forward_only": True}, BACKWARD, "gradient"),
     ],
 )
-def test_a_case_that_the_implementation_does_not_declare_is_unsupported(
+def test_a_case_that_cannot_run_by_its_declaration_or_dtype_is_unsupported(
     runner: CaseRunner, implementation: Known, declared: dict[str, Any], case: Case, why: str
 ) -> None:
     record = runner.run(implementation(case=case, **declared), tuple(Measurement), ONE_EPOCH)
@@ -86,14 +85,6 @@ def test_compiling_without_a_compiler_is_unsupported(
     record = runner.run(replace(CASE, mode=Mode.COMPILED), ERRORS, ONE_EPOCH)
     assert record.status is Status.UNSUPPORTED
     assert "g++" in record.reason
-
-
-def test_values_that_the_dtype_cannot_hold_are_unsupported(runner: CaseRunner) -> None:
-    case = replace(CASE, dtype="float16", param_dtype="float16", distribution="offset_1e6")
-    record = runner.run(case, tuple(Measurement), ONE_EPOCH)
-    assert record.status is Status.UNSUPPORTED
-    assert "65504" in record.reason
-    assert measured(record) == set()
 
 
 def test_an_unavailable_device_is_unsupported(
@@ -143,41 +134,32 @@ def test_an_exception_of_the_implementation_becomes_the_status(
     assert runner.run(CASE, ERRORS, ONE_EPOCH).status is Status.OK
 
 
-def test_an_implementation_that_fails_only_when_timed_keeps_what_was_measured_before(
-    runner: CaseRunner, implementation: Known
+@pytest.mark.parametrize(
+    ("is_timed", "kept"), [(False, {"errors"}), (True, {"errors", "latency"})], ids=["in", "after"]
+)
+def test_an_implementation_that_fails_in_or_after_the_timing_keeps_earlier_measurements(
+    runner: CaseRunner,
+    implementation: Known,
+    monkeypatch: pytest.MonkeyPatch,
+    is_timed: bool,
+    kept: set[str],
 ) -> None:
-    calls: list[None] = []
+    tired: list[None] = []
 
     def tires(*arguments: Any) -> Tensor:
-        calls.append(None)
-        if len(calls) > 1:
+        if tired:
             raise RuntimeError("tired")
         return good(*arguments)
 
+    def tiring(*arguments: Any, **more: Any) -> Any:
+        sampled = time_case(*arguments, **more) if is_timed else None
+        tired.append(None)
+        return sampled or time_case(*arguments, **more)
+
+    monkeypatch.setattr(module, "time_case", tiring)
     record = runner.run(implementation(tires), tuple(Measurement), ONE_EPOCH)
     assert (record.status, record.reason) == (Status.ERROR, "RuntimeError: tired")
-    assert measured(record) == {"errors"}
-
-
-def test_an_implementation_that_fails_only_after_the_timing_keeps_its_time(
-    runner: CaseRunner, implementation: Known, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[None] = []
-
-    def tires(*arguments: Any) -> Tensor:
-        if calls:
-            raise RuntimeError("tired")
-        return good(*arguments)
-
-    def then_tired(*arguments: Any, **more: Any) -> Any:
-        sampled = time_case(*arguments, **more)
-        calls.append(None)
-        return sampled
-
-    monkeypatch.setattr(module, "time_case", then_tired)
-    record = runner.run(implementation(tires), tuple(Measurement), ONE_EPOCH)
-    assert (record.status, record.reason) == (Status.ERROR, "RuntimeError: tired")
-    assert measured(record) == {"errors", "latency"}
+    assert measured(record) == kept
 
 
 def test_ctrl_c_in_the_implementation_ends_the_run(

@@ -58,14 +58,10 @@ def kinds(found: Record) -> list[WarningKind]:
 # --- samples and estimates -----------------------------------------------------------------------
 
 
-def test_the_record_of_one_process_is_left_as_it_is() -> None:
-    (alone,) = timed(1.5)
-    assert merged([alone], BUDGET) is alone
-
-
 def test_samples_are_concatenated_and_epochs_are_numbered_on() -> None:
     one, other = timed(1.0, 2.0)
-    found = latency_in(merged([one, other], BUDGET))
+    assert merged([one], BUDGET) is one
+    found = latency_in(merged([one, record(), other], BUDGET))  # one process has no latency
     assert (found.processes, found.process_of_epoch) == (2, (0, 0, 0, 0, 1, 1, 1, 1))
     for first, second, both in zip(
         latency_in(one).arms, latency_in(other).arms, found.arms, strict=True
@@ -78,9 +74,11 @@ def test_samples_are_concatenated_and_epochs_are_numbered_on() -> None:
         assert both.epochs == first.epochs + tuple(4 + each for each in second.epochs)
 
 
-def test_estimates_are_over_the_processes() -> None:
-    records = timed(1.0, 1.1, 1.3)
-    found = latency_in(merged(records, BUDGET))
+@pytest.mark.parametrize("field", ["latency", "cold"])
+def test_estimates_are_across_processes(field: str) -> None:
+    records = [record(**{field: latency(factor)}) for factor in (1.0, 1.1, 1.3)]
+    found = getattr(merged(records, BUDGET), field)
+    assert found.processes == 3
     assert found.reference_ratio is not None
     expected = median_estimate([1.0, 1.1, 1.3])
     assert found.reference_ratio.value == pytest.approx(expected.value)
@@ -111,9 +109,18 @@ def test_throttled_epochs_are_added_and_page_faults_are_the_maximum() -> None:
     assert (found.throttled_epochs, found.minor_faults_ratio) == (3, 0.3)
 
 
-def test_a_time_with_unfinished_work_in_one_process_is_invalid() -> None:
-    records = [record(latency=latency(is_valid=each, ceiling_ratio=0.5)) for each in (True, False)]
-    assert not latency_in(merged(records, BUDGET)).is_valid
+@pytest.mark.parametrize(
+    ("is_valid", "ceiling_ratio", "valid"),
+    [((True, False), 0.5, False), ((True, True), 1.5, True)],
+    ids=["work left over in one process", "valid in every process"],
+)
+def test_a_time_is_valid_if_it_is_so_in_every_process(
+    is_valid: tuple[bool, ...], ceiling_ratio: float, valid: bool
+) -> None:
+    records = [
+        record(latency=latency(is_valid=each, ceiling_ratio=ceiling_ratio)) for each in is_valid
+    ]
+    assert latency_in(merged(records, BUDGET)).is_valid is valid
 
 
 @pytest.mark.parametrize(
@@ -135,41 +142,12 @@ def test_a_time_is_too_fast_if_it_is_so_across_processes(
     assert (WarningKind.FASTER_THAN_COPY in kinds(found)) is not valid
 
 
-def test_a_time_that_is_valid_in_every_process_is_valid() -> None:
-    records = [record(latency=latency(ceiling_ratio=1.5, is_valid=True)) for _ in range(3)]
-    assert latency_in(merged(records, BUDGET)).is_valid
-
-
 def test_replays_are_merged_too() -> None:
     records = [
         record(latency=latency(replay_s=median_estimate([each]), replay_ratio=None))
         for each in (1e-6, 2e-6, 4e-6)
     ]
     assert latency_in(merged(records, BUDGET)).replay_s == median_estimate([1e-6, 2e-6, 4e-6])
-
-
-def test_cold_times_are_merged_as_warm_ones_are() -> None:
-    records = [record(cold=latency(each)) for each in (1.0, 1.1, 1.3)]
-    found = merged(records, BUDGET)
-    assert found.latency is None
-    assert found.cold is not None
-    assert found.cold.processes == 3
-    assert found.cold.reference_ratio is not None
-    assert found.cold.reference_ratio.value == pytest.approx(1.1)
-
-
-def test_a_process_without_a_latency_is_not_counted() -> None:
-    first, last = timed(1.0, 1.0)
-    found = latency_in(merged([first, record(), last], BUDGET))
-    assert (found.processes, found.process_of_epoch) == (2, (0,) * 4 + (1,) * 4)
-
-
-def test_memory_is_that_of_the_first_process() -> None:
-    memory = Memory(
-        peak_extra_bytes=1, allocated_bytes=1, allocations=1, saved_bytes=None, minimum_bytes=1
-    )
-    first, second = timed(1.0, 1.0)
-    assert merged([replace(first, memory=memory), second], BUDGET).memory == memory
 
 
 # --- how a case ended ----------------------------------------------------------------------------
@@ -226,10 +204,12 @@ def test_an_interval_that_is_wide_across_processes_has_a_warning(cold: bool) -> 
 # --- cost ----------------------------------------------------------------------------------------
 
 
-def test_the_cost_of_a_case_is_the_sum_over_its_processes() -> None:
+def test_costs_are_added_and_memory_is_that_of_the_first_process() -> None:
     cost = Cost(total_s=10.0, implementation_s=4.0, oracle_s=3.0, sampling_s=2.0)
     less = Cost(total_s=1.0, implementation_s=0.5, oracle_s=0.0, sampling_s=0.25)
-    records = [record(cost=cost), record(cost=less), record(cost=None)]
-    assert merged(records, BUDGET).cost == Cost(
-        total_s=11.0, implementation_s=4.5, oracle_s=3.0, sampling_s=2.25
+    memory = Memory(
+        peak_extra_bytes=1, allocated_bytes=1, allocations=1, saved_bytes=None, minimum_bytes=1
     )
+    found = merged([record(cost=cost, memory=memory), record(cost=less), record()], BUDGET)
+    assert found.cost == Cost(total_s=11.0, implementation_s=4.5, oracle_s=3.0, sampling_s=2.25)
+    assert found.memory == memory

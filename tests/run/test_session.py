@@ -72,7 +72,7 @@ Make = Callable[..., Session]
 def make(implementation: Path, tmp_path: Path) -> Make:
     """Make a session of five cases of the implementation."""
 
-    def session(fleet: LocalFleet, rows: tuple[int, ...] = ROWS, **changes: Any) -> Session:
+    def session(rows: tuple[int, ...] = ROWS, **changes: Any) -> Session:
         grid = Grid(
             implementations=(f"{implementation}:counted",),
             shapes=tuple((each, 8) for each in rows),
@@ -80,7 +80,7 @@ def make(implementation: Path, tmp_path: Path) -> Make:
         )
         sweep = Sweep(grids=(grid,))
         usual = Session(
-            planned=plan(sweep, cast("Fleet", fleet)),
+            planned=plan(sweep, cast("Fleet", LocalFleet())),
             sweep=sweep,
             out=tmp_path / "mine.parquet",
             command="layernorm-bench run",
@@ -92,9 +92,11 @@ def make(implementation: Path, tmp_path: Path) -> Make:
 
 
 def run(
-    session: Session, fleet: LocalFleet, on_record: Callable[[Record], None] = lambda _: None
+    session: Session,
+    on_record: Callable[[Record], None] = lambda _: None,
+    fleet: LocalFleet | None = None,
 ) -> SessionOutcome:
-    return run_session(session, cast("Fleet", fleet), on_record)
+    return run_session(session, cast("Fleet", fleet or LocalFleet()), on_record)
 
 
 def rows(records: tuple[Record, ...]) -> list[int]:
@@ -105,7 +107,8 @@ class StopError(Exception):
     """Ends a run from outside."""
 
 
-def stop_after(count: int) -> Callable[[Record], None]:
+def run_and_stop(session: Session, count: int) -> None:
+    """Run a session that is interrupted after ``count`` records."""
     seen: list[Record] = []
 
     def on_record(record: Record) -> None:
@@ -113,16 +116,16 @@ def stop_after(count: int) -> Callable[[Record], None]:
         if len(seen) == count:
             raise StopError
 
-    return on_record
+    with pytest.raises(StopError):
+        run(session, on_record)
 
 
 # --- a run that comes to its end -----------------------------------------------------------------
 
 
 def test_a_finished_run_leaves_one_parquet_file_and_no_journal(make: Make) -> None:
-    fleet = LocalFleet()
-    session = make(fleet)
-    outcome = run(session, fleet)
+    session = make()
+    outcome = run(session)
     assert outcome.path == session.out
     assert (outcome.left, outcome.measured, outcome.failed) == (0, 5, 0)
     left = {each.name for each in session.out.parent.iterdir() if each.name.startswith("mine")}
@@ -133,8 +136,7 @@ def test_a_finished_run_leaves_one_parquet_file_and_no_journal(make: Make) -> No
 
 
 def test_the_run_stores_its_command_and_its_cost(make: Make) -> None:
-    fleet = LocalFleet()
-    (stored,) = run(make(fleet, command="layernorm-bench run -i x"), fleet).results.runs
+    (stored,) = run(make(command="layernorm-bench run -i x")).results.runs
     assert (stored.name, stored.command, stored.planned) == ("mine", "layernorm-bench run -i x", 5)
     assert stored.wall_s is not None
     assert stored.wall_s > 0
@@ -143,14 +145,13 @@ def test_the_run_stores_its_command_and_its_cost(make: Make) -> None:
 
 
 def test_every_record_is_on_disk_before_it_is_reported(make: Make) -> None:
-    fleet = LocalFleet()
-    session = make(fleet)
+    session = make()
     on_disk: list[int] = []
 
     def look(_: Record) -> None:
         on_disk.append(len(read_journal(session.journal).records))
 
-    run(session, fleet, look)
+    run(session, look)
     assert on_disk == [1, 2, 3, 4, 5]
 
 
@@ -180,33 +181,23 @@ def test_shards_together_plan_every_case_once() -> None:
 def test_a_continued_run_never_measures_a_finished_case_twice(
     make: Make, implementation: Path
 ) -> None:
-    fleet = LocalFleet()
-    with pytest.raises(StopError):
-        run(make(fleet), fleet, stop_after(2))
+    run_and_stop(make(), 2)
     assert calls(implementation) == [1, 2]
-    outcome = run(make(fleet, resume=True), fleet)
+    left: list[int] = []
+    session, fleet = make(resume=True), cast("Fleet", LocalFleet())
+    outcome = run_session(session, fleet, lambda record: None, left.append)
+    assert left == [3]
     assert calls(implementation) == [1, 2, 3, 4, 5]
     assert rows(outcome.results.records) == list(ROWS)
     assert len(outcome.results.runs) == 2
     assert read(outcome.path) == outcome.results
 
 
-def test_a_continued_run_says_how_many_cases_are_left(make: Make) -> None:
-    fleet, told = LocalFleet(), list[int]()
-    with pytest.raises(StopError):
-        run(make(fleet), fleet, stop_after(2))
-    session = make(fleet, resume=True)
-    run_session(session, cast("Fleet", fleet), lambda record: None, told.append)
-    assert told == [len(ROWS) - 2]
-
-
 def test_a_torn_last_line_costs_one_case(make: Make, implementation: Path) -> None:
-    fleet = LocalFleet()
-    with pytest.raises(StopError):
-        run(make(fleet), fleet, stop_after(3))
-    path = make(fleet).journal
+    run_and_stop(make(), 3)
+    path = make().journal
     path.write_bytes(path.read_bytes()[:-40])  # as if killed within the write
-    outcome = run(make(fleet, resume=True), fleet)
+    outcome = run(make(resume=True))
     assert calls(implementation) == [1, 2, 3, 3, 4, 5]
     assert rows(outcome.results.records) == list(ROWS)
 
@@ -214,30 +205,26 @@ def test_a_torn_last_line_costs_one_case(make: Make, implementation: Path) -> No
 def test_a_finished_run_that_is_continued_measures_nothing_and_keeps_all(
     make: Make, implementation: Path
 ) -> None:
-    fleet = LocalFleet()
-    first = run(make(fleet), fleet)
-    second = run(make(fleet, resume=True), fleet)
+    first = run(make())
+    second = run(make(resume=True))
     assert calls(implementation) == list(ROWS)
     assert second.results.records == first.results.records
-    assert not make(fleet).journal.exists()
+    assert not make().journal.exists()
 
 
 def test_a_finished_run_that_is_extended_and_stopped_loses_nothing(
     make: Make, implementation: Path
 ) -> None:
-    fleet = LocalFleet()
-    run(make(fleet, rows=(1, 2)), fleet)
-    with pytest.raises(StopError):
-        run(make(fleet, resume=True), fleet, stop_after(1))
-    outcome = run(make(fleet, resume=True), fleet)
+    run(make(rows=(1, 2)))
+    run_and_stop(make(resume=True), 1)
+    outcome = run(make(resume=True))
     assert calls(implementation) == list(ROWS)
     assert rows(outcome.results.records) == list(ROWS)
 
 
 def test_cases_that_are_no_longer_asked_for_are_kept(make: Make) -> None:
-    fleet = LocalFleet()
-    run(make(fleet), fleet)
-    outcome = run(make(fleet, rows=(2,), resume=True), fleet)
+    run(make())
+    outcome = run(make(rows=(2,), resume=True))
     assert sorted(rows(outcome.results.records)) == list(ROWS)
 
 
@@ -245,82 +232,68 @@ def test_failures_are_results_and_are_not_retried(make: Make, implementation: Pa
     implementation.write_text(
         SUBJECTS.replace("    return layer_norm", "    raise ValueError('no')\n    #")
     )
-    fleet = LocalFleet()
-    outcome = run(make(fleet), fleet)
+    outcome = run(make())
     assert (outcome.measured, outcome.failed) == (0, 5)
-    run(make(fleet, resume=True), fleet)
+    run(make(resume=True))
     assert calls(implementation) == list(ROWS)
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
 def test_an_existing_file_is_not_overwritten(make: Make, suffix: str, implementation: Path) -> None:
-    fleet = LocalFleet()
-    session = make(fleet)
+    session = make()
     there = session.out.with_suffix(suffix)
     there.write_text("mine")
     with pytest.raises(OutputExistsError, match="--resume"):
-        run(session, fleet)
+        run(session)
     assert there.read_text() == "mine"
     assert calls(implementation) == []
     assert OutputExistsError.exit_code == 2
 
 
+def fleet_with(**changes: Any) -> LocalFleet:
+    """Return a fleet with another environment."""
+    fleet = LocalFleet()
+    fleet.info = replace(fleet.info, environment=replace(fleet.info.environment, **changes))
+    return fleet
+
+
 @pytest.mark.parametrize("finished", [True, False])
-def test_a_run_of_another_machine_is_not_continued(
+def test_a_run_is_continued_at_another_commit_but_not_on_another_machine(
     make: Make, implementation: Path, finished: bool
 ) -> None:
-    fleet = LocalFleet()
     if finished:
-        run(make(fleet, rows=(1, 2)), fleet)
+        run(make(rows=(1, 2)))
     else:
-        with pytest.raises(StopError):
-            run(make(fleet), fleet, stop_after(2))
-    elsewhere = LocalFleet()
-    elsewhere.info = replace(
-        fleet.info, environment=replace(fleet.info.environment, cpu="Another CPU")
-    )
+        run_and_stop(make(), 2)
     with pytest.raises(ForeignRunError, match="--out"):
-        run(make(elsewhere, resume=True), elsewhere)
+        run(make(resume=True), fleet=fleet_with(cpu="Another CPU"))
     assert calls(implementation) == [1, 2]
     assert ForeignRunError.exit_code == 4
-
-
-def test_the_same_machine_at_another_commit_is_the_same_machine(make: Make) -> None:
-    fleet = LocalFleet()
-    with pytest.raises(StopError):
-        run(make(fleet), fleet, stop_after(2))
-    later = LocalFleet()
-    later.info = replace(
-        fleet.info, environment=replace(fleet.info.environment, git_commit="f" * 40)
-    )
-    assert run(make(later, resume=True), later).left == 0
+    assert run(make(resume=True), fleet=fleet_with(git_commit="f" * 40)).left == 0
 
 
 def test_a_damaged_journal_is_refused_with_its_line(make: Make) -> None:
-    fleet = LocalFleet()
-    with pytest.raises(StopError):
-        run(make(fleet), fleet, stop_after(2))
-    path = make(fleet).journal
+    run_and_stop(make(), 2)
+    path = make().journal
     lines = path.read_bytes().split(b"\n")
     lines[2] = b"{damaged"
     path.write_bytes(b"\n".join(lines))
     with pytest.raises(StoreError, match="line 3"):
-        run(make(fleet, resume=True), fleet)
+        run(make(resume=True))
 
 
 @pytest.mark.parametrize("resume", [True, False])
 def test_a_second_run_on_one_file_is_refused_while_the_first_lasts(
     make: Make, implementation: Path, resume: bool
 ) -> None:
-    fleet = LocalFleet()
 
     def intrude(_: Record) -> None:
         with pytest.raises(
             StoreError if resume else OutputExistsError, match=r"mine\.jsonl|--resume"
         ):
-            run(make(fleet, resume=resume), fleet)
+            run(make(resume=resume))
 
-    outcome = run(make(fleet), fleet, intrude)
+    outcome = run(make(), intrude)
     assert calls(implementation) == list(ROWS)
     assert read(outcome.path) == outcome.results
 
@@ -328,45 +301,41 @@ def test_a_second_run_on_one_file_is_refused_while_the_first_lasts(
 def test_the_journal_is_locked_until_the_results_are_stored(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fleet = LocalFleet()
     store = module.write
 
     def intrude(*arguments: Any) -> None:
         with pytest.raises(StoreError, match=r"mine\.jsonl"):
-            run(make(fleet, resume=True), fleet)
+            run(make(resume=True))
         store(*arguments)
 
     monkeypatch.setattr(module, "write", intrude)
-    outcome = run(make(fleet), fleet)
+    outcome = run(make())
     monkeypatch.undo()
-    assert run(make(fleet, resume=True), fleet).results.records == outcome.results.records
+    assert run(make(resume=True)).results.records == outcome.results.records
 
 
 def test_a_run_that_cannot_be_continued_leaves_no_journal(make: Make) -> None:
-    fleet = LocalFleet()
-    session = make(fleet, resume=True)
+    session = make(resume=True)
     session.out.write_text("no results")
     for _ in range(2):  # what the first leaves must not hide the file from the second
         with pytest.raises(StoreError, match=r"mine\.parquet"):
-            run(session, fleet)
+            run(session)
     assert not session.journal.exists()
 
 
 def test_an_empty_journal_does_not_hide_the_results(make: Make, implementation: Path) -> None:
-    fleet = LocalFleet()
-    run(make(fleet), fleet)
-    make(fleet).journal.touch()  # as if killed before the first line
-    run(make(fleet, resume=True), fleet)
+    run(make())
+    make().journal.touch()  # as if killed before the first line
+    run(make(resume=True))
     assert calls(implementation) == list(ROWS)
 
 
 @pytest.mark.parametrize("resume", [True, False])
 def test_a_folder_in_the_place_of_the_results_is_refused(make: Make, resume: bool) -> None:
-    fleet = LocalFleet()
-    session = make(fleet, resume=resume)
+    session = make(resume=resume)
     session.out.mkdir()
     with pytest.raises(OutputExistsError, match=r"mine\.parquet"):
-        run(session, fleet)
+        run(session)
     assert not session.journal.exists()
 
 
@@ -382,22 +351,19 @@ class HastyFleet(LocalFleet):
 
 
 def test_when_the_time_is_up_the_journal_stays(make: Make, implementation: Path) -> None:
-    fleet = HastyFleet()
-    session = make(fleet, stop_at=12.5)
-    outcome = run(session, fleet)
+    session = make(stop_at=12.5)
+    outcome = run(session, fleet=HastyFleet())
     assert (outcome.left, outcome.measured) == (3, 2)
     assert outcome.path == session.journal
     assert not session.out.exists()
     assert rows(read_journal(session.journal).records) == [1, 2]
-    patient = LocalFleet()
-    assert run(make(patient, resume=True), patient).left == 0
+    assert run(make(resume=True)).left == 0
     assert calls(implementation) == list(ROWS)
 
 
 def test_the_overhead_of_a_run_with_a_crash_is_unknown(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fleet = LocalFleet()
     normal = LocalFleet.run
 
     def crashing(self: LocalFleet, *arguments: Any) -> Iterator[Record]:
@@ -405,7 +371,7 @@ def test_the_overhead_of_a_run_with_a_crash_is_unknown(
             yield replace(each, status=Status.CRASHED, errors=None, cost=None)
 
     monkeypatch.setattr(LocalFleet, "run", crashing)
-    outcome = run(make(fleet), fleet)
+    outcome = run(make())
     assert outcome.run.overhead_ratio is None
     assert outcome.failed == 5
 
@@ -426,14 +392,13 @@ def full_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_on_a_full_disk_earlier_records_are_kept(
     make: Make, implementation: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fleet = LocalFleet()
     with monkeypatch.context() as patch:
         full_after(4, patch)  # the run, the environment and two cases
         with pytest.raises(StoreError) as refused:
-            run(make(fleet), fleet)
+            run(make())
     assert "mine.jsonl" in str(refused.value)
     assert "--resume" in str(refused.value)
-    outcome = run(make(fleet, resume=True), fleet)
+    outcome = run(make(resume=True))
     assert rows(outcome.results.records) == list(ROWS)
     assert calls(implementation)[:2] == [1, 2]
     assert calls(implementation).count(1) == calls(implementation).count(2) == 1
@@ -442,15 +407,14 @@ def test_on_a_full_disk_earlier_records_are_kept(
 def test_when_the_parquet_file_cannot_be_written_the_journal_stays(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fleet = LocalFleet()
-    session = make(fleet)
+    session = make()
 
     def full(*_: object) -> None:
         raise StoreError("mine.parquet: cannot be written: No space left on device")
 
     monkeypatch.setattr(module, "write", full)
     with pytest.raises(StoreError):
-        run(session, fleet)
+        run(session)
     assert rows(read_journal(session.journal).records) == list(ROWS)
     assert not session.out.exists()
 
@@ -458,9 +422,8 @@ def test_when_the_parquet_file_cannot_be_written_the_journal_stays(
 def test_a_folder_that_cannot_be_created_is_refused_before_the_measurement(
     make: Make, implementation: Path
 ) -> None:
-    fleet = LocalFleet()
     with pytest.raises(StoreError, match="mine"):
-        run(make(fleet, out=implementation / "mine.parquet"), fleet)
+        run(make(out=implementation / "mine.parquet"))
     assert calls(implementation) == []
 
 

@@ -16,7 +16,6 @@ from harness.run.text import (
     note_lines,
     outcome_lines,
     problems_of,
-    status_counts,
     totals_line,
     warning_lines,
 )
@@ -88,15 +87,6 @@ def test_cases_of_one_implementation_with_one_reason_share_a_line_unless_wrong()
     assert names_in([*case_lines(wrong)]) == ["one_pass"] * 3
 
 
-def test_each_implementation_has_its_first_case_named() -> None:
-    records = [ended(Status.WRONG, f"{seed} ulp off", seed=seed) for seed in range(5)]
-    records.append(ended(Status.WRONG, "9 ulp off", "native"))
-    *lines, hidden = case_lines(records, 2)
-    assert names_in(lines) == ["one_pass", "native"]
-    assert "4 more cases (one_pass 4)" in hidden
-    assert len(names_in([*case_lines(records)])) == 6
-
-
 # --- measurement warnings, statuses, time --------------------------------------------------------
 
 
@@ -107,13 +97,6 @@ def test_a_kind_of_measurement_warning_has_one_line() -> None:
     assert "noisy (2 cases)" in line
     assert line.endswith(WARNING.advice)
     assert warning_lines([OK]) == []
-
-
-def test_cases_are_counted_by_status_the_most_frequent_first() -> None:
-    statuses = [Status.ERROR, Status.OK, Status.OK, Status.WRONG, Status.OK, Status.WRONG]
-    found = status_counts([ended(status) for status in statuses])
-    assert list(found.items()) == [("ok", 3), ("wrong", 2), ("error", 1)]
-    assert status_counts([]) == {}
 
 
 @pytest.mark.parametrize(

@@ -28,20 +28,16 @@ def names(case: Case) -> list[tuple[ArmRole, str]]:
 # --- what is timed in turn -----------------------------------------------------------------------
 
 
-def test_the_reference_and_two_copies_are_timed_with_a_case() -> None:
-    assert names(replace(CASE, implementation="two_pass")) == [
+@pytest.mark.parametrize(
+    ("device", "copies"),
+    [("cpu", ["torch copy_", "numpy copyto"]), ("cuda", ["torch copy_", "torch add"])],
+)
+def test_the_reference_and_two_copies_are_timed_with_a_case(device: str, copies: list[str]) -> None:
+    assert names(replace(CASE, implementation="two_pass", device=device)) == [
         (ArmRole.SUBJECT, "two_pass"),
         (ArmRole.REFERENCE, "native"),
-        (ArmRole.CEILING, "torch copy_"),
-        (ArmRole.CEILING, "numpy copyto"),
+        *((ArmRole.CEILING, name) for name in copies),
     ]
-
-
-def test_on_a_gpu_only_torch_copies_are_timed() -> None:
-    copies = [
-        name for role, name in names(replace(LARGE, device="cuda")) if role is ArmRole.CEILING
-    ]
-    assert copies == ["torch copy_", "torch add"]
 
 
 def test_from_one_megabyte_on_a_streamed_copy_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,11 +124,8 @@ def test_bytes_that_must_move_and_bytes_that_are_copied_are_those_of_the_case() 
     assert latency.model_bytes == 2 * x + 2 * width
     # a copy of x takes 1 us, the subject 4
     assert latency.ceiling_ratio == pytest.approx((2 * x + 2 * width) / (2 * x) / 4)
-
-
-def test_a_case_without_elements_has_no_ceiling() -> None:
-    case = Case(implementation="native", shape=(0, 5), direction=Direction.FORWARD)
-    latency = latency_of(timed(FakeDevice(lambda name, _: TIMES_S[name]), case))
+    empty = Case(implementation="native", shape=(0, 5), direction=Direction.FORWARD)
+    latency = latency_of(timed(FakeDevice(lambda name, _: TIMES_S[name]), empty))
     assert latency.ceiling_ratio is None
     assert latency.is_valid
 

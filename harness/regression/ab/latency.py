@@ -58,8 +58,8 @@ class Look:
     @property
     def is_suspect(self) -> bool:
         # with a single epoch the error is unknown: the fresh processes decide
-        blur = _ERRORS * self.error if isfinite(self.error) else self.least_effect
-        return abs(self.moved) > max(_SUSPECT, blur)
+        margin = _ERRORS * self.error if isfinite(self.error) else self.least_effect
+        return abs(self.moved) > max(_SUSPECT, margin)
 
     @property
     def least_effect(self) -> float:
@@ -100,15 +100,15 @@ def confirmed_change(look: Look, confirmed: Sequence[float] | str | None) -> Fin
         confirmed: for a suspect, the ratio to the base in each fresh process, or why there is
             none; None for a case that is not suspect.
     """
-    seen = f"{slower_text(look.moved)} than the base"
+    text = f"{slower_text(look.moved)} than the base"
     if look.unsteady:
-        return inconclusive_latency(f"{seen}; {look.unsteady}", look.ratio)
+        return inconclusive_latency(f"{text}; {look.unsteady}", look.ratio)
     if confirmed is None:
-        return _unsuspected(look, seen)
+        return _unsuspected(look, text)
     if isinstance(confirmed, str):
-        return inconclusive_latency(f"{seen} at first sight; {confirmed}", look.ratio)
+        return inconclusive_latency(f"{text} at first sight; {confirmed}", look.ratio)
     if why := why_too_few(confirmed):
-        return inconclusive_latency(f"{seen} at first sight; {why}", look.ratio)
+        return inconclusive_latency(f"{text} at first sight; {why}", look.ratio)
     logs = [log(each) for each in confirmed]
     moved, ratio = median(logs), median_estimate(confirmed)
     needed = max(look.least_effect, _CLEAR_ERRORS * stdev(logs) / sqrt(len(logs)))
@@ -117,18 +117,20 @@ def confirmed_change(look: Look, confirmed: Sequence[float] | str | None) -> Fin
     if not (agree and abs(moved) > needed):
         needs = f"{exp(needed) - 1:.1%} in the same direction in all of them is needed"
         why = f"{slower_text(moved)}, {among}; {needs}"
-        return inconclusive_latency(f"{seen} at first sight; not confirmed: {why}", ratio)
+        return inconclusive_latency(f"{text} at first sight; not confirmed: {why}", ratio)
     kind = ChangeKind.SLOWER if moved > 0 else ChangeKind.FASTER
     return latency_finding(kind, f"{slower_text(moved)} than the base ({among})", ratio)
 
 
-def _unsuspected(look: Look, seen: str) -> Finding:
+def _unsuspected(look: Look, text: str) -> Finding:
     """Return "unchanged", or "inconclusive" if the process could not show the least effect."""
-    blur = _ERRORS * look.error
-    if not blur <= look.least_effect:
-        known = f"known to within {exp(blur) - 1:.1%}" if isfinite(blur) else "from a single epoch"
+    margin = _ERRORS * look.error
+    if not margin <= look.least_effect:
+        known = (
+            f"known to within {exp(margin) - 1:.1%}" if isfinite(margin) else "from a single epoch"
+        )
         hidden = f"so a change of {exp(look.least_effect) - 1:.0%} would not show"
-        return inconclusive_latency(f"noisy: {seen}, {known}, {hidden}", look.ratio)
+        return inconclusive_latency(f"noisy: {text}, {known}, {hidden}", look.ratio)
     return latency_finding(
-        ChangeKind.UNCHANGED, f"{seen}, within the precision of one process", look.ratio
+        ChangeKind.UNCHANGED, f"{text}, within the precision of one process", look.ratio
     )

@@ -163,7 +163,7 @@ def test_a_package_installed_inside_the_repository_is_shared(
     assert then is now is sys.modules["other"]
 
 
-def test_a_module_of_a_folder_that_is_new_is_not_shared(
+def test_a_module_of_a_new_folder_is_not_shared(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "try:\n    from other import said\nexcept ImportError:\n    said = lambda: 'before'\n"
@@ -171,25 +171,6 @@ def test_a_module_of_a_folder_that_is_new_is_not_shared(
     checkout = opened(files, {**files, "src/other.py": PACKAGE.replace("{when}", "now")})
     monkeypatch.syspath_prepend(Path("src").resolve())
     assert both(checkout, "implementation.py:f") == ("before", "now")
-
-
-def test_a_module_that_is_not_installed_is_missing_by_its_own_name(opened: Open) -> None:
-    text = "try:\n    import no_such_thing\nexcept ImportError as e:\n    said = lambda: e_name\n"
-    text = text.replace("    said", "    e_name = e.name\n    said")
-    checkout = opened({"implementation.py": says(text)}, {"implementation.py": says(text)})
-    assert both(checkout, "implementation.py:f") == ("no_such_thing", "no_such_thing")
-
-
-def test_strings_that_name_no_module_stay_the_same(opened: Open) -> None:
-    words = "'implementation.py', 'implementation.f', 'mine.', 'mine', 'implementation', 'a mine.'"
-    text = f"def f(*arguments):\n    return {words}"
-    checkout = opened(
-        {"implementation.py": text, "mine/__init__.py": ""}, {"implementation.py": text}
-    )
-    then, now = both(checkout, "implementation.py:f")
-    assert isinstance(then, tuple)
-    assert then[:2] + then[3:] == now[:2] + now[3:]  # type: ignore[index]
-    assert then[2].endswith(".mine.")  # what a name is put together from
 
 
 def test_files_of_one_name_are_different_modules(opened: Open) -> None:
