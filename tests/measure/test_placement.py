@@ -14,7 +14,7 @@ from harness.inputs import LAYOUTS
 from harness.measure.placement import copies_beyond, overwrite, relocate
 
 KIB = 1024
-DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+DTYPES = [torch.bfloat16, torch.float32, torch.float64]
 SHAPES = [(7, 33), (1, 1), (2, 3, 5), (0, 5), (5, 0), (0,), (2, 0, 3)]
 
 
