@@ -6,9 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from peering import (
-    CACHES,
-)
+from peering import CACHES
 
 
 @pytest.fixture

@@ -280,20 +280,20 @@ def test_quack_takes_float32_parameters_whatever_x_is(stand_in: Callable[[str], 
     assert find("quack")(x.bfloat16(), (30,), weight, bias).dtype == torch.bfloat16
 
 
-def test_without_a_gradient_nothing_is_kept_for_one(
+def test_without_a_gradient_quack_returns_no_statistics(
     stand_in: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in("quack")
-    asked: list[dict[str, bool]] = []
+    options: list[dict[str, bool]] = []
 
     def forward(x: Tensor, *parameters: Any, **named: bool) -> Tensor:
-        asked.append(named)
+        options.append(named)
         return x.clone()
 
     monkeypatch.setattr(sys.modules["quack.rmsnorm"], "layernorm_fwd", forward)
     x, weight, bias = (each.detach() for each in leaves_of((4, 30), (30,)))
     find("quack")(x, (30,), weight, bias)
-    assert asked == [{}]
+    assert options == [{}]
 
 
 def test_apex_without_its_extension_is_unsupported(

@@ -40,9 +40,7 @@ class FakeNumba(ModuleType):
 
 
 @pytest.mark.usefixtures("forgetful", "one_thread")
-def test_numba_uses_as_many_threads_as_torch(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_numba_uses_as_many_threads_as_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeNumba()
     monkeypatch.setitem(sys.modules, "numba", fake)
     x, weight, bias = tensors()
@@ -92,7 +90,7 @@ def test_openvino_receives_the_number_of_threads_and_the_precision(
 ) -> None:
     (tmp_path / "openvino.py").write_text("import os\nin_ci = os.environ.get('CI')\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(sys.modules, "openvino", None)  # none is left there afterwards, either
+    monkeypatch.setitem(sys.modules, "openvino", None)  # so that its import is undone
     monkeypatch.delitem(sys.modules, "openvino")
     fake = openvino._runtime()
     assert fake.in_ci == "true"  # it sends no message home

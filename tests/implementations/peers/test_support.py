@@ -5,7 +5,6 @@ Only numpy needs to be installed.
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import sys
@@ -24,7 +23,6 @@ from peering import (
     every_package,
     every_peer,
     package_of,
-    tensors,
 )
 from torch import Tensor
 
@@ -55,17 +53,6 @@ def test_every_peer_is_found_by_its_name() -> None:
     assert [find(name) for name in NAMES] == list(PEERS)
 
 
-@every_peer
-def test_a_peer_has_a_summary_a_source_and_the_common_signature(
-    peer: Implementation,
-) -> None:
-    assert peer.summary.endswith(".")
-    assert peer.source.startswith("https://")
-    assert peer.name == getattr(peer.function, "__name__")  # noqa: B009 - no Protocol has one
-    names = ["x", "normalized_shape", "weight", "bias", "eps"]
-    assert list(inspect.signature(peer.function).parameters) == names
-
-
 def test_the_list_shows_what_peers_need() -> None:
     output = CliRunner().invoke(main, ["list", "implementations", "--json"]).output
     listed = json.loads(output)["implementations"]
@@ -84,7 +71,7 @@ def test_the_versions_of_peers_are_in_the_environment(monkeypatch: pytest.Monkey
     assert {name for each in PACKAGES for name in each.distributions} <= found.keys()
 
 
-def test_in_a_sweep_peers_stand_for_those_written_for_the_device() -> None:
+def test_peers_in_a_sweep_are_those_that_run_on_the_device() -> None:
     fleet = LocalFleet()
     fleet.info = replace(
         fleet.info,
@@ -139,16 +126,14 @@ def test_a_different_package_of_the_same_name_is_not_used(
 ) -> None:
     (tmp_path / "apex.py").write_text("")  # as on PyPI: it has no normalization
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(sys.modules, "apex", None)  # none is left there afterwards, either
+    monkeypatch.setitem(sys.modules, "apex", None)  # so that its import is undone after the test
     monkeypatch.delitem(sys.modules, "apex")
     package = package_of(find("apex"))
     with pytest.raises(UnsupportedError, match=r"apex cannot be imported .*apex\.normalization"):
         package.load("apex.normalization")
 
 
-def test_a_version_without_a_needed_name_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_version_without_a_needed_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "quack.rmsnorm", ModuleType("quack.rmsnorm"))
     monkeypatch.setitem(sys.modules, "quack", ModuleType("quack"))
     package = package_of(find("quack"))
@@ -156,9 +141,7 @@ def test_a_version_without_a_needed_name_is_refused(
         package.load("quack.rmsnorm", "layernorm_bwd")
 
 
-def test_an_environment_variable_is_restored(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_environment_variable_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LNB_SET", "old")
     monkeypatch.delenv("LNB_UNSET", raising=False)
     with environment("LNB_SET", "new"), environment("LNB_UNSET", "new"):
@@ -192,6 +175,9 @@ def test_an_unsupported_call_is_refused(
     call = {**usual, **given}
     with pytest.raises(UnsupportedError, match=why):
         find(name)(call["x"], (4,), call["weight"], call["bias"])
+    if "gradient" in why:
+        with torch.no_grad():
+            find("numpy")(call["x"], (4,), call["weight"], call["bias"])
 
 
 @every_peer
@@ -200,13 +186,6 @@ def test_shapes_that_do_not_agree_are_an_error_before_anything_else(peer: Implem
         peer(torch.zeros(2, 4), (5,))
     with pytest.raises(ValueError, match=r"weight has shape \[1\]"):
         peer(torch.zeros(2, 4), (4,), torch.ones(1))
-
-
-def test_without_gradient_recording_a_parameter_that_requires_one_is_accepted() -> None:
-    x, weight, bias = tensors()
-    with torch.no_grad():
-        y = find("numpy")(x, (32,), weight.requires_grad_(), bias)
-    assert not y.requires_grad
 
 
 def test_a_peer_outside_torch_is_neither_compiled_nor_is_its_memory_counted() -> None:
