@@ -138,15 +138,15 @@ class Dispatch:
 ImplementationLike = (
     str | Implementation | Dispatch | Mapping[tuple[object, ...], str | Implementation]
 )
-"""What a module accepts as its implementation; a mapping becomes a :class:`Dispatch`."""
+"""The values that a module accepts as its implementation; a mapping becomes a ``Dispatch``."""
 
 
 def resolve(choice: ImplementationLike) -> Implementation | Dispatch:
-    """Return what ``choice`` names.
+    """Return the implementation or table for any value of :data:`ImplementationLike`.
 
     Raises:
         TargetError: a name or target finds nothing.
-        TypeError: ``choice`` is of no type in :data:`ImplementationLike`.
+        TypeError: ``choice`` has another type.
         ValueError: a mapping has a malformed key.
     """
     if isinstance(choice, Dispatch):
@@ -200,7 +200,7 @@ def _checked(entry: tuple[object, ...]) -> DispatchKey:
     if type(getattr(torch, str(key.dtype), None)) is not torch.dtype:
         raise ValueError(f"{text}: no dtype {key.dtype!r}; write it as 'bfloat16'")
     if not str(key.device).isalpha():
-        raise ValueError(f"{text}: {key.device!r} is no kind of device; write it as 'cuda'")
+        raise ValueError(f"{text}: {key.device!r} is not a device kind; write it as 'cuda'")
     if key.direction not in {None, *DIRECTIONS}:
         raise ValueError(f"{text}: no direction {key.direction!r}; known: {', '.join(DIRECTIONS)}")
     return key

@@ -70,7 +70,7 @@ class LayerNorm(nn.LayerNorm):
 
     @property
     def implementation(self) -> Implementation | Dispatch:
-        """What is run; accepts the same values as the constructor."""
+        """The implementation or table that a call runs; set it to any value for the constructor."""
         return self._implementation
 
     @implementation.setter
@@ -83,7 +83,7 @@ class LayerNorm(nn.LayerNorm):
         Raises:
             NotImplementedError: ``input`` has no floating dtype.
             RuntimeError: the shape of ``input`` does not end in ``normalized_shape``.
-            TypeError: ``input`` is no tensor.
+            TypeError: ``input`` is not a tensor.
             UnsupportedError: the implementation does not support the call; the message says why.
         """
         self._check(input)

@@ -146,8 +146,8 @@ def lacks(*paths: str) -> str | None:
     return f"torch {torch.__version__} has no {', '.join(absent)}" if absent else None
 
 
-# --- is a call of a kernel observed by anything else ---------------------------------------------
-# The previous call has filled the nearest cache with rows, so that no code is in it. Therefore each
+# --- whether anything observes the call of a kernel ----------------------------------------------
+# The previous call has filled the nearest cache with rows and evicted all code. Therefore each
 # further function in a call takes as long as a row.
 
 _is_compiling = torch.compiler.is_dynamo_compiling
@@ -181,7 +181,7 @@ def _is_observed(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
 
 
 def _assume_observed(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
-    """Assume that every call is observed, because this torch does not tell."""
+    """Assume that every call is observed, because this torch lacks a name to find out."""
     return True
 
 
@@ -195,7 +195,7 @@ is_observed = (
 # --- tensors -------------------------------------------------------------------------------------
 
 is_zero_tensor: Callable[[Tensor], bool] = _find("torch:Tensor._is_zerotensor", lambda _: True)
-"""Whether a tensor is all zeros and has no memory; True if this torch does not tell."""
+"""Whether a tensor is all zeros and has no memory; always True if torch lacks the name."""
 
 negated_view: Callable[[Tensor], Tensor] = _find("torch:_neg_view", torch.neg)
 """Return ``-x`` over the memory of ``x``, under the negative bit."""

@@ -7,7 +7,7 @@ typedef struct {
     const char *x[ROWS_OF_GRADIENT], *dy[ROWS_OF_GRADIENT];
     char *dx[ROWS_OF_GRADIENT];
     NAME(statistics) at[ROWS_OF_GRADIENT];
-    REAL *dweight, *dbias; /* of all rows so far; null where not wanted */
+    REAL *dweight, *dbias; /* over all rows so far; null if not needed */
     int streams;
 } NAME(gradients);
 

@@ -64,7 +64,7 @@ class _Direct(torch.autograd.Function):
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
             return operators.composed_gradients(ctx, dy)
-        if dy.is_neg() or is_zero_tensor(dy):  # its memory does not show it
+        if dy.is_neg() or is_zero_tensor(dy):  # the C code reads memory, which lacks both
             dy = dy.clone()
         x, weight, bias, statistics = ctx.saved_tensors
         wants_dx, wants_dweight, wants_dbias, _, _ = ctx.needs_input_grad

@@ -34,8 +34,8 @@ FILES = (
 """The library's source."""
 _TYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
 """The numbers of the types in types.h."""
-# struct forward and struct backward of recentred.h; passing one packed argument takes a third of
-# the time of passing fourteen
+# struct forward and struct backward of recentred.h; one packed argument takes a third of the time
+# that fourteen arguments take
 _pack_forward = struct.Struct("@6P3nd4i").pack
 _pack_backward = struct.Struct("@8P4n4i").pack
 
@@ -160,7 +160,7 @@ class _Library:
     forward: Callable[[bytes], int]
     backward: Callable[[bytes], int]
     forward_short: Callable[[bytes], int]
-    """The same, without releasing Python's lock."""
+    """Like ``forward``, without releasing Python's lock."""
     backward_short: Callable[[bytes], int]
     parallel: int
 

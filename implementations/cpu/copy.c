@@ -1,5 +1,5 @@
-/* A copy past the caches: it need not read what it overwrites, as a usual one must. Called by
- * copies.py. */
+/* A copy that bypasses the caches: unlike a usual one, it does not read the memory that it
+ * overwrites. Called by copies.py. */
 
 #include <stddef.h>
 #include <stdint.h>

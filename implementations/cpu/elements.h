@@ -204,7 +204,7 @@ INLINE void stream(char *to, const void *v, const size_t size)
     memcpy(to, v, size);
 }
 
-/* Makes what was streamed visible to other threads. */
+/* Makes streamed writes visible to other threads. */
 INLINE void end_of_stream(void)
 {
 #if defined(__SSE2__)

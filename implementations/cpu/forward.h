@@ -134,7 +134,7 @@ static REAL NAME(scale_of)(const char *x, const NAME(cut) *cut, double eps, int 
     return (REAL)ldexp(1, exponent > most ? -most : exponent < -most ? most : -exponent);
 }
 
-/* A third pass over scaled elements, for a row with a residual mean after two passes, or with squares
+/* A third pass, over scaled elements, for a row with a residual mean after two passes, or with squares
  * outside the range of REAL. */
 static OUTLINE void NAME(careful)(NAME(row) *row, const REAL *weight, const REAL *bias,
                                   const NAME(cut) *cut, double eps, int type)
@@ -181,13 +181,13 @@ INLINE NAME(row) NAME(row_of)(const struct forward *call, ptrdiff_t i, NAME(buff
     return row;
 }
 
-/* Completes the statistics of a row from its sums; returns whether they are good enough. */
+/* Completes the statistics of a row from its sums; returns whether they are accurate enough. */
 INLINE int NAME(complete)(NAME(row) *row, REAL residual, REAL squares, REAL inverse, REAL eps)
 {
     REAL low = residual * inverse, square = squares * inverse;
     row->at.low = low;
     row->at.rstd = 1 / NAME(root)(square - low * low + eps);
-    /* written so that NaN is not good enough */
+    /* written so that NaN fails */
     return NEGLIGIBLE * low * low <= square && square <= NAME(largest) &&
            square + eps >= NAME(smallest);
 }

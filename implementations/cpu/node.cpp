@@ -203,7 +203,7 @@ struct Recentred : torch::autograd::Function<Recentred> {
             if (saved[i].defined() && context->needs_input_grad(edge++))
                 found[i] = dense_like(saved[i]);
         const Tensor &dy = upstream[0];
-        /* the memory of a negated or zero tensor does not show it, but that of a copy does */
+        /* the C code reads memory: only a copy's holds the sign, or the zeros */
         const bool is_kept = !dy.is_neg() && !dy._is_zerotensor();
         fill_gradients(is_kept ? dy : dy.clone(), x, weight, bias, statistics, hidden, found[0], found[1],
                        found[2]);

@@ -119,17 +119,17 @@ def composed_gradients(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     x, weight, bias, _ = ctx.saved_tensors
     hidden, eps = ctx.hidden, ctx.eps
     wide = wide_dtype(x.dtype)
-    rows, upstream = x.reshape(-1, hidden).to(wide), dy.reshape(-1, hidden).to(wide)
+    rows, grad_output = x.reshape(-1, hidden).to(wide), dy.reshape(-1, hidden).to(wide)
     deviation = rows - rows.mean(-1, keepdim=True)
     for _ in range(2):  # twice: see recentred.py
-        # detached: but for rounding it is zero whatever x is, and so is its gradient
+        # detached: apart from rounding, this mean is zero for every x, and so is its gradient
         deviation = deviation - deviation.detach().mean(-1, keepdim=True)
     rstd = torch.rsqrt(deviation.square().mean(-1, keepdim=True) + eps)
     normalised = deviation * rstd
-    scaled = upstream if weight is None else upstream * weight.reshape(hidden)
+    scaled = grad_output if weight is None else grad_output * weight.reshape(hidden)
     across = (scaled * normalised).mean(-1, keepdim=True)
     dx = rstd * (scaled - scaled.mean(-1, keepdim=True) - normalised * across)
-    dweight, dbias = (upstream * normalised).sum(0), upstream.sum(0)
+    dweight, dbias = (grad_output * normalised).sum(0), grad_output.sum(0)
     return (
         dx.reshape(x.shape).to(x.dtype),
         None if weight is None else dweight.reshape(weight.shape).to(weight.dtype),

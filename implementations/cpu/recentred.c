@@ -84,7 +84,7 @@ struct work {
     const struct forward *forward;
     const struct backward *backward;
     const void *weight, *bias; /* in the type in which sums are formed */
-    int is_finite;             /* whether both are, in each element */
+    int is_finite;             /* whether each element of both is finite */
     void *sums;                /* over the rows of each part, then of one block per thread */
     ptrdiff_t rows, parts, next_part, next_thread;
 };

@@ -22,7 +22,7 @@ SUPPORT = Support(
     package=PACKAGE,
     dtypes=frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64}),
     devices=CUDA,
-    params_like_x=True,  # with mixed dtypes, y would have that of the parameters
+    params_like_x=True,  # with mixed dtypes, y would have the dtype of the parameters
 )
 
 

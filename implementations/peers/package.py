@@ -24,7 +24,7 @@ class Package:
     distributions: tuple[str, ...]
     """Its name on PyPI, followed by the packages whose versions affect its results too."""
     install: str
-    """How to install it, as a command where there is one."""
+    """How to install it: a command if there is one, else a sentence."""
 
     @property
     def is_installed(self) -> bool:

@@ -1,4 +1,4 @@
-"""What the LayerNorm of another package supports; other calls are refused, not worked around."""
+"""The calls that the LayerNorm of another package supports; other calls are refused."""
 
 from __future__ import annotations
 

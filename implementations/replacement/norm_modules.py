@@ -1,4 +1,4 @@
-"""Find the modules of a model that may be LayerNorms, and what rules one out without a call."""
+"""Find the modules of a model that may be LayerNorms, and rule out others without calling them."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def argument_name(module: nn.Module) -> str:
 
 
 def _reason_of_forward(module: nn.Module) -> str | None:
-    """Return why the forward is no function of one tensor."""
+    """Return why the forward is not a function of one tensor; None if it is."""
     try:
         taken = list(signature(module.forward).parameters.values())
     except (TypeError, ValueError):
@@ -152,7 +152,7 @@ def _reason_of_forward(module: nn.Module) -> str | None:
 
 
 def _reason_of_parts(module: nn.Module) -> str | None:
-    """Return why parameters, buffers or children are not those of a LayerNorm."""
+    """Return why parameters, buffers or children are not a LayerNorm's; None if they may be."""
     tensors = dict([*module.named_parameters(), *module.named_buffers()])
     if any(is_lazy(each) for each in tensors.values()):
         return "its parameters have no shape yet; call the model once first"

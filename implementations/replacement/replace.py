@@ -46,7 +46,7 @@ class ReplacementReport:
     """
 
     implementation: str
-    """What the changed modules now run."""
+    """Name of the implementation that the changed modules now run."""
     changed: tuple[str, ...]
     """Names of the changed modules; a module used at several places has several."""
     left: tuple[tuple[str, str], ...]
@@ -148,12 +148,12 @@ def _readable(name: str) -> str:
 
 
 Decision = str | Proven | None
-"""Why a module is left, or what it was shown to be; None if its class is known."""
+"""The reason to leave a module, or its proof; None if its class is known to be a LayerNorm."""
 
 
 @dataclass(slots=True)
 class _Decisions:
-    """What to do with each norm of a model."""
+    """Decides for each norm of a model whether it is changed or left."""
 
     model: nn.Module
     chosen: Implementation | Dispatch

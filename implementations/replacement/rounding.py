@@ -40,7 +40,7 @@ class Problem:
     xhat: Tensor
     y: Tensor
     shape: torch.Size
-    """Of x as it was given."""
+    """The original shape of x."""
 
     @classmethod
     def of(
@@ -145,6 +145,6 @@ def allowed_gradients(
 
 def _factor(problem: Problem, dtype: torch.dtype) -> float:
     roundings = log2(max(problem.x.shape[-1], problem.x.shape[0])) + _OPERATIONS
-    # a module in float64 may compute in float32 inside
+    # a module in float64 may compute in float32 internally
     unit = max(torch.finfo(dtype).eps, torch.finfo(torch.float32).eps) / 2
     return _MARGIN * roundings * unit

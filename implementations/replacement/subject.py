@@ -158,7 +158,7 @@ def leading_taken(subject: Subject) -> list[tuple[int, ...]]:
 
 @torch.no_grad()
 def first_error(subject: Subject) -> str:
-    """Return why no x was accepted."""
+    """Return the reason why the module accepted no x."""
     y = attempt(partial(subject.module.forward, subject.given(_LEADING[0], (1.0,))))
     if isinstance(y, Raised):
         return f"raises for every x of {list(subject.shape)} features tried: {y.reason}"
@@ -180,7 +180,7 @@ def keeps_dtype(subject: Subject, leading: tuple[int, ...]) -> bool:
 
 @torch.no_grad()
 def eps_of(subject: Subject, leading: tuple[int, ...]) -> float:
-    """Measure the eps that is added; 0 if none fits, which the comparison then finds wrong."""
+    """Measure the module's eps; 0 if no eps fits, and then the comparison finds a difference."""
     count = prod(subject.shape)
 
     def call(x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Call a function of (batch, channels, ...) on an x whose features are last."""
+"""Call a function of (batch, channels, ...) on an x whose last axis holds the features."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Build a ``torch.nn.Module`` class for a given shape and eps.
 
 The names and annotations of the constructor's parameters tell which one is the size, which one is
-eps, and which ones switch weight and bias on and off. What they leave open is found by trying.
+eps, and which ones switch weight and bias on and off. The rest is found by trying.
 """
 
 from __future__ import annotations

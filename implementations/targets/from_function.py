@@ -220,7 +220,7 @@ def _function(function: Any) -> Callable[..., Any]:
 
 
 def _called(function: Any) -> Callable[..., Any]:
-    """Return what to call."""
+    """Return the callable: ``apply`` of an autograd.Function, else the function itself."""
     called: Callable[..., Any] = function.apply if _is_autograd(function) else function
     return called
 

@@ -91,7 +91,7 @@ class Meaning:
 
 
 def check_axes(x: Tensor, shape: tuple[int, ...], *, takes_several: bool) -> None:
-    """Check the normalized shape of a call for a target that is not given it.
+    """Check the normalized shape of a call for a target without a parameter for it.
 
     Raises:
         ValueError: the trailing axes of ``x`` are not ``shape``.
@@ -105,7 +105,7 @@ def check_axes(x: Tensor, shape: tuple[int, ...], *, takes_several: bool) -> Non
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """How an experiment calls a target, with the target's own eps."""
+    """A target as an experiment calls it, with the target's own eps."""
 
     call: Callable[[Tensor, Tensor | None, Tensor | None], Tensor]
     """Returns y for x, weight and bias; weight and bias have one axis."""
@@ -118,7 +118,7 @@ class Probe:
     known_eps: tuple[float, ...] = ()
     """Likely values of eps, such as attributes of a module."""
     is_module: bool = False
-    """Whether it is a module, whose features may be on either axis."""
+    """Whether the target is a module, whose features may be on either axis."""
     is_guess: bool = False
     """Whether the normalized shape was guessed from the shape of a parameter."""
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
@@ -263,7 +263,7 @@ def _channels_first_results(
 def _default_eps(
     probe: Probe, way: _Way, weight: Tensor | None, bias: Tensor | None
 ) -> float | None:
-    """Measure the eps of a LayerNorm; None if the target is none with the eps measured."""
+    """Measure the eps of a LayerNorm; None if a LayerNorm with that eps has another result."""
     shape = _shape(way.axis, way.others, (prod(probe.shape),))
 
     def call(x: Tensor) -> Tensor:

@@ -102,7 +102,7 @@ def test_a_name_that_is_not_found_is_refused_when_the_table_is_made() -> None:
         ((True, "float32", "cpu"), "whole numbers"),
         ((64, "float31", "cpu"), "no dtype 'float31'"),
         ((64, torch.float32, "cpu"), "no dtype torch.float32; write it as 'bfloat16'"),
-        ((64, "float32", "cuda:0"), "'cuda:0' is no kind of device; write it as 'cuda'"),
+        ((64, "float32", "cuda:0"), "'cuda:0' is not a device kind; write it as 'cuda'"),
         ((64, "float32", "cpu", 1, "backward"), r"no direction 'backward'; known: forward, "),
     ],
     ids=str,
