@@ -1,1 +1,1 @@
-"""What is exact, what an implementation computed, and how wrong that is."""
+"""Exact results, error bounds, and the measured errors of an implementation."""

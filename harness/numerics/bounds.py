@@ -12,10 +12,10 @@ and ``rho = sqrt(s2/(s2 + eps))``. t bounds the relative error of s2 + eps:
     one_pass    2 (f+2) u K^2                                   the same
     shifted     2 (f+2) u (rho^2 + (m - pivot)^2/(s2 + eps))    the same, shifted data
 
-From t follows the error of rstd, ``1/sqrt(1-t) - 1``; at t >= 1 the algorithm guarantees nothing
-and the bound is infinite (vacuous). To it come the error of a mean kept in one word, (f+2) u K,
-and one rounding for each remaining operation and for the result. These are bounds, not
-estimates: correct code cannot exceed them, whatever the data.
+The relative error of rstd is at most ``1/sqrt(1-t) - 1``. At t >= 1 the algorithm guarantees
+nothing, and the bound is infinite (vacuous). The bound of y adds the error of a mean kept in one
+word, (f+2) u K, and one rounding for each remaining operation and for the result. These are
+bounds, not estimates: correct code cannot exceed them, whatever the data.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from implementations.contract import Algorithm, Implementation, Reduction
 
 __all__ = ["ColumnBound", "Guarantee", "guarantee_of", "spacing", "unit_roundoff"]
 
-COMPILED_LANES = 4  # torch.compile keeps one running sum a lane; float64 in AVX2 has the fewest
-_SLACK = 1 + 2.0**-10  # the exact value decides the spacing, the computed one may lie next door
+COMPILED_LANES = 4  # torch.compile keeps one running sum per lane; float64 in AVX2 has the fewest
+_SLACK = 1 + 2.0**-10  # the spacing is that of the exact value; the rounded value differs slightly
 _EXPONENT_BITS = 0x7FF << 52
 _DTYPES = {  # significand bits, smallest normal exponent
     torch.float16: (11, -14),
@@ -61,7 +61,7 @@ def spacing(dtype: torch.dtype, value: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class ColumnBound:
-    """A block of rows' share in the bounds of dweight and dbias; (1, hidden) each."""
+    """The share of one block of rows in the bounds of dweight and dbias; (1, hidden) each."""
 
     dweight: Tensor
     dbias: Tensor
@@ -69,7 +69,7 @@ class ColumnBound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guarantee:
-    """What an implementation may get wrong, from its algorithm and the shape of its sums."""
+    """The error bounds of an implementation, from its algorithm and the shape of its sums."""
 
     algorithm: Algorithm
     reduction: Reduction
@@ -112,7 +112,7 @@ class Guarantee:
         size, rho = _sizes(exact, eps)
         rstd_error = self._rstd_error(exact, size, rho)
         mean_error = (f + 2) * self._mean_size(exact, size, rho)
-        # what is of a row is put together first: each pass over the elements costs as much as all
+        # factors per row are combined first: a pass over the elements costs more than all of them
         of_weight = u * mean_error * (1 + rstd_error) + self._underflow(exact, rstd_error)
         of_part = 4 * u * (1 + rstd_error) + rstd_error
         part = exact.normalised[0].abs().mul_(of_part)
@@ -173,7 +173,7 @@ class Guarantee:
         return share + _rounding(dtype, exact)
 
     def _mean_size(self, exact: ExactRows, size: Tensor, rho: Tensor) -> Tensor:
-        """Size of the number whose rounding the deviations inherit, in deviations; (rows, 1)."""
+        """Size of the number whose rounding the deviations inherit, over their rms; (rows, 1)."""
         if self.algorithm is Algorithm.RECENTRED:
             return rho
         if self.algorithm is Algorithm.SHIFTED:
@@ -184,8 +184,8 @@ class Guarantee:
     def _backward_errors(self, exact: ExactRows, eps: float) -> tuple[Tensor, Tensor, Tensor]:
         """Bounds of the relative error of rstd, and of the error of the normalised value.
 
-        Of the second there are two parts, each (rows, 1) like the first: a constant, and what is
-        a multiple of the normalised value's size.
+        The second has two parts: a constant, and the factor of abs(normalised). All three are
+        (rows, 1).
         """
         u = unit_roundoff(self.accumulate_dtype)
         f = self.chain(exact.y[0].shape[1], self.reduction)

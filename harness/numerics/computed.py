@@ -148,7 +148,7 @@ def _with_gradients(function: LayerNormFunction, case: Case, inputs: Inputs) -> 
     if not y.requires_grad:
         raise ContractViolationError("returned a y without gradient for inputs that require one")
     gradients = guarded(partial(torch.autograd.grad, y, leaves, dy, allow_unused=True))()
-    assert isinstance(gradients, tuple)  # what autograd.grad returns
+    assert isinstance(gradients, tuple)  # the type that autograd.grad returns
     names = [name for name in ("x", "weight", "bias") if getattr(inputs, name) is not None]
     computed = {
         f"d{name}": checked(f"d{name}", gradient, leaf)

@@ -117,8 +117,8 @@ def rsqrt(a: Pair) -> Pair:
 def scale(a: Tensor, exponent: Tensor) -> Tensor:
     """a * 2**exponent, exactly where the result is normal; ``exponent`` holds integers.
 
-    In two steps, since 2**exponent alone may over- or underflow. Not torch.ldexp, which has
-    formed the power in float32.
+    It takes two steps, since 2**exponent alone may over- or underflow. torch.ldexp is not used: it
+    has formed the power in float32.
     """
     half = exponent >> 1
     return a * _power_of_two(half) * _power_of_two(exponent - half)

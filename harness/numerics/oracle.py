@@ -4,12 +4,13 @@ Two references, both from the tensors as stored and with eps taken as the Python
 
 * ``float64_twice_centred``: two-pass in float64 with the mean of the deviations removed as well.
   ``x - mean`` is exact where the condition number is large (Sterbenz), so the error of the mean
-  ends up in the deviations' own mean and goes with it. Within 13 units of 2^-53 of the exact
-  normalised value up to a condition number of 1e12: some 2e-8 ulp of a float32 result.
-* ``double_double``: the same in 106 bits, rows scaled by a power of two so that no square over-
-  or underflows. For float64, whose own rounding errors the first would share.
+  becomes the deviations' own mean, and is removed with it. The result is within 13 units of 2^-53
+  of the exact normalised value up to a condition number of 1e12: some 2e-8 ulp of a float32 result.
+* ``double_double``: the same in 106 bits, with rows scaled by a power of two so that no square
+  over- or underflows. It is used for float64, whose rounding errors the first would share.
 
-Nothing here is ever compiled, and denormals are never flushed: both would break the arithmetic.
+Nothing here is ever compiled, and subnormal numbers are never flushed to zero: both would break
+the arithmetic.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ DOUBLE_DOUBLE = "double_double"
 
 _BLOCK_ELEMENTS = 1 << 16  # a block's temporaries, some 20 of 512 KiB, stay near the cache
 _KEPT_ELEMENTS = 1 << 22  # blocks of cases up to here are kept: 9 float64 tensors of 32 MiB
-_SMALLEST_EXPONENT = -400  # below it a row's squares vanish beside any eps > 0 that is not denormal
+_SMALLEST_EXPONENT = -400  # below it a row's squares vanish beside any normal eps > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ class Reference:
 
 
 def rows_per_block(hidden: int) -> int:
-    """Rows that are worked on at a time."""
+    """Return the number of rows per block."""
     return max(1, _BLOCK_ELEMENTS // max(hidden, 1))
 
 
@@ -118,7 +119,7 @@ def wide_rows(tensor: Tensor, case: Case, start: int, stop: int) -> Tensor:
 
 
 def wide_parameter(parameter: Tensor | None, neutral: float, case: Case) -> Tensor:
-    """Weight or bias as float64 (hidden,); a parameter not given is its neutral value."""
+    """Weight or bias as float64 (hidden,); a missing one has its neutral value."""
     if parameter is None:
         return torch.full((case.hidden,), neutral, dtype=torch.float64)
     return parameter.detach().reshape(case.hidden).to(device="cpu", dtype=torch.float64)
@@ -163,8 +164,8 @@ def double_double(
     """Forward, and backward given ``dy``, of float64 rows (rows, hidden) in double-double."""
     rows, hidden = x.shape
     zeros = torch.zeros_like(x)
-    # sums are formed at the scale of x, squares at that of the deviations: both exact, being
-    # powers of two, and eps beside the squares of a constant row stays what it is
+    # sums are formed at the scale of x, squares at that of the deviations. Both scales are powers
+    # of two, so that scaling is exact; a constant row is not scaled, and neither is its eps
     linear = _exponents(x)
     scaled_x = dd.scale(x, -linear)
     mean = dd.divide_float(dd.sum_over((scaled_x, zeros), -1), hidden)

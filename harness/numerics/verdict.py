@@ -9,9 +9,9 @@ from harness.records import Case, Errors, OutputErrors, Status
 
 __all__ = ["verdict_of"]
 
-# From this error relative to the scale on, a message gives the absolute error: the exact value is
-# then 0 or next to nothing, and its ulp the smallest number of the dtype. A result of 0, or of
-# twice the exact value, is only 1 off in this measure.
+# Above this error relative to the scale, a message gives the absolute error instead of ulp: the
+# exact value is then 0 or almost 0, and its ulp is the smallest number of the dtype. For
+# comparison, a result of 0 or of twice the exact value has a relative error of 1.
 _NOTHING_RATIO = 1e6
 
 

@@ -1,4 +1,4 @@
-"""The nouns: what to run (Case), its result (Record), where it ran (Environment).
+"""The data types: what to run (Case), its result (Record), where it ran (Environment).
 
 Every type is frozen and holds plain values only, so that it can be hashed, compared, sent to
 another process, and stored. A field holding a quantity ends in its unit: ``_s`` seconds,

@@ -13,7 +13,7 @@ __all__ = ["Cost", "MeasurementWarning", "Memory", "Record", "Status", "WarningK
 
 
 class Status(StrEnum):
-    """How a case ended. Exactly one holds; only with the first three are measurements complete."""
+    """How a case ended. Only cases of the first three have complete measurements."""
 
     OK = "ok"
     """Ran, within its error bound."""

@@ -74,7 +74,7 @@ class Journal:
         """Close the file. This never fails, because every line is on disk already."""
         try:
             self._file.close()
-        except OSError:  # closing tries to write again the line that add() has refused
+        except OSError:  # closing tries again to write the line that add() could not write
             return
 
     def __enter__(self) -> Journal:

@@ -33,6 +33,7 @@ def from_plain(annotation: Any, stored: Any) -> Any:
     Raises:
         KeyError: a field without default is absent.
         ValueError: a string is not a member of its enumeration, or null where None is not allowed.
+        TypeError: a value has another type.
     """
     if stored is None:
         if not is_optional(annotation):
@@ -49,15 +50,25 @@ def from_plain(annotation: Any, stored: Any) -> Any:
         })
     if isinstance(annotation, type) and issubclass(annotation, StrEnum):
         return annotation(stored)
-    return stored
+    return _checked(annotation, stored)
 
 
 def _tuple_from_plain(items: tuple[Any, ...], stored: list[Any]) -> tuple[Any, ...]:
     if items[-1] is not Ellipsis:  # a tuple of fixed length
         return tuple(from_plain(item, each) for item, each in zip(items, stored, strict=True))
     if items[0] in {int, float, str}:
+        # the first element stands for all: samples are many, and of one type in a file
+        _checked(list, stored)
+        _checked(items[0], next(iter(stored), items[0]()))
         return tuple(stored)
     return tuple(from_plain(items[0], each) for each in stored)
+
+
+def _checked(annotation: type, stored: Any) -> Any:
+    """Return ``stored``, refusing another type: one flipped bit in a parquet footer changes it."""
+    if not isinstance(stored, int | float if annotation is float else annotation):
+        raise TypeError(f"{stored!r:.60}, expected {annotation.__name__}")
+    return stored
 
 
 @cache

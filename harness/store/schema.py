@@ -40,7 +40,7 @@ def record_schema() -> pa.Schema:
 
 
 def prepare() -> None:
-    """Convert something now: pyarrow's first conversion imports pandas, for a quarter second."""
+    """Make pyarrow's first conversion now: it imports pandas, which takes a quarter second."""
     record_schema().empty_table().to_pylist()
     pa.array([0.0])
 

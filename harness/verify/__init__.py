@@ -1,4 +1,4 @@
-"""Is this a LayerNorm, how accurate a one, and if it is none, which mistake is it?"""
+"""Verify whether a target is a LayerNorm, how accurate it is, and which mistake it makes."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class CaseResults:
         return tuple(dict.fromkeys(each.case.dtype for each in (*right, *self.explained)))
 
     def count(self, status: Status) -> int:
-        """Count the cases that ended so, by the bound of running sums where those explain them."""
+        """Count the cases of a status, by the bound of running sums where those explain them."""
         explained = self.explained
         own = sum(each.status is status for each in self.trials)
         if not explained:

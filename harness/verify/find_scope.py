@@ -24,11 +24,11 @@ from implementations.targets.meaning import CallOptions, Meaning
 
 __all__ = ["find_scope"]
 
-_WIDTH = 32
+_WIDTH = 32  # of the first case
 _RANKS = (2, 3, 4, 1, 5)  # numbers of axes of x, the most usual first
-_LEADING = (2, 3, 2, 2)
-_SEVERAL = (2, 3, 5, 7)
-_EPS = (0.0, 1e-12, 0.5)
+_LEADING = (2, 3, 2, 2)  # sizes of the other axes
+_SEVERAL = (2, 3, 5, 7)  # all different, so that no axis is taken for another
+_EPS = (0.0, 1e-12, 0.5)  # the extremes of the catalogue
 _HALVES = {"float16", "bfloat16"}
 
 TryOne = Callable[[Implementation, Case], ImplementationError | None]
@@ -155,7 +155,7 @@ class _Finder:
         self.scope = replace(self.scope, ranks=tuple(taken or [len(self.case.shape)]))
 
     def add_spatial_axes(self, taken: tuple[int, ...]) -> None:
-        """Add the numbers of spatial axes that a channels-first target does not take."""
+        """Add to the reasons the numbers of axes that a channels-first target does not take."""
         declined = [str(each + 2) for each in (1, 2, 3) if each not in taken]
         if declined:
             self.reasons.append(f"x of {' or '.join(declined)} axes, channels first: it raises")

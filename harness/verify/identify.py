@@ -1,4 +1,4 @@
-"""What a target computes, and what it raises, found by calling it."""
+"""Find out what a target computes and what it raises, by calling it."""
 
 from __future__ import annotations
 

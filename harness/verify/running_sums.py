@@ -17,11 +17,11 @@ from implementations.contract import Algorithm, Implementation, Reduction
 __all__ = ["claim_for_case", "running_sum_claims"]
 
 _STRICTEST_FIRST = (Algorithm.TWO_PASS, Algorithm.WELFORD)
-# half of what a declared running sum may lose: partial sums of equal addends grow linearly to the
-# total, so that even roundings that all go one way, as for a constant row, come to N/3 of it
+# half the bound of a declared running sum: partial sums of equal addends grow linearly to the
+# total. Even if all roundings go the same way, as for a constant row, they come to N/3 of it
 _LANES = 2
 # roundings of random addends go both ways and come to about sqrt(N) of the total. Beyond 2^16
-# addends, one addend is hardly more than the last digit of a float32 sum, and they do not
+# addends, one addend is hardly more than the last digit of a float32 sum, and roundings go one way
 _SPREAD = 4
 _MOST_RANDOM = 1 << 16
 

@@ -37,7 +37,7 @@ __all__ = ["Verification", "run_verification"]
 
 _CASES_SHARE = 0.7  # of a time budget; the rest is for contract checks
 _CALLS_TO_INSPECT = 100  # of about 64x257 elements, for grades, properties and identities
-_ENOUGH_FAILURES = 8  # of another known function: more of them say nothing new
+_ENOUGH_FAILURES = 8  # of a target that computes another function; more show nothing new
 _NEGATED = Remark(
     kind=RemarkKind.NEGATED_MISREAD,
     text="ignores the negative bit of x, which torch sets in z.conj().imag, for example",

@@ -1,6 +1,6 @@
 """Normalisations as people publish them: the structure of well-known modules, in a few lines each.
 
-Nobody's code is copied. What each is taken from, and what is unusual about it, is in its docstring.
+Nobody's code is copied. Each docstring names the source and what is unusual about it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class ConvNeXt(nn.Module):
 
 
 class SamLayerNorm2d(nn.Module):
-    """Segment Anything's: channels first, of images alone, eps of 1e-6."""
+    """Segment Anything's: channels first, for images only, eps of 1e-6."""
 
     def __init__(self, num_channels: int, eps: float = 1e-6) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class SamLayerNorm2d(nn.Module):
 
 
 class LayerNorm2d(nn.LayerNorm):
-    """The permuting form: torch's own around a change of the order of axes."""
+    """Permutes the axes, calls torch's own, and permutes them back."""
 
     def __init__(self, num_channels: int, eps: float = 1e-6) -> None:
         super().__init__(num_channels, eps=eps)
@@ -86,7 +86,7 @@ class LayerNorm2d(nn.LayerNorm):
 
 
 class Vits(nn.Module):
-    """VITS' and ESPnet's: the second axis of whatever x has, by exchange with the last."""
+    """VITS' and ESPnet's: swaps the second axis with the last, for any number of axes."""
 
     def __init__(self, channels: int, eps: float = 1e-5) -> None:
         super().__init__()
@@ -116,19 +116,6 @@ class DeBERTa(nn.Module):
         variance = (wide - mean).pow(2).mean(-1, keepdim=True)
         wide = (wide - mean) / torch.sqrt(variance + self.variance_epsilon)
         return self.weight * wide.to(hidden_states.dtype) + self.bias
-
-
-class MyNorm(nn.Module):
-    """What a tutorial writes."""
-
-    def __init__(self, d: int) -> None:
-        super().__init__()
-        self.gamma, self.beta = nn.Parameter(torch.ones(d)), nn.Parameter(torch.zeros(d))
-
-    def forward(self, x: Tensor) -> Tensor:
-        mean = x.mean(-1, keepdim=True)
-        variance = x.var(-1, keepdim=True, unbiased=False)
-        return self.gamma * (x - mean) / torch.sqrt(variance + 1e-5) + self.beta
 
 
 class Cohere(nn.Module):
@@ -255,21 +242,6 @@ class ShapeThatIsAnInt(nn.Module):
         return functional.layer_norm(x, x.shape[-1:], self.weight, self.bias, self.eps)
 
 
-class OldBert(nn.Module):
-    """The first BERT in PyTorch: gamma, beta and a variance_epsilon."""
-
-    def __init__(self, hidden_size: int, eps: float = 1e-12) -> None:
-        super().__init__()
-        self.gamma = nn.Parameter(torch.ones(hidden_size))
-        self.beta = nn.Parameter(torch.zeros(hidden_size))
-        self.variance_epsilon = eps
-
-    def forward(self, x: Tensor) -> Tensor:
-        u = x.mean(-1, keepdim=True)
-        s = (x - u).pow(2).mean(-1, keepdim=True)
-        return self.gamma * ((x - u) / torch.sqrt(s + self.variance_epsilon)) + self.beta
-
-
 def trained() -> nn.Module:
     """Return an instance whose parameters are no longer those of a new one."""
     made = nn.LayerNorm(48, eps=1e-6)
@@ -284,13 +256,13 @@ def trained() -> nn.Module:
 
 
 def batch_time_channels(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
-    """llm.c's: of three axes alone, with weight and bias."""
+    """llm.c's: for three axes only, with weight and bias."""
     _, _, channels = x.shape
     return functional.layer_norm(x, (channels,), weight, bias, eps)
 
 
 def rows_alone(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
-    """A kernel's launcher: of (N, D) alone."""
+    """A kernel's launcher: for (N, D) only."""
     rows, width = x.shape
     return functional.layer_norm(x.reshape(rows, width), (width,), weight, bias, eps)
 
@@ -303,7 +275,7 @@ def weight_required(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
 def broadcasts(
     x: Tensor, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Tensor:
-    """A plain one that looks at no argument."""
+    """A plain function that checks no argument."""
     axes = tuple(range(-len(normalized_shape), 0))
     deviation = x - x.mean(axes, keepdim=True)
     y = deviation * torch.rsqrt(deviation.square().mean(axes, keepdim=True) + eps)

@@ -1,4 +1,4 @@
-"""Right LayerNorms of plain loops: one running sum a row, in float32 or wider."""
+"""Right LayerNorms of plain loops: one running sum per row, in float32 or wider."""
 
 from __future__ import annotations
 

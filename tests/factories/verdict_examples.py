@@ -71,7 +71,7 @@ _WRONG = replace(
 
 EXAMPLES: dict[str, Verdict] = {
     "right": _RIGHT,
-    "right, with a narrow scope and remarks": replace(
+    "right with a narrow scope and remarks": replace(
         _RIGHT,
         scope=Scope(
             affines=(Affine.WEIGHT,),
@@ -90,7 +90,7 @@ EXAMPLES: dict[str, Verdict] = {
             ),
         ),
     ),
-    "right, with a grade of every kind": replace(
+    "right with a grade of every kind": replace(
         _RIGHT,
         extents=tuple(Extent(dtype=dtype, answered=9, declined=0) for dtype in _GRADES),
         grades=tuple(
@@ -98,7 +98,7 @@ EXAMPLES: dict[str, Verdict] = {
             for dtype, (order, limit, meets) in _GRADES.items()
         ),
     ),
-    "right, by running sums": replace(
+    "right with running sums": replace(
         _RIGHT,
         running_sums=RunningSums(
             algorithm="two_pass", dtypes=("float32",), cases=1, worst="that case: 4 times"
@@ -121,8 +121,8 @@ EXAMPLES: dict[str, Verdict] = {
             ),
         ),
     ),
-    "wrong, as nothing known": _WRONG,
-    "wrong, as another normalisation": replace(
+    "wrong by an unknown mistake": _WRONG,
+    "wrong: another normalisation": replace(
         _WRONG, instead=Instead(name="RMSNorm", axes="the last axis")
     ),
     "wrong in a contract check alone": replace(
@@ -132,7 +132,7 @@ EXAMPLES: dict[str, Verdict] = {
         ),
     ),
     "wrong by a crash": replace(_WRONG, failed=1, failures=(_CRASH,), ended="was interrupted"),
-    "not verified, for nothing can be called": replace(
+    "not verified: every call raises": replace(
         _RIGHT,
         scope=None,
         ok=0,
@@ -143,7 +143,7 @@ EXAMPLES: dict[str, Verdict] = {
         properties=(),
         declined=(Declined(what="every call", cases=0, reason="needs depth: give --init"),),
     ),
-    "not verified, for most is declined": replace(
+    "not verified: most cases are declined": replace(
         _RIGHT,
         ok=2,
         out_of_guarantee=0,
@@ -151,7 +151,5 @@ EXAMPLES: dict[str, Verdict] = {
         extents=(Extent(dtype="float32", answered=2, declined=9),),
         declined=(Declined(what="a case", cases=9, reason="takes widths of 32 alone"),),
     ),
-    "not verified, for the time was over": replace(
-        _RIGHT, left=100, ended="was not done after 2 s"
-    ),
+    "not verified: the time was over": replace(_RIGHT, left=100, ended="was not done after 2 s"),
 }

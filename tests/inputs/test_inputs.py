@@ -150,10 +150,6 @@ def test_every_name_has_a_description_of_one_line(
     assert description.endswith(".")
 
 
-def test_a_function_without_docstring_has_no_description() -> None:
-    assert describe(lambda x: x) == ""
-
-
 OFFSETS = {f"offset_1e{exponent}" for exponent in range(1, 8)}
 CONSTANTS = {"constant", "constant_zero", "constant_1234", "constant_6e4", "constant_1e30"}
 POISONED = {"nan_row", "positive_infinity_row", "negative_infinity_row"}

@@ -1,4 +1,7 @@
-"""The bounds call no right implementation wrong; test_mutants.py has the wrong ones."""
+"""The bounds call no right implementation wrong; test_mutants.py has the wrong ones.
+
+A sample of short rows; experiments/calibration has longer ones, and every right LayerNorm.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,6 @@ from harness.records import Case, Direction, Errors, Status
 from implementations import ALL, Implementation, find
 
 TWO_PASS = find("two_pass")
-
-
 IMPLEMENTATIONS = [each for each in ALL if "cpu" in each.devices]
 
 
@@ -51,12 +52,12 @@ def verdict(
 
 
 def small_cases(distribution: str) -> Iterator[tuple[Case, Inputs]]:
-    """Rows short and long, odd and even, on and off the multiples that kernels are written for."""
-    backward = ((5, 1), (5, 2), (5, 3), (5, 7), (5, 64), (5, 257), (5, 1000), (300, 64))
-    forward = ((5, 3), (300, 64))  # a backward compares y too
-    cases = [(Direction.BACKWARD, shape) for shape in backward]
-    cases += [(Direction.FORWARD, shape) for shape in forward]
-    for dtype, (direction, shape) in product(("float32", "float64", "bfloat16", "float16"), cases):
+    """Rows odd and even, on and off the multiples that kernels are written for."""
+    shapes = [(5, 7), (5, 64)]
+    if distribution in {"normal", "offset_1e2"}:
+        shapes += [(5, 1), (5, 2), (5, 1000), (300, 64)]
+    cases = [*((shape, Direction.BACKWARD) for shape in shapes), ((5, 33), Direction.FORWARD)]
+    for dtype, (shape, direction) in product(("float32", "float64", "bfloat16", "float16"), cases):
         case = Case(
             implementation="any",
             shape=shape,

@@ -45,10 +45,10 @@ DATA = "data"
 
 
 def flipped(whole: bytes, part: str) -> Iterator[bytes]:
-    """Copies of a results file with one bit flipped, in every 97th byte of a part of it."""
+    """Copies of a results file with one bit flipped, in every 197th byte of a part of it."""
     footer = len(whole) - int.from_bytes(whole[-8:-4], "little") - 8
     positions = range(footer) if part == DATA else range(footer, len(whole))
-    for position in positions[::97]:  # 97 is prime: every bit of a byte and a field has its turn
+    for position in positions[::197]:  # a prime, so that every bit of a byte has its turn
         damaged = bytearray(whole)
         damaged[position] ^= 1 << position % 8
         yield bytes(damaged)
@@ -58,7 +58,7 @@ def flipped(whole: bytes, part: str) -> Iterator[bytes]:
 def test_a_flipped_bit_is_refused_by_name_or_changes_nothing(path: Path, part: str) -> None:
     write(RESULTS, path)
     damaged = list(flipped(path.read_bytes(), part))
-    assert len(damaged) > 40
+    assert len(damaged) > 20
     silently_changed = 0
     for each in damaged:
         path.write_bytes(each)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from stored import BARE, CASE, FULL, RESULTS, RUN, results, same, without_samples
+from stored import BARE, FULL, RESULTS, RUN, results, same, without_samples
 
-from harness.records import Record, Status
+from harness.records import Status
 from harness.store import Journal, Results, read, read_journal, write
-from harness.store.plain import from_plain, to_plain
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(results)
 def test_what_is_written_to_parquet_is_read_back(
     tmp_path_factory: pytest.TempPathFactory, wanted: Results
@@ -26,7 +25,7 @@ def test_what_is_written_to_parquet_is_read_back(
     assert same(read(path, samples=False), without_samples(wanted))
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(results)
 def test_what_is_written_to_a_journal_is_read_back(
     tmp_path_factory: pytest.TempPathFactory, wanted: Results
@@ -38,22 +37,6 @@ def test_what_is_written_to_a_journal_is_read_back(
             journal.add(each)
     last = {each.case.id: each for each in wanted.records}
     assert same(read_journal(path), replace(wanted, records=tuple(last.values())))
-
-
-def test_plain_values_are_json_all_through() -> None:
-    assert same(from_plain(Record, json.loads(json.dumps(to_plain(FULL)))), FULL)
-
-
-def test_records_keep_their_order(path: Path) -> None:
-    many = tuple(replace(BARE, case=replace(CASE, seed=seed)) for seed in range(50, 0, -1))
-    write(replace(RESULTS, records=many), path)
-    assert read(path).records == many
-
-
-def test_no_records_are_a_results_file_too(path: Path) -> None:
-    empty = Results(records=(), runs=(), environments={})
-    write(empty, path)
-    assert read(path) == empty
 
 
 def test_samples_can_be_left_out_and_nothing_else_is(path: Path) -> None:
@@ -76,6 +59,17 @@ def test_a_journal_goes_on_where_it_stopped(journal: Path) -> None:
     with Journal(journal) as file:
         file.add(BARE)
     assert same(read_journal(journal).records, (FULL, BARE))
+
+
+@pytest.mark.parametrize(
+    ("run", "is_unfinished"), [({}, False), ({"wall_s": None}, True), ({"planned": 9}, True)]
+)
+def test_a_run_without_an_end_or_with_cases_left_is_unfinished(
+    run: dict[str, Any], is_unfinished: bool
+) -> None:
+    finished = replace(RUN, wall_s=1.0)
+    found = replace(RESULTS, runs=(replace(finished, **run),))
+    assert bool(found.why_unfinished) is is_unfinished
 
 
 def test_an_entry_is_on_disk_before_add_returns(journal: Path) -> None:

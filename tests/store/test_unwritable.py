@@ -1,4 +1,4 @@
-"""Where nothing can be written, the old file stays and the message says what to do."""
+"""If nothing can be written, the old file stays and the message says what to do."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ def not_a_folder(tmp_path: Path) -> Path:
     return tmp_path / "file" / "results"
 
 
-def test_parquet_where_nothing_can_be_written_is_refused(not_a_folder: Path) -> None:
+def test_a_place_where_nothing_can_be_written_is_refused(
+    not_a_folder: Path, tmp_path: Path
+) -> None:
+    for path in (not_a_folder, tmp_path / "missing" / "results.parquet"):
+        with pytest.raises(StoreError) as caught:
+            write(RESULTS, path)
+        assert str(caught.value).startswith(f"{path}: cannot be written: ")
     with pytest.raises(StoreError) as caught:
-        write(RESULTS, not_a_folder)
+        Journal(not_a_folder)
     assert str(caught.value).startswith(f"{not_a_folder}: cannot be written: ")
 
 
-def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="cannot be written"):
-        write(RESULTS, tmp_path / "missing" / "results.parquet")
-
-
-def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
+def test_only_regular_files_are_replaced(tmp_path: Path) -> None:
     pipe, folder = tmp_path / "pipe.parquet", tmp_path / "folder.parquet"
     os.mkfifo(pipe)
     folder.mkdir()
@@ -51,12 +52,6 @@ def test_results_behind_a_link_are_replaced_there(tmp_path: Path) -> None:
     assert (tmp_path / "mine.parquet").is_symlink()
     assert [each.name for each in (tmp_path / "elsewhere").iterdir()] == ["first.parquet"]
     assert same(read(tmp_path / "elsewhere/first.parquet"), RESULTS)
-
-
-def test_a_journal_where_nothing_can_be_written_is_refused(not_a_folder: Path) -> None:
-    with pytest.raises(StoreError) as caught:
-        Journal(not_a_folder)
-    assert str(caught.value).startswith(f"{not_a_folder}: cannot be written: ")
 
 
 def full_disk(*_: object, **__: object) -> None:

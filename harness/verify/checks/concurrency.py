@@ -1,4 +1,4 @@
-"""Contract checks of threads: PyTorch's within one call, and Python's that call at once."""
+"""Contract checks of PyTorch's threads in one call, and of Python threads that call at once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SWITCH_S = 1e-6  # Python then switches threads as often as it can
 
 
 def is_correct_on_several_threads(implementation: Implementation, case: Case) -> str | None:
-    """Several CPU threads give results as accurate as one thread gives: none is lost."""
+    """Results on several CPU threads are as accurate as on one: no thread's part is lost."""
     if case.device != "cpu":
         return None
     direction = Direction.FORWARD if implementation.forward_only else Direction.BACKWARD

@@ -108,7 +108,7 @@ def training_case(implementation: Implementation, case: Case) -> tuple[Case, Inp
 
 
 def with_each_affine(implementation: Implementation, case: Case) -> Iterator[tuple[Case, Inputs]]:
-    """Yield such a case for each combination of weight and bias that the target accepts."""
+    """Yield a small case for each combination of weight and bias that the target accepts."""
     for affine in scope_of(implementation).affines:
         sized = fitted(
             implementation, case, shape=(6, 32), direction=Direction.BACKWARD, affine=affine

@@ -19,7 +19,7 @@ Alteration = Callable[[Tensor], Tensor]
 
 
 def altering_dy(**options: Unpack[Options]) -> Callable[[Alteration], Mutant]:
-    """Wrap what is wrongly read as dy as a mutant named and described after it."""
+    """Wrap a function that alters dy as a mutant named and described after it."""
     options["directions"] = RECORDING
 
     def wrap(alter: Alteration) -> Mutant:
@@ -33,7 +33,7 @@ def altering_dy(**options: Unpack[Options]) -> Callable[[Alteration], Mutant]:
 
 
 def altering_dx(**options: Unpack[Options]) -> Callable[[Alteration], Mutant]:
-    """Wrap what is wrongly returned as dx as a mutant named and described after it."""
+    """Wrap a function that alters dx as a mutant named and described after it."""
     options["directions"] = RECORDING
 
     def wrap(alter: Alteration) -> Mutant:

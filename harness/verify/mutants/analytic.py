@@ -35,7 +35,7 @@ class Gradients:
     def of_inputs(
         self, weight: Tensor | None, bias: Tensor | None
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Return dx, dweight and dbias as autograd wants them: in the parameters' dtypes."""
+        """Return dx, dweight and dbias as autograd requires: in the parameters' dtypes."""
         return (
             self.dx,
             None if weight is None else self.dweight.to(weight.dtype),

@@ -1,4 +1,4 @@
-"""What a deliberately wrong LayerNorm is, and how one is written in a few lines.
+"""Mutants: deliberately wrong LayerNorms, and decorators to write one in a few lines.
 
 A mutant is a :class:`~implementations.contract.LayerNormFunction` with exactly one mistake,
 of a kind that was made before. Everything else about it is right: where its mistake does not
@@ -127,7 +127,7 @@ class Mutant:
 
 
 class Options(TypedDict, total=False):
-    """What is said about a mutant beside its name and mistake; see :class:`Mutant`."""
+    """Fields of a :class:`Mutant` other than its name, mistake and function."""
 
     dtypes: frozenset[str]
     directions: frozenset[Direction]

@@ -46,7 +46,7 @@ _ROWS_AT_ONCE = 1 << 14  # four portions of the rows that a 16-bit index counts
 
 
 def _in_inference(**options: Unpack[Options]) -> Callable[[Callable[[Call], Tensor]], Mutant]:
-    """Wrap what is called where no gradient is recorded; elsewhere y is right."""
+    """Wrap a function as a mutant that is wrong only where no gradient is recorded."""
     options["directions"] = frozenset({Direction.FORWARD})
 
     def wrap(wrong: Callable[[Call], Tensor]) -> Mutant:
