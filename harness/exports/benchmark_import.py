@@ -43,7 +43,7 @@ _CLOCKS = {
     "process_time": Clock.PROCESS_CPU,
 }
 _EPOCHS = Budget().max_epochs
-_DAMAGE = (KeyError, ValueError, TypeError, AttributeError)  # of reading what is not a record
+_DAMAGE = (KeyError, ValueError, TypeError, AttributeError)  # raised for a damaged record
 _NOT_A_BENCHMARK_FILE = "is JSON, but not a pytest-benchmark file"
 
 

@@ -21,7 +21,7 @@ _NEVER = 2**31 - 1
 
 
 def use_steady_allocation() -> Allocation:
-    """Have the process's allocator reuse pages, if it can; return what it does from now on."""
+    """Have the process's allocator reuse pages, if it can; return the setting from now on."""
     if platform.libc_ver()[0] != "glibc":
         return Allocation.DEFAULT
     mallopt = ctypes.CDLL(None).mallopt

@@ -52,7 +52,7 @@ _MANY_PLACES = 12  # trade-off: with so many copies the luck of one place averag
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """A latency, the warnings about it, and what it cost."""
+    """A latency, the warnings about it, and the time that it took."""
 
     latency: Latency | None
     """None if no sample was usable; the warnings say why."""
@@ -91,7 +91,7 @@ def measure_latency(
         model_bytes: bytes that a call of the subject must move.
         copied_bytes: bytes that a call of a CEILING moves.
         compile_s: recorded with the result.
-        cache: what the caches hold when a call begins.
+        cache: the state of the caches when a call begins.
     """
     device.wake()
     before, began = device.condition(), perf_counter()

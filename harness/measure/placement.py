@@ -54,7 +54,7 @@ def copies_beyond(cache_bytes: int, touched_bytes: int, free_bytes: int | None) 
 
     Args:
         cache_bytes: size of the last-level cache.
-        touched_bytes: what a call reads and writes.
+        touched_bytes: bytes that a call reads and writes.
         free_bytes: free memory, or None where it is unknown.
     """
     once = max(touched_bytes, 1)

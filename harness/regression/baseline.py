@@ -245,7 +245,7 @@ def _one_per_epoch(arm: Arm) -> Arm:
 
 
 def _well_timed(results: Results) -> set[str]:
-    """Return the ids of the cases whose latency these records, as a baseline, can judge."""
+    """Return the ids of the cases that these records, as a baseline, can judge the latency of."""
     return {
         record.case.id
         for record in results.records

@@ -43,7 +43,7 @@ __all__ = [
 
 # These four were simulated over processes recorded on a shared machine. Of 1000 checks of unchanged
 # cases 24 were suspects and 0.03 failed; of short calls that took 5 % longer 97 % failed.
-BASELINE_PROCESSES = 10  # their maximum is what a confirmation has to exceed
+BASELINE_PROCESSES = 10  # a confirmation has to exceed their maximum
 CONFIRMING_PROCESSES = 5
 _SUSPECT = log1p(0.03)
 _LEAST_EFFECT = log1p(0.04)

@@ -191,7 +191,7 @@ class CaseRun:
         self.record = replace(self.record, cost=cost)
 
     def _judged(self, record: Record, outputs: Outputs) -> Record:
-        """Add errors, status and reason to a record, whose case has ``outputs``."""
+        """Return the record with the errors, the status and the reason of ``outputs``."""
         case = record.case
         inputs, oracle = self._resources.inputs(case)
         before_s = oracle.spent_s

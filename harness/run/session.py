@@ -1,4 +1,4 @@
-"""Run a whole sweep to a results file: plan, measure what is missing, journal, store."""
+"""Run a whole sweep to a results file: plan, measure the missing cases, journal, store."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ __all__ = [
     "warning_lines",
 ]
 
-# what a user has to act upon, the most urgent first; --fail-on adds statuses
+# statuses that a user has to act upon, the most urgent first; --fail-on adds statuses
 _PROBLEMS = (Status.WRONG, Status.CRASHED, Status.TIMEOUT, Status.ERROR)
 # lines per status. Trade-off: the step to take stays on the screen; --verbose and the page have all
 _MOST_PROBLEMS, _MOST_NOTES = 10, 3
@@ -35,7 +35,7 @@ _LEAST_WALL_S = 30.0
 def outcome_lines(
     outcome: SessionOutcome, page: Path | None, fail_on: Collection[str], *, verbose: bool
 ) -> Iterator[str]:
-    """Return what is printed below the table of a run: the next step comes last.
+    """Yield the lines below the table of a run; the next step comes last.
 
     Args:
         outcome: of the run.

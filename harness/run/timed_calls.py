@@ -30,7 +30,7 @@ _AS_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 def timed_calls_of(
     function: LayerNormFunction, case: Case, reference: Implementation | None = None
 ) -> list[TimedCall]:
-    """Return what is timed in turn: the implementation, a reference, and copies.
+    """Return the calls that are timed in turn: the implementation, a reference, and copies.
 
     Args:
         function: the implementation's, or its compiled version.

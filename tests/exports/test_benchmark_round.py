@@ -1,4 +1,4 @@
-"""The plugin, pytest-benchmark's file and the import, run once as a whole."""
+"""The plugin writes a pytest-benchmark file, which is imported again."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ TIMED = make_record(make_case(), latency=make_latency((1.5,), reference_ratio=RA
 
 
 def entries(*records: Record) -> dict[str, dict[str, Any]]:
-    """Return what github-action-benchmark gets, by the part of the name after the id."""
+    """Return the entries for github-action-benchmark, by the part of the name after the id."""
     text = smaller_is_better(results_of(*records))
     assert text is not None
     found: list[dict[str, Any]] = json.loads(text)
@@ -26,7 +26,7 @@ def entries(*records: Record) -> dict[str, dict[str, Any]]:
 
 
 def measures(*records: Record) -> dict[str, dict[str, float]]:
-    """Return what Bencher gets of the first record."""
+    """Return the measures of the first record for Bencher."""
     text = bencher_metrics(results_of(*records))
     assert text is not None
     found: dict[str, dict[str, dict[str, float]]] = json.loads(text)

@@ -28,7 +28,7 @@ AUTHOR = ("-c", "user.name=test", "-c", "user.email=test@example.org", "-c", "co
 
 @dataclass(frozen=True)
 class Repository:
-    """A repository, and what is written and committed in it."""
+    """A git repository whose files a test writes and commits."""
 
     path: Path
 
@@ -54,7 +54,7 @@ class Repository:
             (self.path / name).write_text(text)
 
     def change(self, name: str, old: str, new: str) -> None:
-        """Replace a piece of a file, which must be there."""
+        """Replace a text in a file, which must contain it."""
         text = (self.path / name).read_text()
         assert old in text
         (self.path / name).write_text(text.replace(old, new))

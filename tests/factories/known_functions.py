@@ -40,6 +40,6 @@ def known(monkeypatch: pytest.MonkeyPatch) -> Known:
 
 
 def measured(record: Record) -> set[str]:
-    """Names of what was measured."""
+    """Return the names of the measurements that the record holds."""
     names = ("errors", "latency", "cold", "memory")
     return {name for name in names if getattr(record, name) is not None}

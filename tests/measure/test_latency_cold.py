@@ -27,7 +27,7 @@ def rotated(device: FakeDevice, model_bytes: int, budget: Budget = ROOMY) -> Sam
 
 
 def places_of(device: FakeDevice, name: str) -> list[int]:
-    """Places among what was prepared of what was bound for a name."""
+    """Return the indices in ``device.prepared`` of the inputs bound for a name."""
     return [place for place, (bound, _) in enumerate(device.prepared) if bound == name]
 
 

@@ -70,13 +70,13 @@ def test_the_faster_of_two_copies_is_kept(copy_s: float, kept: str) -> None:
 
 
 @pytest.mark.parametrize(("copy_s", "valid"), [(1e-6, True), (3.1e-6, True), (4e-6, False)])
-def test_what_is_faster_than_a_copy_is_invalid_and_warned_of(copy_s: float, valid: bool) -> None:
+def test_a_time_below_that_of_a_copy_is_invalid_with_a_warning(copy_s: float, valid: bool) -> None:
     sampled = measure(FakeDevice(lambda name, _: copy_s if name == "copy" else 3e-6))
     assert latency_of(sampled).is_valid is valid
     assert (WarningKind.FASTER_THAN_COPY in kinds(sampled)) is not valid
 
 
-def test_what_is_faster_than_a_copy_by_less_than_the_noise_is_valid() -> None:
+def test_a_time_below_that_of_a_copy_by_less_than_the_noise_is_valid() -> None:
     device = FakeDevice()
 
     def script(name: str, _: int) -> float:

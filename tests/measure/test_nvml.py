@@ -82,7 +82,9 @@ def test_a_gpu_that_cannot_be_found_has_no_condition(
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_what_cannot_be_read_is_none_and_the_rest_is_read(fake: Nvml, question: str) -> None:
+def test_a_field_that_cannot_be_read_is_none_and_the_others_are_read(
+    fake: Nvml, question: str
+) -> None:
     fake.fails = {each for each in fake.answers if each.startswith(question)}
     condition = read_condition(UUID)
     unknown = {

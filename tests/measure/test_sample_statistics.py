@@ -52,7 +52,7 @@ def test_samples_are_grouped_by_epoch_in_any_order() -> None:
     assert epoch_values(mixed, cpu=False) == [epoch_value([1.0, 3.0]), epoch_value([20.0, 40.0])]
 
 
-def test_the_cpu_clock_is_used_when_it_is_asked_for() -> None:
+def test_the_clock_is_chosen_by_the_argument() -> None:
     both = arm(wall_s=(9.0,), cpu_s=(2.0,), epochs=(0,))
     assert epoch_values(both, cpu=True) == [2.0]
     assert epoch_values(both, cpu=False) == [9.0]

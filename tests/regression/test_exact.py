@@ -1,4 +1,4 @@
-"""What is compared exactly: status, errors, memory, operators."""
+"""The metrics that are compared exactly: status, errors, memory, operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of single cases share: a runner, and implementations made for one test."""
+"""Fixtures for tests of single cases: a runner, and implementations made for one test."""
 
 from __future__ import annotations
 

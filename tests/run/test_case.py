@@ -1,4 +1,4 @@
-"""From a case to its record: what is measured of it, and what that costs."""
+"""A case is run to its record, with the requested measurements and their cost."""
 
 from __future__ import annotations
 

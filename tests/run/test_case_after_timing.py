@@ -133,7 +133,7 @@ def test_a_case_that_is_wrong_before_the_timing_has_no_warning_about_caching(
 @pytest.mark.parametrize("implementation", ["native", "two_pass"])
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_right_implementation_is_right_after_the_timing_too(
+def test_a_right_implementation_is_right_after_the_timing(
     runner: CaseRunner, implementation: str, direction: Direction, layout: str
 ) -> None:
     case = Case(implementation=implementation, shape=(3, 4, 8), direction=direction, layout=layout)

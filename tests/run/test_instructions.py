@@ -69,7 +69,7 @@ def answers(*targets: str, timeout_s: float = UNHURRIED_S) -> list[Any]:
 
 
 class FakeCallgrind:
-    """Counts what it is told was spent, and 50 instructions of its own for each dump."""
+    """Counts the instructions that a test spends, and 50 of its own for each dump."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._folder, self._monkeypatch = folder, monkeypatch

@@ -55,7 +55,7 @@ def words(record: Record) -> list[str]:
 
 
 def parsed(command: click.Command, arguments: list[str]) -> dict[str, Any]:
-    """Return what click makes of a command line, unless it refuses it."""
+    """Return the parameters that click parses from a command line."""
     assert main.commands[arguments[0]] is command
     parent = click.Context(main, **main.context_settings)
     return command.make_context(arguments[0], arguments[1:], parent).params

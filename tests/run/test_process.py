@@ -63,7 +63,7 @@ def record(*, warm: float | None = None, cold: float | None = None) -> Record:
 
 
 def turns(slot: Slot, records: list[Record], budget: Budget) -> int:
-    """Let a slot run a case whose records are known; return in how many processes."""
+    """Let a slot run a case whose records are known; return the number of processes."""
     slot.begin(RunCase(CASE, tuple(Measurement), budget), UNHURRIED_S)
     for each in records:
         slot.records.append(each)
@@ -96,7 +96,7 @@ def test_processes_are_added_until_three_or_more_agree(
     assert turns(slot_of(5)[0], records, Budget()) == processes
 
 
-def test_later_processes_are_asked_for_times_only() -> None:
+def test_later_processes_measure_times_only() -> None:
     slot, workers, _ = slot_of(2)
     turns(slot, [record(warm=1.0)], Budget())
     assert set(workers[0].asked[0].measurements) == set(Measurement)

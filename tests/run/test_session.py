@@ -222,7 +222,7 @@ def test_a_finished_run_that_is_extended_and_stopped_loses_nothing(
     assert rows(outcome.results.records) == list(ROWS)
 
 
-def test_cases_that_are_no_longer_asked_for_are_kept(make: Make) -> None:
+def test_cases_that_left_the_sweep_are_kept(make: Make) -> None:
     run(make())
     outcome = run(make(rows=(2,), resume=True))
     assert sorted(rows(outcome.results.records)) == list(ROWS)

@@ -1,4 +1,4 @@
-"""What is printed below the table of a finished run."""
+"""The lines below the table of a finished run."""
 
 from __future__ import annotations
 

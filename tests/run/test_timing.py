@@ -30,7 +30,7 @@ TIMES_S = {
 
 
 def timed(device: FakeDevice, case: Case = CASE, cache: Cache = Cache.WARM) -> Sampled:
-    """Time a case on a device, whose timed_calls stand for those of the case."""
+    """Time a case on a device, with the timed calls of the device instead of those of the case."""
 
     def timed_calls_of(*_: object) -> list[TimedCall]:
         return device.timed_calls("subject", "reference", "copy")

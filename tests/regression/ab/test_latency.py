@@ -37,7 +37,7 @@ NO_RATIO: tuple[tuple[float, ...], ...] = ((), (nan,), (inf,), (0.0,))
 
 
 def record_of(*epochs: float, base_s: float = 1e-4, **changes: Any) -> Record:
-    """Return a record whose ratio to the base was so in each epoch."""
+    """Return a record with the given ratio to the base in each epoch."""
     spread = float(np.std(np.log(epochs), ddof=1)) if len(epochs) > 1 else inf
     value = float(np.median(epochs))
     half = median_quantile(len(epochs)) * spread / len(epochs) ** 0.5
@@ -62,11 +62,6 @@ EIGHT = (1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 1.0, 1.0)
 def test_the_error_of_a_look_is_that_of_the_mean_of_its_epochs() -> None:
     expected = float(np.std(np.log(EIGHT), ddof=1)) / 8**0.5
     assert look(*EIGHT).error == pytest.approx(expected, rel=1e-3)
-
-
-def test_one_epoch_does_not_show_the_spread() -> None:
-    assert look(1.5).error == inf
-    assert confirmed_change(look(1.0), None).kind is ChangeKind.INCONCLUSIVE
 
 
 @pytest.mark.parametrize("ratio", [1.0501, 1 / 1.0501, 1300.0])
@@ -124,20 +119,13 @@ def test_a_suspect_moved_by_more_than_one_percent_and_two_errors(
     assert look.is_suspect is is_suspect
 
 
-def test_a_case_that_is_not_suspect_is_unchanged_and_has_its_ratio() -> None:
-    found = confirmed_change(seen(1.0099), None)
-    assert found.kind is ChangeKind.UNCHANGED
-    assert found.ratio is not None
-
-
 @pytest.mark.parametrize(("is_long", "error"), [(False, 0.0101), (True, 0.0251), (False, inf)])
 def test_an_effect_that_would_not_show_is_inconclusive(is_long: bool, error: float) -> None:
     found = confirmed_change(seen(1.0, error=error, is_long=is_long), None)
     assert found.kind is ChangeKind.INCONCLUSIVE
-    assert (
-        confirmed_change(seen(1.0, error=0.0097, is_long=is_long), None).kind
-        is ChangeKind.UNCHANGED
-    )
+    found = confirmed_change(seen(1.0099, error=0.0097, is_long=is_long), None)
+    assert found.kind is ChangeKind.UNCHANGED
+    assert found.ratio is not None
 
 
 # --- the confirmation ----------------------------------------------------------------------------

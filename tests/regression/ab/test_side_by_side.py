@@ -180,7 +180,7 @@ def test_files_of_one_name_are_different_modules(opened: Open) -> None:
     assert both(checkout, "b/ln.py:f") == ("b", "b")
 
 
-def test_the_modules_of_this_revision_stay_what_they_are(opened: Open) -> None:
+def test_the_modules_of_this_revision_are_not_replaced(opened: Open) -> None:
     before = {name: module for name, module in sys.modules.items() if name.startswith("implement")}
     checkout = opened({"implementation.py": LAYER_NORM}, {})
     side_by_side(checkout).find("implementation.py:layer_norm")
