@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import implementations
-from harness.regression.ab.messages import Availability, LookupRequest, LookupResult
+from harness.regression.ab.availability import Availability, LookupResult
+from harness.regression.ab.revision import Checkout
 from harness.regression.ab.side_by_side import (
     AbsentError,
     NotComparableTargetError,
@@ -19,27 +20,31 @@ from implementations.contract import Implementation
 __all__ = ["look_up"]
 
 
-def look_up(request: LookupRequest) -> tuple[LookupResult, ...]:
-    """Return a result for each member of the listings and for each target."""
-    if request.checkout is None:
-        return tuple(_results(_find_here, _names_here, request))
-    base = side_by_side(request.checkout)
-    return tuple(_results(base.find, base.names, request))
+def look_up(
+    checkout: Checkout | None, targets: Sequence[str], listings: Sequence[str]
+) -> tuple[LookupResult, ...]:
+    """Return a result for each member of the listings and for each target.
 
-
-def _results(
-    find: Callable[[str], Implementation],
-    names: Callable[[str], Iterable[str]],
-    request: LookupRequest,
-) -> Iterator[LookupResult]:
-    for listing in request.listings:
+    Args:
+        checkout: files of the base revision; None looks up the targets in the working copy.
+        targets: looked up by name.
+        listings: names of tuples such as ``ALL``, whose members are looked up.
+    """
+    find: Callable[[str], Implementation] = _find_here
+    names: Callable[[str], Iterable[str]] = _names_here
+    if checkout is not None:
+        base = side_by_side(checkout)
+        find, names = base.find, base.names
+    results = []
+    for listing in listings:
         try:
             members = names(listing)
         except implementations.TargetError as error:
-            yield LookupResult(listing, Availability.BROKEN, str(error), listing=listing)
+            broken = LookupResult(listing, Availability.BROKEN, str(error), listing=listing)
+            results.append(broken)
             continue
-        yield from (replace(_result(find, name), listing=listing) for name in members)
-    yield from (_result(find, target) for target in request.targets)
+        results += [replace(_result(find, name), listing=listing) for name in members]
+    return (*results, *(_result(find, target) for target in targets))
 
 
 def _result(find: Callable[[str], Implementation], target: str) -> LookupResult:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import TYPE_CHECKING, Never
 
 from harness.records import Record, Status
+from harness.regression.ab.availability import LookupResult
 from harness.regression.ab.revision import BASE, Checkout
 from harness.run.messages import Request, RunCase
 
@@ -15,33 +15,7 @@ if TYPE_CHECKING:
     from harness.run.case import CaseRunner
     from implementations.contract import Implementation
 
-__all__ = ["Availability", "LookupRequest", "LookupResult", "RunBaseCase", "TimeAgainstBase"]
-
-
-class Availability(Enum):
-    """Whether a revision has a target."""
-
-    PRESENT = "present"
-    ABSENT = "absent"
-    """The revision has no such target."""
-    NOT_COMPARABLE = "not comparable"
-    """It declares an algorithm or reduction that this revision does not know."""
-    BROKEN = "broken"
-    """It cannot be imported."""
-
-
-@dataclass(frozen=True, slots=True)
-class LookupResult:
-    """The availability of a target in a revision."""
-
-    target: str
-    availability: Availability
-    reason: str = ""
-    """Why it is not available; empty if it is."""
-    devices: frozenset[str] = frozenset()
-    """Kinds of device that it is written for; empty if it is not available."""
-    listing: str | None = None
-    """The tuple that it was found in; None if it was looked up by name."""
+__all__ = ["LookupRequest", "RunBaseCase", "TimeAgainstBase"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +33,7 @@ class LookupRequest(Request[tuple[LookupResult, ...], Never]):
     ) -> tuple[LookupResult, ...]:
         from harness.regression.ab.lookup import look_up
 
-        return look_up(self)
+        return look_up(self.checkout, self.targets, self.listings)
 
 
 @dataclass(frozen=True, slots=True)

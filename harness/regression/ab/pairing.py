@@ -8,7 +8,8 @@ from pathlib import Path
 
 from harness.records import Measurement
 from harness.regression.ab.ab import PairedCase, UnpairedCase
-from harness.regression.ab.messages import Availability, LookupRequest, LookupResult
+from harness.regression.ab.availability import Availability, LookupResult
+from harness.regression.ab.messages import LookupRequest
 from harness.regression.ab.revision import (
     Checkout,
     RevisionError,

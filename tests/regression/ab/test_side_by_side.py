@@ -15,14 +15,9 @@ import implementations
 from harness.measure.environment import compiler
 from harness.numerics.computed import function_of
 from harness.records import Allocation, Budget, Case, Measurement, Mode, Record, Status
+from harness.regression.ab.availability import Availability, LookupResult
 from harness.regression.ab.lookup import look_up
-from harness.regression.ab.messages import (
-    Availability,
-    LookupRequest,
-    LookupResult,
-    RunBaseCase,
-    TimeAgainstBase,
-)
+from harness.regression.ab.messages import RunBaseCase, TimeAgainstBase
 from harness.regression.ab.revision import BASE, Checkout, checked_out
 from harness.regression.ab.side_by_side import side_by_side
 from harness.run.case import CaseRunner
@@ -226,7 +221,7 @@ def test_an_operator_that_would_replace_another_is_refused(opened: Open) -> None
         {"implementation.py": text.replace("{number}", "2")},
     )
     implementations.find("implementation.py:f")
-    (found,) = look_up(LookupRequest(checkout, ("implementation.py:f",)))
+    (found,) = look_up(checkout, ("implementation.py:f",), ())
     assert found.availability is Availability.BROKEN
     assert "registers the operator layernorm_bench_test_one::said over" in found.reason
 
@@ -269,7 +264,7 @@ def test_the_declaration_of_an_older_class_is_converted(opened: Open) -> None:
 
 def test_a_declaration_unknown_to_this_revision_is_not_comparable(opened: Open) -> None:
     checkout = opened({"implementation.py": CONTRACT}, {"implementation.py": CONTRACT})
-    (found,) = look_up(LookupRequest(checkout, ("implementation.py:unknown",)))
+    (found,) = look_up(checkout, ("implementation.py:unknown",), ())
     assert found.availability is Availability.NOT_COMPARABLE
     assert "the base declares the algorithm 'kahan'" in found.reason
 
@@ -318,7 +313,7 @@ def test_a_target_is_looked_up_in_either_revision(
         "mine/__init__.py": "",
     }
     checkout = opened(files, files)
-    (found,) = look_up(LookupRequest(checkout if whose == "base" else None, (target,)))
+    (found,) = look_up(checkout if whose == "base" else None, (target,), ())
     if target == "implementation.py:torch" and whose == "now":
         availability = Availability.ABSENT  # a name that is no function any more is gone
     assert found.availability is availability, found
@@ -332,7 +327,7 @@ def test_a_target_is_looked_up_in_either_revision(
 def test_every_member_of_a_listing_is_looked_up(
     listing: str, members: tuple[Implementation, ...]
 ) -> None:
-    assert look_up(LookupRequest(None, (), (listing,))) == tuple(
+    assert look_up(None, (), (listing,)) == tuple(
         LookupResult(each.name, Availability.PRESENT, devices=each.devices, listing=listing)
         for each in members
     )
@@ -340,7 +335,7 @@ def test_every_member_of_a_listing_is_looked_up(
 
 def test_a_listing_or_module_that_the_revision_does_not_hold_is_broken(opened: Open) -> None:
     checkout = opened({"implementation.py": LAYER_NORM}, {})
-    listing, module = look_up(LookupRequest(checkout, ("json:dumps",), ("ALL",)))
+    listing, module = look_up(checkout, ("json:dumps",), ("ALL",))
     assert listing.availability is module.availability is Availability.BROKEN
     assert "json" in module.reason  # it is of no repository
 
