@@ -13,20 +13,6 @@ from implementations import PEERS, Implementation, find
 from implementations.peers import PACKAGES, numba, onnxruntime, openvino, transformer_engine, xla
 from implementations.peers.package import Package
 
-NAMES = [
-    "numpy",
-    "numba",
-    "jax",
-    "flax",
-    "flax_slow_variance",
-    "onnxruntime",
-    "openvino",
-    "liger",
-    "quack",
-    "transformer_engine",
-    "flash_attn",
-    "apex",
-]
 ON_CPU = [each for each in PEERS if "cpu" in each.devices]
 CACHES = (
     xla._runtime,

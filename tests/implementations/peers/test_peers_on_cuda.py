@@ -245,39 +245,27 @@ def test_optional_parameters_can_be_left_out(
 
 
 @pytest.mark.parametrize(
-    ("name", "count", "why"),
+    ("name", "count", "dtype", "why"),
     [
-        ("liger", 1, "liger-kernel needs a bias"),
-        ("liger", 0, "liger-kernel needs a weight"),
-        ("flash_attn", 0, "flash-attn needs a weight"),
-        ("quack", 0, "quack-kernels needs a weight"),
-        ("transformer_engine", 1, "transformer-engine needs a bias"),
-        ("apex", 1, "apex takes a weight and a bias, or neither"),
+        ("liger", 1, torch.float32, "liger-kernel needs a bias"),
+        ("liger", 0, torch.float32, "liger-kernel needs a weight"),
+        ("flash_attn", 0, torch.float32, "flash-attn needs a weight"),
+        ("quack", 0, torch.float32, "quack-kernels needs a weight"),
+        ("transformer_engine", 1, torch.float32, "transformer-engine needs a bias"),
+        ("apex", 1, torch.float32, "apex takes a weight and a bias, or neither"),
+        *(
+            (name, 2, torch.float16, r"weight of float32, not float16")
+            for name in ("quack", "transformer_engine", "apex")
+        ),
     ],
 )
-def test_a_missing_required_parameter_is_refused(
-    name: str, count: int, why: str, stand_in: Callable[[str], None]
+def test_parameters_that_are_missing_or_of_another_dtype_are_refused(
+    name: str, count: int, dtype: torch.dtype, why: str, stand_in: Callable[[str], None]
 ) -> None:
     stand_in(name)
     x, *parameters = leaves_of((4, 30), (30,))
     with pytest.raises(UnsupportedError, match=why):
-        find(name)(x, (30,), *parameters[:count])
-
-
-@pytest.mark.parametrize("name", ["quack", "transformer_engine", "apex"])
-def test_mixed_dtypes_that_it_does_not_support_are_refused(
-    name: str, stand_in: Callable[[str], None]
-) -> None:
-    stand_in(name)
-    x, weight, bias = leaves_of((4, 30), (30,))
-    with pytest.raises(UnsupportedError, match=r"weight of float32, not float16"):
-        find(name)(x, (30,), weight.half(), bias.half())
-
-
-def test_quack_takes_float32_parameters_whatever_x_is(stand_in: Callable[[str], None]) -> None:
-    stand_in("quack")
-    x, weight, bias = (each.detach() for each in leaves_of((4, 30), (30,)))
-    assert find("quack")(x.bfloat16(), (30,), weight, bias).dtype == torch.bfloat16
+        find(name)(x, (30,), *(each.to(dtype) for each in parameters[:count]))
 
 
 def test_without_a_gradient_quack_returns_no_statistics(
@@ -292,7 +280,8 @@ def test_without_a_gradient_quack_returns_no_statistics(
 
     monkeypatch.setattr(sys.modules["quack.rmsnorm"], "layernorm_fwd", forward)
     x, weight, bias = (each.detach() for each in leaves_of((4, 30), (30,)))
-    find("quack")(x, (30,), weight, bias)
+    # float32 parameters are accepted for every dtype of x
+    assert find("quack")(x.bfloat16(), (30,), weight, bias).dtype == torch.bfloat16
     assert options == [{}]
 
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from implementations import UnsupportedError
 from implementations.targets.construct import Constructor, makes_modules
-from implementations.targets.signatures import is_eps, signature_text
+from implementations.targets.signatures import signature_text
 
 WIDTH = 6
 
@@ -123,11 +123,6 @@ def test_a_size_that_the_constructor_refuses_is_written_in_another_form() -> Non
 )
 def test_eps_has_any_name(build: Callable[..., nn.Module]) -> None:
     assert made(build, eps=0.25).given == (0.25,)
-
-
-@pytest.mark.parametrize(("name", "is_one"), [("eps", True), ("e", True), ("hidden", False)])
-def test_a_name_says_whether_it_is_eps(name: str, is_one: bool) -> None:
-    assert is_eps(name) is is_one
 
 
 def test_flags_switch_weight_and_bias() -> None:
