@@ -13,7 +13,7 @@ _PAIRS = ({"float32", "bfloat16"}, {"float64", "float16"})
 
 
 def two_dtypes(
-    targets: Sequence[Mutant] | Sequence[Implementation], *, start: int = 0
+    targets: Sequence[Mutant] | Sequence[Implementation],
 ) -> dict[str, set[str]]:
-    """Return one wide and one narrow dtype by name, in turn; ``start=1`` takes the other two."""
-    return {each.name: _PAIRS[(start + number) % 2] for number, each in enumerate(targets)}
+    """Return one wide and one narrow dtype by name, in turn."""
+    return {each.name: _PAIRS[place % 2] for place, each in enumerate(targets)}
