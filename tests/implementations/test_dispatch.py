@@ -147,7 +147,7 @@ def test_a_module_looks_up_the_table_at_every_call_also_compiled_for_static_shap
         (True, True, False, 1.0),
     ],
 )
-def test_the_direction_is_whether_the_call_is_recorded(
+def test_the_direction_is_forward_unless_the_call_is_recorded_for_a_backward(
     x_records: bool, parameters_record: bool, enabled: bool, value: float
 ) -> None:
     table = {
@@ -160,7 +160,7 @@ def test_the_direction_is_whether_the_call_is_recorded(
     assert y.unique().tolist() == [value]
 
 
-def test_under_autocast_the_dtype_that_is_computed_is_looked_up(
+def test_under_autocast_the_table_is_searched_for_the_computed_dtype(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("implementations.module.FLOAT32_UNDER_AUTOCAST", {"cpu"})

@@ -165,7 +165,7 @@ def test_a_nan_in_one_row_leaves_the_other_rows_alone(norm: Implementation) -> N
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @every_implementation
-def test_y_has_the_shape_dtype_and_device_of_x_which_is_left_alone(
+def test_y_has_the_shape_dtype_and_device_of_x_and_no_argument_is_changed(
     norm: Implementation, dtype: torch.dtype
 ) -> None:
     x, weight, bias = tensors((2, 3, 70), (3, 70), dtype)

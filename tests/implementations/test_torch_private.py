@@ -109,7 +109,7 @@ def test_without_the_name_every_tensor_is_treated_as_zeros(
     assert without(monkeypatch, "torch:Tensor._is_zerotensor").is_zero_tensor(torch.ones(2))
 
 
-def test_without_a_negated_view_there_is_a_negated_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_negated_view_a_negated_copy_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.ones(2, 3)
     assert torch_private.negated_view(x).data_ptr() == x.data_ptr()
     found = without(monkeypatch, "torch:_neg_view").negated_view(x)
@@ -117,7 +117,7 @@ def test_without_a_negated_view_there_is_a_negated_copy(monkeypatch: pytest.Monk
     assert not found.is_neg()
 
 
-def test_without_the_library_of_torch_there_is_no_address_of_its_threads(
+def test_without_the_library_of_torch_the_address_of_its_threads_is_0(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = without(monkeypatch, "torch._C:__file__").EXTENSION_FILE
@@ -142,7 +142,7 @@ def test_the_operator_libraries_are_read_from_torch(monkeypatch: pytest.MonkeyPa
     assert without(monkeypatch, path).OPERATOR_LIBRARIES == {}
 
 
-def test_without_a_spin_the_device_is_unavailable_with_a_reason(
+def test_without_a_spin_the_cuda_device_is_unavailable_with_a_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(torch.version, "cuda", "12.4")
@@ -208,7 +208,7 @@ def is_private_path(path: str) -> bool:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_no_other_module_uses_a_private_name_of_others(path: Path) -> None:
+def test_no_other_module_uses_private_names_of_other_modules(path: Path) -> None:
     found = set(private_names(path.read_text())) - DOCUMENTED
     assert {each for each in found if each.rpartition(".")[2] not in WIDELY_USED} == set()
 

@@ -120,7 +120,7 @@ def test_rows_written_past_the_caches_have_the_same_bits_as_others(dtype: str, r
 
 
 @pytest.mark.parametrize("shape", [(1, 300_000), (7, 40_000), (3000, 768), (5000, 48)], ids=str)
-def test_two_threads_give_the_bits_of_one(shape: tuple[int, int]) -> None:
+def test_two_threads_return_the_same_bits_as_one(shape: tuple[int, int]) -> None:
     x, weight, bias, dy = make_inputs(case(shape, direction=Direction.BACKWARD)).tensors
     wanted = [each.requires_grad_() for each in (x, weight, bias)]
     found = []
@@ -146,7 +146,7 @@ def test_two_threads_give_the_bits_of_one(shape: tuple[int, int]) -> None:
         lambda x: x.reshape(8, 8, 64).transpose(0, 1),
     ],
 )
-def test_any_strides_are_read_right(make: Callable[[torch.Tensor], torch.Tensor]) -> None:
+def test_any_strides_are_read_correctly(make: Callable[[torch.Tensor], torch.Tensor]) -> None:
     generator = torch.Generator().manual_seed(5)
     x = make(torch.randn(64, 64, generator=generator))
     dy = make(torch.randn(64, 64, generator=generator))
@@ -189,7 +189,7 @@ def test_a_dispatch_mode_and_a_profiler_observe_one_operator() -> None:
         assert observed.count("layernorm_bench::c_recentred") == 1
 
 
-def test_an_unobserved_call_gives_the_bits_of_an_observed_one() -> None:
+def test_observed_and_unobserved_calls_return_the_same_bits() -> None:
     x, weight, bias, dy = make_inputs(case((40, 100), direction=Direction.BACKWARD)).tensors
     wanted = [each.requires_grad_() for each in (x, weight, bias)]
     y = c_recentred(x, (100,), weight, bias)

@@ -83,7 +83,7 @@ def test_single_gradients_are_the_same(affine: Affine) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", ["x", "weight", "bias", "dy"])
-def test_any_layout_gives_the_bits_of_a_dense_copy(name: str, layout: str) -> None:
+def test_any_layout_returns_the_same_bits_as_a_dense_copy(name: str, layout: str) -> None:
     of = inputs_of((6, 48))
     tensor = of[name]
     assert tensor is not None

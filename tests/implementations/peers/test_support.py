@@ -116,7 +116,7 @@ def test_a_peer_whose_package_is_missing_is_unsupported(
     assert record.reason == f"needs {package.distributions[0]}: {package.install}"
 
 
-def test_a_different_package_of_the_same_name_is_not_used(
+def test_another_package_of_the_same_name_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "apex.py").write_text("")  # as on PyPI: it has no normalization

@@ -109,7 +109,7 @@ def test_y_and_gradients_are_those_of_torch(
 
 
 @every_implementation
-def test_on_the_meta_device_it_has_shapes_and_no_values(norm: Implementation) -> None:
+def test_on_the_meta_device_y_has_a_shape_and_a_dtype(norm: Implementation) -> None:
     made = LayerNorm(8, device="meta", dtype=torch.bfloat16, implementation=norm)
     assert made.weight.is_meta
     y = made(torch.empty(5, 8, device="meta", dtype=torch.bfloat16))
@@ -139,7 +139,7 @@ def test_the_implementation_is_given_as_a_target_and_shown() -> None:
     ],
     ids=["unknown name", "bare function"],
 )
-def test_what_is_no_implementation_is_refused_when_the_module_is_made(
+def test_an_invalid_implementation_is_refused_when_the_module_is_made(
     implementation: Any, kind: type[Exception], words: str
 ) -> None:
     with pytest.raises(kind, match=words):

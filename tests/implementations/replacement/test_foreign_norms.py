@@ -80,7 +80,7 @@ def test_results_and_gradients_stay_the_same(kind: type[nn.Module]) -> None:
 
 
 @by_class
-def test_the_implementation_is_what_runs(kind: type[nn.Module]) -> None:
+def test_a_call_runs_the_implementation(kind: type[nn.Module]) -> None:
     shapes: list[tuple[int, ...]] = []
 
     def layer_norm(x: Tensor, shape: tuple[int, ...], *rest: object) -> Tensor:
@@ -140,14 +140,14 @@ def test_shape_eps_and_parameters_are_read_from_the_module() -> None:
     assert (without_parameters.eps, without_parameters.elementwise_affine) == (1e-6, False)
 
 
-def test_the_loading_code_of_the_class_stays() -> None:
+def test_the_loading_code_of_the_original_class_is_kept() -> None:
     made = nn.Sequential(built(RenamingNorm))
     replace_layer_norms(made, "two_pass")
     made.load_state_dict({"0.old": torch.full((HIDDEN,), 3.0), "0.bias": torch.zeros(HIDDEN)})
     assert made[0].weight[0] == 3.0
 
 
-def test_x_can_be_passed_by_the_name_in_the_original_forward() -> None:
+def test_x_can_be_passed_by_its_name_in_the_original_forward() -> None:
     made = built(RenamingNorm)
     before = made(hidden_states=normal(3, HIDDEN))
     replace_layer_norms(made, "two_pass")
@@ -177,14 +177,14 @@ def test_with_float32_parameters_y_keeps_the_dtype_of_x_if_it_did_before() -> No
         assert made(x).dtype == torch.bfloat16
 
 
-def test_frozen_parameters_and_the_modes_of_the_caller_do_not_matter() -> None:
+def test_a_frozen_module_is_changed_also_under_inference_mode_and_autocast() -> None:
     made = built(GammaBetaNorm).requires_grad_(False)
     with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
         assert replace_layer_norms(made, "two_pass").changed == ("",)
     assert not made.gamma.requires_grad
 
 
-def test_a_call_that_the_implementation_refuses_stays_refused() -> None:
+def test_a_call_that_the_implementation_refuses_is_not_run_by_the_original_class() -> None:
     made = built(GammaBetaNorm).double()
     replace_layer_norms(made, replace(native, name="narrow", dtypes=frozenset({"float32"})))
     with pytest.raises(UnsupportedError, match="float64"):
@@ -259,7 +259,7 @@ def test_a_module_that_differs_in_one_mode_is_left(training: bool) -> None:
     assert why.startswith("in training mode") != training
 
 
-def test_an_eps_that_depends_on_the_dtype_is_left_only_in_the_dtype_with_another_eps() -> None:
+def test_a_module_whose_eps_depends_on_the_dtype_is_left_only_where_the_eps_differs() -> None:
     class DtypeNorm(PlainNorm):
         def forward(self, x: Tensor) -> Tensor:
             eps = 1e-5 if x.dtype == torch.float32 else 1e-2

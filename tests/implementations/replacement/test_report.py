@@ -43,7 +43,7 @@ def other_norms() -> nn.ModuleDict:
     )
 
 
-def test_the_report_reads_as_its_golden_file() -> None:
+def test_the_report_is_that_of_the_golden_file() -> None:
     encoder = nn.TransformerEncoder(
         nn.TransformerEncoderLayer(HIDDEN, 2, 16, batch_first=True), num_layers=1
     )

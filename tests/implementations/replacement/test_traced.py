@@ -91,7 +91,7 @@ def test_the_devices_that_run_it_in_float32_under_autocast_are_those_of_torch() 
 
 
 @every_implementation
-def test_where_autocast_asks_for_float32_all_arguments_become_it(
+def test_under_autocast_to_float32_all_arguments_are_converted(
     norm: Implementation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "FLOAT32_UNDER_AUTOCAST", {"cpu"})  # as if on such a device

@@ -89,7 +89,7 @@ def another_signature(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         (max, False),
     ],
 )
-def test_a_function_needs_an_adapter_unless_it_is_called_as_torchs_is(
+def test_a_function_needs_an_adapter_unless_its_call_is_that_of_torch(
     function: Callable[..., Any], needed: bool
 ) -> None:
     assert needs_adapter(function) is needed

@@ -139,7 +139,7 @@ def instance() -> nn.LayerNorm:
     return made
 
 
-def test_an_instance_is_called_with_its_own_eps_and_what_is_given() -> None:
+def test_an_instance_is_called_with_its_own_eps_and_the_given_parameters() -> None:
     layer_norm = ModuleFunction(instance())
     assert (layer_norm.is_instance, layer_norm.normalized_shape) == (True, (5,))
     assert layer_norm.meaning().eps == 0.25

@@ -96,7 +96,7 @@ def test_a_failed_import_says_where_it_looked(write: Write, tmp_path: Path) -> N
         assert str(folder) in str(raised.value)
 
 
-def test_names_that_a_module_defines_are_listed(write: Write) -> None:
+def test_for_a_missing_attribute_the_names_of_the_module_are_listed(write: Write) -> None:
     path = write("located_g.py", "import math\ndef my_norm(x): return x\ndef _hidden(): pass")
     with pytest.raises(LocateError, match=r"has no 'norm'; it defines my_norm$"):
         locate(f"{path}:norm")

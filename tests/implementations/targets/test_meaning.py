@@ -93,7 +93,7 @@ def test_one_accepted_rank_and_dtype_are_enough(rank: int, dtype: torch.dtype) -
     ],
     ids=["RMSNorm", "sine", "no tensor"],
 )
-def test_a_function_that_is_no_layer_norm_has_its_name_or_none_and_no_eps(
+def test_another_normalisation_is_named_if_it_is_known_and_has_no_eps(
     call: Callable[..., Any], name: str | None
 ) -> None:
     found = meaning_of(call)
@@ -147,7 +147,7 @@ def test_a_shape_that_x_does_not_end_in_is_an_error_and_several_axes_are_refused
     ],
     ids=["function", "module"],
 )
-def test_functions_and_modules_make_these_checks(target: NamedFunction | ModuleFunction) -> None:
+def test_functions_and_modules_check_eps_and_axes(target: NamedFunction | ModuleFunction) -> None:
     x, weight = torch.zeros(3, WIDTH), torch.ones(WIDTH)
     for wrong, shape, eps in (
         (UnsupportedError, (WIDTH,), 0.5),

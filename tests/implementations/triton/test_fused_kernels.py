@@ -43,7 +43,7 @@ DISTRIBUTIONS = (
 )
 
 
-def test_the_recentred_one_passes_the_short_verification(
+def test_the_recentred_kernel_passes_the_short_verification(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if INTERPRETED:  # the rest takes minutes; test_fused_on_gpu.py has the whole catalogue
@@ -77,7 +77,7 @@ def test_each_is_within_its_bound_for_all_data(name: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_the_recentred_one_is_within_its_bound_for_all_arguments(dtype: str) -> None:
+def test_the_recentred_kernel_is_within_its_bound_for_all_arguments(dtype: str) -> None:
     name = "triton_recentred"
     assert_right(
         *(trial(name, shape, dtype) for shape in [(1, 1), (67, 2), (3, 7), (33, 129)]),
@@ -117,20 +117,20 @@ def test_rows_of_every_length_are_within_the_bound(hidden: int, dtype: str) -> N
     assert_right(trial("triton_recentred", (2, hidden), dtype))
 
 
-def test_a_row_is_right_that_is_longer_than_the_largest_tile_of_the_tables() -> None:
+def test_a_row_longer_than_the_largest_tile_is_within_the_bound() -> None:
     assert_right(trial("triton_recentred", (2, 17000), "float32"))
 
 
 @pytest.mark.usefixtures("shrunk")
 @every_name
-def test_each_is_right_for_long_rows_with_gaps(name: str) -> None:
+def test_each_is_within_its_bound_for_long_rows_with_gaps(name: str) -> None:
     axes = {"layout": "padded_rows", "affine": Affine.WEIGHT, "distribution": "offset_1e1"}
     assert_right(trial(name, (2, LONG_ALIGNED), "float32", **axes))
 
 
 @pytest.mark.usefixtures("shrunk")
 @every_name
-def test_each_is_right_for_rows_of_more_blocks_than_are_added_up_at_once(
+def test_each_is_within_its_bound_for_rows_of_many_blocks(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(layouts, "JOINING", replace(layouts.JOINING, columns=2))
@@ -153,7 +153,7 @@ def test_an_infinite_dy_of_a_long_row_leaves_the_other_columns_of_dbias_alone() 
 
 # 24 rows of 768: centring twice is not enough for some of them
 @pytest.mark.parametrize("shape", [(24, 768), (2, LONG)])
-def test_the_recentred_one_is_right_at_every_condition_number(
+def test_the_recentred_kernel_is_accurate_at_every_condition_number(
     shape: tuple[int, int], request: pytest.FixtureRequest
 ) -> None:
     if shape[1] == LONG:
@@ -165,7 +165,7 @@ def test_the_recentred_one_is_right_at_every_condition_number(
         assert found.errors.condition_max_ratio > 5e6
 
 
-def test_centring_once_is_outside_the_bound_of_the_recentred_one() -> None:
+def test_centring_once_is_outside_the_bound_of_recentring() -> None:
     claim = replace(find("triton_two_pass"), algorithm=find("triton_recentred").algorithm)
     case = Case(implementation=claim.name, shape=(4, 300), device=DEVICE, distribution="offset_1e4")
     assert try_case(claim, case).status is Status.WRONG

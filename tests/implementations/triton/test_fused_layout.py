@@ -31,9 +31,7 @@ def test_a_tile_is_the_smallest_power_of_two_that_holds_a_row(hidden: int, items
 
 @every_length
 @every_size
-def test_the_tensors_of_a_program_fit_into_the_registers_of_a_multiprocessor(
-    hidden: int, itemsize: int
-) -> None:
+def test_a_program_fits_into_the_registers_of_a_multiprocessor(hidden: int, itemsize: int) -> None:
     for layout, held in (
         (layouts.forward(hidden, itemsize), 1),  # x; weight and bias are read once more instead
         (layouts.backward(hidden, itemsize), 4),  # dy, x and two running sums

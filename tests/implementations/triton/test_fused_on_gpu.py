@@ -43,7 +43,7 @@ def test_the_same_call_gives_the_same_bits(name: str, hidden: int) -> None:
         assert all(map(torch.equal, again, first))
 
 
-def test_more_elements_than_32_bits_count() -> None:
+def test_elements_beyond_32_bits_are_computed() -> None:
     hidden, rows = 4096, (1 << 31) // 4096 + 3
     if torch.cuda.mem_get_info()[0] < 20 << 30:
         pytest.skip("needs 20 GiB of GPU memory")

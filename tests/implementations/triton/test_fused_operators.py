@@ -90,7 +90,7 @@ def test_the_operators_pass_the_checks_of_torch() -> None:
 
 
 @pytest.mark.parametrize(("rows", "hidden"), [(21, 33), (3, LONG)])
-def test_the_bits_of_a_row_do_not_depend_on_its_batch(
+def test_the_result_of_a_row_does_not_depend_on_its_batch(
     rows: int, hidden: int, request: pytest.FixtureRequest
 ) -> None:
     if hidden == LONG:
