@@ -58,8 +58,8 @@ def _tuple_from_plain(items: tuple[Any, ...], stored: list[Any]) -> tuple[Any, .
         return tuple(from_plain(item, each) for item, each in zip(items, stored, strict=True))
     if items[0] in {int, float, str}:
         # the first element stands for all: samples are many, and of one type in a file
-        _checked(list, stored)
-        _checked(items[0], next(iter(stored), items[0]()))
+        for first in _checked(list, stored)[:1]:
+            _checked(items[0], first)
         return tuple(stored)
     return tuple(from_plain(items[0], each) for each in stored)
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from stored import BARE, FULL, RESULTS, read_or_refusal, same
 
+from harness.records import Arm
 from harness.store import Journal, StoreError, read, read_journal, write
-from harness.store.plain import to_plain
+from harness.store.plain import from_plain, to_plain
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"hello, world\n" * 100, b"\0" * 1000])
@@ -134,6 +135,17 @@ def test_a_null_where_there_must_be_a_value_is_damage(journal: Path, field: str)
     journal.write_text(json.dumps({"Record": plain}) + "\n", encoding="utf-8")
     with pytest.raises(StoreError, match="line 1 is damaged"):
         read_journal(journal)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"name": b"native"}, {"calls_per_sample": "3"}, {"wall_s": [["list"]]}, {"epochs": {}}],
+    ids=str,
+)
+def test_a_value_of_another_type_is_refused(change: dict[str, object]) -> None:
+    assert FULL.latency is not None
+    with pytest.raises(TypeError, match="expected"):
+        from_plain(Arm, to_plain(FULL.latency.arms[0]) | change)
 
 
 def test_a_journal_that_is_not_there_is_named(journal: Path) -> None:
