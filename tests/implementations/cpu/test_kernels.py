@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_catalogue import use_small_catalogue
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from harness.inputs import make_inputs
@@ -54,16 +53,8 @@ def case(shape: tuple[int, ...], **axes: object) -> Case:
 # --- instructions --------------------------------------------------------------------------------
 
 
-def test_it_passes_verification(monkeypatch: pytest.MonkeyPatch) -> None:
-    use_small_catalogue(monkeypatch, largest=2300)
-    # test_rows_on_and_off... has the other dtypes and the forward alone
-    verdict = verify(
-        c_recentred,
-        quick=True,
-        dtypes=["float32", "bfloat16"],
-        directions=[Direction.BACKWARD],
-        fail_fast=True,
-    )
+def test_it_passes_verification() -> None:
+    verdict = verify(c_recentred, quick=True, fail_fast=True)
     assert verdict.passed, verdict
 
 
