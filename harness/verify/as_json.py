@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from harness.store.plain import to_plain
-from harness.verify.result import Verdict
+from harness.verify.result import SelfTest, Verdict
 from harness.verify.text import headline
-
-if TYPE_CHECKING:  # a verdict is shown without importing the mutants
-    from harness.verify.self_test import SelfTest
 
 __all__ = ["self_test_as_json", "verdict_as_json"]
 

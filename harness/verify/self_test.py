@@ -3,38 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from harness.verify.mutants import RIGHT, WRONG, Mutant
+from harness.verify.result import MutantResult, SelfTest
 from harness.verify.verify import DTYPES, verify
 from implementations import adopt
 
-__all__ = ["MutantResult", "SelfTest", "is_found", "run_self_test"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MutantResult:
-    """Whether the verification finds one known mistake in one dtype."""
-
-    name: str
-    mistake: str
-    dtype: str
-    is_found: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SelfTest:
-    """The result of a self-test."""
-
-    mutants: tuple[MutantResult, ...]
-    rejected: tuple[str, ...]
-    """Right implementations that the verification rejected."""
-
-    @property
-    def passed(self) -> bool:
-        """Whether every mistake was found and nothing rejected; without mutants it did not pass."""
-        is_found = [each.is_found for each in self.mutants]
-        return bool(is_found) and all(is_found) and not self.rejected
+__all__ = ["is_found", "run_self_test"]
 
 
 def run_self_test(on_line: Callable[[str], None] = lambda line: None) -> SelfTest:

@@ -6,18 +6,14 @@ A failed ``assert_layer_norm`` shows the same verdict.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from harness.records import Affine, Status
 from harness.records.text import count, seconds_text, shape_text, ulp_text
 from harness.verify.explain import Explanation
 from harness.verify.findings import SILENT, Declined, Outcome, Suspect
 from harness.verify.grade import Grade
-from harness.verify.result import Verdict
+from harness.verify.result import SelfTest, Verdict
 from harness.verify.scope import AFFINE_WORDS
-
-if TYPE_CHECKING:  # a verdict is shown without importing the mutants
-    from harness.verify.self_test import SelfTest
 
 __all__ = ["explanation_lines", "headline", "self_test_lines", "verdict_lines"]
 

@@ -13,8 +13,8 @@ from small_catalogue import use_small_catalogue
 from harness.verify import self_test
 from harness.verify.findings import RemarkKind
 from harness.verify.mutants import RIGHT, WRONG, CheckKind, Mutant
-from harness.verify.result import Verdict
-from harness.verify.self_test import MutantResult, SelfTest, is_found, run_self_test
+from harness.verify.result import MutantResult, SelfTest, Verdict
+from harness.verify.self_test import is_found, run_self_test
 from harness.verify.verify import DTYPES, verify
 from implementations import Implementation
 

@@ -11,7 +11,7 @@ from verdict_examples import EXAMPLES
 from harness.records import Case, Status
 from harness.verify.explain import Explanation, Step
 from harness.verify.findings import Outcome
-from harness.verify.self_test import MutantResult, SelfTest
+from harness.verify.result import MutantResult, SelfTest
 from harness.verify.text import explanation_lines, self_test_lines, verdict_lines
 
 GOLDEN = Path(__file__).parent / "golden"

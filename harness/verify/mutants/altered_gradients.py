@@ -10,7 +10,7 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from harness.verify.mutants.arguments import Call
+from harness.verify.mutants.arguments import LayerNormCall
 from harness.verify.mutants.mutant import RECORDING, Mutant, Options, on_call
 
 __all__ = ["altering_dx", "altering_dy"]
@@ -24,7 +24,7 @@ def altering_dy(**options: Unpack[Options]) -> Callable[[Alteration], Mutant]:
 
     def wrap(alter: Alteration) -> Mutant:
         @wraps(alter)
-        def altered(call: Call) -> Tensor:
+        def altered(call: LayerNormCall) -> Tensor:
             return _backward_through(alter, call.y)
 
         return on_call(**options)(altered)
@@ -38,7 +38,7 @@ def altering_dx(**options: Unpack[Options]) -> Callable[[Alteration], Mutant]:
 
     def wrap(alter: Alteration) -> Mutant:
         @wraps(alter)
-        def altered(call: Call) -> Tensor:
+        def altered(call: LayerNormCall) -> Tensor:
             return replace(call, x=_backward_through(alter, call.x)).y
 
         return on_call(**options)(altered)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from implementations.contract import LayerNormFunction, scale_and_shift, trailing_axes, wide_dtype
 
-__all__ = ["Call", "Rows", "layer_norm_of"]
+__all__ = ["LayerNormCall", "Rows", "layer_norm_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ _right = layer_norm_of(lambda rows: rows.y)
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class LayerNormCall:
     """The arguments of a LayerNorm as they were given."""
 
     x: Tensor

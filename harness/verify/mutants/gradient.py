@@ -11,7 +11,7 @@ from torch import Tensor
 from harness.verify.findings import RemarkKind
 from harness.verify.mutants.altered_gradients import altering_dy
 from harness.verify.mutants.analytic import Gradients, Rule, Terms, analytic
-from harness.verify.mutants.arguments import Call, Rows
+from harness.verify.mutants.arguments import LayerNormCall, Rows
 from harness.verify.mutants.kernel import WARP
 from harness.verify.mutants.mutant import (
     HALVES,
@@ -233,7 +233,7 @@ class _DxAddsUp(Remembering):
     def __init__(self) -> None:
         self._sums: dict[torch.Size, Tensor] = {}
 
-    def y(self, call: Call) -> Tensor:
+    def y(self, call: LayerNormCall) -> Tensor:
         def adding(terms: Terms) -> Gradients:
             right = terms.right
             before = self._sums.get(right.dx.shape, torch.zeros_like(right.dx))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from harness.verify.findings import RemarkKind
 from harness.verify.mutants.analytic import terms_of
-from harness.verify.mutants.arguments import Call, Rows
+from harness.verify.mutants.arguments import LayerNormCall, Rows
 from harness.verify.mutants.mutant import (
     DTYPES,
     HALVES,
@@ -32,14 +32,14 @@ def _without_gradient(tensor: Tensor) -> Tensor:
 
 
 @on_call(directions=RECORDING, caught_by=CheckKind.GRAPH)
-def frozen_weight_stops_dx(call: Call) -> Tensor:
+def frozen_weight_stops_dx(call: LayerNormCall) -> Tensor:
     """Returns zeros as dx where weight requires no gradient."""
     is_frozen = call.weight is not None and not call.weight.requires_grad
     return replace(call, x=_without_gradient(call.x)).y if is_frozen else call.y
 
 
 @on_call(directions=RECORDING, caught_by=CheckKind.GRAPH)
-def frozen_x_stops_dweight(call: Call) -> Tensor:
+def frozen_x_stops_dweight(call: LayerNormCall) -> Tensor:
     """Returns zeros as dweight where x requires no gradient, as in a first layer."""
     if call.weight is None or call.x.requires_grad:
         return call.y
@@ -47,7 +47,7 @@ def frozen_x_stops_dweight(call: Call) -> Tensor:
 
 
 @on_call(directions=RECORDING, caught_by=CheckKind.GRAPH)
-def recorded_for_x_alone(call: Call) -> Tensor:
+def recorded_for_x_alone(call: LayerNormCall) -> Tensor:
     """Returns y without a gradient where x requires no gradient."""
     return call.y if call.x.requires_grad else call.y.detach()
 
@@ -68,7 +68,7 @@ class _Again(torch.autograd.Function):
             ctx.kept = tuple(None if each is None else each.clone() for each in inputs)
         x, weight, bias = inputs
         assert x is not None
-        return Call(x, shape, weight, bias, eps).y
+        return LayerNormCall(x, shape, weight, bias, eps).y
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
@@ -80,7 +80,7 @@ class _Again(torch.autograd.Function):
         with torch.enable_grad():
             x, weight, bias = inputs
             assert x is not None
-            y = Call(x, ctx.shape, weight, bias, ctx.eps).y
+            y = LayerNormCall(x, ctx.shape, weight, bias, ctx.eps).y
         leaves = [each for each in inputs if each is not None and each.requires_grad]
         gradients = iter(torch.autograd.grad(y, leaves, dy))
         if ctx.overwrites:
@@ -88,7 +88,7 @@ class _Again(torch.autograd.Function):
         return None, None, None, *(next(gradients) if each else None for each in needed)
 
 
-def _run_again(call: Call, *, overwrites: bool) -> Tensor:
+def _run_again(call: LayerNormCall, *, overwrites: bool) -> Tensor:
     y: Tensor = _Again.apply(  # type: ignore[no-untyped-call]
         overwrites, call.normalized_shape, call.eps, call.x, call.weight, call.bias
     )
@@ -96,13 +96,13 @@ def _run_again(call: Call, *, overwrites: bool) -> Tensor:
 
 
 @on_call(directions=RECORDING, caught_by=CheckKind.GRAPH, remark=RemarkKind.CHANGES_UNNOTICED)
-def inputs_kept_unguarded(call: Call) -> Tensor:
+def inputs_kept_unguarded(call: LayerNormCall) -> Tensor:
     """Keeps its inputs without save_for_backward, so that later changes to them go unnoticed."""
     return _run_again(call, overwrites=False)
 
 
 @on_call(directions=RECORDING, caught_by=CheckKind.GRAPH)
-def used_up_by_the_backward(call: Call) -> Tensor:
+def used_up_by_the_backward(call: LayerNormCall) -> Tensor:
     """Overwrites in its backward what a second backward needs."""
     return _run_again(call, overwrites=True)
 
@@ -125,7 +125,7 @@ class _GradientBufferReused(Remembering):
     def __init__(self) -> None:
         self._buffers: dict[object, Tensor] = {}
 
-    def y(self, call: Call) -> Tensor:
+    def y(self, call: LayerNormCall) -> Tensor:
         if call.weight is None:
             return call.y
         weight = _IntoBuffer.apply(call.weight, self._buffers)  # type: ignore[no-untyped-call]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from harness.verify.findings import RemarkKind
 from harness.verify.mutants.analytic import terms_of
-from harness.verify.mutants.arguments import Call, Rows
+from harness.verify.mutants.arguments import LayerNormCall, Rows
 from harness.verify.mutants.mutant import (
     RECORDING,
     CheckKind,
@@ -34,18 +34,18 @@ def eps_of_1e_12_by_default(
     eps: float = 1e-12,
 ) -> Tensor:
     """Adds 1e-12 where no eps is given."""
-    return Call(x, normalized_shape, weight, bias, eps).y
+    return LayerNormCall(x, normalized_shape, weight, bias, eps).y
 
 
 @on_call(caught_by=CheckKind.INTERACTION)
-def recorded_under_no_grad(call: Call) -> Tensor:
+def recorded_under_no_grad(call: LayerNormCall) -> Tensor:
     """Records a graph, and so keeps its inputs, even under torch.no_grad."""
     with torch.enable_grad():
         return call.y
 
 
 @on_call(caught_by=CheckKind.INTERACTION)
-def random_numbers_seeded(call: Call) -> Tensor:
+def random_numbers_seeded(call: LayerNormCall) -> Tensor:
     """Seeds torch's random numbers, which makes every later dropout the same."""
     torch.manual_seed(0)
     return call.y
@@ -75,7 +75,7 @@ class _OneOfTwoBuffers(Remembering):
     def __init__(self) -> None:
         self._buffers: dict[object, list[Tensor]] = {}
 
-    def y(self, call: Call) -> Tensor:
+    def y(self, call: LayerNormCall) -> Tensor:
         y = call.y
         key = y.shape, y.dtype, torch.is_grad_enabled()
         buffers = self._buffers.setdefault(key, [torch.empty_like(y).detach() for _ in range(2)])
@@ -90,7 +90,7 @@ class _WeightOnceTrained(Remembering):
     def __init__(self) -> None:
         self._kept: list[tuple[Tensor, Tensor]] = []
 
-    def y(self, call: Call) -> Tensor:
+    def y(self, call: LayerNormCall) -> Tensor:
         weight = call.weight
         if weight is None or not weight.requires_grad:
             return call.y

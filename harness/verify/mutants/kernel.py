@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from harness.verify.findings import RemarkKind
-from harness.verify.mutants.arguments import Call, Rows
+from harness.verify.mutants.arguments import LayerNormCall, Rows
 from harness.verify.mutants.mutant import (
     CheckKind,
     as_if_contiguous,
@@ -168,20 +168,20 @@ def rows_of_other_threads_unwritten(rows: Rows) -> Tensor:
 
 
 @on_call(caught_by=CheckKind.LAYOUT)
-def strides_ignored(call: Call) -> Tensor:
+def strides_ignored(call: LayerNormCall) -> Tensor:
     """Reads x from its first element on as if it were contiguous."""
     strides = torch.empty(call.x.shape, device="meta").stride()
     return replace(call, x=torch.as_strided(call.x, call.x.shape, strides)).y
 
 
 @on_call(caught_by=CheckKind.LAYOUT)
-def storage_offset_ignored(call: Call) -> Tensor:
+def storage_offset_ignored(call: LayerNormCall) -> Tensor:
     """Reads x from the start of its storage, wherever x begins there."""
     return replace(call, x=torch.as_strided(call.x, call.x.shape, call.x.stride(), 0)).y
 
 
 @on_call(caught_by=CheckKind.LAYOUT)
-def written_in_the_order_of_memory(call: Call) -> Tensor:
+def written_in_the_order_of_memory(call: LayerNormCall) -> Tensor:
     """Writes y row after row into memory with the strides of a transposed x."""
     y = call.y.contiguous()
     # x's own strides only where it has no gaps
@@ -190,7 +190,7 @@ def written_in_the_order_of_memory(call: Call) -> Tensor:
 
 
 @on_call(caught_by=CheckKind.LAYOUT)
-def parameter_strides_ignored(call: Call) -> Tensor:
+def parameter_strides_ignored(call: LayerNormCall) -> Tensor:
     """Reads weight and bias from their first elements on as if they were contiguous."""
     weight, bias = (
         None if each is None else as_if_contiguous(each) for each in (call.weight, call.bias)
@@ -199,6 +199,6 @@ def parameter_strides_ignored(call: Call) -> Tensor:
 
 
 @on_call(caught_by=CheckKind.LAYOUT, remark=RemarkKind.NEGATED_MISREAD)
-def negative_bit_ignored(call: Call) -> Tensor:
+def negative_bit_ignored(call: LayerNormCall) -> Tensor:
     """Reads the memory of x without negating it where x is stored as -x."""
     return replace(call, x=negated_view(call.x) if call.x.is_neg() else call.x).y

@@ -10,19 +10,19 @@ from torch import Tensor
 
 from harness.verify.findings import RemarkKind
 from harness.verify.mutants.altered_gradients import altering_dx, altering_dy
-from harness.verify.mutants.arguments import Call, Rows
+from harness.verify.mutants.arguments import LayerNormCall, Rows
 from harness.verify.mutants.mutant import HALVES, RECORDING, CheckKind, on_call, on_rows
 from implementations.contract import scale_and_shift, trailing_axes, wide_dtype
 
 
 @on_call(dtypes=HALVES, caught_by=CheckKind.CONTRACT)
-def float32_for_halves(call: Call) -> Tensor:
+def float32_for_halves(call: LayerNormCall) -> Tensor:
     """Returns float32 for float16 and bfloat16."""
     return replace(call, x=call.x.to(wide_dtype(call.x.dtype))).y
 
 
 @on_call(dtypes=HALVES, caught_by=CheckKind.CONTRACT, remark=RemarkKind.PROMOTES)
-def promoted_by_parameters(call: Call) -> Tensor:
+def promoted_by_parameters(call: LayerNormCall) -> Tensor:
     """Returns float32 for float16 and bfloat16 where weight or bias is float32."""
     trailing_axes(call.x, call.normalized_shape, call.weight, call.bias)
     parameters = [each for each in (call.weight, call.bias) if each is not None]
@@ -33,26 +33,26 @@ def promoted_by_parameters(call: Call) -> Tensor:
 
 
 @on_call(caught_by=CheckKind.CONTRACT)
-def flattened(call: Call) -> Tensor:
+def flattened(call: LayerNormCall) -> Tensor:
     """Returns y of shape (rows, hidden), whatever the shape of x."""
     return call.y.reshape(call.x.shape[: call.x.dim() - len(call.normalized_shape)].numel(), -1)
 
 
 @on_call(caught_by=CheckKind.CONTRACT)
-def squeezed(call: Call) -> Tensor:
+def squeezed(call: LayerNormCall) -> Tensor:
     """Returns y without its axes of length 1."""
     return call.y.squeeze()
 
 
 @on_call(caught_by=CheckKind.CONTRACT)
-def statistics_returned_too(call: Call) -> Tensor:
+def statistics_returned_too(call: LayerNormCall) -> Tensor:
     """Returns (y, mean, rstd) instead of y."""
     mean = call.x.detach().mean(tuple(range(-len(call.normalized_shape), 0)), keepdim=True)
     return cast("Tensor", (call.y, mean, torch.zeros_like(mean)))  # the mistake is this wrong type
 
 
 @on_call(directions=RECORDING, caught_by=CheckKind.CONTRACT)
-def detached(call: Call) -> Tensor:
+def detached(call: LayerNormCall) -> Tensor:
     """Returns y without a gradient."""
     return call.y.detach()
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from harness.records import Direction
 from harness.verify.findings import RemarkKind
-from harness.verify.mutants.arguments import Call, Rows, layer_norm_of
+from harness.verify.mutants.arguments import LayerNormCall, Rows, layer_norm_of
 from implementations.contract import LayerNormFunction
 
 __all__ = [
@@ -78,9 +78,9 @@ class Remembering:
         bias: Tensor | None = None,
         eps: float = 1e-5,
     ) -> Tensor:
-        return self.y(Call(x, normalized_shape, weight, bias, eps))
+        return self.y(LayerNormCall(x, normalized_shape, weight, bias, eps))
 
-    def y(self, call: Call) -> Tensor:
+    def y(self, call: LayerNormCall) -> Tensor:
         """Return the wrong result; overridden where rows are not enough."""
         return call.by(layer_norm_of(self.y_of_rows))
 
@@ -156,10 +156,10 @@ def on_rows(**options: Unpack[Options]) -> Callable[[Callable[[Rows], Tensor]], 
     return wrap
 
 
-def on_call(**options: Unpack[Options]) -> Callable[[Callable[[Call], Tensor]], Mutant]:
+def on_call(**options: Unpack[Options]) -> Callable[[Callable[[LayerNormCall], Tensor]], Mutant]:
     """Wrap a function of a whole call as a mutant named and described after it."""
 
-    def wrap(call_to_y: Callable[[Call], Tensor]) -> Mutant:
+    def wrap(call_to_y: Callable[[LayerNormCall], Tensor]) -> Mutant:
         @wraps(call_to_y)
         def layer_norm(
             x: Tensor,
@@ -168,7 +168,7 @@ def on_call(**options: Unpack[Options]) -> Callable[[Callable[[Call], Tensor]], 
             bias: Tensor | None = None,
             eps: float = 1e-5,
         ) -> Tensor:
-            return call_to_y(Call(x, normalized_shape, weight, bias, eps))
+            return call_to_y(LayerNormCall(x, normalized_shape, weight, bias, eps))
 
         return mutant(**options)(layer_norm)
 

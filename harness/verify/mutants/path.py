@@ -18,7 +18,7 @@ from harness.records import Direction
 from harness.verify.findings import RemarkKind
 from harness.verify.mutants.altered_gradients import altering_dy
 from harness.verify.mutants.analytic import Gradients, Rule, Terms, analytic
-from harness.verify.mutants.arguments import Call, Rows, layer_norm_of
+from harness.verify.mutants.arguments import LayerNormCall, Rows, layer_norm_of
 from harness.verify.mutants.kernel import INDEX_LIMIT, VECTOR, WARP
 from harness.verify.mutants.mutant import (
     HALVES,
@@ -45,13 +45,15 @@ _ROWS_AT_ONCE = 1 << 14  # four portions of the rows that a 16-bit index counts
 # --- in inference --------------------------------------------------------------------------------
 
 
-def _in_inference(**options: Unpack[Options]) -> Callable[[Callable[[Call], Tensor]], Mutant]:
+def _in_inference(
+    **options: Unpack[Options],
+) -> Callable[[Callable[[LayerNormCall], Tensor]], Mutant]:
     """Wrap a function as a mutant that is wrong only where no gradient is recorded."""
     options["directions"] = frozenset({Direction.FORWARD})
 
-    def wrap(wrong: Callable[[Call], Tensor]) -> Mutant:
+    def wrap(wrong: Callable[[LayerNormCall], Tensor]) -> Mutant:
         @wraps(wrong)
-        def in_inference(call: Call) -> Tensor:
+        def in_inference(call: LayerNormCall) -> Tensor:
             return call.y if torch.is_grad_enabled() else wrong(call)
 
         return on_call(**options)(in_inference)
@@ -60,7 +62,7 @@ def _in_inference(**options: Unpack[Options]) -> Callable[[Callable[[Call], Tens
 
 
 @_in_inference(caught_by=CheckKind.LAYOUT)
-def strides_ignored_in_inference(call: Call) -> Tensor:
+def strides_ignored_in_inference(call: LayerNormCall) -> Tensor:
     """Reads x as if it were contiguous where no gradient is recorded."""
     if call.x.is_contiguous() or not call.x.numel():
         return call.y
@@ -68,22 +70,22 @@ def strides_ignored_in_inference(call: Call) -> Tensor:
 
 
 @_in_inference()
-def last_axis_only_in_inference(call: Call) -> Tensor:
+def last_axis_only_in_inference(call: LayerNormCall) -> Tensor:
     """Normalises over the last axis only where no gradient is recorded."""
     x = call.x
     trailing_axes(x, call.normalized_shape, call.weight, call.bias)
-    y = Call(x.to(wide_dtype(x.dtype)), x.shape[-1:], None, None, call.eps).y
+    y = LayerNormCall(x.to(wide_dtype(x.dtype)), x.shape[-1:], None, None, call.eps).y
     return scale_and_shift(y, call.weight, call.bias).to(x.dtype)
 
 
 @_in_inference(dtypes=HALVES, caught_by=CheckKind.CONTRACT, remark=RemarkKind.PROMOTES)
-def promoted_in_inference(call: Call) -> Tensor:
+def promoted_in_inference(call: LayerNormCall) -> Tensor:
     """Returns y in the dtype of the weight where no gradient is recorded."""
     return call.y if call.weight is None else replace(call, x=call.x.to(call.weight.dtype)).y
 
 
 @_in_inference()
-def rows_beyond_32_unwritten_in_inference(call: Call) -> Tensor:
+def rows_beyond_32_unwritten_in_inference(call: LayerNormCall) -> Tensor:
     """Leaves 0 in the rows beyond a multiple of 32 where no gradient is recorded."""
 
     def unwritten(rows: Rows) -> Tensor:
@@ -93,7 +95,7 @@ def rows_beyond_32_unwritten_in_inference(call: Call) -> Tensor:
 
 
 @_in_inference()
-def eps_at_least_1e_6_in_inference(call: Call) -> Tensor:
+def eps_at_least_1e_6_in_inference(call: LayerNormCall) -> Tensor:
     """Adds at least 1e-6 instead of eps where no gradient is recorded."""
     return replace(call, eps=max(call.eps, 1e-6)).y
 
@@ -110,7 +112,7 @@ def bias_ignored_without_weight_in_vectors(rows: Rows) -> Tensor:
 
 
 @on_call(dtypes=HALVES)
-def parameters_rounded_in_vectors(call: Call) -> Tensor:
+def parameters_rounded_in_vectors(call: LayerNormCall) -> Tensor:
     """Rounds weight and bias to the dtype of x where N is a multiple of 4."""
     if call.x.shape[-1] % VECTOR:
         return call.y
@@ -200,7 +202,7 @@ def _evenly_spaced(tensor: Tensor) -> Tensor:
 
 
 @on_call(caught_by=CheckKind.LAYOUT)
-def rows_taken_for_evenly_spaced(call: Call) -> Tensor:
+def rows_taken_for_evenly_spaced(call: LayerNormCall) -> Tensor:
     """Uses the stride of the last batch axis as the distance between all rows of x."""
     return replace(call, x=_evenly_spaced(call.x)).y if len(call.normalized_shape) == 1 else call.y
 
@@ -212,7 +214,7 @@ def rows_of_dy_taken_for_evenly_spaced(dy: Tensor) -> Tensor:
 
 
 @on_call(caught_by=CheckKind.LAYOUT)
-def axes_of_parameters_in_order_of_memory(call: Call) -> Tensor:
+def axes_of_parameters_in_order_of_memory(call: LayerNormCall) -> Tensor:
     """Reads weight and bias of several axes as if they were contiguous."""
     weight, bias = (
         each if each is None or each.dim() < 2 or not each.numel() else as_if_contiguous(each)

@@ -11,7 +11,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from harness.verify.mutants.arguments import Call, Rows
+from harness.verify.mutants.arguments import LayerNormCall, Rows
 from harness.verify.mutants.mutant import DTYPES, HALVES, on_call, on_rows, rounded_to, with_value
 from implementations.contract import scale_and_shift, trailing_axes
 
@@ -151,7 +151,7 @@ def truncated_to_bfloat16(rows: Rows) -> Tensor:
 
 
 @on_call(dtypes=HALVES)
-def everything_in_input_dtype(call: Call) -> Tensor:
+def everything_in_input_dtype(call: LayerNormCall) -> Tensor:
     """Computes everything in float16 or bfloat16, the dtype of x."""
     x = call.x
     axes = trailing_axes(x, call.normalized_shape, call.weight, call.bias)

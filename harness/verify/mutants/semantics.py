@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from harness.verify.mutants.arguments import Call, Rows
+from harness.verify.mutants.arguments import LayerNormCall, Rows
 from harness.verify.mutants.mutant import on_call, on_rows
 from implementations.contract import scale_and_shift, trailing_axes, wide_dtype
 
@@ -208,7 +208,7 @@ def statistics_over_the_batch(rows: Rows) -> Tensor:
     return rows.normalised_by(mean, (rows.x - mean).square().mean(0, keepdim=True))
 
 
-def _normalised_over(axes: tuple[int, ...], call: Call) -> Tensor:
+def _normalised_over(axes: tuple[int, ...], call: LayerNormCall) -> Tensor:
     trailing_axes(call.x, call.normalized_shape, call.weight, call.bias)
     wide = call.x.to(wide_dtype(call.x.dtype))
     deviation = wide - wide.mean(axes, keepdim=True)
@@ -217,13 +217,13 @@ def _normalised_over(axes: tuple[int, ...], call: Call) -> Tensor:
 
 
 @on_call()
-def last_axis_only(call: Call) -> Tensor:
+def last_axis_only(call: LayerNormCall) -> Tensor:
     """Normalises over the last axis only where normalized_shape has several."""
     return _normalised_over((-1,), call)
 
 
 @on_call()
-def all_axes_but_the_first(call: Call) -> Tensor:
+def all_axes_but_the_first(call: LayerNormCall) -> Tensor:
     """Normalises over all axes but the first, whatever normalized_shape is."""
     return _normalised_over(tuple(range(1, call.x.dim())) or (0,), call)
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from harness.verify.mutants.arguments import Call, Rows, layer_norm_of
+from harness.verify.mutants.arguments import LayerNormCall, Rows, layer_norm_of
 from harness.verify.mutants.mutant import CheckKind, Remembering, mutant, on_call, with_value
 
 # of llm.c pull request 852: as many calls as a check makes, fewer than a timing makes
@@ -83,7 +83,7 @@ class _StatisticsOfAnAddress(Remembering):
     def __init__(self) -> None:
         self._kept: dict[tuple[int, torch.Size], tuple[Tensor, Tensor]] = {}
 
-    def y(self, call: Call) -> Tensor:
+    def y(self, call: LayerNormCall) -> Tensor:
         def stale(rows: Rows) -> Tensor:
             now = (rows.mean.detach(), rows.variance.detach())
             mean, variance = self._kept.setdefault((call.x.data_ptr(), rows.x.shape), now)
@@ -102,7 +102,7 @@ class _OutputBufferReused(Remembering):
     def __init__(self) -> None:
         self._buffers: dict[tuple[torch.Size, torch.dtype], Tensor] = {}
 
-    def y(self, call: Call) -> Tensor:
+    def y(self, call: LayerNormCall) -> Tensor:
         y = call.y
         buffer = self._buffers.setdefault((y.shape, y.dtype), torch.empty_like(y).detach())
         buffer.copy_(y.detach())
@@ -124,7 +124,7 @@ output_buffer_reused = _remembering(_OutputBufferReused)
 
 
 @on_call(caught_by=CheckKind.CONTRACT)
-def x_overwritten(call: Call) -> Tensor:
+def x_overwritten(call: LayerNormCall) -> Tensor:
     """Uses x as scratch memory and leaves the deviations in it."""
     y, x = call.y, call.x.detach()
     x.sub_(x.mean(tuple(range(-len(call.normalized_shape), 0)), keepdim=True))
@@ -132,7 +132,7 @@ def x_overwritten(call: Call) -> Tensor:
 
 
 @on_call(caught_by=CheckKind.CONTRACT)
-def y_is_x(call: Call) -> Tensor:
+def y_is_x(call: LayerNormCall) -> Tensor:
     """Normalises x in place and returns it."""
     y, x = call.y, call.x
     x.detach().copy_(y.detach())
@@ -140,7 +140,7 @@ def y_is_x(call: Call) -> Tensor:
 
 
 @on_call(caught_by=CheckKind.CONTRACT)
-def weight_doubled_in_place(call: Call) -> Tensor:
+def weight_doubled_in_place(call: LayerNormCall) -> Tensor:
     """Doubles the caller's weight after using it."""
     y = call.y
     if call.weight is not None:
