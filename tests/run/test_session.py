@@ -449,6 +449,8 @@ def waiting(implementation: Path) -> Iterator[subprocess.Popen[str]]:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,  # so that Ctrl-C reaches all of it, and nothing else
+        # a shell that runs the tests in the background has them ignore the interrupt
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         path, patience = implementation.with_name("mine.jsonl"), monotonic() + 60
         while not path.exists() or path.read_bytes().count(b'{"Record"') < 2:
