@@ -76,7 +76,7 @@ class Row:
     started: str
     """UTC time at which the run started."""
     commit: str
-    """git commit of this project; "+" where there were changes."""
+    """git commit of this project, with "+" if there were uncommitted changes."""
     cpu: str
     cores: int
     """Cores that the process may use."""

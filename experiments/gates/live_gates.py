@@ -107,9 +107,9 @@ class Row:
     started: str
     """UTC time at which the run started."""
     commit: str
-    """git commit of this project; "+" where there were changes."""
+    """git commit of this project, with "+" if there were uncommitted changes."""
     cpu: str
-    """Processor model, and the widest instructions that torch uses on it."""
+    """Processor model, and the instruction set that torch uses on it."""
     cores: int
     """Cores that the process may use."""
 

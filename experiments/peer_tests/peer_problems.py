@@ -16,7 +16,7 @@ __all__ = ["PeerOutputs", "Problem", "is_close", "pairs", "run", "seeded", "torc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Arguments of one call; dy is None where the peer asks for no gradients."""
+    """Arguments of one call; dy is None if the peer's test checks no gradients."""
 
     x: Tensor
     weight: Tensor | None
@@ -31,7 +31,7 @@ class Problem:
             None if each is None else each.to(dtype)
             for each in (self.x, self.weight, self.bias, self.dy)
         )
-        assert x is not None  # it was not None before
+        assert x is not None  # for mypy: self.x is a Tensor
         return Problem(x=x, weight=weight, bias=bias, dims=self.dims, eps=self.eps, dy=dy)
 
 
@@ -53,9 +53,9 @@ class PeerOutputs:
 
 
 def run(function: LayerNormFunction, problem: Problem) -> PeerOutputs | None:
-    """Run ``function``; None if it raises, or if y has another type, shape or dtype than x."""
+    """Run ``function``; None if it raises, or if y differs from x in type, shape or dtype."""
     named = {"x": problem.x, "weight": problem.weight, "bias": problem.bias}
-    # copies with the same strides: the next function must not see what this one overwrites
+    # copies with the same strides: a function that overwrites its inputs must not affect the next
     leaves = {
         name: torch
         .empty_strided(each.shape, each.stride(), dtype=each.dtype)
@@ -80,14 +80,15 @@ def run(function: LayerNormFunction, problem: Problem) -> PeerOutputs | None:
 
 
 def torch_results(problem: Problem) -> PeerOutputs:
-    """Return torch's results, computed as on a GPU, where the peers compute their references.
+    """Return torch's results as a GPU computes them: the peers compute their references on a GPU.
 
-    float16 and bfloat16 are computed in float32 and rounded once. torch's CPU kernel sums their
-    gradients in their own dtype, and no right implementation is close to that.
+    float16 and bfloat16 inputs are converted to float32, and the results are rounded once. torch's
+    CPU kernel sums gradients in the dtype of x instead; right implementations differ from that by
+    more than the tolerances.
     """
     wide = torch.promote_types(problem.x.dtype, torch.float32)
     found = run(functional.layer_norm, problem.to(wide))  # type: ignore[arg-type]
-    assert found is not None  # torch takes every problem in this file
+    assert found is not None  # torch supports every problem of these tests
     return found.to(problem.x.dtype)
 
 
@@ -102,7 +103,7 @@ def pairs(found: PeerOutputs, expected: PeerOutputs) -> Iterator[tuple[Tensor, T
 def is_close(
     found: Tensor, expected: Tensor, *, rtol: float | None = None, atol: float | None = None
 ) -> bool:
-    """Whether torch.testing.assert_close passes; its defaults know the dtype."""
+    """Whether torch.testing.assert_close passes; its default tolerances depend on the dtype."""
     try:
         torch.testing.assert_close(found, expected, rtol=rtol, atol=atol)
     except AssertionError:

@@ -1,4 +1,4 @@
-"""Makes torchaudio importable beside a CPU build of torch; run once after the installation.
+"""Makes torchaudio importable with a CPU build of torch; run once after the installation.
 
 PyPI has torchaudio for CUDA. It refuses to be imported if its compiled library cannot be loaded,
 and works without it if there is none, so a library that cannot be loaded is removed.

@@ -1,6 +1,6 @@
-"""The raw results, one row per ratio: lines of JSON while measuring, parquet at the end.
+"""The raw results, one row per ratio: JSON lines while measuring, parquet at the end.
 
-Rows are never dropped or changed. report_timers.py computes what they mean.
+No row is dropped or changed. report_timers.py computes the statistics.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ class Row:
     experiment: str
     """"timers" compares all timers; "processes" repeats the harness's sampler in many processes."""
     condition: str
-    """"quiet", or "loaded" with busy neighbours."""
+    """"quiet", or "loaded": other processes keep every core busy."""
     timer: str
-    """Name of the timer; after a dash the statistic, where a tool offers several."""
+    """Name of the timer; after a dash the statistic, if a tool offers several."""
     tool: str
-    """The tool that the timer is of."""
+    """The tool that provides the timer."""
     allocation: str
     """How the process got memory for results: "default" or "steady"."""
     case: str
-    """Name of the pair."""
+    """Name of the pair of functions that is timed."""
     subject: str
     """Implementation and shape in the numerator."""
     reference: str
     """Implementation and shape in the denominator."""
     process: int
-    """Counts the fresh processes of this experiment and condition, in the order they ran."""
+    """Index of the process in this experiment and condition, in the order they ran."""
     ratio: float
     """Time of the subject over that of the reference."""
     truth: float | None
-    """The ratio, where it is known by construction."""
+    """The true ratio; None unless it is known by construction."""
     seconds: float
-    """Seconds to time both, with calibration, without process start and imports."""
+    """Seconds to time both functions: with calibration, without process start and imports."""
     process_s: float
-    """Seconds of the whole process, with start and imports, for all its pairs."""
+    """Seconds of the whole process for all its pairs, with start and imports."""
     load_average: float | None
     """Load average over the last minute, when the process started."""
     idle_ratio: float | None
@@ -53,9 +53,9 @@ class Row:
     started: str
     """UTC time at which the process started."""
     commit: str
-    """git commit of this project; "+" where there were changes."""
+    """git commit of this project, with "+" if there were uncommitted changes."""
     cpu: str
-    """Processor model, and the widest instructions that torch uses on it."""
+    """Processor model, and the instruction set that torch uses on it."""
     cores: int
     """Cores that the process may use."""
     torch: str
@@ -65,7 +65,7 @@ class Row:
 
 
 def append(rows: list[Row], path: Path) -> None:
-    """Add ``rows`` to a file of lines; they are on disk when this returns."""
+    """Append ``rows`` to a file of JSON lines, and flush them to disk."""
     with path.open("a") as file:
         for row in rows:
             file.write(json.dumps(asdict(row)) + "\n")
@@ -74,14 +74,14 @@ def append(rows: list[Row], path: Path) -> None:
 
 
 def write(rows: list[Row], path: Path) -> None:
-    """Write ``rows`` as parquet; the file is whole or not there."""
+    """Write ``rows`` as parquet; an interrupted write leaves no partial file."""
     unfinished = path.with_name(f".{path.name}.unfinished")
     pq.write_table(pa.Table.from_pylist([asdict(row) for row in rows]), unfinished)
     unfinished.replace(path)
 
 
 def read(path: Path) -> list[Row]:
-    """Read either kind of file."""
+    """Read the rows of a JSON lines or parquet file."""
     if path.suffix == ".jsonl":
         plain = [json.loads(line) for line in path.read_text().splitlines()]
     else:

@@ -29,11 +29,11 @@ class Timer:
 
     name: str
     tool: str
-    """The tool that the timer is of. A tool has one vote on the true ratio, however many rows."""
+    """The tool that provides the timer. Each tool has one vote on the true ratio."""
     quiet_s: float
     """Seconds per pair, roughly: for the estimate before a run."""
     loaded_s: float
-    """The same, among busy neighbours."""
+    """The same, with every core kept busy by other processes."""
     measure: Callable[[Pair, Random], Measured] | None = None
     """None for a tool that starts processes of its own."""
     steady: bool = False

@@ -33,8 +33,8 @@ def bencher_metrics(results: Results) -> str | None:
     """Return the measures of each case in Bencher Metric Format; None if there are none.
 
     ``latency`` (ns), ``latency-ratio`` (to the reference), ``error`` (scaled ulp of the worst
-    output), ``peak-memory`` (bytes beyond the inputs). Bencher knows the first, and creates the
-    others on first use.
+    output), ``peak-memory`` (bytes beyond the inputs). Bencher has a measure for the first by
+    default, and creates the others on first use.
     """
     cases = {record.case.id: dict(_measures(record)) for record in results.records}
     cases = {name: measures for name, measures in cases.items() if measures}

@@ -1,1 +1,1 @@
-"""Latency, memory and environment of calls that are handed in; knows nothing of LayerNorm."""
+"""Latency, memory and environment of any function; nothing here is specific to LayerNorm."""

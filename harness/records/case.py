@@ -42,7 +42,7 @@ class Measurement(StrEnum):
     ERRORS = "errors"
     LATENCY = "latency"
     COLD = "cold"
-    """Latency with inputs that are in no cache."""
+    """Latency of calls whose inputs are not in the cache."""
     MEMORY = "memory"
 
 
@@ -57,7 +57,7 @@ class Case:
     shape: tuple[int, ...]
     """Shape of x."""
     normalized_dims: int = 1
-    """How many trailing axes are normalised over."""
+    """Number of trailing axes that are normalised."""
     dtype: str = "float32"
     """torch name of x's dtype, without the prefix."""
     param_dtype: str = "float32"
@@ -67,7 +67,7 @@ class Case:
     distribution: str = "normal"
     """Name of the input distribution."""
     layout: str = "contiguous"
-    """Name of x's layout in memory; "sequence_first" and "sliced_middle" are also dy's."""
+    """Name of x's memory layout; "sequence_first" and "sliced_middle" apply to dy too."""
     direction: Direction = Direction.FORWARD
     """Which pass is run."""
     grad_output: str = field(default="shifted_normal", metadata={"formerly": "upstream"})
@@ -89,7 +89,7 @@ class Case:
 
     @property
     def rows(self) -> int:
-        """Number of rows, each with a mean of its own."""
+        """Number of rows; mean and variance are computed per row."""
         return prod(self.shape[: len(self.shape) - self.normalized_dims])
 
     @property
@@ -99,18 +99,18 @@ class Case:
 
     @property
     def id(self) -> str:
-        """Readable key that joins a case to its baseline; stable across releases.
+        """Readable key by which a case is matched with its baseline; stable across releases.
 
-        The first five axes are always there. The others follow only where they differ from the
-        usual value, so that a new axis changes no existing id.
+        The first five axes are always included. The others are included only if they differ from
+        their default (for ``param_dtype``: ``dtype``), so that a new axis changes no existing id.
         """
         shape = "x".join(map(str, self.shape))
         always = (self.implementation, self.direction, shape, self.dtype, self.distribution)
         return "/".join((*always, *self.settings()))
 
     def settings(self) -> tuple[str, ...]:
-        """Return the settings that differ from the usual value, as the id writes them."""
-        unusual = (
+        """Return the settings that differ from their default, as the id writes them."""
+        optional = (
             (self.mode is not Mode.EAGER, f"{self.mode}"),
             (self.device != "cpu", self.device),
             (self.normalized_dims != 1, f"dims={self.normalized_dims}"),
@@ -123,7 +123,7 @@ class Case:
             (self.threads != 1, f"threads={self.threads}"),
             (self.seed != 0, f"seed={self.seed}"),
         )
-        return tuple(text for differs, text in unusual if differs)
+        return tuple(text for differs, text in optional if differs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,8 +135,8 @@ class Budget:
     min_epochs: int = 4
     """Minimum number of epochs; an interval from fewer is too uncertain."""
     max_epochs: int = 12
-    """Maximum number of epochs; more in one process do not narrow the interval across processes."""
+    """Maximum per process; more epochs would not narrow the interval across processes."""
     limit_s: float = 2.0
-    """Seconds of sampling: after the first, no epoch starts that would end later."""
+    """Time limit of sampling: an epoch that would end later is not started, except the first."""
     processes: int = 1
     """Maximum number of processes in which a case is timed."""

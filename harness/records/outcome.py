@@ -134,7 +134,7 @@ class Record:
     latency: Latency | None = None
     """Latency; None where not measured."""
     cold: Latency | None = None
-    """Latency with inputs that are in no cache; None where not measured."""
+    """Latency of calls whose inputs are not in the cache; None where not measured."""
     memory: Memory | None = None
     """Memory; None where not measured."""
     operators: int | None = None

@@ -1,8 +1,8 @@
 """The messages between a parent process and its workers.
 
-A request holds the code that answers it, so that a worker need not know the requests of the rooms
-above this one. A request is created in the parent, which does not import torch: what ``answer``
-needs of it is imported when it runs, in the worker.
+A request holds the code that answers it, so that the worker module does not depend on the
+packages that define requests. A request is created in the parent, which does not import torch:
+``answer`` imports what it needs of torch when it runs, in the worker.
 """
 
 from __future__ import annotations

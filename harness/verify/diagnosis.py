@@ -26,7 +26,7 @@ from harness.verify.diagnosis_probes import (
 )
 from harness.verify.findings import Suspect
 from harness.verify.mutants import WRONG, Mutant
-from harness.verify.mutants.mutant import Remembering
+from harness.verify.mutants.mutant import Stateful
 from harness.verify.scope import fitted
 from harness.verify.trial import Trial, exact_of, first_case, outputs_of
 from implementations.contract import Implementation
@@ -157,7 +157,7 @@ def _unexplained(
 ) -> float | None:
     """Return the distance of target and mutant over the target's error; None without an error."""
     wrong = replace(native, name=mutant.name, function=mutant.fresh(), declared=False)
-    if isinstance(mutant.function, Remembering):  # it has to remember the same case as the target
+    if isinstance(mutant.function, Stateful):  # it must start from the state that the target has
         outputs_of(wrong, first_case(mutant.name, case.dtype, case.device))
     outputs = outputs_of(wrong, case)
     if outputs is None:

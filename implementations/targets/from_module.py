@@ -72,7 +72,7 @@ class ModuleFunction:
 
     @property
     def normalized_shape(self) -> tuple[int, ...] | None:
-        """The only shape that it normalises: an instance's, or that of a size from ``init``."""
+        """The only shape that it normalises, from an instance or ``init``; None if it takes any."""
         return self._source.normalized_shape
 
     @property

@@ -16,7 +16,7 @@ from implementations.targets.signatures import is_eps
 
 __all__ = ["ParameterNames", "known_eps", "own_eps", "parameter_names", "run_module", "shape_of"]
 
-# names of scale and shift in papers, documentation and libraries
+# names of weight and bias in papers, documentation and libraries
 _WEIGHTS = ("weight", "gain", "gamma", "scale", "g", "w", "a_2", "a", "alpha", "ln_weight")
 _BIASES = ("bias", "beta", "shift", "b", "b_2", "offset", "ln_bias")
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
@@ -24,7 +24,7 @@ _DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 @dataclass(frozen=True, slots=True)
 class ParameterNames:
-    """Names of the parameters that scale and shift; None if the module has none."""
+    """Names of the parameters that are weight and bias; None if the module has none."""
 
     weight: str | None
     bias: str | None
@@ -33,14 +33,14 @@ class ParameterNames:
 
 
 def parameter_names(module: nn.Module, shape: tuple[int, ...] | None) -> ParameterNames:
-    """Find weight and bias of a module by their names; those of inner modules count too.
+    """Find the weight and bias of a module by name, also in its inner modules.
 
-    A single parameter of another name is the weight. Of two, the one that is all ones is the
-    weight and the one that is all zeros is the bias.
+    Without a known name, a single parameter that is not all zeros is the weight. Of several, the
+    only one that is all ones is the weight, and the only one that is all zeros is the bias.
 
     Args:
-        module: of any normalisation class.
-        shape: its normalized shape, if known; parameters of another size are left out.
+        module: an instance of any normalisation class.
+        shape: its normalized shape, if known; no parameter of another size is weight or bias.
 
     Raises:
         UnsupportedError: its parameters are created by the first call.
@@ -74,7 +74,7 @@ def run_module(
 
     Raises:
         UnsupportedError: the module has a weight or bias and None was given, or the reverse.
-        ValueError: the weight or bias has not ``shape``, or another size than the module's own.
+        ValueError: the shape of weight or bias is not ``shape``, or its size is not the module's.
     """
     own, given = dict(module.named_parameters()), {}
     for what, name, parameter in (("weight", names.weight, weight), ("bias", names.bias, bias)):
@@ -96,7 +96,7 @@ def run_module(
 
 
 def own_eps(module: nn.Module) -> list[float]:
-    """Return the numeric attributes named like an eps, of a module and its inner modules."""
+    """Return the values of the eps attributes of a module and its inner modules."""
     return [
         float(value)
         for inner in module.modules()
@@ -106,8 +106,8 @@ def own_eps(module: nn.Module) -> list[float]:
 
 
 def known_eps(module: nn.Module) -> tuple[float, ...]:
-    """Return the values that the eps of a module may have exactly: its attributes, and the machine
-    epsilons of the dtypes."""
+    """Return values that the module may use as eps: its eps attributes, and the machine epsilon of
+    each dtype."""
     return (*own_eps(module), *(torch.finfo(dtype).eps for dtype in _DTYPES))
 
 
@@ -116,7 +116,7 @@ def shape_of(module: nn.Module) -> tuple[int, ...] | None:
     for name in ("normalized_shape", "dim", "hidden_size"):
         size = getattr(module, name, None)
         if isinstance(size, int) and not isinstance(size, bool) and size > 0:
-            # ``dim`` may also be the number of an axis
+            # ``dim`` may also be the index of an axis
             fits = any(each.numel() == size for each in module.parameters())
             return (size,) if fits else None
         if isinstance(size, tuple | list) and size and all(isinstance(each, int) for each in size):
@@ -132,7 +132,10 @@ def shape_of(module: nn.Module) -> tuple[int, ...] | None:
 
 
 def _known_name(own: Iterable[str], names: tuple[str, ...]) -> str | None:
-    """Return the parameter whose last name is the first of ``names`` that occurs once."""
+    """Return the parameter whose name, without its module's path, is one of ``names``.
+
+    Earlier names have precedence; a name that several parameters have is skipped.
+    """
     for name in names:
         found = [path for path in own if path.rpartition(".")[2].lower() == name]
         if len(found) == 1:

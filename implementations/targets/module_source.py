@@ -63,7 +63,7 @@ class ModuleSource:
 
     @property
     def normalized_shape(self) -> tuple[int, ...] | None:
-        """The only shape that it normalises: an instance's, or that of a size from ``init``."""
+        """The only shape that it normalises, from an instance or ``init``; None if it takes any."""
         if isinstance(self.source, nn.Module):
             return shape_of(self.source)
         if self.constructor().size is None:

@@ -28,7 +28,7 @@ def test_the_last_of_several_values_is_completed(typed: str, completed: list[str
         ("dims = (2, 3)", ("dims", (2, 3))),
     ],
 )
-def test_a_value_that_is_no_python_literal_is_text(
+def test_a_value_that_is_not_a_python_literal_is_text(
     typed: str, assignment: tuple[str, object]
 ) -> None:
     assert Assignment().convert(typed, None, None) == assignment

@@ -102,7 +102,7 @@ def test_json_holds_every_candidate(tmp_path: Path) -> None:
     assert plain["complete"] is True
 
 
-def test_json_holds_null_for_what_is_not_finite(tmp_path: Path) -> None:
+def test_json_holds_null_for_numbers_that_are_not_finite(tmp_path: Path) -> None:
     endless = Estimate(value=1.0, low=0.0, high=inf)
     native = with_latency(ran("native", 1.0, error_ulp=inf), per_call_s=endless)
     done = choose(store(tmp_path, native), "--format", "json")
@@ -111,7 +111,7 @@ def test_json_holds_null_for_what_is_not_finite(tmp_path: Path) -> None:
     assert candidate["error_ulp"] is None
 
 
-def test_python_is_printed_and_nothing_else(tmp_path: Path) -> None:
+def test_only_python_is_printed(tmp_path: Path) -> None:
     done = choose(store(tmp_path, NATIVE, QUICK), "--format", "python")
     assert done.exit_code == 0
     compile(done.stdout, "printed", "exec")

@@ -1,4 +1,4 @@
-"""The terminal: progress while a run lasts, its table at the end."""
+"""Output on the terminal: the progress of a run, and the table at its end."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_many_cases_are_counted_per_implementation(cases: int, every: bool, rows
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Times that the clock will show, one by one."""
+    """Fake the clock; return the list of times that it shows, which the test fills."""
     times: list[float] = []
     monkeypatch.setattr(module, "monotonic", lambda: times.pop(0))
     return times
@@ -115,7 +115,7 @@ def test_quiet_progress_prints_nothing(stream: StringIO) -> None:
     assert stream.getvalue() == ""
 
 
-def test_the_progress_of_a_continued_run_counts_the_missing_cases() -> None:
+def test_the_progress_of_a_continued_run_counts_only_the_missing_cases() -> None:
     stream = StringIO()
     with RunProgress(9, stream) as progress:
         progress.expect(2)

@@ -150,7 +150,7 @@ def _interrupted(shared: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_interrupted")
 @pytest.mark.parametrize("options", [(), ("--json",)], ids=["text", "json"])
-def test_an_interruption_keeps_what_was_verified(
+def test_an_interruption_keeps_earlier_verdicts(
     implementations: Path, options: tuple[str, ...]
 ) -> None:
     found = verified(f"{implementations}:right", f"{implementations}:wrong", *options)

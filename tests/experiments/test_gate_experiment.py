@@ -50,9 +50,7 @@ def kinds(answer: dict[str, Any]) -> dict[str, str]:
         ("extra copy", "regressed"),
     ],
 )
-def test_ab_fails_for_what_is_planted_and_for_nothing_else(
-    repository: Any, planted: str, kind: str
-) -> None:
+def test_ab_fails_for_planted_changes_only(repository: Any, planted: str, kind: str) -> None:
     repository.plant(planted)
     answer = repository.run("ab")
     assert kinds(answer) == {"subjects.py:native": "unchanged", "subjects.py:two_pass": kind}

@@ -44,7 +44,7 @@ def test_another_default_eps_is_another_source() -> None:
     assert keys(rms_norm("A_Norm")) != keys(rms_norm("A_Norm").replace("1e-6", "1e-5"))
 
 
-def test_classes_that_are_no_layers_are_left_out() -> None:
+def test_classes_that_are_not_layers_are_left_out() -> None:
     assert keys("class TextNormalizer(Normalizer):\n    def forward(self, text): ...") == []
 
 

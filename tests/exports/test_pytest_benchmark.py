@@ -141,7 +141,7 @@ def test_machine_and_commit_are_in_the_fields_of_pytest_benchmark() -> None:
     assert found["datetime"] == run.started_utc
 
 
-def test_a_wrong_case_or_one_without_samples_is_no_benchmark() -> None:
+def test_a_wrong_case_or_one_without_samples_is_not_a_benchmark() -> None:
     bare = replace(ONE, latency=make_latency(arms=()))
     negative = replace(ONE, latency=make_latency((-1.0,)))
     wrong = replace(ONE, status=Status.WRONG)

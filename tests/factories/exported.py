@@ -26,7 +26,7 @@ def comparison_of(*changes: Change, notes: tuple[str, ...] = ()) -> Comparison:
 
 
 def one_of_each() -> Comparison:
-    """Return a change of each kind, each of a case of its own, the worst first."""
+    """Return one change of each kind, each of a different case, ordered from worst to best."""
     changes = [
         change_of(kind, f"because {number}", number, ratio=RATIO if number == 1 else None)
         for number, kind in enumerate(ChangeKind)
@@ -35,7 +35,7 @@ def one_of_each() -> Comparison:
 
 
 def one_of_each_status(**run: Any) -> Results:
-    """Return a run with a case of each status, and a right case with an invalid time."""
+    """Return a run with one case per status, and one OK case whose latency is invalid."""
     right = make_record(make_case(rows=98), STEADY)
     invalid = make_record(make_case(rows=99), latency=make_latency(is_valid=False))
     others = [status for status in Status if status is not Status.OK]
@@ -53,7 +53,7 @@ def stats_from(samples: Sequence[float]) -> dict[str, Any]:
 
 
 def benchmark_of(record: Record, samples: Sequence[float], **changes: Any) -> dict[str, Any]:
-    """Return a benchmark as pytest-benchmark writes it with the project's plugin."""
+    """Return a benchmark as pytest-benchmark writes it when the project's plugin is active."""
     stats = stats_from(samples)
     name = record.case.id
     return {
@@ -70,7 +70,7 @@ def benchmark_of(record: Record, samples: Sequence[float], **changes: Any) -> di
 
 
 def benchmark_file(*benchmarks: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """Return a pytest-benchmark file of the machine HERE."""
+    """Return a pytest-benchmark file written on the machine ``HERE``."""
     return {
         "machine_info": {"node": "here", **machine_info_of(HERE)},
         "commit_info": {"id": "unversioned", "dirty": False},

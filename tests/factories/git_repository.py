@@ -54,13 +54,13 @@ class Repository:
             (self.path / name).write_text(text)
 
     def change(self, name: str, old: str, new: str) -> None:
-        """Replace a text in a file, which must contain it."""
+        """Replace ``old`` by ``new`` in a file that contains ``old``."""
         text = (self.path / name).read_text()
         assert old in text
         (self.path / name).write_text(text.replace(old, new))
 
     def commit(self) -> str:
-        """Commit everything; return the commit."""
+        """Commit all changes; return the hash of the commit."""
         self.git("add", "--all")
         self.git("commit", "--quiet", "--allow-empty", "--message", "a change")
         return self.git("rev-parse", "HEAD")

@@ -1,4 +1,4 @@
-"""Golden files: the text that a renderer makes of fixed values, kept beside its test."""
+"""Golden files: the expected output of a renderer for fixed values, stored with its test."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["assert_golden"]
 
 
 def assert_golden(text: str, path: Path) -> None:
-    """Compare ``text`` with the file; ``WRITE_GOLDEN=1 pytest FILE`` writes the file instead."""
+    """Compare ``text`` with the golden file; ``WRITE_GOLDEN=1 pytest FILE`` rewrites it first."""
     if os.environ.get("WRITE_GOLDEN"):
         path.parent.mkdir(exist_ok=True)
         path.write_text(text.rstrip("\n") + "\n", encoding="utf-8")

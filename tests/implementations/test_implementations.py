@@ -151,7 +151,7 @@ def test_it_equals_torch_forward_and_backward(
 
 
 @every_implementation
-def test_a_nan_in_one_row_leaves_the_other_rows_alone(norm: Implementation) -> None:
+def test_a_nan_in_one_row_does_not_affect_the_other_rows(norm: Implementation) -> None:
     x, weight, bias = tensors((4, 30), (30,))
     clean = norm(x, (30,), weight, bias)
     x[2] = float("nan")

@@ -136,7 +136,7 @@ def test_ulp_comb_is_held_exactly_and_its_teeth_are_neighbours(dtype: str) -> No
 
 
 @pytest.mark.parametrize("dtype", ALL_DTYPES)
-def test_last_digit_has_neighbours_alone_and_no_constant_row(dtype: str) -> None:
+def test_last_digit_has_only_adjacent_numbers_and_no_constant_row(dtype: str) -> None:
     for shape in ((50, 3), (50, 1024)):
         x = drawn("last_digit", dtype=dtype, shape=shape)
         stored = x.amin(-1).to(getattr(torch, dtype))

@@ -116,7 +116,7 @@ def test_a_narrow_dtype_holds_the_same_values_rounded_once() -> None:
         assert torch.equal(narrow, wide.to(narrow.dtype))
 
 
-def test_drawing_leaves_torchs_own_generator_alone() -> None:
+def test_drawing_does_not_change_torchs_generator() -> None:
     before = torch.get_rng_state()
     make_inputs(CASE)
     assert torch.equal(torch.get_rng_state(), before)

@@ -132,7 +132,7 @@ def test_two_fresh_processes_count_the_same_to_the_byte() -> None:
 
 @needs_compiler
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, while it compiles
-def test_memory_inside_compiled_code_is_seen() -> None:
+def test_memory_inside_compiled_code_is_counted() -> None:
     def product(x: Tensor) -> Tensor:
         return x.exp() * x.sin()
 

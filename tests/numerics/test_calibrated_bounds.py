@@ -89,7 +89,7 @@ def test_no_implementation_is_called_wrong_that_is_not(distribution: str) -> Non
 
 
 @pytest.mark.parametrize(("name", "dtype"), sorted(KNOWN_WRONG))
-def test_what_is_known_to_be_wrong_is_called_wrong(name: str, dtype: str) -> None:
+def test_a_known_mistake_is_wrong(name: str, dtype: str) -> None:
     case = Case(
         implementation=name,
         shape=(300, 64),

@@ -67,7 +67,7 @@ class FailingGradient(torch.autograd.Function):
 # --- a contract that is kept ---------------------------------------------------------------------
 
 
-def test_a_forward_gives_y_alone() -> None:
+def test_a_forward_returns_only_y() -> None:
     inputs = make_inputs(FORWARD)
     outputs = run_once(good, FORWARD, inputs)
     assert torch.equal(outputs.y, good(inputs.x, (6,), inputs.weight, inputs.bias))
@@ -120,7 +120,7 @@ def test_parameters_are_passed_under_their_own_names(affine: Affine) -> None:
     assert (normalized_shape, eps) == ((6,), 0.25)
 
 
-def test_nan_in_an_output_is_no_contract_violation() -> None:
+def test_nan_in_an_output_is_not_a_contract_violation() -> None:
     outputs = run_once(changed(lambda y: y * float("nan")), FORWARD, make_inputs(FORWARD))
     assert outputs.y.isnan().all()
 

@@ -145,7 +145,7 @@ def test_nan_in_one_row_does_not_hide_an_error_in_another_block(
         assert found.bound_ratio == inf
 
 
-def test_nan_where_the_exact_result_is_nan_is_no_error() -> None:
+def test_nan_where_the_exact_result_is_nan_is_not_an_error() -> None:
     case = comb_case()
     inputs = comb_inputs(case)
     inputs.x[0, 0] = nan

@@ -267,7 +267,7 @@ def test_double_double_neither_overflows_nor_underflows(scale: float, eps: float
 
 @pytest.mark.parametrize("function", [double_double, twice_centred])
 @pytest.mark.parametrize("bad", [nan, inf, -inf])
-def test_a_row_that_is_not_finite_has_no_finite_y_and_leaves_the_others_alone(
+def test_a_row_that_is_not_finite_has_no_finite_y_and_affects_no_other_row(
     function: Oracle, bad: float
 ) -> None:
     x, weight, bias, dy = drawn("normal", "float64", 16, 1e-5)

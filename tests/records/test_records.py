@@ -116,7 +116,7 @@ def test_rows_share_a_mean_over_the_normalised_axes(
 GPU = Gpu(name="GPU", uuid="GPU-1", memory_bytes=1, power_limit_w=300.0, compute_capability="9.0")
 
 
-def test_the_fingerprint_changes_with_what_can_change_speed_and_with_nothing_else() -> None:
+def test_the_fingerprint_changes_only_with_what_can_change_speed() -> None:
     ignored: list[dict[str, object]] = [
         {"git_commit": None},
         {"git_dirty": True},

@@ -158,7 +158,7 @@ def test_a_case_that_spreads_by_2_percent_has_converged() -> None:
 
 
 @pytest.mark.parametrize(("noisy", "is_warned"), [(5, False), (6, True)])
-def test_noise_in_half_of_the_processes_is_no_warning(noisy: int, is_warned: bool) -> None:
+def test_noise_in_half_of_the_processes_is_not_a_warning(noisy: int, is_warned: bool) -> None:
     found = record(fleet(noisy_starts=noisy))
     assert bool(found.records[0].warnings) is is_warned
 

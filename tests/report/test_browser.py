@@ -1,4 +1,4 @@
-"""The page in a browser: it loads nothing, reports no error, and its controls work."""
+"""The report in a browser: it makes no request, reports no error, and its controls work."""
 
 import csv
 import re
@@ -38,7 +38,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def tab(browser: Browser, page_path: Path, request: pytest.FixtureRequest) -> Iterator[Page]:
-    """Open the page; an error or a request of the page fails the test that caused it."""
+    """Open the report; the test fails if the report logs an error or makes a request."""
     context = browser.new_context(
         color_scheme=getattr(request, "param", "light"), viewport={"width": SCREEN, "height": 900}
     )
@@ -82,7 +82,7 @@ def test_the_filter_matches_every_word_and_says_when_nothing_matches(tab: Page) 
     expect(tab.locator("#found")).to_have_text(f"{COUNT:,} of {COUNT:,} cases")
 
 
-def test_sorting_puts_what_was_not_measured_last_in_both_directions(tab: Page) -> None:
+def test_sorting_puts_missing_values_last_in_both_directions(tab: Page) -> None:
     firsts = []
     for direction in ("ascending", "descending"):
         tab.click("#grid th[data-column=latency_s] button")
@@ -93,7 +93,7 @@ def test_sorting_puts_what_was_not_measured_last_in_both_directions(tab: Page) -
     assert firsts[0] != firsts[1]
 
 
-def test_the_pages_of_the_table_follow_each_other(tab: Page, results: Results) -> None:
+def test_buttons_show_the_next_and_the_previous_page_of_cases(tab: Page, results: Results) -> None:
     pages = -(-COUNT // 50)
     expect(tab.locator("#where")).to_have_text(f"page 1 of {pages}")
     expect(tab.locator("#previous")).to_be_disabled()
@@ -107,7 +107,7 @@ def test_the_pages_of_the_table_follow_each_other(tab: Page, results: Results) -
     assert column(tab, "id") == first
 
 
-def test_a_facet_keeps_the_rows_of_its_value_and_a_card_those_of_its_status(tab: Page) -> None:
+def test_a_facet_filters_by_its_value_and_a_card_by_its_status(tab: Page) -> None:
     tab.select_option("#facet-status", "wrong")
     tab.select_option("#facet-dtype", "float16")
     assert set(column(tab, "status")) == {"wrong"}
@@ -116,7 +116,7 @@ def test_a_facet_keeps_the_rows_of_its_value_and_a_card_those_of_its_status(tab:
     assert set(column(tab, "status")) == {"out of guarantee"}
 
 
-def test_the_download_holds_the_rows_that_are_shown_with_every_digit(
+def test_the_download_has_the_shown_rows_in_full_precision(
     tab: Page, results: Results, tmp_path: Path
 ) -> None:
     rows = downloaded(tab, tmp_path / "cases.csv")
@@ -134,16 +134,16 @@ def test_the_download_holds_the_rows_that_are_shown_with_every_digit(
 
 
 @EACH_THEME
-def test_the_theme_button_changes_background_and_drawings(tab: Page) -> None:
+def test_the_theme_button_changes_background_and_figures(tab: Page) -> None:
     background = "getComputedStyle(document.body).backgroundColor"
-    line = "getComputedStyle(document.querySelector('figure text')).fill"
-    before = tab.evaluate(background), tab.evaluate(line)
+    ink = "getComputedStyle(document.querySelector('figure text')).fill"
+    before = tab.evaluate(background), tab.evaluate(ink)
     tab.click("#theme")
-    after = tab.evaluate(background), tab.evaluate(line)
+    after = tab.evaluate(background), tab.evaluate(ink)
     assert before[0] != after[0]
     assert before[1] != after[1]
     tab.click("#theme")
-    assert (tab.evaluate(background), tab.evaluate(line)) == before
+    assert (tab.evaluate(background), tab.evaluate(ink)) == before
 
 
 def test_a_legend_highlights_one_implementation(tab: Page) -> None:
@@ -169,7 +169,7 @@ def test_nothing_is_wider_than_the_screen(tab: Page, width: int) -> None:
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_the_answer_is_seen_on_a_phone(tab: Page) -> None:
+def test_the_recommended_implementation_is_visible_on_a_phone(tab: Page) -> None:
     tab.set_viewport_size({"width": PHONE, "height": 800})
     headings = tab.locator("#which_implementation_to_run thead th")
     (place,) = (i for i, each in enumerate(headings.all_inner_texts(), 1) if each == "Run")
@@ -180,7 +180,7 @@ def test_the_answer_is_seen_on_a_phone(tab: Page) -> None:
         assert box["x"] + box["width"] <= PHONE
 
 
-def test_words_are_not_broken_on_a_phone(tab: Page, results: Results, tmp_path: Path) -> None:
+def test_no_word_is_split_on_a_phone(tab: Page, results: Results, tmp_path: Path) -> None:
     kinds = (WarningKind.NOT_CONVERGED, WarningKind.PAGE_FAULTS)
     warnings = tuple(
         MeasurementWarning(kind=each, advice="give the case more time") for each in kinds
@@ -189,7 +189,7 @@ def test_words_are_not_broken_on_a_phone(tab: Page, results: Results, tmp_path: 
     write_report([replace(results, records=records)], tmp_path / "warnings.html")
     tab.goto((tmp_path / "warnings.html").as_uri())
     tab.set_viewport_size({"width": PHONE, "height": 800})
-    lines = tab.evaluate(
+    split_words = tab.evaluate(
         """() => [...document.querySelectorAll("#warnings :is(tbody th,.long)")].flatMap((cell) => {
           const range = document.createRange();
           const found = [];
@@ -205,14 +205,14 @@ def test_words_are_not_broken_on_a_phone(tab: Page, results: Results, tmp_path: 
         })"""
     )
     assert tab.locator("#warnings tbody th").count() == len(kinds)
-    assert lines == []
+    assert split_words == []
 
 
-# --- paper ---------------------------------------------------------------------------------------
+# --- print ---------------------------------------------------------------------------------------
 
 
 @EACH_THEME
-def test_paper_is_white_in_each_theme(tab: Page) -> None:
+def test_print_has_a_white_background_in_each_theme(tab: Page) -> None:
     tab.evaluate("document.documentElement.dataset.theme = 'dark'")
     tab.emulate_media(media="print")
     colours = tab.evaluate(
@@ -224,7 +224,7 @@ def test_paper_is_white_in_each_theme(tab: Page) -> None:
     assert colours == [["rgb(22, 25, 29)", "rgb(255, 255, 255)"]] * 2
 
 
-def test_folded_blocks_are_printed(tab: Page) -> None:
+def test_folded_blocks_are_opened_for_printing(tab: Page) -> None:
     closed = "document.querySelectorAll('details:not([open])').length"
     before = tab.evaluate(closed)
     assert before > 0
@@ -234,7 +234,7 @@ def test_folded_blocks_are_printed(tab: Page) -> None:
     assert tab.evaluate(closed) == before
 
 
-def test_no_table_is_wider_than_a_sheet(tab: Page) -> None:
+def test_no_table_is_wider_than_a_printed_page(tab: Page) -> None:
     sheet = 718  # CSS pixels: A4 is 794 wide, Chromium's margins take 10 mm on each side
     tab.set_viewport_size({"width": sheet, "height": 1000})
     tab.emulate_media(media="print")

@@ -229,7 +229,7 @@ def test_errors_without_latency_make_a_page() -> None:
     assert "<svg" not in markup_of(page, "latency_against_size")
 
 
-def test_one_implementation_alone_makes_a_page_and_the_same_one_again() -> None:
+def test_one_implementation_makes_a_page_and_the_same_page_again() -> None:
     cases = [
         case
         for case in make_cases(["cpu"], ["float32"])

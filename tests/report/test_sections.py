@@ -129,7 +129,7 @@ def test_a_constant_error_or_one_without_digits_has_no_slope(
     assert _order(points, 1e7) == order
 
 
-def test_a_single_offset_is_no_curve() -> None:
+def test_a_single_offset_makes_no_curve() -> None:
     record = make_record(Case(implementation="recentred", shape=(4, 8)))
     first, table = error_against_condition(gather([results_of([record])]))
     assert isinstance(first, Text)

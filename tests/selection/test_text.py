@@ -120,7 +120,7 @@ def choice_lines(title: str, choices: Choices) -> Iterator[str]:
             yield f"    {candidate.label} {price_text(candidate, choice)}"
 
 
-def test_the_answer_its_caveats_and_the_prices() -> None:
+def test_the_recommendation_with_its_caveats_and_costs() -> None:
     two_ulp = Requirements(max_error_ulp=2.0)
     blocks = [choice_lines(title, choices_among(*each)) for title, each in CHOICES.items()]
     blocks += [

@@ -125,7 +125,7 @@ def test_a_call_that_the_run_does_not_hold_is_missing(absent: object) -> None:
     assert choice.missing == (absent,)
 
 
-def test_a_workload_of_which_the_run_holds_nothing_is_refused() -> None:
+def test_a_workload_without_a_matching_case_in_the_run_is_refused() -> None:
     with pytest.raises(NotInRunError, match="5x7"):
         workload_choices([call((5, 7))], *NATIVE)
 

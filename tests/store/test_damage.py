@@ -15,19 +15,19 @@ from harness.store.plain import from_plain, to_plain
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"hello, world\n" * 100, b"\0" * 1000])
-def test_what_is_no_parquet_is_refused_by_name(path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_parquet_is_refused_by_name(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(StoreError) as caught:
         read(path)
     assert str(caught.value).startswith(f"{path}: ")
 
 
-def test_a_file_that_is_not_there_is_named_with_the_next_step(path: Path) -> None:
+def test_a_missing_file_is_named_with_the_next_step(path: Path) -> None:
     with pytest.raises(StoreError, match="no such file; make one with `layernorm-bench run`"):
         read(path)
 
 
-def test_a_folder_is_no_results_file(tmp_path: Path) -> None:
+def test_a_folder_is_not_a_results_file(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=str(tmp_path)):
         read(tmp_path)
 
@@ -148,6 +148,6 @@ def test_a_value_of_another_type_is_refused(change: dict[str, object]) -> None:
         from_plain(Arm, to_plain(FULL.latency.arms[0]) | change)
 
 
-def test_a_journal_that_is_not_there_is_named(journal: Path) -> None:
+def test_a_missing_journal_is_named(journal: Path) -> None:
     with pytest.raises(StoreError, match=r"results\.jsonl: cannot be read: No such file"):
         read_journal(journal)

@@ -16,7 +16,7 @@ from harness.store import Journal, Results, read, read_journal, write
 
 @settings(max_examples=15)
 @given(results)
-def test_what_is_written_to_parquet_is_read_back(
+def test_results_written_to_parquet_are_read_back(
     tmp_path_factory: pytest.TempPathFactory, wanted: Results
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "round_trip.parquet"
@@ -27,7 +27,7 @@ def test_what_is_written_to_parquet_is_read_back(
 
 @settings(max_examples=15)
 @given(results)
-def test_what_is_written_to_a_journal_is_read_back(
+def test_results_written_to_a_journal_are_read_back(
     tmp_path_factory: pytest.TempPathFactory, wanted: Results
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "round_trip.jsonl"
@@ -39,7 +39,7 @@ def test_what_is_written_to_a_journal_is_read_back(
     assert same(read_journal(path), replace(wanted, records=tuple(last.values())))
 
 
-def test_samples_can_be_left_out_and_nothing_else_is(path: Path) -> None:
+def test_only_the_samples_can_be_left_out(path: Path) -> None:
     write(RESULTS, path)
     assert same(read(path, samples=False), without_samples(RESULTS))
     assert read(path, samples=False).records[0].latency.arms == ()

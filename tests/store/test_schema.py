@@ -46,7 +46,7 @@ def test_a_quantity_has_the_unit_that_its_name_ends_in(suffix: str, unit: bytes)
     assert all(each.metadata[b"unit"] == unit for each in found)
 
 
-def test_what_is_no_quantity_has_no_unit() -> None:
+def test_a_field_that_is_not_a_quantity_has_no_unit() -> None:
     suffixes = ("_s", "_bytes", "_ulp", "_ratio", "_w", "_hz", "_c")
     for name, field in leaves(record_schema()):
         if not name.endswith(suffixes):

@@ -107,7 +107,7 @@ def test_a_write_that_fails_half_way_leaves_the_old_file_and_nothing_else(
     assert [each.name for each in path.parent.iterdir()] == [path.name]
 
 
-def test_a_reason_that_is_no_valid_text_does_not_lose_the_run(path: Path) -> None:
+def test_a_reason_that_is_not_valid_text_does_not_lose_the_run(path: Path) -> None:
     # a message may hold the lone surrogates that Python makes of undecodable file names
     wanted = replace(RESULTS, records=(replace(BARE, reason="no file \udcff.py"),))
     write(wanted, path)

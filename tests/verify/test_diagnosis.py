@@ -144,7 +144,7 @@ def test_large_cases_are_not_run_on_every_mutant() -> None:
     assert "unbiased_variance" in named(implementation, [*small, *large])
 
 
-def test_partial_sums_in_float32_are_no_mistake() -> None:
+def test_partial_sums_in_float32_are_not_a_mistake() -> None:
     right = next(each for each in RIGHT if each.name == "rows_in_portions")
     assert list(narrow_sums(right, cases("bfloat16")[0])) == []
 

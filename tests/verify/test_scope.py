@@ -76,7 +76,7 @@ def test_x_gets_a_number_of_axes_that_the_target_takes(
     assert seen == [given]
 
 
-def test_a_result_that_is_no_tensor_is_passed_on() -> None:
+def test_a_result_that_is_not_a_tensor_is_passed_on() -> None:
     assert InScope(lambda *given: None, Scope(ranks=(3,)))(torch.ones(2, 3), (3,)) is None
 
 

@@ -63,7 +63,7 @@ def test_a_case_of_more_than_half_a_minute_is_too_slow() -> None:
     assert budget.is_too_slow(replace(SMALL, shape=(128, 64)))
 
 
-def test_without_a_budget_there_is_no_end(clock: list[float]) -> None:
+def test_without_a_budget_there_is_no_time_limit(clock: list[float]) -> None:
     budget = TimeBudget()
     clock[0] = 1e9
     assert budget.left_s == float("inf")

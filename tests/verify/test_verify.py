@@ -115,7 +115,7 @@ def test_a_function_that_changes_after_many_calls_fails() -> None:
     [lambda y: (y, y), lambda y: y.detach().numpy(), lambda y: None, lambda y: y.flatten()],
     ids=["tuple", "array", "nothing", "flat"],
 )
-def test_a_result_that_is_no_tensor_like_x_fails(result: Callable[[Tensor], Tensor]) -> None:
+def test_a_result_that_is_not_a_tensor_like_x_fails(result: Callable[[Tensor], Tensor]) -> None:
     verdict = quick(then(result), fail_fast=True)
     assert verdict.failed
     assert "y " in verdict.failures[0].reason

@@ -127,7 +127,7 @@ def test_a_crash_before_any_case_ends_the_verification(fleet: FakeFleet) -> None
     assert found.outcome is Outcome.NOT_VERIFIED
 
 
-def test_the_verdict_of_a_hanging_target_holds_what_was_found_so_far(fleet: FakeFleet) -> None:
+def test_the_verdict_of_a_hanging_target_keeps_its_earlier_findings(fleet: FakeFleet) -> None:
     def hangs(request: VerifyTarget, report: Callable[[VerifyProgress], None]) -> Verdict:
         report(VerifyProgress(verdict=verdict(ok=5)))
         report(VerifyProgress(case=FIRST))
@@ -138,7 +138,7 @@ def test_the_verdict_of_a_hanging_target_holds_what_was_found_so_far(fleet: Fake
     assert (found.ok, found.ended) == (5, f"was not done after 2 s; its last case was {FIRST.id}")
 
 
-def test_an_interruption_keeps_what_was_found_so_far_and_skips_the_other_targets(
+def test_an_interruption_keeps_earlier_findings_and_skips_the_other_targets(
     fleet: FakeFleet,
 ) -> None:
     def interrupted(request: VerifyTarget, report: Callable[[VerifyProgress], None]) -> Verdict:

@@ -1,8 +1,8 @@
-"""Lets torchvision be imported where its compiled operators cannot be loaded.
+"""Lets torchvision be imported if its compiled operators cannot be loaded.
 
-PyPI has torchvision for CUDA only; beside a CPU build of torch its operators are missing, and
-``import torchvision`` fails where it describes two of them. They are declared here just before.
-Python imports this file when it starts, because the folder is on PYTHONPATH.
+PyPI has torchvision for CUDA only. With a CPU build of torch, its operators are missing, and
+``import torchvision`` fails when it registers meta functions for two of them. This file declares
+the two operators before that. Python imports it at startup, because its folder is on PYTHONPATH.
 """
 
 import sys
@@ -10,7 +10,7 @@ from importlib.abc import MetaPathFinder
 
 
 class _DeclareOperators(MetaPathFinder):
-    """Finds no module; declares the operators when torchvision is about to describe them."""
+    """An import hook that finds no module, and declares the operators before they are needed."""
 
     def find_spec(self, name, path=None, target=None):
         if name == "torchvision._meta_registrations":

@@ -23,14 +23,14 @@ def speed_against_a_copy(findings: Findings) -> tuple[Block, ...]:
     cases = findings.cases
     known = cases[cases["copy_ratio"].notna()]
     if not len(known):
-        return (Text("No copy was timed beside the cases."),)
+        return (Text("No copy was timed with the cases."),)
     caption = (
-        "Time of the fastest copy of the bytes of the case over the time of the call. The two are "
-        "timed in turn, in the same state of the caches. At 100 % a call is limited by memory "
-        "bandwidth only."
+        "Time of the fastest copy of the same number of bytes, divided by the time of the call. "
+        "The two are timed in turn, with the caches in the same state. At 100 % a call is limited "
+        "by memory bandwidth only."
     )
     if known["cold_s"].notna().any():
-        caption += " Second line: the same with inputs that no cache holds, and that time."
+        caption += " Second line: share and time of cold calls, whose inputs are not in the cache."
     return _by_shape(known, "latency_s", "Share of a copy's speed", caption, _copy_cell)
 
 
@@ -41,9 +41,10 @@ def memory(findings: Findings) -> tuple[Block, ...]:
     if not len(known):
         return (Text("No memory was measured."),)
     caption = (
-        "Most memory held at once beyond the inputs, as a multiple of the results, which any "
-        "implementation must hold. Second line: the memory saved for the backward beyond inputs "
-        "and y, and how many operators an eager call runs, not counting those inside PyTorch's own."
+        "Peak memory beyond the inputs, as a multiple of the size of the results, which any "
+        "implementation must allocate. Second line: the memory saved for the backward beyond "
+        "inputs and y, and how many operators an eager call runs, not counting those that "
+        "PyTorch's own operators call."
     )
     return _by_shape(known, "peak_bytes", "Peak memory of a call", caption, _memory_cell)
 
@@ -53,10 +54,10 @@ def instructions(findings: Findings) -> tuple[Block, ...]:
     cases = findings.cases
     known = cases[cases["instructions"].notna()]
     if not len(known):
-        return (Text("No instructions were counted; run --instructions counts them by valgrind."),)
+        return (Text("No instructions were counted; use run --instructions (it needs valgrind)."),)
     caption = (
-        "Instructions of one call in user space, with AVX2 kernels on every processor. They depend "
-        "neither on other work on the machine nor on caches and memory."
+        "Instructions of one call in user space, with AVX2 kernels on every processor. The count "
+        "does not depend on other work on the machine, on caches or on memory."
     )
     return _by_shape(known, "instructions", "Instructions of a call", caption, _count_cell)
 
@@ -64,7 +65,7 @@ def instructions(findings: Findings) -> tuple[Block, ...]:
 def _by_shape(
     rows: pd.DataFrame, by: str, title: str, caption: str, cell: Callable[[Any], Cell]
 ) -> tuple[Table, ...]:
-    """Return a table per place and direction; of similar cases it shows the largest ``by``."""
+    """Return one table per place and direction; a cell shows the case with the largest ``by``."""
     tables: list[Table] = []
     for (place, direction), group in groups(rows, "place", "direction"):
         shapes = list(group.sort_values("elements", kind="stable")["shape"].unique())

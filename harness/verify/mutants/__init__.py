@@ -1,7 +1,7 @@
-"""Deliberately wrong LayerNorms, and right ones written unusually.
+"""Deliberately wrong LayerNorms, and right ones that are written in unusual ways.
 
-The wrong ones test the verifier, which must find each of them, and they name the mistake of a
-failed target: that of the nearest mutant. To add one, write a function or a class in the module
+The wrong ones test the verifier, which must find each of them. They also diagnose a failed target:
+its mistake is named after the nearest mutant. To add one, write a function or a class in the module
 of its family, wrapped as a mutant.
 """
 

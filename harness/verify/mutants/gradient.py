@@ -18,7 +18,7 @@ from harness.verify.mutants.mutant import (
     RECORDING,
     CheckKind,
     Mutant,
-    Remembering,
+    Stateful,
     as_if_contiguous,
     mutant,
     on_rows,
@@ -227,7 +227,7 @@ def dbias_missing(rows: Rows) -> Tensor:
     return replace(rows, bias=None if rows.bias is None else rows.bias.detach()).y
 
 
-class _DxAddsUp(Remembering):
+class _DxAddsUp(Stateful):
     """Adds each dx to those of earlier calls with the same shape, in a buffer never cleared."""
 
     def __init__(self) -> None:

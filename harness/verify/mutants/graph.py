@@ -17,7 +17,7 @@ from harness.verify.mutants.mutant import (
     HALVES,
     RECORDING,
     CheckKind,
-    Remembering,
+    Stateful,
     mutant,
     on_call,
     on_rows,
@@ -119,7 +119,7 @@ class _IntoBuffer(torch.autograd.Function):
         return ctx.buffers.setdefault(key, torch.empty_like(gradient)).copy_(gradient), None
 
 
-class _GradientBufferReused(Remembering):
+class _GradientBufferReused(Stateful):
     """Returns dweight in the same memory every time."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from harness.verify.mutants.arguments import LayerNormCall, Rows
 from harness.verify.mutants.mutant import (
     RECORDING,
     CheckKind,
-    Remembering,
+    Stateful,
     mutant,
     on_call,
     on_rows,
@@ -69,7 +69,7 @@ def products_left_to_autocast(rows: Rows) -> Tensor:
 # --- other calls in between ----------------------------------------------------------------------
 
 
-class _OneOfTwoBuffers(Remembering):
+class _OneOfTwoBuffers(Stateful):
     """Returns one of two buffers in turn, so that the second call after a call overwrites it."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class _OneOfTwoBuffers(Remembering):
         return with_value(y, buffers[0])
 
 
-class _WeightOnceTrained(Remembering):
+class _WeightOnceTrained(Stateful):
     """Keeps a copy of each weight that requires a gradient, as a cache of casts does."""
 
     def __init__(self) -> None:
@@ -144,7 +144,7 @@ class _Written(torch.autograd.Function):
         return dx, dweight, dbias, None, None, None
 
 
-class _StatisticsOfTheLatestForward(Remembering):
+class _StatisticsOfTheLatestForward(Stateful):
     """Keeps mean and rstd for the backward in memory that the next forward overwrites."""
 
     _mistake = "shared"

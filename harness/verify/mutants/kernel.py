@@ -1,6 +1,6 @@
-"""Mutants that get an index, a tail or a padding wrong, as kernels do.
+"""Mutants with the mistakes of kernels: a wrong index, tail or padding.
 
-Many of them are right for every shape that is a multiple of something.
+Many of them are right if the number of rows or of elements is a multiple of a block size.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ __all__ = ["INDEX_LIMIT", "VECTOR", "WARP"]
 
 VECTOR = 4  # elements of a 16-byte load of float32
 WARP = 32  # lanes of a warp, and rows of a block
-INDEX_LIMIT = 1 << 16  # rows that a 16-bit index counts
-_BLOCK = 1024  # threads of the largest block, and so a usual width of a tile
-_CHUNK = 64  # elements of a chunk whose moments are combined
+INDEX_LIMIT = 1 << 16  # number of rows that a 16-bit index can address
+_BLOCK = 1024  # maximum threads per block in CUDA, and so a common tile width
+_CHUNK = 64  # elements per chunk; the moments of the chunks are combined
 
 
 # --- along a row ---------------------------------------------------------------------------------
@@ -54,7 +54,7 @@ def padding_in_the_variance(rows: Rows) -> Tensor:
 
 
 def _divided_by(rows: Rows, count: float | Tensor) -> Tensor:
-    """Return y for sums divided by ``count`` instead of N."""
+    """Return y with the sums for mean and variance divided by ``count`` instead of N."""
     mean = rows.x.sum(-1, keepdim=True) / count
     return rows.normalised_by(mean, (rows.x - mean).square().sum(-1, keepdim=True) / count)
 
@@ -184,7 +184,7 @@ def storage_offset_ignored(call: LayerNormCall) -> Tensor:
 def written_in_the_order_of_memory(call: LayerNormCall) -> Tensor:
     """Writes y row after row into memory with the strides of a transposed x."""
     y = call.y.contiguous()
-    # x's own strides only where it has no gaps
+    # empty_like keeps the strides of x only if x is dense
     strides = torch.empty_like(call.x, device="meta").stride()
     return torch.as_strided(y, y.shape, strides)
 

@@ -1,8 +1,8 @@
 """Mutants: deliberately wrong LayerNorms, and decorators to write one in a few lines.
 
 A mutant is a :class:`~implementations.contract.LayerNormFunction` with exactly one mistake,
-of a kind that was made before. Everything else about it is right: where its mistake does not
-show, the verifier must accept it. No mutant is ever offered as an implementation.
+of a kind that occurs in practice. On inputs for which the mistake has no effect, the result is
+right and the verifier must accept it. No mutant is ever offered as an implementation.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
     "CheckKind",
     "Mutant",
     "Options",
-    "Remembering",
+    "Stateful",
     "as_if_contiguous",
     "first_rows",
     "mutant",
@@ -58,17 +58,17 @@ class CheckKind(StrEnum):
     LAYOUT = "layout"
     """Values of one call whose tensors are not contiguous, or are stored negated."""
     REPETITION = "repetition"
-    """Several calls of one function, with other data, parameters, eps and shape."""
+    """Several calls of one function, with different data, parameters, eps and shapes."""
     THREADS = "threads"
     """One call on several threads."""
     GRAPH = "graph"
-    """Some gradients only, a second backward, second derivatives, inputs modified in between."""
+    """Gradients of some inputs only, a second backward, second derivatives, modified inputs."""
     INTERACTION = "interaction"
-    """Overlapping graphs, kept results, training, other forms of the call, other modes."""
+    """Overlapping graphs, earlier results, training, omitted arguments, no_grad, autocast."""
 
 
-class Remembering:
-    """A LayerNorm whose mistake is to keep state; a new instance has none."""
+class Stateful:
+    """A LayerNorm whose mistake is to keep state between calls; a new instance has no state."""
 
     def __call__(
         self,
@@ -81,36 +81,36 @@ class Remembering:
         return self.y(LayerNormCall(x, normalized_shape, weight, bias, eps))
 
     def y(self, call: LayerNormCall) -> Tensor:
-        """Return the wrong result; overridden where rows are not enough."""
+        """Return the wrong result; overridden if ``y_of_rows`` cannot express the mistake."""
         return call.by(layer_norm_of(self.y_of_rows))
 
     def y_of_rows(self, rows: Rows) -> Tensor:
-        """Return the wrong result of rows."""
+        """Return the wrong result for ``rows``."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
-    """One wrong LayerNorm and its mistake. It is called like a right one."""
+    """One wrong LayerNorm and its mistake, callable like a right one."""
 
     name: str
     """Stable identifier."""
     mistake: str
-    """What it does, as the end of a sentence that begins with its name."""
+    """What it does wrong, as a verb phrase: "leaves one lane of 32 out of the sums"."""
     function: LayerNormFunction
     """The wrong function; see :meth:`fresh` before calling it more than once."""
     dtypes: frozenset[str] = DTYPES
-    """Names of x's dtypes for which it differs from a right one by more than rounding."""
+    """Names of the dtypes of x for which the mistake is larger than rounding errors."""
     directions: frozenset[Direction] = frozenset(Direction)
     """Directions whose results show the mistake; y is a result of each direction."""
     caught_by: CheckKind = CheckKind.VALUES
     """The weakest kind of check that catches it."""
     remark: RemarkKind | None = None
-    """The remark that a verification makes about it; None where it is called wrong."""
+    """The remark that the verification makes instead of a failure; None if it is a failure."""
 
     def fresh(self) -> LayerNormFunction:
         """Return the function without state from earlier calls."""
-        if isinstance(self.function, Remembering):
+        if isinstance(self.function, Stateful):
             return type(self.function)()
         return self.function
 
@@ -122,7 +122,7 @@ class Mutant:
         bias: Tensor | None = None,
         eps: float = 1e-5,
     ) -> Tensor:
-        """Normalise ``x`` wrongly, as a first call would."""
+        """Normalise ``x`` wrongly, without state from earlier calls."""
         return self.fresh()(x, normalized_shape, weight, bias, eps)
 
 
@@ -135,10 +135,10 @@ class Options(TypedDict, total=False):
     remark: RemarkKind | None
 
 
-def mutant(**options: Unpack[Options]) -> Callable[[LayerNormFunction | type[Remembering]], Mutant]:
-    """Wrap a function, or a class of them, as a mutant named and described after it."""
+def mutant(**options: Unpack[Options]) -> Callable[[LayerNormFunction | type[Stateful]], Mutant]:
+    """Wrap a function or stateful class as a mutant; take name and mistake from it."""
 
-    def wrap(wrong: LayerNormFunction | type[Remembering]) -> Mutant:
+    def wrap(wrong: LayerNormFunction | type[Stateful]) -> Mutant:
         function = wrong() if isinstance(wrong, type) else wrong
         return Mutant(
             name=_name_of(wrong), mistake=_mistake_of(wrong), function=function, **options
@@ -148,7 +148,7 @@ def mutant(**options: Unpack[Options]) -> Callable[[LayerNormFunction | type[Rem
 
 
 def on_rows(**options: Unpack[Options]) -> Callable[[Callable[[Rows], Tensor]], Mutant]:
-    """Wrap a function of rows as a mutant named and described after it."""
+    """Wrap a function of rows as a mutant; take name and mistake from it."""
 
     def wrap(rows_to_y: Callable[[Rows], Tensor]) -> Mutant:
         return mutant(**options)(layer_norm_of(rows_to_y))
@@ -157,7 +157,7 @@ def on_rows(**options: Unpack[Options]) -> Callable[[Callable[[Rows], Tensor]], 
 
 
 def on_call(**options: Unpack[Options]) -> Callable[[Callable[[LayerNormCall], Tensor]], Mutant]:
-    """Wrap a function of a whole call as a mutant named and described after it."""
+    """Wrap a function of a whole call as a mutant; take name and mistake from it."""
 
     def wrap(call_to_y: Callable[[LayerNormCall], Tensor]) -> Mutant:
         @wraps(call_to_y)
@@ -176,25 +176,25 @@ def on_call(**options: Unpack[Options]) -> Callable[[Callable[[LayerNormCall], T
 
 
 def rounded_to(dtype: torch.dtype, value: Tensor) -> Tensor:
-    """Round ``value`` to ``dtype`` and return it in its own dtype."""
+    """Round ``value`` to ``dtype`` and convert it back to its own dtype."""
     return value.to(dtype).to(value.dtype)
 
 
 def without_tail(count: int, step: int) -> int:
-    """Return ``count`` without what is beyond a multiple of ``step``."""
+    """Return the largest multiple of ``step`` that is at most ``count``."""
     return count - count % step
 
 
 def first_rows(y: Tensor, count: int, otherwise: Tensor | None = None) -> Tensor:
-    """Return the first rows of ``y``, with zeros or ``otherwise`` in the others."""
+    """Return ``y`` with the rows from ``count`` on replaced by zeros or by ``otherwise``."""
     kept = torch.arange(y.shape[0], device=y.device)[:, None] < count
     return torch.where(kept, y, torch.zeros_like(y) if otherwise is None else otherwise)
 
 
 def as_if_contiguous(tensor: Tensor) -> Tensor:
-    """Read memory from the first element of ``tensor`` on; at its end, start there again.
+    """Read ``tensor`` as a kernel that ignores its strides does, from its first element.
 
-    A kernel would read on beyond the end.
+    At the end of the memory it starts again, where a kernel would read out of bounds.
     """
     first = int(tensor.storage_offset())
     size = int(tensor.untyped_storage().nbytes()) // tensor.element_size() - first
@@ -203,7 +203,7 @@ def as_if_contiguous(tensor: Tensor) -> Tensor:
 
 
 def with_value(differentiable: Tensor, value: Tensor) -> Tensor:
-    """Return ``value``, in the same memory, with the gradient of ``differentiable``."""
+    """Return a view of ``value`` whose gradient is passed to ``differentiable``."""
     found: Tensor = _WithValue.apply(differentiable, value)  # type: ignore[no-untyped-call]
     return found
 
@@ -219,12 +219,12 @@ class _WithValue(torch.autograd.Function):
 
 
 def _name_of(wrong: object) -> str:
-    """The name of a function, or that of a class as a function's would be written."""
+    """The name of a function or class, in snake case."""
     words = re.sub("(?<!^)([A-Z])", r"_\1", getattr(wrong, "__name__").strip("_"))  # noqa: B009
     return words.lower()
 
 
 def _mistake_of(wrong: object) -> str:
-    """The first sentence of its docstring, as the end of a sentence."""
+    """The first line of its docstring, without the capital and the full stop."""
     first = (wrong.__doc__ or "").strip().partition("\n")[0].rstrip(".")
     return first[:1].lower() + first[1:]

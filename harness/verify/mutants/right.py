@@ -1,4 +1,4 @@
-"""Right LayerNorms, each written in another way, which the verifier must never call wrong.
+"""Right LayerNorms, each written in a different way; the verifier must accept them all.
 
 Each declares how its sums are computed and is held to that. Where torch specifies no order of
 summation (BLAS, batch norm) the declaration is the weakest, one running sum.

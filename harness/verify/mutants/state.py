@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from harness.verify.mutants.arguments import LayerNormCall, Rows, layer_norm_of
-from harness.verify.mutants.mutant import CheckKind, Remembering, mutant, on_call, with_value
+from harness.verify.mutants.mutant import CheckKind, Stateful, mutant, on_call, with_value
 
 # of llm.c pull request 852: as many calls as a check makes, fewer than a timing makes
 _RIGHT_CALLS = 10
 
 
-class _OutputOfTheFirstCall(Remembering):
+class _OutputOfTheFirstCall(Stateful):
     """Returns the result of the first call with the same shape again."""
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class _OutputOfTheFirstCall(Remembering):
         return with_value(y, self._kept.setdefault(y.shape, y.detach()).to(y.dtype))
 
 
-class _WeightOfTheFirstCall(Remembering):
+class _WeightOfTheFirstCall(Stateful):
     """Keeps the weight of the first call with the same N, as a packed weight is kept."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class _WeightOfTheFirstCall(Remembering):
         return replace(rows, weight=with_value(rows.weight, kept.to(rows.weight.dtype))).y
 
 
-class _EpsOfTheFirstCall(Remembering):
+class _EpsOfTheFirstCall(Stateful):
     """Keeps the eps of the first call, as a kernel compiled for it does."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class _EpsOfTheFirstCall(Remembering):
         return replace(rows, eps=self._kept[0]).y
 
 
-class _HiddenOfTheFirstCall(Remembering):
+class _HiddenOfTheFirstCall(Stateful):
     """Divides by the N of the first call, as a kernel with N in a global variable does."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class _HiddenOfTheFirstCall(Remembering):
         return rows.normalised_by(mean, squares / self._kept[0])
 
 
-class _ZerosAfterTenCalls(Remembering):
+class _ZerosAfterTenCalls(Stateful):
     """Returns zeros from the eleventh call on."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class _ZerosAfterTenCalls(Remembering):
         return rows.y if self._calls <= _RIGHT_CALLS else rows.y * 0
 
 
-class _StatisticsOfAnAddress(Remembering):
+class _StatisticsOfAnAddress(Stateful):
     """Keeps the statistics of each address of x, even if x has changed there."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class _StatisticsOfAnAddress(Remembering):
         return call.by(layer_norm_of(stale))
 
 
-class _OutputBufferReused(Remembering):
+class _OutputBufferReused(Stateful):
     """Returns the same memory from every call with the same shape: the next call overwrites it."""
 
     def __init__(self) -> None:

@@ -90,7 +90,7 @@ def test_openvino_receives_the_number_of_threads_and_the_precision(
 ) -> None:
     (tmp_path / "openvino.py").write_text("import os\nin_ci = os.environ.get('CI')\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(sys.modules, "openvino", None)  # so that its import is undone
+    monkeypatch.setitem(sys.modules, "openvino", None)  # monkeypatch removes the import
     monkeypatch.delitem(sys.modules, "openvino")
     fake = openvino._runtime()
     assert fake.in_ci == "true"  # it sends no message home

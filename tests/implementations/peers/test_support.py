@@ -1,6 +1,6 @@
-"""Peers: a missing package is reported with its installation, an unsupported call is refused.
+"""Peers: a missing package is reported with its install command; unsupported calls are refused.
 
-Only numpy needs to be installed.
+Of the packages of peers, only numpy must be installed.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def test_the_versions_of_peers_are_in_the_environment(monkeypatch: pytest.Monkey
     assert {name for each in PACKAGES for name in each.distributions} <= found.keys()
 
 
-def test_peers_in_a_sweep_are_those_that_run_on_the_device() -> None:
+def test_a_sweep_includes_only_peers_that_run_on_the_device() -> None:
     fleet = LocalFleet()
     fleet.info = replace(
         fleet.info,
@@ -88,10 +88,10 @@ def test_peers_in_a_sweep_are_those_that_run_on_the_device() -> None:
 
 
 @every_package
-def test_a_missing_package_is_reported_with_its_installation(
+def test_a_missing_package_is_reported_with_its_install_command(
     package: Package, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, package.module, None)  # as if there were none
+    monkeypatch.setitem(sys.modules, package.module, None)  # makes its import fail
     with pytest.raises(UnsupportedError) as caught:
         package.load()
     assert str(caught.value) == f"needs {package.distributions[0]}: {package.install}"
@@ -119,9 +119,9 @@ def test_a_peer_whose_package_is_missing_is_unsupported(
 def test_another_package_of_the_same_name_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    (tmp_path / "apex.py").write_text("")  # as on PyPI: it has no normalization
+    (tmp_path / "apex.py").write_text("")  # like the other apex on PyPI, without apex.normalization
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(sys.modules, "apex", None)  # so that its import is undone after the test
+    monkeypatch.setitem(sys.modules, "apex", None)  # monkeypatch removes the import after the test
     monkeypatch.delitem(sys.modules, "apex")
     package = package_of(find("apex"))
     with pytest.raises(UnsupportedError, match=r"apex cannot be imported .*apex\.normalization"):
@@ -166,8 +166,8 @@ def test_an_environment_variable_is_restored(monkeypatch: pytest.MonkeyPatch) ->
 def test_an_unsupported_call_is_refused(
     name: str, given: dict[str, Tensor | None], why: str
 ) -> None:
-    usual: dict[str, Any] = {"x": torch.zeros(2, 4), "weight": torch.ones(4), "bias": None}
-    call = {**usual, **given}
+    supported: dict[str, Any] = {"x": torch.zeros(2, 4), "weight": torch.ones(4), "bias": None}
+    call = {**supported, **given}
     with pytest.raises(UnsupportedError, match=why):
         find(name)(call["x"], (4,), call["weight"], call["bias"])
     if "gradient" in why:
@@ -176,14 +176,14 @@ def test_an_unsupported_call_is_refused(
 
 
 @every_peer
-def test_shapes_that_do_not_agree_are_an_error_before_anything_else(peer: Implementation) -> None:
+def test_mismatched_shapes_are_reported_before_all_other_problems(peer: Implementation) -> None:
     with pytest.raises(ValueError, match="normalized_shape"):
         peer(torch.zeros(2, 4), (5,))
     with pytest.raises(ValueError, match=r"weight has shape \[1\]"):
         peer(torch.zeros(2, 4), (4,), torch.ones(1))
 
 
-def test_a_peer_outside_torch_is_neither_compiled_nor_is_its_memory_counted() -> None:
+def test_a_peer_outside_torch_has_no_compiled_mode_and_no_memory_count() -> None:
     numpy = find("numpy")
     assert numpy.outside_torch
     compiled = Case(implementation="numpy", shape=(4, 8), mode=Mode.COMPILED)

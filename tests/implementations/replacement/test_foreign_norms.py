@@ -95,7 +95,7 @@ def test_a_call_runs_the_implementation(kind: type[nn.Module]) -> None:
 
 
 @by_class
-def test_tensors_hooks_mode_and_random_state_are_left_alone(kind: type[nn.Module]) -> None:
+def test_tensors_hooks_mode_and_random_state_are_unchanged(kind: type[nn.Module]) -> None:
     made = built(kind).eval()
     made.register_forward_hook(lambda *arguments: pytest.fail("the hook was run"))
     tensors = dict([*made.named_parameters(), *made.named_buffers()])

@@ -28,7 +28,7 @@ def normal(*shape: int) -> Tensor:
 # --- what is changed -----------------------------------------------------------------------------
 
 
-def test_every_layer_norm_runs_the_implementation_and_nothing_else_changes() -> None:
+def test_every_layer_norm_runs_the_implementation_and_the_rest_is_unchanged() -> None:
     made = model()
     objects = list(map(id, [*made.modules(), *made.parameters()]))
     before = made(normal(5, 8))

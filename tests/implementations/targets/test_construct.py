@@ -181,7 +181,7 @@ def test_a_class_that_cannot_be_built_is_refused_with_its_exception() -> None:
         made(odd)
 
 
-def test_building_leaves_the_random_numbers_alone() -> None:
+def test_building_does_not_change_the_random_state() -> None:
     torch.manual_seed(0)
     expected = torch.rand(1)
     torch.manual_seed(0)

@@ -143,7 +143,7 @@ def test_each_is_within_its_bound_for_rows_of_many_blocks(
 
 
 @pytest.mark.usefixtures("shrunk")
-def test_an_infinite_dy_of_a_long_row_leaves_the_other_columns_of_dbias_alone() -> None:
+def test_an_infinite_dy_of_a_long_row_affects_only_its_column_of_dbias() -> None:
     x, weight, bias, dy = tensors((2, LONG), LONG)
     expected = dy.double().sum(0).float()
     dy[1, LONG - 30] = expected[LONG - 30] = float("inf")

@@ -206,7 +206,7 @@ def test_results_that_head_caches_are_detected_when_it_is_timed() -> None:
     assert "stale" in change.reason
 
 
-def test_results_that_both_revisions_cache_are_no_change() -> None:
+def test_results_that_both_revisions_cache_are_not_a_change() -> None:
     def script(job: RunCase) -> Record:
         timed = Measurement.LATENCY in job.measurements
         return replace(right(job), status=Status.WRONG, reason="stale") if timed else right(job)
@@ -232,7 +232,7 @@ def unpaired(kind: ChangeKind, case: Case = THREE) -> UnpairedCase:
     return UnpairedCase(case=case, kind=kind, reason="so it is", measurements=ASKED)
 
 
-def test_a_case_of_head_alone_is_run_and_never_fails() -> None:
+def test_a_case_only_in_head_is_run_and_never_fails() -> None:
     def script(job: RunCase) -> Record:
         return failed(job.case, Status.WRONG, "why") if job.case == THREE else right(job)
 
@@ -244,7 +244,7 @@ def test_a_case_of_head_alone_is_run_and_never_fails() -> None:
     assert not found.failed
 
 
-def test_a_case_of_the_base_alone_is_not_run() -> None:
+def test_a_case_only_in_the_base_is_not_run() -> None:
     found, machine, _ = compared(unpaired=[unpaired(ChangeKind.GONE)])
     assert THREE.shape not in [job.case.shape for job in machine.asked[0]]
     assert found.counts == {ChangeKind.GONE: 1, ChangeKind.UNCHANGED: 1}

@@ -126,7 +126,7 @@ def test_a_checkout_works_inside_a_hook(
 
 
 @pytest.mark.parametrize("revision", ["gone", "HEAD^{tree}", "--help", "-1", "", "HEAD~5"])
-def test_a_revision_that_is_no_commit_is_refused(repository: Repository, revision: str) -> None:
+def test_a_revision_that_is_not_a_commit_is_refused(repository: Repository, revision: str) -> None:
     line = refused(repository.path, revision)
     assert line.startswith(f"--base {revision}: {repository.path} has no such commit")
     assert "\n" not in line

@@ -1,4 +1,4 @@
-"""The catalogue: names that exist, nothing twice, no shape that hides a mistaken axis."""
+"""The catalogue: every name exists, no case occurs twice, every shape reveals a wrong axis."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_no_input_is_square_except_for_public_bugs() -> None:
     assert sorted(square) == []
 
 
-def test_forward_only_gives_forward_cases_alone() -> None:
+def test_forward_only_selects_only_forward_cases() -> None:
     assert {each.direction for each in cases(FULL, forward_only=True)} == {Direction.FORWARD}
 
 

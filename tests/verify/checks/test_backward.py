@@ -73,7 +73,7 @@ def test_a_gradient_that_depends_on_requires_grad_is_found(
     assert text.startswith(f"{output} changes if {leaf} alone")
 
 
-def test_a_gradient_that_is_not_recorded_for_parameters_alone_is_found() -> None:
+def test_a_gradient_that_is_not_recorded_if_only_parameters_require_it_is_found() -> None:
     with pytest.raises(ContractViolationError, match="although weight required one"):
         gradients_do_not_depend_on_requires_grad(mutant("recorded_for_x_alone"), CASE)
 
