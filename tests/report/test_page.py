@@ -84,10 +84,10 @@ def test_a_section_without_data_says_so_and_has_no_figure() -> None:
 # --- the file ---------------------------------------------------------------------------------
 
 
-def test_a_case_takes_about_two_hundred_bytes_of_the_page(results: Results) -> None:
-    data = script_json(case_data(gather([results])))
-    assert json.loads(data)["count"] == len(results.records)
-    assert len(data.encode()) < 220 * len(results.records)
+def test_five_thousand_cases_stay_below_two_megabytes() -> None:
+    results = make_results(5000)
+    assert len(build_page([results]).encode()) < 2_000_000
+    assert json.loads(script_json(case_data(gather([results]))))["count"] == 5000
 
 
 def test_the_page_loads_nothing_and_its_drawings_are_small(page: str) -> None:
