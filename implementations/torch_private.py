@@ -28,6 +28,7 @@ __all__ = [
     "keep_backward_buffers",
     "lacks",
     "negated_view",
+    "profiling_of_all_threads",
     "release_pool",
     "spin",
     "toggle_counting",
@@ -89,6 +90,11 @@ NAMES = (
         "torch._library.custom_ops:OPDEF_TO_LIB",
         "finds an operator of the head revision that the base revision registers again",
         "such an operator is not refused",
+    ),
+    PrivateName(
+        "torch.profiler:_ExperimentalConfig",
+        "has the profiler record the operators of all threads (from 2.7 on)",
+        "operators on other Python threads are not detected when memory is counted",
     ),
     PrivateName(
         "torch.cuda:_sleep",
@@ -235,11 +241,24 @@ release_pool: Callable[[int, tuple[int, int]], object] = _find(
 )
 
 
-# --- callgrind -----------------------------------------------------------------------------------
+# --- profilers -----------------------------------------------------------------------------------
 
 
 def _cannot() -> bool:
     return False
+
+
+_profiler_config: Callable[..., object] | None = _find("torch.profiler:_ExperimentalConfig", None)
+
+
+def profiling_of_all_threads() -> dict[str, Any]:
+    """Return the arguments of a profiler that records all threads; none if torch cannot."""
+    if _profiler_config is None:
+        return {}
+    try:
+        return {"experimental_config": _profiler_config(profile_all_threads=True)}
+    except TypeError:  # up to torch 2.6
+        return {}
 
 
 can_count_instructions: Callable[[], bool] = (

@@ -153,7 +153,9 @@ def _numbers(best: Candidate | None) -> tuple[str, str, str]:
     record = best.timed[0]
     time = _DASH if record.latency is None else _interval(record.latency.per_call_s)
     error = _DASH if record.worst_ulp is None else ulp_text(record.worst_ulp)
-    memory = _DASH if best.peak_bytes is None else bytes_text(best.peak_bytes)
+    memory = "not counted" if record.memory_not_counted else _DASH
+    if best.peak_bytes is not None:
+        memory = bytes_text(best.peak_bytes)
     return time, error, memory
 
 

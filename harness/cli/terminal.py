@@ -196,6 +196,8 @@ def _cells(record: Record) -> tuple[str, ...]:
             ratio = f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
     if record.memory is not None:
         memory = bytes_text(record.memory.peak_extra_bytes)
+    elif record.memory_not_counted:
+        memory = "not counted"
     if record.instructions is not None:
         instructions = f"{record.instructions:,}"
     return str(record.status), y_error, worst, latency, ratio, memory, instructions

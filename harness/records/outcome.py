@@ -89,8 +89,10 @@ class WarningKind(StrEnum):
     """The host takes longer to issue the call than the device takes to run it."""
     CACHED_RESULT = "cached_result"
     """After the timing the implementation returned results of earlier inputs."""
+    MEMORY_NOT_COUNTED = "memory_not_counted"
+    """torch does not see all memory that a call takes, so neither memory nor operators count."""
     NOT_COUNTED = "not_counted"
-    """Memory or instructions cannot be counted here."""
+    """Instructions cannot be counted here; in older files, memory or instructions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +147,12 @@ class Record:
     """Warnings about these measurements."""
     cost: Cost | None = None
     """Where the time went; None where the process ended early."""
+
+    @property
+    def memory_not_counted(self) -> str | None:
+        """Why memory was to be counted and was not; None otherwise."""
+        of_memory = WarningKind.MEMORY_NOT_COUNTED
+        return next((each.advice for each in self.warnings if each.kind is of_memory), None)
 
     @property
     def worst_ulp(self) -> float | None:

@@ -202,13 +202,15 @@ def _cold_columns(record: Record) -> dict[str, float]:
     return {"cold_s": cold.per_call_s.value, "cold_copy_ratio": copy}
 
 
-def _memory_columns(record: Record) -> dict[str, float]:
+def _memory_columns(record: Record) -> dict[str, float | str]:
     memory = record.memory
     if memory is None:
-        return dict.fromkeys(("peak_bytes", "peak_ratio", "saved_bytes"), nan)
+        unknown = dict.fromkeys(("peak_bytes", "peak_ratio", "saved_bytes"), nan)
+        return unknown | {"memory_not_counted": record.memory_not_counted or ""}
     least = memory.minimum_bytes
     return {
         "peak_bytes": memory.peak_extra_bytes,
         "peak_ratio": memory.peak_extra_bytes / least if least else nan,
         "saved_bytes": nan if memory.saved_bytes is None else memory.saved_bytes,
+        "memory_not_counted": "",
     }

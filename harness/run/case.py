@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from random import Random
 from time import perf_counter
 
 import torch
@@ -15,14 +14,11 @@ from harness.inputs import Inputs, UnrepresentableError
 from harness.measure.allocator import use_steady_allocation
 from harness.measure.device import Device
 from harness.measure.latency import Sampled
-from harness.measure.memory import count_allocations, uncountable
-from harness.measure.placement import overwrite, relocate
+from harness.measure.placement import overwrite
 from harness.numerics.bounds import guarantee_of
 from harness.numerics.computed import (
     ContractViolationError,
     ImplementationError,
-    bind,
-    bind_recording_forward,
     function_of,
     run_once,
 )
@@ -37,15 +33,14 @@ from harness.records import (
     Direction,
     Measurement,
     MeasurementWarning,
-    Memory,
     Mode,
     Record,
     Status,
     WarningKind,
 )
 from harness.run.equivariance import are_equivariant, shifted_or_negated
+from harness.run.memory import CountedMemory, count_memory
 from harness.run.resources import Resources
-from harness.run.timed_calls import result_bytes
 from harness.run.timing import time_case
 from implementations.contract import Implementation, LayerNormFunction
 
@@ -149,34 +144,22 @@ class CaseRun:
     def count_memory(self) -> None:
         """Add what one call allocates, what its forward keeps, and its operators to the record.
 
+        If torch does not see all of the memory, the record gets a warning with the reason instead.
+
         Raises:
             ImplementationError: the implementation raised.
         """
-        case, why = self.record.case, uncountable(self.record.case.device)
-        if self._implementation.outside_torch:
-            why = why or f"{self._implementation.name} takes memory that torch does not see"
-        if why:
-            warning = MeasurementWarning(kind=WarningKind.NOT_COUNTED, advice=why)
+        name = self._implementation.name
+        counted: CountedMemory | str = f"{name} takes memory that torch does not see"
+        if not self._implementation.outside_torch:
+            with self._in_implementation():
+                counted = count_memory(self.function, self.record.case, self.inputs)
+        if isinstance(counted, str):
+            kind = WarningKind.MEMORY_NOT_COUNTED
+            warning = MeasurementWarning(kind=kind, advice=counted)
             self.record = replace(self.record, warnings=(*self.record.warnings, warning))
-            return
-        with self._in_implementation():
-            # copies: the function may write to its inputs
-            tensors = [relocate(each, Random(case.id)) for each in self.inputs.tensors]
-            call = bind(self.function, case, tensors)
-            call()  # creates caches and workspaces, which are not part of a call
-            counted = count_allocations(call, case.device)
-            saved = None
-            if case.direction is not Direction.FORWARD:
-                forward = bind_recording_forward(self.function, case, tensors)
-                saved = count_allocations(forward, case.device).held_bytes - self.inputs.x.nbytes
-        memory = Memory(
-            peak_extra_bytes=counted.peak_bytes,
-            allocated_bytes=counted.total_bytes,
-            allocations=counted.count,
-            saved_bytes=saved,
-            minimum_bytes=result_bytes(case, self.inputs),
-        )
-        self.record = replace(self.record, memory=memory, operators=counted.operators)
+        else:
+            self.record = replace(self.record, memory=counted.memory, operators=counted.operators)
 
     def end(self, status: Status | None = None, reason: str = "") -> None:
         """Add the cost to the record and, if the steps ended early, the status and the reason."""

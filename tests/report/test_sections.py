@@ -16,6 +16,7 @@ from harness.report.content import Block, FigureBlock, Table, Text
 from harness.report.frame import gather
 from harness.report.sections.accuracy import _order, error_against_condition
 from harness.report.sections.choice import which_implementation_to_run
+from harness.report.sections.cost import memory
 
 ELSEWHERE = {"shape": (9, 9), "distribution": "offset_1e6"}
 
@@ -105,6 +106,16 @@ def test_the_map_of_speeds_has_no_row_for_an_implementation_measured_for_errors_
 )
 def test_the_map_keeps_the_digits_of_a_small_speed(ratio: float, text: str) -> None:
     assert f">{text}<" in speed_map_of(*NATIVE, *timed("slow", ratio))
+
+
+def test_memory_that_was_not_counted_says_so_in_its_cell() -> None:
+    reason = MeasurementWarning(kind=WarningKind.MEMORY_NOT_COUNTED, advice="memory of numpy")
+    hidden = replace(ran("hidden"), warnings=(reason,))
+    (table,) = memory(gather([results_of([ran("seen", peak_bytes=3), hidden, ran("errors only")])]))
+    assert isinstance(table, Table)
+    cells = {row[0].text: (row[-1].text, row[-1].title) for row in table.rows}
+    assert cells.pop("hidden") == ("not counted", "memory of numpy")
+    assert list(cells) == ["seen"]
 
 
 # --- error against condition ----------------------------------------------------------------------

@@ -102,7 +102,7 @@ def test_memory_that_cannot_be_counted_is_none_with_a_warning(
     assert record.status is Status.OK
     assert record.memory is None
     (warning,) = record.warnings
-    assert warning.kind is WarningKind.NOT_COUNTED
+    assert warning.kind is WarningKind.MEMORY_NOT_COUNTED
     assert "Kineto" in warning.advice
 
 

@@ -37,7 +37,7 @@ def speed_against_a_copy(findings: Findings) -> tuple[Block, ...]:
 def memory(findings: Findings) -> tuple[Block, ...]:
     """Show the peak memory of a call, the memory saved for the backward, and operators."""
     cases = findings.cases
-    known = cases[cases["peak_bytes"].notna()]
+    known = cases[cases["peak_bytes"].notna() | (cases["memory_not_counted"] != "")]
     if not len(known):
         return (Text("No memory was measured."),)
     caption = (
@@ -102,6 +102,8 @@ def _copy_cell(row: Any) -> Cell:
 
 
 def _memory_cell(row: Any) -> Cell:
+    if isnan(row.peak_bytes):
+        return number("not counted", title=row.memory_not_counted)
     has_ratio = row.peak_ratio > 0  # a case without elements has no results
     kept = [] if isnan(row.saved_bytes) else [f"saves {bytes_text(row.saved_bytes)}"]
     # operators of compiled code cannot be counted

@@ -191,4 +191,4 @@ def test_a_peer_outside_torch_has_no_compiled_mode_and_no_memory_count() -> None
     case = Case(implementation="numpy", shape=(4, 8))
     record = CaseRunner("here", Allocation.DEFAULT).run(case, [Measurement.MEMORY], Budget())
     assert (record.status, record.memory) == (Status.OK, None)
-    assert [each.kind for each in record.warnings] == [WarningKind.NOT_COUNTED]
+    assert [each.kind for each in record.warnings] == [WarningKind.MEMORY_NOT_COUNTED]

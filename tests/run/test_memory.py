@@ -1,0 +1,166 @@
+"""Memory that torch does not see is not counted, and never counts as none."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from io import StringIO
+from threading import Thread
+from typing import Any
+
+import pytest
+import torch
+from known_functions import BACKWARD, CASE, ONE_EPOCH, Known, good
+from torch import Tensor
+
+from harness.cli.terminal import print_records
+from harness.records import Direction, Measurement, Record, Status, WarningKind
+from harness.run.case import CaseRunner
+from implementations.torch_private import profiling_of_all_threads
+
+Y_BYTES, PARAMETER_BYTES = 16 * 32 * 4, 32 * 4  # of CASE
+POOL = ThreadPoolExecutor(1)
+sees_all_threads = pytest.mark.skipif(
+    not profiling_of_all_threads(), reason="this torch cannot record the operators of all threads"
+)
+
+
+def count_memory(runner: CaseRunner, case: Any) -> Record:
+    record = runner.run(case, (Measurement.MEMORY,), ONE_EPOCH)
+    assert record.status is Status.OK
+    return record
+
+
+def in_numpy(*arguments: Any) -> Tensor:
+    return torch.from_numpy(good(*arguments).numpy().copy())
+
+
+def in_own_memory(*arguments: Any) -> Tensor:
+    y = good(*arguments)
+    memory = (ctypes.c_float * y.numel())()
+    return torch.frombuffer(memory, dtype=torch.float32).reshape(y.shape).copy_(y)
+
+
+def in_the_same_memory_every_time() -> Callable[..., Tensor]:
+    kept: list[Tensor] = []
+
+    def function(*arguments: Any) -> Tensor:
+        y = good(*arguments)
+        kept[:] = kept or [y]
+        return kept[0].copy_(y)
+
+    return function
+
+
+def on_a_new_thread(*arguments: Any) -> Tensor:
+    found: list[Tensor] = []
+    thread = Thread(target=lambda: found.append(good(*arguments)))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def partly_in_a_pool(*arguments: Any) -> Tensor:
+    """Computes on a thread that exists already, and returns memory of the caller's thread."""
+    return POOL.submit(good, *arguments).result().clone()
+
+
+class _GradientsInNumpy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight, bias)
+        return good(x, x.shape[-1:], weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+        leaves = [each.detach().requires_grad_() for each in ctx.saved_tensors]
+        with torch.enable_grad():
+            y = good(leaves[0], dy.shape[-1:], *leaves[1:])
+        gradients = torch.autograd.grad(y, leaves, dy)
+        return tuple(torch.from_numpy(each.numpy().copy()) for each in gradients)
+
+
+def gradients_in_numpy(x: Tensor, shape: Any, *rest: Any) -> Tensor:
+    y: Tensor = _GradientsInNumpy.apply(x, *rest[:2])
+    return y
+
+
+class _ForwardInNumpy(_GradientsInNumpy):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        y = _GradientsInNumpy.forward(ctx, x, weight, bias)
+        return torch.from_numpy(y.numpy().copy())
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+        return tuple(each.clone() for each in _GradientsInNumpy.backward(ctx, dy))
+
+
+def forward_in_numpy(x: Tensor, shape: Any, *rest: Any) -> Tensor:
+    y: Tensor = _ForwardInNumpy.apply(x, *rest[:2])
+    return y
+
+
+@pytest.mark.parametrize(
+    ("function", "direction"),
+    [
+        (in_numpy, Direction.FORWARD),
+        (in_own_memory, Direction.FORWARD),
+        (in_the_same_memory_every_time(), Direction.FORWARD),
+        (gradients_in_numpy, Direction.BACKWARD),
+        (gradients_in_numpy, Direction.FORWARD_BACKWARD),
+        (forward_in_numpy, Direction.BACKWARD),
+    ],
+)
+def test_results_that_torch_did_not_allocate_are_not_counted(
+    runner: CaseRunner, implementation: Known, function: Any, direction: Direction
+) -> None:
+    record = count_memory(runner, implementation(function, replace(CASE, direction=direction)))
+    assert (record.memory, record.operators) == (None, None)
+    (warning,) = record.warnings
+    assert warning.kind is WarningKind.MEMORY_NOT_COUNTED
+    assert "of which torch allocated 0 B" in warning.advice
+    assert warning.advice.startswith("in the forward ") is (function is forward_in_numpy)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [on_a_new_thread, pytest.param(partly_in_a_pool, marks=sees_all_threads)],
+)
+def test_work_on_other_python_threads_is_not_counted(
+    runner: CaseRunner, implementation: Known, function: Any
+) -> None:
+    record = count_memory(runner, implementation(function))
+    assert (record.memory, record.operators) == (None, None)
+    if profiling_of_all_threads():
+        assert "1 operator on other threads" in str(record.memory_not_counted)
+    out = StringIO()
+    print_records([record], out)
+    assert "not counted" in out.getvalue()
+
+
+@pytest.mark.parametrize("direction", Direction)
+@pytest.mark.parametrize("layout", ["contiguous", "transposed"])
+@pytest.mark.parametrize("name", ["native", "two_pass"])
+def test_what_torch_allocates_is_counted(
+    runner: CaseRunner, name: str, layout: str, direction: Direction
+) -> None:
+    case = replace(CASE, implementation=name, layout=layout, direction=direction)
+    record = count_memory(runner, case)
+    assert record.warnings == ()
+    assert record.memory is not None
+    y_bytes = 0 if direction is Direction.BACKWARD else Y_BYTES
+    gradients = 0 if direction is Direction.FORWARD else Y_BYTES + 2 * PARAMETER_BYTES
+    assert record.memory.minimum_bytes == y_bytes + gradients
+    assert record.memory.peak_extra_bytes >= record.memory.minimum_bytes
+
+
+@pytest.mark.parametrize("affine", ["both", "weight", "bias", "none"])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 32), (0, 5), (5, 0)])
+def test_memory_of_few_elements_is_counted(
+    runner: CaseRunner, shape: tuple[int, ...], affine: str
+) -> None:
+    record = count_memory(runner, replace(BACKWARD, shape=shape, affine=affine))
+    assert (record.memory_not_counted, record.memory is None) == (None, False)
