@@ -158,9 +158,12 @@ def test_what_torch_allocates_is_counted(
 
 
 @pytest.mark.parametrize("affine", ["both", "weight", "bias", "none"])
-@pytest.mark.parametrize("shape", [(1, 1), (1, 32), (0, 5), (5, 0)])
-def test_memory_of_few_elements_is_counted(
-    runner: CaseRunner, shape: tuple[int, ...], affine: str
+@pytest.mark.parametrize("shape", [(1, 1), (1, 32), (32,), (1, 32, 3), (0, 5), (5, 0)])
+@pytest.mark.parametrize("name", ["native", "two_pass"])  # two_pass: dbias of one row may be dy
+def test_memory_of_few_rows_is_counted(
+    runner: CaseRunner, name: str, shape: tuple[int, ...], affine: str
 ) -> None:
-    record = count_memory(runner, replace(BACKWARD, shape=shape, affine=affine))
+    dims = max(len(shape) - 1, 1)
+    case = replace(BACKWARD, implementation=name, shape=shape, affine=affine, normalized_dims=dims)
+    record = count_memory(runner, case)
     assert (record.memory_not_counted, record.memory is None) == (None, False)
