@@ -22,7 +22,7 @@ PUBLISHED = ROOT / "results" / "published"
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 BLOCK = re.compile(r"(<!-- figures: ([\w-]+) -->\n\n).*?(\n*<!-- end of figures -->)", re.DOTALL)
 
-for folder in ("", "experiments/timers", "experiments/gates"):
+for folder in ("", "experiments/timers", "experiments/gates", "experiments/estimates"):
     sys.path.append(str(ROOT / folder))
 
 from harness.records.text import count, shape_text  # noqa: E402 - of this checkout
@@ -95,6 +95,13 @@ def compare_fail_tables() -> str:
     return report([Row(**row) for row in _rows("compare_fail")])
 
 
+def coverage_tables() -> str:
+    """Return what experiments/estimates/interval_coverage.py reports."""
+    from interval_coverage import Row, report
+
+    return report([Row(**row) for row in _rows("coverage")])
+
+
 def peer_test_table() -> str:
     """Return the summary of reports/published/peer-tests.md, its first table."""
     report = (ROOT / "reports" / "published" / "peer-tests.md").read_text(encoding="utf-8")
@@ -108,6 +115,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "processes": process_table,
     "gates": gate_tables,
     "compare-fail": compare_fail_tables,
+    "coverage": coverage_tables,
     "peer-tests": peer_test_table,
 }
 

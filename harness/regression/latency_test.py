@@ -21,7 +21,7 @@ from functools import cached_property
 from math import exp, inf, log, log1p, sqrt
 from statistics import median
 
-from harness.measure.sample_statistics import epoch_values, ratios, t_quantile
+from harness.measure.sample_statistics import epoch_values, median_ratio, ratios, t_quantile
 from harness.records import ArmRole, Case, Estimate, Latency, Record, WarningKind
 from harness.records.text import count
 from harness.regression.changes import ChangeKind, Finding, inconclusive_latency, latency_finding
@@ -92,16 +92,17 @@ class Shift:
     def estimate(self, after: Sequence[float]) -> Estimate:
         """Return time now over time before and its interval, by Welch's t of the logarithms.
 
-        A single process now is assumed to spread as the baseline's processes did.
+        Standard errors are those of medians, which are larger than those of means. A single process
+        now is assumed to spread as the baseline's processes did.
         """
         moved = _moved(self.before, after)
         if len(self.before) < 2:
             return Estimate(value=exp(moved), low=0.0, high=inf)
         degrees = len(self.before) - 1
-        first = self.spread**2 / len(self.before)
+        first = _squared_error(self.spread, len(self.before))
         second = self.spread**2
         if len(after) > 1:
-            second = spread_of(after) ** 2 / len(after)
+            second = _squared_error(spread_of(after), len(after))
             degrees = _welch_degrees((first, degrees), (second, len(after) - 1))
         half = t_quantile(degrees) * sqrt(first + second)
         return Estimate(value=exp(moved), low=exp(moved - half), high=exp(moved + half))
@@ -271,6 +272,11 @@ def _why_not_comparable(old: Latency, new: Latency) -> str | None:
 
 def _stepped(record: Record) -> bool:
     return any(warning.kind is WarningKind.CLOCK_STEPPED for warning in record.warnings)
+
+
+def _squared_error(spread: float, number: int) -> float:
+    """Return the squared standard error of the median of so many processes."""
+    return (median_ratio(number) * spread) ** 2 / number
 
 
 def _welch_degrees(*parts: tuple[float, int]) -> int:

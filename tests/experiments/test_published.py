@@ -15,6 +15,7 @@ RESULTS = sorted((ROOT / "results").glob("*/*.parquet"))
 MADE_BY = {
     "gates.parquet": "gates/live_gates.py",
     "timers.parquet": "timers/compare_timers.py",
+    "coverage.parquet": "estimates/interval_coverage.py",
     "compare_fail.parquet": "gates/compare_fail.py",
 }
 

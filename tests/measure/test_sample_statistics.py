@@ -12,11 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.measure.sample_statistics import (
+    LEAST_SPREAD,
     epoch_value,
     epoch_values,
     estimate,
     has_converged,
     median_estimate,
+    median_quantile,
     ratio_estimate,
     t_quantile,
 )
@@ -146,6 +148,28 @@ def test_the_interval_of_one_process_is_across_its_epochs() -> None:
     values = [1.0, 2.0, 4.0]
     assert estimate(values) == median_estimate(values)
     assert estimate(values, (0, 0, 0)) == median_estimate(values)
+
+
+def test_processes_that_agree_count_as_if_they_spread_a_little() -> None:
+    narrow = estimate([1.0] * 5, range(5))
+    half = median_quantile(5) * LEAST_SPREAD / math.sqrt(5)
+    assert math.log(narrow.high) == pytest.approx(half)
+    assert has_converged(narrow, narrow, BUDGET)
+    assert not has_converged(*[estimate([1.0] * 4, range(4))] * 2, BUDGET)
+
+
+def test_where_few_processes_agree_by_chance_the_interval_still_covers() -> None:
+    """Processes are added from five on until the interval is narrow, as a run does."""
+    held = narrow = 0
+    for row in np.exp(0.01 * np.random.default_rng(1).standard_normal((2000, 10))).tolist():
+        for number in range(5, 11):
+            found = estimate(row[:number], range(number))
+            if has_converged(found, found, BUDGET):
+                narrow += 1
+                held += found.low <= 1 <= found.high
+                break
+    assert narrow > 1500
+    assert 0.94 < held / narrow < 0.99  # from three on, and without a least spread: 0.91
 
 
 def test_each_of_several_processes_counts_as_the_median_of_its_epochs() -> None:

@@ -107,14 +107,25 @@ def test_the_interval_of_a_change_follows_from_the_spread_of_each_run() -> None:
     before = (1.0, 1.002, 0.998, 1.001, 0.999)
     after = (1.22, 1.30, 1.36, 1.28, 1.33)
     found = Shift(make_case(), before, after, "native").estimate(after)
-    # 4 degrees: nearly all of the error is that of the five after
-    half = 2.776 * stdev(map(log, after)) / 5**0.5
+    # 4 degrees: nearly all of the error is that of the five after; 1.089 for their median
+    half = 1.089 * 2.776 * stdev(map(log, after)) / 5**0.5
     assert log(found.high / found.value) == pytest.approx(half, rel=0.01)
     assert log(found.value / found.low) == pytest.approx(log(found.high / found.value))
     found = Shift(make_case(), before, after[:1], "native").estimate(after[:1])
     # a single process is assumed to spread as the five before
-    half = 2.776 * stdev(map(log, before)) * (1 / 5 + 1) ** 0.5
+    half = 2.776 * stdev(map(log, before)) * (1.089**2 / 5 + 1) ** 0.5
     assert log(found.high / found.value) == pytest.approx(half, rel=0.01)
+
+
+@pytest.mark.parametrize(("before", "after"), [(10, 5), (5, 5), (10, 10), (10, 1)])
+def test_95_percent_of_the_intervals_of_a_change_hold_it(before: int, after: int) -> None:
+    held, number = 0, 4000
+    ratios = np.exp(0.02 * np.random.default_rng(1).standard_normal((number, before + after)))
+    for row in ratios.tolist():
+        first, second = tuple(row[:before]), tuple(row[before:])
+        found = Shift(make_case(), first, second, "native").estimate(second)
+        held += found.low <= 1 <= found.high
+    assert 0.935 < held / number < 0.965  # four standard errors
 
 
 def test_only_the_suspects_are_timed_again() -> None:

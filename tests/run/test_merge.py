@@ -90,16 +90,16 @@ def test_processes_that_disagree_have_a_wide_interval() -> None:
     records = timed(1.0, 1.1, 1.3)
     assert all(latency_in(each).converged for each in records)
     assert not latency_in(merged(records, BUDGET)).converged
-    assert latency_in(merged(timed(1.2, 1.2, 1.2), BUDGET)).converged
+    assert latency_in(merged(timed(*[1.2] * 5), BUDGET)).converged
 
 
 def test_latencies_without_a_reference_or_cpu_times_are_merged() -> None:
     alone = latency_of(measure(FakeDevice(clock=Clock.CUDA_EVENT), ("subject",), budget=FOUR))
-    found = latency_in(merged([record(latency=alone)] * 2, BUDGET))
+    found = latency_in(merged([record(latency=alone)] * 5, BUDGET))
     assert found.reference_ratio is None
     assert found.converged
     assert all(each.cpu_s is None for each in found.arms)
-    assert epoch_values(found.arms[0], cpu=False) == pytest.approx([3e-6] * 8)
+    assert epoch_values(found.arms[0], cpu=False) == pytest.approx([3e-6] * 20)
 
 
 def test_throttled_epochs_are_added_and_page_faults_are_the_maximum() -> None:
@@ -189,7 +189,7 @@ def test_a_warning_of_several_processes_is_kept_once() -> None:
 
 def test_an_interval_that_is_narrow_across_processes_has_no_warning() -> None:
     wide = (warning(WarningKind.NOT_CONVERGED, "after 12 epochs"),)
-    assert kinds(merged(timed(1.2, 1.2, 1.2, warnings=wide), BUDGET)) == []
+    assert kinds(merged(timed(*[1.2] * 5, warnings=wide), BUDGET)) == []
 
 
 @pytest.mark.parametrize("cold", [False, True])

@@ -43,7 +43,7 @@ class Worker:
 
 def slot_of(count: int) -> tuple[Slot, list[Worker], list[str]]:
     noted: list[str] = []
-    workers = [Worker("ABCDE"[place], noted) for place in range(count)]
+    workers = [Worker("ABCDEFG"[place], noted) for place in range(count)]
     return Slot(cast("list[WorkerProcess]", workers)), workers, noted
 
 
@@ -83,17 +83,17 @@ def test_processes_run_the_case_one_after_the_other_once_all_are_up() -> None:
 @pytest.mark.parametrize(
     ("records", "processes"),
     [
-        ([record(warm=1.2)] * 5, 3),
-        ([record(warm=each) for each in (1.0, 1.1, 1.3, 1.1, 1.1)], 5),
-        ([record(cold=each) for each in (1.0, 1.1, 1.3, 1.2, 1.2)], 5),
-        ([record()] * 5, 1),
+        ([record(warm=1.2)] * 7, 5),
+        ([record(warm=each) for each in (1.0, 1.1, 1.3, 1.1, 1.1, 1.1, 1.1)], 7),
+        ([record(cold=each) for each in (1.0, 1.1, 1.3, 1.2, 1.2, 1.2, 1.2)], 7),
+        ([record()] * 7, 1),
     ],
     ids=["agree", "disagree", "cold times disagree", "no time"],
 )
-def test_processes_are_added_until_three_or_more_agree(
+def test_processes_are_added_until_five_or_more_agree(
     records: list[Record], processes: int
 ) -> None:
-    assert turns(slot_of(5)[0], records, Budget()) == processes
+    assert turns(slot_of(7)[0], records, Budget()) == processes
 
 
 def test_later_processes_measure_times_only() -> None:
