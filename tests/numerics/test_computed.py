@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from harness.inputs import Inputs, make_inputs
+from harness.inputs import LAYOUTS, Inputs, make_inputs
 from harness.numerics.computed import (
     ContractViolationError,
     ImplementationError,
@@ -195,6 +195,16 @@ def test_an_input_that_was_modified_is_noticed(function: Function, case: Case) -
     inputs.x[0, 0] = 0
     with pytest.raises(ContractViolationError, match="modified one of its inputs"):
         run_once(function, case, inputs)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_one_element_that_was_modified_is_noticed_in_every_layout(layout: str, dtype: str) -> None:
+    for shape in ((1,), (1, 1), (1, 1, 1)):
+        case = Case(implementation="", shape=shape, dtype=dtype, layout=layout)
+        assert run_once(good, case, make_inputs(case)).y.shape == shape
+        with pytest.raises(ContractViolationError, match="modified one of its inputs"):
+            run_once(in_place, case, make_inputs(case))
 
 
 def test_inputs_with_nan_are_not_modified_inputs() -> None:

@@ -52,10 +52,29 @@ class Compiled(NamedTuple):
     shared_bytes: int
 
 
+class Data(NamedTuple):
+    """What Triton specialises a kernel for: sizes of 1 are constants, and addresses are aligned."""
+
+    ones: tuple[str, ...] = ()
+    is_aligned: bool = True
+
+
+ALIGNED, MISALIGNED = Data(), Data(is_aligned=False)
+ONE_COLUMN = Data(SIZES, is_aligned=False)
+OVERLAPPING = Data(("x_stride", "dy_stride"), is_aligned=False)  # as unfold makes rows
+SPECIAL = {"misaligned": MISALIGNED, "one column": ONE_COLUMN, "overlapping rows": OVERLAPPING}
+every_data = pytest.mark.parametrize("data", SPECIAL.values(), ids=SPECIAL)
+
+
 def compiled(
-    kernel: Any, itemsize: int, warps: int, parameters: int = 0, **constants: Any
+    kernel: Any,
+    itemsize: int,
+    warps: int,
+    parameters: int = 0,
+    data: Data = ALIGNED,
+    **constants: Any,
 ) -> Compiled:
-    """Compile a kernel for aligned tensors of elements of ``itemsize`` bytes."""
+    """Compile a kernel for tensors of elements of ``itemsize`` bytes."""
     from triton import compile as compile_for
     from triton import language as tl
     from triton.backends.compiler import GPUTarget
@@ -64,8 +83,8 @@ def compiled(
     constants["WIDE"] = getattr(tl, WIDE[itemsize])
     signature, constexprs, attributes = {}, {}, {}
     for index, name in enumerate(kernel.arg_names):
-        if name in constants:
-            signature[name], constexprs[index,] = "constexpr", constants[name]
+        if name in constants or name in data.ones:
+            signature[name], constexprs[index,] = "constexpr", constants.get(name, 1)
             continue
         wide = name.endswith(IN_WIDE)
         kind = "fp64" if wide and itemsize == 8 else "fp32" if wide else ELEMENT[itemsize]
@@ -74,7 +93,7 @@ def compiled(
         signature[name] = f"*{kind}" if name.endswith("_ptr") else "i32"
         if name == "eps_bits":
             signature[name] = "i64"
-        if name.endswith("_ptr") or name in SIZES:
+        if data.is_aligned and (name.endswith("_ptr") or name in SIZES):
             attributes[index,] = [["tt.divisibility", 16]]
     source = ASTSource(fn=kernel, signature=signature, constexprs=constexprs, attrs=attributes)
     options = {"num_warps": warps, "enable_fp_fusion": True}
@@ -82,9 +101,12 @@ def compiled(
     return Compiled(made.asm["ptx"], made.asm["cubin"], made.metadata.shared)
 
 
-def tile_of(layout: Layout, itemsize: int) -> dict[str, Any]:
-    leaves = layout.columns if layout.columns <= layouts.SHORT else 16 // itemsize
-    return {"COLUMNS": layout.columns, "LEAVES": leaves, "NEIGHBOURS": True}
+def tile_of(layout: Layout, itemsize: int, data: Data, *, grouped: bool = False) -> dict[str, Any]:
+    """Return the options that arguments.leaves returns for such data."""
+    if layout.columns <= layouts.SHORT and not grouped:
+        return {"COLUMNS": layout.columns, "LEAVES": layout.columns, "NEIGHBOURS": True}
+    leaves = min(16 // itemsize if data.is_aligned else layouts.LEAVES_APART, layout.columns)
+    return {"COLUMNS": layout.columns, "LEAVES": leaves, "NEIGHBOURS": data.is_aligned}
 
 
 def staged(layout: Layout) -> dict[str, Any]:
@@ -92,25 +114,36 @@ def staged(layout: Layout) -> dict[str, Any]:
 
 
 def forward(
-    hidden: int, itemsize: int, statistic: str = "recentred", parameters: int = 0
+    hidden: int,
+    itemsize: int,
+    statistic: str = "recentred",
+    parameters: int = 0,
+    data: Data = ALIGNED,
 ) -> tuple[Compiled, Layout]:
     kernels = import_module("implementations.triton.forward_kernels")
     layout = layouts.forward(hidden, itemsize)
     assert layout is not None
-    tile = {**tile_of(layout, itemsize), **staged(layout), "STATISTIC": statistic}
-    return compiled(kernels.forward_of_tiles, itemsize, layout.warps, parameters, **tile), layout
+    columns = tile_of(layout, itemsize, data, grouped=statistic == "welford")
+    tile = {**columns, **staged(layout), "STATISTIC": statistic}
+    kernel = kernels.forward_of_tiles
+    return compiled(kernel, itemsize, layout.warps, parameters, data, **tile), layout
 
 
-def backward(hidden: int, itemsize: int, parameters: int = 0) -> tuple[Compiled, Layout]:
+def backward(
+    hidden: int, itemsize: int, parameters: int = 0, data: Data = ALIGNED
+) -> tuple[Compiled, Layout]:
     kernels = import_module("implementations.triton.backward_kernels")
     layout = layouts.backward(hidden, itemsize)
     assert layout is not None
     without = DX_ONLY if layout.sums_apart else {}
-    tile = {**tile_of(layout, itemsize), **staged(layout), **without, "RECENTRED": True}
-    return compiled(kernels.backward_of_tiles, itemsize, layout.warps, parameters, **tile), layout
+    tile = {**tile_of(layout, itemsize, data), **staged(layout), **without, "RECENTRED": True}
+    kernel = kernels.backward_of_tiles
+    return compiled(kernel, itemsize, layout.warps, parameters, data, **tile), layout
 
 
-def of_long_rows(name: str, itemsize: int, statistic: str = "recentred") -> tuple[Compiled, Layout]:
+def of_long_rows(
+    name: str, itemsize: int, statistic: str = "recentred", data: Data = ALIGNED
+) -> tuple[Compiled, Layout]:
     """Compile one of the kernels for rows that are too long for one program."""
     forwards, backwards = (
         import_module(f"implementations.triton.long_{each}_kernels")
@@ -130,13 +163,13 @@ def of_long_rows(name: str, itemsize: int, statistic: str = "recentred") -> tupl
         "RECENTRED": statistic == "recentred",
         "SECOND_OF_TWO": False,
         "LONG_BLOCK": layouts.LONG_BLOCK,
-        **tile_of(layout, itemsize),
+        **tile_of(layout, itemsize, data),
         **staged(layout),
     }
     if statistic != "two_pass":
         constants["mean_ptr"] = None
     known = {key: value for key, value in constants.items() if key in kernel.arg_names}
-    return compiled(kernel, itemsize, layout.warps, **known), layout
+    return compiled(kernel, itemsize, layout.warps, data=data, **known), layout
 
 
 def stack_bytes(code: Compiled, tmp_path: Path) -> int:
@@ -193,6 +226,13 @@ def test_tiles_of_the_tables_fit_into_registers(hidden: int, itemsize: int, tmp_
     assert stack_bytes(backward(hidden, itemsize)[0], tmp_path) <= 128
 
 
+def test_the_longest_row_of_half_precision_fits_into_the_registers_of_32_warps(
+    tmp_path: Path,
+) -> None:
+    code, layout = forward(32768, 2)
+    assert (layout.columns, layout.warps, stack_bytes(code, tmp_path)) == (32768, 32, 0)
+
+
 @pytest.mark.parametrize(
     ("hidden", "itemsize", "parameters"),
     [(16384, 2, 2), (16384, 2, 4), (16384, 2, 8), (16384, 4, 4), (4096, 8, 8)],
@@ -234,6 +274,33 @@ def test_division_and_root_are_approximate_only_for_welford(statistic: str) -> N
     ):
         approximate = re.findall(r"(?:div\.full|approx)", ptx)
         assert bool(approximate) == (statistic == "welford")
+
+
+@every_data
+@pytest.mark.parametrize("itemsize", [2, 4, 8])
+def test_data_that_triton_specialises_differently_are_compiled(
+    itemsize: int, data: Data, tmp_path: Path
+) -> None:
+    for hidden in (1,) if data is ONE_COLUMN else (64, 1000):
+        for statistic in ("welford", "recentred"):  # with and without a tree of each thread's own
+            code, _ = forward(hidden, itemsize, statistic, data=data)
+            assert not any(".v4." in each for each in accesses(code.ptx, r"ld\.global"))
+        assert backward(hidden, itemsize, data=data)[0].ptx
+    kernels = import_module("implementations.triton.backward_kernels")
+    layout, parts = layouts.columns(10_000, 65536, 132)
+    tile = {"ROWS": layout.rows, "COLUMNS": layout.columns, "STAGES": layout.stages}
+    kernel = kernels.backward_of_columns
+    assert compiled(kernel, itemsize, layout.warps, data=data, RECENTRED=True, **tile).ptx
+    adding = layouts.adding(parts)
+    tile = {"ROWS": adding.rows, "COLUMNS": adding.columns}
+    assert compiled(kernels.add_parts, itemsize, adding.warps, data=data, **tile).ptx
+
+
+@pytest.mark.parametrize("data", [MISALIGNED, OVERLAPPING], ids=["misaligned", "overlapping rows"])
+@pytest.mark.parametrize("name", LONG)
+def test_kernels_of_long_rows_are_compiled_for_such_data_too(name: str, data: Data) -> None:
+    for statistic in ("welford", "recentred"):
+        assert of_long_rows(name, 2, statistic, data)[0].ptx
 
 
 @pytest.mark.parametrize("itemsize", [2, 4, 8])
