@@ -201,7 +201,7 @@ def test_an_input_that_was_modified_is_noticed(function: Function, case: Case) -
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_one_element_that_was_modified_is_noticed_in_every_layout(layout: str, dtype: str) -> None:
     for shape in ((1,), (1, 1), (1, 1, 1)):
-        case = Case(implementation="", shape=shape, dtype=dtype, layout=layout)
+        case = Case(implementation="", shape=shape, dtype=dtype, param_dtype=dtype, layout=layout)
         assert run_once(good, case, make_inputs(case)).y.shape == shape
         with pytest.raises(ContractViolationError, match="modified one of its inputs"):
             run_once(in_place, case, make_inputs(case))
