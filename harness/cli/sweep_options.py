@@ -12,7 +12,7 @@ import click
 
 from harness.cli.arguments import DTYPES, Numbers, ParamType, ShapeText, Words
 from harness.cli.run_files import PATH
-from harness.records import Affine, Direction, Measurement, Mode
+from harness.records import Affine, Autograd, Direction, Measurement, Mode
 
 if TYPE_CHECKING:
     from harness.sweep import Sweep
@@ -34,7 +34,7 @@ class AxisOption:
     help: str
 
 
-def _choice(known: type[Affine | Direction | Measurement | Mode]) -> Words:
+def _choice(known: type[Affine | Autograd | Direction | Measurement | Mode]) -> Words:
     return Words(tuple(member.value for member in known))
 
 
@@ -78,6 +78,10 @@ AXES = (
     AxisOption(
         ("--direction",), "directions", _choice(Direction), "forward",
         f"pass to run: {', '.join(Direction)}",
+    ),
+    AxisOption(
+        ("--autograd",), "autograd", _choice(Autograd), "default",
+        f"how the call takes part in autograd: {', '.join(Autograd)}",
     ),
     AxisOption(
         ("--mode",), "modes", _choice(Mode), "eager", "eager, or compiled with torch.compile"

@@ -15,7 +15,7 @@ import torch
 from torch import Generator, Tensor
 
 from harness.inputs.distributions import DISTRIBUTIONS, standard_normal
-from harness.inputs.grad_outputs import GRAD_OUTPUTS
+from harness.inputs.grad_outputs import GRAD_OUTPUTS, LAYOUT_OF
 from harness.inputs.layouts import LAYOUTS, OF_DY_TOO
 from harness.inputs.parameters import PARAMETERS
 from harness.records import Affine, Case, Direction
@@ -52,7 +52,8 @@ class Inputs:
     dy: Tensor | None
     """Gradient of y, of x's shape and dtype; None for a forward case.
 
-    Contiguous except in the layouts of :data:`harness.inputs.layouts.OF_DY_TOO`.
+    Contiguous except in the layouts of :data:`harness.inputs.layouts.OF_DY_TOO`, and in output
+    gradients that have a layout of their own.
     """
 
     @property
@@ -104,7 +105,8 @@ def make_inputs(case: Case) -> Inputs:
         drawn = grad_output(stored.double(), factors.double(), _generator(case, "dy"))
         held = torch.where(drawn.isinf(), drawn, drawn.clamp(-limits.max, limits.max))
         dy = held.to(dtype).reshape(case.shape).to(case.device)
-        dy = LAYOUTS[case.layout](dy) if case.layout in OF_DY_TOO else dy
+        of_x = LAYOUTS[case.layout] if case.layout in OF_DY_TOO else LAYOUTS["contiguous"]
+        dy = LAYOUT_OF.get(case.grad_output, of_x)(dy)
     lay = LAYOUTS["transposed" if case.parameters == "transposed" else "contiguous"]
     weight, bias = (
         None if each is None else lay(each.reshape(case.normalized_shape).to(case.device))

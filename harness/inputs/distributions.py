@@ -12,7 +12,7 @@ from math import pi
 import torch
 from torch import Generator, Tensor
 
-from harness.inputs import reported
+from harness.inputs import mixed, reported
 
 __all__ = ["DISTRIBUTIONS", "Distribution", "standard_normal"]
 
@@ -296,6 +296,9 @@ DISTRIBUTIONS: dict[str, Distribution] = {
         massive_activation,
         pixels,
         cauchy,
+        mixed.mixed_conditions,
+        mixed.mixed_scales,
+        mixed.mixed_outliers,
         ulp_comb,
         one_ulp_spike,
         last_digit,

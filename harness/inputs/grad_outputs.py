@@ -12,8 +12,9 @@ import torch
 from torch import Generator, Tensor
 
 from harness.inputs.distributions import standard_normal
+from harness.inputs.layouts import every_second, negated, transposed
 
-__all__ = ["GRAD_OUTPUTS", "GradOutput"]
+__all__ = ["GRAD_OUTPUTS", "LAYOUT_OF", "GradOutput"]
 
 GradOutput = Callable[[Tensor, Tensor, Generator], Tensor]
 
@@ -89,6 +90,26 @@ def normalised(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
     return xhat.nan_to_num(0.0, 0.0, 0.0) * inverse_weight(x, weight, generator)
 
 
+def expanded_ones(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
+    """One 1 for all elements, with strides of 0, as y.sum().backward() gives: strides ignored."""
+    return ones(x, weight, generator)
+
+
+def transposed_normal(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
+    """Normal plus 0.1, last axis with the largest stride: shows strides of dy that are ignored."""
+    return shifted_normal(x, weight, generator)
+
+
+def strided_normal(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
+    """Normal plus 0.1 in every second element of a buffer, NaN in between."""
+    return shifted_normal(x, weight, generator)
+
+
+def negated_normal(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
+    """Normal plus 0.1, stored as -dy with the negative bit set: shows a bit that is ignored."""
+    return shifted_normal(x, weight, generator)
+
+
 def nan_row(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
     """Normal with one NaN: only dx of its row and the sums of its column must be NaN."""
     return _poisoned(x, generator, float("nan"))
@@ -120,7 +141,24 @@ GRAD_OUTPUTS: dict[str, GradOutput] = {
         huge,
         inverse_weight,
         normalised,
+        expanded_ones,
+        transposed_normal,
+        strided_normal,
+        negated_normal,
         nan_row,
         infinity_row,
     )
 }
+
+
+def _expanded_from_one_element(dy: Tensor) -> Tensor:
+    return dy.new_ones(()).expand(dy.shape)
+
+
+LAYOUT_OF: dict[str, Callable[[Tensor], Tensor]] = {
+    expanded_ones.__name__: _expanded_from_one_element,
+    transposed_normal.__name__: transposed,
+    strided_normal.__name__: every_second,
+    negated_normal.__name__: negated,
+}
+"""The layouts in memory of gradients that have one of their own."""

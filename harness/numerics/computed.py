@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from harness.inputs import Inputs
 from harness.numerics.error_measurement import Outputs
-from harness.records import Case, Direction, Mode, Status
+from harness.records import Autograd, Case, Direction, Mode, Status
 from implementations.contract import Implementation, LayerNormFunction, UnsupportedError
 from implementations.targets.attempt import first_line
 from implementations.torch_private import keep_backward_buffers
@@ -23,6 +24,7 @@ __all__ = [
     "bind_recording_forward",
     "checked",
     "function_of",
+    "grad_mode",
     "guarded",
     "is_of_lost_device",
     "refuses",
@@ -70,47 +72,79 @@ def function_of(
     return compiled
 
 
+def grad_mode(case: Case) -> AbstractContextManager[object]:
+    """Return the context in which the case is called: what autograd records, and how."""
+    if case.direction is not Direction.FORWARD or case.autograd is Autograd.RECORDED:
+        return torch.enable_grad()
+    if case.autograd is Autograd.INFERENCE_MODE:
+        return torch.inference_mode()
+    return torch.no_grad()
+
+
 def bind(
     function: LayerNormFunction, case: Case, tensors: Sequence[Tensor]
 ) -> Callable[[], object]:
     """Return a call that runs the case once on ``tensors``, in the order of Inputs.tensors.
 
-    The caller switches gradient recording off for a forward case and on for the others.
+    It is to be called in :func:`grad_mode` of the case.
 
     Raises:
         ImplementationError: the forward that precedes a backward case failed.
     """
+    if case.direction is Direction.FORWARD and case.autograd is Autograd.RECORDED:
+        return bind_recording_forward(function, case, tensors)
     if case.direction is Direction.FORWARD:
         x, weight, bias, _ = _by_name(case, tensors)
         return guarded(function, x, case.normalized_shape, weight, bias, case.eps)
     forward, leaves, dy = _recording_forward(function, case, tensors)
+    required = tuple(leaves.values())
     if case.direction is Direction.FORWARD_BACKWARD:
-        return guarded(_training_step, forward, leaves, dy)
+        return guarded(_training_step, forward, required, dy)
     # the graph is retained so that the backward alone can be repeated
     y = guarded(forward)()
-    return guarded(partial(torch.autograd.grad, y, leaves, dy, retain_graph=True))
+    return guarded(partial(torch.autograd.grad, y, required, dy, retain_graph=True))
 
 
 def bind_recording_forward(
     function: LayerNormFunction, case: Case, tensors: Sequence[Tensor]
 ) -> Callable[[], object]:
-    """Return a call of the forward of a backward case; its result holds the saved tensors."""
+    """Return a call of the forward that records a graph; its result holds the saved tensors."""
     forward, _, _ = _recording_forward(function, case, tensors)
     return guarded(forward)
 
 
 def _recording_forward(
     function: LayerNormFunction, case: Case, tensors: Sequence[Tensor]
-) -> tuple[Callable[[], Tensor], tuple[Tensor, ...], Tensor]:
-    """Return the forward on leaves that require gradients, those leaves, and dy."""
-    leaves = tuple(tensor.detach().requires_grad_() for tensor in tensors[:-1])
-    dy = tensors[-1]
-    x, weight, bias, _ = _by_name(case, (*leaves, dy))
-    forward = partial(function, x, case.normalized_shape, weight, bias, case.eps)
-    return forward, leaves, dy
+) -> tuple[Callable[[], Tensor], dict[str, Tensor], Tensor | None]:
+    """Return the forward that records a graph, the leaves that require gradients, and dy.
+
+    Raises:
+        ImplementationError: unsupported, if nothing requires a gradient.
+    """
+    x, weight, bias, dy = _by_name(case, tensors)
+    given = {"x": x, "weight": weight, "bias": bias}
+    leaves = {
+        name: tensor.detach().requires_grad_(name in case.differentiated)
+        for name, tensor in given.items()
+        if tensor is not None
+    }
+    x = leaves["x"]
+    if case.autograd is Autograd.NON_LEAF_X:
+        x = x.view_as(x)
+    forward = partial(
+        function, x, case.normalized_shape, leaves.get("weight"), leaves.get("bias"), case.eps
+    )
+    required = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
+    if not required:
+        raise ImplementationError(
+            Status.UNSUPPORTED, f"with autograd={case.autograd} nothing requires a gradient"
+        )
+    return forward, required, dy
 
 
-def _training_step(forward: Callable[[], Tensor], leaves: tuple[Tensor, ...], dy: Tensor) -> object:
+def _training_step(
+    forward: Callable[[], Tensor], leaves: Sequence[Tensor], dy: Tensor | None
+) -> object:
     return torch.autograd.grad(forward(), leaves, dy)
 
 
@@ -124,7 +158,10 @@ def run_once(function: LayerNormFunction, case: Case, inputs: Inputs) -> Outputs
     """
     before = [tensor.clone() for tensor in inputs.tensors]
     if case.direction is Direction.FORWARD:
-        outputs = Outputs(y=checked("y", bind(function, case, inputs.tensors)(), inputs.x))
+        with grad_mode(case):
+            y = checked("y", bind(function, case, inputs.tensors)(), inputs.x)
+        # an inference tensor cannot take part in the checks that record a graph
+        outputs = Outputs(y=y.clone() if y.is_inference() else y.detach())
     else:
         outputs = _with_gradients(function, case, inputs)
     for old, new in zip(before, inputs.tensors, strict=True):
@@ -147,12 +184,13 @@ def _with_gradients(function: LayerNormFunction, case: Case, inputs: Inputs) -> 
     y = checked("y", guarded(forward)(), inputs.x)
     if not y.requires_grad:
         raise ContractViolationError("returned a y without gradient for inputs that require one")
-    gradients = guarded(partial(torch.autograd.grad, y, leaves, dy, allow_unused=True))()
+    gradients = guarded(
+        partial(torch.autograd.grad, y, [*leaves.values()], dy, allow_unused=True)
+    )()
     assert isinstance(gradients, tuple)  # the type that autograd.grad returns
-    names = [name for name in ("x", "weight", "bias") if getattr(inputs, name) is not None]
     computed = {
         f"d{name}": checked(f"d{name}", gradient, leaf)
-        for name, gradient, leaf in zip(names, gradients, leaves, strict=True)
+        for (name, leaf), gradient in zip(leaves.items(), gradients, strict=True)
     }
     return Outputs(y=y.detach(), **computed)
 

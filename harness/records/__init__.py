@@ -7,7 +7,7 @@ None means "not measured"; 0, -1 and NaN never do. The text under a field is its
 description in the stored schema.
 """
 
-from harness.records.case import Affine, Budget, Case, Direction, Measurement, Mode
+from harness.records.case import Affine, Autograd, Budget, Case, Direction, Measurement, Mode
 from harness.records.condition import Condition
 from harness.records.environment import Environment, Gpu, Run
 from harness.records.errors import Errors, OutputErrors
@@ -29,6 +29,7 @@ __all__ = [
     "Allocation",
     "Arm",
     "ArmRole",
+    "Autograd",
     "Budget",
     "Cache",
     "Case",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from math import prod
 
-__all__ = ["Affine", "Budget", "Case", "Direction", "Measurement", "Mode"]
+__all__ = ["Affine", "Autograd", "Budget", "Case", "Direction", "Measurement", "Mode"]
 
 
 class Mode(StrEnum):
@@ -27,6 +27,27 @@ class Direction(StrEnum):
     """A training step: forward with gradient recording, then backward."""
 
 
+class Autograd(StrEnum):
+    """How a call takes part in autograd. Kernels skip or reorder work by each of these."""
+
+    DEFAULT = "default"
+    """Forward: under no_grad. Backward: x, weight and bias are leaves that require a gradient."""
+    INFERENCE_MODE = "inference_mode"
+    """Forward under torch.inference_mode."""
+    RECORDED = "recorded"
+    """Forward alone that records a graph."""
+    FROZEN_X = "frozen_x"
+    """Backward in which x requires no gradient, as in a first layer."""
+    FROZEN_PARAMETERS = "frozen_parameters"
+    """Backward in which weight and bias require none, as in fine-tuning of other layers."""
+    FROZEN_WEIGHT = "frozen_weight"
+    """Backward in which the weight requires none."""
+    FROZEN_BIAS = "frozen_bias"
+    """Backward in which the bias requires none."""
+    NON_LEAF_X = "non_leaf_x"
+    """Backward in which x is the result of another operation, as in every layer but the first."""
+
+
 class Affine(StrEnum):
     """Which parameters are given."""
 
@@ -34,6 +55,14 @@ class Affine(StrEnum):
     WEIGHT = "weight"
     BIAS = "bias"
     NONE = "none"
+
+
+_FROZEN: dict[Autograd, tuple[str, ...]] = {
+    Autograd.FROZEN_X: ("x",),
+    Autograd.FROZEN_PARAMETERS: ("weight", "bias"),
+    Autograd.FROZEN_WEIGHT: ("weight",),
+    Autograd.FROZEN_BIAS: ("bias",),
+}
 
 
 class Measurement(StrEnum):
@@ -70,6 +99,8 @@ class Case:
     """Name of x's memory layout; "sequence_first" and "sliced_middle" apply to dy too."""
     direction: Direction = Direction.FORWARD
     """Which pass is run."""
+    autograd: Autograd = Autograd.DEFAULT
+    """How the call takes part in autograd; values of the other pass count as "default"."""
     grad_output: str = field(default="shifted_normal", metadata={"formerly": "upstream"})
     """Name of the output gradient that a backward starts from."""
     affine: Affine = Affine.BOTH
@@ -98,6 +129,12 @@ class Case:
         return prod(self.normalized_shape)
 
     @property
+    def differentiated(self) -> tuple[str, ...]:
+        """The arguments that require a gradient in a backward, if they are given."""
+        frozen = _FROZEN.get(self.autograd, ())
+        return tuple(name for name in ("x", "weight", "bias") if name not in frozen)
+
+    @property
     def id(self) -> str:
         """Readable key by which a case is matched with its baseline; stable across releases.
 
@@ -116,6 +153,7 @@ class Case:
             (self.normalized_dims != 1, f"dims={self.normalized_dims}"),
             (self.param_dtype != self.dtype, f"params={self.param_dtype}"),
             (self.layout != "contiguous", f"layout={self.layout}"),
+            (self.autograd is not Autograd.DEFAULT, f"autograd={self.autograd}"),
             (self.grad_output != "shifted_normal", f"grad_output={self.grad_output}"),
             (self.affine is not Affine.BOTH, f"affine={self.affine}"),
             (self.parameters != "normal", f"parameters={self.parameters}"),

@@ -24,8 +24,8 @@ import torch
 import implementations
 from harness.inputs import UnrepresentableError, make_inputs
 from harness.measure.allocator import use_steady_allocation
-from harness.numerics.computed import ImplementationError, bind
-from harness.records import Case, Direction
+from harness.numerics.computed import ImplementationError, bind, grad_mode
+from harness.records import Case
 from implementations.torch_private import toggle_counting, toggle_counting_and_dump
 
 __all__ = ["serve_counts", "total_of"]
@@ -75,7 +75,7 @@ def total_of(dump: str) -> int:
 def _count(case: Case, dumps: Iterator[Path]) -> int | str:
     try:
         function = implementations.find(case.implementation).function
-        with torch.set_grad_enabled(case.direction is not Direction.FORWARD):
+        with grad_mode(case):
             call = bind(function, case, make_inputs(case).tensors)
             call()
             once = _instructions(call, 1, dumps)

@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from time import perf_counter
 
-import torch
-
 import implementations
 from harness.inputs import Inputs, UnrepresentableError
 from harness.measure.allocator import use_steady_allocation
@@ -20,6 +18,7 @@ from harness.numerics.computed import (
     ContractViolationError,
     ImplementationError,
     function_of,
+    grad_mode,
     run_once,
 )
 from harness.numerics.error_measurement import Outputs, measure_errors
@@ -272,7 +271,7 @@ class CaseRunner:
         """
         run = CaseRun(case, self.environment, self._resources)
         try:
-            with torch.set_grad_enabled(case.direction is not Direction.FORWARD):
+            with grad_mode(case):
                 yield run
         except UnrepresentableError as error:
             run.end(Status.UNSUPPORTED, str(error))

@@ -99,7 +99,7 @@ def model_bytes(case: Case, inputs: Inputs) -> int:
 
 def result_bytes(case: Case, inputs: Inputs) -> int:
     """Return the bytes of the results: y is like x, and each gradient like its input."""
-    gradients = (inputs.x, inputs.weight, inputs.bias)
+    gradients = tuple(getattr(inputs, name) for name in case.differentiated)
     results = {
         Direction.FORWARD: (inputs.x,),
         Direction.BACKWARD: gradients,

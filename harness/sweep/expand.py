@@ -112,6 +112,7 @@ AXIS_OF_FIELD = {
     "eps": "eps",
     "seed": "seeds",
     "distribution": "distributions",
+    "autograd": "autograd",
     "grad_output": "grad_outputs",
     "direction": "directions",
     "mode": "modes",

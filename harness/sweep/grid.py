@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
 
-from harness.records import Affine, Direction, Measurement, Mode
+from harness.records import Affine, Autograd, Direction, Measurement, Mode
 from harness.records.refusal import Refusal
 from harness.sweep.shapes import check_holdable, check_list_of_shapes, parse_shape
 from harness.sweep.strict_toml import (
@@ -101,6 +101,7 @@ class Grid(StrictTable):
     distributions: Annotated[tuple[str, ...], Axis] = ("normal",)
     layouts: Annotated[tuple[str, ...], Axis] = ("contiguous",)
     directions: Annotated[tuple[Direction, ...], Axis] = (Direction.FORWARD,)
+    autograd: Annotated[tuple[Autograd, ...], Axis] = (Autograd.DEFAULT,)
     grad_outputs: Annotated[tuple[str, ...], Axis] = ("shifted_normal",)
     affines: Annotated[tuple[Affine, ...], Axis] = (Affine.BOTH,)
     parameters: Annotated[tuple[str, ...], Axis] = ("normal",)

@@ -10,8 +10,13 @@ import torch
 from torch import Tensor
 
 from harness.inputs import make_inputs
-from harness.numerics.computed import ContractViolationError, ImplementationError, run_once
-from harness.records import Case, Direction
+from harness.numerics.computed import (
+    ContractViolationError,
+    ImplementationError,
+    grad_mode,
+    run_once,
+)
+from harness.records import Case
 from harness.verify.findings import Instead, Remark, RemarkKind
 from harness.verify.scope import Scope, adapter_of
 from harness.verify.trial import exact_of
@@ -125,7 +130,7 @@ def what_is_raised(implementation: Implementation, case: Case) -> Implementation
     """Return what the target raises for a case; None if it returns, even a wrong result."""
     inputs, _ = exact_of(replace(case, implementation=""))
     try:
-        with torch.set_grad_enabled(case.direction is not Direction.FORWARD):
+        with grad_mode(case):
             run_once(implementation.function, case, inputs)
     except ImplementationError as raised:
         return raised

@@ -7,15 +7,18 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from time import perf_counter
 
-import torch
-
 from harness.inputs import Inputs, UnrepresentableError, make_inputs
 from harness.numerics.bounds import guarantee_of
-from harness.numerics.computed import ContractViolationError, ImplementationError, run_once
+from harness.numerics.computed import (
+    ContractViolationError,
+    ImplementationError,
+    grad_mode,
+    run_once,
+)
 from harness.numerics.error_measurement import Outputs, measure_errors
 from harness.numerics.oracle import Reference
 from harness.numerics.verdict import verdict_of
-from harness.records import Case, Direction, Errors, Status
+from harness.records import Case, Errors, Status
 from harness.verify.running_sums import claim_for_case
 from implementations.contract import Algorithm, Implementation
 
@@ -59,7 +62,7 @@ def try_case(
     oracle_before = reference.spent_s
     began = perf_counter()
     try:
-        with torch.set_grad_enabled(case.direction is not Direction.FORWARD):
+        with grad_mode(case):
             outputs = run_once(implementation.function, case, inputs)
     except ImplementationError as raised:
         return Trial(case=case, status=raised.status, reason=raised.reason)
@@ -115,7 +118,7 @@ def outputs_of(implementation: Implementation, case: Case) -> Outputs | None:
     """Return the outputs for ``case``; None if the target raises or breaks its contract."""
     inputs, _ = exact_of(_without_name(case))
     try:
-        with torch.set_grad_enabled(case.direction is not Direction.FORWARD):
+        with grad_mode(case):
             return run_once(implementation.function, case, inputs)
     except (ImplementationError, ContractViolationError):
         exact_of.cache_clear()

@@ -162,14 +162,15 @@ POISONED = {"nan_row", "positive_infinity_row", "negative_infinity_row"}
             distributions,
             ("rows", "hidden", "limits", "generator"),
             DISTRIBUTIONS,
-            OFFSETS | CONSTANTS | POISONED | set(reported.__all__),
+            OFFSETS | CONSTANTS | POISONED | {*reported.__all__, *mixed.__all__},
         ),
+        (mixed, ("rows", "hidden", "limits", "generator"), mixed.__all__, set()),
         (reported, ("rows", "hidden", "limits", "generator"), reported.__all__, set()),
         (layouts, ("x",), LAYOUTS, set()),
         (grad_outputs, ("x", "weight", "generator"), GRAD_OUTPUTS, set()),
         (parameters, ("weight", "bias"), PARAMETERS, set()),
     ],
-    ids=["distributions", "reported", "layouts", "grad_outputs", "parameters"],
+    ids=["distributions", "mixed", "reported", "layouts", "grad_outputs", "parameters"],
 )
 def test_no_function_is_forgotten_in_its_list(
     module: ModuleType, taken: tuple[str, ...], catalogue: Collection[str], made: set[str]

@@ -17,6 +17,7 @@ from harness.numerics.computed import (
     bind,
     bind_recording_forward,
     function_of,
+    grad_mode,
     run_once,
 )
 from harness.records import Affine, Case, Direction, Mode, Status
@@ -300,7 +301,7 @@ def test_a_bound_call_can_be_repeated(case: Case, forwards: int) -> None:
         calls.append(None)
         return good(*arguments)
 
-    with torch.set_grad_enabled(case.direction is not Direction.FORWARD):
+    with grad_mode(case):
         call = bind(function, case, make_inputs(case).tensors)
         one, other = call(), call()
     assert len(calls) == forwards

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sweeping import ANYWHERE, NAMES, TWO_DEVICES, expanded, written
 
-from harness.records import Affine, Case, Direction, Measurement, Mode
+from harness.records import Affine, Autograd, Case, Direction, Measurement, Mode
 from harness.sweep import (
     AXIS_OF_FIELD,
     Grid,
@@ -162,8 +162,9 @@ def test_every_axis_reaches_its_case() -> None:
     case = Case(
         implementation="native", mode=Mode.COMPILED, shape=(3, 4, 5), normalized_dims=2,
         dtype="float16", param_dtype="float64", device="cuda", distribution="constant",
-        layout="transposed", direction=Direction.BACKWARD, grad_output="ones", affine=Affine.BIAS,
-        parameters="nan_bias", eps=1e-3, threads=2, seed=7,
+        layout="transposed", direction=Direction.BACKWARD, autograd=Autograd.FROZEN_X,
+        grad_output="ones", affine=Affine.BIAS, parameters="nan_bias", eps=1e-3,
+        threads=2, seed=7,
     )  # fmt: skip
     axes: dict[str, Any] = {
         AXIS_OF_FIELD[each.name]: (getattr(case, each.name),) for each in fields(Case)

@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from harness.inputs import LAYOUTS, Inputs, make_inputs
 from harness.numerics.bounds import guarantee_of
-from harness.numerics.computed import ContractViolationError, run_once
+from harness.numerics.computed import ContractViolationError, grad_mode, run_once
 from harness.numerics.error_measurement import Outputs, measure_errors
 from harness.numerics.oracle import Reference
 from harness.records import Affine, Case, Direction
@@ -159,7 +159,7 @@ def finding(
     inputs, reference = arranged(case)
     lent = Inputs(*(copied(each) for each in (inputs.x, inputs.weight, inputs.bias, inputs.dy)))
     try:
-        with torch.set_grad_enabled(case.direction is not Direction.FORWARD):
+        with grad_mode(case):
             outputs = run_once(function, case, lent)
     except ContractViolationError:
         return CheckKind.CONTRACT

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from harness.inputs import Inputs, make_inputs
 from harness.numerics.bounds import guarantee_of
-from harness.numerics.computed import run_once
+from harness.numerics.computed import grad_mode, run_once
 from harness.numerics.double_double import Pair
 from harness.numerics.error_measurement import Outputs, measure_errors
 from harness.numerics.oracle import Reference
@@ -55,7 +55,7 @@ def compute_y(implementation: Implementation, case: Case, inputs: Inputs) -> Ten
 
 def compute(implementation: Implementation, case: Case, inputs: Inputs) -> Outputs:
     """Return all outputs of the case's direction."""
-    with torch.set_grad_enabled(case.direction is not Direction.FORWARD):
+    with grad_mode(case):
         return run_once(implementation.function, case, inputs)
 
 

@@ -1,0 +1,171 @@
+"""The axes of the covering array: every condition under which a LayerNorm is tried, as data.
+
+A new condition is one more value in :data:`AXES`; what cannot occur together is in
+:data:`EXCLUSIONS`. Sizes lie on both sides of where kernels change path, and their factors differ, so that no axis can
+be mistaken for another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+from math import isqrt
+from typing import Any
+
+from harness.records import Affine, Autograd, Case, Direction
+from harness.verify.cases.covering_array import Exclusion
+
+__all__ = ["AXES", "EXCLUSIONS", "case_from"]
+
+_FORWARD = ("no_grad", "inference_mode", "recorded")
+_BACKWARD = (
+    "all_gradients",
+    "frozen_x",
+    "frozen_parameters",
+    "frozen_weight",
+    "frozen_bias",
+    "non_leaf_x",
+)
+_MOST_ELEMENTS = 150_000  # of x; more take longer than all other cases together
+
+AXES: dict[str, tuple[Any, ...]] = {
+    # one; fewer and more than a warp, a tile of 64, a block of 128 and 1024
+    "rows": (1, 2, 6, 35, 66, 130, 1030),
+    # one; below and above a vector; odd; multiples of 4, of 8 and of 32 alone; around 32, 128 and
+    # 1024; models' widths; over 1024 and over 4096, both odd and in vectors
+    "hidden": (1, 3, 32, 33, 64, 100, 129, 768, 1025, 1032, 2048, 4125, 5120),
+    "leading_axes": (0, 1, 2, 3),
+    "normalized_axes": (1, 2, 3),
+    "distribution": (
+        "normal",
+        "mixed_conditions",
+        "mixed_scales",
+        "mixed_outliers",
+        "ulp_comb",
+        "last_digit",
+        "tiny_variance_offset",
+        "square_overflow",
+        "constant",
+        "nan_row",
+        "positive_infinity_row",
+    ),
+    "layout": (
+        "contiguous",
+        "storage_offset",
+        "padded_rows",
+        "transposed",
+        "every_second",
+        "channels_last",
+        "sequence_first",
+        "sliced_middle",
+        "expanded",
+        "negated",
+    ),
+    "affine": ("both", "weight", "bias", "none"),
+    "parameters": (
+        "normal",
+        "zero_weight",
+        "negative_weight",
+        "power_of_two_weight",
+        "transposed",
+        "nan_weight",
+        "nan_bias",
+    ),
+    "param_dtype": ("same", "float32"),
+    "eps": (1e-5, 1e-12, 1e-3, 0.5),
+    "call": _FORWARD + _BACKWARD,
+    "grad_output": (
+        "shifted_normal",
+        "few_rows",
+        "one_column",
+        "inverse_weight",
+        "expanded_ones",
+        "transposed_normal",
+        "strided_normal",
+        "negated_normal",
+        "nan_row",
+    ),
+    "threads": (1, 2),
+}
+"""The values of each axis. The first of each is the usual one."""
+
+
+def _only(axis: str, values: tuple[Any, ...], other: str, *allowed: Any) -> Exclusion:
+    """Exclude all values of ``other`` but those allowed beside ``values``."""
+    excluded = tuple(each for each in AXES[other] if each not in allowed)
+    return Exclusion(axis, values, other, excluded)
+
+
+def _not(axis: str, values: tuple[Any, ...], other: str, *excluded: Any) -> Exclusion:
+    return Exclusion(axis, values, other, excluded)
+
+
+EXCLUSIONS: tuple[Exclusion, ...] = (
+    _only("leading_axes", (0,), "rows", 1),
+    *(
+        _not("rows", (rows,), "hidden", hidden)
+        for rows, hidden in product(AXES["rows"], AXES["hidden"])
+        if rows * hidden > _MOST_ELEMENTS
+    ),
+    # without several rows or axes these layouts are contiguous
+    _not("layout", ("transposed", "channels_last", "expanded"), "leading_axes", 0),
+    _only("layout", ("sequence_first", "sliced_middle"), "leading_axes", 2, 3),
+    _only("layout", ("channels_last",), "normalized_axes", 2, 3),
+    _not("layout", ("expanded",), "rows", 1),
+    # a forward has no gradient of y
+    _only("call", _FORWARD, "grad_output", "shifted_normal"),
+    # what is frozen or requires a gradient is given
+    _not("call", ("frozen_x", "frozen_parameters"), "affine", "none"),
+    _only("call", ("frozen_weight", "frozen_bias"), "affine", "both"),
+    # values of what is not given
+    _only("affine", ("none",), "parameters", "normal"),
+    _only("affine", ("none",), "param_dtype", "same"),
+    _not("affine", ("weight",), "parameters", "nan_bias"),
+    _only("affine", ("bias",), "parameters", "normal", "transposed", "nan_bias"),
+    _not("affine", ("bias", "none"), "grad_output", "inverse_weight"),
+    _not("parameters", ("transposed",), "normalized_axes", 1),
+)
+"""What cannot occur together, or would be another condition by another name."""
+
+
+def case_from(conditions: Mapping[str, Any], target: str, dtype: str, device: str) -> Case:
+    """Return the case of one row of a covering array.
+
+    Args:
+        conditions: a value of each axis.
+        target: name of the implementation.
+        dtype: of x, by name.
+        device: device kind.
+    """
+    call = conditions["call"]
+    leading = _factors(conditions["rows"], conditions["leading_axes"])
+    normalized = _factors(conditions["hidden"], conditions["normalized_axes"])
+    is_wide = conditions["param_dtype"] != "same" and dtype in {"float16", "bfloat16"}
+    has_mode = call not in {"no_grad", "all_gradients"}
+    return Case(
+        implementation=target,
+        shape=(*leading, *normalized),
+        normalized_dims=len(normalized),
+        dtype=dtype,
+        param_dtype="float32" if is_wide else dtype,
+        device=device,
+        distribution=conditions["distribution"],
+        layout=conditions["layout"],
+        direction=Direction.FORWARD if call in _FORWARD else Direction.BACKWARD,
+        autograd=Autograd(call) if has_mode else Autograd.DEFAULT,
+        grad_output=conditions["grad_output"],
+        affine=Affine(conditions["affine"]),
+        parameters=conditions["parameters"],
+        eps=conditions["eps"],
+        threads=conditions["threads"],
+    )
+
+
+def _factors(size: int, count: int) -> tuple[int, ...]:
+    """Split a size into ``count`` factors, different ones if it has them, the largest last."""
+    if count < 2:
+        return (size,) * count
+    largest = next(
+        each for each in range(isqrt(size) + 1, size + 1) if each * each > size and size % each == 0
+    ) if size > 1 else 1
+    return (*_factors(size // largest, count - 1), largest)
