@@ -23,7 +23,14 @@ DIRECTIONS = ("forward", "backward")
 @click.command()
 @click.argument("targets", nargs=-1, metavar="TARGET...")
 @click.option(
-    "--quick", is_flag=True, help="run fewer cases: seconds per target instead of minutes"
+    "--quick", is_flag=True, help="run fewer cases: seconds per target; the same as --strength 2"
+)
+@click.option(
+    "--strength",
+    type=click.IntRange(2, 4),
+    metavar="2|3|4",
+    help="try every combination of so many conditions (shape, layout, distribution, ...): 2 takes "
+    "seconds per target, 3 a minute, 4 many minutes  [default: 3]",
 )
 @click.option("--strict", is_flag=True, help="exit with 1 for remarks, too")
 @click.option(
@@ -99,6 +106,7 @@ DIRECTIONS = ("forward", "backward")
 def verify(
     targets: tuple[str, ...],
     quick: bool,
+    strength: int | None,
     strict: bool,
     dtypes: tuple[str, ...],
     directions: tuple[str, ...],
@@ -125,17 +133,22 @@ def verify(
     _check_names("--direction", directions, DIRECTIONS)
     if eps is not None and not isfinite(eps):
         raise click.UsageError(f"--eps {eps}: write a finite number")
+    if quick and strength not in {None, 2}:
+        raise click.UsageError(
+            f"--quick means --strength 2: leave out one of --quick and --strength {strength}"
+        )
     if bool(targets) == self_test:
         raise click.UsageError("give targets, or --self-test alone")
     if self_test:
         _run_self_test(as_json)
         return
     from harness.records import Direction
+    from harness.verify.cases.plan import DEFAULT, QUICKEST
     from harness.verify.messages import VerifySettings
     from harness.verify.worker_verdicts import INTERRUPTED, verdicts_of
 
     settings = VerifySettings(
-        quick=quick,
+        strength=strength or (QUICKEST if quick else DEFAULT),
         dtypes=dtypes,
         directions=tuple(map(Direction, directions)),
         device=device,

@@ -160,8 +160,10 @@ def run_once(function: LayerNormFunction, case: Case, inputs: Inputs) -> Outputs
     if case.direction is Direction.FORWARD:
         with grad_mode(case):
             y = checked("y", bind(function, case, inputs.tensors)(), inputs.x)
-        # an inference tensor cannot take part in the checks that record a graph
-        outputs = Outputs(y=y.clone() if y.is_inference() else y.detach())
+        if case.autograd is Autograd.RECORDED:
+            y = y.detach()
+        # an inference tensor could not take part in later calls that record a graph
+        outputs = Outputs(y=y.clone() if y.is_inference() else y)
     else:
         outputs = _with_gradients(function, case, inputs)
     for old, new in zip(before, inputs.tensors, strict=True):

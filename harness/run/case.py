@@ -29,7 +29,6 @@ from harness.records import (
     Cache,
     Case,
     Cost,
-    Direction,
     Measurement,
     MeasurementWarning,
     Mode,

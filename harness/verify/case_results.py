@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from harness.records import Case, Status
-from harness.verify.cases.group import Group
 from harness.verify.findings import Count, Declined, Extent, Failure, RunningSums
 from harness.verify.trial import Trial
 from implementations.contract import Implementation
@@ -28,14 +27,14 @@ class CaseResults:
     failed: list[Trial] = field(default_factory=list)
     """Those of ``trials`` that are outside the first bound, or crashed."""
     catches: dict[Case, str] = field(default_factory=dict)
-    """By failed case: what its group is there to catch."""
+    """By failed case: what it is there to catch."""
 
-    def add(self, trial: Trial, group: Group) -> None:
-        """Add one case."""
+    def add(self, trial: Trial, catches: str) -> None:
+        """Add one case, and what it is there to catch."""
         self.trials.append(trial)
         if trial.status not in _REFUSED | _RIGHT:
             self.failed.append(trial)
-            self.catches[trial.case] = group.catches
+            self.catches[trial.case] = catches
 
     def claims_left(self, dtype: str) -> tuple[Implementation, ...]:
         """Return the claims that explain every failure in ``dtype`` so far."""

@@ -120,7 +120,7 @@ class Failure:
     status: Status
     reason: str
     catches: str
-    """What the case's group is there to catch."""
+    """What the case is there to catch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,8 @@ _REPORT_S = 0.3  # between two verdicts so far: making one takes a millisecond
 class VerifySettings:
     """What to verify of a target; the fields are arguments of :func:`harness.verify.verify`."""
 
-    quick: bool
+    strength: int
+    """The number of conditions of which every combination is tried."""
     dtypes: tuple[str, ...]
     directions: tuple[Direction, ...]
     device: str
@@ -78,7 +79,7 @@ class VerifyTarget(Request[Verdict, VerifyProgress]):
 
         return verify(
             self.target,
-            quick=settings.quick,
+            strength=settings.strength,
             dtypes=settings.dtypes,
             directions=settings.directions,
             device=settings.device,

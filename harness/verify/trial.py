@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from time import perf_counter
+
+import torch
 
 from harness.inputs import Inputs, UnrepresentableError, make_inputs
 from harness.numerics.bounds import guarantee_of
@@ -62,7 +65,7 @@ def try_case(
     oracle_before = reference.spent_s
     began = perf_counter()
     try:
-        with grad_mode(case):
+        with grad_mode(case), _threads(case.threads):
             outputs = run_once(implementation.function, case, inputs)
     except ImplementationError as raised:
         return Trial(case=case, status=raised.status, reason=raised.reason)
@@ -80,6 +83,20 @@ def try_case(
         again = {name: each for name, each in by_claim.items() if each.status is not Status.WRONG}
     oracle_s = reference.spent_s - oracle_before
     return replace(trial, oracle_s=oracle_s, implementation_s=implementation_s, again=again)
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Let torch use ``count`` threads."""
+    before = torch.get_num_threads()
+    if count == before:
+        yield
+        return
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _judged(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -12,8 +12,7 @@ from harness.numerics.computed import ImplementationError
 from harness.numerics.error_measurement import Outputs
 from harness.records import Case, Status
 from harness.verify.case_results import CaseResults
-from harness.verify.cases.group import Group
-from harness.verify.cases.plan import planned_cases
+from harness.verify.cases.plan import Planned, planned_cases
 from harness.verify.checks.contract_checks import contract_findings
 from harness.verify.checks.huge import huge_findings
 from harness.verify.checks.outputs import is_same_result
@@ -40,7 +39,7 @@ _CALLS_TO_INSPECT = 100  # of about 64x257 elements, for grades, properties and 
 _ENOUGH_FAILURES = 8  # of a target that computes another function; more show nothing new
 _NEGATED = Remark(
     kind=RemarkKind.NEGATED_MISREAD,
-    text="ignores the negative bit of x, which torch sets in z.conj().imag, for example",
+    text="ignores the negative bit of a tensor, which torch sets in z.conj().imag, for example",
 )
 
 
@@ -50,7 +49,7 @@ class Verification:
 
     implementation: Implementation
     handle: str
-    groups: Sequence[Group]
+    strength: int
     dtypes: tuple[str, ...]
     device: str
     options: CallOptions
@@ -129,30 +128,31 @@ def _try_cases(run: Verification, state: VerificationState) -> None:
     for case, reason in run.crashed.items():
         if case.dtype in run.dtypes:
             trial = Trial(case=case, status=Status.CRASHED, reason=reason)
-            state.cases.add(trial, run.groups[0])
+            state.cases.add(trial, "a crash")
     budget_s = run.budget.left_s
     is_limited = budget_s != float("inf")
     planned = planned_cases(
         run.implementation,
-        run.groups,
+        run.strength,
         run.dtypes,
         run.device,
         without=run.crashed,
         in_turns=is_limited,
     )
     stop_at_s = (1 - _CASES_SHARE) * budget_s if is_limited else 0.0
-    for place, (group, case) in enumerate(planned):
+    for place, each in enumerate(planned):
         failed = len(state.cases.unexplained)
         if (run.fail_fast and failed) or (state.instead is not None and failed >= _ENOUGH_FAILURES):
             return
         if run.budget.left_s <= stop_at_s:
             state.cases_left = len(planned) - place
             return
-        _try_one(run, state, group, case)
+        _try_one(run, state, each)
         run.on_progress(partial(_verdict, run, state))
 
 
-def _try_one(run: Verification, state: VerificationState, group: Group, case: Case) -> None:
+def _try_one(run: Verification, state: VerificationState, planned: Planned) -> None:
+    case = planned.case
     if run.budget.is_too_slow(case):
         reason = f"it would take about {run.budget.predicted_s(case):.0f} s"
         state.add(Declined(what=case.id, cases=1, reason=reason, by_target=False))
@@ -165,15 +165,17 @@ def _try_one(run: Verification, state: VerificationState, group: Group, case: Ca
     if trial.status is Status.WRONG and _is_misread_negation(run, case):
         state.add(replace(_NEGATED, dtypes=(case.dtype,)))
         return
-    state.cases.add(trial, group)
+    state.cases.add(trial, planned.catches)
 
 
 def _is_misread_negation(run: Verification, case: Case) -> bool:
-    """Whether a wrong result is right once x has no negative bit."""
-    if case.layout != "negated":
-        return False
-    plain = try_case(run.implementation, replace(case, layout="contiguous"))
-    return plain.status is Status.OK
+    """Whether a wrong result is right once neither x nor dy has a negative bit."""
+    layout = "contiguous" if case.layout == "negated" else case.layout
+    has_negated_dy = case.grad_output == "negated_normal"
+    plain = replace(
+        case, layout=layout, grad_output="shifted_normal" if has_negated_dy else case.grad_output
+    )
+    return plain != case and try_case(run.implementation, plain).status is Status.OK
 
 
 def _check_contract(

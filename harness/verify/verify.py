@@ -10,7 +10,7 @@ import torch
 
 import implementations
 from harness.records import Case, Direction, Status
-from harness.verify.cases.catalogue import FULL, QUICK
+from harness.verify.cases.plan import DEFAULT, QUICKEST
 from harness.verify.find_scope import find_scope
 from harness.verify.identify import meaning_of, what_is_raised
 from harness.verify.result import Verdict
@@ -32,6 +32,7 @@ def verify(
     target: Target,
     *,
     quick: bool = False,
+    strength: int | None = None,
     dtypes: Sequence[str] = DTYPES,
     directions: Sequence[Direction] = tuple(Direction),
     device: str = "cpu",
@@ -46,14 +47,16 @@ def verify(
     on_case: Callable[[Case], None] = lambda case: None,
     on_progress: Callable[[Callable[[], Verdict]], None] = lambda verdict: None,
 ) -> Verdict:
-    """Verify one LayerNorm on the whole catalogue, within its scope.
+    """Verify one LayerNorm within its scope: on a covering array, on stories, by contract checks.
 
     Args:
         target: an implementation, a function, a ``torch.nn.Module`` class or instance, a
             ``torch.autograd.Function`` class, or what :func:`implementations.find` finds. A
             target that declares nothing is held to the bound of PyTorch's own kernel or, if running
             sums explain every result outside that bound, to the bound of running sums.
-        quick: take the short catalogue (seconds) instead of the full one (minutes).
+        quick: try every combination of two conditions (seconds) instead of three (minutes).
+        strength: the number of conditions of which every combination is tried, 2 to 4; by default
+            that of ``quick``.
         dtypes: of x, by name.
         directions: passes to try; without a backward one, gradients are not checked.
         device: device kind.
@@ -83,7 +86,7 @@ def verify(
     run = Verification(
         implementation=replace(implementation, forward_only=forward_only),
         handle=repr(target) if isinstance(target, str) else implementation.name,
-        groups=QUICK if quick else FULL,
+        strength=strength or (QUICKEST if quick else DEFAULT),
         dtypes=tuple(dtypes),
         device=device,
         options=options,
@@ -150,7 +153,7 @@ def assert_layer_norm(
 
     Args:
         target: as :func:`verify` takes it, and the other arguments.
-        quick: take the short catalogue.
+        quick: try every combination of two conditions instead of three.
         strict: raise for remarks too.
         dtypes: of x, by name.
         directions: passes to try.

@@ -1,22 +1,25 @@
-"""A part of the quick catalogue of cases, for kernels and tests that would be slow."""
+"""A part of the quick cases, for kernels and tests that would be slow."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from importlib import import_module
+from collections.abc import Callable
 from math import prod
+from typing import Any
 
 import pytest
 
-from harness.verify.cases.catalogue import QUICK, Group
+from harness.verify import verification
+from harness.verify.cases.plan import Planned, planned_cases
+
+Plan = Callable[..., list[Planned]]
 
 
-def use_small_catalogue(monkeypatch: pytest.MonkeyPatch, largest: int) -> list[Group]:
-    """Leave out the cases with more than ``largest`` elements; return the groups that remain."""
-    small = [
-        replace(group, shapes=tuple(shape for shape in group.shapes if prod(shape) <= largest))
-        for group in QUICK
-    ]
-    # harness.verify has a function of the name of this module
-    monkeypatch.setattr(import_module("harness.verify.verify"), "QUICK", small)
+def use_small_catalogue(monkeypatch: pytest.MonkeyPatch, largest: int) -> Plan:
+    """Leave out the cases with more than ``largest`` elements; return the plan that remains."""
+
+    def small(*arguments: Any, **named: Any) -> list[Planned]:
+        planned = planned_cases(*arguments, **named)
+        return [each for each in planned if prod(each.case.shape) <= largest]
+
+    monkeypatch.setattr(verification, "planned_cases", small)
     return small

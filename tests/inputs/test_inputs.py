@@ -22,6 +22,7 @@ from harness.inputs import (
     grad_outputs,
     layouts,
     make_inputs,
+    mixed,
     parameters,
     reported,
 )

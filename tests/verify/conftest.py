@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pytest
-from small_catalogue import use_small_catalogue
-
-from harness.verify.cases.group import Group
+from small_catalogue import Plan, use_small_catalogue
 
 
 @pytest.fixture(scope="module")
-def small_catalogue() -> Iterator[Sequence[Group]]:
-    """Leave the largest cases out of the quick catalogue; they take most of its time."""
+def small_catalogue() -> Iterator[Plan]:
+    """Leave out the largest cases; they take most of the time."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         yield use_small_catalogue(monkeypatch, largest=4100)

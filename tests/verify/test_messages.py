@@ -13,7 +13,7 @@ from harness.verify.messages import VerifyProgress, VerifySettings, VerifyTarget
 
 CASE = Case(implementation="t", shape=(1, 8))
 SETTINGS = VerifySettings(
-    quick=True,
+    strength=2,
     dtypes=("float64",),
     directions=(Direction.BACKWARD,),
     device="cpu",
@@ -31,7 +31,7 @@ def test_every_setting_reaches_the_verification(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(messages, "verify", lambda target, **named: seen.update(named))
     request = VerifyTarget("t", SETTINGS, ((CASE, "fell"),))
     request.answer(cast("CaseRunner", None), updates.append)
-    for name in ("quick", "dtypes", "directions", "device", "eps", "normalized_dims"):
+    for name in ("strength", "dtypes", "directions", "device", "eps", "normalized_dims"):
         assert seen[name] == getattr(SETTINGS, name)
     assert (seen["channels_first"], seen["time_budget_s"]) == (True, 60.0)
     assert (seen["init"], seen["crashed"]) == ({"depth": 3}, {CASE: "fell"})

@@ -5,18 +5,18 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from small_catalogue import Plan
 from torch import Tensor, nn
 from verify_targets import layer_norm, mutant, then
 
 import implementations
 from harness.records import Case, Direction, Status
 from harness.verify import assert_layer_norm, verify, verify_case
-from harness.verify.cases.catalogue import Group, cases_of
 from harness.verify.findings import Outcome, RemarkKind
 from harness.verify.result import Verdict
 from implementations import TargetError, UnsupportedError
@@ -54,23 +54,19 @@ def unbiased(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def verdict_of_unbiased(small_catalogue: Sequence[Group], unbiased: str) -> Verdict:
+def verdict_of_unbiased(small_catalogue: Plan, unbiased: str) -> Verdict:
     return quick(unbiased)
 
 
-def test_the_numbers_of_a_verdict_add_up(small_catalogue: Sequence[Group]) -> None:
+def test_the_numbers_of_a_verdict_add_up(small_catalogue: Plan) -> None:
     seen: list[Case] = []
     verdict = quick("one_pass", on_case=seen.append)
-    listed = [
-        case
-        for group in small_catalogue
-        for case in cases_of(group, "one_pass", "float32", "cpu", False)
-    ]
+    planned = small_catalogue(implementations.find("one_pass"), 2, ("float32",), "cpu")
     assert verdict.passed
     assert verdict.out_of_guarantee > 0
     assert verdict.cases == verdict.ok + verdict.out_of_guarantee + verdict.failed
-    assert verdict.cases + sum(each.cases for each in verdict.declined) == len(listed)
-    assert {*listed} <= {*seen}
+    assert verdict.cases + sum(each.cases for each in verdict.declined) == len(planned)
+    assert {each.case for each in planned} <= {*seen}
     assert verdict.left == 0
     assert 0 <= verdict.oracle_s + verdict.implementation_s <= verdict.wall_s
     assert [(each.dtype, each.meets) for each in verdict.grades] == [("float32", "one_pass (tree)")]
@@ -173,9 +169,9 @@ def test_a_dtype_that_always_raises_is_a_limit(error: Exception) -> None:
     assert all("float16" in each.what for each in verdict.declined)
 
 
-def raising_for_seven(error: Exception) -> Callable[..., Tensor]:
+def raising_for_31(error: Exception) -> Callable[..., Tensor]:
     def function(x: Tensor, *others: Any) -> Tensor:
-        if x.shape[-1] == 7 and x.dim() == 2:
+        if x.shape[-1] == 31:
             raise error
         return layer_norm(x, *others)
 
@@ -185,14 +181,14 @@ def raising_for_seven(error: Exception) -> Callable[..., Tensor]:
 @pytest.mark.parametrize(
     ("error", "reason", "remarks"),
     [
-        (UnsupportedError("not seven"), "not seven", []),
-        (IndexError("seven"), "IndexError: seven", [RemarkKind.RAISES]),
+        (UnsupportedError("not 31"), "not 31", []),
+        (IndexError("thirty-one"), "IndexError: thirty-one", [RemarkKind.RAISES]),
     ],
 )
 def test_one_case_that_raises_is_a_limit_and_a_remark_unless_it_is_declared_unsupported(
     error: Exception, reason: str, remarks: list[RemarkKind]
 ) -> None:
-    verdict = quick(raising_for_seven(error), fail_fast=True)
+    verdict = quick(raising_for_31(error), fail_fast=True)
     assert verdict.passed
     assert {each.reason for each in verdict.declined} == {reason}
     assert [each.kind for each in verdict.remarks] == remarks
@@ -210,9 +206,9 @@ def test_a_target_that_declines_most_cases_is_not_verified() -> None:
 
 
 def test_assert_layer_norm_raises_for_a_remark_only_if_strict() -> None:
-    target = raising_for_seven(IndexError("seven"))
+    target = raising_for_31(IndexError("thirty-one"))
     assert_layer_norm(target, dtypes=("float32",), directions=FORWARD)
-    with pytest.raises(AssertionError, match="IndexError: seven"):
+    with pytest.raises(AssertionError, match="IndexError: thirty-one"):
         assert_layer_norm(target, dtypes=("float32",), directions=FORWARD, strict=True)
 
 

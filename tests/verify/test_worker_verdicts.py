@@ -17,7 +17,7 @@ from harness.verify.result import Verdict
 from harness.verify.worker_verdicts import INTERRUPTED, verdicts_of
 
 SETTINGS = VerifySettings(
-    quick=True, dtypes=("float32",), directions=(Direction.FORWARD,), device="cpu"
+    strength=2, dtypes=("float32",), directions=(Direction.FORWARD,), device="cpu"
 )
 FIRST, SECOND, THIRD = (Case(implementation="t", shape=(rows, 8)) for rows in (1, 2, 3))
 

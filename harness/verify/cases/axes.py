@@ -1,21 +1,23 @@
 """The axes of the covering array: every condition under which a LayerNorm is tried, as data.
 
 A new condition is one more value in :data:`AXES`; what cannot occur together is in
-:data:`EXCLUSIONS`. Sizes lie on both sides of where kernels change path, and their factors differ, so that no axis can
-be mistaken for another.
+:data:`EXCLUSIONS`. Sizes lie on both sides of where kernels change path, and their factors differ,
+so that no axis can be mistaken for another.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from itertools import product
 from math import isqrt
 from typing import Any
 
 from harness.records import Affine, Autograd, Case, Direction
-from harness.verify.cases.covering_array import Exclusion
+from harness.verify.cases.covering_array import Exclusion, covering_array
+from harness.verify.scope import Scope
 
-__all__ = ["AXES", "EXCLUSIONS", "case_from"]
+__all__ = ["AXES", "EXCLUSIONS", "array_within", "axes_within", "case_from"]
 
 _FORWARD = ("no_grad", "inference_mode", "recorded")
 _BACKWARD = (
@@ -128,6 +130,43 @@ EXCLUSIONS: tuple[Exclusion, ...] = (
 """What cannot occur together, or would be another condition by another name."""
 
 
+def axes_within(scope: Scope, *, forward_only: bool) -> dict[str, tuple[Any, ...]]:
+    """Return the axes with the values that a target takes.
+
+    Args:
+        scope: of the target. What it lacks, :meth:`Scope.fit` changes in each case.
+        forward_only: whether to leave out every backward.
+    """
+    is_fixed = scope.normalized_shape is not None
+    allowed: dict[str, tuple[Any, ...]] = {
+        "call": _FORWARD if forward_only else AXES["call"],
+        "affine": tuple(affine.value for affine in scope.affines),
+        "hidden": AXES["hidden"][:1] if is_fixed else AXES["hidden"],
+        "normalized_axes": (1,) if is_fixed else scope.normalized_dims,
+        "param_dtype": AXES["param_dtype"] if scope.takes_mixed_dtypes else ("same",),
+        "eps": (1e-5,)
+        if scope.eps is not None
+        else tuple(each for each in AXES["eps"] if each >= scope.least_eps),
+        "layout": tuple(each for each in AXES["layout"] if each not in scope.declined_layouts),
+    }
+    within = {
+        axis: tuple(value for value in values if value in allowed.get(axis, values))
+        for axis, values in AXES.items()
+    }
+    return {axis: values or AXES[axis][:1] for axis, values in within.items()}
+
+
+def array_within(scope: Scope, strength: int, *, forward_only: bool) -> list[dict[str, Any]]:
+    """Return the rows of the covering array over the axes of :func:`axes_within`."""
+    axes = axes_within(scope, forward_only=forward_only)
+    return _array(tuple(axes.items()), strength)
+
+
+@lru_cache(maxsize=8)
+def _array(axes: tuple[tuple[str, tuple[Any, ...]], ...], strength: int) -> list[dict[str, Any]]:
+    return covering_array(dict(axes), EXCLUSIONS, strength)
+
+
 def case_from(conditions: Mapping[str, Any], target: str, dtype: str, device: str) -> Case:
     """Return the case of one row of a covering array.
 
@@ -165,7 +204,13 @@ def _factors(size: int, count: int) -> tuple[int, ...]:
     """Split a size into ``count`` factors, different ones if it has them, the largest last."""
     if count < 2:
         return (size,) * count
-    largest = next(
-        each for each in range(isqrt(size) + 1, size + 1) if each * each > size and size % each == 0
-    ) if size > 1 else 1
+    largest = (
+        next(
+            each
+            for each in range(isqrt(size) + 1, size + 1)
+            if each * each > size and size % each == 0
+        )
+        if size > 1
+        else 1
+    )
     return (*_factors(size // largest, count - 1), largest)

@@ -48,7 +48,7 @@ def covering_array(
 
     Args:
         axes: values by name of the axis.
-        exclusions: what no row contains.
+        exclusions: what no row contains; values that no axis has are ignored.
         strength: the number of conditions of which every possible combination is in some row.
     """
     values = _Values(axes, exclusions)
@@ -98,7 +98,7 @@ class _Values:
         place = dict(zip(axes, self.axes, strict=True))
         for each in exclusions:
             ours, theirs = (
-                [place[name][axes[name].index(value)] for value in values]
+                [place[name][axes[name].index(value)] for value in values if value in axes[name]]
                 for name, values in ((each.axis, each.values), (each.other, each.other_values))
             )
             self.together[np.ix_(ours, theirs)] = False
@@ -178,11 +178,13 @@ class _Uncovered:
 
     def _numbers(self, rows: Ints) -> Ints:
         """Return the numbers of all combinations in each row, (rows, subsets)."""
-        return (rows - self._offsets) @ self._factors + self._firsts
+        numbers: Ints = (rows - self._offsets) @ self._factors + self._firsts
+        return numbers
 
     def gains(self, rows: Ints) -> Ints:
         """Return how many uncovered combinations each row has, (rows,)."""
-        return self.is_uncovered[self._numbers(rows)].sum(1)
+        found: Ints = self.is_uncovered[self._numbers(rows)].sum(1)
+        return found
 
     def cover(self, row: Ints) -> None:
         self.is_uncovered[self._numbers(row[None])] = False

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from harness.records import Affine, Case, Direction
+from harness.records import Case, Direction
 
 __all__ = ["BACKWARD", "FORWARD", "Group", "cases_of"]
 
@@ -22,13 +22,9 @@ class Group:
     shapes: tuple[tuple[int, ...], ...]
     normalized_dims: tuple[int, ...] = (1,)
     dtypes: tuple[str, ...] = ("float32", "bfloat16", "float16", "float64")
-    param_dtypes: tuple[str | None, ...] = (None,)
-    """None for the dtype of x."""
     distributions: tuple[str, ...] = ("normal",)
     layouts: tuple[str, ...] = ("contiguous",)
     grad_outputs: tuple[str, ...] = ("shifted_normal",)
-    affines: tuple[Affine, ...] = (Affine.BOTH,)
-    parameters: tuple[str, ...] = ("normal",)
     eps: tuple[float, ...] = (1e-5,)
     directions: tuple[Direction, ...] = BACKWARD + FORWARD
     """Most implementations take another path in inference, which costs less than half to try."""
@@ -43,18 +39,13 @@ def cases_of(
     axes = product(
         group.shapes,
         group.normalized_dims,
-        group.param_dtypes,
         group.distributions,
         group.layouts,
         group.grad_outputs,
-        group.affines,
-        group.parameters,
         group.eps,
         group.directions if not forward_only else FORWARD,
     )
-    for (
-        shape, dims, param_dtype, distribution, layout, grad_output, affine, parameters, eps, way
-    ) in axes:  # fmt: skip
+    for shape, dims, distribution, layout, grad_output, eps, way in axes:
         # inference has no grad_output: the first one of the group stands for all
         if way is Direction.FORWARD and grad_output != group.grad_outputs[0]:
             continue
@@ -63,13 +54,11 @@ def cases_of(
             shape=shape,
             normalized_dims=dims,
             dtype=dtype,
-            param_dtype=param_dtype or dtype,
+            param_dtype=dtype,
             device=device,
             distribution=distribution,
             layout=layout,
             grad_output=grad_output if way is not Direction.FORWARD else _UNUSED_GRAD_OUTPUT,
-            affine=affine,
-            parameters=parameters,
             eps=eps,
             direction=way,
         )

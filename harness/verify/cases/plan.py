@@ -1,47 +1,73 @@
-"""Plan which cases a target is tried on, and in which order."""
+"""Plan which cases a target is tried on, and in which order: the covering array and the stories."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 
 from harness.records import Case
-from harness.verify.cases.catalogue import Group, cases_of
+from harness.verify.cases.axes import array_within, case_from
+from harness.verify.cases.group import cases_of
+from harness.verify.cases.stories import FULL, QUICK
 from harness.verify.scope import scope_of
 from implementations.contract import Implementation
 
-__all__ = ["planned_cases"]
+__all__ = ["DEFAULT", "MOST", "QUICKEST", "Planned", "planned_cases"]
+
+QUICKEST, DEFAULT, MOST = 2, 3, 4
+"""Strengths: the conditions of which every combination is tried."""
+_COMBINATION = "a combination of conditions"
+_ROWS_PER_TURN = 8  # the array finds most, so it has most cases in each turn
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A case, and what it is there to catch."""
+
+    case: Case
+    catches: str
 
 
 def planned_cases(
     implementation: Implementation,
-    groups: Sequence[Group],
+    strength: int,
     dtypes: Sequence[str],
     device: str,
     *,
     without: Collection[Case] = (),
     in_turns: bool = False,
-) -> list[tuple[Group, Case]]:
-    """Return each case of the catalogue once, fitted to the target's scope, with its group.
+) -> list[Planned]:
+    """Return each case once, fitted to the target's scope.
 
     Args:
         implementation: its scope is known.
-        groups: of the catalogue.
+        strength: of the covering array; the quickest has fewer stories, too.
         dtypes: of x, by name.
         device: device kind.
         without: cases to leave out.
-        in_turns: the first case of each group comes first, then the second of each; for a time
-            budget that may not be enough for all.
+        in_turns: a part of the array comes first with the first case of each story, then the next
+            part; for a time budget that may not be enough for all.
     """
     scope = scope_of(implementation)
     seen: set[Case] = set(without)
-    turns: list[tuple[int, Group, Case]] = []
+    turns: list[tuple[int, Planned]] = []
     for dtype in dtypes:
-        for group in groups:
-            cases = cases_of(group, implementation.name, dtype, device, implementation.forward_only)
+        for catches, per_turn, cases in _parts(implementation, strength, dtype, device):
             nearest = dict.fromkeys(scope.fit(case) for case in cases)
             new = [case for case in nearest if case is not None and case not in seen]
             seen.update(new)
-            turns += [(turn, group, case) for turn, case in enumerate(new)]
+            turns += [(place // per_turn, Planned(case, catches)) for place, case in enumerate(new)]
     if in_turns:
         turns.sort(key=lambda each: each[0])
-    return [(group, case) for _, group, case in turns]
+    return [planned for _, planned in turns]
+
+
+def _parts(
+    implementation: Implementation, strength: int, dtype: str, device: str
+) -> Iterator[tuple[str, int, list[Case]]]:
+    """Yield the array and the stories: what each catches, cases per turn, cases."""
+    name, forward_only = implementation.name, implementation.forward_only
+    rows = array_within(scope_of(implementation), strength, forward_only=forward_only)
+    yield _COMBINATION, _ROWS_PER_TURN, [case_from(row, name, dtype, device) for row in rows]
+    for group in QUICK if strength <= QUICKEST else FULL:
+        yield group.catches, 1, list(cases_of(group, name, dtype, device, forward_only))

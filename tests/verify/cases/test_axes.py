@@ -1,0 +1,102 @@
+"""The axes of the covering array: every row is a case within the target's scope."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from math import prod
+
+import pytest
+
+from harness.inputs import DISTRIBUTIONS, GRAD_OUTPUTS, LAYOUTS, PARAMETERS, make_inputs
+from harness.records import Affine, Autograd, Direction
+from harness.verify.cases.axes import AXES, array_within, axes_within, case_from
+from harness.verify.scope import Scope
+
+USUAL = {axis: values[0] for axis, values in AXES.items()}
+ROWS = array_within(Scope(), 2, forward_only=False)
+
+
+def test_every_name_exists() -> None:
+    assert set(AXES["distribution"]) <= set(DISTRIBUTIONS)
+    assert set(AXES["layout"]) == set(LAYOUTS)
+    assert set(AXES["grad_output"]) <= set(GRAD_OUTPUTS)
+    assert set(AXES["parameters"]) == set(PARAMETERS)
+    assert set(AXES["affine"]) == set(Affine)
+
+
+def test_the_usual_value_of_each_axis_is_a_usual_case() -> None:
+    case = case_from(USUAL, "target", "float32", "cpu")
+    assert case.direction is Direction.FORWARD
+    assert case.settings() == ()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_each_row_becomes_the_case_that_it_says(dtype: str) -> None:
+    for row in ROWS:
+        case = case_from(row, "target", dtype, "cpu")
+        assert (case.rows, case.hidden) == (row["rows"], row["hidden"])
+        assert len(case.shape) == row["leading_axes"] + row["normalized_axes"]
+        assert case.normalized_dims == row["normalized_axes"]
+        assert (case.param_dtype != dtype) == (row["param_dtype"] != "same" and dtype != "float32")
+        for axis in ("distribution", "layout", "parameters", "eps", "grad_output", "threads"):
+            assert getattr(case, axis) == row[axis]
+
+
+def test_every_way_to_call_is_tried() -> None:
+    cases = [case_from(row, "target", "float32", "cpu") for row in ROWS]
+    found = Counter((case.direction, case.autograd) for case in cases)
+    forward = {Autograd.DEFAULT, Autograd.INFERENCE_MODE, Autograd.RECORDED}
+    backward = {*Autograd} - forward | {Autograd.DEFAULT}
+    expected = {(Direction.FORWARD, each) for each in forward}
+    expected |= {(Direction.BACKWARD, each) for each in backward}
+    assert set(found) == expected
+
+
+def test_inputs_of_every_case_have_the_layout_that_it_says() -> None:
+    plain_layouts = {"contiguous", "storage_offset", "negated"}
+    for row in ROWS:
+        case = case_from(row, "target", "float32", "cpu")
+        x = make_inputs(case).x
+        if row["layout"] in plain_layouts or prod(x.shape) <= x.shape[-1] or 1 in case.shape:
+            continue
+        assert not x.is_contiguous(), case.id
+
+
+# --- within a scope ------------------------------------------------------------------------------
+
+
+def test_only_values_within_the_scope_are_tried() -> None:
+    scope = Scope(
+        affines=(Affine.WEIGHT,),
+        least_eps=1e-6,
+        normalized_dims=(1,),
+        takes_mixed_dtypes=False,
+        declined_layouts=("negated",),
+    )
+    axes = axes_within(scope, forward_only=True)
+    assert axes["affine"] == ("weight",)
+    assert min(axes["eps"]) >= 1e-6
+    assert axes["normalized_axes"] == (1,)
+    assert axes["param_dtype"] == ("same",)
+    assert "negated" not in axes["layout"]
+    assert set(axes["call"]) == {"no_grad", "inference_mode", "recorded"}
+    rows = array_within(scope, 2, forward_only=True)
+    cases = [case_from(row, "target", "float32", "cpu") for row in rows]
+    assert all(scope.fit(case) == case for case in cases)
+
+
+def test_a_fixed_shape_and_eps_leave_one_value_each() -> None:
+    scope = Scope(normalized_shape=(3, 8), normalized_dims=(2,), eps=1e-6)
+    axes = axes_within(scope, forward_only=False)
+    assert [len(axes[name]) for name in ("hidden", "normalized_axes", "eps")] == [1, 1, 1]
+    rows = array_within(scope, 2, forward_only=False)
+    fitted = [scope.fit(case_from(row, "target", "float32", "cpu")) for row in rows]
+    assert {None if case is None else (case.normalized_shape, case.eps) for case in fitted} == {
+        ((3, 8), 1e-6)
+    }
+
+
+def test_no_axis_loses_all_its_values() -> None:
+    axes = axes_within(replace(Scope(), normalized_dims=(4,), least_eps=9.0), forward_only=False)
+    assert all(axes.values())
