@@ -169,7 +169,8 @@ def _unexplained(
             continue
         # right outputs and mutants round too: only the distance to the rounded result is an error
         exact = exact.to(own.dtype)
-        own, other, exact = (each.double().flatten() for each in (own, other, exact))
+        # on the CPU, where the exact result is
+        own, other, exact = (each.cpu().double().flatten() for each in (own, other, exact))
         finite = torch.isfinite(own) & torch.isfinite(other) & torch.isfinite(exact)
         if not bool((torch.isfinite(own) == torch.isfinite(other)).all()):
             return float("inf")

@@ -95,8 +95,9 @@ def constant_eps(implementation: Implementation, case: Case) -> Iterator[Suspect
         return
     probe = _probe(implementation, case, (6, 32))
     inputs = make_inputs(replace(probe, direction=Direction.FORWARD))
-    weight, bias = (
-        None if each is None else each.double().flatten() for each in (inputs.weight, inputs.bias)
+    weight, bias = (  # on the CPU, as the x by which eps is measured
+        None if each is None else each.cpu().double().flatten()
+        for each in (inputs.weight, inputs.bias)
     )
 
     def y_of(x: Tensor, eps: float) -> Tensor:
@@ -104,9 +105,9 @@ def constant_eps(implementation: Implementation, case: Case) -> Iterator[Suspect
         shape = probe.normalized_shape
         y = guarded(implementation.function, given, shape, inputs.weight, inputs.bias, eps)()
         assert isinstance(y, Tensor)  # a failed case has returned one
-        return y.reshape(x.shape)
+        return y.reshape(x.shape).cpu()
 
-    x = inputs.x.double().reshape(probe.rows, probe.hidden)
+    x = inputs.x.cpu().double().reshape(probe.rows, probe.hidden)
     try:
         with torch.no_grad():
             first, second = (

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from other_device import OtherDevice
 from torch import Tensor
 from torch.nn import functional
 from verify_targets import mutant
 
 from harness.records import Case, Direction, Status
+from harness.verify import diagnosis
 from harness.verify.diagnosis import diagnose
 from harness.verify.diagnosis_probes import computed_in_float32, narrow_sums
 from harness.verify.mutants import RIGHT
@@ -57,6 +60,29 @@ def named(implementation: Implementation, tried: Sequence[Case]) -> set[str]:
 def test_a_known_mistake_is_named(name: str, dtype: str) -> None:
     tried = cases(dtype, "normal", "tiny_variance", "offset_1e2")
     assert name in named(mutant(name), tried)
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype", "name"),
+    [
+        (mutant("unbiased_variance"), "float32", "unbiased_variance"),
+        (mutant("eps_ignored"), "float32", "constant_eps"),
+        (mutant("one_pass_clamped"), "float32", "one_pass_statistics"),
+        (native, "bfloat16", "narrow_sums_in_bfloat16"),
+        (native, "bfloat16", "statistics_kept_in_bfloat16"),
+        (mutant("float64_in_float32"), "float64", "float64_in_float32"),
+    ],
+    ids=lambda each: getattr(each, "name", each),
+)
+def test_a_mistake_is_named_on_another_device_than_the_cpu(
+    target: Implementation, dtype: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared = {"unbiased_variance", "statistics_kept_in_bfloat16"}
+    few = tuple(each for each in diagnosis.WRONG if each.name in compared)
+    monkeypatch.setattr(diagnosis, "WRONG", few)
+    tried = cases(dtype, "normal", "tiny_variance", "offset_1e2", shape=(17, 33))
+    with OtherDevice():
+        assert name in named(target, [replace(each, device="meta") for each in tried])
 
 
 def test_a_missing_gradient_is_named() -> None:
