@@ -17,7 +17,7 @@ import click
 import torch
 
 import implementations
-from harness.inputs import DISTRIBUTIONS
+from harness.inputs import DISTRIBUTIONS, GRAD_OUTPUTS
 from harness.records import Case, Direction, Status
 from harness.verify.mutants import RIGHT
 from harness.verify.trial import try_case
@@ -25,6 +25,7 @@ from harness.verify.verify import DTYPES
 from implementations.contract import Implementation, Reduction
 
 LENGTHS = (1, 2, 7, 64, 1000, 4097)
+COLUMNS = ((67, 33), (4100, 24))  # few and many rows: dy decides how their sums are bounded
 SLOW_FROM = 1000  # sequential implementations run one step per element in Python: minutes
 # native's float16 and bfloat16 gradients are wrong on the CPU, so they calibrate nothing
 KNOWN_WRONG = {("native", "float16"), ("native", "bfloat16")}
@@ -61,7 +62,10 @@ def main() -> int:
 
 
 def cases_of(subject: Implementation) -> Iterator[Case]:
-    """Yield every distribution, dtype and row length, with gradients where they must be right."""
+    """Yield every distribution, dtype and row length, with gradients where they must be right.
+
+    Then every output gradient.
+    """
     for dtype, hidden, distribution in product(DTYPES, LENGTHS, DISTRIBUTIONS):
         if subject.reduction is Reduction.SEQUENTIAL and hidden >= SLOW_FROM:
             continue
@@ -76,6 +80,16 @@ def cases_of(subject: Implementation) -> Iterator[Case]:
                 param_dtype=dtype,
                 distribution=distribution,
                 direction=direction,
+            )
+    for dtype, shape, grad_output in product(DTYPES, COLUMNS, GRAD_OUTPUTS):
+        if not subject.forward_only and (subject.name, dtype) not in KNOWN_WRONG:
+            yield Case(
+                implementation=subject.name,
+                shape=shape,
+                dtype=dtype,
+                param_dtype=dtype,
+                grad_output=grad_output,
+                direction=Direction.BACKWARD,
             )
 
 

@@ -16,6 +16,11 @@ The relative error of rstd is at most ``1/sqrt(1-t) - 1``. At t >= 1 the algorit
 nothing, and the bound is infinite (vacuous). The bound of y adds the error of a mean kept in one
 word, (f+2) u K, and one rounding for each remaining operation and for the result. These are
 bounds, not estimates: correct code cannot exceed them, whatever the data.
+
+A sum over rows counts only the k rows whose dy is not 0 in the column: adding an exact zero rounds
+nothing. An addend then meets at most k - 1 additions, in whatever order. And where all dy are
+multiples of a number q with ``sum abs(dy) <= q/u``, every partial sum of dbias fits the dtype, and
+none is rounded.
 """
 
 from __future__ import annotations
@@ -30,7 +35,7 @@ from harness.numerics.oracle import ExactRows
 from harness.records import Case, Direction, Mode
 from implementations.contract import Algorithm, Implementation, Reduction
 
-__all__ = ["ColumnBound", "Guarantee", "guarantee_of", "spacing", "unit_roundoff"]
+__all__ = ["ColumnSums", "Guarantee", "guarantee_of", "spacing", "unit_roundoff"]
 
 COMPILED_LANES = 4  # torch.compile keeps one running sum per lane; float64 in AVX2 has the fewest
 _SLACK = 1 + 2.0**-10  # the spacing is that of the exact value; the rounded value differs slightly
@@ -59,12 +64,41 @@ def spacing(dtype: torch.dtype, value: Tensor) -> Tensor:
     return power.clamp_(2.0**smallest, 2.0**1023).mul_(2.0 ** (1 - bits))
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnBound:
-    """The share of one block of rows in the bounds of dweight and dbias; (1, hidden) each."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnSums:
+    """What the bounds of dweight and dbias need of a block of rows; each (1, hidden) float64."""
 
-    dweight: Tensor
-    dbias: Tensor
+    addends: Tensor
+    """Rows whose dy is not 0."""
+    size: Tensor
+    """Sum of abs(dy)."""
+    grain: Tensor
+    """The largest power of two of which every dy is a multiple; infinite without addends."""
+    per_rounding: Tensor
+    """Error of dweight for each rounding that every addend meets."""
+    inherited: Tensor
+    """Error of dweight from the addends themselves; infinite without a guarantee."""
+
+    @classmethod
+    def without_rows(cls, hidden: int) -> ColumnSums:
+        """Return the sums over no rows."""
+        nothing = torch.zeros((1, hidden), dtype=torch.float64)
+        return cls(
+            addends=nothing,
+            size=nothing,
+            grain=torch.full_like(nothing, float("inf")),
+            per_rounding=nothing,
+            inherited=nothing,
+        )
+
+    def __add__(self, other: ColumnSums) -> ColumnSums:
+        return ColumnSums(
+            addends=self.addends + other.addends,
+            size=self.size + other.size,
+            grain=torch.minimum(self.grain, other.grain),
+            per_rounding=self.per_rounding + other.per_rounding,
+            inherited=self.inherited + other.inherited,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,24 +187,44 @@ class Guarantee:
         infinite = torch.full_like(rstd_error, float("inf"))
         return _vacuous_where_unbounded(bound, torch.where(usable, rstd_error, infinite))
 
-    def columns(self, exact: ExactRows, dy: Tensor, eps: float, rows: int) -> ColumnBound:
-        """Share of one block in the bounds of dweight and dbias, summed over ``rows`` rows."""
+    def columns(self, exact: ExactRows, dy: Tensor, eps: float) -> ColumnSums:
+        """Return what one block adds to the bounds of dweight and dbias."""
         u = unit_roundoff(self.accumulate_dtype)
-        f = self.chain(rows, self.column_reduction)
         rstd_error, fixed, slope = self._backward_errors(exact, eps)
-        size = dy.abs()
-        of_normalised = (f + 2) * u * (1 + slope) + slope
-        constant = ((f + 2) * u + 1) * fixed
-        terms = exact.normalised[0].abs().mul_(of_normalised).add_(constant).mul_(size)
-        terms = _vacuous_where_unbounded(terms, rstd_error)
-        return ColumnBound(
-            dweight=terms.sum(0, keepdim=True), dbias=(f + 1) * u * size.sum(0, keepdim=True)
+        size, normalised = dy.abs(), exact.normalised[0].abs()
+        # an addend dy n is off by dy e, e = fixed + slope n, and is of size dy (n + e)
+        error = _vacuous_where_unbounded((normalised * slope).add_(fixed), rstd_error)
+        inherited = _vacuous_where_unbounded(error * size, rstd_error)
+        per_rounding = normalised.add_(error).mul_(size).sum(0, keepdim=True).mul_(u)
+        return ColumnSums(
+            addends=torch.count_nonzero(dy, 0)[None].double(),
+            size=size.sum(0, keepdim=True),
+            grain=_grain(dy).amin(0, keepdim=True),
+            per_rounding=per_rounding,
+            inherited=inherited.sum(0, keepdim=True),
         )
 
-    @staticmethod
-    def column(share: Tensor, exact: Tensor, dtype: torch.dtype) -> Tensor:
-        """Bound of dweight or dbias from the sum of the blocks' shares; (1, hidden)."""
-        return share + _rounding(dtype, exact)
+    def dweight(self, sums: ColumnSums, rows: int, exact: Tensor, dtype: torch.dtype) -> Tensor:
+        """Bound of abs(dweight - exact), (1, hidden), from the sum of all blocks of ``rows``."""
+        # one rounding of the product, one of the total
+        roundings = self._column_chain(sums, rows) + 2
+        rounded = roundings * sums.per_rounding
+        return _vacuous_where_unbounded(rounded + sums.inherited, sums.inherited) + _rounding(
+            dtype, exact
+        )
+
+    def dbias(self, sums: ColumnSums, rows: int, exact: Tensor, dtype: torch.dtype) -> Tensor:
+        """Bound of abs(dbias - exact), (1, hidden), from the sum of all blocks of ``rows``."""
+        u = unit_roundoff(self.accumulate_dtype)
+        is_exact = sums.size * u <= sums.grain  # False for NaN
+        chain = self._column_chain(sums, rows)
+        chain = torch.where(is_exact, torch.ones_like(chain), chain)
+        return (chain + 1) * u * sums.size + _rounding(dtype, exact)
+
+    def _column_chain(self, sums: ColumnSums, rows: int) -> Tensor:
+        """Roundings that an addend can meet in a sum over ``rows`` rows, (1, hidden)."""
+        # k - 1 additions, and one more for a mean that is multiplied by the number of rows
+        return sums.addends.clamp(min=1, max=self.chain(rows, self.column_reduction))
 
     def _mean_size(self, exact: ExactRows, size: Tensor, rho: Tensor) -> Tensor:
         """Size of the number whose rounding the deviations inherit, over their rms; (rows, 1)."""
@@ -286,6 +340,14 @@ def _rounding(dtype: torch.dtype, exact: Tensor) -> Tensor:
     half = 0.5 * spacing(dtype, exact) * _SLACK
     # half of the smallest float64 is 0, and no error is within a bound of 0
     return half.clamp_(min=5e-324) if dtype is torch.float64 else half
+
+
+def _grain(value: Tensor) -> Tensor:
+    """Return the largest power of two of which each float64 is a multiple; infinite for 0."""
+    value = value.resolve_neg().contiguous()
+    digits = (value.view(torch.int64) & ((1 << 52) - 1)) | (1 << 52)
+    last = (digits & -digits).double().mul_(spacing(torch.float64, value))
+    return last.masked_fill_(value == 0, float("inf"))
 
 
 def _vacuous_where_unbounded(bound: Tensor, rstd_error: Tensor) -> Tensor:

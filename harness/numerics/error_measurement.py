@@ -21,7 +21,7 @@ from torch import Tensor
 
 from harness.inputs import Inputs
 from harness.numerics import double_double as dd
-from harness.numerics.bounds import Guarantee, has_gradients, spacing
+from harness.numerics.bounds import ColumnSums, Guarantee, has_gradients, spacing
 from harness.numerics.double_double import Pair
 from harness.numerics.oracle import ExactRows, Reference, wide_parameter, wide_rows
 from harness.records import Case, Errors, OutputErrors
@@ -229,28 +229,29 @@ class _ColumnSums:
         self._case, self._guarantee = case, guarantee
         self._sums: dict[str, Pair] = dict.fromkeys(("dweight", "dbias"), (zero, zero))
         self._squares = dict.fromkeys(self._sums, zero)
-        self._bounds = dict.fromkeys(self._sums, zero)
+        self._of_bounds = ColumnSums.without_rows(case.hidden)
 
     def add(self, exact: ExactRows, dy: Tensor) -> None:
-        share = self._guarantee.columns(exact, dy, self._case.eps, self._case.rows)
+        self._of_bounds += self._guarantee.columns(exact, dy, self._case.eps)
         terms = {"dweight": dy * exact.normalised[0], "dbias": dy}
         for name, total in (("dweight", exact.dweight), ("dbias", exact.dbias)):
             if total is None:
                 continue
             self._sums[name] = dd.add(self._sums[name], total)
             self._squares[name] = self._squares[name] + terms[name].square().sum(0, keepdim=True)
-            self._bounds[name] = self._bounds[name] + getattr(share, name)
 
     def errors(self, outputs: Outputs) -> list[_OutputErrorSums]:
         """Compare dweight and dbias, where they were computed."""
         measured = []
+        bounds = {"dweight": self._guarantee.dweight, "dbias": self._guarantee.dbias}
         for name, exact in self._sums.items():
             tensor: Tensor | None = getattr(outputs, name)
             if tensor is None:
                 continue
             sums = _OutputErrorSums(name, tensor)
             scale = torch.maximum(exact[0].abs(), self._squares[name].sqrt())
-            bound = self._guarantee.column(self._bounds[name], exact[0], tensor.dtype)
+            rows = self._case.rows
+            bound = bounds[name](self._of_bounds, rows, exact[0], tensor.dtype)
             sums.add(wide_parameter(tensor, 0.0, self._case)[None, :], exact, scale, bound)
             measured.append(sums)
         return measured

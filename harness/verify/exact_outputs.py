@@ -51,14 +51,14 @@ def exact_outputs(implementation: Implementation, case: Case, inputs: Inputs) ->
         dy = wide_rows(inputs.dy, case, 0, case.rows)
         exact["dx"] = rows.dx
         bounds["dx"] = guarantee.dx(rows, weight, dy, case.eps, inputs.x.dtype)
-        share = guarantee.columns(rows, dy, case.eps, case.rows)
+        columns = guarantee.columns(rows, dy, case.eps)
         for name, parameter, total, bound in (
-            ("dweight", inputs.weight, rows.dweight, share.dweight),
-            ("dbias", inputs.bias, rows.dbias, share.dbias),
+            ("dweight", inputs.weight, rows.dweight, guarantee.dweight),
+            ("dbias", inputs.bias, rows.dbias, guarantee.dbias),
         ):
             if parameter is not None and total is not None:
                 exact[name] = total
-                bounds[name] = guarantee.column(bound, total[0], parameter.dtype)
+                bounds[name] = bound(columns, case.rows, total[0], parameter.dtype)
     return ExactOutputs(rows=rows, exact=exact, bounds=bounds)
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from harness.numerics.bounds import Guarantee, guarantee_of, spacing, unit_roundoff
+from harness.numerics.bounds import ColumnSums, Guarantee, guarantee_of, spacing, unit_roundoff
 from harness.numerics.oracle import double_double
 from harness.records import Case, Mode
 from implementations import Algorithm, Reduction, find
@@ -182,3 +182,64 @@ def test_a_forward_case_has_no_bound_of_dx() -> None:
     exact = double_double(torch.eye(4).double(), ones, ones, 1e-5, None)
     with pytest.raises(ValueError, match="no dx"):
         guarantee(Algorithm.TWO_PASS).dx(exact, ones, ones, 1e-5, torch.float32)
+
+
+# --- sums over rows ------------------------------------------------------------------------------
+
+
+def column_bounds(
+    dy: Tensor, reduction: Reduction = Reduction.SEQUENTIAL, blocks: int = 1
+) -> dict[str, Tensor]:
+    """Bounds of dweight and dbias for rows of 2 elements, collected in ``blocks``."""
+    rows = len(dy)
+    x, one, zero = torch.eye(2).double().repeat(rows, 1)[:rows], torch.ones(2), torch.zeros(2)
+    found, of_rows = guarantee(Algorithm.TWO_PASS, reduction), ColumnSums.without_rows(2)
+    for part, dy_part in zip(x.chunk(blocks), dy.chunk(blocks), strict=True):
+        exact = double_double(part, one.double(), zero.double(), 1e-5, dy_part)
+        of_rows += found.columns(exact, dy_part, 1e-5)
+    nothing = torch.zeros(1, 2).double()
+    return {
+        "dweight": found.dweight(of_rows, rows, nothing, torch.float32),
+        "dbias": found.dbias(of_rows, rows, nothing, torch.float32),
+    }
+
+
+def thirds(rows: int) -> Tensor:
+    """A dy whose sums are rounded: 1/3 in 5 of the rows and 0 in the others."""
+    dy = torch.zeros(rows, 2).double()
+    dy[:: rows // 5][:5] = 1 / 3
+    return dy
+
+
+@pytest.mark.parametrize("blocks", [1, 3])
+@pytest.mark.parametrize("name", ["dweight", "dbias"])
+def test_rows_whose_dy_is_zero_do_not_count(name: str, blocks: int) -> None:
+    few, many = thirds(5), thirds(4000)
+    assert torch.equal(column_bounds(many, blocks=blocks)[name], column_bounds(few)[name])
+
+
+def test_nan_and_subnormal_dy_count_and_negative_zero_does_not() -> None:
+    rows = [[float("nan"), 5e-324], [-0.0, -0.0], [0.0, 1.0]]
+    dy = torch.tensor(rows, dtype=torch.float64)
+    exact = double_double(torch.eye(3, 2).double(), *torch.eye(2).double(), 1e-5, dy)
+    found = guarantee(Algorithm.TWO_PASS).columns(exact, dy, 1e-5)
+    assert found.addends.tolist() == [[1, 2]]
+
+
+def test_few_addends_of_a_tree_meet_no_more_roundings_than_it_has_levels() -> None:
+    dy = thirds(4000) + 1 / 3
+    tree, running = (column_bounds(dy, each) for each in (Reduction.TREE, Reduction.SEQUENTIAL))
+    assert bool((tree["dbias"] * 100 < running["dbias"]).all())
+
+
+def test_integers_are_added_without_rounding() -> None:
+    ones, thirds_ = torch.ones(4000, 2).double(), torch.full((4000, 2), 1 / 3).double()
+    u = unit_roundoff(torch.float32)
+    assert bool((column_bounds(ones)["dbias"] <= 2 * u * 4000 + 1e-30).all())
+    assert bool((column_bounds(thirds_)["dbias"] > 1000 * u * 4000 / 3).all())
+
+
+def test_integers_beyond_the_digits_of_the_dtype_are_rounded() -> None:
+    dy = torch.ones(4000, 2).double()
+    dy[0] = 2**24
+    assert bool((column_bounds(dy)["dbias"] > 2**24 * 1000 * 2.0**-24).all())

@@ -176,6 +176,13 @@ def dbias_summed_in_bfloat16(terms: Terms) -> Gradients:
 
 
 @_in_backward
+def dweight_of_products_in_bfloat16(terms: Terms) -> Gradients:
+    """Rounds dy * xhat to bfloat16 before summing it for dweight."""
+    products = rounded_to(torch.bfloat16, terms.dy * terms.xhat)
+    return replace(terms.right, dweight=products.sum(0))
+
+
+@_in_backward
 def last_row_left_out(terms: Terms) -> Gradients:
     """Leaves the last row out of dweight and dbias."""
     return terms.summed_over_first(max(len(terms.dy) - 1, 0))
