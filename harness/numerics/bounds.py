@@ -13,9 +13,12 @@ and ``rho = sqrt(s2/(s2 + eps))``. t bounds the relative error of s2 + eps:
     shifted     2 (f+2) u (rho^2 + (m - pivot)^2/(s2 + eps))    the same, shifted data
 
 The relative error of rstd is at most ``1/sqrt(1-t) - 1``. At t >= 1 the algorithm guarantees
-nothing, and the bound is infinite (vacuous). The bound of y adds the error of a mean kept in one
-word, (f+2) u K, and one rounding for each remaining operation and for the result. These are
-bounds, not estimates: correct code cannot exceed them, whatever the data.
+nothing, and the bound is infinite (vacuous). Two passes with a mean that is off by d compute
+``s2 + d^2``, so that rstd comes out at most ``1 - 1/sqrt(1+t)`` too small, whatever t, and too
+large by the first term of t alone: ``beyond_limit`` bounds results without a correct digit by this.
+The bound of y adds the error of a mean kept in one word, (f+2) u K, and one rounding for each
+remaining operation and for the result. These are bounds, not estimates: correct code cannot exceed
+them, whatever the data.
 
 A sum over rows counts only the k rows whose dy is not 0 in the column: adding an exact zero rounds
 nothing. An addend then meets at most k - 1 additions, in whatever order. And where all dy are
@@ -116,6 +119,8 @@ class Guarantee:
     """Running sums of a BLOCKS reduction."""
     accumulate_dtype: torch.dtype
     """In which mean and variance are formed."""
+    beyond_limit: bool = False
+    """Whether two passes are bounded at t >= 1 too, where they guarantee no digit."""
 
     def chain(self, count: int, reduction: Reduction) -> float:
         """Roundings an addend can meet in a sum of ``count``: f.
@@ -181,9 +186,15 @@ class Guarantee:
         bound = inner.mul_(exact.rstd * (1 + rstd_error))
         bound.addcmul_(exact.dx[0].abs(), rstd_error)
         bound += _rounding(dtype, exact.dx[0])
+        # where dy is subnormal, so are its products with powers of rstd, in whatever order
+        powers = 1 + exact.rstd + exact.rstd**2 + 1 / exact.rstd
+        subnormal = (f + 2) * self._smallest * powers
+        bound.add_(subnormal).addcmul_(exact.normalised[0].abs(), subnormal)
         # differentiating 1/sqrt gives its cube, which leaves the range sooner than anything else
         limits, cube = torch.finfo(self.accumulate_dtype), exact.rstd**3
-        usable = (cube > limits.tiny) & (cube < limits.max / 4)
+        # beyond their limit, two passes compute a much smaller rstd than the exact one
+        computed = torch.where(rstd_error < 1, cube * (1 - rstd_error) ** 3, cube)
+        usable = (computed > limits.tiny) & (cube < limits.max / 4)
         infinite = torch.full_like(rstd_error, float("inf"))
         return _vacuous_where_unbounded(bound, torch.where(usable, rstd_error, infinite))
 
@@ -206,9 +217,9 @@ class Guarantee:
 
     def dweight(self, sums: ColumnSums, rows: int, exact: Tensor, dtype: torch.dtype) -> Tensor:
         """Bound of abs(dweight - exact), (1, hidden), from the sum of all blocks of ``rows``."""
-        # one rounding of the product, one of the total
+        # and two of the product and of the total; a subnormal product is off by up to _smallest
         roundings = self._column_chain(sums, rows) + 2
-        rounded = roundings * sums.per_rounding
+        rounded = roundings * sums.per_rounding + sums.addends * self._smallest
         return _vacuous_where_unbounded(rounded + sums.inherited, sums.inherited) + _rounding(
             dtype, exact
         )
@@ -248,18 +259,19 @@ class Guarantee:
         mean_error = (f + 6) * u * self._mean_size(exact, size, rho) * (1 + rstd_error)
         return rstd_error, mean_error + self._underflow(exact, rstd_error), 4 * u + rstd_error
 
+    @property
+    def _smallest(self) -> float:
+        """The smallest number of the dtype of the statistics."""
+        u = unit_roundoff(self.accumulate_dtype)
+        return torch.finfo(self.accumulate_dtype).smallest_normal * 2 * u
+
     def _underflow(self, exact: ExactRows, rstd_error: Tensor) -> Tensor:
         """Error of the normalised value where x - mean is subnormal, (rows, 1).
 
         There an operation is off by half the smallest number, however small its result.
         """
         f = self.chain(exact.y[0].shape[1], self.reduction)
-        smallest = (
-            torch.finfo(self.accumulate_dtype).smallest_normal
-            * 2
-            * unit_roundoff(self.accumulate_dtype)
-        )
-        return (f + 2) * smallest * exact.rstd * (1 + rstd_error)
+        return (f + 2) * self._smallest * exact.rstd * (1 + rstd_error)
 
     def overflows(self, exact: ExactRows) -> Tensor:
         """Whether a row's sums leave the range of the dtype they are formed in, (rows, 1)."""
@@ -268,13 +280,21 @@ class Guarantee:
         limit = torch.finfo(self.accumulate_dtype).max / 4
         squares = exact.variance + exact.mean.square()
         summed = squares if self.algorithm is Algorithm.ONE_PASS else exact.variance
+        if self.beyond_limit:  # the square of the mean's error is summed too
+            summed = summed + self._terms(hidden)[0] * squares
         # written so that NaN, of an exact square that overflows float64 itself, counts
         return ~((hidden * summed < limit) & (hidden * squares.sqrt() < limit))
 
     def _rstd_error(self, exact: ExactRows, size: Tensor, rho: Tensor) -> Tensor:
         """Bound of the relative error of rstd, (rows, 1); infinite where nothing is guaranteed."""
         a, b, c = self._terms(exact.y[0].shape[1])
-        t = a * size**2 + b * size * rho + c * rho**2
+        of_mean, of_sum = a * size**2, b * size * rho + c * rho**2
+        if self.beyond_limit and self.algorithm is Algorithm.TWO_PASS:
+            bounded = (of_sum <= 0.5) & torch.isfinite(of_mean) & ~self.overflows(exact)
+            too_large = 1 / torch.sqrt(1 - of_sum.clamp(max=0.5)) - 1
+            too_small = 1 - 1 / torch.sqrt(1 + of_sum + of_mean * (1 + of_sum))
+            return torch.where(bounded, torch.maximum(too_large, too_small), float("inf"))
+        t = of_mean + of_sum
         bounded = (t < 1) & ~self.overflows(exact)  # t < 1 is False for NaN too
         error = 1 / torch.sqrt(1 - torch.where(bounded, t, torch.zeros_like(t))) - 1
         return torch.where(bounded, error, torch.full_like(t, float("inf")))

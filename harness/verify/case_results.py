@@ -37,13 +37,9 @@ class CaseResults:
             self.catches[trial.case] = catches
 
     def claims_left(self, dtype: str) -> tuple[Implementation, ...]:
-        """Return the claims that explain every failure in ``dtype`` so far."""
+        """Return the claims, strictest first, unless a failure in ``dtype`` has no explanation."""
         failed = [each for each in self.failed if each.case.dtype == dtype]
-        return tuple(
-            claim
-            for claim in self.claims
-            if all(claim.algorithm in trial.again for trial in failed)
-        )
+        return self.claims if all(each.again for each in failed) else ()
 
     def claim_for(self, dtype: str, implementation: Implementation) -> Implementation:
         """Return what the target is held to in ``dtype``: its declaration, or running sums."""
@@ -75,16 +71,16 @@ class CaseResults:
         )
 
     def _explained_dtypes(self) -> set[str]:
-        """Return the dtypes with failures that one claim explains."""
+        """Return the dtypes whose failures are all explained by a claim."""
         return {dtype for dtype in self._failed_dtypes() if self.claims_left(dtype)}
 
     def _failed_dtypes(self) -> set[str]:
         return {each.case.dtype for each in self.failed}
 
     def _claim(self) -> Implementation:
-        """Return the strictest claim that explains the failures of every explained dtype."""
-        strictest = [self.claims_left(dtype)[0] for dtype in self._explained_dtypes()]
-        return max(strictest, key=self.claims.index)
+        """Return the loosest claim that an explained failure needs."""
+        needed = {next(iter(each.again)) for each in self.explained}
+        return next(each for each in reversed(self.claims) if each.algorithm in needed)
 
     @property
     def right_dtypes(self) -> tuple[str, ...]:
@@ -98,8 +94,8 @@ class CaseResults:
         own = sum(each.status is status for each in self.trials)
         if not explained:
             return own
-        algorithm = self._claim().algorithm
-        return own + sum(each.again[algorithm].status is status for each in explained)
+        # by the strictest claim that explains it
+        return own + sum(next(iter(each.again.values())).status is status for each in explained)
 
     def counts(self) -> tuple[Count, ...]:
         """Count the results, and the failures among them, by dtype."""

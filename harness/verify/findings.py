@@ -140,8 +140,8 @@ class Declined:
 class Property:
     """A property that holds bit by bit, or an identity that holds within the bound, in one dtype.
 
-    It is reported and never fails a target: the contract does not require it, or a failed case
-    shows the same mistake.
+    It is reported. The contract does not require a property; a broken identity is a
+    :class:`Violation` besides.
     """
 
     name: str

@@ -3,7 +3,8 @@
 Each compares two or three results with each other, or one with a closed form, and none with the
 exact outputs. The exact outputs satisfy the identity, and right results are within their bounds of
 them (:mod:`harness.numerics.bounds`). Interval arithmetic over these bounds gives how far a right
-implementation may miss the identity, so that no tolerance is chosen.
+implementation may miss the identity, so that no tolerance is chosen. A broken identity proves that
+a result is outside its bound.
 
 :mod:`harness.verify.properties` holds what is compared bit by bit.
 """
@@ -25,7 +26,7 @@ from harness.verify.exact_outputs import exact_outputs, wide_outputs
 from harness.verify.interval_arithmetic import Enclosed, exactly, statistic
 from implementations.contract import Implementation
 
-__all__ = ["IDENTITIES", "identities_of"]
+__all__ = ["IDENTITIES", "PROOFS", "identities_of"]
 
 SHAPE = (40, 67)  # odd rows; more of them than a warp has threads, and no multiple of that
 SPLIT = 13  # rows of the first part; no multiple of the rows that kernels take at once
@@ -209,6 +210,13 @@ _OF_GRADIENTS: tuple[Identity, ...] = (
     dweight_and_dbias_add_over_rows,
 )
 IDENTITIES: tuple[Identity, ...] = (*_OF_Y, *_OF_GRADIENTS)
+# the other one is compared bit by bit if the target is deterministic, which nothing requires
+PROOFS = {
+    each.__name__: (each.__doc__ or "").partition("\n")[0]
+    for each in IDENTITIES
+    if each is not gradients_scale_with_dy
+}
+"""What the identities that every right target keeps say, by name."""
 
 
 def _forward(case: Case) -> tuple[Inputs, Tensor]:

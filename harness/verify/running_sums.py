@@ -3,7 +3,11 @@
 Such a target is first held to the bound of PyTorch's own kernel, whose sums are trees. A loop that
 adds one element after another, einsum, and products with ones lose more on long rows and are right:
 a running sum of N elements makes N roundings. Results outside the first bound are therefore judged
-again by the claims below. If one claim explains every failure of a dtype, the target is held to it.
+again by the claims below. If the claims explain every failure of a dtype, the target is held to the
+loosest of those that were needed.
+
+A claim explains a failure only by a finite bound. Two passes have one at any condition number
+(``beyond_limit`` in :mod:`harness.numerics.bounds`); Welford has none beyond its limit.
 """
 
 from __future__ import annotations
@@ -11,10 +15,11 @@ from __future__ import annotations
 from dataclasses import replace
 from math import isqrt
 
+from harness.numerics.bounds import Guarantee, guarantee_of
 from harness.records import Case
 from implementations.contract import Algorithm, Implementation, Reduction
 
-__all__ = ["claim_for_case", "running_sum_claims"]
+__all__ = ["claimed_guarantee", "running_sum_claims"]
 
 _STRICTEST_FIRST = (Algorithm.TWO_PASS, Algorithm.WELFORD)
 # half the bound of a declared running sum: partial sums of equal addends grow linearly to the
@@ -27,10 +32,7 @@ _MOST_RANDOM = 1 << 16
 
 
 def running_sum_claims(implementation: Implementation) -> tuple[Implementation, ...]:
-    """Return what ``implementation`` could have declared, strictest first; none if it declares.
-
-    A result within the bound of one claim is within the bounds of all later ones.
-    """
+    """Return what ``implementation`` could have declared, strictest first; none if it declares."""
     if implementation.declared:
         return ()
     return tuple(
@@ -46,11 +48,11 @@ def running_sum_claims(implementation: Implementation) -> tuple[Implementation, 
     )
 
 
-def claim_for_case(claim: Implementation, case: Case) -> Implementation:
-    """Return ``claim`` as strict as the inputs of ``case`` allow.
+def claimed_guarantee(claim: Implementation, case: Case) -> Guarantee:
+    """Return the guarantee of ``claim``, as strict as the inputs of ``case`` allow.
 
     A bound of N roundings would excuse a count of 4097 elements that is kept in float16.
     """
-    if case.distribution != "normal" or case.hidden > _MOST_RANDOM:
-        return claim
-    return replace(claim, lanes=max(_LANES, isqrt(case.hidden) // _SPREAD))
+    if case.distribution == "normal" and case.hidden <= _MOST_RANDOM:
+        claim = replace(claim, lanes=max(_LANES, isqrt(case.hidden) // _SPREAD))
+    return replace(guarantee_of(claim, case), beyond_limit=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from time import perf_counter
 
 import torch
 
 from harness.inputs import Inputs, UnrepresentableError, make_inputs
-from harness.numerics.bounds import guarantee_of
+from harness.numerics.bounds import Guarantee, guarantee_of
 from harness.numerics.computed import (
     ContractViolationError,
     ImplementationError,
@@ -22,7 +22,7 @@ from harness.numerics.error_measurement import Outputs, measure_errors
 from harness.numerics.oracle import Reference
 from harness.numerics.verdict import verdict_of
 from harness.records import Case, Errors, Status
-from harness.verify.running_sums import claim_for_case
+from harness.verify.running_sums import claimed_guarantee
 from implementations.contract import Algorithm, Implementation
 
 __all__ = ["Trial", "exact_of", "first_case", "outputs_of", "try_case"]
@@ -45,7 +45,7 @@ class Trial:
     implementation_s: float = 0.0
     """Seconds spent in the function."""
     again: dict[Algorithm, Trial] = field(default_factory=dict, repr=False)
-    """The outputs judged by other claims, by algorithm; only if the first claim fails them."""
+    """The outputs judged by the claims that explain them; only if the first claim fails them."""
 
 
 def try_case(
@@ -73,14 +73,12 @@ def try_case(
         exact_of.cache_clear()  # the target may have modified its inputs
         return Trial(case=case, status=Status.WRONG, reason=str(violation))
     implementation_s = perf_counter() - began
-    trial = _judged(implementation, outputs, inputs, case, reference)
+    judged = partial(_judged, outputs, inputs, case, reference)
+    trial = judged(guarantee_of(implementation, case))
     again = {}
     if trial.status is Status.WRONG and not _is_nonfinite(trial):
-        by_claim = {
-            claim.algorithm: _judged(claim_for_case(claim, case), outputs, inputs, case, reference)
-            for claim in claims
-        }
-        again = {name: each for name, each in by_claim.items() if each.status is not Status.WRONG}
+        by_claim = {claim.algorithm: judged(claimed_guarantee(claim, case)) for claim in claims}
+        again = {name: each for name, each in by_claim.items() if _explains(each, trial)}
     oracle_s = reference.spent_s - oracle_before
     return replace(trial, oracle_s=oracle_s, implementation_s=implementation_s, again=again)
 
@@ -100,17 +98,25 @@ def _threads(count: int) -> Iterator[None]:
 
 
 def _judged(
-    implementation: Implementation,
-    outputs: Outputs,
-    inputs: Inputs,
-    case: Case,
-    reference: Reference,
+    outputs: Outputs, inputs: Inputs, case: Case, reference: Reference, guarantee: Guarantee
 ) -> Trial:
-    """Judge outputs by what ``implementation`` declares."""
-    guarantee = guarantee_of(implementation, case)
+    """Judge outputs by a guarantee."""
     errors = measure_errors(outputs, inputs, case, guarantee, reference)
     status, reason = verdict_of(errors, case, guarantee)
     return Trial(case=case, status=status, reason=reason, errors=errors)
+
+
+def _explains(claimed: Trial, trial: Trial) -> bool:
+    """Whether all outputs of a wrong case are within a claim's bound.
+
+    A bound that is infinite where the first one is not explains nothing.
+    """
+    if claimed.status is Status.WRONG or claimed.errors is None or trial.errors is None:
+        return False
+    return all(
+        looser.vacuous_elements <= first.vacuous_elements
+        for looser, first in zip(claimed.errors.outputs, trial.errors.outputs, strict=True)
+    )
 
 
 def _is_nonfinite(trial: Trial) -> bool:

@@ -21,7 +21,7 @@ from harness.verify.find_scope import find_scope
 from harness.verify.findings import Declined, Property, Remark, RemarkKind, Violation
 from harness.verify.grade import grade
 from harness.verify.identify import instead_of, meaning_of, remarks_on, what_is_raised
-from harness.verify.identities import identities_of
+from harness.verify.identities import PROOFS, identities_of
 from harness.verify.properties import properties_of
 from harness.verify.result import Verdict
 from harness.verify.running_sums import running_sum_claims
@@ -207,7 +207,7 @@ def _has_time_to_inspect(run: Verification, case: Case) -> bool:
 
 
 def _inspect(run: Verification, state: VerificationState, held: Implementation, case: Case) -> None:
-    """Add what is reported but never fails a target."""
+    """Add grades and properties, which never fail a target, and identities, which do."""
     state.grades.append(grade(run.implementation, case.dtype, run.device))
     for properties, is_identity in (
         (properties_of(run.implementation, case), False),
@@ -217,6 +217,10 @@ def _inspect(run: Verification, state: VerificationState, held: Implementation, 
             Property(name=name, dtype=case.dtype, holds=holds, is_identity=is_identity)
             for name, holds in properties.items()
         ]
+        for name, holds in properties.items():
+            if holds is False and name in PROOFS:
+                text = f"its results break an identity beyond their error bounds: {PROOFS[name]}"
+                state.add(Violation(check=name, dtype=case.dtype, text=text))
 
 
 def _verdict(run: Verification, state: VerificationState) -> Verdict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import isfinite, log2
 from typing import Literal
 
@@ -150,6 +151,19 @@ def test_a_bound_turns_infinite_at_the_condition_limit(
     assert limit > 1
     assert bool(torch.isfinite(bound_at(found, max(1.0, 0.99 * limit))).all())
     assert bool(torch.isinf(bound_at(found, 1.01 * limit)).all())
+
+
+def test_beyond_the_limit_two_passes_are_bounded_and_welford_is_not() -> None:
+    for algorithm, is_bounded in ((Algorithm.TWO_PASS, True), (Algorithm.WELFORD, False)):
+        found = replace(guarantee(algorithm), beyond_limit=True)
+        bound = bound_at(found, 10 * found.condition_limit(64))
+        assert bool(torch.isfinite(bound).all()) is is_bounded
+
+
+def test_far_below_the_limit_beyond_limit_changes_no_digit() -> None:
+    plain = guarantee(Algorithm.TWO_PASS)
+    beyond = replace(plain, beyond_limit=True)
+    assert torch.allclose(bound_at(plain, 100.0), bound_at(beyond, 100.0), rtol=1e-4)
 
 
 def test_recentred_is_bounded_at_any_condition() -> None:

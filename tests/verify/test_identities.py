@@ -14,7 +14,8 @@ from torch import Tensor
 from verify_targets import CASE, DTYPES, HALVES, WIDE, case_in, every_dtype, layer_norm, mutant
 
 from harness.records import Case
-from harness.verify.identities import IDENTITIES, Identity, identities_of
+from harness.verify import verify
+from harness.verify.identities import IDENTITIES, PROOFS, Identity, identities_of
 from harness.verify.mutants import RIGHT
 from harness.verify.mutants.analytic import Gradients, Terms, analytic
 from harness.verify.mutants.arguments import Rows, layer_norm_of
@@ -257,3 +258,19 @@ def test_a_second_time_gives_the_same_with_few_calls() -> None:
 def test_gradients_are_computed_under_no_grad() -> None:
     with torch.no_grad():
         assert identities_of(two_pass, CASE) == dict.fromkeys(NAMES, True)
+
+
+@pytest.mark.usefixtures("small_catalogue")
+def test_a_broken_shift_invariance_is_a_violation() -> None:
+    def off_in_one_shape(x: Tensor, *others: Any) -> Tensor:
+        y = layer_norm(x, *others)
+        return y + 0.5 if x.shape == (40, 67) and x.mean() > 8 else y
+
+    verdict = verify(off_in_one_shape, quick=True, dtypes=("float32",))
+    assert verdict.failures == ()
+    assert not verdict.passed
+    assert [each.check for each in verdict.violations] == ["y_is_shift_invariant"]
+
+
+def test_only_a_comparison_of_bits_proves_nothing() -> None:
+    assert set(NAMES) - set(PROOFS) == {"gradients_scale_with_dy"}

@@ -11,12 +11,15 @@ import running_sums
 import torch
 from torch import Tensor, nn
 
+from harness.numerics.bounds import guarantee_of
 from harness.records import Case, Status
 from harness.verify import verify, verify_case
+from harness.verify.case_results import CaseResults
+from harness.verify.cases.catalogue import QUICK
 from harness.verify.findings import RemarkKind
 from harness.verify.mutants import RIGHT, WRONG
 from harness.verify.result import Verdict
-from harness.verify.running_sums import running_sum_claims
+from harness.verify.running_sums import claimed_guarantee, running_sum_claims
 from harness.verify.trial import Trial, try_case
 from implementations import Algorithm, Implementation, Reduction, adopt, implementation
 
@@ -122,3 +125,32 @@ def test_a_count_in_float16_is_not_explained(dtype: str) -> None:
     case = replace(CASE, shape=(3, 4097), distribution="normal", dtype=dtype, param_dtype=dtype)
     trial = judged(adopt(counting.fresh(), "counting"), case)
     assert (trial.status, trial.again) == (Status.WRONG, {})
+
+
+# of rows so long that running sums guarantee no digit there, and tree sums do
+LONG = replace(CASE, shape=(4, 4097), distribution="offset_1e4")
+
+
+@pytest.mark.parametrize("function", [running_sums.two_passes, running_sums.welford])
+def test_running_sums_without_a_digit_left_are_explained(function: Callable[..., Tensor]) -> None:
+    trial = judged(adopt(function, "plain"), LONG)
+    assert trial.status is Status.OK or Algorithm.TWO_PASS in trial.again
+
+
+def test_an_infinite_bound_explains_nothing() -> None:
+    clamped = next(each for each in WRONG if each.name == "one_pass_clamped")
+    trial = judged(adopt(clamped.fresh(), "clamped"), LONG)
+    assert (trial.status, trial.again) == (Status.WRONG, {})
+    looser = claimed_guarantee(running_sum_claims(PLAIN)[-1], LONG)
+    assert looser.algorithm is Algorithm.WELFORD
+    assert looser.condition_limit(4097) < 1e4 < guarantee_of(PLAIN, LONG).condition_limit(4097)
+
+
+def test_different_claims_may_explain_different_cases() -> None:
+    state = CaseResults(claims=running_sum_claims(PLAIN))
+    trial = judged(PLAIN)
+    for algorithm in (Algorithm.TWO_PASS, Algorithm.WELFORD):
+        again = {algorithm: trial.again[algorithm]}
+        state.add(replace(trial, again=again), QUICK[0])
+    assert state.unexplained == []
+    assert state.claim_for("float32", PLAIN).algorithm is Algorithm.WELFORD
