@@ -34,74 +34,15 @@ from math import log2, sqrt
 import torch
 from torch import Tensor
 
+from harness.numerics.column_sums import ColumnSums
 from harness.numerics.oracle import ExactRows
-from harness.records import Case, Direction, Mode
+from harness.numerics.rounding import grain, rounding, unit_roundoff
+from harness.records import Case, Mode
 from implementations.contract import Algorithm, Implementation, Reduction
 
-__all__ = ["ColumnSums", "Guarantee", "guarantee_of", "spacing", "unit_roundoff"]
+__all__ = ["Guarantee", "guarantee_of"]
 
 COMPILED_LANES = 4  # torch.compile keeps one running sum per lane; float64 in AVX2 has the fewest
-_SLACK = 1 + 2.0**-10  # the spacing is that of the exact value; the rounded value differs slightly
-_EXPONENT_BITS = 0x7FF << 52
-_DTYPES = {  # significand bits, smallest normal exponent
-    torch.float16: (11, -14),
-    torch.bfloat16: (8, -126),
-    torch.float32: (24, -126),
-    torch.float64: (53, -1022),
-}
-
-
-def unit_roundoff(dtype: torch.dtype) -> float:
-    """Half the spacing of ``dtype`` just above 1."""
-    return 2.0 ** -_DTYPES[dtype][0]
-
-
-def spacing(dtype: torch.dtype, value: Tensor) -> Tensor:
-    """Spacing of ``dtype`` at abs(value), a float64 tensor (one ulp); the least one at 0.
-
-    The exponent bits of a float64 alone are the power of two at or below its size. For infinity
-    and NaN the result is finite, so that an error there is infinitely many of it.
-    """
-    bits, smallest = _DTYPES[dtype]
-    power = (value.contiguous().view(torch.int64) & _EXPONENT_BITS).view(torch.float64)
-    return power.clamp_(2.0**smallest, 2.0**1023).mul_(2.0 ** (1 - bits))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnSums:
-    """What the bounds of dweight and dbias need of a block of rows; each (1, hidden) float64."""
-
-    addends: Tensor
-    """Rows whose dy is not 0."""
-    size: Tensor
-    """Sum of abs(dy)."""
-    grain: Tensor
-    """The largest power of two of which every dy is a multiple; infinite without addends."""
-    per_rounding: Tensor
-    """Error of dweight for each rounding that every addend meets."""
-    inherited: Tensor
-    """Error of dweight from the addends themselves; infinite without a guarantee."""
-
-    @classmethod
-    def without_rows(cls, hidden: int) -> ColumnSums:
-        """Return the sums over no rows."""
-        nothing = torch.zeros((1, hidden), dtype=torch.float64)
-        return cls(
-            addends=nothing,
-            size=nothing,
-            grain=torch.full_like(nothing, float("inf")),
-            per_rounding=nothing,
-            inherited=nothing,
-        )
-
-    def __add__(self, other: ColumnSums) -> ColumnSums:
-        return ColumnSums(
-            addends=self.addends + other.addends,
-            size=self.size + other.size,
-            grain=torch.minimum(self.grain, other.grain),
-            per_rounding=self.per_rounding + other.per_rounding,
-            inherited=self.inherited + other.inherited,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +98,7 @@ class Guarantee:
         part = exact.normalised[0].abs().mul_(of_part)
         bound = part.add_(of_weight).mul_(weight.abs())
         bound.add_(exact.y[0].abs(), alpha=2 * u).add_(bias.abs(), alpha=2 * u)
-        bound += _rounding(dtype, exact.y[0])
+        bound += rounding(dtype, exact.y[0])
         return _vacuous_where_unbounded(bound, rstd_error)
 
     def dx(
@@ -185,7 +126,7 @@ class Guarantee:
         inner = normalised.mul_(of_normalised).add_(scaled, alpha=4 * u).add_(constant)
         bound = inner.mul_(exact.rstd * (1 + rstd_error))
         bound.addcmul_(exact.dx[0].abs(), rstd_error)
-        bound += _rounding(dtype, exact.dx[0])
+        bound += rounding(dtype, exact.dx[0])
         # where dy is subnormal, so are its products with powers of rstd, in whatever order
         powers = 1 + exact.rstd + exact.rstd**2 + 1 / exact.rstd
         subnormal = (f + 2) * self._smallest * powers
@@ -210,7 +151,7 @@ class Guarantee:
         return ColumnSums(
             addends=torch.count_nonzero(dy, 0)[None].double(),
             size=size.sum(0, keepdim=True),
-            grain=_grain(dy).amin(0, keepdim=True),
+            grain=grain(dy).amin(0, keepdim=True),
             per_rounding=per_rounding,
             inherited=inherited.sum(0, keepdim=True),
         )
@@ -220,7 +161,7 @@ class Guarantee:
         # and two of the product and of the total; a subnormal product is off by up to _smallest
         roundings = self._column_chain(sums, rows) + 2
         rounded = roundings * sums.per_rounding + sums.addends * self._smallest
-        return _vacuous_where_unbounded(rounded + sums.inherited, sums.inherited) + _rounding(
+        return _vacuous_where_unbounded(rounded + sums.inherited, sums.inherited) + rounding(
             dtype, exact
         )
 
@@ -230,7 +171,7 @@ class Guarantee:
         is_exact = sums.size * u <= sums.grain  # False for NaN
         chain = self._column_chain(sums, rows)
         chain = torch.where(is_exact, torch.ones_like(chain), chain)
-        return (chain + 1) * u * sums.size + _rounding(dtype, exact)
+        return (chain + 1) * u * sums.size + rounding(dtype, exact)
 
     def _column_chain(self, sums: ColumnSums, rows: int) -> Tensor:
         """Roundings that an addend can meet in a sum over ``rows`` rows, (1, hidden)."""
@@ -337,11 +278,6 @@ def guarantee_of(implementation: Implementation, case: Case) -> Guarantee:
     )
 
 
-def has_gradients(case: Case) -> bool:
-    """Whether the case has a backward pass."""
-    return case.direction is not Direction.FORWARD
-
-
 def _sizes(exact: ExactRows, eps: float) -> tuple[Tensor, Tensor]:
     """K and rho of each row, (rows, 1); 0/0 for constant rows of zeros without eps is NaN."""
     size = torch.sqrt((exact.mean.square() + exact.variance) / (exact.variance + eps))
@@ -353,21 +289,6 @@ def _row_mean(a: Tensor, b: Tensor) -> Tensor:
     """Mean of a product over each row, (rows, 1)."""
     products: Tensor = torch.linalg.vecdot(a, b)
     return products[:, None] / a.shape[1]
-
-
-def _rounding(dtype: torch.dtype, exact: Tensor) -> Tensor:
-    """Half an ulp: the result is rounded once, whatever else is right."""
-    half = 0.5 * spacing(dtype, exact) * _SLACK
-    # half of the smallest float64 is 0, and no error is within a bound of 0
-    return half.clamp_(min=5e-324) if dtype is torch.float64 else half
-
-
-def _grain(value: Tensor) -> Tensor:
-    """Return the largest power of two of which each float64 is a multiple; infinite for 0."""
-    value = value.resolve_neg().contiguous()
-    digits = (value.view(torch.int64) & ((1 << 52) - 1)) | (1 << 52)
-    last = (digits & -digits).double().mul_(spacing(torch.float64, value))
-    return last.masked_fill_(value == 0, float("inf"))
 
 
 def _vacuous_where_unbounded(bound: Tensor, rstd_error: Tensor) -> Tensor:

@@ -21,9 +21,11 @@ from torch import Tensor
 
 from harness.inputs import Inputs
 from harness.numerics import double_double as dd
-from harness.numerics.bounds import ColumnSums, Guarantee, has_gradients, spacing
+from harness.numerics.bounds import Guarantee
+from harness.numerics.column_sums import ColumnSums
 from harness.numerics.double_double import Pair
 from harness.numerics.oracle import ExactRows, Reference, wide_parameter, wide_rows
+from harness.numerics.rounding import spacing
 from harness.records import Case, Errors, OutputErrors
 
 __all__ = ["Outputs", "measure_errors"]
@@ -52,7 +54,7 @@ def measure_errors(
     weight = wide_parameter(inputs.weight, 1.0, case)
     bias = wide_parameter(inputs.bias, 0.0, case)
     y, dx, statistics = _OutputErrorSums("y", outputs.y), None, _StatisticsErrors()
-    columns = _ColumnSums(case, guarantee) if has_gradients(case) else None
+    columns = _ColumnSums(case, guarantee) if inputs.dy is not None else None
     if outputs.dx is not None:
         dx = _OutputErrorSums("dx", outputs.dx)
     for exact in reference:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from harness.numerics.bounds import Guarantee, unit_roundoff
+from harness.numerics.bounds import Guarantee
+from harness.numerics.rounding import unit_roundoff
 from harness.records import Case, Errors, OutputErrors, Status
 
 __all__ = ["verdict_of"]

@@ -15,9 +15,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from harness.inputs import make_inputs
-from harness.numerics.bounds import guarantee_of, unit_roundoff
+from harness.numerics.bounds import guarantee_of
 from harness.numerics.computed import ContractViolationError, ImplementationError, guarded
 from harness.numerics.error_measurement import measure_errors
+from harness.numerics.rounding import unit_roundoff
 from harness.numerics.verdict import verdict_of
 from harness.records import Case, Direction, Status
 from harness.verify.checks.outputs import compute

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from harness.numerics.bounds import spacing
 from harness.numerics.oracle import ExactRows, wide_parameter, wide_rows
+from harness.numerics.rounding import spacing
 from harness.records import Case, Status
 from harness.verify.trial import exact_of, outputs_of, try_case
 from implementations.contract import Implementation

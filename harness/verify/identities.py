@@ -18,9 +18,9 @@ import torch
 from torch import Generator, Tensor
 
 from harness.inputs import Inputs, make_inputs
-from harness.numerics.bounds import unit_roundoff
 from harness.numerics.computed import ContractViolationError, ImplementationError, run_once
 from harness.numerics.oracle import ExactRows, Reference, wide_parameter, wide_rows
+from harness.numerics.rounding import unit_roundoff
 from harness.records import Affine, Case, Direction
 from harness.verify.exact_outputs import exact_outputs, wide_outputs
 from harness.verify.interval_arithmetic import Enclosed, exactly, statistic

@@ -4,50 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import isfinite, log2
-from typing import Literal
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 
-from harness.numerics.bounds import ColumnSums, Guarantee, guarantee_of, spacing, unit_roundoff
+from harness.numerics.bounds import Guarantee, guarantee_of
+from harness.numerics.column_sums import ColumnSums
 from harness.numerics.oracle import double_double
+from harness.numerics.rounding import spacing, unit_roundoff
 from harness.records import Case, Mode
 from implementations import Algorithm, Reduction, find
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 NATIVE, WELFORD, TWO_PASS = find("native"), find("welford"), find("two_pass")
-
-
-# --- spacing -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("width", [16, 32, 64])
-@given(data=st.data())
-def test_spacing_is_numpys(width: Literal[16, 32, 64], data: st.DataObject) -> None:
-    value = data.draw(st.floats(width=width, allow_nan=False, allow_infinity=False))
-    dtype, numpys = getattr(torch, f"float{width}"), np.dtype(f"float{width}").type
-    if abs(value) < np.finfo(numpys).max:  # numpy calls the last spacing infinite
-        found = spacing(dtype, torch.tensor(value, dtype=torch.float64)).item()
-        assert found == float(np.spacing(numpys(abs(value))))
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_spacing_is_the_distance_to_the_next_number(dtype: torch.dtype) -> None:
-    limits = torch.finfo(dtype)
-    smallest = torch.nextafter(torch.zeros((), dtype=dtype), torch.ones((), dtype=dtype)).double()
-    at = torch.tensor([0.0, 1.0, 1.5, 2.0, 3.14, 100.0, limits.tiny, limits.tiny / 2]).to(dtype)
-    at = torch.cat([at, smallest[None].to(dtype), 3 * smallest[None].to(dtype)])
-    after = torch.nextafter(at, torch.full_like(at, float("inf")))
-    assert torch.equal(spacing(dtype, at.double()), after.double() - at.double())
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_unit_roundoff_is_half_the_spacing_at_one(dtype: torch.dtype) -> None:
-    assert unit_roundoff(dtype) == torch.finfo(dtype).eps / 2
 
 
 # --- guarantees ----------------------------------------------------------------------------------
