@@ -108,8 +108,9 @@ class CudaDevice:
         return None if torch.cuda.is_available() else "torch sees no CUDA device"
 
     def free_bytes(self) -> int | None:
+        """Return the driver's free memory, and what torch's allocator holds unused."""
         free, _ = torch.cuda.mem_get_info()
-        return int(free)
+        return int(free) + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
 
     def cache_bytes(self) -> int:
         """Return the size of the device's L2 cache."""
@@ -127,11 +128,14 @@ class CudaDevice:
         torch.cuda.synchronize()
 
     def evict(self) -> None:
-        """Issue a write of twice the size of the L2 cache."""
+        """Issue a read of twice the size of the L2 cache.
+
+        A write would leave lines that the timed call has to write back to memory.
+        """
         if self._flood is None:
             size = 2 * self.cache_bytes()  # its replacement is not least-recently-used
-            self._flood = torch.empty(size, dtype=torch.uint8, device="cuda")
-        self._flood.zero_()
+            self._flood = torch.zeros(size // 4, dtype=torch.float32, device="cuda")
+        self._flood.sum()
         self._is_flooded = True
 
     def time(self, call: Callable[[], object], calls: int) -> Reading:

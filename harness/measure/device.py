@@ -7,7 +7,10 @@ from typing import NamedTuple, Protocol
 
 from harness.records import Clock, Condition
 
-__all__ = ["Device", "Reading"]
+__all__ = ["POWER_CAP", "Device", "Reading"]
+
+POWER_CAP = "power cap"
+"""Reason for throttling that may last: the device then works at the speed that its power allows."""
 
 
 class Reading(NamedTuple):

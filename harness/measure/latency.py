@@ -23,7 +23,7 @@ from time import perf_counter
 
 from torch import Tensor
 
-from harness.measure.device import Device
+from harness.measure.device import POWER_CAP, Device
 from harness.measure.measurement_warnings import warnings_of
 from harness.measure.placement import copies_beyond, relocate
 from harness.measure.sample_statistics import estimate, has_converged, is_faster, ratios
@@ -165,14 +165,18 @@ class _Sampling:
         self.warming_s += perf_counter() - began
 
     def run_epoch(self) -> None:
-        """Take the samples of an epoch; it does not count if the device was throttled in it."""
+        """Take the samples of an epoch; it does not count if the device was throttled in it.
+
+        It counts under a power cap, which slows all arms alike and may never end.
+        """
         if self.epochs and self._copies < _MANY_PLACES:
             self._move()
         self._sample_in_rounds()
         throttled_by = self._device.condition().throttled_by if self._can_throttle else None
         self.throttled_by.update(throttled_by or ())
-        self.throttled += bool(throttled_by)
-        if throttled_by or not all(each.has_sampled() for each in self._arms):
+        is_throttled = not {*(throttled_by or ())} <= {POWER_CAP}
+        self.throttled += is_throttled
+        if is_throttled or not all(each.has_sampled() for each in self._arms):
             for each in self._arms:
                 each.drop_epoch()
             return

@@ -198,10 +198,9 @@ def _throttled(seen: _Seen) -> str | None:
     if not seen.latency.throttled_epochs and not reasons:
         return None
     why = f" ({', '.join(reasons)})" if reasons else ""
-    return (
-        f"{count(seen.latency.throttled_epochs, 'epoch')} were dropped because the device was "
-        f"throttled{why}; let it cool, or compare the ratio alone"
-    )
+    dropped = seen.latency.throttled_epochs
+    effect = f"{count(dropped, 'epoch')} were dropped because " if dropped else ""
+    return f"{effect}the device was throttled{why}; let it cool, or compare the ratio alone"
 
 
 def _saving(seen: _Seen) -> str | None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pynvml
 
+from harness.measure.device import POWER_CAP
 from harness.records import Condition
 
 __all__ = ["keep_open", "read_condition"]
@@ -21,7 +22,7 @@ __all__ = ["keep_open", "read_condition"]
 # two ways). Settings (application clocks, sync boost, display clocks) are not listed, because they
 # are the same for everything timed; nor is an idle GPU.
 _SLOWED_BY = {
-    0x04: "power cap",
+    0x04: POWER_CAP,
     0x08: "hardware slowdown",
     0x20: "thermal slowdown by the driver",
     0x40: "thermal slowdown by the hardware",

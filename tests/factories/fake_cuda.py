@@ -95,10 +95,9 @@ class Buffer:
     def __init__(self, gpu: Gpu, size: int) -> None:
         self.gpu, self.size = gpu, size
 
-    def zero_(self) -> Self:
-        self.gpu.happened.append(f"zero {self.size}")
+    def sum(self) -> None:
+        self.gpu.happened.append(f"read {self.size}")
         self.gpu.launch(30e-6, 5e-6)
-        return self
 
 
 class Gpu:
@@ -192,10 +191,10 @@ class Gpu:
             known: dict[str, object] = {"L2_cache_size": self.cache}
             return SimpleNamespace(**known | ({"uuid": self.uuid} if self.uuid else {}))
 
-        def empty(size: int, *, dtype: torch.dtype, device: str) -> Buffer:
-            assert (dtype, device) == (torch.uint8, "cuda")
+        def zeros(size: int, *, dtype: torch.dtype, device: str) -> Buffer:
+            assert device == "cuda"
             self.happened.append("allocate")
-            return Buffer(self, size)
+            return Buffer(self, size * dtype.itemsize)
 
         def event(*, enable_timing: bool) -> Event:
             assert enable_timing
@@ -214,6 +213,8 @@ class Gpu:
             "_get_device_index": lambda *_: 0,  # torch.cuda.stream does nothing without a device
             "get_device_properties": properties,
             "mem_get_info": lambda: (1 << 30, 4 << 30),
+            "memory_reserved": lambda: 2 << 30,
+            "memory_allocated": lambda: (2 << 30) - (1 << 20),
         }
         for name, stand_in in stand_ins.items():
             patch.setattr(torch.cuda, name, stand_in)
@@ -221,7 +222,7 @@ class Gpu:
         for name in ("end_allocation_to_pool", "release_pool"):
             patch.setattr(cuda, name, partial(self._told_of_pool, name))
         patch.setattr(cuda, "spin", self.sleep)
-        patch.setattr(torch, "empty", empty)
+        patch.setattr(torch, "zeros", zeros)
         patch.setattr(cuda, "perf_counter", lambda: self.now_s)
         return self
 

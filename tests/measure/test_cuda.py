@@ -31,14 +31,14 @@ def device(gpu: Gpu) -> CudaDevice:
 # --- the cache -----------------------------------------------------------------------------------
 
 
-def test_twice_the_devices_own_cache_is_overwritten_and_allocated_once(
+def test_twice_the_devices_own_cache_is_read_and_allocated_once(
     gpu: Gpu, device: CudaDevice
 ) -> None:
     assert device.cache_bytes() == 50 << 20
     issued = gpu.now_s
     device.evict()
     device.evict()
-    assert gpu.happened == ["allocate"] + [f"zero {100 << 20}"] * 2
+    assert gpu.happened == ["allocate"] + [f"read {100 << 20}"] * 2
     assert gpu.now_s - issued < 30 * US  # not waited for
     assert gpu.current.free_at > gpu.now_s
 
@@ -46,7 +46,7 @@ def test_twice_the_devices_own_cache_is_overwritten_and_allocated_once(
 def test_nothing_is_called_between_the_eviction_and_the_timed_call(
     gpu: Gpu, device: CudaDevice
 ) -> None:
-    call, flood = gpu.kernel(2 * US, 10 * US), f"zero {100 << 20}"
+    call, flood = gpu.kernel(2 * US, 10 * US), f"read {100 << 20}"
     device.evict()
     gpu.happened.clear()
     device.time(call, 1)
@@ -58,6 +58,10 @@ def test_nothing_is_called_between_the_eviction_and_the_timed_call(
     gpu.happened.clear()
     device.time(gpu.kernel(2 * US, 10 * US), 1)  # without an eviction
     assert gpu.happened == ["call"] * 2
+
+
+def test_memory_that_the_allocator_holds_unused_is_free(device: CudaDevice) -> None:
+    assert device.free_bytes() == (1 << 30) + (1 << 20)  # of the driver, and of the allocator
 
 
 # --- the clock -----------------------------------------------------------------------------------
@@ -165,7 +169,7 @@ def test_a_replay_keeps_its_tensors_alive(gpu: Gpu, device: CudaDevice) -> None:
 
     def calling() -> object:
         call()
-        results.append(result := torch.zeros(1))
+        results.append(result := torch.ones(1))
         return result
 
     kept, replay = weakref.ref(calling), device.replayed(lambda call=calling: call)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from fake_device import ROOMY, TIMES_S, FakeDevice, kinds, latency_of, measure
 
+from harness.measure.device import POWER_CAP
 from harness.records import ArmRole, Budget, Condition, WarningKind
 
 # --- throttled epochs ----------------------------------------------------------------------------
@@ -39,13 +40,22 @@ def test_throttled_epochs_are_dropped_measured_again_and_counted() -> None:
 
 
 def test_a_device_that_is_always_throttled_has_no_latency() -> None:
-    device = FakeDevice(state=lambda _: throttled("power_cap", "hot"))
+    device = FakeDevice(state=lambda _: throttled(POWER_CAP, "hot"))
     sampled = measure(device)
     assert sampled.latency is None
     (warning,) = sampled.warnings
     assert warning.kind is WarningKind.TOO_FEW_SAMPLES
-    assert "(hot, power_cap)" in warning.advice
+    assert "(hot, power cap)" in warning.advice
     assert device.now() < 3 * ROOMY.max_epochs * 0.03
+
+
+def test_a_lasting_power_cap_drops_no_epoch_and_is_a_warning() -> None:
+    sampled = measure(FakeDevice(state=lambda _: throttled(POWER_CAP)))
+    latency = latency_of(sampled)
+    assert (latency.throttled_epochs, len(latency.process_of_epoch)) == (0, ROOMY.min_epochs)
+    (warning,) = sampled.warnings
+    assert warning.kind is WarningKind.THROTTLED
+    assert warning.advice.startswith("the device was throttled (power cap)")
 
 
 # --- the fastest copy is the ceiling -------------------------------------------------------------
