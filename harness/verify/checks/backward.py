@@ -14,9 +14,9 @@ from harness.verify.checks.graph import Graph, leaves_of, training_case, with_ea
 from harness.verify.checks.outputs import (
     compute,
     copies_of,
-    differing_outputs,
     first_differing_output,
 )
+from harness.verify.checks.settings import EVERY, PATHS, at
 from harness.verify.scope import fitted, scope_of
 from implementations.contract import Implementation
 
@@ -32,19 +32,19 @@ __all__ = [
 _SUBSETS = (("x",), ("weight",), ("bias",), ("weight", "bias"), ("x", "bias"), ("x", "weight"))
 
 
+@at(*PATHS)
 def returns_every_gradient(implementation: Implementation, case: Case) -> str | None:
     """Each input that requires a gradient gets one, and a second call gives the same one."""
     for affine in scope_of(implementation).affines:
-        sized = fitted(
-            implementation, case, shape=(5, 16), direction=Direction.BACKWARD, affine=affine
-        )
+        sized = fitted(implementation, case, direction=Direction.BACKWARD, affine=affine)
         inputs = make_inputs(sized)
         first, again = (copies_of(compute(implementation, sized, inputs)) for _ in range(2))
-        for name in differing_outputs(implementation, sized, inputs, first, again):
+        if name := first_differing_output(implementation, sized, inputs, first, again):
             return f"{name} of a second backward differs from that of the first"
     return None
 
 
+@at(*EVERY)
 def gradients_do_not_depend_on_requires_grad(
     implementation: Implementation, case: Case
 ) -> str | None:
@@ -60,6 +60,7 @@ def gradients_do_not_depend_on_requires_grad(
     return None
 
 
+@at(*EVERY)
 def retained_graph_gives_same_gradients(implementation: Implementation, case: Case) -> str | None:
     """With retain_graph=True, a second backward gives the same gradients."""
     case, inputs = training_case(implementation, case)
@@ -71,6 +72,7 @@ def retained_graph_gives_same_gradients(implementation: Implementation, case: Ca
     return None
 
 
+@at(*EVERY)
 def backward_accumulates_gradients(implementation: Implementation, case: Case) -> str | None:
     """Two calls of y.backward() double the gradients: autograd adds to .grad."""
     case, inputs = training_case(implementation, case)
@@ -87,6 +89,7 @@ def backward_accumulates_gradients(implementation: Implementation, case: Case) -
     return None
 
 
+@at(*EVERY)
 def create_graph_gives_same_gradients(implementation: Implementation, case: Case) -> str | None:
     """With create_graph=True, the gradients are the same."""
     for sized, inputs in with_each_affine(implementation, case):
@@ -97,6 +100,7 @@ def create_graph_gives_same_gradients(implementation: Implementation, case: Case
     return None
 
 
+@at(*PATHS)
 def detects_in_place_changes(implementation: Implementation, case: Case) -> str | None:
     """A tensor changed in place before the backward raises, or does not change the gradients.
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from harness.inputs import make_inputs
 from harness.numerics.error_measurement import Outputs
+from harness.numerics.oracle import Reference
 from harness.records import Case, Direction
 from harness.verify.checks.outputs import (
     compute,
@@ -55,6 +56,7 @@ def is_correct_on_several_threads(implementation: Implementation, case: Case) ->
 def _wrong_on_several_threads(implementation: Implementation, case: Case) -> str | None:
     """Return the name of an output that only one thread computes correctly."""
     inputs = make_inputs(case)
+    reference = Reference(inputs, case)
     torch.set_num_threads(1)
     single = compute(implementation, case, inputs)
     torch.set_num_threads(_THREADS)
@@ -62,9 +64,10 @@ def _wrong_on_several_threads(implementation: Implementation, case: Case) -> str
         several = compute(implementation, case, inputs)
         if has_bits_of(several, single):
             continue
-        wrong_on_one, wrong_on_several = (
-            outputs_beyond(implementation, case, inputs, outputs) for outputs in (single, several)
-        )
+        wrong_on_several = outputs_beyond(implementation, case, inputs, several, reference)
+        if not wrong_on_several:
+            continue
+        wrong_on_one = outputs_beyond(implementation, case, inputs, single, reference)
         for name in sorted(wrong_on_several - wrong_on_one):
             return name
     return None

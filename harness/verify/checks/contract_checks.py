@@ -5,7 +5,9 @@ Each module of this package holds the checks of one topic.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 
 from harness.numerics.computed import ContractViolationError, ImplementationError
 from harness.records import Case, Status
@@ -55,18 +57,25 @@ from harness.verify.checks.second_derivative import (
     second_derivative_exists,
     second_derivative_is_correct,
 )
+from harness.verify.checks.settings import settings_of, words_of
 from harness.verify.checks.training import (
     follows_parameter_updates,
     graphs_are_independent,
     returned_gradients_stay_unchanged,
 )
 from harness.verify.findings import Remark, RemarkKind, Violation
+from harness.verify.scope import scope_of
 from implementations.contract import Implementation
 
 __all__ = ["BACKWARD_CHECKS", "CHECKS", "ContractCheck", "contract_findings"]
 
 ContractCheck = Callable[[Implementation, Case], str | None]
-"""Returns what is wrong, as a text for the user; None if nothing is."""
+"""Returns what is wrong, as a text for the user; None if nothing is.
+
+The case gives shape, normalized axes and layout of x where the check does not choose its own.
+"""
+
+_MOST_NAMED = 3  # settings in one sentence
 
 
 def contract_findings(
@@ -74,33 +83,81 @@ def contract_findings(
     case: Case,
     is_over: Callable[[], bool] = lambda: False,
 ) -> Iterator[Violation | Remark]:
-    """Yield what each check finds, each text once.
+    """Yield what each check finds at its settings, each fact once.
 
     Args:
         implementation: the target; a check is skipped if the target declines a call that it needs.
-        case: gives dtype, device and direction; each check chooses its own shapes.
-        is_over: whether to stop before the next check.
+        case: gives dtype, device and direction; each check states its settings.
+        is_over: whether to stop before the next check or setting.
     """
-    texts: set[str] = set()
+    facts: set[str] = set()
     for check in CHECKS if implementation.forward_only else CHECKS + BACKWARD_CHECKS:
         if is_over():
             return
-        kind = REMARKS.get(check)
-        try:
-            text = check(implementation, case)
-        except ImplementationError as raised:
-            if raised.status is Status.UNSUPPORTED:
-                continue
-            kind, text = RemarkKind.RAISES, f"raises in a call like others that succeed: {raised}"
-        except ContractViolationError as violation:
-            kind, text = None, str(violation)
-        if text is None or text in texts:
+        found: dict[Case, _Found | None] = {}
+        for sized in _cases_at_settings(check, implementation, case):
+            if found and is_over():
+                break
+            with suppress(_DeclinedError):
+                found[sized] = _found_at(check, implementation, sized)
+        first = next(filter(None, found.values()), None)
+        if first is None or first.fact in facts:
             continue
-        texts.add(text)
-        if kind is None:
+        facts.add(first.fact)
+        text = first.fact + _where(found)
+        if first.kind is None:
             yield Violation(check=check.__name__, dtype=case.dtype, text=text)
         else:
-            yield Remark(kind=kind, text=text, dtypes=(case.dtype,))
+            yield Remark(kind=first.kind, text=text, dtypes=(case.dtype,))
+
+
+class _DeclinedError(Exception):
+    """The target declines a call that the check needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a check found at one setting."""
+
+    fact: str
+    kind: RemarkKind | None
+    """None for a contract violation."""
+
+
+def _cases_at_settings(
+    check: ContractCheck, implementation: Implementation, case: Case
+) -> list[Case]:
+    """Return ``case`` at each setting of a check that lies within the target's scope."""
+    scope = scope_of(implementation)
+    fit = (scope.fit(setting.of(case)) for setting in settings_of(check))
+    return list(dict.fromkeys(sized for sized in fit if sized is not None))
+
+
+def _found_at(check: ContractCheck, implementation: Implementation, case: Case) -> _Found | None:
+    try:
+        fact = check(implementation, case)
+    except ImplementationError as raised:
+        if raised.status is Status.UNSUPPORTED:
+            raise _DeclinedError from raised
+        fact = f"raises in a call like others that succeed: {raised}"
+        return _Found(fact, RemarkKind.RAISES)
+    except ContractViolationError as violation:
+        return _Found(str(violation), None)
+    return None if fact is None else _Found(fact, REMARKS.get(check))
+
+
+def _where(found: Mapping[Case, _Found | None]) -> str:
+    """Return the settings at which a check fails, as the end of a sentence; "" if at all."""
+    failed, passed = (
+        [words_of(case) for case, each in found.items() if (each is None) is is_passed]
+        for is_passed in (False, True)
+    )
+    if not passed:
+        return ""
+    named = failed[:_MOST_NAMED]
+    if len(failed) > len(named):
+        named.append(f"{len(failed) - _MOST_NAMED} more")
+    return f", for an x of {' and '.join(named)}, but not of {passed[0]}"
 
 
 CHECKS: tuple[ContractCheck, ...] = (

@@ -13,6 +13,7 @@ from harness.inputs import Inputs, make_inputs
 from harness.numerics.computed import ContractViolationError, checked, guarded
 from harness.numerics.error_measurement import Outputs
 from harness.records import Case, Direction
+from harness.verify.checks.outputs import copy_in_layout
 from harness.verify.scope import fitted, scope_of
 from implementations.contract import Implementation
 
@@ -23,9 +24,9 @@ INPUTS = ("x", "weight", "bias")
 
 
 def leaves_of(inputs: Inputs, names: Collection[str] = INPUTS) -> dict[str, Tensor]:
-    """Return copies of x, weight and bias; those in ``names`` require gradients."""
+    """Return copies of x, weight and bias in their layouts; ``names`` require gradients."""
     return {
-        name: tensor.clone().requires_grad_(name in names)
+        name: copy_in_layout(tensor).requires_grad_(name in names)
         for name in INPUTS
         if (tensor := getattr(inputs, name)) is not None
     }
@@ -103,14 +104,12 @@ class Graph:
 
 
 def training_case(implementation: Implementation, case: Case) -> tuple[Case, Inputs]:
-    """Return a small case with all gradients, of the dtype and device of ``case``."""
+    """Return ``case`` with all gradients, and its inputs."""
     return next(with_each_affine(implementation, case))
 
 
 def with_each_affine(implementation: Implementation, case: Case) -> Iterator[tuple[Case, Inputs]]:
-    """Yield a small case for each combination of weight and bias that the target accepts."""
+    """Yield ``case`` for each combination of weight and bias that the target accepts."""
     for affine in scope_of(implementation).affines:
-        sized = fitted(
-            implementation, case, shape=(6, 32), direction=Direction.BACKWARD, affine=affine
-        )
+        sized = fitted(implementation, case, direction=Direction.BACKWARD, affine=affine)
         yield sized, make_inputs(sized)

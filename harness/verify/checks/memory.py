@@ -21,7 +21,8 @@ from harness.verify.checks.outputs import (
     forward_case,
     has_bits_of,
 )
-from harness.verify.scope import scope_of
+from harness.verify.checks.settings import AXES, BLOCK, EVERY, LONG_TAIL, PATHS, SMALL, at
+from harness.verify.scope import fitted, scope_of
 from implementations.contract import Implementation
 
 __all__ = [
@@ -41,9 +42,10 @@ _STRIDED: dict[str, Layout] = {
 }
 
 
+@at(*EVERY)
 def y_shares_no_memory(implementation: Implementation, case: Case) -> str | None:
     """y shares no memory with x, weight, bias or the y of the call before."""
-    case, inputs = forward_case(implementation, case, (4, 32))
+    case, inputs = forward_case(implementation, case)
     first, second = (compute_y(implementation, case, inputs) for _ in range(2))
     owners = {"x": inputs.x, "weight": inputs.weight, "bias": inputs.bias, "an earlier y": first}
     for name, tensor in owners.items():
@@ -52,6 +54,7 @@ def y_shares_no_memory(implementation: Implementation, case: Case) -> str | None
     return None
 
 
+@at(*PATHS)
 def elements_do_not_overlap(implementation: Implementation, case: Case) -> str | None:
     """No two elements of y or of a gradient have the same address.
 
@@ -61,15 +64,15 @@ def elements_do_not_overlap(implementation: Implementation, case: Case) -> str |
     directions = [Direction.FORWARD]
     if not implementation.forward_only:
         directions.append(Direction.BACKWARD)
-    for layout, direction in product(("contiguous", "expanded"), directions):
-        wanted = replace(case, shape=(4, 32), normalized_dims=1, layout=layout)
+    for layout, direction in product((case.layout, "expanded"), directions):
+        wanted = replace(case, layout=layout)
         sized = scope_of(implementation).fit(replace(wanted, direction=direction))
         if sized is None:
             continue
         try:
             outputs = compute(implementation, sized, make_inputs(sized))
         except ImplementationError:
-            if layout == "contiguous":
+            if layout == case.layout:
                 raise
             continue  # the scope records which layouts the target declines
         for name in ("y", "dx", "dweight", "dbias"):
@@ -79,47 +82,39 @@ def elements_do_not_overlap(implementation: Implementation, case: Case) -> str |
     return None
 
 
+@at(SMALL, AXES, BLOCK, LONG_TAIL)
 def respects_argument_strides(implementation: Implementation, case: Case) -> str | None:
     """The strides of weight, bias and dy change no result.
 
     The dy of y.sum() is one number, expanded; the dy behind a transposed y is transposed.
     """
-    return _reads(implementation, case, _STRIDED)
+    return _changes_with_layout(implementation, case, _STRIDED)
 
 
+@at(SMALL, AXES, BLOCK, LONG_TAIL)
 def respects_negative_bit(implementation: Implementation, case: Case) -> str | None:
     """Weight, bias and dy may have the negative bit set, as z.conj().imag has."""
-    found = _reads(implementation, case, _NEGATED)
+    found = _changes_with_layout(implementation, case, _NEGATED)
     return None if found is None else f"ignores the negative bit of a tensor: {found}"
 
 
+@at(SMALL, AXES)
 def accepts_every_layout(implementation: Implementation, case: Case) -> str | None:
     """Weight, bias and dy in another layout do not raise; the dy of y.sum() is expanded."""
-    for sized in _strided_cases(implementation, case):
-        for argument, layout, _, inputs in _in_layouts(make_inputs(sized), _STRIDED | _NEGATED):
-            try:
-                compute(implementation, sized, inputs)
-            except ImplementationError as raised:
-                if raised.status is not Status.UNSUPPORTED:
-                    return f"declines a {argument} in the layout {layout}: {raised}"
+    case = _with_gradients(implementation, case)
+    for argument, layout, _, inputs in _in_layouts(make_inputs(case), _STRIDED | _NEGATED):
+        try:
+            compute(implementation, case, inputs)
+        except ImplementationError as raised:
+            if raised.status is not Status.UNSUPPORTED:
+                return f"declines a {argument} in the layout {layout}: {raised}"
     return None
 
 
-def _reads(implementation: Implementation, case: Case, layouts: Mapping[str, Layout]) -> str | None:
-    for sized in _strided_cases(implementation, case):
-        if found := _changes_with_layout(implementation, sized, layouts):
-            return found
-    return None
-
-
-def _strided_cases(implementation: Implementation, case: Case) -> Iterator[Case]:
-    """Yield a case of one normalized axis and one of two: a transposed weight has to have two."""
+def _with_gradients(implementation: Implementation, case: Case) -> Case:
+    """Return ``case`` with gradients if the target has them."""
     direction = Direction.FORWARD if implementation.forward_only else Direction.BACKWARD
-    flat = replace(case, shape=(6, 32), normalized_dims=1, direction=direction)
-    for wanted in (flat, replace(flat, shape=(4, 6, 8), normalized_dims=2)):
-        sized = scope_of(implementation).fit(wanted)
-        if sized is not None:
-            yield sized
+    return fitted(implementation, case, direction=direction)
 
 
 def _in_layouts(
@@ -141,6 +136,7 @@ def _changes_with_layout(
     implementation: Implementation, case: Case, layouts: Mapping[str, Layout]
 ) -> str | None:
     """Return which output changes with the layout of which argument."""
+    case = _with_gradients(implementation, case)
     for argument, layout, names, inputs in _in_layouts(make_inputs(case), layouts):
         dense = replace(inputs, **{name: elsewhere(getattr(inputs, name)) for name in names})
         try:

@@ -22,6 +22,7 @@ __all__ = [
     "compute",
     "compute_y",
     "copies_of",
+    "copy_in_layout",
     "differing_outputs",
     "elsewhere",
     "first_differing_output",
@@ -39,10 +40,14 @@ _NAMES = ("y", "dx", "dweight", "dbias")
 
 
 def forward_case(
-    implementation: Implementation, case: Case, shape: tuple[int, ...]
+    implementation: Implementation, case: Case, shape: tuple[int, ...] | None = None
 ) -> tuple[Case, Inputs]:
-    """Return the forward case of that shape, fitted to the target's scope, and its inputs."""
-    case = fitted(implementation, case, shape=shape, direction=Direction.FORWARD)
+    """Return the forward case, of another shape if one is given, and its inputs.
+
+    It is fitted to the target's scope.
+    """
+    changes = {} if shape is None else {"shape": shape}
+    case = fitted(implementation, case, direction=Direction.FORWARD, **changes)
     return case, make_inputs(case)
 
 
@@ -62,6 +67,14 @@ def compute(implementation: Implementation, case: Case, inputs: Inputs) -> Outpu
 def elsewhere(tensor: Tensor) -> Tensor:
     """Return a copy at a new address: no other tensor asks for a block of this size."""
     return tensor.new_empty(_LARGE)[: tensor.numel()].view(tensor.shape).copy_(tensor)
+
+
+def copy_in_layout(tensor: Tensor) -> Tensor:
+    """Return a copy with the same strides, in a storage as long as the original's."""
+    if tensor.is_neg():
+        return tensor.clone()
+    start, storage = int(tensor.storage_offset()), tensor.untyped_storage().clone()
+    return tensor.new_empty(0).set_(storage, start, tensor.shape, tensor.stride())
 
 
 def copies_of(outputs: Outputs) -> Outputs:
@@ -110,11 +123,24 @@ def first_differing_output(
 
 
 def outputs_beyond(
-    implementation: Implementation, case: Case, inputs: Inputs, outputs: Outputs
+    implementation: Implementation,
+    case: Case,
+    inputs: Inputs,
+    outputs: Outputs,
+    reference: Reference | None = None,
 ) -> set[str]:
-    """Return the names of the outputs that exceed the error bound of ``implementation``."""
+    """Return the names of the outputs that exceed the error bound of ``implementation``.
+
+    Args:
+        implementation: its declaration gives the bounds.
+        case: the call that gave ``outputs``.
+        inputs: those of the call.
+        outputs: of the call.
+        reference: to be shared by several results of one call; made if None.
+    """
     guarantee = guarantee_of(implementation, case)
-    errors = measure_errors(outputs, inputs, case, guarantee, Reference(inputs, case))
+    reference = reference or Reference(inputs, case)
+    errors = measure_errors(outputs, inputs, case, guarantee, reference)
     return {
         each.output
         for each in errors.outputs

@@ -11,6 +11,7 @@ from harness.numerics.error_measurement import Outputs
 from harness.records import Case
 from harness.verify.checks.graph import Graph, leaves_of, training_case
 from harness.verify.checks.outputs import compute_y, copies_of, first_differing_output
+from harness.verify.checks.settings import EVERY, PATHS, SMALL, at
 from implementations.contract import Implementation
 
 __all__ = [
@@ -20,8 +21,10 @@ __all__ = [
 ]
 
 _STEPS = 20  # more than a ring of reused buffers is likely to have
+_STEPS_AT_OTHER_SIZES = 5  # the number matters at one size
 
 
+@at(*EVERY)
 def graphs_are_independent(implementation: Implementation, case: Case) -> str | None:
     """If two layers run forward before either runs backward, each gets its own gradients."""
     case, first = training_case(implementation, case)
@@ -36,11 +39,13 @@ def graphs_are_independent(implementation: Implementation, case: Case) -> str | 
     return None
 
 
+@at(*EVERY)
 def returned_gradients_stay_unchanged(implementation: Implementation, case: Case) -> str | None:
     """No later training step overwrites what an earlier one returned."""
     case, _ = training_case(implementation, case)
     kept = []
-    for step in range(_STEPS):
+    steps = _STEPS if case.shape == SMALL.shape else _STEPS_AT_OTHER_SIZES
+    for step in range(steps):
         inputs = make_inputs(replace(case, seed=case.seed + step))
         returned = Graph.of(implementation, case, inputs).gradients()
         kept.append((copies_of(returned), returned))
@@ -52,6 +57,7 @@ def returned_gradients_stay_unchanged(implementation: Implementation, case: Case
     return None
 
 
+@at(*PATHS)
 def follows_parameter_updates(implementation: Implementation, case: Case) -> str | None:
     """A weight or bias that training changes, in place or through .data, is used as it is now."""
     case, inputs = training_case(implementation, case)

@@ -17,6 +17,7 @@ from harness.verify.mutants import (
     precision,
     right,
     semantics,
+    sizes,
     state,
 )
 from harness.verify.mutants.mutant import CheckKind, Mutant
@@ -34,6 +35,7 @@ _FAMILIES: tuple[ModuleType, ...] = (
     gradient,
     graph,
     interaction,
+    sizes,
     path,
 )
 

@@ -19,7 +19,13 @@ from harness.verify.checks.contract_checks import BACKWARD_CHECKS, CHECKS, contr
 from harness.verify.findings import Remark, RemarkKind, Violation
 from implementations import ALL, Implementation, UnsupportedError, native
 
-SHARED = {"contract_checks", "graph", "huge", "outputs"}  # modules without a check in the lists
+SHARED = {
+    "contract_checks",
+    "graph",
+    "huge",
+    "outputs",
+    "settings",
+}  # modules without a check in the lists
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
@@ -57,6 +63,54 @@ def test_a_violation_names_its_check() -> None:
     assert isinstance(violation, Violation)
     assert violation.check == "is_correct_on_several_threads"
     assert violation.dtype == "float32"
+
+
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [
+        (
+            "output_buffer_reused_for_long_rows",
+            ", for an x of 3x2048 and 2x3x4099, but not of 6x32",
+        ),
+        (
+            "used_up_by_the_backward_of_several_axes",
+            ", for an x of 3x4x6x10 (2 normalized axes), but not of 6x32",
+        ),
+        (
+            "frozen_x_stops_dweight_of_strided_rows",
+            ", for an x of 66x40 (padded_rows) and 9x2x52 (transposed), but not of 6x32",
+        ),
+    ],
+)
+def test_a_mistake_in_some_settings_alone_is_found_and_names_them(name: str, where: str) -> None:
+    violation = next(contract_findings(mutant(name), CASE))
+    assert violation.text.endswith(where)
+
+
+def test_a_mistake_in_every_setting_names_none() -> None:
+    violation = next(contract_findings(mutant("output_buffer_reused"), CASE))
+    assert violation.text == "y shares the memory of an earlier y"
+
+
+def test_more_settings_than_a_sentence_holds_are_counted() -> None:
+    def batch_of_one(x: Tensor, *others: Any) -> Tensor:
+        return layer_norm(x, *others) if x.shape[0] == 6 else x.view_as(x)
+
+    violation = next(contract_findings(target(batch_of_one, forward_only=True), CASE))
+    assert violation.text.endswith(
+        ", for an x of 131x37 and 2x35x64 and 3x2048 and 5 more, but not of 6x32"
+    )
+
+
+def test_no_setting_is_tried_after_the_time_is_over() -> None:
+    shapes: list[torch.Size] = []
+
+    def recording(x: Tensor, *others: Any) -> Tensor:
+        shapes.append(x.shape)
+        return layer_norm(x, *others)
+
+    assert list(contract_findings(target(recording), CASE, lambda: len(shapes) > 0)) == []
+    assert set(shapes) == {(6, 32)}
 
 
 def test_a_call_that_raises_is_a_remark() -> None:
