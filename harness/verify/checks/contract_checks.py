@@ -58,6 +58,7 @@ from harness.verify.checks.second_derivative import (
     second_derivative_is_correct,
 )
 from harness.verify.checks.settings import settings_of, words_of
+from harness.verify.checks.streams import works_on_the_current_stream
 from harness.verify.checks.training import (
     follows_parameter_updates,
     graphs_are_independent,
@@ -173,6 +174,7 @@ CHECKS: tuple[ContractCheck, ...] = (
     accepts_every_layout,
     is_correct_on_several_threads,
     is_safe_for_concurrent_callers,
+    works_on_the_current_stream,
     accepts_arguments_like_torch,
     records_no_unwanted_graph,
     restores_process_state,
