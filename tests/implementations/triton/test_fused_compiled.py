@@ -303,6 +303,13 @@ def test_kernels_of_long_rows_are_compiled_for_such_data_too(name: str, data: Da
         assert of_long_rows(name, 2, statistic, data)[0].ptx
 
 
+@pytest.mark.parametrize("itemsize", [2, 4])
+def test_no_instruction_flushes_subnormal_numbers_to_zero(itemsize: int) -> None:
+    codes = [forward(512, itemsize, each)[0] for each in STATISTICS]
+    codes += [backward(512, itemsize)[0], *(of_long_rows(each, itemsize)[0] for each in LONG)]
+    assert not any(".ftz" in code.ptx for code in codes)
+
+
 @pytest.mark.parametrize("itemsize", [2, 4, 8])
 def test_the_kernels_that_add_up_parts_are_compiled(itemsize: int) -> None:
     kernels = import_module("implementations.triton.backward_kernels")
