@@ -37,6 +37,15 @@ def power_of_two_weight(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     return torch.copysign(2.0 ** (steps % 9 - 4), weight), bias
 
 
+def mixed_weight(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Weight in turn normal, negative, 0 and a power of two: one column must not show in others."""
+    kinds = torch.arange(len(weight)) % 4
+    weight = torch.where(kinds == 1, -weight.abs(), weight)
+    weight = torch.where(kinds == 2, torch.zeros_like(weight), weight)
+    power = torch.copysign(2.0 ** (torch.arange(len(weight), dtype=torch.float64) % 9 - 4), weight)
+    return torch.where(kinds == 3, power, weight), bias
+
+
 def transposed(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     """Both normal, last axis with the largest stride: shows axes read in the wrong order."""
     return weight, bias
@@ -66,6 +75,7 @@ PARAMETERS: dict[str, Parameters] = {
         zero_weight,
         negative_weight,
         power_of_two_weight,
+        mixed_weight,
         transposed,
         nan_weight,
         nan_bias,

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import accumulate, combinations
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ __all__ = ["Exclusion", "covering_array"]
 
 _COMPLETIONS = 48  # per row; twice as many save few rows
 _SEED = 1997
+_CHANCE_OF_SPARING = 0.05  # of any other value's
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.intp]
@@ -42,7 +44,10 @@ class Exclusion:
 
 
 def covering_array(
-    axes: Mapping[str, Sequence[Any]], exclusions: Sequence[Exclusion], strength: int
+    axes: Mapping[str, Sequence[Any]],
+    exclusions: Sequence[Exclusion],
+    strength: int,
+    sparing: Mapping[str, Sequence[Any]] = MappingProxyType({}),
 ) -> list[dict[str, Any]]:
     """Return the rows of a covering array, each a value per axis.
 
@@ -50,8 +55,9 @@ def covering_array(
         axes: values by name of the axis.
         exclusions: what no row contains; values that no axis has are ignored.
         strength: the number of conditions of which every possible combination is in some row.
+        sparing: values that rows have only where a combination needs them, by axis.
     """
-    values = _Values(axes, exclusions)
+    values = _Values(axes, exclusions, sparing)
     left = _Uncovered(values, strength)
     random = _Random()
     rows = []
@@ -87,7 +93,12 @@ class _Random:
 class _Values:
     """The values of all axes, numbered through, and which of them occur together."""
 
-    def __init__(self, axes: Mapping[str, Sequence[Any]], exclusions: Sequence[Exclusion]) -> None:
+    def __init__(
+        self,
+        axes: Mapping[str, Sequence[Any]],
+        exclusions: Sequence[Exclusion],
+        sparing: Mapping[str, Sequence[Any]],
+    ) -> None:
         ends = list(accumulate(map(len, axes.values())))
         self.axes = [
             range(end - len(values), end) for end, values in zip(ends, axes.values(), strict=True)
@@ -104,6 +115,12 @@ class _Values:
             self.together[np.ix_(ours, theirs)] = False
             self.together[np.ix_(theirs, ours)] = False
         self._close()
+        self._chances = np.ones(ends[-1])
+        for name, of_axis in sparing.items():
+            numbers = [
+                place[name][each] for each, value in enumerate(axes[name]) if value in of_axis
+            ]
+            self._chances[numbers] = _CHANCE_OF_SPARING
 
     def _close(self) -> None:
         """Part two values if some axis has no value that goes with both, until none is left."""
@@ -122,7 +139,9 @@ class _Values:
         rows = np.zeros((_COMPLETIONS, len(self.axes)), dtype=np.intp)
         for place in random.permutation(len(self.axes)):
             axis = self.axes[place]
-            chances = random.uniform(_COMPLETIONS, len(axis)) * masks[:, axis.start : axis.stop]
+            of_axis = slice(axis.start, axis.stop)
+            weights = masks[:, of_axis] * self._chances[of_axis]
+            chances = random.uniform(_COMPLETIONS, len(axis)) * weights
             rows[:, place] = axis.start + chances.argmax(1)
             masks &= self.together[rows[:, place]]
         whole = masks[np.arange(_COMPLETIONS)[:, None], rows].all(1)

@@ -25,6 +25,7 @@ class Group:
     distributions: tuple[str, ...] = ("normal",)
     layouts: tuple[str, ...] = ("contiguous",)
     grad_outputs: tuple[str, ...] = ("shifted_normal",)
+    parameters: tuple[str, ...] = ("normal",)
     eps: tuple[float, ...] = (1e-5,)
     directions: tuple[Direction, ...] = BACKWARD + FORWARD
     """Most implementations take another path in inference, which costs less than half to try."""
@@ -42,10 +43,11 @@ def cases_of(
         group.distributions,
         group.layouts,
         group.grad_outputs,
+        group.parameters,
         group.eps,
         group.directions if not forward_only else FORWARD,
     )
-    for shape, dims, distribution, layout, grad_output, eps, way in axes:
+    for shape, dims, distribution, layout, grad_output, parameters, eps, way in axes:
         # inference has no grad_output: the first one of the group stands for all
         if way is Direction.FORWARD and grad_output != group.grad_outputs[0]:
             continue
@@ -59,6 +61,7 @@ def cases_of(
             distribution=distribution,
             layout=layout,
             grad_output=grad_output if way is not Direction.FORWARD else _UNUSED_GRAD_OUTPUT,
+            parameters=parameters,
             eps=eps,
             direction=way,
         )

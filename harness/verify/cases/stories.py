@@ -34,6 +34,16 @@ _EPS = Group(
     distributions=("normal", "tiny_variance"),
     eps=(0.0, 1e-8, 1e-6),
 )
+_PARAMETERS = Group(
+    catches="special values of the weight: NaN, zero, negative, powers of two",
+    shapes=_ODD_AND_EVEN,
+    parameters=("zero_weight", "negative_weight", "power_of_two_weight", "nan_weight"),
+)
+_CONSTANT = Group(
+    catches="rows without a variance",
+    shapes=_ODD_AND_EVEN,
+    distributions=("constant", "constant_1234"),
+)
 _SINGLE_ROWS = Group(
     catches="an axis of size one treated as no axis",
     shapes=((1, 7, 33), (5, 1, 64), (1, 1, 33), (1, 3, 5, 64), (2, 1, 1, 33), (1, 2, 1, 3, 33)),
@@ -86,13 +96,13 @@ _EMPTY = Group(
 _ONE_ROW_OF_GRADIENT = Group(
     catches="a row or column left out of the gradients, a missing term of dx",
     shapes=((67, 33),),
-    grad_outputs=("one_row", "centred_normal", "tiny"),
+    grad_outputs=("one_row", "one_column", "centred_normal"),
     directions=BACKWARD,
 )
 _GRAD_OUTPUTS = Group(
     catches="terms of dx that should cancel, gradients of unusual size",
     shapes=((7, 33), (3, 1000)),
-    grad_outputs=("normalised", "huge"),
+    grad_outputs=("inverse_weight", "normalised"),
     directions=BACKWARD,
 )
 _GRAD_OUTPUTS_WITHOUT_EPS = Group(
@@ -135,6 +145,8 @@ _MADE = tuple(name for name in DISTRIBUTIONS if name not in reported.__all__)
 
 QUICK: tuple[Group, ...] = (
     _EPS,
+    _PARAMETERS,
+    _CONSTANT,
     _SINGLE_ROWS,
     _EQUAL_AXES,
     _FOUR_AXES,

@@ -21,7 +21,7 @@ def test_every_name_exists() -> None:
     assert set(AXES["distribution"]) <= set(DISTRIBUTIONS)
     assert set(AXES["layout"]) == set(LAYOUTS)
     assert set(AXES["grad_output"]) <= set(GRAD_OUTPUTS)
-    assert set(AXES["parameters"]) == set(PARAMETERS)
+    assert set(AXES["parameters"]) <= set(PARAMETERS)
     assert set(AXES["affine"]) == set(Affine)
 
 
