@@ -10,6 +10,7 @@ from harness.records import Case, Status
 __all__ = [
     "SILENT",
     "Count",
+    "Coverage",
     "Declined",
     "Extent",
     "Failure",
@@ -165,6 +166,17 @@ class Extent:
     def is_verified(self) -> bool:
         """Whether more cases gave a result than raised."""
         return self.answered > self.declined
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """What was tried: every combination of ``strength`` conditions that can occur together."""
+
+    strength: int
+    axes: tuple[str, ...]
+    """Those with more than one value within the target's scope."""
+    conditions: int
+    """Values of these axes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

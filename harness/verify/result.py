@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from harness.records import Case
 from harness.verify.findings import (
     Count,
+    Coverage,
     Declined,
     Extent,
     Failure,
@@ -48,6 +49,8 @@ class Verdict:
     """Cases that were not tried because the time was over."""
     counts: tuple[Count, ...] = ()
     """By dtype."""
+    coverage: Coverage | None = None
+    """None if some combinations were not tried."""
     running_sums: RunningSums | None = None
     """Set if the target declares nothing and running sums explain some of its cases."""
     failures: tuple[Failure, ...] = ()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from harness.records.text import count
 from harness.verify.case_results import CaseResults
 from harness.verify.findings import (
+    Coverage,
     Declined,
     Instead,
     Property,
@@ -29,6 +30,7 @@ class VerificationState:
     instead: Instead | None = None
     cases: CaseResults = field(default_factory=CaseResults)
     cases_left: int = 0
+    coverage: Coverage | None = None
     left_out: list[Declined] = field(default_factory=list)
     """Cases that were not tried, or only beyond the catalogue."""
     violations: list[Violation] = field(default_factory=list)

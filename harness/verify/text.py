@@ -44,6 +44,7 @@ def verdict_lines(verdict: Verdict) -> list[str]:
         lines += ["  reproduce the smallest with:", f"    {verdict.reproduce}"]
     for more_lines in (
         _scope_lines,
+        _coverage_lines,
         _remark_lines,
         _running_sum_lines,
         _grade_lines,
@@ -141,6 +142,18 @@ def _scope_lines(verdict: Verdict) -> list[str]:
     lines = [f"  scope: {scope.axes}; {directions}; {affines}; {eps}"]
     lines += [f"  outside its scope: {each}" for each in scope.reasons]
     return lines
+
+
+def _coverage_lines(verdict: Verdict) -> list[str]:
+    """Claim what was tried."""
+    coverage = verdict.coverage
+    if coverage is None:
+        return []
+    axes = ", ".join(each.replace("_", " ") for each in coverage.axes)
+    return [
+        f"  tried every combination of {coverage.strength} of {coverage.conditions} conditions in "
+        f"each dtype ({axes})"
+    ]
 
 
 def _remark_lines(verdict: Verdict) -> list[str]:

@@ -12,7 +12,7 @@ from harness.numerics.computed import ImplementationError
 from harness.numerics.error_measurement import Outputs
 from harness.records import Case, Status
 from harness.verify.case_results import CaseResults
-from harness.verify.cases.plan import Planned, planned_cases
+from harness.verify.cases.plan import Planned, coverage_of, planned_cases
 from harness.verify.checks.contract_checks import contract_findings
 from harness.verify.checks.huge import huge_findings
 from harness.verify.checks.outputs import is_same_result
@@ -149,6 +149,8 @@ def _try_cases(run: Verification, state: VerificationState) -> None:
             return
         _try_one(run, state, each)
         run.on_progress(partial(_verdict, run, state))
+    if not any(not each.by_target for each in state.left_out):
+        state.coverage = coverage_of(run.implementation, run.strength)
 
 
 def _try_one(run: Verification, state: VerificationState, planned: Planned) -> None:
@@ -239,6 +241,7 @@ def _verdict(run: Verification, state: VerificationState) -> Verdict:
         failed=failed,
         left=state.cases_left,
         counts=cases.counts(),
+        coverage=state.coverage,
         running_sums=cases.running_sums(),
         failures=cases.failures(),
         violations=tuple(state.violations),

@@ -7,6 +7,7 @@ from dataclasses import replace
 from harness.records import Affine, Case, Direction, Status
 from harness.verify.findings import (
     Count,
+    Coverage,
     Declined,
     Extent,
     Failure,
@@ -49,6 +50,7 @@ _RIGHT = Verdict(
     ok=261,
     out_of_guarantee=4,
     counts=(Count(dtype="float32", cases=265, failed=0),),
+    coverage=Coverage(strength=2, axes=("rows", "leading_axes", "eps"), conditions=12),
     extents=(Extent(dtype="float32", answered=265, declined=0),),
     grades=(_GRADE,),
     properties=(

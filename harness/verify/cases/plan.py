@@ -6,15 +6,16 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from harness.records import Case
-from harness.verify.cases.axes import array_within, case_from
+from harness.verify.cases.axes import array_within, axes_within, case_from
 from harness.verify.cases.group import cases_of
 from harness.verify.cases.stories import FULL, QUICK
+from harness.verify.findings import Coverage
 from harness.verify.scope import scope_of
 from implementations.contract import Implementation
 
-__all__ = ["DEFAULT", "MOST", "QUICKEST", "Planned", "planned_cases"]
+__all__ = ["DEFAULT", "QUICKEST", "Planned", "coverage_of", "planned_cases"]
 
-QUICKEST, DEFAULT, MOST = 2, 3, 4
+QUICKEST, DEFAULT = 2, 3
 """Strengths: the conditions of which every combination is tried."""
 _COMBINATION = "a combination of conditions"
 _ROWS_PER_TURN = 8  # the array finds most, so it has most cases in each turn
@@ -60,6 +61,15 @@ def planned_cases(
     if in_turns:
         turns.sort(key=lambda each: each[0])
     return [planned for _, planned in turns]
+
+
+def coverage_of(implementation: Implementation, strength: int) -> Coverage:
+    """Return what the covering array covers within the target's scope."""
+    axes = axes_within(scope_of(implementation), forward_only=implementation.forward_only)
+    varied = {name: values for name, values in axes.items() if len(values) > 1}
+    return Coverage(
+        strength=strength, axes=tuple(varied), conditions=sum(map(len, varied.values()))
+    )
 
 
 def _parts(
