@@ -102,6 +102,13 @@ def coverage_tables() -> str:
     return report([Row(**row) for row in _rows("coverage")])
 
 
+def uneven_tables() -> str:
+    """Return what experiments/estimates/uneven_calls.py reports."""
+    from uneven_calls import Row, report
+
+    return report([Row(**row) for row in _rows("uneven_calls")])
+
+
 def peer_test_table() -> str:
     """Return the summary of reports/published/peer-tests.md, its first table."""
     report = (ROOT / "reports" / "published" / "peer-tests.md").read_text(encoding="utf-8")
@@ -116,6 +123,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "gates": gate_tables,
     "compare-fail": compare_fail_tables,
     "coverage": coverage_tables,
+    "uneven": uneven_tables,
     "peer-tests": peer_test_table,
 }
 

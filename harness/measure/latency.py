@@ -24,9 +24,10 @@ from time import perf_counter
 from torch import Tensor
 
 from harness.measure.device import POWER_CAP, Device
+from harness.measure.estimates import Estimates, estimates_of
 from harness.measure.measurement_warnings import warnings_of
 from harness.measure.placement import copies_beyond, relocate
-from harness.measure.sample_statistics import estimate, has_converged, is_faster, ratios
+from harness.measure.sample_statistics import estimate, is_faster, ratios
 from harness.measure.sampler import Sampler, Stepped, TimedCall
 from harness.records import (
     Allocation,
@@ -34,17 +35,17 @@ from harness.records import (
     Budget,
     Cache,
     Clock,
-    Estimate,
     Latency,
     MeasurementWarning,
 )
 
-__all__ = ["Sampled", "measure_latency"]
+__all__ = ["DOUBTFUL_FACTOR", "Sampled", "measure_latency"]
 
 _EPOCH_S = 25e-3  # trade-off: long enough for many samples, short enough to be one machine state
 _ROUNDS = 4  # least samples of an arm per epoch, for the low quantile; a short budget may end it
 _MOST_ROUNDS = 1000  # six times what fits in an epoch: ends it even if the clock was set back
 _MOST_TRIES = 3  # trade-off: epochs begun per epoch that counts, on a throttled device
+DOUBTFUL_FACTOR = 3  # trade-off: times as many epochs if calls may be uneven, to make it clear
 _UNTIMED_CALLS = 2  # per arm after a change of place; before the first epoch there is a warm-up
 _LEAST_GPU_COPY_S = 10e-6  # several times a launch: a shorter copy mostly measures its launch
 _MANY_PLACES = 12  # trade-off: with so many copies the luck of one place averages out
@@ -103,16 +104,18 @@ def measure_latency(
     sampling.warm_up()
     if cache is Cache.ROTATE:
         began = perf_counter()  # the copies of all epochs were made in the warm-up: not counted
-    tries = 0
+    tries, most = 0, budget.max_epochs
     epoch_began = perf_counter()
-    while sampling.epochs < budget.max_epochs and tries < _MOST_TRIES * budget.max_epochs:
+    while sampling.epochs < most and tries < _MOST_TRIES * most:
         tries += 1
         sampling.run_epoch()
         now = perf_counter()
         another_s, epoch_began = now - epoch_began, now  # assumed to be that of the next epoch
         late = now + another_s - began > budget.limit_s
-        if late or (sampling.epochs >= budget.min_epochs and sampling.is_narrow()):
+        if late or (sampling.epochs >= budget.min_epochs and sampling.estimates().converged):
             break
+        if sampling.epochs == budget.max_epochs and sampling.estimates().is_doubtful:
+            most *= DOUBTFUL_FACTOR
     latency = sampling.latency(allocation, model_bytes, copied_bytes, compile_s)
     wall_s, after = perf_counter() - began, device.condition()
     throttled_by = tuple(sorted({*sampling.throttled_by, *(after.throttled_by or ())}))
@@ -218,10 +221,10 @@ class _Sampling:
             if took_s >= _EPOCH_S and (rounds >= _ROUNDS or hurry):
                 return
 
-    def is_narrow(self) -> bool:
-        """Whether the interval is as narrow as the budget asks."""
-        per_call_s = estimate(self._values(ArmRole.SUBJECT) or ())
-        return has_converged(per_call_s, self._ratio(), self._budget)
+    def estimates(self) -> Estimates:
+        """Return what the samples so far give; there must be an epoch."""
+        arms = [each.arm() for each in self._arms]
+        return estimates_of(arms, self._budget, cpu=self._clock.is_cpu)
 
     def latency(
         self, allocation: Allocation, model_bytes: int, copied_bytes: int, compile_s: float | None
@@ -230,21 +233,27 @@ class _Sampling:
         subject, ceiling = self._values(ArmRole.SUBJECT), self._values(ArmRole.CEILING)
         if not subject:
             return None
+        found = self.estimates()
         copy_ratio = None
         if ceiling and copied_bytes:
             scale = model_bytes / copied_bytes
             copy_ratio = estimate([scale * each for each in ratios(ceiling, subject)])
+        is_too_fast = self._is_ceiling(ceiling) and is_faster(copy_ratio)
+        if copy_ratio and not is_too_fast:  # an invalid time is shown by its fast calls
+            scale = estimate(subject).value / found.per_call_s.value
+            copy_ratio = replace(copy_ratio, value=scale * copy_ratio.value)
         reference, launches = self._arm(ArmRole.REFERENCE), self._arms[0].launches_s
         return Latency(
             clock=self._clock,
             cache=self._cache,
             allocation=allocation,
-            per_call_s=estimate(subject),
+            per_call_s=found.per_call_s,
             reference=reference.timed_call.name if reference else None,
-            reference_ratio=self._ratio(),
+            reference_ratio=found.reference_ratio,
+            uneven_ratio=found.uneven_ratio,
             ceiling_ratio=copy_ratio.value if copy_ratio else None,
             model_bytes=model_bytes,
-            converged=self.epochs >= self._budget.min_epochs and self.is_narrow(),
+            converged=self.epochs >= self._budget.min_epochs and found.converged,
             processes=1,
             process_of_epoch=(0,) * self.epochs,
             minor_faults_ratio=self._faults / max(self._calls, 1),
@@ -254,8 +263,7 @@ class _Sampling:
             launch_s=median(launches) if launches else None,
             others_ratio=self._arms[0].others_ratio(),
             throttled_epochs=self.throttled,
-            is_valid=not (self._is_ceiling(ceiling) and is_faster(copy_ratio))
-            and not self.left_over,
+            is_valid=not is_too_fast and not self.left_over,
             arms=tuple(each.arm() for each in self._arms),
         )
 
@@ -295,10 +303,6 @@ class _Sampling:
     def _values(self, role: ArmRole) -> list[float] | None:
         arm = self._arm(role)
         return arm.epoch_values if arm else None
-
-    def _ratio(self) -> Estimate | None:
-        reference, subject = self._values(ArmRole.REFERENCE), self._values(ArmRole.SUBJECT)
-        return estimate(ratios(subject, reference)) if reference and subject else None
 
 
 def _minor_faults() -> int:

@@ -18,7 +18,7 @@ from harness.records import (
 )
 from harness.records.text import count, percent_text, seconds_text
 
-__all__ = ["warnings_of"]
+__all__ = ["uneven_advice", "warnings_of"]
 
 _BUSY = 1.05  # trade-off: least ratio of wall to CPU time to warn of
 _STOLEN = 0.02  # trade-off: share of one CPU's time that the hypervisor may take unnoticed
@@ -126,6 +126,20 @@ def _noisy(seen: _Seen) -> str | None:
     return (
         f"the hypervisor gave {percent_text(stolen)} of a CPU's time to other machines; compare "
         "the ratio instead of the time, or measure on another machine"
+    )
+
+
+def uneven_advice(latency: Latency) -> str | None:
+    """Return the warning that some calls take much longer than most; None if calls are even."""
+    ratio = latency.uneven_ratio
+    if ratio is None:
+        return None
+    other = latency.reference or "the copy"
+    which, than = ("its calls", other) if ratio > 1 else (f"the calls of {other}", "its own")
+    return (
+        f"some of {which} take much longer than most: relative to {than}, their mean is "
+        f"{max(ratio, 1 / ratio):.2f} times their low quantile, so means are reported; look for "
+        "calls that do the work of others"
     )
 
 
@@ -258,6 +272,7 @@ _WARNINGS: tuple[tuple[WarningKind, Callable[[_Seen], str | None]], ...] = (
     (WarningKind.FASTER_THAN_COPY, _too_fast),
     (WarningKind.TOO_FEW_SAMPLES, _too_few),
     (WarningKind.NOT_CONVERGED, _wide),
+    (WarningKind.UNEVEN, lambda seen: uneven_advice(seen.latency)),
     (WarningKind.CHANGED_SPEED, _changed),
     (WarningKind.NOISY, _noisy),
     (WarningKind.TIMER_TOO_COARSE, _coarse),

@@ -3,13 +3,16 @@
 The estimate is the median over epochs of a low quantile within each epoch, 25 ms during which the
 machine is assumed not to change. The quantile discards preempted samples, the median discards
 disturbed epochs, and slow drift moves neither.
+
+Where calls are uneven (:mod:`harness.measure.unevenness`), the estimate is
+the mean.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import exp, log, pi, sqrt
-from statistics import median
+from statistics import fmean, median
 
 import numpy as np
 
@@ -18,16 +21,19 @@ from harness.records import Arm, Budget, Estimate
 __all__ = [
     "EPOCH_QUANTILE",
     "LEAST_SPREAD",
+    "centre",
     "epoch_value",
     "epoch_values",
     "estimate",
     "has_converged",
     "is_faster",
+    "mean_estimate",
     "median_estimate",
     "median_quantile",
     "median_ratio",
     "ratio_estimate",
     "ratios",
+    "samples_by_epoch",
     "t_quantile",
 ]
 
@@ -88,15 +94,24 @@ def epoch_value(samples: Sequence[float]) -> float:
     return ordered[below] + (place - below) * (ordered[above] - ordered[below])
 
 
-def epoch_values(arm: Arm, *, cpu: bool) -> list[float]:
-    """Return the seconds per call of each epoch of ``arm``, in order, by CPU or wall clock."""
+def epoch_values(arm: Arm, *, cpu: bool, mean: bool = False) -> list[float]:
+    """Return the seconds per call of each epoch of ``arm``, in order, by CPU or wall clock.
+
+    The value of an epoch is the low quantile of its samples or, with ``mean``, their mean.
+    """
+    value = fmean if mean else epoch_value
+    return [value(samples) for samples in samples_by_epoch(arm, cpu=cpu)]
+
+
+def samples_by_epoch(arm: Arm, *, cpu: bool) -> list[list[float]]:
+    """Return the seconds per call of each sample of each epoch, by CPU or wall clock."""
     samples = arm.cpu_s if cpu else arm.wall_s
     if samples is None:
         raise ValueError(f"{arm.name} was not timed by the CPU clock")
     by_epoch: dict[int, list[float]] = {}
     for epoch, sample in zip(arm.epochs, samples, strict=True):
         by_epoch.setdefault(epoch, []).append(sample)
-    return [epoch_value(by_epoch[epoch]) for epoch in sorted(by_epoch)]
+    return [by_epoch[epoch] for epoch in sorted(by_epoch)]
 
 
 def median_estimate(values: Sequence[float], *, least_spread: float = 0.0) -> Estimate:
@@ -114,12 +129,24 @@ def median_estimate(values: Sequence[float], *, least_spread: float = 0.0) -> Es
     return Estimate(value=exp(centre), low=exp(centre - half), high=exp(centre + half))
 
 
+def mean_estimate(values: Sequence[float]) -> Estimate:
+    """Return the mean of positive values, with a t interval whose ends are positive."""
+    mean = fmean(values)
+    if len(values) < 2:
+        return Estimate(value=mean, low=0.0, high=float("inf"))
+    error = float(np.std(values, ddof=1)) / sqrt(len(values))
+    half = t_quantile(len(values) - 1) * error / mean
+    return Estimate(value=mean, low=mean * exp(-half), high=mean * exp(half))
+
+
 def ratios(numerator: Sequence[float], denominator: Sequence[float]) -> list[float]:
     """Return the ratio of two arms in each epoch."""
     return [above / below for above, below in zip(numerator, denominator, strict=True)]
 
 
-def estimate(values: Sequence[float], process_of_epoch: Sequence[int] = ()) -> Estimate:
+def estimate(
+    values: Sequence[float], process_of_epoch: Sequence[int] = (), *, mean: bool = False
+) -> Estimate:
     """Estimate the centre of positive values, one per epoch.
 
     If they come from several processes, each process contributes the median of its epochs, and the
@@ -130,21 +157,31 @@ def estimate(values: Sequence[float], process_of_epoch: Sequence[int] = ()) -> E
     Args:
         values: in order of epoch.
         process_of_epoch: the process of each epoch; empty if there was only one.
+        mean: whether the centre of the epochs of a process is their mean rather than their median.
     """
     by_process: dict[int, list[float]] = {}
     for process, value in zip(process_of_epoch, values, strict=bool(process_of_epoch)):
         by_process.setdefault(process, []).append(value)
     if len(by_process) < 2:
-        return median_estimate(values)
-    centres = [exp(median(map(log, each))) for each in by_process.values()]
+        return mean_estimate(values) if mean else median_estimate(values)
+    centres = [centre(each, mean=mean) for each in by_process.values()]
     return median_estimate(centres, least_spread=LEAST_SPREAD)
 
 
+def centre(values: Sequence[float], *, mean: bool = False) -> float:
+    """Return the value of a process: the mean or the median of its epochs."""
+    return fmean(values) if mean else exp(median(map(log, values)))
+
+
 def ratio_estimate(
-    numerator: Sequence[float], denominator: Sequence[float], process_of_epoch: Sequence[int] = ()
+    numerator: Sequence[float],
+    denominator: Sequence[float],
+    process_of_epoch: Sequence[int] = (),
+    *,
+    mean: bool = False,
 ) -> Estimate:
     """Estimate the ratio of two arms that were timed in the same epochs."""
-    return estimate(ratios(numerator, denominator), process_of_epoch)
+    return estimate(ratios(numerator, denominator), process_of_epoch, mean=mean)
 
 
 def has_converged(per_call_s: Estimate, reference_ratio: Estimate | None, budget: Budget) -> bool:

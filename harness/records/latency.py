@@ -104,11 +104,14 @@ class Latency:
     allocation: Allocation
     """How the process got memory for results."""
     per_call_s: Estimate
-    """Seconds per call: median over epochs of the epoch's 10 % quantile."""
+    """Seconds per call: median over epochs of the epoch's 10 % quantile; or the mean, if uneven."""
     reference: str | None = None
     """Implementation that the ratio is relative to; None where none could run the case."""
     reference_ratio: Estimate | None
     """Time over that of the reference, timed in turn with it; below 1 is faster."""
+    uneven_ratio: float | None = None
+    """Mean over low quantile of the samples, relative to the reference (or to the copy, where there
+    is none). None where calls are even; elsewhere all times are means over the epochs."""
     ceiling_ratio: float | None
     """Time of a copy of the same bytes over the time per call: 1 is as fast as the copy."""
     model_bytes: int

@@ -67,6 +67,8 @@ class WarningKind(StrEnum):
     """The time limit left too few samples for an interval."""
     NOISY = "noisy"
     """Something else used the processor."""
+    UNEVEN = "uneven"
+    """Some calls take much longer than most: they may do the work of the others."""
     CHANGED_SPEED = "changed_speed"
     """The implementation was faster or slower in one half of the epochs than in the other."""
     TIMER_TOO_COARSE = "timer_too_coarse"

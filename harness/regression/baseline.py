@@ -232,16 +232,22 @@ def _without_rare_noise(parts: Sequence[Record]) -> Record:
 def _condensed(record: Record) -> Record:
     """Return a record with one sample per epoch: the value that is compared."""
     latency, cold = (
-        timing and replace(timing, arms=tuple(map(_one_per_epoch, timing.arms)))
+        timing
+        and replace(
+            timing,
+            arms=tuple(
+                _one_per_epoch(each, mean=timing.uneven_ratio is not None) for each in timing.arms
+            ),
+        )
         for timing in (record.latency, record.cold)
     )
     return replace(record, latency=latency, cold=cold)
 
 
-def _one_per_epoch(arm: Arm) -> Arm:
-    cpu_s = None if arm.cpu_s is None else tuple(epoch_values(arm, cpu=True))
-    epochs = tuple(sorted(set(arm.epochs)))
-    return replace(arm, wall_s=tuple(epoch_values(arm, cpu=False)), cpu_s=cpu_s, epochs=epochs)
+def _one_per_epoch(arm: Arm, *, mean: bool) -> Arm:
+    cpu_s = None if arm.cpu_s is None else tuple(epoch_values(arm, cpu=True, mean=mean))
+    wall_s = tuple(epoch_values(arm, cpu=False, mean=mean))
+    return replace(arm, wall_s=wall_s, cpu_s=cpu_s, epochs=tuple(sorted(set(arm.epochs))))
 
 
 def _well_timed(results: Results) -> set[str]:

@@ -21,7 +21,7 @@ from functools import cached_property
 from math import exp, inf, log, log1p, sqrt
 from statistics import median
 
-from harness.measure.sample_statistics import epoch_values, median_ratio, ratios, t_quantile
+from harness.measure.sample_statistics import centre, epoch_values, median_ratio, ratios, t_quantile
 from harness.records import ArmRole, Case, Estimate, Latency, Record, WarningKind
 from harness.records.text import count
 from harness.regression.changes import ChangeKind, Finding, inconclusive_latency, latency_finding
@@ -120,19 +120,19 @@ def process_ratios(latency: Latency | None) -> tuple[float, ...]:
         value = latency.reference_ratio.value
         return (value,) if 0 < value < inf else ()
     arms = {arm.role: arm for arm in latency.arms}
-    cpu = latency.clock.is_cpu
+    cpu, mean = latency.clock.is_cpu, latency.uneven_ratio is not None
     by_process: dict[int, list[float]] = {}
     try:
-        subject = epoch_values(arms[ArmRole.SUBJECT], cpu=cpu)
-        reference = epoch_values(arms[ArmRole.REFERENCE], cpu=cpu)
+        subject = epoch_values(arms[ArmRole.SUBJECT], cpu=cpu, mean=mean)
+        reference = epoch_values(arms[ArmRole.REFERENCE], cpu=cpu, mean=mean)
         if not all(0 < time_s < inf for time_s in (*subject, *reference)):
             return ()
         epochs = zip(latency.process_of_epoch, ratios(subject, reference), strict=True)
         for process, ratio in epochs:
-            by_process.setdefault(process, []).append(log(ratio))
+            by_process.setdefault(process, []).append(ratio)
     except (KeyError, ValueError):  # samples and epochs that do not match: a file edited by hand
         return ()
-    return tuple(exp(median(logs)) for logs in by_process.values())
+    return tuple(centre(each, mean=mean) for each in by_process.values())
 
 
 def examine(before: Record, after: Record, least_processes: int) -> Shift | Finding | None:

@@ -7,13 +7,9 @@ from dataclasses import replace
 from itertools import accumulate
 from math import fsum
 
-from harness.measure.sample_statistics import (
-    epoch_values,
-    estimate,
-    has_converged,
-    is_faster,
-    ratio_estimate,
-)
+from harness.measure.estimates import estimates_of
+from harness.measure.measurement_warnings import uneven_advice
+from harness.measure.sample_statistics import estimate, is_faster
 from harness.records import (
     Arm,
     ArmRole,
@@ -47,7 +43,8 @@ def merged(records: Sequence[Record], budget: Budget) -> Record:
         return worst
     warm = _joined([each.latency for each in records], budget)
     warnings = {each.kind: each for record in records for each in record.warnings}
-    warnings.pop(WarningKind.NOT_CONVERGED, None)
+    for kind in (WarningKind.NOT_CONVERGED, WarningKind.UNEVEN):
+        warnings.pop(kind, None)
     cold = _joined([each.cold for each in records], budget)
     wide = next((each for each in (warm, cold) if each is not None and not each.converged), None)
     if wide is not None:
@@ -56,6 +53,11 @@ def merged(records: Sequence[Record], budget: Budget) -> Record:
             advice=f"the interval across {wide.processes} processes is wider than "
             f"±{budget.target_ratio:.1%}; give the case more processes",
         )
+    for advice in (uneven_advice(each) for each in (warm, cold) if each is not None):
+        if advice:
+            warnings[WarningKind.UNEVEN] = MeasurementWarning(
+                kind=WarningKind.UNEVEN, advice=advice
+            )
     if all(each is None or each.is_valid for each in (warm, cold)):
         warnings.pop(WarningKind.FASTER_THAN_COPY, None)
     costs = [each.cost for each in records if each.cost is not None]
@@ -91,12 +93,7 @@ def _joined(latencies: Sequence[Latency | None], budget: Budget) -> Latency | No
     arms = {role: _arm([_of(each, role) for each in parts], starts) for role in roles}
     clocks = [each.clock for each in parts]
     clock = Clock.PROCESS_CPU if Clock.PROCESS_CPU in clocks else clocks[0]
-    values = {role: epoch_values(arm, cpu=clock.is_cpu) for role, arm in arms.items()}
-    subject = values[ArmRole.SUBJECT]
-    ratio = None
-    if ArmRole.REFERENCE in values:
-        ratio = ratio_estimate(subject, values[ArmRole.REFERENCE], processes)
-    per_call = estimate(subject, processes)
+    found = estimates_of(tuple(arms.values()), budget, cpu=clock.is_cpu, process_of_epoch=processes)
     ceilings = [each.ceiling_ratio for each in parts if each.ceiling_ratio is not None]
     ceiling = estimate(ceilings) if ceilings else None
     replays = [each.replay_s.value for each in parts if each.replay_s is not None]
@@ -109,10 +106,11 @@ def _joined(latencies: Sequence[Latency | None], budget: Budget) -> Latency | No
     return replace(
         parts[0],
         clock=clock,
-        per_call_s=per_call,
-        reference_ratio=ratio,
+        per_call_s=found.per_call_s,
+        reference_ratio=found.reference_ratio,
+        uneven_ratio=found.uneven_ratio,
         ceiling_ratio=ceiling.value if ceiling else None,
-        converged=has_converged(per_call, ratio, budget),
+        converged=found.converged,
         processes=len(parts),
         process_of_epoch=processes,
         minor_faults_ratio=max(faults, default=None),

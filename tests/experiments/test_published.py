@@ -16,6 +16,7 @@ MADE_BY = {
     "gates.parquet": "gates/live_gates.py",
     "timers.parquet": "timers/compare_timers.py",
     "coverage.parquet": "estimates/interval_coverage.py",
+    "uneven_calls.parquet": "estimates/uneven_calls.py",
     "compare_fail.parquet": "gates/compare_fail.py",
 }
 

@@ -42,6 +42,8 @@ ROLES = {
     "other copy": ArmRole.CEILING,
 }
 TIMES_S = {"subject": 3e-6, "reference": 2e-6, "copy": 1e-6}
+CALL_S = 250e-6
+"""Of a call that is a sample of its own."""
 ROOMY = Budget(target_ratio=0.01, min_epochs=4, max_epochs=12, limit_s=1e9)
 
 
@@ -200,6 +202,14 @@ def measure(
             copied_bytes=copied_bytes,
             **{"cache": Cache.WARM, **more},
         )
+
+
+def payer(every: int, cost_s: float, name: str = "subject") -> FakeDevice:
+    """Return a device of even calls, but that one in ``every`` of a name costs more."""
+    return FakeDevice(
+        lambda called, number: CALL_S + cost_s * (called == name and number % every == 0),
+        makes_each=True,
+    )
 
 
 def latency_of(sampled: Sampled) -> Latency:

@@ -238,6 +238,9 @@ def every_warning() -> Iterator[MeasurementWarning]:
     yield from warnings(replace(latency, others_ratio=0.4))
     yield from warnings(left_over=0.3)
     yield from warnings(after=Condition(other_processes=2))
+    yield from warnings(replace(latency, uneven_ratio=3.0))
+    yield from warnings(replace(latency, uneven_ratio=0.5))
+    yield from warnings(replace(latency, uneven_ratio=3.0, reference=None))
     yield from warnings(replace(latency, clock=Clock.CUDA_EVENT, launch_s=9e-6))
 
 

@@ -20,6 +20,7 @@ from compared_runs import (
     make_record,
     results_of,
 )
+from fake_device import CALL_S, latency_of, measure, payer
 
 from harness.records import Arm, Measurement, MeasurementWarning, Record, Status, WarningKind
 from harness.regression.baseline import RecordingError, accept, passes_left, record_baseline
@@ -155,6 +156,21 @@ def test_a_case_that_spreads_by_2_percent_has_converged() -> None:
     found = record(fleet(ratio_in=lambda number: 1.02 if number % 2 else 0.98))
     assert found.records[0].latency is not None
     assert found.records[0].latency.converged
+
+
+def test_a_baseline_keeps_the_means_of_uneven_calls() -> None:
+    machine = fleet()
+    paying = latency_of(measure(payer(4, 8 * CALL_S)))
+
+    def run(jobs: Sequence[RunCase], *_: object) -> Iterator[Record]:
+        for job in jobs:
+            yield make_record(job.case, latency=paying)
+
+    machine.run = run  # type: ignore[method-assign, assignment]
+    found = record(machine).records[0].latency
+    assert found is not None
+    assert found.uneven_ratio == pytest.approx(3.0, rel=0.1)
+    assert process_ratios(found) == pytest.approx([3.0] * 10, rel=0.1)
 
 
 @pytest.mark.parametrize(("noisy", "is_warned"), [(5, False), (6, True)])

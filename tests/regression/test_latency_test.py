@@ -23,9 +23,11 @@ from compared_runs import (
     results_of,
     with_memory,
 )
+from fake_device import CALL_S, latency_of, measure, payer
 
 from harness.records import (
     Allocation,
+    Budget,
     Cache,
     Clock,
     Latency,
@@ -42,6 +44,7 @@ from harness.regression.latency_test import (
     process_ratios,
 )
 from harness.regression.noise import noise_of, spread_of
+from harness.run.merge import merged
 
 BEFORE = make_record(ratios=STEADY)
 SPREAD_BY_2 = tuple(exp(0.02 * each) for each in (-1, -1, -1, -1, -1, 1, 1, 1, 1, 1))
@@ -141,6 +144,18 @@ def test_only_the_suspects_are_timed_again() -> None:
         before, results_of(make_record(slow, (2.0,)), make_record(steady, (1.0,))), confirm=confirm
     )
     assert asked == [[slow]]
+
+
+def test_a_case_that_now_lets_every_fourth_call_pay_is_slower() -> None:
+    """Three samples in four take as long as before."""
+    before = replace(latency_of(measure(payer(1, 0.0))), processes=1)
+    after = latency_of(measure(payer(4, 8 * CALL_S)))
+    ten = merged([make_record(latency=before)] * 10, Budget())
+    (ratio,) = process_ratios(after)
+    assert ratio == pytest.approx(3.0, rel=0.1)
+    paying = make_record(latency=after)
+    assert change(ten, paying).kind is ChangeKind.INCONCLUSIVE
+    assert change(ten, paying, confirm=confirming(*[ratio] * 5)).kind is ChangeKind.SLOWER
 
 
 # --- the confirmation ----------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fake_device import FakeDevice, latency_of, measure
+from fake_device import CALL_S, FakeDevice, latency_of, measure, payer
 
 from harness.measure.sample_statistics import epoch_values, median_estimate
 from harness.records import (
@@ -199,6 +199,28 @@ def test_an_interval_that_is_wide_across_processes_has_a_warning(cold: bool) -> 
     (found,) = merged(records, BUDGET).warnings
     assert found.kind is WarningKind.NOT_CONVERGED
     assert "3 processes" in found.advice
+
+
+# --- uneven calls --------------------------------------------------------------------------------
+
+
+def test_calls_that_are_uneven_over_all_processes_are_merged_by_their_mean() -> None:
+    paying = latency_of(measure(payer(4, 8 * CALL_S), budget=FOUR))
+    found = merged([record(latency=paying)] * 5, BUDGET)
+    joined = latency_in(found)
+    assert joined.uneven_ratio == pytest.approx(3.0, rel=0.1)
+    assert joined.reference_ratio is not None
+    assert joined.reference_ratio.value == pytest.approx(3.0, rel=0.1)
+    assert WarningKind.UNEVEN in kinds(found)
+
+
+def test_calls_that_are_uneven_in_one_process_of_five_are_not_uneven() -> None:
+    paying = latency_of(measure(payer(16, 9 * CALL_S), budget=BUDGET))
+    assert paying.uneven_ratio is not None
+    even = [record(latency=latency_of(measure(payer(1, 0.0)))) for _ in range(4)]
+    found = merged([record(latency=paying, warnings=(warning(WarningKind.UNEVEN),)), *even], BUDGET)
+    assert latency_in(found).uneven_ratio is None
+    assert kinds(found) == []
 
 
 # --- cost ----------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Which times are compared with each other."""
 
 from choice_records import choice_among, choices_among, chosen, ran, results_of, with_latency
+from fake_device import CALL_S, latency_of, measure, payer
 
 from harness.records import Clock, Estimate, Record
 from harness.selection.choose import choose
@@ -33,6 +34,16 @@ def test_only_times_on_the_same_inputs_are_compared() -> None:
 def test_times_of_another_clock_are_not_compared() -> None:
     by_wall = with_latency(ran("quick", 0.5), clock=Clock.WALL)
     assert chosen(NATIVE, ran("third", 1.2), by_wall) == "native"
+
+
+def test_a_candidate_that_lets_every_fourth_call_pay_is_not_chosen() -> None:
+    """Its fast calls take half the time of native, all of its calls 1.5 times that."""
+    paying = latency_of(measure(payer(4, 8 * CALL_S), ("subject", "reference")))
+    assert paying.reference_ratio is not None
+    ratio = paying.reference_ratio
+    half = Estimate(value=ratio.value / 2, low=ratio.low / 2, high=ratio.high / 2)
+    assert chosen(NATIVE, ran("quick", 0.5)) == "quick"
+    assert chosen(NATIVE, with_latency(ran("quick", 0.5), reference_ratio=half)) == "native"
 
 
 # --- timers ---------------------------------------------------------------------------------------

@@ -13,7 +13,13 @@ from math import inf
 
 from harness.records import Case, Measurement, Record, Status
 from harness.records.text import count
-from harness.regression.ab.latency import SCREENING, Look, confirmed_change, look_at
+from harness.regression.ab.latency import (
+    SCREENING,
+    UNEVEN_RATIO,
+    Look,
+    confirmed_change,
+    look_at,
+)
 from harness.regression.ab.messages import RunBaseCase, TimeAgainstBase
 from harness.regression.ab.revision import BASE, Checkout
 from harness.regression.changes import (
@@ -35,6 +41,7 @@ __all__ = ["Bench", "PairedCase", "UnpairedCase", "ab"]
 
 _OUT_OF_TIME = "the time was up"
 _LATENCY = (Measurement.LATENCY,)
+_CONFIRMING = replace(CONFIRMING, uneven_ratio=UNEVEN_RATIO)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +189,7 @@ def _compare_latencies(
     suspects = [case for case, look in looks.items() if look.is_suspect and not look.unsteady]
     confirmed: Mapping[str, Sequence[float]] | str = {}
     if suspects:
-        jobs = [TimeAgainstBase(case, _LATENCY, CONFIRMING, bench.checkout) for case in suspects]
+        jobs = [TimeAgainstBase(case, _LATENCY, _CONFIRMING, bench.checkout) for case in suspects]
         confirmed = time_again(
             jobs, bench.make_fleet, bench.say, bench.timeout_s, stop_at=bench.stop_at
         )

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 from compared_runs import make_case, make_latency, make_record
-from fake_device import FakeDevice, latency_of, measure
+from fake_device import CALL_S, FakeDevice, latency_of, measure, payer
 
 from harness.measure.sample_statistics import median_quantile
 from harness.records import Estimate, MeasurementWarning, Record, Status, WarningKind
 from harness.regression.ab.latency import SCREENING, Look, confirmed_change, look_at
 from harness.regression.changes import ChangeKind, Finding, Metric
+from harness.regression.latency_test import process_ratios
 
 CASE = make_case()
 
@@ -80,6 +81,23 @@ def test_a_slowdown_is_suspect_however_long_a_call_takes(head_s: float) -> None:
     found = look_at(make_record(CASE, latency=latency))
     assert isinstance(found, Look)
     assert found.is_suspect
+
+
+@pytest.mark.parametrize(
+    ("pays", "kind"), [("subject", ChangeKind.SLOWER), ("reference", ChangeKind.FASTER)]
+)
+@pytest.mark.parametrize("slower", [1.1, 3.0])
+def test_calls_that_pay_for_others_count_by_their_mean(
+    pays: str, kind: ChangeKind, slower: float
+) -> None:
+    device = payer(4, 4 * (slower - 1) * CALL_S, pays)
+    latency = latency_of(measure(device, ("subject", "reference"), SCREENING))
+    found = look_at(make_record(CASE, latency=latency))
+    assert isinstance(found, Look)
+    assert found.is_uneven
+    assert found.is_suspect
+    change = confirmed_change(found, process_ratios(latency) * 5)
+    assert change.kind is kind
 
 
 @pytest.mark.parametrize(("base_s", "is_long"), [(0.9e-3, False), (1.0e-3, True)])
