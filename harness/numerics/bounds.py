@@ -220,7 +220,9 @@ class Guarantee:
         # a quarter: partial sums and combined moments can be larger than the final ones
         limit = torch.finfo(self.accumulate_dtype).max / 4
         squares = exact.variance + exact.mean.square()
-        summed = squares if self.algorithm is Algorithm.ONE_PASS else exact.variance
+        # Welford's chunks square the difference of their means, and an empty one has the mean 0
+        squares_mean = self.algorithm in {Algorithm.ONE_PASS, Algorithm.WELFORD}
+        summed = squares if squares_mean else exact.variance
         if self.beyond_limit:  # the square of the mean's error is summed too
             summed = summed + self._terms(hidden)[0] * squares
         # written so that NaN, of an exact square that overflows float64 itself, counts

@@ -227,3 +227,12 @@ def test_integers_beyond_the_digits_of_the_dtype_are_rounded() -> None:
     dy = torch.ones(4000, 2).double()
     dy[0] = 2**24
     assert bool((column_bounds(dy)["dbias"] > 2**24 * 1000 * 2.0**-24).all())
+
+
+@pytest.mark.parametrize("mean", [2.9e19, 1e17])
+def test_the_means_of_chunks_are_squared(mean: float) -> None:
+    """torch combines 48 elements with empty chunks, whose mean is 0: NaN for means beyond 1e19."""
+    x = mean + mean / 100 * torch.randn(1, 48, dtype=torch.float64)
+    exact = double_double(x, *torch.ones(2, 48).double(), 1e-5, None)
+    overflows = bool(guarantee(Algorithm.WELFORD).overflows(exact))
+    assert overflows == bool(torch.nn.functional.layer_norm(x.float(), (48,)).isnan().any())
