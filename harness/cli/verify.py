@@ -202,7 +202,7 @@ def _run_self_test(as_json: bool) -> None:
 
         click.echo(json.dumps(self_test_as_json(result)))
     else:
-        from harness.verify.text import self_test_lines
+        from harness.verify.self_test_text import self_test_lines
 
         click.echo("\n".join(self_test_lines(result)))
     if not result.passed:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from harness.store.plain import to_plain
-from harness.verify.result import SelfTest, Verdict
+from harness.verify.result import Verdict
+from harness.verify.self_test_result import SelfTest
 from harness.verify.text import headline
 
 __all__ = ["self_test_as_json", "verdict_as_json"]

@@ -22,7 +22,7 @@ from harness.verify.findings import (
 from harness.verify.grade import Grade
 from harness.verify.scope import Scope
 
-__all__ = ["MutantResult", "SelfTest", "Verdict"]
+__all__ = ["Verdict"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,31 +135,6 @@ class Verdict:
             f"from harness.verify import {names_used}verify_case; "
             f"print(verify_case({self.handle}, {arguments}{self.options}))"
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MutantResult:
-    """Whether the verification finds one known mistake in one dtype."""
-
-    name: str
-    mistake: str
-    dtype: str
-    is_found: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SelfTest:
-    """The result of a self-test."""
-
-    mutants: tuple[MutantResult, ...]
-    rejected: tuple[str, ...]
-    """Right implementations that the verification rejected."""
-
-    @property
-    def passed(self) -> bool:
-        """Whether every mistake was found and nothing rejected; without mutants it did not pass."""
-        is_found = [each.is_found for each in self.mutants]
-        return bool(is_found) and all(is_found) and not self.rejected
 
 
 _FIELDS = tuple(

@@ -1,15 +1,24 @@
-"""The self-test: the verification must find every known mistake and reject no right LayerNorm."""
+"""The self-test: the verification must find every known mistake and reject no right LayerNorm.
+
+It must also find mistakes that nobody thought of: known ones, made only where a random trigger
+holds (:mod:`harness.verify.red_team`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from harness.verify.cases.plan import QUICKEST
 from harness.verify.mutants import RIGHT, WRONG, Mutant
-from harness.verify.result import MutantResult, SelfTest
+from harness.verify.mutants.compound import ORDERS
+from harness.verify.red_team import run_red_team
+from harness.verify.self_test_result import MutantResult, SelfTest
 from harness.verify.verify import DTYPES, verify
 from implementations import adopt
 
 __all__ = ["is_found", "run_self_test"]
+
+_COMPOUNDS = 200  # of each order, in about a minute; experiments/red_team has thousands
 
 
 def run_self_test(on_line: Callable[[str], None] = lambda line: None) -> SelfTest:
@@ -33,7 +42,14 @@ def run_self_test(on_line: Callable[[str], None] = lambda line: None) -> SelfTes
         on_line(f"[{number}/{total}] verifying {right.name}, which is right")
         if not verify(right, quick=True, fail_fast=True).passed:
             rejected.append(right.name)
-    return SelfTest(mutants=tuple(mutants), rejected=tuple(rejected))
+    compounds = len(ORDERS) * _COMPOUNDS
+
+    def on_compound(number: int) -> None:
+        if number % _COMPOUNDS == 1:
+            on_line(f"[{number}/{compounds}] looking for mistakes behind random triggers")
+
+    red_team = run_red_team(_COMPOUNDS, QUICKEST, on_compound=on_compound)
+    return SelfTest(mutants=tuple(mutants), rejected=tuple(rejected), red_team=red_team)
 
 
 def is_found(mutant: Mutant, dtype: str) -> bool:

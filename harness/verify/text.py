@@ -1,4 +1,4 @@
-"""The words of this package: verdicts, explanations and the self-test, for the terminal.
+"""The words of this package: verdicts and explanations, for the terminal.
 
 A failed ``assert_layer_norm`` shows the same verdict.
 """
@@ -12,10 +12,10 @@ from harness.records.text import count, seconds_text, shape_text, ulp_text
 from harness.verify.explain import Explanation
 from harness.verify.findings import SILENT, Declined, Outcome, Suspect
 from harness.verify.grade import Grade
-from harness.verify.result import SelfTest, Verdict
+from harness.verify.result import Verdict
 from harness.verify.scope import AFFINE_WORDS
 
-__all__ = ["explanation_lines", "headline", "self_test_lines", "verdict_lines"]
+__all__ = ["explanation_lines", "headline", "verdict_lines"]
 
 _SHOWN = 8  # failures of different kinds that a person reads before scrolling
 _ERROR_GROWTH = {
@@ -295,14 +295,3 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
 
 def _numbers(values: Iterable[float]) -> str:
     return "  ".join(f"{value:< 16.9g}" for value in values).rstrip()
-
-
-def self_test_lines(result: SelfTest) -> Iterator[str]:
-    """Yield how many mistakes the self-test found per dtype, and which it missed."""
-    yield "mistakes found:"
-    for dtype in dict.fromkeys(mutant.dtype for mutant in result.mutants):
-        found = [mutant.is_found for mutant in result.mutants if mutant.dtype == dtype]
-        yield f"  {dtype:<10}{sum(found):>4} of {len(found)}"
-    missed = [f"{each.name} in {each.dtype}" for each in result.mutants if not each.is_found]
-    yield f"mistakes missed: {', '.join(missed) or 'none'}"
-    yield f"right implementations rejected: {', '.join(result.rejected) or 'none'}"

@@ -141,7 +141,7 @@ def outputs_of(implementation: Implementation, case: Case) -> Outputs | None:
     """Return the outputs for ``case``; None if the target raises or breaks its contract."""
     inputs, _ = exact_of(_without_name(case))
     try:
-        with grad_mode(case):
+        with grad_mode(case), _threads(case.threads):
             return run_once(implementation.function, case, inputs)
     except (ImplementationError, ContractViolationError):
         exact_of.cache_clear()

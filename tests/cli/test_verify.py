@@ -20,7 +20,7 @@ from harness.run.fleet import Fleet
 from harness.verify import self_test
 from harness.verify import worker_verdicts as verdicts_module
 from harness.verify.messages import VerifyTarget
-from harness.verify.result import MutantResult, SelfTest
+from harness.verify.self_test_result import MutantResult, SelfTest
 
 SUBJECTS = """
 import os

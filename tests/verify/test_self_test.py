@@ -13,8 +13,15 @@ from small_catalogue import use_small_catalogue
 from harness.verify import self_test
 from harness.verify.findings import RemarkKind
 from harness.verify.mutants import RIGHT, WRONG, Mutant
-from harness.verify.result import MutantResult, SelfTest, Verdict
+from harness.verify.result import Verdict
 from harness.verify.self_test import is_found, run_self_test
+from harness.verify.self_test_result import (
+    CompoundResult,
+    Fate,
+    MutantResult,
+    RedTeam,
+    SelfTest,
+)
 from harness.verify.verify import DTYPES, verify
 from implementations import Implementation
 
@@ -82,6 +89,17 @@ def test_the_self_test_passes_if_all_is_found_and_nothing_rejected() -> None:
     assert not SelfTest(mutants=(), rejected=()).passed
     assert not SelfTest(mutants=(found, missed), rejected=()).passed
     assert not SelfTest(mutants=(found,), rejected=("module",)).passed
+    beaten = RedTeam(compounds=(), false_alarms=())
+    assert not SelfTest(mutants=(found,), rejected=(), red_team=beaten).passed
+
+
+FOUND = RedTeam(
+    compounds=tuple(
+        CompoundResult(base="no_root", trigger=("N > 1",) * order, fate=Fate.FOUND, shown_by="")
+        for order in (1, 2)
+    ),
+    false_alarms=(),
+)
 
 
 def in_one_dtype(dtype: str, target: Implementation, **options: Any) -> Verdict:
@@ -98,8 +116,10 @@ def test_the_self_test_tries_every_mutant_and_every_right_one(
     # one dtype instead of four: this test is about the lists
     monkeypatch.setattr(self_test, "verify", partial(in_one_dtype, "float32"))
     lines: list[str] = []
+    monkeypatch.setattr(self_test, "run_red_team", lambda *_, **__: FOUND)
     result = run_self_test(lines.append)
     assert result.passed
+    assert result.red_team is FOUND
     assert [each.dtype for each in result.mutants] == [
         each for each in DTYPES if each in mutant.dtypes
     ]
@@ -110,6 +130,7 @@ def test_the_self_test_fails_where_a_right_one_is_wrong(monkeypatch: pytest.Monk
     wrong = Implementation(name="wrong", function=WRONG[0].function, source="")
     monkeypatch.setattr(self_test, "WRONG", ())
     monkeypatch.setattr(self_test, "RIGHT", (wrong,))
+    monkeypatch.setattr(self_test, "run_red_team", lambda *_, **__: FOUND)
     result = run_self_test()
     assert result.rejected == ("wrong",)
     assert not result.passed

@@ -11,8 +11,15 @@ from verdict_examples import EXAMPLES
 from harness.records import Case, Status
 from harness.verify.explain import Explanation, Step
 from harness.verify.findings import Outcome
-from harness.verify.result import MutantResult, SelfTest
-from harness.verify.text import explanation_lines, self_test_lines, verdict_lines
+from harness.verify.self_test_result import (
+    CompoundResult,
+    Fate,
+    MutantResult,
+    RedTeam,
+    SelfTest,
+)
+from harness.verify.self_test_text import self_test_lines
+from harness.verify.text import explanation_lines, verdict_lines
 
 GOLDEN = Path(__file__).parent / "golden"
 MEAN = Step(name="mean", shape=(3, 1), exact=(-0.25,), computed=(-0.2500001,))
@@ -25,6 +32,20 @@ EXPLANATION = Explanation(
     worst_ulp=0.42,
     steps=(MEAN, Step(name="y", shape=(3, 2), exact=(1.0, -1.0), computed=(1.0, -1.0))),
     loop=("mean = sum of 2 elements / 2 = -0.25",),
+)
+
+RED_TEAM = RedTeam(
+    compounds=tuple(
+        CompoundResult(
+            base="no_root",
+            trigger=("x is contiguous", f"N > {number}")[:order],
+            fate=fate,
+            shown_by="/forward/2x2000/float32/normal",
+        )
+        for order, fates in ((1, (Fate.FOUND,)), (2, [*Fate, *[Fate.MISSED] * 9]))
+        for number, fate in enumerate(fates)
+    ),
+    false_alarms=("/forward/2x1/float32/constant: y is inf off",),
 )
 
 
@@ -55,7 +76,7 @@ def test_self_tests_in_words() -> None:
     )
     results = (
         SelfTest(mutants=(found,), rejected=()),
-        SelfTest(mutants=(found, missed), rejected=("module", "recentred")),
+        SelfTest(mutants=(found, missed), rejected=("module", "recentred"), red_team=RED_TEAM),
     )
     parts = ["\n".join(self_test_lines(each)) for each in results]
     assert_golden("\n\n".join(parts), GOLDEN / "self_tests.txt")
