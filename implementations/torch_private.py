@@ -22,11 +22,13 @@ __all__ = [
     "OPERATOR_LIBRARIES",
     "PrivateName",
     "can_count_instructions",
+    "count_modes",
     "end_allocation_to_pool",
     "is_observed",
     "is_zero_tensor",
     "keep_backward_buffers",
     "lacks",
+    "leave_modes",
     "negated_view",
     "profiling_of_all_threads",
     "release_pool",
@@ -64,6 +66,14 @@ NAMES = (
             ("torch._C:_get_tracing_state", "torch.jit.trace"),
             ("torch._C:_autograd._profiler_enabled", "the profiler"),
             ("torch.autograd.forward_ad:_current_level", "forward-mode autograd"),
+        )
+    ),
+    *(
+        PrivateName(path, purpose, "a mode that a target leaves on stays on, unnoticed")
+        for path, purpose in (
+            ("torch._C:_len_torch_function_stack", "function modes; see count_modes"),
+            ("torch._C:_pop_torch_function_stack", "leaves a function mode"),
+            ("torch._C:_pop_torch_dispatch_stack", "leaves a dispatch mode"),
         )
     ),
     PrivateName(
@@ -196,6 +206,33 @@ is_observed = (
     if lacks(*(name.path for name in NAMES if name.without is _UNOBSERVED)) is None
     else _assume_observed
 )
+
+
+# --- modes that a target leaves on ---------------------------------------------------------------
+
+
+def _no_modes() -> int:
+    return 0
+
+
+_function_modes: Callable[[], int] = _find("torch._C:_len_torch_function_stack", _no_modes)
+_dispatch_modes: Callable[[], int] = _find("torch._C:_len_torch_dispatch_stack", _no_modes)
+_pop_function_mode: Callable[[], object] = _find("torch._C:_pop_torch_function_stack", _no_modes)
+_pop_dispatch_mode: Callable[[object], object] = _find("torch._C:_pop_torch_dispatch_stack", id)
+
+
+def count_modes() -> int:
+    """Return how many modes intercept calls of torch, such as that of torch.set_default_device."""
+    return _function_modes() + _dispatch_modes()
+
+
+def leave_modes(count: int) -> None:
+    """Leave the modes that were entered last, until ``count`` are left."""
+    for _ in range(count_modes() - count):
+        if _function_modes():
+            _pop_function_mode()
+        else:
+            _pop_dispatch_mode(None)
 
 
 # --- tensors -------------------------------------------------------------------------------------

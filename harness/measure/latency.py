@@ -64,6 +64,8 @@ class Sampled:
     """Seconds in untimed calls."""
     tensors: Sequence[Tensor] = ()
     """The inputs of the last calls, at their addresses."""
+    subject: Sampler | None = None
+    """The timed calls of the implementation, on these inputs."""
 
 
 def measure_latency(
@@ -125,7 +127,8 @@ def measure_latency(
     )
     if latency is not None:
         latency = replace(latency, before=before, after=after)
-    return Sampled(latency, warnings, sampling.sampling_s, sampling.warming_s, sampling.placed)
+    spent_s = sampling.sampling_s, sampling.warming_s
+    return Sampled(latency, warnings, *spent_s, sampling.placed, sampling.subject)
 
 
 class _Sampling:
@@ -147,6 +150,7 @@ class _Sampling:
         self.throttled_by: set[str] = set()
         self.placed: Sequence[Tensor] = ()
         self._arms = [Sampler(each, device, cache) for each in timed_calls]
+        self.subject = self._arms[0]
         self._tensors, self._device, self._budget = tensors, device, budget
         self._random, self._cache, self._copies = random, cache, copies
         self._faults = self._calls = self._warm_up_calls = 0

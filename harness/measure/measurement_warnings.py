@@ -231,8 +231,9 @@ def _saving(seen: _Seen) -> str | None:
 def _other_threads(seen: _Seen) -> str | None:
     if seen.left_over:
         return (
-            f"after it returned, threads worked for another {percent_text(seen.left_over)} of its "
-            "time: invalid, since the time does not include that work; have it wait for its threads"
+            f"after it returned, other threads computed for {seen.left_over:.1f} times its own CPU "
+            "time: invalid. It leaves work to threads, or has raised the number of threads above "
+            "the 1 of this case; have it wait for its threads and leave their number alone"
         )
     if not seen.latency.others_ratio:
         return None

@@ -95,6 +95,16 @@ class Sampler:
         """Make one untimed call."""
         return self._call()
 
+    def timed_result(self) -> tuple[object, float]:
+        """Make one call as :meth:`sample` does; return its result and its seconds.
+
+        The seconds are by the clock of the estimates, and 0 if that clock went backwards.
+        """
+        kept: list[object] = []
+        reading = self._device.time(lambda: kept.append(self._call()), 1)
+        used_s = self._cpu_s(reading)
+        return kept[0], max(reading.wall_s if used_s is None else used_s, 0.0)
+
     def warm_up(self, limit_s: float) -> int:
         """Call until calls no longer get faster, or a share of ``limit_s`` is over.
 

@@ -6,11 +6,13 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
+from time import sleep
 
 import torch
 from torch import Tensor
 
 from harness.inputs import Inputs
+from harness.numerics.completeness import bits_of, copied, fill_free_memory, incomplete_output
 from harness.numerics.error_measurement import Outputs
 from harness.records import Autograd, Case, Direction, Mode, Status
 from implementations.contract import Implementation, LayerNormFunction, UnsupportedError
@@ -148,27 +150,55 @@ def _training_step(
     return torch.autograd.grad(forward(), leaves, dy)
 
 
-def run_once(function: LayerNormFunction, case: Case, inputs: Inputs) -> Outputs:
+def run_once(
+    function: LayerNormFunction,
+    case: Case,
+    inputs: Inputs,
+    *,
+    is_judged: bool = False,
+    settle_s: float = 0.0,
+    after_call: Callable[[], None] = lambda: None,
+) -> Outputs:
     """Run the case once and check everything about the result except its values.
+
+    Args:
+        function: the implementation's, or its compiled version.
+        case: what to run.
+        inputs: of the case.
+        is_judged: whether to call in memory that holds no earlier result, and return copies that
+            are made at once, since a thread may still write to the outputs.
+        settle_s: seconds to wait before the outputs are compared with these copies.
+        after_call: called before anything is done with the outputs.
 
     Raises:
         ImplementationError: the implementation raised.
-        ContractViolationError: an output has the wrong type, shape, dtype or device, or an input
-            was modified.
+        ContractViolationError: an output has the wrong type, shape, dtype or device, was never
+            written or is written after the call, or an input was modified.
     """
     before = [tensor.clone() for tensor in inputs.tensors]
+    if is_judged:
+        fill_free_memory(inputs.tensors)
     if case.direction is Direction.FORWARD:
         with grad_mode(case):
-            y = checked("y", bind(function, case, inputs.tensors)(), inputs.x)
+            y = bind(function, case, inputs.tensors)()
+        after_call()
+        y = checked("y", y, inputs.x)
         if case.autograd is Autograd.RECORDED:
             y = y.detach()
         # an inference tensor could not take part in later calls that record a graph
         outputs = Outputs(y=y.clone() if y.is_inference() else y)
     else:
         outputs = _with_gradients(function, case, inputs)
+        after_call()
+    returned = outputs
+    if is_judged:
+        outputs = copied(outputs)
     for old, new in zip(before, inputs.tensors, strict=True):
-        if not torch.equal(_bits(old), _bits(new)):
+        if not torch.equal(bits_of(old), bits_of(new)):
             raise ContractViolationError("modified one of its inputs")
+    sleep(settle_s)
+    if is_judged and (incomplete := incomplete_output(outputs, returned)):
+        raise ContractViolationError(incomplete)
     return outputs
 
 
@@ -205,10 +235,14 @@ def checked(name: str, output: object, like: Tensor) -> Tensor:
     """
     if output is None and name.startswith("d"):
         raise ContractViolationError(f"{name} is None, although {name[1:]} requires a gradient")
-    if not isinstance(output, Tensor):
+    if type(output) is not Tensor:  # a subclass may compute when its values are read
         kind = type(output).__name__
         article = "an" if kind[0] in "aeiouAEIOU" else "a"
-        raise ContractViolationError(f"{name} is {article} {kind}, expected a torch.Tensor")
+        expected = "expected a torch.Tensor"
+        if isinstance(output, Tensor):
+            expected = "a subclass of torch.Tensor, expected a plain one"
+        raise ContractViolationError(f"{name} is {article} {kind}, {expected}")
+    assert isinstance(output, Tensor)  # by its type
     if output.layout is not torch.strided:
         raise ContractViolationError(f"{name} has layout {output.layout}, expected torch.strided")
     if output.shape != like.shape:
@@ -275,13 +309,3 @@ def _is_of_another_revision(error: Exception) -> bool:
         and "implementations" in kind.__module__.split(".")
         for kind in type(error).__mro__
     )
-
-
-def _bits(tensor: Tensor) -> Tensor:
-    """The bytes of a tensor, so that NaN compares equal to NaN."""
-    if not tensor.numel():
-        return tensor
-    flat = tensor.resolve_neg().reshape(-1)
-    if flat.stride(0) != 1:  # contiguous() keeps the stride of a single element
-        flat = flat.clone(memory_format=torch.contiguous_format)
-    return flat.view(torch.uint8)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 
 import implementations
@@ -12,8 +13,8 @@ from harness.inputs import Inputs, UnrepresentableError
 from harness.measure.allocator import use_steady_allocation
 from harness.measure.device import Device
 from harness.measure.latency import Sampled
-from harness.measure.placement import overwrite
 from harness.numerics.bounds import guarantee_of
+from harness.numerics.completeness import SETTLE_S
 from harness.numerics.computed import (
     ContractViolationError,
     ImplementationError,
@@ -22,6 +23,7 @@ from harness.numerics.computed import (
     run_once,
 )
 from harness.numerics.error_measurement import Outputs, measure_errors
+from harness.numerics.oracle import Reference
 from harness.numerics.verdict import verdict_of
 from harness.records import (
     Allocation,
@@ -36,8 +38,9 @@ from harness.records import (
     Status,
     WarningKind,
 )
-from harness.run.equivariance import are_equivariant, shifted_or_negated
+from harness.run.integrity import Trusted
 from harness.run.memory import CountedMemory, count_memory
+from harness.run.recheck import Timed, reuse, wrong_again
 from harness.run.resources import Resources
 from harness.run.timing import time_case
 from implementations.contract import Implementation, LayerNormFunction
@@ -57,9 +60,11 @@ class CaseRun:
     """The implementation's function, compiled if the case says so."""
     inputs: Inputs
 
-    def __init__(self, case: Case, environment: str, resources: Resources) -> None:
+    def __init__(
+        self, case: Case, environment: str, resources: Resources, trusted: Trusted
+    ) -> None:
         self.record = Record(case=case, environment=environment, status=Status.OK)
-        self._resources = resources
+        self._resources, self.trusted = resources, trusted
         self._began = perf_counter()
         self._implementation_s = self._oracle_s = self._sampling_s = 0.0
 
@@ -76,15 +81,21 @@ class CaseRun:
         self.device = self._resources.ready_device(case, implementation)
         self.inputs, _ = self._resources.inputs(case)
         self.function = function_of(implementation, case.mode)
+        self.trusted.mark_state()
+        check = partial(self.trusted.check, quick=True)
+        run = partial(run_once, self.function, case, self.inputs, is_judged=True, after_call=check)
         with self._in_implementation():
             began = perf_counter()
-            self._outputs = run_once(self.function, case, self.inputs)
+            self._outputs = run()
             self._compile_s: float | None = None
             if case.mode is Mode.COMPILED:
                 first_s, began = perf_counter() - began, perf_counter()
-                self._outputs = run_once(self.function, case, self.inputs)
+                self._outputs = run()
                 self._compile_s = max(first_s - (perf_counter() - began), 0.0)
         self.record = self._judged(self.record, self._outputs)
+        if self.record.status is Status.WRONG:
+            with self._in_implementation():  # raises if it leaves work to a thread
+                run(settle_s=SETTLE_S)
 
     def time(
         self,
@@ -171,10 +182,18 @@ class CaseRun:
         )
         self.record = replace(self.record, cost=cost)
 
-    def _judged(self, record: Record, outputs: Outputs) -> Record:
-        """Return the record with the errors, the status and the reason of ``outputs``."""
+    def _judged(self, record: Record, outputs: Outputs, given: Inputs | None = None) -> Record:
+        """Return the record with the errors, the status and the reason of ``outputs``.
+
+        Args:
+            record: its case says what was run.
+            outputs: to judge.
+            given: what it was run on, if not the inputs of the case.
+        """
         case = record.case
         inputs, oracle = self._resources.inputs(case)
+        if given is not None and given is not inputs:
+            inputs, oracle = given, Reference(given, case)
         before_s = oracle.spent_s
         guarantee = guarantee_of(self._implementation, case)
         errors = measure_errors(outputs, inputs, case, guarantee, oracle)
@@ -185,40 +204,39 @@ class CaseRun:
     def _check_after_timing(self, sampled: Sampled) -> None:
         """Check again with new values at the timed addresses, to catch cached results.
 
-        Finds results that were cached by address, by shape or by the number of calls.
+        Finds results that were cached by address, by shape, by the number of calls or by the values
+        of the inputs, and calls that do something else when they are timed.
         """
+        self.trusted.check()
         record = self.record
-        if not sampled.tensors or record.status is Status.WRONG:
+        if not sampled.tensors or sampled.subject is None or sampled.latency is None:
             return
-        other = shifted_or_negated(self.inputs, record.case)
-        if other is not None:
-            again = self._run_at(sampled, other)
-            if are_equivariant(self._outputs, again, record.case):
+        if record.status is Status.WRONG:
+            return
+        placed = self.inputs.at(sampled.tensors)
+        timed = Timed(record.case, self.function, sampled.subject, placed, self.inputs)
+        with self._in_implementation():
+            wrong = wrong_again(timed, self._outputs, self._draw, self._judged_on)
+            wrong = wrong or reuse(timed, sampled.latency.per_call_s.value)
+            self.trusted.check()
+            if wrong is None:
                 return
-        # a right result may depend on a row's place or sign: judge a result of new values instead
-        fresh = replace(record.case, seed=record.case.seed + 1)
-        inputs, _ = self._resources.inputs(fresh)
-        judged = self._judged(replace(record, case=fresh), self._run_at(sampled, inputs))
-        if judged.status is not Status.WRONG:
-            return
+            run_once(self.function, record.case, placed, is_judged=True, settle_s=SETTLE_S)
         warning = MeasurementWarning(
             kind=WarningKind.CACHED_RESULT,
-            advice="its results after the timing do not belong to its inputs: look for results "
-            "that it caches by address, by shape or by the number of calls",
+            advice="its results after the timing do not belong to its inputs, or come without "
+            "their work: look for results that it caches by address, shape, number of calls or "
+            "values, and for calls that differ while they are timed",
         )
         self.record = replace(
-            record,
-            status=Status.WRONG,
-            reason=f"right before the timing, wrong after it: {judged.reason}",
-            warnings=(*record.warnings, warning),
+            record, status=Status.WRONG, reason=wrong, warnings=(*record.warnings, warning)
         )
 
-    def _run_at(self, sampled: Sampled, inputs: Inputs) -> Outputs:
-        """Run once on the values of ``inputs``, at the addresses of the timed inputs."""
-        with self._in_implementation():
-            for placed, new in zip(sampled.tensors, inputs.tensors, strict=True):
-                overwrite(placed, new)
-            return run_once(self.function, self.record.case, inputs.at(sampled.tensors))
+    def _draw(self, case: Case) -> Inputs:
+        return self._resources.inputs(case)[0]
+
+    def _judged_on(self, case: Case, outputs: Outputs, inputs: Inputs) -> Record:
+        return self._judged(replace(self.record, case=case), outputs, inputs)
 
     @contextmanager
     def _in_implementation(self) -> Iterator[None]:
@@ -235,11 +253,23 @@ class CaseRunner:
     Args:
         environment: fingerprint, for the records.
         allocation: how the process gets memory; None has the allocator reuse pages.
+        trusted: taken before any target was imported; None for one per case, which shows only what
+            changes during the case.
     """
 
-    def __init__(self, environment: str, allocation: Allocation | None = None) -> None:
-        self.environment = environment
+    def __init__(
+        self,
+        environment: str,
+        allocation: Allocation | None = None,
+        trusted: Trusted | None = None,
+    ) -> None:
+        self.environment, self._trusted = environment, trusted
         self._resources = Resources(allocation or use_steady_allocation())
+
+    @property
+    def trusted(self) -> Trusted:
+        """What measures and judges the targets of this process."""
+        return self._trusted or Trusted()
 
     def run(
         self,
@@ -254,7 +284,7 @@ class CaseRunner:
         is a bug and propagates.
         """
         with self.begin(case) as run:
-            run.verify(find(case.implementation))
+            run.verify(run.trusted.imported(case.implementation, find))
             for measurement in (Measurement.LATENCY, Measurement.COLD):
                 if measurement in measurements:
                     run.time(budget, measurement)
@@ -268,7 +298,7 @@ class CaseRunner:
 
         An exception of the implementation ends the steps and becomes the status of the record.
         """
-        run = CaseRun(case, self.environment, self._resources)
+        run = CaseRun(case, self.environment, self._resources, self.trusted)
         try:
             with grad_mode(case):
                 yield run

@@ -56,16 +56,26 @@ class Fleet:
         return self._workers[0].info
 
     def unresolved(
-        self, targets: Iterable[str], init: tuple[tuple[str, object], ...] = ()
+        self,
+        targets: Iterable[str],
+        init: tuple[tuple[str, object], ...] = (),
+        resolve: type[Resolve] = Resolve,
     ) -> tuple[str, ...]:
-        """Return why targets cannot be found: a message for each of those that cannot."""
-        return tuple(why for target in targets if (why := self._unresolved(target, init)))
+        """Return why targets cannot be found: a message for each of those that cannot.
 
-    def _unresolved(self, target: str, init: tuple[tuple[str, object], ...]) -> str | None:
+        Args:
+            targets: names, ``module:name`` or ``file.py:name``.
+            init: arguments of their constructors, by name.
+            resolve: the request; what its module imports is imported before any target.
+        """
+        whys = (self._unresolved(resolve(target, init)) for target in targets)
+        return tuple(why for why in whys if why)
+
+    def _unresolved(self, resolve: Resolve) -> str | None:
         try:
-            return self.ask(Resolve(target, init), START_S)
+            return self.ask(resolve, START_S)
         except EndedError as ended:
-            return f"{target}: cannot be imported: it {ended}"
+            return f"{resolve.target}: cannot be imported: it {ended}"
 
     def ask(
         self,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Generic, Never, TypeVar
 
 from harness.records import Budget, Case, Environment, Measurement, Record
@@ -96,12 +97,15 @@ class Resolve(Request[str | None, Never]):
 
     def answer(self, runner: CaseRunner, report: Callable[[Never], None]) -> str | None:
         import implementations
+        from harness.run.integrity import TamperingError
 
         try:
             options = implementations.CallOptions(init=dict(self.init))
-            implementations.find(self.target, options)
+            runner.trusted.imported(self.target, partial(implementations.find, options=options))
         except implementations.TargetError as error:
             return str(error)
+        except TamperingError:  # it is found; each of its cases will say so
+            return None
         return None
 
 

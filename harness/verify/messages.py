@@ -12,7 +12,7 @@ import implementations
 from harness.inputs import UnrepresentableError
 from harness.measure.devices import DEVICES
 from harness.records import Case, Direction
-from harness.run.messages import Request
+from harness.run.messages import Request, Resolve
 from harness.verify.explain import Explanation, explain
 from harness.verify.result import Verdict
 from harness.verify.verify import verify
@@ -20,7 +20,7 @@ from harness.verify.verify import verify
 if TYPE_CHECKING:
     from harness.run.case import CaseRunner
 
-__all__ = ["ExplainCase", "VerifyProgress", "VerifySettings", "VerifyTarget"]
+__all__ = ["ExplainCase", "ResolveToVerify", "VerifyProgress", "VerifySettings", "VerifyTarget"]
 
 _REPORT_S = 0.3  # between two verdicts so far: making one takes a millisecond
 
@@ -90,9 +90,15 @@ class VerifyTarget(Request[Verdict, VerifyProgress]):
             init=dict(settings.init),
             time_budget_s=settings.time_budget_s,
             crashed=dict(self.crashed),
+            trusted=runner.trusted,
             on_case=lambda case: report(VerifyProgress(case=case)),
             on_progress=report_verdict,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class ResolveToVerify(Resolve):
+    """As :class:`Resolve`: its module imports what judges, so that it is known before targets."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from harness.numerics.error_measurement import Outputs, measure_errors
 from harness.numerics.oracle import Reference
 from harness.numerics.verdict import verdict_of
 from harness.records import Case, Errors, Status
+from harness.run.integrity import Trusted
 from harness.verify.running_sums import claimed_guarantee
 from implementations.contract import Algorithm, Implementation
 
@@ -49,12 +50,16 @@ class Trial:
 
 
 def try_case(
-    implementation: Implementation, case: Case, claims: Sequence[Implementation] = ()
+    implementation: Implementation,
+    case: Case,
+    claims: Sequence[Implementation] = (),
+    trusted: Trusted | None = None,
 ) -> Trial:
     """Try ``implementation`` on the inputs of ``case``.
 
     A distribution that the dtype cannot represent is UNSUPPORTED: there is nothing to try. Outputs
     that are wrong by the declaration of ``implementation`` are judged again by each of ``claims``.
+    What the call changes of what is ``trusted`` is put back before its outputs are judged.
     """
     try:
         inputs, reference = exact_of(_without_name(case))
@@ -66,7 +71,11 @@ def try_case(
     began = perf_counter()
     try:
         with grad_mode(case), _threads(case.threads):
-            outputs = run_once(implementation.function, case, inputs)
+            run = partial(run_once, implementation.function, case, inputs, is_judged=True)
+            if trusted is not None:
+                trusted.mark_state()
+                run = partial(run, after_call=partial(trusted.check, quick=True))
+            outputs = run()
     except ImplementationError as raised:
         return Trial(case=case, status=raised.status, reason=raised.reason)
     except ContractViolationError as violation:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 
-from harness.numerics.computed import ImplementationError
+from harness.inputs import make_inputs
+from harness.numerics.computed import ImplementationError, guarded
 from harness.numerics.error_measurement import Outputs
 from harness.records import Case, Status
+from harness.run.integrity import TamperingError, Trusted
 from harness.verify.case_results import CaseResults
 from harness.verify.cases.plan import Planned, coverage_of, planned_cases
 from harness.verify.checks.contract_checks import contract_findings
@@ -57,6 +60,9 @@ class Verification:
     budget: TimeBudget
     huge_bytes: int | None
     crashed: Mapping[Case, str]
+    trusted: Trusted
+    tampering: str | None
+    """What the import of the target changed; None if nothing."""
     on_case: Callable[[Case], None]
     on_progress: Callable[[Callable[[], Verdict]], None]
 
@@ -69,6 +75,10 @@ class Verification:
 def run_verification(run: Verification) -> Verdict:
     """Find the target's scope, try the cases, check the contract, and explain the failures."""
     state = VerificationState()
+    run.trusted.mark_state()
+    if tampering := run.tampering or _tampering_of_a_call(run):
+        state.add(_violation(run, tampering))  # nothing that it returns can be judged
+        return _verdict(run, state)
     try:
         run = _within_scope(run, state)
     except UnsupportedError as error:
@@ -76,11 +86,39 @@ def run_verification(run: Verification) -> Verdict:
         return _verdict(run, state)
     first_results = {dtype: _first_result(run, dtype) for dtype in run.dtypes}
     _try_cases(run, state)
+    run.trusted.mark_state()
     if state.instead is None and not (run.fail_fast and state.cases.unexplained):
         _check_contract(run, state, first_results)
         if not run.fail_fast and state.cases.unexplained:
             state.suspects = diagnose(run.implementation, state.cases.unexplained)
+    try:
+        run.trusted.check()
+    except TamperingError as tampering:
+        state.add(_violation(run, str(tampering)))
     return _verdict(run, state)
+
+
+def _tampering_of_a_call(run: Verification) -> str | None:
+    """Return what a call changes outside the target; None if nothing."""
+    case = first_case(run.implementation.name, run.dtypes[0], run.device)
+    if case in run.crashed:
+        return None
+    run.on_case(case)
+    inputs = make_inputs(case)
+    call = guarded(
+        run.implementation.function, inputs.x, case.normalized_shape, inputs.weight, inputs.bias
+    )
+    try:
+        with torch.no_grad(), suppress(ImplementationError):  # it may decline the case
+            call()
+        run.trusted.check()
+    except TamperingError as tampering:
+        return str(tampering)
+    return None
+
+
+def _violation(run: Verification, tampering: str) -> Violation:
+    return Violation(check="changes_nothing_outside_itself", dtype=run.dtypes[0], text=tampering)
 
 
 def _within_scope(run: Verification, state: VerificationState) -> Verification:
@@ -160,7 +198,8 @@ def _try_one(run: Verification, state: VerificationState, planned: Planned) -> N
         state.add(Declined(what=case.id, cases=1, reason=reason, by_target=False))
         return
     run.on_case(case)
-    trial = try_case(run.implementation, case, state.cases.claims_left(case.dtype))
+    claims = state.cases.claims_left(case.dtype)
+    trial = try_case(run.implementation, case, claims, run.trusted)
     if not trial.is_representable:
         return
     run.budget.add(trial)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 
 import implementations
 from harness.records import Case, Direction, Status
+from harness.run.integrity import TamperingError, Trusted
 from harness.verify.cases.plan import DEFAULT, QUICKEST
 from harness.verify.find_scope import find_scope
 from harness.verify.identify import meaning_of, what_is_raised
@@ -44,6 +46,7 @@ def verify(
     time_budget_s: float | None = None,
     huge_bytes: int | None = None,
     crashed: Mapping[Case, str] | None = None,
+    trusted: Trusted | None = None,
     on_case: Callable[[Case], None] = lambda case: None,
     on_progress: Callable[[Callable[[], Verdict]], None] = lambda verdict: None,
 ) -> Verdict:
@@ -70,6 +73,8 @@ def verify(
             forward and 20 GiB for a backward; None leaves them out.
         crashed: cases that ended an earlier process, and how; they count as failed and are not
             tried again.
+        trusted: what measures and judges the target, taken before anything of it was imported; None
+            to take it now.
         on_case: called with each case before it is tried.
         on_progress: called after each case with a function that returns the verdict so far.
 
@@ -79,7 +84,12 @@ def verify(
     options = CallOptions(
         eps=eps, normalized_dims=normalized_dims, channels_first=channels_first, init=init or {}
     )
-    implementation = as_implementation(target, options)
+    trusted = trusted or Trusted()
+    tampering = None
+    try:
+        implementation = trusted.imported(target, partial(as_implementation, options=options))
+    except TamperingError as error:
+        tampering, implementation = str(error), as_implementation(target, options)
     forward_only = implementation.forward_only or not {*directions} - {Direction.FORWARD}
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -94,6 +104,8 @@ def verify(
         budget=TimeBudget(time_budget_s),
         huge_bytes=huge_bytes,
         crashed=crashed or {},
+        trusted=trusted,
+        tampering=tampering,
         on_case=on_case,
         on_progress=on_progress,
     )

@@ -16,7 +16,7 @@ from harness.records.refusal import Refusal
 from harness.run.fleet import EndedError, Fleet, HarnessError
 from harness.run.messages import WorkerInfo
 from harness.verify.findings import Failure
-from harness.verify.messages import VerifyProgress, VerifySettings, VerifyTarget
+from harness.verify.messages import ResolveToVerify, VerifyProgress, VerifySettings, VerifyTarget
 from harness.verify.result import Verdict
 
 __all__ = ["INTERRUPTED", "check_device", "check_targets", "verdicts_of"]
@@ -78,7 +78,7 @@ def check_targets(
     Raises:
         Refusal: says why, for each of them.
     """
-    if unresolved := fleet.unresolved(targets, init):
+    if unresolved := fleet.unresolved(targets, init, ResolveToVerify):
         raise Refusal("\n".join(unresolved))
 
 

@@ -28,7 +28,7 @@ MODULES = sorted(
     if path != FILE
 )
 # documented in spite of the underscore
-DOCUMENTED = {"os._exit", "DispatchKey._fields"}
+DOCUMENTED = {"os._exit", "DispatchKey._fields", "sys._getframe", "sys._current_frames"}
 # the dictionaries of torch.nn.Module, which subclasses rely on; the version counter that torch's
 # notes on autograd describe; a private attribute of a pydantic model, which its own module sets
 WIDELY_USED = {"_parameters", "_buffers", "_modules", "_version", "_origin"}

@@ -36,6 +36,12 @@ from harness.verify.checks.concurrency import (
     is_correct_on_several_threads,
     is_safe_for_concurrent_callers,
 )
+from harness.verify.checks.honesty import (
+    is_complete_when_it_returns,
+    is_right_on_unknown_inputs,
+    is_the_same_while_timed,
+    normalises_normalised_rows,
+)
 from harness.verify.checks.memory import (
     accepts_every_layout,
     elements_do_not_overlap,
@@ -185,6 +191,10 @@ CHECKS: tuple[ContractCheck, ...] = (
     uses_its_eps_attribute,
     initial_parameters_match_torch,
     uses_its_own_parameters,
+    is_complete_when_it_returns,
+    is_right_on_unknown_inputs,
+    is_the_same_while_timed,
+    normalises_normalised_rows,
 )
 """Run on every target."""
 

@@ -1,0 +1,235 @@
+"""Whether a target changed what measures or judges it: functions of torch, Python or the harness.
+
+:class:`Trusted` remembers what these were before any target was imported, says what has changed,
+and puts it back, so that a result is judged and the next target is timed by the original functions.
+
+Code in the same process can also write to memory directly, or replace this module's own functions;
+the documentation says what is out of reach.
+"""
+
+from __future__ import annotations
+
+import builtins
+import gc
+import math
+import random
+import statistics
+import sys
+import threading
+import time
+import timeit
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+import implementations
+from harness.numerics.computed import ContractViolationError
+from implementations.torch_private import count_modes, leave_modes
+
+__all__ = ["TamperingError", "Trusted"]
+
+_ROOMS = ("harness", "implementations")
+_MODULES: tuple[ModuleType, ...] = (
+    torch,
+    torch.nn.functional,
+    torch.autograd,
+    torch.cuda,
+    torch.linalg,
+    torch.special,
+    np,
+    builtins,
+    gc,
+    math,
+    random,
+    statistics,
+    threading,
+    time,
+    timeit,
+)
+_CLASSES: tuple[type, ...] = (
+    torch.Tensor,
+    torch.nn.Module,
+    torch.nn.LayerNorm,
+    torch.autograd.Function,
+    torch.cuda.Event,
+    torch.cuda.Stream,
+)
+_NAMED = 3  # changes in a message; the rest are counted
+_MISSING = object()
+Target = TypeVar("Target")
+Found = TypeVar("Found")
+# torch.compile replaces torch.manual_seed and two methods of torch.nn.Module when it is first used
+_COMPILER = tuple(str(Path(torch.__file__).parent / name) for name in ("_dynamo", "_compile.py"))
+
+
+class TamperingError(ContractViolationError):
+    """The target changed what measures or judges it; the message names what."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Namespace:
+    """The functions and classes of a module, or the attributes of a class, at one time."""
+
+    owner: ModuleType | type
+    name: str
+    keys: tuple[str, ...]
+    values: tuple[object, ...]
+    get: Callable[[Mapping[str, object]], tuple[object, ...]]
+
+    @classmethod
+    def of(cls, owner: ModuleType | type) -> _Namespace:
+        # of a class all attributes: its properties and slots are no callables
+        attributes = vars(owner)
+        if isinstance(owner, type):
+            keys = tuple(attributes)
+            name = f"{owner.__module__}.{owner.__qualname__}"
+        else:  # two more names, of which each module has one at least: a getter of a tuple
+            keys = tuple(key for key, value in attributes.items() if callable(value))
+            keys, name = (*keys, "__name__", "__spec__"), owner.__name__
+        get = itemgetter(*keys)
+        return cls(owner, name, keys, get(attributes), get)
+
+    def changed(self) -> Iterator[tuple[str, object]]:
+        """Yield the names that have another value now, each with its earlier value."""
+        now = vars(self.owner)
+        if self._is_same(now):
+            return
+        for key, value in zip(self.keys, self.values, strict=True):
+            if now.get(key, _MISSING) is not value and not _is_of_compiler(now.get(key)):
+                yield key, value
+        if isinstance(self.owner, type):
+            for key in now.keys() - set(self.keys):  # an attribute may hide an inherited one
+                if any(key in vars(base) for base in self.owner.__mro__[1:]):
+                    yield key, _MISSING
+
+    def _is_same(self, now: Mapping[str, object]) -> bool:
+        if isinstance(self.owner, type) and len(now) != len(self.keys):
+            return False
+        try:
+            return self.get(now) == self.values
+        except KeyError:  # a name was deleted
+            return False
+
+
+class Trusted:
+    """What measures and judges targets, as it was before any of them was imported."""
+
+    def __init__(self) -> None:
+        self._namespaces = [*map(_Namespace.of, _MODULES), *map(_Namespace.of, _CLASSES)]
+        self._of_classes: list[_Namespace] = []
+        self._code: list[tuple[str, FunctionType, CodeType]] = []
+        self._functions = [(each, each.function) for each in implementations.ALL]
+        self._known: set[str] = set()
+        self._by_import: dict[str, str] = {}
+        self._state = _state()
+        self.extend()
+
+    def extend(self) -> None:
+        """Add the modules of the harness that were imported since, before a target's import."""
+        for name, module in list(sys.modules.items()):
+            if name.partition(".")[0] not in _ROOMS or name in self._known:
+                continue
+            self._known.add(name)
+            self._namespaces.append(_Namespace.of(module))
+            for value in vars(module).values():
+                if getattr(value, "__module__", None) != name:
+                    continue
+                if isinstance(value, FunctionType):
+                    self._code.append((f"{name}.{value.__qualname__}", value, value.__code__))
+                elif isinstance(value, type):
+                    self._of_classes.append(_Namespace.of(value))
+
+    def imported(self, target: Target, find: Callable[[Target], Found]) -> Found:
+        """Return what ``find`` returns for a target, which it may import.
+
+        Raises:
+            TamperingError: its import changed something, now or earlier.
+        """
+        self.extend()
+        self.mark_state()
+        found = find(target)
+        name = str(target)
+        if name not in self._by_import:
+            try:
+                self.check()
+            except TamperingError as tampering:
+                self._by_import[name] = f"its import {tampering}"
+        if name in self._by_import:
+            raise TamperingError(self._by_import[name])
+        return found
+
+    def mark_state(self) -> None:
+        """Take the present state of the process as the one that a target must leave."""
+        self._state = _state()
+
+    def check(self, *, quick: bool = False) -> None:
+        """Put everything back that a target has changed, and name it.
+
+        Args:
+            quick: look at modules and at the state of the process, but not at the classes and the
+                code of the harness, which takes three times as long.
+
+        Raises:
+            TamperingError: something had changed.
+        """
+        changes = [*self._put_back(self._namespaces), *self._put_back_state()]
+        if not quick:
+            changes += [*self._put_back(self._of_classes), *self._put_back_functions()]
+        if not changes:
+            return
+        more = f", and {len(changes) - _NAMED} more changes" if len(changes) > _NAMED else ""
+        raise TamperingError(
+            f"{', '.join(changes[:_NAMED])}{more}: a target may change nothing that other code uses"
+        )
+
+    def _put_back(self, spaces: Sequence[_Namespace]) -> Iterator[str]:
+        for space in spaces:
+            for key, value in list(space.changed()):
+                yield f"replaces {space.name}.{key}"
+                if value is _MISSING:
+                    delattr(space.owner, key)
+                else:
+                    setattr(space.owner, key, value)
+
+    def _put_back_functions(self) -> Iterator[str]:
+        for name, function, code in self._code:
+            if function.__code__ is not code:
+                yield f"replaces the code of {name}"
+                function.__code__ = code
+        for known, original in self._functions:
+            if known.function is not original:
+                yield f"replaces the function of implementations.{known.name}"
+                object.__setattr__(known, "function", original)
+
+    def _put_back_state(self) -> Iterator[str]:
+        now = _state()
+        for name, value in self._state.items():
+            if now[name] != value:
+                yield f"leaves {name} at {now[name]}, where it was {value}"
+                _STATE[name][1](value)
+
+
+def _state() -> dict[str, Any]:
+    return {name: read() for name, (read, _) in _STATE.items()}
+
+
+_STATE: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
+    "the number of threads": (torch.get_num_threads, torch.set_num_threads),
+    "the default dtype": (torch.get_default_dtype, torch.set_default_dtype),
+    "torch's function and dispatch modes": (count_modes, leave_modes),
+    "Python's garbage collector": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
+    "Python's profile function": (sys.getprofile, sys.setprofile),
+    "Python's trace function": (sys.gettrace, sys.settrace),
+}
+
+
+def _is_of_compiler(value: object) -> bool:
+    """Whether it is torch.compile's own replacement of a function of torch."""
+    code = getattr(value, "__code__", None)
+    return code is not None and code.co_filename.startswith(_COMPILER)

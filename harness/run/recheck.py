@@ -1,0 +1,204 @@
+"""Check an implementation again after its timing, in a call like those that were timed.
+
+New values are written where the timed inputs lie. A timed call must then return their result:
+results that were cached by address, by shape or by the number of calls, and those of calls that
+know that they are timed, are wrong. It must also take as long as with the timed values: a result
+that was cached by its inputs' values is found by the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from statistics import median
+
+import torch
+from torch import Tensor
+
+from harness.inputs import Inputs
+from harness.measure.placement import overwrite
+from harness.measure.sampler import Sampler
+from harness.numerics.completeness import copied, fill_free_memory, incomplete_output
+from harness.numerics.computed import ContractViolationError, checked, run_once
+from harness.numerics.error_measurement import Outputs
+from harness.records import Case, Direction, Mode, Record, Status
+from harness.run.equivariance import are_equivariant, shifted_or_negated
+from harness.run.observed import observed
+from implementations.contract import LayerNormFunction
+
+__all__ = ["Timed", "reuse", "run_again", "wrong_again"]
+
+GRADIENTS = ("dx", "dweight", "dbias")
+_REUSED = 1.25  # trade-off: ratio of times from which on a result counts as reused
+_PAIRS = 7  # of calls: all with new values are slower than most with old ones, or it is no finding
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """What was timed."""
+
+    case: Case
+    function: LayerNormFunction
+    """The implementation's, or its compiled version."""
+    subject: Sampler
+    """The timed calls, on ``placed``."""
+    placed: Inputs
+    """The inputs, at the timed addresses."""
+    inputs: Inputs
+    """The values that were timed."""
+
+
+def wrong_again(
+    timed: Timed,
+    first: Outputs,
+    draw: Callable[[Case], Inputs],
+    judge: Callable[[Case, Outputs, Inputs], Record],
+) -> str | None:
+    """Return what is wrong with calls on new values at the timed addresses; None if nothing is.
+
+    Args:
+        timed: what was timed.
+        first: outputs of a call before the timing.
+        draw: returns the inputs of a case.
+        judge: returns the record of a case with these outputs, for these inputs.
+
+    Raises:
+        ImplementationError: the implementation raised.
+        ContractViolationError: it violated its contract.
+    """
+    case = timed.case
+    other = shifted_or_negated(timed.inputs, case)
+    if other is not None:
+        in_timer, alone = run_again(timed, other)
+        is_same = _is_expected(in_timer, alone, first, case)
+        if is_same and are_equivariant(first, alone, case):
+            return None
+    # a right result may depend on a row's place or sign: judge results of new values
+    fresh = replace(case, seed=case.seed + 1)
+    inputs = draw(fresh)
+    in_timer, alone = run_again(timed, inputs)
+    judged = judge(fresh, alone, inputs)
+    if judged.status is Status.WRONG:
+        return f"right before the timing, wrong after it: {judged.reason}"
+    if case.direction is Direction.BACKWARD:  # its graph is of the first x
+        in_timer, inputs = replace(in_timer, y=first.y), replace(timed.inputs, dy=inputs.dy)
+    elif case.direction is Direction.FORWARD_BACKWARD:  # which returns no y
+        in_timer = replace(in_timer, y=alone.y)
+    judged = judge(fresh, in_timer, inputs)
+    if judged.status is Status.WRONG:
+        return f"right in a call by itself, wrong in a timed call: {judged.reason}"
+    return None
+
+
+def run_again(timed: Timed, new: Inputs) -> tuple[Outputs, Outputs]:
+    """Make a timed call, then an untimed one, with the values of ``new`` at the timed addresses.
+
+    A timed backward goes through the graph of the first x, so that only dy is new to it.
+
+    Returns:
+        The outputs of the timed call, without y of a backward, and those of the untimed one.
+
+    Raises:
+        ImplementationError: the implementation raised.
+        ContractViolationError: it violated its contract.
+    """
+    case, placed = timed.case, timed.placed
+    # first the timed call: an untimed one would fill a cache of results
+    is_backward = case.direction is Direction.BACKWARD
+    _write(placed, replace(timed.inputs, dy=new.dy) if is_backward else new)
+    in_timer = _timed_outputs(timed)
+    _write(placed, new)
+    # torch's compiler reads frames and files
+    with nullcontext() if case.mode is Mode.COMPILED else observed():
+        alone = run_once(timed.function, case, placed, is_judged=True)
+    return in_timer, alone
+
+
+def _write(placed: Inputs, new: Inputs) -> None:
+    """Write the values of ``new`` to the memory of ``placed``."""
+    for old, tensor in zip(placed.tensors, new.tensors, strict=True):
+        overwrite(old, tensor)
+
+
+def _is_expected(in_timer: Outputs, alone: Outputs, first: Outputs, case: Case) -> bool:
+    """Whether the results of :func:`run_again` agree bit by bit, with a negated dy if any.
+
+    Args:
+        in_timer: of the timed call.
+        alone: of the untimed call.
+        first: of the first call, with the first inputs.
+        case: what is timed.
+    """
+    if case.direction is Direction.FORWARD:
+        return torch.equal(in_timer.y, alone.y)
+    is_backward = case.direction is Direction.BACKWARD
+    pairs = [(getattr(in_timer, d), getattr(first if is_backward else alone, d)) for d in GRADIENTS]
+    return all(a is None or torch.equal(a, -b if is_backward else b) for a, b in pairs)
+
+
+def _timed_outputs(timed: Timed) -> Outputs:
+    """Make one call as the timing does; return its outputs, without y of a backward."""
+    case, placed = timed.case, timed.placed
+    fill_free_memory(placed.tensors)
+    result, _ = timed.subject.timed_result()
+    if case.direction is Direction.FORWARD:
+        returned = Outputs(y=checked("y", result, placed.x))
+    else:
+        assert isinstance(result, tuple)  # the type that autograd.grad returns
+        leaves = {name: getattr(placed, name) for name in ("x", "weight", "bias")}
+        used = {
+            f"d{name}": leaf
+            for name, leaf in leaves.items()
+            if leaf is not None and name in case.differentiated
+        }
+        gradients = {
+            name: checked(name, gradient, leaf)
+            for (name, leaf), gradient in zip(used.items(), result, strict=True)
+        }
+        returned = Outputs(y=placed.x, **gradients)  # y is not returned, and not used
+    outputs = copied(returned)
+    if incomplete := incomplete_output(outputs, returned):
+        raise ContractViolationError(f"in a timed call, {incomplete}")
+    return outputs
+
+
+def reuse(timed: Timed, per_call_s: float = 0.0) -> str | None:
+    """Return a text if calls take longer with new values in their inputs; None if they do not.
+
+    Args:
+        timed: what was timed.
+        per_call_s: seconds of a timed call, of which each had the same values; a call with new
+            values that takes about as long ends the check.
+
+    Raises:
+        ImplementationError: the implementation raised.
+    """
+    case, placed, subject = timed.case, timed.placed, timed.subject
+    # the graph that a timed backward goes through belongs to the first x: dy alone may change
+    changed = placed.dy if case.direction is Direction.BACKWARD else placed.x
+    if changed is None or not changed.numel():
+        return None
+    new_s, old_s = list[float](), list[float]()
+    for pair in range(_PAIRS):
+        _scale(changed, 1 - (pair + 1) / 64)  # other values each time, in any dtype
+        new_s.append(subject.timed_result()[1])
+        if pair == 0 and new_s[0] <= _REUSED * per_call_s:
+            return None
+        _scale(changed, 1)  # written again, so that they are equally near in the caches
+        old_s.append(subject.timed_result()[1])
+    again_s, fresh_s = median(old_s), min(new_s)
+    if not fresh_s > _REUSED * again_s:
+        return None
+    return (
+        "returns results of earlier calls whose inputs had the same values: with new values a "
+        f"call takes {fresh_s / max(again_s, 1e-9):.1f} times as long"
+    )
+
+
+def _scale(tensor: Tensor, factor: float) -> None:
+    """Scale the values of ``tensor`` in its memory, unnoticed by autograd."""
+    storage = tensor.new_empty(0).set_(tensor.untyped_storage())
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    extent = 1 + sum((size - 1) * stride for size, stride in steps)
+    storage[tensor.storage_offset() : tensor.storage_offset() + extent].mul_(factor)

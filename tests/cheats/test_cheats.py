@@ -1,0 +1,56 @@
+"""``run`` and ``verify`` name every cheat, and no cheat spoils the next target's result."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from cheats import CHEATS, Cheat
+
+from harness.records import Budget, Case, Direction, Measurement, Status
+from harness.run.fleet import Fleet
+from harness.run.messages import RunCase
+from harness.verify.messages import ResolveToVerify, VerifySettings, VerifyTarget
+
+BUDGET = Budget(limit_s=0.2, min_epochs=2, max_epochs=4)
+SETTINGS = VerifySettings(
+    strength=2, dtypes=("float32",), directions=(Direction.FORWARD,), device="cpu"
+)
+TIMEOUT_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Iterator[Fleet]:
+    """One worker for all cheats: what one changes must not reach the next."""
+    with Fleet() as fleet:
+        yield fleet
+
+
+def target_of(cheat: Cheat, folder: Path) -> str:
+    file = folder / f"cheat_{CHEATS.index(cheat)}.py"
+    file.write_text(cheat.file)
+    return f"{file}:norm"
+
+
+@pytest.mark.parametrize("cheat", CHEATS, ids=lambda cheat: cheat.name)
+def test_run_names_the_cheat(fleet: Fleet, tmp_path: Path, cheat: Cheat) -> None:
+    target = target_of(cheat, tmp_path)
+    assert not fleet.unresolved([target])
+    case = Case(implementation=target, shape=(64, 256))
+    record = fleet.ask(RunCase(case, (Measurement.LATENCY,), BUDGET), TIMEOUT_S)
+    assert record.status is Status.WRONG  # choose takes no such candidate
+    assert cheat.run in record.reason
+
+
+@pytest.mark.parametrize("cheat", CHEATS, ids=lambda cheat: cheat.name)
+def test_verify_names_the_cheat(fleet: Fleet, tmp_path: Path, cheat: Cheat) -> None:
+    target = target_of(cheat, tmp_path)
+    assert not fleet.unresolved([target], (), ResolveToVerify)
+    verdict = fleet.ask(VerifyTarget(target, SETTINGS), TIMEOUT_S)
+    assert verdict.is_wrong
+    said = [each.reason for each in verdict.failures] + [each.text for each in verdict.violations]
+    assert any(cheat.verify in text for text in said), said
