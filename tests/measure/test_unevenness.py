@@ -18,7 +18,7 @@ LEAST = BUDGET.uneven_ratio
 
 
 @pytest.mark.parametrize("every", [2, 4, 16])
-@pytest.mark.parametrize("slower", [1.5, 3.0, 30.0])
+@pytest.mark.parametrize("slower", [2.0, 3.0, 30.0])
 def test_calls_that_pay_for_others_are_reported_by_their_mean(every: int, slower: float) -> None:
     sampled = measure(payer(every, every * (slower - 1) * CALL_S), budget=BUDGET)
     latency = latency_of(sampled)

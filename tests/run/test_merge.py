@@ -215,7 +215,7 @@ def test_calls_that_are_uneven_over_all_processes_are_merged_by_their_mean() -> 
 
 
 def test_calls_that_are_uneven_in_one_process_of_five_are_not_uneven() -> None:
-    paying = latency_of(measure(payer(16, 9 * CALL_S), budget=BUDGET))
+    paying = latency_of(measure(payer(16, 16 * CALL_S), budget=BUDGET))
     assert paying.uneven_ratio is not None
     even = [record(latency=latency_of(measure(payer(1, 0.0)))) for _ in range(4)]
     found = merged([record(latency=paying, warnings=(warning(WarningKind.UNEVEN),)), *even], BUDGET)
