@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from harness.records import Case, Status
+from harness.verify.trigger.conditions import Condition
 
 __all__ = [
     "SILENT",
@@ -21,6 +22,7 @@ __all__ = [
     "RemarkKind",
     "RunningSums",
     "Suspect",
+    "Trigger",
     "Violation",
 ]
 
@@ -217,3 +219,22 @@ class Suspect:
 
     0 if a probe found the mistake, without a mutant.
     """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trigger:
+    """What every failed case has in common; none of the right ones has it and shows the mistake."""
+
+    dtypes: tuple[str, ...]
+    outputs: tuple[str, ...]
+    """The outputs that fail."""
+    conditions: tuple[Condition, ...]
+    """All hold in every failed case; empty if the target fails everywhere."""
+    regardless: tuple[str, ...]
+    """Axes on which failed cases have every value that was tried."""
+    failed: int
+    """Cases that failed, the further ones included."""
+    hidden: int
+    """Right cases that meet the conditions: their data hide the mistake."""
+    further_cases: int
+    """Cases tried to find and confirm it; 0 if it was not confirmed."""

@@ -17,6 +17,7 @@ from harness.verify.findings import (
     Remark,
     RunningSums,
     Suspect,
+    Trigger,
     Violation,
 )
 from harness.verify.grade import Grade
@@ -62,6 +63,8 @@ class Verdict:
     """For each requested dtype, in order."""
     suspects: tuple[Suspect, ...] = ()
     """Known mistakes that explain the failures, best first."""
+    triggers: tuple[Trigger, ...] = ()
+    """What the failed cases have in common, by outputs and dtypes."""
     grades: tuple[Grade, ...] = ()
     properties: tuple[Property, ...] = ()
     ended: str = ""

@@ -14,6 +14,7 @@ from harness.verify.findings import (
     Remark,
     RemarkKind,
     Suspect,
+    Trigger,
     Violation,
 )
 from harness.verify.grade import Grade
@@ -38,6 +39,7 @@ class VerificationState:
     grades: list[Grade] = field(default_factory=list)
     properties: list[Property] = field(default_factory=list)
     suspects: tuple[Suspect, ...] = ()
+    triggers: tuple[Trigger, ...] = ()
 
     def add(self, finding: Violation | Remark | Declined) -> None:
         """Add one finding; a remark that is known already gets the finding's dtypes."""

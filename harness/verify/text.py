@@ -14,6 +14,7 @@ from harness.verify.findings import SILENT, Declined, Outcome, Suspect
 from harness.verify.grade import Grade
 from harness.verify.result import Verdict
 from harness.verify.scope import AFFINE_WORDS
+from harness.verify.trigger.text import trigger_text
 
 __all__ = ["explanation_lines", "headline", "verdict_lines"]
 
@@ -36,6 +37,7 @@ def verdict_lines(verdict: Verdict) -> list[str]:
         is_crash = all(each.status is Status.CRASHED for each in verdict.failures)
         if not is_crash and not verdict.suspects:
             lines.append("  no known mistake explains it")
+        lines += [f"  {trigger_text(each)}" for each in verdict.triggers]
     lines += [f"  contract violation in {each.dtype}: {each.text}" for each in verdict.violations]
     lines += _failure_lines(verdict)
     if verdict.failures and all(each.case.normalized_dims > 1 for each in verdict.failures):

@@ -28,10 +28,11 @@ from harness.verify.identities import PROOFS, identities_of
 from harness.verify.properties import properties_of
 from harness.verify.result import Verdict
 from harness.verify.running_sums import running_sum_claims
-from harness.verify.scope import fitted, within_scope
+from harness.verify.scope import fitted, scope_of, within_scope
 from harness.verify.state import VerificationState
 from harness.verify.time_budget import TimeBudget
 from harness.verify.trial import Trial, first_case, outputs_of, try_case
+from harness.verify.trigger.triggers import triggers_of
 from implementations import CallOptions
 from implementations.contract import Implementation, UnsupportedError
 
@@ -91,6 +92,7 @@ def run_verification(run: Verification) -> Verdict:
         _check_contract(run, state, first_results)
         if not run.fail_fast and state.cases.unexplained:
             state.suspects = diagnose(run.implementation, state.cases.unexplained)
+            state.triggers = triggers_of(state.cases, partial(_attempt, run))
     try:
         run.trusted.check()
     except TamperingError as tampering:
@@ -209,6 +211,17 @@ def _try_one(run: Verification, state: VerificationState, planned: Planned) -> N
     state.cases.add(trial, planned.catches)
 
 
+def _attempt(run: Verification, case: Case) -> Trial | None:
+    """Try a case beyond the catalogue; None where that is outside the scope or too slow."""
+    is_outside = scope_of(run.implementation).fit(case) != case
+    if is_outside or case in run.crashed or run.budget.is_too_slow(case):
+        return None
+    run.on_case(case)
+    trial = try_case(run.implementation, case)
+    is_negation = trial.status is Status.WRONG and _is_misread_negation(run, case)
+    return None if is_negation else trial
+
+
 def _is_misread_negation(run: Verification, case: Case) -> bool:
     """Whether a wrong result is right once neither x nor dy has a negative bit."""
     layout = "contiguous" if case.layout == "negated" else case.layout
@@ -287,6 +300,7 @@ def _verdict(run: Verification, state: VerificationState) -> Verdict:
         declined=state.declined,
         extents=cases.extents(run.dtypes),
         suspects=state.suspects,
+        triggers=state.triggers,
         grades=tuple(state.grades),
         properties=tuple(state.properties),
         options=run.options.as_argument(),

@@ -17,11 +17,13 @@ from harness.verify.findings import (
     RemarkKind,
     RunningSums,
     Suspect,
+    Trigger,
     Violation,
 )
 from harness.verify.grade import Grade
 from harness.verify.result import Verdict
 from harness.verify.scope import Scope
+from harness.verify.trigger.conditions import Condition, Relation
 
 __all__ = ["EXAMPLES"]
 
@@ -124,6 +126,33 @@ EXAMPLES: dict[str, Verdict] = {
         ),
     ),
     "wrong by an unknown mistake": _WRONG,
+    "wrong on one path": replace(
+        _WRONG,
+        triggers=(
+            Trigger(
+                dtypes=("float32", "float64"),
+                outputs=("y", "dx"),
+                conditions=(
+                    Condition(axis="hidden", relation=Relation.AT_LEAST, value=1025),
+                    Condition(axis="is_contiguous", relation=Relation.IS, value=False),
+                    Condition(axis="offset_ratio", relation=Relation.AT_LEAST, value=100.0),
+                ),
+                regardless=("call",),
+                failed=65,
+                hidden=3,
+                further_cases=70,
+            ),
+            Trigger(
+                dtypes=("float32",),
+                outputs=("dweight",),
+                conditions=(),
+                regardless=(),
+                failed=65,
+                hidden=0,
+                further_cases=40,
+            ),
+        ),
+    ),
     "wrong: another normalisation": replace(
         _WRONG, instead=Instead(name="RMSNorm", axes="the last axis")
     ),

@@ -17,10 +17,19 @@ from harness.records import Affine, Autograd, Case, Direction
 from harness.verify.cases.covering_array import Exclusion, covering_array
 from harness.verify.scope import Scope
 
-__all__ = ["AXES", "EXCLUSIONS", "array_within", "axes_within", "case_from"]
+__all__ = [
+    "AXES",
+    "BACKWARD_CALLS",
+    "EXCLUSIONS",
+    "FORWARD_CALLS",
+    "array_within",
+    "axes_within",
+    "case_from",
+    "factors",
+]
 
-_FORWARD = ("no_grad", "inference_mode", "recorded")
-_BACKWARD = (
+FORWARD_CALLS = ("no_grad", "inference_mode", "recorded")
+BACKWARD_CALLS = (
     "all_gradients",
     "frozen_x",
     "frozen_parameters",
@@ -66,7 +75,7 @@ AXES: dict[str, tuple[Any, ...]] = {
     "parameters": ("normal", "mixed_weight", "transposed", "nan_bias"),
     "param_dtype": ("same", "float32"),
     "eps": (1e-5, 1e-12, 1e-3, 0.5, 0.0),
-    "call": _FORWARD + _BACKWARD,
+    "call": FORWARD_CALLS + BACKWARD_CALLS,
     "grad_output": (
         "shifted_normal",
         "tiny",
@@ -94,7 +103,7 @@ _SPARING: dict[str, tuple[Any, ...]] = {
     "layout": ("expanded",),
     "eps": (0.5, 0.0),
     "grad_output": ("tiny", "huge", "few_rows", "nan_row"),
-    "call": _FORWARD,
+    "call": FORWARD_CALLS,
     # threads wait for each other for longer than a small case takes
     "threads": (2,),
 }
@@ -124,7 +133,7 @@ EXCLUSIONS: tuple[Exclusion, ...] = (
     _only("layout", ("channels_last",), "normalized_axes", 2, 3),
     _not("layout", ("expanded",), "rows", 1),
     # a forward has no gradient of y
-    _only("call", _FORWARD, "grad_output", "shifted_normal"),
+    _only("call", FORWARD_CALLS, "grad_output", "shifted_normal"),
     # what is frozen or requires a gradient is given
     _not("call", ("frozen_x", "frozen_parameters"), "affine", "none"),
     _only("call", ("frozen_weight", "frozen_bias"), "affine", "both"),
@@ -150,7 +159,7 @@ def axes_within(scope: Scope, *, forward_only: bool) -> dict[str, tuple[Any, ...
     """
     is_fixed = scope.normalized_shape is not None
     allowed: dict[str, tuple[Any, ...]] = {
-        "call": _FORWARD if forward_only else AXES["call"],
+        "call": FORWARD_CALLS if forward_only else AXES["call"],
         "affine": tuple(affine.value for affine in scope.affines),
         "hidden": AXES["hidden"][:1] if is_fixed else AXES["hidden"],
         "normalized_axes": (1,) if is_fixed else scope.normalized_dims,
@@ -188,8 +197,8 @@ def case_from(conditions: Mapping[str, Any], target: str, dtype: str, device: st
         device: device kind.
     """
     call = conditions["call"]
-    leading = _factors(conditions["rows"], conditions["leading_axes"])
-    normalized = _factors(conditions["hidden"], conditions["normalized_axes"])
+    leading = factors(conditions["rows"], conditions["leading_axes"])
+    normalized = factors(conditions["hidden"], conditions["normalized_axes"])
     is_wide = conditions["param_dtype"] != "same" and dtype in {"float16", "bfloat16"}
     has_mode = call not in {"no_grad", "all_gradients"}
     return Case(
@@ -201,7 +210,7 @@ def case_from(conditions: Mapping[str, Any], target: str, dtype: str, device: st
         device=device,
         distribution=conditions["distribution"],
         layout=conditions["layout"],
-        direction=Direction.FORWARD if call in _FORWARD else Direction.BACKWARD,
+        direction=Direction.FORWARD if call in FORWARD_CALLS else Direction.BACKWARD,
         autograd=Autograd(call) if has_mode else Autograd.DEFAULT,
         grad_output=conditions["grad_output"],
         affine=Affine(conditions["affine"]),
@@ -211,7 +220,7 @@ def case_from(conditions: Mapping[str, Any], target: str, dtype: str, device: st
     )
 
 
-def _factors(size: int, count: int) -> tuple[int, ...]:
+def factors(size: int, count: int) -> tuple[int, ...]:
     """Split a size into ``count`` factors, different ones if it has them, the largest last."""
     if count < 2:
         return (size,) * count
@@ -224,4 +233,4 @@ def _factors(size: int, count: int) -> tuple[int, ...]:
         if size > 1
         else 1
     )
-    return (*_factors(size // largest, count - 1), largest)
+    return (*factors(size // largest, count - 1), largest)

@@ -1,0 +1,197 @@
+"""Find the trigger of a mistake: search, try further cases, search again, and confirm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, floor, log10
+
+from harness.records import Case
+from harness.verify.trigger.axes import DATA, PATH, SIMPLEST, differing, with_data_of
+from harness.verify.trigger.candidates import MEASURED, conditions_of, cost_of, is_met
+from harness.verify.trigger.conditions import Condition, Relation
+from harness.verify.trigger.experiments import Attempt, Experiments
+from harness.verify.trigger.observation import Observation
+from harness.verify.trigger.search import Conjunction, meets, smallest
+
+__all__ = ["Found", "find_trigger"]
+
+_CONFIRMING = 6  # cases on each side of the trigger
+_MOST_TRANSPLANTS = 16  # right cases that meet the trigger, tried again with data that show it
+_PLAIN_RATIO = 100.0  # times the bound; data that show less may hide the mistake in another case
+# of the data tried, hide the mistake: fewer are exceptions, more make a condition of the trigger
+_MANY_BY_FACT, _MANY_BY_NAME = 1 / 4, 1 / 2
+_THRESHOLDS = {Relation.AT_LEAST, Relation.AT_MOST}
+_SIZES = ("rows", "hidden")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A confirmed trigger, with the observations behind it."""
+
+    outputs: frozenset[str]
+    conditions: Conjunction
+    observations: tuple[Observation, ...]
+    tried: int
+    """Cases tried to find and confirm it."""
+
+
+def find_trigger(
+    observations: Sequence[Observation], attempt: Attempt, most_cases: int
+) -> Found | None:
+    """Return what all failures have in common; None if that is nothing, or not confirmed.
+
+    Args:
+        observations: of one target in one dtype.
+        attempt: tries one further case.
+        most_cases: that may be tried.
+    """
+    outputs = frozenset(name for each in observations for name in each.failed)
+    about = [found for each in observations if (found := _about(outputs, each)) is not None]
+    lab = Experiments(about, lambda case: _about(outputs, attempt(case)), most_cases)
+    seed = _seed(lab)
+    if seed is None:
+        return None
+    simple, axes = lab.simplified(seed)
+    path = _path_conditions(lab, _plainest(lab, simple).case, axes & PATH)
+    if path is None:
+        return None
+    return Found(
+        outputs=outputs,
+        # a measure of x may be a condition on two axes of the data
+        conditions=tuple(dict.fromkeys((*path, *_data_conditions(lab, simple.case)))),
+        observations=tuple(lab.observations),
+        tried=most_cases - lab.left,
+    )
+
+
+def _about(outputs: frozenset[str], observation: Observation | None) -> Observation | None:
+    """Return what a case shows of some outputs; None if it has none of them."""
+    if observation is None or not observation.judged & outputs:
+        return None
+    return replace(observation, failed=observation.failed & outputs)
+
+
+def _seed(lab: Experiments) -> Observation | None:
+    """Return the smallest clear failure; with other data, if none is clear."""
+    failing = [each for each in lab.observations if each.failed]
+    small = sorted(failing, key=lambda each: each.case.rows * each.case.hidden)
+    clear = next((each for each in small if each.is_clear), None)
+    if clear is not None or not small:
+        return clear
+    found = [each for each in lab.along("distribution", small[0].case) if each.failed]
+    return max(found, key=lambda each: each.ratio, default=None)
+
+
+def _plainest(lab: Experiments, simple: Observation) -> Observation:
+    """Return a simple failure with the distribution that shows the mistake best."""
+    if simple.ratio >= _PLAIN_RATIO:
+        return simple
+    found = [each for each in lab.along("distribution", simple.case) if each.failed]
+    return max((simple, *found), key=lambda each: each.ratio)
+
+
+def _path_conditions(lab: Experiments, simple: Case, axes: set[str]) -> Conjunction | None:
+    """Return what decides on which path the mistake is, by data that show it."""
+    transplants: dict[Conjunction, int] = {}
+    while lab.left > 0:
+        found = smallest(lab.relevant(simple), frozenset(axes))
+        if not found:
+            new = _new_axes(lab, simple, axes)
+            if not new:
+                return None
+            axes |= new
+            continue
+        best = found[0]
+        case = lab.splitting(found, simple)
+        if case is None and transplants.setdefault(best, 0) < _MOST_TRANSPLANTS:
+            case = _transplant(lab, best, simple)
+            transplants[best] += 1
+        if case is not None:
+            lab.look(case)
+            continue
+        before = lab.left
+        if _is_confirmed(lab, best, simple):
+            return best
+        if lab.left == before:  # there is no further case that could confirm it
+            return None
+    return None
+
+
+def _new_axes(lab: Experiments, simple: Case, axes: set[str]) -> set[str]:
+    """Walk to the nearest passing case that the axes so far do not exclude; name what decides."""
+    relevant = lab.relevant(simple)
+    passing = [each for each in relevant if not each.failed]
+    conjunction: Conjunction = ()
+    exceptions = 1
+    while exceptions < len(passing):
+        if found := smallest(relevant, frozenset(axes), exceptions):
+            conjunction = found[0]
+            break
+        exceptions *= 2
+    included = [each for each in passing if meets(each, conjunction)]
+    for each in sorted(included, key=lambda each: len(differing(each.case, simple))):
+        if new := lab.deciding_axes(each, simple, conjunction) - axes:
+            return new & PATH
+    return set()
+
+
+def _transplant(lab: Experiments, conjunction: Conjunction, simple: Case) -> Case | None:
+    """Return the nearest passing case that meets a conjunction, with data that show the mistake."""
+    cases = [
+        with_data_of(each.case, simple)
+        for each in lab.clear
+        if not each.failed and meets(each, conjunction)
+    ]
+    untried = [case for case in cases if not lab.is_known(case)]
+    return min(untried, key=lambda case: len(differing(case, simple)), default=None)
+
+
+def _is_confirmed(lab: Experiments, conjunction: Conjunction, simple: Case) -> bool:
+    """Try cases on both sides of a conjunction, and at its sizes; whether all agree with it."""
+    for part in conjunction:
+        if part.axis in _SIZES and part.relation in _THRESHOLDS:
+            before = lab.left
+            lab.bisect(conjunction, part, simple)
+            if lab.left < before:  # search again: the threshold may have moved
+                return False
+    cases = [*lab.inside(conjunction, simple, _CONFIRMING), *lab.outside(conjunction, _CONFIRMING)]
+    agreed = 0
+    for case in cases:
+        found = lab.look(case)
+        if found is not None and bool(found.failed) is not meets(found, conjunction):
+            return False
+        agreed += found is not None
+    return agreed >= _CONFIRMING
+
+
+def _data_conditions(lab: Experiments, simple: Case) -> Iterator[Condition]:
+    """Yield what the data must be like to show the mistake, where many do not show it."""
+    failing = [each for each in lab.clear if each.failed]
+    for axis in DATA:
+        along = lab.along(axis, simple)
+        passing = [each for each in along if not each.failed]
+        fitting = [
+            each
+            for each in conditions_of(failing, passing, frozenset({axis}))
+            if not any(is_met(each, other) for other in passing)
+        ]
+        best = min(fitting, key=cost_of, default=None)
+        is_name = best is not None and best.axis in SIMPLEST
+        if best is not None and len(passing) >= len(along) * (
+            _MANY_BY_NAME if is_name else _MANY_BY_FACT
+        ):
+            yield _rounded(best, passing)
+
+
+def _rounded(condition: Condition, passing: Sequence[Observation]) -> Condition:
+    """Move the threshold of a measured quantity to a power of ten, if no passing case meets that.
+
+    Measured values lie close together in no case, so that a threshold has one digit at best.
+    """
+    if condition.axis not in MEASURED or condition.relation not in _THRESHOLDS:
+        return condition
+    exponent = log10(condition.value) if condition.value > 0 else 0.0
+    rises = condition.relation is Relation.AT_LEAST
+    rounded = replace(condition, value=10.0 ** (floor(exponent) if rises else ceil(exponent)))
+    return condition if any(is_met(rounded, each) for each in passing) else rounded

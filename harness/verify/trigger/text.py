@@ -1,0 +1,98 @@
+"""The words of a trigger."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.records.text import count
+from harness.verify.trigger.conditions import Condition, Relation
+
+if TYPE_CHECKING:
+    from harness.verify.findings import Trigger
+
+__all__ = ["condition_text", "trigger_text"]
+
+_QUANTITIES = {
+    "hidden": "N",
+    "rows": "the number of rows",
+    "elements": "the number of elements of x",
+    "leading_axes": "the number of leading axes",
+    "normalized_axes": "the number of normalized axes",
+    "threads": "the number of threads",
+    "eps": "eps",
+    "offset_ratio": "|mean| / sqrt(variance + eps) of a row",
+    "least_variance_ratio": "the smallest variance / eps of a row",
+    "largest": "the largest element of x",
+    "distribution": "the distribution of x",
+    "layout": "the layout of x",
+    "affine": "affine",
+    "parameters": "the distribution of the parameters",
+    "param_dtype": "the dtype of the parameters",
+    "grad_output": "the gradient of y",
+    "call": "the call",
+}
+_FACTS = {
+    ("is_power_of_two", True): "N is a power of two",
+    ("is_power_of_two", False): "N is no power of two",
+    ("has_weight", True): "there is a weight",
+    ("has_weight", False): "there is no weight",
+    ("has_bias", True): "there is a bias",
+    ("has_bias", False): "there is no bias",
+    ("affine", "both"): "there are weight and bias",
+    ("affine", "weight"): "there is a weight and no bias",
+    ("affine", "bias"): "there is a bias and no weight",
+    ("affine", "none"): "there is neither weight nor bias",
+    ("is_backward", True): "there is a backward",
+    ("is_backward", False): "there is no backward",
+    ("is_recorded", True): "gradients are recorded",
+    ("is_recorded", False): "no gradient is recorded",
+    ("is_contiguous", True): "x is contiguous",
+    ("is_contiguous", False): "x is not contiguous",
+    ("is_row_dense", True): "the elements of a row are adjacent in memory",
+    ("is_row_dense", False): "the elements of a row are apart in memory",
+    ("is_finite", True): "x is finite",
+    ("is_finite", False): "x has a NaN or infinity",
+}
+_REGARDLESS = {"call": "in forward and backward", "layout": "in any layout"}
+
+
+def trigger_text(trigger: Trigger) -> str:
+    """Return a trigger in one line."""
+    subject = "" if "y" in trigger.outputs else f"{', '.join(trigger.outputs)} wrong "
+    subject = subject or "wrong "
+    what = " and ".join(condition_text(each) for each in trigger.conditions)
+    where = f"whenever {what}" if trigger.conditions else "whatever the sizes, layout and mode are"
+    more = "".join(f"; {_REGARDLESS[axis]}" for axis in trigger.regardless)
+    hidden = f", unless the data hide it ({trigger.hidden} do)" if trigger.hidden else ""
+    confirmed = f"{count(trigger.further_cases, 'further case')} confirm it"
+    return f"{subject}{where}{hidden}{more} ({', '.join(trigger.dtypes)}; {confirmed})"
+
+
+def condition_text(condition: Condition) -> str:
+    """Return a condition in words."""
+    axis, value = condition.axis, condition.value
+    if condition.relation is Relation.IS and (axis, value) in _FACTS:
+        return _FACTS[axis, value]
+    name = _QUANTITIES.get(axis, axis)
+    match condition.relation:
+        case Relation.AT_LEAST:
+            return f"{name} >= {_number(value)}"
+        case Relation.AT_MOST:
+            return f"{name} <= {_number(value)}"
+        case Relation.MULTIPLE:
+            return f"{name} is even" if value == 2 else f"{name} is a multiple of {value}"
+        case Relation.NOT_MULTIPLE:
+            return f"{name} is odd" if value == 2 else f"{name} is not a multiple of {value}"
+        case Relation.IS:
+            return f"{name} is {_number(value)}"
+        case Relation.IS_NOT:
+            return f"{name} is not {_number(value)}"
+        case Relation.ONE_OF:
+            return f"{name} is {', '.join(value[:-1])} or {value[-1]}"
+
+
+def _number(value: object) -> str:
+    """Return a size as it is, and a measured number in three digits."""
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.3g}"

@@ -1,0 +1,82 @@
+"""The triggers of a target's mistakes, by dtype and output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from harness.records import Case, Status
+from harness.verify.case_results import CaseResults
+from harness.verify.findings import Trigger
+from harness.verify.trial import Trial
+from harness.verify.trigger.axes import value_of
+from harness.verify.trigger.candidates import axes_of
+from harness.verify.trigger.find_trigger import Found, find_trigger
+from harness.verify.trigger.observation import Observation, observation_of, observed
+from harness.verify.trigger.search import meets
+
+__all__ = ["triggers_of"]
+
+_MOST_CASES = 120  # further ones per dtype: about half of what the quick verification tries
+_OUTPUTS = ("y", "dx", "dweight", "dbias")
+
+
+def triggers_of(cases: CaseResults, attempt: Callable[[Case], Trial | None]) -> tuple[Trigger, ...]:
+    """Return what the failed cases have in common, merged across dtypes; empty if nothing."""
+    found: dict[tuple[object, ...], Trigger] = {}
+    for dtype in dict.fromkeys(each.case.dtype for each in cases.unexplained):
+        trials = [each for each in cases.trials if each.case.dtype == dtype]
+        if any(each.status is Status.CRASHED for each in trials):
+            continue  # a further case may crash, too
+        for trigger in _in_one_dtype(dtype, observed(trials), attempt):
+            key = (trigger.outputs, trigger.conditions, trigger.regardless)
+            known = found.get(key)
+            found[key] = trigger if known is None else _merged(known, trigger)
+    return tuple(found.values())
+
+
+def _in_one_dtype(
+    dtype: str, observations: Sequence[Observation], attempt: Callable[[Case], Trial | None]
+) -> Iterator[Trigger]:
+    def observe(case: Case) -> Observation | None:
+        trial = attempt(case)
+        return None if trial is None else observation_of(trial)
+
+    found = find_trigger(observations, observe, _MOST_CASES)
+    if found is not None:
+        yield _trigger(dtype, found)
+
+
+def _trigger(dtype: str, found: Found) -> Trigger:
+    within = [each for each in found.observations if meets(each, found.conditions)]
+    failed = [each for each in found.observations if each.failed]
+    decided = {axis for each in found.conditions for axis in axes_of(each)}
+    return Trigger(
+        dtypes=(dtype,),
+        outputs=tuple(name for name in _OUTPUTS if name in found.outputs),
+        conditions=found.conditions,
+        regardless=tuple(
+            axis
+            for axis in ("call", "layout")
+            if axis not in decided and _takes_all(failed, found.observations, axis)
+        ),
+        failed=len(failed),
+        hidden=sum(not each.failed for each in within),
+        further_cases=found.tried,
+    )
+
+
+def _takes_all(failed: Sequence[Observation], all_: Sequence[Observation], axis: str) -> bool:
+    """Whether failed cases have every value of an axis that was tried, and several."""
+    values = {value_of(each.case, axis) for each in all_}
+    return len(values) > 1 and values == {value_of(each.case, axis) for each in failed}
+
+
+def _merged(one: Trigger, other: Trigger) -> Trigger:
+    return replace(
+        one,
+        dtypes=(*one.dtypes, *other.dtypes),
+        failed=one.failed + other.failed,
+        hidden=one.hidden + other.hidden,
+        further_cases=one.further_cases + other.further_cases,
+    )
