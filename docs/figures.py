@@ -21,8 +21,9 @@ ROOT = Path(__file__).resolve().parents[1]
 PUBLISHED = ROOT / "results" / "published"
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 BLOCK = re.compile(r"(<!-- figures: ([\w-]+) -->\n\n).*?(\n*<!-- end of figures -->)", re.DOTALL)
+EXPERIMENTS = ("timers", "gates", "estimates", "detection_limits")
 
-for folder in ("", "experiments/timers", "experiments/gates", "experiments/estimates"):
+for folder in ("", *(f"experiments/{name}" for name in EXPERIMENTS)):
     sys.path.append(str(ROOT / folder))
 
 from harness.records.text import count, shape_text  # noqa: E402 - of this checkout
@@ -88,6 +89,13 @@ def gate_tables() -> str:
     return report(pq.read_table(PUBLISHED / "gates.parquet").to_pandas())
 
 
+def detection_limit_tables() -> str:
+    """Return what experiments/detection_limits/detection_limits.py reports."""
+    from detection_limits import Row, report
+
+    return report([Row(**row) for row in _rows("detection_limits")])
+
+
 def compare_fail_tables() -> str:
     """Return what experiments/gates/compare_fail.py reports."""
     from compare_fail import Row, report
@@ -121,6 +129,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "timers": timer_tables,
     "processes": process_table,
     "gates": gate_tables,
+    "detection-limits": detection_limit_tables,
     "compare-fail": compare_fail_tables,
     "coverage": coverage_tables,
     "uneven": uneven_tables,

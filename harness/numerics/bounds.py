@@ -21,9 +21,10 @@ remaining operation and for the result. These are bounds, not estimates: correct
 them, whatever the data.
 
 A sum over rows counts only the k rows whose dy is not 0 in the column: adding an exact zero rounds
-nothing. An addend then meets at most k - 1 additions, in whatever order. And where all dy are
-multiples of a number q with ``sum abs(dy) <= q/u``, every partial sum of dbias fits the dtype, and
-none is rounded.
+nothing. Of k - 1 additions in whatever order, none rounds a number larger than the sum of the
+positive addends or that of the negative ones, ``(sum abs(addend) + abs(sum addend))/2``. And where
+all dy are multiples of a number q with ``sum abs(dy) <= q/u``, every partial sum of dbias fits the
+dtype, and none is rounded.
 """
 
 from __future__ import annotations
@@ -107,8 +108,10 @@ class Guarantee:
         """Bound of abs(dx - exact dx), (rows, hidden) float64."""
         if exact.dx is None:
             raise ValueError("a forward case has no dx")
-        u = unit_roundoff(self.accumulate_dtype)
-        f = self.chain(dy.shape[1], self.backward_reduction)
+        u, f = (
+            unit_roundoff(self.accumulate_dtype),
+            self.chain(dy.shape[1], self.backward_reduction),
+        )
         rstd_error, fixed, slope = self._backward_errors(exact, eps)
         # e = fixed + slope n bounds the error of n = abs(normalised). All but the first term of
         #   4 u (scaled + plain + n across) + (f+2) u mean(scaled) + across e
@@ -129,62 +132,61 @@ class Guarantee:
         bound += rounding(dtype, exact.dx[0])
         # where dy is subnormal, so are its products with powers of rstd, in whatever order
         powers = 1 + exact.rstd + exact.rstd**2 + 1 / exact.rstd
-        subnormal = (f + 2) * self._smallest * powers
+        subnormal = (f + 2) * self._smallest * powers * (mean > 0)
         bound.add_(subnormal).addcmul_(exact.normalised[0].abs(), subnormal)
         # differentiating 1/sqrt gives its cube, which leaves the range sooner than anything else
         limits, cube = torch.finfo(self.accumulate_dtype), exact.rstd**3
         # beyond their limit, two passes compute a much smaller rstd than the exact one
         computed = torch.where(rstd_error < 1, cube * (1 - rstd_error) ** 3, cube)
         usable = (computed > limits.tiny) & (cube < limits.max / 4)
-        infinite = torch.full_like(rstd_error, float("inf"))
-        return _vacuous_where_unbounded(bound, torch.where(usable, rstd_error, infinite))
+        return _vacuous_where_unbounded(bound, torch.where(usable, rstd_error, float("inf")))
 
     def columns(self, exact: ExactRows, dy: Tensor, eps: float) -> ColumnSums:
         """Return what one block adds to the bounds of dweight and dbias."""
-        u = unit_roundoff(self.accumulate_dtype)
         rstd_error, fixed, slope = self._backward_errors(exact, eps)
         size, normalised = dy.abs(), exact.normalised[0].abs()
         # an addend dy n is off by dy e, e = fixed + slope n, and is of size dy (n + e)
         error = _vacuous_where_unbounded((normalised * slope).add_(fixed), rstd_error)
         inherited = _vacuous_where_unbounded(error * size, rstd_error)
-        per_rounding = normalised.add_(error).mul_(size).sum(0, keepdim=True).mul_(u)
+        product_size = normalised.add_(error).mul_(size).sum(0, keepdim=True)
         return ColumnSums(
             addends=torch.count_nonzero(dy, 0)[None].double(),
             size=size.sum(0, keepdim=True),
             grain=grain(dy).amin(0, keepdim=True),
-            per_rounding=per_rounding,
+            product_size=product_size,
             inherited=inherited.sum(0, keepdim=True),
         )
 
     def dweight(self, sums: ColumnSums, rows: int, exact: Tensor, dtype: torch.dtype) -> Tensor:
         """Bound of abs(dweight - exact), (1, hidden), from the sum of all blocks of ``rows``."""
-        # and two of the product and of the total; a subnormal product is off by up to _smallest
-        roundings = self._column_chain(sums, rows) + 2
-        rounded = roundings * sums.per_rounding + sums.addends * self._smallest
-        return _vacuous_where_unbounded(rounded + sums.inherited, sums.inherited) + rounding(
-            dtype, exact
-        )
+        u = unit_roundoff(self.accumulate_dtype)
+        # two more roundings, of the product and of the total. The addends themselves are off by
+        # what they inherit, and by the smallest number if they are subnormal
+        chain = self.chain(rows, self.column_reduction)
+        total = exact.abs() + sums.inherited
+        rounded = u * sums.additions(chain, sums.product_size, total, u)
+        bound = rounded + 2 * u * sums.product_size + sums.addends * self._smallest
+        bound = _vacuous_where_unbounded(bound + sums.inherited, sums.inherited)
+        return bound + rounding(dtype, exact)
 
     def dbias(self, sums: ColumnSums, rows: int, exact: Tensor, dtype: torch.dtype) -> Tensor:
         """Bound of abs(dbias - exact), (1, hidden), from the sum of all blocks of ``rows``."""
         u = unit_roundoff(self.accumulate_dtype)
-        is_exact = sums.size * u <= sums.grain  # False for NaN
-        chain = self._column_chain(sums, rows)
-        chain = torch.where(is_exact, torch.ones_like(chain), chain)
-        return (chain + 1) * u * sums.size + rounding(dtype, exact)
-
-    def _column_chain(self, sums: ColumnSums, rows: int) -> Tensor:
-        """Roundings that an addend can meet in a sum over ``rows`` rows, (1, hidden)."""
-        # k - 1 additions, and one more for a mean that is multiplied by the number of rows
-        return sums.addends.clamp(min=1, max=self.chain(rows, self.column_reduction))
+        chain = self.chain(rows, self.column_reduction)
+        rounded = u * sums.additions(chain, sums.size, exact.abs(), u)
+        rounded = torch.where(sums.size * u <= sums.grain, u * sums.size, rounded)
+        return rounded + u * sums.size + rounding(dtype, exact)
 
     def _mean_size(self, exact: ExactRows, size: Tensor, rho: Tensor) -> Tensor:
         """Size of the number whose rounding the deviations inherit, over their rms; (rows, 1)."""
         if self.algorithm is Algorithm.RECENTRED:
             return rho
         if self.algorithm is Algorithm.SHIFTED:
-            # x - pivot: any pivot from the row is within sqrt(N) deviations of its mean
-            return rho * sqrt(1 + exact.y[0].shape[1])
+            # x - pivot: a pivot from the row is no further from the mean than its furthest element
+            if not exact.y[0].numel():
+                return rho
+            distance = exact.normalised[0].abs().amax(-1, keepdim=True)
+            return torch.sqrt(rho**2 + distance**2)
         return size
 
     def _backward_errors(self, exact: ExactRows, eps: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -232,6 +234,8 @@ class Guarantee:
         """Bound of the relative error of rstd, (rows, 1); infinite where nothing is guaranteed."""
         a, b, c = self._terms(exact.y[0].shape[1])
         of_mean, of_sum = a * size**2, b * size * rho + c * rho**2
+        if self.algorithm is Algorithm.SHIFTED:
+            of_sum = c * self._mean_size(exact, size, rho) ** 2
         if self.beyond_limit and self.algorithm is Algorithm.TWO_PASS:
             bounded = (of_sum <= 0.5) & torch.isfinite(of_mean) & ~self.overflows(exact)
             too_large = 1 / torch.sqrt(1 - of_sum.clamp(max=0.5)) - 1
@@ -243,7 +247,7 @@ class Guarantee:
         return torch.where(bounded, error, torch.full_like(t, float("inf")))
 
     def _terms(self, hidden: int) -> tuple[float, float, float]:
-        """a, b and c in t = a K^2 + b K rho + c rho^2."""
+        """a, b and c in t = a K^2 + b K rho + c rho^2; shifted: c (rho^2 + distance^2)."""
         u, f = unit_roundoff(self.accumulate_dtype), self.chain(hidden, self.reduction)
         single_word_mean = ((f + 2) * u) ** 2
         return {
@@ -251,8 +255,7 @@ class Guarantee:
             Algorithm.TWO_PASS: (single_word_mean, 0.0, (f + 4) * u),
             Algorithm.WELFORD: (single_word_mean, (f + 4) * u, (f + 4) * u),
             Algorithm.RECENTRED: (0.0, 0.0, (f + 4) * u),
-            # any pivot from the row is within sqrt(N) deviations of its mean
-            Algorithm.SHIFTED: (0.0, 0.0, 2 * (f + 2) * u * (1 + hidden)),
+            Algorithm.SHIFTED: (0.0, 0.0, 2 * (f + 2) * u),
         }[self.algorithm]
 
 

@@ -20,8 +20,8 @@ class ColumnSums:
     """Sum of abs(dy)."""
     grain: Tensor
     """The largest power of two of which every dy is a multiple; infinite without addends."""
-    per_rounding: Tensor
-    """Error of dweight for each rounding that every addend meets."""
+    product_size: Tensor
+    """Sum of abs(dy xhat), as large as it can be computed."""
     inherited: Tensor
     """Error of dweight from the addends themselves; infinite without a guarantee."""
 
@@ -33,7 +33,7 @@ class ColumnSums:
             addends=nothing,
             size=nothing,
             grain=torch.full_like(nothing, float("inf")),
-            per_rounding=nothing,
+            product_size=nothing,
             inherited=nothing,
         )
 
@@ -42,6 +42,21 @@ class ColumnSums:
             addends=self.addends + other.addends,
             size=self.size + other.size,
             grain=torch.minimum(self.grain, other.grain),
-            per_rounding=self.per_rounding + other.per_rounding,
+            product_size=self.product_size + other.product_size,
             inherited=self.inherited + other.inherited,
         )
+
+    def additions(self, chain: float, size: Tensor, total: Tensor, u: float) -> Tensor:
+        """Return how much the additions of a sum over the rows can round, (1, hidden), over u.
+
+        Args:
+            chain: the most roundings that an addend can meet.
+            size: sum of the absolute values of the addends.
+            total: absolute value of their sum.
+            u: unit roundoff of the additions.
+        """
+        # k - 1 additions, and one more for a mean that is multiplied by the number of rows
+        count = self.addends.clamp(min=1)
+        # no partial sum exceeds that of the positive addends, or that of the negative ones
+        largest = (size + total) / 2 * (1 + count * u)
+        return torch.minimum(count.clamp(max=chain) * size, count * largest)

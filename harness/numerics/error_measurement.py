@@ -28,7 +28,7 @@ from harness.numerics.oracle import ExactRows, Reference, wide_parameter, wide_r
 from harness.numerics.rounding import spacing
 from harness.records import Case, Errors, OutputErrors
 
-__all__ = ["Outputs", "measure_errors"]
+__all__ = ["Outputs", "measure_errors", "scale_of_dx", "scale_of_y"]
 
 _P99_SAMPLES = 1 << 16  # at most so many evenly spaced elements determine the percentile
 
@@ -60,7 +60,7 @@ def measure_errors(
     for exact in reference:
         computed = wide_rows(outputs.y, case, exact.start, exact.stop)
         rho = torch.sqrt(exact.variance / (exact.variance + case.eps))
-        scale = torch.maximum(exact.y[0].abs(), torch.maximum(weight.abs() * rho, bias.abs()))
+        scale = scale_of_y(exact, rho, weight, bias)
         bound = guarantee.y(exact, weight, bias, case.eps, outputs.y.dtype)
         error = y.add(computed, exact.y, scale, bound)
         statistics.add(exact, rho, computed - exact.y[0], weight, error)
@@ -70,10 +70,8 @@ def measure_errors(
         columns.add(exact, dy)
         if dx is not None and outputs.dx is not None and exact.dx is not None:
             computed = wide_rows(outputs.dx, case, exact.start, exact.stop)
-            rms = torch.linalg.vector_norm(dy * weight, dim=-1, keepdim=True) / case.hidden**0.5
-            scale = torch.maximum(exact.dx[0].abs(), exact.rstd * rms)
             dx_bound = guarantee.dx(exact, weight, dy, case.eps, outputs.dx.dtype)
-            dx.add(computed, exact.dx, scale, dx_bound)
+            dx.add(computed, exact.dx, scale_of_dx(exact, weight, dy), dx_bound)
     measured = [y, *([dx] if dx else []), *(columns.errors(outputs) if columns else [])]
     return Errors(
         outputs=tuple(output.result() for output in measured),
@@ -87,6 +85,23 @@ def measure_errors(
         accumulate_dtype=str(guarantee.accumulate_dtype).removeprefix("torch."),
         oracle=reference.name,
     )
+
+
+def scale_of_y(exact: ExactRows, rho: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Return the s of y, (rows, hidden), as defined above."""
+    return torch.maximum(exact.y[0].abs(), torch.maximum(weight.abs() * rho, bias.abs()))
+
+
+def scale_of_dx(exact: ExactRows, weight: Tensor, dy: Tensor) -> Tensor:
+    """Return the s of dx, (rows, hidden), as defined above.
+
+    Raises:
+        ValueError: a forward case has no dx.
+    """
+    if exact.dx is None:
+        raise ValueError("a forward case has no dx")
+    rms = torch.linalg.vector_norm(dy * weight, dim=-1, keepdim=True) / dy.shape[1] ** 0.5
+    return torch.maximum(exact.dx[0].abs(), exact.rstd * rms)
 
 
 @dataclass(slots=True)

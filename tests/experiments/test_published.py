@@ -17,6 +17,7 @@ MADE_BY = {
     "timers.parquet": "timers/compare_timers.py",
     "coverage.parquet": "estimates/interval_coverage.py",
     "uneven_calls.parquet": "estimates/uneven_calls.py",
+    "detection_limits.parquet": "detection_limits/detection_limits.py",
     "compare_fail.parquet": "gates/compare_fail.py",
 }
 

@@ -181,17 +181,18 @@ def column_bounds(
     for part, dy_part in zip(x.chunk(blocks), dy.chunk(blocks), strict=True):
         exact = double_double(part, one.double(), zero.double(), 1e-5, dy_part)
         of_rows += found.columns(exact, dy_part, 1e-5)
-    nothing = torch.zeros(1, 2).double()
+    whole = double_double(x, one.double(), zero.double(), 1e-5, dy)
+    assert whole.dweight is not None
     return {
-        "dweight": found.dweight(of_rows, rows, nothing, torch.float32),
-        "dbias": found.dbias(of_rows, rows, nothing, torch.float32),
+        "dweight": found.dweight(of_rows, rows, whole.dweight[0], torch.float32),
+        "dbias": found.dbias(of_rows, rows, dy.sum(0, keepdim=True), torch.float32),
     }
 
 
 def thirds(rows: int) -> Tensor:
     """A dy whose sums are rounded: 1/3 in 5 of the rows and 0 in the others."""
     dy = torch.zeros(rows, 2).double()
-    dy[:: rows // 5][:5] = 1 / 3
+    dy[:: rows // 5 // 2 * 2 + 1] = 1 / 3  # odd and even rows
     return dy
 
 
@@ -199,7 +200,8 @@ def thirds(rows: int) -> Tensor:
 @pytest.mark.parametrize("name", ["dweight", "dbias"])
 def test_rows_whose_dy_is_zero_do_not_count(name: str, blocks: int) -> None:
     few, many = thirds(5), thirds(4000)
-    assert torch.equal(column_bounds(many, blocks=blocks)[name], column_bounds(few)[name])
+    found, expected = column_bounds(many, blocks=blocks)[name], column_bounds(few)[name]
+    assert torch.allclose(found, expected, rtol=1e-12, atol=0)
 
 
 def test_nan_and_subnormal_dy_count_and_negative_zero_does_not() -> None:
@@ -213,13 +215,13 @@ def test_nan_and_subnormal_dy_count_and_negative_zero_does_not() -> None:
 def test_few_addends_of_a_tree_meet_no_more_roundings_than_it_has_levels() -> None:
     dy = thirds(4000) + 1 / 3
     tree, running = (column_bounds(dy, each) for each in (Reduction.TREE, Reduction.SEQUENTIAL))
-    assert bool((tree["dbias"] * 100 < running["dbias"]).all())
+    assert bool((tree["dbias"] * 50 < running["dbias"]).all())
 
 
 def test_integers_are_added_without_rounding() -> None:
     ones, thirds_ = torch.ones(4000, 2).double(), torch.full((4000, 2), 1 / 3).double()
     u = unit_roundoff(torch.float32)
-    assert bool((column_bounds(ones)["dbias"] <= 2 * u * 4000 + 1e-30).all())
+    assert bool((column_bounds(ones)["dbias"] <= 3 * u * 4000).all())
     assert bool((column_bounds(thirds_)["dbias"] > 1000 * u * 4000 / 3).all())
 
 
@@ -236,3 +238,32 @@ def test_the_means_of_chunks_are_squared(mean: float) -> None:
     exact = double_double(x, *torch.ones(2, 48).double(), 1e-5, None)
     overflows = bool(guarantee(Algorithm.WELFORD).overflows(exact))
     assert overflows == bool(torch.nn.functional.layer_norm(x.float(), (48,)).isnan().any())
+
+
+def test_addends_of_both_signs_have_smaller_partial_sums() -> None:
+    dy = torch.full((4000, 2), 1 / 3).double()
+    dy[::2] *= -1
+    one, both = column_bounds(dy.abs())["dbias"], column_bounds(dy)["dbias"]
+    assert bool((both < 0.51 * one).all())
+
+
+def test_a_row_whose_dy_is_zero_has_an_exact_dx() -> None:
+    ones, zeros = torch.ones(4).double(), torch.zeros(4).double()
+    exact = double_double(torch.eye(4).double(), ones, zeros, 1e-5, torch.eye(4).double() * 0)
+    bound = guarantee(Algorithm.WELFORD).dx(exact, ones, torch.zeros(4, 4), 1e-5, torch.float32)
+    assert bool((bound < spacing(torch.float32, zeros)).all())
+
+
+def test_a_pivot_is_as_far_off_as_the_furthest_element() -> None:
+    comb = torch.ones(1, 64).double()
+    comb[:, ::2] = -1
+    far = torch.zeros(1, 64).double()
+    far[:, 0] = 1
+    ones, zeros = torch.ones(64).double(), torch.zeros(64).double()
+    near, distant = (
+        guarantee(Algorithm.SHIFTED).y(
+            double_double(x, ones, zeros, 0.0, None), ones, zeros, 0.0, torch.float64
+        )
+        for x in (comb, far)
+    )
+    assert float(distant.amin()) > 4 * float(near.amax())
