@@ -234,6 +234,8 @@ class Trigger:
     """Axes on which failed cases have every value that was tried."""
     failed: int
     """Cases that failed, the further ones included."""
+    right: int
+    """Cases that did not fail, the further ones included."""
     hidden: int
     """Right cases that meet the conditions: their data hide the mistake."""
     further_cases: int

@@ -22,31 +22,42 @@ _PLAIN_RATIO = 100.0  # times the bound; data that show less may hide the mistak
 # of the data tried, hide the mistake: fewer are exceptions, more make a condition of the trigger
 _MANY_BY_FACT, _MANY_BY_NAME = 1 / 4, 1 / 2
 _THRESHOLDS = {Relation.AT_LEAST, Relation.AT_MOST}
+_IMPLIED = (Condition(axis="hidden", relation=Relation.AT_LEAST, value=2),)
+"""Rows of one element are constant: they hide most mistakes, as other data do."""
+# fewer failures, or more conditions, fit any data by chance
+_FEWEST_FAILURES, _MOST_UNCONFIRMED = 4, 2
 _SIZES = ("rows", "hidden")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A confirmed trigger, with the observations behind it."""
+    """A trigger, with the observations behind it."""
 
     outputs: frozenset[str]
     conditions: Conjunction
+    is_confirmed: bool
+    """Whether further cases agree; otherwise it holds in all failed cases and in no right one."""
     observations: tuple[Observation, ...]
     tried: int
     """Cases tried to find and confirm it."""
 
 
 def find_trigger(
-    observations: Sequence[Observation], attempt: Attempt, most_cases: int
+    observations: Sequence[Observation],
+    attempt: Attempt,
+    most_cases: int,
+    outputs: frozenset[str] | None = None,
 ) -> Found | None:
-    """Return what all failures have in common; None if that is nothing, or not confirmed.
+    """Return what all failures have in common; None if that is nothing, or is contradicted.
 
     Args:
         observations: of one target in one dtype.
         attempt: tries one further case.
         most_cases: that may be tried.
+        outputs: whose failures count; None for all outputs.
     """
-    outputs = frozenset(name for each in observations for name in each.failed)
+    if outputs is None:
+        outputs = frozenset(name for each in observations for name in each.failed)
     about = [found for each in observations if (found := _about(outputs, each)) is not None]
     lab = Experiments(about, lambda case: _about(outputs, attempt(case)), most_cases)
     seed = _seed(lab)
@@ -54,15 +65,30 @@ def find_trigger(
         return None
     simple, axes = lab.simplified(seed)
     path = _path_conditions(lab, _plainest(lab, simple).case, axes & PATH)
-    if path is None:
+    conditions = _unconfirmed(lab, about)
+    if path is not None:
+        # a measure of x may be a condition on two axes of the data
+        both = dict.fromkeys((*path, *_data_conditions(lab, simple.case)))
+        conditions = tuple(each for each in both if each not in _IMPLIED)
+    if conditions is None:
         return None
     return Found(
         outputs=outputs,
-        # a measure of x may be a condition on two axes of the data
-        conditions=tuple(dict.fromkeys((*path, *_data_conditions(lab, simple.case)))),
+        conditions=conditions,
+        is_confirmed=path is not None,
         observations=tuple(lab.observations),
         tried=most_cases - lab.left,
     )
+
+
+def _unconfirmed(lab: Experiments, given: Sequence[Observation]) -> Conjunction | None:
+    """Return what all failed cases have in common, if further cases were too few to confirm it."""
+    could_try = len(lab.observations) > len(given) and lab.left > 0
+    failed = sum(bool(each.failed) for each in lab.observations)
+    if could_try or failed < _FEWEST_FAILURES:
+        return None
+    found = smallest(lab.observations, frozenset(SIMPLEST))
+    return found[0] if found and 0 < len(found[0]) <= _MOST_UNCONFIRMED else None
 
 
 def _about(outputs: frozenset[str], observation: Observation | None) -> Observation | None:

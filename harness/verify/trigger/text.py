@@ -58,14 +58,19 @@ _REGARDLESS = {"call": "in forward and backward", "layout": "in any layout"}
 
 def trigger_text(trigger: Trigger) -> str:
     """Return a trigger in one line."""
-    subject = "" if "y" in trigger.outputs else f"{', '.join(trigger.outputs)} wrong "
-    subject = subject or "wrong "
+    subject = "wrong" if "y" in trigger.outputs else f"{', '.join(trigger.outputs)} wrong"
     what = " and ".join(condition_text(each) for each in trigger.conditions)
-    where = f"whenever {what}" if trigger.conditions else "whatever the sizes, layout and mode are"
-    more = "".join(f"; {_REGARDLESS[axis]}" for axis in trigger.regardless)
+    dtypes = ", ".join(trigger.dtypes)
+    if not trigger.further_cases:
+        return (
+            f"{subject}: in all {trigger.failed} failed cases and in none of the {trigger.right} "
+            f"others, {what} ({dtypes}; not confirmed by further cases)"
+        )
+    where = f"whenever {what}" if what else "whatever the sizes, layout and mode are"
     hidden = f", unless the data hide it ({trigger.hidden} do)" if trigger.hidden else ""
+    more = "".join(f"; {_REGARDLESS[axis]}" for axis in trigger.regardless)
     confirmed = f"{count(trigger.further_cases, 'further case')} confirm it"
-    return f"{subject}{where}{hidden}{more} ({', '.join(trigger.dtypes)}; {confirmed})"
+    return f"{subject} {where}{hidden}{more} ({dtypes}; {confirmed})"
 
 
 def condition_text(condition: Condition) -> str:
@@ -73,6 +78,8 @@ def condition_text(condition: Condition) -> str:
     axis, value = condition.axis, condition.value
     if condition.relation is Relation.IS and (axis, value) in _FACTS:
         return _FACTS[axis, value]
+    if (axis, condition.relation) == ("offset_ratio", Relation.AT_LEAST):
+        return f"|mean| of a row is at least {_number(value)} sqrt(variance + eps)"
     name = _QUANTITIES.get(axis, axis)
     match condition.relation:
         case Relation.AT_LEAST:

@@ -13,7 +13,7 @@ from harness.verify.trigger.axes import value_of
 from harness.verify.trigger.candidates import axes_of
 from harness.verify.trigger.find_trigger import Found, find_trigger
 from harness.verify.trigger.observation import Observation, observation_of, observed
-from harness.verify.trigger.search import meets
+from harness.verify.trigger.search import Conjunction, meets
 
 __all__ = ["triggers_of"]
 
@@ -26,25 +26,46 @@ def triggers_of(cases: CaseResults, attempt: Callable[[Case], Trial | None]) -> 
     found: dict[tuple[object, ...], Trigger] = {}
     for dtype in dict.fromkeys(each.case.dtype for each in cases.unexplained):
         trials = [each for each in cases.trials if each.case.dtype == dtype]
-        if any(each.status is Status.CRASHED for each in trials):
-            continue  # a further case may crash, too
-        for trigger in _in_one_dtype(dtype, observed(trials), attempt):
-            key = (trigger.outputs, trigger.conditions, trigger.regardless)
+        for trigger in _in_one_dtype(dtype, trials, attempt):
+            key = (
+                trigger.outputs,
+                trigger.conditions,
+                trigger.regardless,
+                bool(trigger.further_cases),
+            )
             known = found.get(key)
             found[key] = trigger if known is None else _merged(known, trigger)
     return tuple(found.values())
 
 
 def _in_one_dtype(
-    dtype: str, observations: Sequence[Observation], attempt: Callable[[Case], Trial | None]
+    dtype: str, trials: Sequence[Trial], attempt: Callable[[Case], Trial | None]
 ) -> Iterator[Trigger]:
+    """Yield the trigger of all failures; if they have nothing in common, that of each output."""
+    has_crashed = any(each.status is Status.CRASHED for each in trials)
+
     def observe(case: Case) -> Observation | None:
-        trial = attempt(case)
+        trial = None if has_crashed else attempt(case)  # a further case may crash, too
         return None if trial is None else observation_of(trial)
 
-    found = find_trigger(observations, observe, _MOST_CASES)
-    if found is not None:
-        yield _trigger(dtype, found)
+    observations = observed(trials)
+    together = find_trigger(observations, observe, _MOST_CASES)
+    if together is not None:
+        yield _trigger(dtype, together)
+        return
+    failed = {name for each in observations for name in each.failed}
+    if len(failed) < 2:
+        return
+    apart: dict[Conjunction, Trigger] = {}
+    for name in _OUTPUTS:
+        found = find_trigger(observations, observe, _MOST_CASES // 2, frozenset({name}))
+        if found is not None and found.is_confirmed:
+            trigger = _trigger(dtype, found)
+            same = apart.get(trigger.conditions)
+            if same is not None:
+                trigger = replace(same, outputs=(*same.outputs, name))
+            apart[trigger.conditions] = trigger
+    yield from apart.values()
 
 
 def _trigger(dtype: str, found: Found) -> Trigger:
@@ -61,8 +82,9 @@ def _trigger(dtype: str, found: Found) -> Trigger:
             if axis not in decided and _takes_all(failed, found.observations, axis)
         ),
         failed=len(failed),
+        right=len(found.observations) - len(failed),
         hidden=sum(not each.failed for each in within),
-        further_cases=found.tried,
+        further_cases=found.tried if found.is_confirmed else 0,
     )
 
 
@@ -77,6 +99,7 @@ def _merged(one: Trigger, other: Trigger) -> Trigger:
         one,
         dtypes=(*one.dtypes, *other.dtypes),
         failed=one.failed + other.failed,
+        right=one.right + other.right,
         hidden=one.hidden + other.hidden,
         further_cases=one.further_cases + other.further_cases,
     )

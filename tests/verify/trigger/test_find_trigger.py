@@ -153,6 +153,7 @@ def test_a_planted_trigger_is_named_exactly(planted: str) -> None:
     fails, conditions = (ONE_CONDITION | SEVERAL_CONDITIONS)[planted]
     trigger = found(fails)
     assert trigger is not None
+    assert trigger.is_confirmed
     assert {*trigger.conditions} - {LONG} == conditions - {LONG}
     assert trigger.tried <= MOST_CASES
 
@@ -187,9 +188,12 @@ def test_failures_at_random_have_nothing_in_common() -> None:
     assert found(lambda seen: crc32(seen.case.id.encode()) % 3 == 0) is None
 
 
-def test_nothing_is_named_without_further_cases() -> None:
+def test_without_further_cases_what_failures_have_in_common_is_not_confirmed() -> None:
     observations = [
         replace(unseen(case), judged=_Y, failed=_Y if case.hidden > 1024 else frozenset(), ratio=9)
         for case in quick_cases()
     ]
-    assert find_trigger(observations, lambda case: None, MOST_CASES) is None
+    trigger = find_trigger(observations, lambda case: None, MOST_CASES)
+    assert trigger is not None
+    assert not trigger.is_confirmed
+    assert trigger.conditions == (at_least("hidden", 1025),)
