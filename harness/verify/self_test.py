@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from harness.verify.cases.plan import QUICKEST
+from harness.verify.checks.process_state import process_state_restored
 from harness.verify.mutants import RIGHT, WRONG, Mutant
 from harness.verify.mutants.compound import ORDERS
 from harness.verify.red_team import run_red_team
@@ -55,7 +56,8 @@ def run_self_test(on_line: Callable[[str], None] = lambda line: None) -> SelfTes
 def is_found(mutant: Mutant, dtype: str) -> bool:
     """Whether the quick verification fails ``mutant``, or makes the remark it declares."""
     target = adopt(mutant.fresh(), mutant.name)
-    verdict = verify(target, quick=True, dtypes=(dtype,), fail_fast=True)
+    with process_state_restored():
+        verdict = verify(target, quick=True, dtypes=(dtype,), fail_fast=True)
     if mutant.remark is None:
         return verdict.is_wrong
     return mutant.remark in {each.kind for each in verdict.remarks}

@@ -30,7 +30,11 @@ from harness.verify.checks.caller_state import (
     is_unchanged_in_inference_mode,
     keeps_accuracy_under_autocast,
     records_no_unwanted_graph,
-    restores_process_state,
+)
+from harness.verify.checks.composition import (
+    gradients_reach_the_source_of_x,
+    hooks_run_once,
+    trains_after_inference_mode,
 )
 from harness.verify.checks.concurrency import (
     is_correct_on_several_threads,
@@ -42,9 +46,15 @@ from harness.verify.checks.honesty import (
     is_the_same_while_timed,
     normalises_normalised_rows,
 )
+from harness.verify.checks.lifetime import (
+    frees_memory_after_a_call,
+    frees_memory_without_collector,
+)
 from harness.verify.checks.memory import (
     accepts_every_layout,
     elements_do_not_overlap,
+    gradients_do_not_share_dy,
+    gradients_share_no_memory,
     respects_argument_strides,
     respects_negative_bit,
     y_shares_no_memory,
@@ -55,6 +65,7 @@ from harness.verify.checks.module import (
     uses_its_eps_attribute,
     uses_its_own_parameters,
 )
+from harness.verify.checks.process_state import restores_process_state
 from harness.verify.checks.repetition import (
     repeated_calls_agree,
     sees_new_values_at_old_addresses,
@@ -64,6 +75,7 @@ from harness.verify.checks.second_derivative import (
     second_derivative_is_correct,
 )
 from harness.verify.checks.settings import settings_of, words_of
+from harness.verify.checks.storages import writes_only_its_results
 from harness.verify.checks.streams import works_on_the_current_stream
 from harness.verify.checks.training import (
     follows_parameter_updates,
@@ -170,6 +182,9 @@ def _where(found: Mapping[Case, _Found | None]) -> str:
 CHECKS: tuple[ContractCheck, ...] = (
     y_shares_no_memory,
     elements_do_not_overlap,
+    writes_only_its_results,
+    frees_memory_after_a_call,
+    frees_memory_without_collector,
     rejects_parameters_of_wrong_shape,
     rejects_wrong_normalized_shape,
     rejects_parameters_with_fewer_axes,
@@ -208,6 +223,11 @@ BACKWARD_CHECKS: tuple[ContractCheck, ...] = (
     returned_gradients_stay_unchanged,
     graphs_are_independent,
     follows_parameter_updates,
+    gradients_share_no_memory,
+    gradients_do_not_share_dy,
+    gradients_reach_the_source_of_x,
+    hooks_run_once,
+    trains_after_inference_mode,
     second_derivative_is_correct,
     second_derivative_exists,
 )
@@ -223,6 +243,8 @@ REMARKS: dict[ContractCheck, RemarkKind] = {
     accepts_every_layout: RemarkKind.DECLINES_LAYOUT,
     respects_negative_bit: RemarkKind.NEGATED_MISREAD,
     detects_in_place_changes: RemarkKind.CHANGES_UNNOTICED,
+    frees_memory_without_collector: RemarkKind.KEPT_IN_A_CYCLE,
+    gradients_do_not_share_dy: RemarkKind.SHARES_DY,
     second_derivative_is_correct: RemarkKind.SECOND_DERIVATIVE_WRONG,
     second_derivative_exists: RemarkKind.SECOND_DERIVATIVE_MISSING,
 }

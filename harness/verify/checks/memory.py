@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 
@@ -10,8 +11,9 @@ import torch
 from torch import Tensor
 
 from harness.inputs import LAYOUTS, Inputs, make_inputs
-from harness.numerics.computed import ImplementationError
+from harness.numerics.computed import ImplementationError, guarded
 from harness.records import Case, Direction, Status
+from harness.verify.checks.graph import Graph, leaves_of, training_case
 from harness.verify.checks.outputs import (
     compute,
     compute_y,
@@ -21,13 +23,24 @@ from harness.verify.checks.outputs import (
     forward_case,
     has_bits_of,
 )
-from harness.verify.checks.settings import AXES, BLOCK, EVERY, LONG_TAIL, PATHS, SMALL, at
+from harness.verify.checks.settings import (
+    AXES,
+    BLOCK,
+    EVERY,
+    LONG_TAIL,
+    ONE_ROW,
+    PATHS,
+    SMALL,
+    at,
+)
 from harness.verify.scope import fitted, scope_of
 from implementations.contract import Implementation
 
 __all__ = [
     "accepts_every_layout",
     "elements_do_not_overlap",
+    "gradients_do_not_share_dy",
+    "gradients_share_no_memory",
     "respects_argument_strides",
     "respects_negative_bit",
     "y_shares_no_memory",
@@ -51,6 +64,43 @@ def y_shares_no_memory(implementation: Implementation, case: Case) -> str | None
     for name, tensor in owners.items():
         if tensor is not None and _share_memory(tensor, second):
             return f"y shares the memory of {name}"
+    return None
+
+
+@at(*EVERY)
+def gradients_share_no_memory(implementation: Implementation, case: Case) -> str | None:
+    """A gradient changed in place changes no other gradient, nor y, dy or an argument."""
+    case, inputs = training_case(implementation, case)
+    graph = Graph.of(implementation, case, inputs)
+    outputs = graph.gradients()
+    gradients = {
+        name: gradient
+        for name in ("dx", "dweight", "dbias")
+        if (gradient := getattr(outputs, name)) is not None
+    }
+    others = {name: leaf.detach() for name, leaf in graph.leaves.items()}
+    others |= {"y": outputs.y, "dy": graph.dy, **gradients}
+    for name, gradient in gradients.items():
+        before = {other: tensor.clone() for other, tensor in others.items() if other != name}
+        with suppress(RuntimeError):  # its elements overlap, which is another check's
+            gradient.add_(1)
+        for other, values in before.items():
+            if not torch.equal(others[other], values):
+                return f"{name} shares the memory of {other}"
+    return None
+
+
+@at(ONE_ROW)
+def gradients_do_not_share_dy(implementation: Implementation, case: Case) -> str | None:
+    """With one row, dbias equals dy, and has its own memory all the same."""
+    case, inputs = training_case(implementation, case)
+    assert inputs.dy is not None  # a case with gradients has one
+    leaves, dy = leaves_of(inputs), inputs.dy.clone()
+    graph = Graph.on(leaves, dy, implementation, case)
+    guarded(graph.y.backward, dy)()  # autograd copies a gradient that is dy itself, but not a view
+    for name, leaf in leaves.items():
+        if leaf.grad is not None and _share_memory(leaf.grad, dy):
+            return f"{name}.grad shares the memory of dy where x has one row"
     return None
 
 

@@ -12,7 +12,22 @@ from typing import TypeVar
 
 from harness.records import Case
 
-__all__ = ["EVERY", "PATHS", "SIZES", "SMALL", "Setting", "at", "settings_of", "words_of"]
+__all__ = [
+    "AXES",
+    "BLOCK",
+    "EVERY",
+    "LONG",
+    "LONG_TAIL",
+    "ONE_ROW",
+    "PADDED",
+    "PATHS",
+    "SMALL",
+    "TAIL",
+    "Setting",
+    "at",
+    "settings_of",
+    "words_of",
+]
 
 Check = TypeVar("Check", bound=Callable[..., object])
 
@@ -48,14 +63,14 @@ AXES = Setting((3, 4, 6, 10), normalized_dims=2)
 """Two normalized axes, two others; N a multiple of 4 and not of 8."""
 PADDED = Setting((66, 40), layout="padded_rows")
 """Rows that are contiguous, in an x that is not."""
+ONE_ROW = Setting((1, 48))
+"""No sum over rows: dbias equals dy. A setting of one check."""
 TRANSPOSED = Setting((9, 2, 52), layout="transposed")
 """Elements of a row that are far apart."""
 
 PATHS = (SMALL, TAIL, BLOCK, LONG_TAIL, AXES, PADDED)
 """One setting for each threshold."""
-SIZES = (SMALL, TAIL, BLOCK, LONG, LONG_TAIL, LARGE, AXES)
-"""Every size, in the layout of which checks of memory make copies."""
-EVERY = (*SIZES, PADDED, TRANSPOSED)
+EVERY = (SMALL, TAIL, BLOCK, LONG, LONG_TAIL, LARGE, AXES, PADDED, TRANSPOSED)
 """Every size and layout."""
 
 _settings: dict[Callable[..., object], tuple[Setting, ...]] = {}

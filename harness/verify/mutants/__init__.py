@@ -8,6 +8,7 @@ of its family, wrapped as a mutant.
 from types import ModuleType
 
 from harness.verify.mutants import (
+    effects,
     gradient,
     graph,
     interaction,
@@ -15,6 +16,7 @@ from harness.verify.mutants import (
     layout,
     path,
     precision,
+    process,
     right,
     semantics,
     sizes,
@@ -36,6 +38,8 @@ _FAMILIES: tuple[ModuleType, ...] = (
     graph,
     interaction,
     sizes,
+    effects,
+    process,
     path,
 )
 

@@ -63,6 +63,8 @@ class CheckKind(StrEnum):
     """One call on several threads."""
     GRAPH = "graph"
     """Gradients of some inputs only, a second backward, second derivatives, modified inputs."""
+    EFFECT = "effect"
+    """Memory beside the tensors of a call, tensors kept alive, the state of the process."""
     INTERACTION = "interaction"
     """Overlapping graphs, earlier results, training, omitted arguments, no_grad, autocast."""
 
