@@ -41,6 +41,7 @@ def is_caught_by_interaction(function: LayerNormFunction, dtype: torch.dtype) ->
         or _modes_differ(function, dtype)
         or _results_are_lost(function, dtype)
         or _training_is_not_followed(function, dtype)
+        or _depends_on_its_neighbours(function, dtype)
         or any(_graphs_mix(function, dtype, shape) for shape in SHAPES)
     )
 
@@ -99,3 +100,19 @@ def _graphs_mix(function: LayerNormFunction, dtype: torch.dtype, shape: tuple[in
         if not all(map(is_near, found, expected)):
             return True
     return False
+
+
+def _depends_on_its_neighbours(function: LayerNormFunction, dtype: torch.dtype) -> bool:
+    """Whether gradients differ if x is computed and used twice, or after inference mode."""
+    y, leaves, dy = recorded(function, 0, dtype, SHAPES[0])
+    alone = torch.autograd.grad(y, leaves, dy)
+    source, weight, bias = (each.detach().clone().requires_grad_() for each in leaves)
+    with torch.inference_mode():
+        function(given(1, dtype)[0], SHAPES[0][1:], weight, bias, 1e-5)
+    x = source * 1
+    try:
+        total = x + function(x, SHAPES[0][1:], weight, bias, 1e-5)
+        found = torch.autograd.grad(total, (source, weight, bias), dy)
+    except RuntimeError:
+        return True
+    return not all(map(is_near, found, (alone[0] + dy, *alone[1:])))

@@ -16,6 +16,7 @@ import pytest
 import torch
 from interactions import is_caught_by_interaction
 from mutant_dtypes import two_dtypes
+from side_effects import is_caught_by_effect
 from torch import Tensor
 from torch.nn import functional
 
@@ -26,6 +27,7 @@ from harness.numerics.error_measurement import Outputs, measure_errors
 from harness.numerics.oracle import Reference
 from harness.records import Affine, Case, Direction
 from harness.verify import mutants
+from harness.verify.checks.process_state import process_state_restored
 from harness.verify.mutants import RIGHT, WRONG, CheckKind, Mutant
 from harness.verify.mutants.arguments import layer_norm_of
 from harness.verify.mutants.mutant import HALVES
@@ -48,6 +50,13 @@ def mutants_and_dtypes(*, shown: bool) -> pytest.MarkDecorator:
         ],
         ids=lambda each: each.name if isinstance(each, Mutant) else each,
     )
+
+
+@pytest.fixture(autouse=True)
+def _restored() -> Iterator[None]:
+    """Undo what the mutants that change the process have changed."""
+    with process_state_restored():
+        yield
 
 
 # --- cases: each of them alone catches some mutant -----------------------------------------------
@@ -231,7 +240,10 @@ def _has_wrong_graph(function: LayerNormFunction, case: Case) -> bool:
     y, leaves = recorded(*wanted)
     first = torch.autograd.grad(y, leaves, drawn.dy, retain_graph=True)
     kept = [each.clone() for each in first]
-    again = [torch.autograd.grad(y, leaves, drawn.dy)]
+    again = [torch.autograd.grad(y, leaves, drawn.dy, retain_graph=True)]
+    twice = torch.autograd.grad(y, leaves, 2 * drawn.dy)
+    if not all(map(torch.equal, twice, [2 * each for each in kept])):
+        return True
     for name, expected in zip(wanted, kept, strict=True):
         y, leaves = recorded(name)
         if not y.requires_grad or not torch.equal(
@@ -269,6 +281,15 @@ def has_second_derivative(function: LayerNormFunction, x: Tensor) -> bool:
 
 def catching_check(mutant: Mutant, dtype: str) -> CheckKind | None:
     """The weakest check that catches a mutant; CheckKind lists them from weak to strong."""
+    with process_state_restored():
+        if caught := wrong_result(mutant, dtype):
+            return caught
+    has_effect = is_caught_by_effect(mutant.fresh(), getattr(torch, dtype))
+    return CheckKind.EFFECT if has_effect else None
+
+
+def wrong_result(mutant: Mutant, dtype: str) -> CheckKind | None:
+    """The weakest check of results that catches a mutant."""
     order = list(CheckKind)
     claimed = undeclared(mutant.function)
     caught: set[CheckKind] = set()
@@ -360,6 +381,7 @@ def test_a_right_one_is_never_called_wrong(right: Implementation, dtype: str) ->
     assert not is_caught_by_threads(right.function, dtype)
     assert not is_caught_by_autograd(right.function, dtype)
     assert not is_caught_by_interaction(right.function, getattr(torch, dtype))
+    assert not is_caught_by_effect(right.function, getattr(torch, dtype))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -70,6 +70,21 @@ def _set_determinism(wanted: tuple[bool, bool]) -> None:
         torch.use_deterministic_algorithms(wanted[0], warn_only=wanted[1])
 
 
+def _precision() -> tuple[str | None, bool]:
+    """Return the precision of float32 matrix products, None if torch cannot name it, and TF32."""
+    try:
+        precision = torch.get_float32_matmul_precision()
+    except RuntimeError:  # it was set for CUDA alone
+        precision = None
+    return precision, torch.backends.cuda.matmul.allow_tf32
+
+
+def _set_precision(wanted: tuple[str | None, bool]) -> None:
+    torch.set_float32_matmul_precision(wanted[0] or "highest")
+    if _precision() != wanted:
+        torch.backends.cuda.matmul.allow_tf32 = wanted[1]
+
+
 def _set_environment(wanted: dict[str, str]) -> None:
     for name in os.environ.keys() - wanted.keys():
         del os.environ[name]
@@ -114,12 +129,7 @@ _STATES = (
     _State("the number of threads", torch.get_num_threads, torch.set_num_threads),
     _State("the flushing of subnormal numbers", _flushes_subnormals, torch.set_flush_denormal),
     _State("the deterministic mode", _determinism, _set_determinism),
-    _State(
-        "the precision of float32 matrix products",
-        torch.get_float32_matmul_precision,
-        torch.set_float32_matmul_precision,
-    ),
-    _attribute("TF32 in matrix products", torch.backends.cuda.matmul, "allow_tf32"),
+    _State("the precision of float32 matrix products", _precision, _set_precision),
     _attribute("TF32 in convolutions", torch.backends.cudnn, "allow_tf32"),
     _attribute("cuDNN's benchmark mode", torch.backends.cudnn, "benchmark"),
     _attribute("cuDNN's deterministic mode", torch.backends.cudnn, "deterministic"),
@@ -129,7 +139,6 @@ _STATES = (
     _State("the filters of warnings", lambda: list(warnings.filters), _set_filters),
     _State("NumPy's error state", np.geterr, lambda wanted: np.seterr(**wanted)),
     _State("the environment variables", lambda: dict(os.environ), _set_environment),
-    _State("the working directory", os.getcwd, os.chdir, is_kept=True),
     _State("Python's search path", lambda: sys.path, _set_search_path, is_kept=True),
     _State("the recursion limit", sys.getrecursionlimit, sys.setrecursionlimit),
     _State(

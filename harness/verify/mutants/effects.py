@@ -35,7 +35,7 @@ def _clear_beside(tensor: Tensor) -> None:
     elements = int(tensor.untyped_storage().nbytes()) // tensor.element_size()
     count = min(_VECTOR, elements - after)
     if tensor.numel() and count > 0:
-        torch.as_strided(tensor.detach(), (count,), (1,), after).zero_()
+        torch.as_strided(tensor.data, (count,), (1,), after).zero_()  # autograd does not notice it
 
 
 @on_call(caught_by=CheckKind.EFFECT)

@@ -63,10 +63,10 @@ class CheckKind(StrEnum):
     """One call on several threads."""
     GRAPH = "graph"
     """Gradients of some inputs only, a second backward, second derivatives, modified inputs."""
-    EFFECT = "effect"
-    """Memory beside the tensors of a call, tensors kept alive, the state of the process."""
     INTERACTION = "interaction"
     """Overlapping graphs, earlier results, training, omitted arguments, no_grad, autocast."""
+    EFFECT = "effect"
+    """Memory beside the tensors of a call, tensors kept alive, the state of the process."""
 
 
 class Stateful:

@@ -93,11 +93,6 @@ autocast_left_on = _changing(
     "switches autocast on and leaves it on",
     lambda: torch.set_autocast_enabled("cuda", True),
 )
-gradients_left_off = _changing(
-    "gradients_left_off",
-    "switches the recording of gradients off and leaves it off",
-    lambda: torch.set_grad_enabled(False),
-)
 default_dtype_left_wide = _changing(
     "default_dtype_left_wide",
     "sets the default dtype to float64 and leaves it there",

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import random
+import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -15,8 +19,8 @@ from verify_targets import CASE, case_in, layer_norm, target, then
 from harness.verify.checks.caller_state import (
     keeps_accuracy_under_autocast,
     records_no_unwanted_graph,
-    restores_process_state,
 )
+from harness.verify.checks.process_state import process_state_restored, restores_process_state
 
 
 @pytest.mark.parametrize(
@@ -31,6 +35,21 @@ from harness.verify.checks.caller_state import (
         (lambda: torch.set_flush_denormal(True), "subnormal"),
         (lambda: torch.use_deterministic_algorithms(True), "deterministic"),
         (lambda: torch.set_grad_enabled(False), "gradient recording"),
+        (lambda: torch.set_default_device("meta"), "default device"),
+        (lambda: torch.set_float32_matmul_precision("highest"), "float32 matrix products"),
+        (lambda: torch.set_float32_matmul_precision("medium"), "float32 matrix products"),
+        (lambda: setattr(torch.backends.cuda.matmul, "allow_tf32", True), "matrix products"),
+        (lambda: setattr(torch.backends.cudnn, "allow_tf32", False), "TF32 in convolutions"),
+        (lambda: setattr(torch.backends.cudnn, "deterministic", True), "deterministic mode"),
+        (lambda: torch.set_autocast_enabled("cpu", True), "autocast on the CPU"),
+        (lambda: torch.set_autocast_dtype("cuda", torch.bfloat16), "autocast on CUDA"),
+        (lambda: torch.autograd.set_detect_anomaly(True), "anomaly mode"),
+        (lambda: warnings.filterwarnings("ignore"), "filters of warnings"),
+        (lambda: np.seterr(divide="raise"), "NumPy's error state"),
+        (lambda: os.environ.pop("PATH", None), "environment variables"),
+        (lambda: sys.path.append("/tmp"), "search path"),
+        (lambda: sys.setrecursionlimit(5000), "recursion limit"),
+        (gc.disable, "cyclic collector"),
     ],
 )
 def test_a_changed_state_is_found_and_restored(change: Callable[[], object], name: str) -> None:
@@ -40,7 +59,10 @@ def test_a_changed_state_is_found_and_restored(change: Callable[[], object], nam
         return y
 
     threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
-    assert name in str(restores_process_state(target(changing, forward_only=True), CASE))
+    environment, filters = dict(os.environ), list(warnings.filters)
+    with process_state_restored():
+        assert name in str(restores_process_state(target(changing, forward_only=True), CASE))
+    assert (dict(os.environ), list(warnings.filters)) == (environment, filters)
     assert (torch.get_num_threads(), torch.get_default_dtype()) == (threads, dtype)
     assert torch.is_grad_enabled()
     assert not torch.are_deterministic_algorithms_enabled()
