@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from harness.verify.cases.plan import QUICKEST
-from harness.verify.checks.process_state import process_state_restored
 from harness.verify.mutants import RIGHT, WRONG, Mutant
 from harness.verify.mutants.compound import ORDERS
+from harness.verify.process_state import process_state_restored
 from harness.verify.red_team import run_red_team
 from harness.verify.self_test_result import MutantResult, SelfTest
 from harness.verify.verify import DTYPES, verify

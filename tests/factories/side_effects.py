@@ -17,7 +17,7 @@ from interactions import given
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from harness.verify.checks.process_state import process_state_restored
+from harness.verify.process_state import process_state_restored
 from implementations.contract import LayerNormFunction
 
 __all__ = ["is_caught_by_effect"]

@@ -27,10 +27,10 @@ from harness.numerics.error_measurement import Outputs, measure_errors
 from harness.numerics.oracle import Reference
 from harness.records import Affine, Case, Direction
 from harness.verify import mutants
-from harness.verify.checks.process_state import process_state_restored
 from harness.verify.mutants import RIGHT, WRONG, CheckKind, Mutant
 from harness.verify.mutants.arguments import layer_norm_of
 from harness.verify.mutants.mutant import HALVES
+from harness.verify.process_state import process_state_restored
 from implementations import Implementation
 from implementations.contract import LayerNormFunction
 

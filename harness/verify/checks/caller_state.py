@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -9,11 +11,19 @@ from harness.inputs import Inputs
 from harness.numerics.computed import checked, guarded
 from harness.numerics.error_measurement import Outputs
 from harness.records import Case
+from harness.verify.checks.graph import Graph, training_case
 from harness.verify.checks.outputs import (
     compute_y,
     first_differing_output,
     forward_case,
     outputs_beyond,
+)
+from harness.verify.checks.settings import BLOCK, LONG, SMALL, at
+from harness.verify.process_state import (
+    process_state,
+    process_state_restored,
+    set_other_state,
+    set_usual_state,
 )
 from implementations.contract import Implementation
 
@@ -22,6 +32,7 @@ __all__ = [
     "is_unchanged_in_inference_mode",
     "keeps_accuracy_under_autocast",
     "records_no_unwanted_graph",
+    "restores_process_state",
 ]
 
 _AUTOCAST_LIMIT = 2.0**-4  # of the norm of y: sixteen roundings of bfloat16 (2^-8) in a row
@@ -36,6 +47,32 @@ def records_no_unwanted_graph(implementation: Implementation, case: Case) -> str
     with torch.enable_grad():
         if _called(implementation, case, inputs).requires_grad:
             return "y requires a gradient although no input does"
+    return None
+
+
+@at(SMALL, BLOCK, LONG)
+def restores_process_state(implementation: Implementation, case: Case) -> str | None:
+    """Random number generators, modes and defaults are left as they were."""
+    case, inputs = training_case(implementation, case)
+    arguments = (inputs.x, case.normalized_shape, inputs.weight, inputs.bias, case.eps)
+    call = guarded(implementation.function, *arguments)
+    calls: list[Callable[[], object]] = [call]
+    if not implementation.forward_only:
+        calls.append(lambda: Graph.of(implementation, case, inputs).gradients())
+    with process_state_restored():
+        for each in calls:
+            each()  # a first call may import modules, which may change filters or the environment
+        for set_state in (set_other_state, set_usual_state):
+            for is_recording in (False, True):
+                for each in calls:
+                    set_state()
+                    torch.set_grad_enabled(is_recording)
+                    before = process_state()
+                    each()
+                    after = process_state()
+                    for name, value in before.items():
+                        if after[name] != value:
+                            return f"changes {name} of the process"
     return None
 
 

@@ -30,6 +30,7 @@ from harness.verify.checks.caller_state import (
     is_unchanged_in_inference_mode,
     keeps_accuracy_under_autocast,
     records_no_unwanted_graph,
+    restores_process_state,
 )
 from harness.verify.checks.composition import (
     gradients_reach_the_source_of_x,
@@ -65,7 +66,6 @@ from harness.verify.checks.module import (
     uses_its_eps_attribute,
     uses_its_own_parameters,
 )
-from harness.verify.checks.process_state import restores_process_state
 from harness.verify.checks.repetition import (
     repeated_calls_agree,
     sees_new_values_at_old_addresses,

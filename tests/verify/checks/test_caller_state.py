@@ -19,8 +19,9 @@ from verify_targets import CASE, case_in, layer_norm, target, then
 from harness.verify.checks.caller_state import (
     keeps_accuracy_under_autocast,
     records_no_unwanted_graph,
+    restores_process_state,
 )
-from harness.verify.checks.process_state import process_state_restored, restores_process_state
+from harness.verify.process_state import process_state_restored
 
 
 @pytest.mark.parametrize(

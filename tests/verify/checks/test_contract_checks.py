@@ -17,6 +17,7 @@ from verify_targets import CASE, case_in, layer_norm, mutant, target, then
 from harness.verify import checks
 from harness.verify.checks.contract_checks import BACKWARD_CHECKS, CHECKS, contract_findings
 from harness.verify.findings import Remark, RemarkKind, Violation
+from harness.verify.process_state import process_state_restored
 from implementations import ALL, Implementation, UnsupportedError, native
 
 SHARED = {
@@ -85,6 +86,39 @@ def test_a_violation_names_its_check() -> None:
 def test_a_mistake_in_some_settings_alone_is_found_and_names_them(name: str, where: str) -> None:
     violation = next(contract_findings(mutant(name), CASE))
     assert violation.text.endswith(where)
+
+
+@pytest.mark.parametrize(
+    ("name", "check"),
+    [
+        ("memory_after_x_cleared", "writes_only_its_results"),
+        ("memory_after_dy_cleared", "writes_only_its_results"),
+        ("last_dy_kept", "frees_memory_after_a_call"),
+        ("every_x_copied", "frees_memory_after_a_call"),
+        ("dweight_of_the_first_backward", "retained_graph_gives_same_gradients"),
+        ("computed_x_gets_no_gradient", "gradients_reach_the_source_of_x"),
+        ("bias_grad_written", "hooks_run_once"),
+        ("weight_cast_in_inference_mode", "trains_after_inference_mode"),
+        ("environment_variable_set", "restores_process_state"),
+    ],
+)
+def test_a_side_effect_is_a_violation(name: str, check: str) -> None:
+    with process_state_restored():
+        findings = list(contract_findings(mutant(name), CASE))
+    assert check in {each.check for each in findings if isinstance(each, Violation)}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("x_in_a_reference_cycle", RemarkKind.KEPT_IN_A_CYCLE),
+        ("dbias_of_one_row_is_dy", RemarkKind.SHARES_DY),
+    ],
+)
+def test_a_harmless_effect_is_a_remark(name: str, kind: RemarkKind) -> None:
+    (remark,) = contract_findings(mutant(name), CASE)
+    assert isinstance(remark, Remark)
+    assert remark.kind is kind
 
 
 def test_a_mistake_in_every_setting_names_none() -> None:

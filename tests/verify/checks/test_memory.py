@@ -48,7 +48,7 @@ def from_a_slab(step: int) -> Implementation:
 
 
 @pytest.mark.parametrize(
-    ("step", "shares"), [(0, True), (1, True), (4 * 32 - 1, True), (4 * 32, False)]
+    ("step", "shares"), [(0, True), (1, True), (6 * 32 - 1, True), (6 * 32, False)]
 )
 def test_results_share_memory_if_they_overlap_in_one_allocation(step: int, shares: bool) -> None:
     assert (y_shares_no_memory(from_a_slab(step), CASE) is not None) is shares

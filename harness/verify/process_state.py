@@ -1,4 +1,4 @@
-"""Contract check of the process: a call leaves modes, defaults and generators as they were."""
+"""The state of the process that a call could change: modes, defaults, generators."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from harness.numerics.computed import guarded
-from harness.records import Case
-from harness.verify.checks.graph import Graph, training_case
-from harness.verify.checks.settings import BLOCK, LONG, SMALL, at
-from implementations.contract import Implementation
-
-__all__ = ["process_state_restored", "restores_process_state"]
+__all__ = [
+    "process_state",
+    "process_state_restored",
+    "set_other_state",
+    "set_usual_state",
+]
 
 _SUBNORMAL = 1e-40  # in float32
 
@@ -152,7 +151,7 @@ _STATES = (
 @contextmanager
 def process_state_restored() -> Iterator[None]:
     """Restore the state of the process at the end of the block."""
-    before = _values()
+    before = process_state()
     try:
         yield
     finally:
@@ -160,47 +159,22 @@ def process_state_restored() -> Iterator[None]:
 
 
 def _restore(wanted: dict[str, Any], *, all_of_it: bool = False) -> None:
-    now = _values()
+    now = process_state()
     for state in _STATES:
         if (all_of_it or not state.is_kept) and now[state.name] != wanted[state.name]:
             state.write(wanted[state.name])
 
 
-def _values() -> dict[str, Any]:
+def process_state() -> dict[str, Any]:
+    """Return each part of the state by its name, as values that later changes leave alone."""
     values = {state.name: state.read() for state in _STATES}
     return {name: [*value] if isinstance(value, list) else value for name, value in values.items()}
 
 
-_AT_IMPORT = _values()
+_AT_IMPORT = process_state()
 
 
-@at(SMALL, BLOCK, LONG)
-def restores_process_state(implementation: Implementation, case: Case) -> str | None:
-    """Random number generators, modes and defaults are left as they were."""
-    case, inputs = training_case(implementation, case)
-    arguments = (inputs.x, case.normalized_shape, inputs.weight, inputs.bias, case.eps)
-    call = guarded(implementation.function, *arguments)
-    calls: list[Callable[[], object]] = [call]
-    if not implementation.forward_only:
-        calls.append(lambda: Graph.of(implementation, case, inputs).gradients())
-    with process_state_restored():
-        for each in calls:
-            each()  # a first call may import modules, which may change filters or the environment
-        for set_state in (_set_other_state, _set_usual_state):
-            for is_recording in (False, True):
-                for each in calls:
-                    set_state()
-                    torch.set_grad_enabled(is_recording)
-                    before = _values()
-                    each()
-                    after = _values()
-                    for name, value in before.items():
-                        if after[name] != value:
-                            return f"changes {name} of the process"
-    return None
-
-
-def _set_usual_state() -> None:
+def set_usual_state() -> None:
     """Set what the process began with, and advance the random generators."""
     _restore(_AT_IMPORT)
     torch.rand(1)
@@ -208,9 +182,9 @@ def _set_usual_state() -> None:
     np.random.rand()
 
 
-def _set_other_state() -> None:
+def set_other_state() -> None:
     """Set a state that differs from what a target is likely to set; an equal one would hide it."""
-    _set_usual_state()
+    set_usual_state()
     torch.set_num_threads(3)
     torch.set_float32_matmul_precision("medium")
     torch.backends.cudnn.benchmark = True
