@@ -18,19 +18,26 @@ __all__ = ["SETTLE_S", "bits_of", "copied", "fill_free_memory", "incomplete_outp
 SETTLE_S = 0.02  # several scheduler slices: a thread with work left gets a core in this time
 # blocks of each size: earlier calls have freed several, and an implementation allocates some
 # before y. Trade-off: large ones take time to fill, and an allocator holds few of them
-_FEWEST, _MOST, _SMALL_BYTES = 3, 16, 1 << 22
-_FILLED = 0xFF  # in every byte: a NaN in each dtype, with a payload that arithmetic never gives
-_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_FEWEST, _MOST, _SMALL_BYTES = 3, 8, 1 << 22
+# by dtype, an integer of its size and what it is filled with: a NaN whose payload no arithmetic
+# gives (all bits set would be what torch's own vectorised maximum gives for NaN)
+_FILLED = {
+    torch.bfloat16: (torch.int16, 0x7FDE),
+    torch.float16: (torch.int16, 0x7EDE),
+    torch.float32: (torch.int32, 0x7FDEADDE),
+    torch.float64: (torch.int64, 0x7FFDEADDEADDEADD),
+}
 _NAMES = ("y", "dx", "dweight", "dbias")
 
 
 def fill_free_memory(like: Sequence[Tensor]) -> None:
     """Fill the memory that new tensors of these sizes will probably get."""
-    for size, device in {each.nbytes: each.device for each in like}.items():
-        count = min(max(_SMALL_BYTES // max(size, 1), _FEWEST), _MOST)
-        blocks = [torch.empty(size, dtype=torch.uint8, device=device) for _ in range(count)]
+    for size, dtype, device in {(each.numel(), each.dtype, each.device) for each in like}:
+        integer, value = _FILLED[dtype]
+        count = min(max(_SMALL_BYTES // max(size * dtype.itemsize, 1), _FEWEST), _MOST)
+        blocks = [torch.empty(size, dtype=integer, device=device) for _ in range(count)]
         for block in blocks:
-            block.fill_(_FILLED)
+            block.fill_(value)
 
 
 def copied(outputs: Outputs) -> Outputs:
@@ -41,8 +48,7 @@ def copied(outputs: Outputs) -> Outputs:
 def incomplete_output(copies: Outputs, outputs: Outputs) -> str | None:
     """Return which output was not complete when ``copies`` were made, and how; None if all were."""
     for (name, copy), (_, output) in zip(_named(copies), _named(outputs), strict=True):
-        # not "!=": NaN equals nothing. NaN is replaced by a number on both sides
-        if not torch.equal(copy.nan_to_num(), output.detach().nan_to_num()):
+        if not _is_equal(copy, output.detach()):
             return (
                 f"{name} was still written after the call had returned: the call leaves work to "
                 "another thread, process or stream; wait for it"
@@ -52,12 +58,17 @@ def incomplete_output(copies: Outputs, outputs: Outputs) -> str | None:
     return None
 
 
+def _is_equal(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors are equal; NaN equals NaN."""
+    return torch.equal(one, other) or torch.equal(one.nan_to_num(), other.nan_to_num())
+
+
 def _holds_filled(tensor: Tensor) -> bool:
     """Whether elements hold what :func:`fill_free_memory` wrote."""
     if not tensor.numel() or not bool(torch.isnan(tensor).any()):
         return False
-    integers = tensor.resolve_neg().contiguous().view(_INTEGERS[tensor.element_size()])
-    return bool((integers == -1).any())
+    integer, value = _FILLED[tensor.dtype]
+    return bool((tensor.resolve_neg().contiguous().view(integer) == value).any())
 
 
 def _named(outputs: Outputs) -> Iterator[tuple[str, Tensor]]:

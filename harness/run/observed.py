@@ -58,11 +58,12 @@ class observed:  # noqa: N801 - used as a function
 
     def __enter__(self) -> None:
         self._seen: dict[str, None] = {}
-        self._before = sys.getprofile()
-        sys.setprofile(self._see)
+        if sys.getprofile() is None:  # else somebody profiles this process
+            sys.setprofile(self._see)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        sys.setprofile(self._before)
+        if sys.getprofile() == self._see:
+            sys.setprofile(None)
         if self._seen and kind is None:
             raise ContractViolationError(
                 f"in a call it {' and '.join(self._seen)}, which no LayerNorm needs"
