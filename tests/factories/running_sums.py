@@ -31,5 +31,6 @@ def _mean(rows: Tensor) -> Tensor:
     mean = rows.mean(-1, keepdim=True)
     if not rows.numel():
         return mean
-    sums = np.add.accumulate(rows.detach().resolve_neg().numpy(), axis=-1)
+    with np.errstate(over="ignore", invalid="ignore"):  # infinity and NaN, as in torch
+        sums = np.add.accumulate(rows.detach().resolve_neg().numpy(), axis=-1)
     return with_value(mean, torch.from_numpy(sums[:, -1:].copy()) / rows.shape[1])

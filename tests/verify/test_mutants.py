@@ -96,6 +96,7 @@ def contiguous_cases(dtype: str) -> Iterator[Case]:
     yield case((67, 129))
     yield case((2, 2048), **forward)
     yield case((5, 4097), **forward)
+    yield case((4, 4125), "mixed_conditions", **forward)
 
 
 def cases_of_many_rows(dtype: str) -> tuple[Case, Case]:

@@ -46,25 +46,16 @@ def judged(target: Implementation, case: Case = CASE) -> Trial:
     return try_case(target, case, running_sum_claims(target))
 
 
-@pytest.mark.parametrize(
-    ("function", "dtype", "algorithm"),
-    [
-        (running_sums.two_passes, "float32", "two_pass"),
-        (running_sums.welford, "float64", "welford"),
-    ],
-)
-def test_a_plain_running_sum_is_a_layer_norm(
-    function: Callable[..., Tensor], dtype: str, algorithm: str
-) -> None:
-    verdict = quick(function, dtype)
+def test_a_plain_running_sum_is_a_layer_norm() -> None:
+    verdict = quick(running_sums.two_passes)
     assert verdict.passed
     assert verdict.failures == ()
     assert [(each.kind, each.dtypes) for each in verdict.remarks] == [
-        (RemarkKind.LESS_ACCURATE, (dtype,))
+        (RemarkKind.LESS_ACCURATE, ("float32",))
     ]
     assert verdict.running_sums is not None
-    assert verdict.running_sums.algorithm == algorithm
-    assert verdict.running_sums.dtypes == (dtype,)
+    assert verdict.running_sums.algorithm == "two_pass"
+    assert verdict.running_sums.dtypes == ("float32",)
     assert 0 < verdict.running_sums.cases < verdict.ok
     assert verdict.cases == verdict.ok + verdict.out_of_guarantee
 
