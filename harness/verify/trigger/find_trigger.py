@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, floor, log10
 
@@ -67,9 +67,8 @@ def find_trigger(
     path = _path_conditions(lab, _plainest(lab, simple).case, axes & PATH)
     conditions = _unconfirmed(lab, about)
     if path is not None:
-        # a measure of x may be a condition on two axes of the data
-        both = dict.fromkeys((*path, *_data_conditions(lab, simple.case)))
-        conditions = tuple(each for each in both if each not in _IMPLIED)
+        data = _tightest(_data_conditions(lab, simple.case))
+        conditions = tuple(each for each in (*path, *data) if each not in _IMPLIED)
     if conditions is None:
         return None
     return Found(
@@ -208,6 +207,16 @@ def _data_conditions(lab: Experiments, simple: Case) -> Iterator[Condition]:
             _MANY_BY_NAME if is_name else _MANY_BY_FACT
         ):
             yield _rounded(best, passing)
+
+
+def _tightest(conditions: Iterable[Condition]) -> list[Condition]:
+    """Keep one threshold per measure of x, which may be a condition on two axes of the data."""
+    kept: dict[tuple[str, Relation], Condition] = {}
+    for each in conditions:
+        known = kept.setdefault((each.axis, each.relation), each)
+        if each.relation in _THRESHOLDS and not each.holds_for(known.value):
+            kept[each.axis, each.relation] = each
+    return list(kept.values())
 
 
 def _rounded(condition: Condition, passing: Sequence[Observation]) -> Condition:

@@ -167,6 +167,14 @@ def test_what_data_must_be_like_is_part_of_the_trigger() -> None:
     assert 10 < offset.value <= 120
 
 
+def test_a_measure_of_x_has_one_threshold() -> None:
+    trigger = found(
+        lambda seen: not seen.facts.is_contiguous, lambda seen: seen.facts.offset_ratio > 11
+    )
+    assert trigger is not None
+    assert [each.axis for each in trigger.conditions] == ["is_contiguous", "offset_ratio"]
+
+
 def test_a_small_eps_is_part_of_the_trigger() -> None:
     trigger = found(lambda seen: seen.case.eps < 1e-8)
     assert trigger is not None
