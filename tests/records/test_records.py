@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from harness.records import Affine, Case, Direction, Environment, Gpu, Mode
+from harness.records import Affine, Autograd, Case, Direction, Environment, Gpu, Mode
 
 CASE = Case(implementation="native", shape=(8, 64))
 
@@ -81,6 +81,7 @@ def test_every_field_of_a_case_shows_in_its_id() -> None:
         {"distribution": "constant"},
         {"layout": "transposed"},
         {"direction": Direction.BACKWARD},
+        {"autograd": Autograd.FROZEN_X},
         {"grad_output": "ones"},
         {"affine": Affine.WEIGHT},
         {"affine": Affine.BIAS},

@@ -72,7 +72,7 @@ AXES: dict[str, tuple[Any, ...]] = {
         "negated",
     ),
     "affine": ("both", "weight", "bias", "none"),
-    "parameters": ("normal", "mixed_weight", "transposed", "nan_bias"),
+    "parameters": ("normal", "negative_weight", "mixed_weight", "transposed", "nan_bias"),
     "param_dtype": ("same", "float32"),
     "eps": (1e-5, 1e-12, 1e-3, 0.5, 0.0),
     "call": FORWARD_CALLS + BACKWARD_CALLS,
@@ -108,6 +108,7 @@ _SPARING: dict[str, tuple[Any, ...]] = {
     "threads": (2,),
 }
 """Values that a row has only where a combination needs them."""
+_TIMES = {2: 2}  # rows per pair: beside some values of other axes a mistake does not show
 
 
 def _only(axis: str, values: tuple[Any, ...], other: str, *allowed: Any) -> Exclusion:
@@ -141,7 +142,7 @@ EXCLUSIONS: tuple[Exclusion, ...] = (
     _only("affine", ("none",), "parameters", "normal"),
     _only("affine", ("none",), "param_dtype", "same"),
     _not("affine", ("weight",), "parameters", "nan_bias"),
-    _not("affine", ("bias",), "parameters", "mixed_weight"),
+    _not("affine", ("bias",), "parameters", "negative_weight", "mixed_weight"),
     # without eps, rows that are constant, or almost, have no exact result
     _only("eps", (0.0,), "distribution", "normal", "mixed_scales"),
     _not("eps", (0.0,), "hidden", 1),
@@ -184,7 +185,7 @@ def array_within(scope: Scope, strength: int, *, forward_only: bool) -> list[dic
 
 @lru_cache(maxsize=8)
 def _array(axes: tuple[tuple[str, tuple[Any, ...]], ...], strength: int) -> list[dict[str, Any]]:
-    return covering_array(dict(axes), EXCLUSIONS, strength, _SPARING)
+    return covering_array(dict(axes), EXCLUSIONS, strength, _SPARING, _TIMES.get(strength, 1))
 
 
 def case_from(conditions: Mapping[str, Any], target: str, dtype: str, device: str) -> Case:

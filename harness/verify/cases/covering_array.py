@@ -48,6 +48,7 @@ def covering_array(
     exclusions: Sequence[Exclusion],
     strength: int,
     sparing: Mapping[str, Sequence[Any]] = MappingProxyType({}),
+    times: int = 1,
 ) -> list[dict[str, Any]]:
     """Return the rows of a covering array, each a value per axis.
 
@@ -56,21 +57,21 @@ def covering_array(
         exclusions: what no row contains; values that no axis has are ignored.
         strength: the number of conditions of which every possible combination is in some row.
         sparing: values that rows have only where a combination needs them, by axis.
+        times: the number of rows that have each combination of other values.
     """
     values = _Values(axes, exclusions, sparing)
-    left = _Uncovered(values, strength)
+    left = _Uncovered(values, strength, times)
     random = _Random()
     rows = []
-    for combination in random.permutation(len(left.is_uncovered)):
-        if not left.is_uncovered[combination]:
-            continue
-        completions = values.completions(left.values_of(combination), random)
-        if completions is None:  # excluded by several exclusions together
-            left.is_uncovered[combination] = False
-            continue
-        best = completions[int(left.gains(completions).argmax())]
-        left.cover(best)
-        rows.append(best)
+    for combination in random.permutation(len(left.rows_missing)):
+        while left.rows_missing[combination]:
+            completions = values.completions(left.values_of(combination), random)
+            if completions is None:  # excluded by several exclusions together
+                left.rows_missing[combination] = 0
+                continue
+            best = completions[int(left.gains(completions).argmax())]
+            left.cover(best)
+            rows.append(best)
     names = [value for axis in axes.values() for value in axis]
     return [dict(zip(axes, (names[each] for each in row), strict=True)) for row in rows]
 
@@ -115,12 +116,13 @@ class _Values:
             self.together[np.ix_(ours, theirs)] = False
             self.together[np.ix_(theirs, ours)] = False
         self._close()
-        self._chances = np.ones(ends[-1])
+        self.is_common: Bools = np.ones(ends[-1], dtype=bool)
         for name, of_axis in sparing.items():
             numbers = [
                 place[name][each] for each, value in enumerate(axes[name]) if value in of_axis
             ]
-            self._chances[numbers] = _CHANCE_OF_SPARING
+            self.is_common[numbers] = False
+        self._chances = np.where(self.is_common, 1.0, _CHANCE_OF_SPARING)
 
     def _close(self) -> None:
         """Part two values if some axis has no value that goes with both, until none is left."""
@@ -165,9 +167,9 @@ class _Values:
 
 
 class _Uncovered:
-    """Which combinations of values are in no row yet, by number."""
+    """The combinations of values that are not in enough rows yet, by number."""
 
-    def __init__(self, values: _Values, strength: int) -> None:
+    def __init__(self, values: _Values, strength: int, times: int) -> None:
         self._subsets = list(combinations(range(len(values.axes)), strength))
         # a combination's number is a linear function of the numbers of its values
         self._factors = np.zeros((len(values.axes), len(self._subsets)), dtype=np.intp)
@@ -181,9 +183,11 @@ class _Uncovered:
             ]
             self._firsts[place] = total
             total += int(np.prod(sizes))
-            parts.append(_possible(values.together, of_subset).ravel())
+            possible = _possible(values.together, of_subset)
+            is_common = reduce(np.multiply.outer, [values.is_common[axis] for axis in of_subset])
+            parts.append((possible * np.where(is_common, times, 1)).ravel().astype(np.uint8))
         self._offsets = np.array([axis.start for axis in values.axes])
-        self.is_uncovered: Bools = np.concatenate(parts)
+        self.rows_missing = np.concatenate(parts)
 
     def values_of(self, combination: int) -> Ints:
         """Return the values of a combination, (strength,)."""
@@ -201,12 +205,13 @@ class _Uncovered:
         return numbers
 
     def gains(self, rows: Ints) -> Ints:
-        """Return how many uncovered combinations each row has, (rows,)."""
-        found: Ints = self.is_uncovered[self._numbers(rows)].sum(1)
+        """Return how many missing combinations each row has, (rows,)."""
+        found: Ints = (self.rows_missing[self._numbers(rows)] > 0).sum(1)
         return found
 
     def cover(self, row: Ints) -> None:
-        self.is_uncovered[self._numbers(row[None])] = False
+        numbers = self._numbers(row[None])
+        self.rows_missing[numbers] -= self.rows_missing[numbers] > 0
 
 
 def _possible(together: Bools, axes: Sequence[range]) -> Bools:

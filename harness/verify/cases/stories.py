@@ -35,9 +35,9 @@ _EPS = Group(
     eps=(0.0, 1e-8, 1e-6),
 )
 _PARAMETERS = Group(
-    catches="special values of the weight: NaN, zero, negative, powers of two",
+    catches="special values of the weight: NaN, zero, powers of two",
     shapes=_ODD_AND_EVEN,
-    parameters=("zero_weight", "negative_weight", "power_of_two_weight", "nan_weight"),
+    parameters=("zero_weight", "power_of_two_weight", "nan_weight"),
 )
 _CONSTANT = Group(
     catches="rows without a variance",
