@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import combinations, product
@@ -56,9 +57,18 @@ def test_the_array_of_the_verification_has_every_possible_combination(strength: 
     assert all(set(row) == set(AXES) for row in rows)
 
 
-@pytest.mark.parametrize(("strength", "most"), [(2, 220), (3, 2400)])
+@pytest.mark.parametrize(("strength", "most"), [(2, 400), (3, 3000)])
 def test_the_array_of_the_verification_stays_small(strength: int, most: int) -> None:
     assert len(array_within(Scope(), strength, forward_only=False)) <= most
+
+
+def test_values_can_be_used_sparingly_and_combinations_of_others_several_times() -> None:
+    axes = {"a": (0, 1, 2), "b": (0, 1, 2), "c": (0, 1)}
+    rows = covering_array(axes, (), 2, sparing={"a": (2,)}, times=3)
+    assert list(uncovered(rows, axes, (), 2)) == []
+    found = Counter((row["a"], row["b"]) for row in rows)
+    assert min(found[a, b] for a in (0, 1) for b in axes["b"]) >= 3
+    assert sum(found[2, b] for b in axes["b"]) < len(rows) / 4
 
 
 small_axes = st.lists(st.integers(2, 4), min_size=3, max_size=5).map(
