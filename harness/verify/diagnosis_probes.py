@@ -16,7 +16,12 @@ from torch.nn import functional
 
 from harness.inputs import make_inputs
 from harness.numerics.bounds import guarantee_of
-from harness.numerics.computed import ContractViolationError, ImplementationError, guarded
+from harness.numerics.computed import (
+    ContractViolationError,
+    ImplementationError,
+    checked,
+    guarded,
+)
 from harness.numerics.error_measurement import measure_errors
 from harness.numerics.rounding import unit_roundoff
 from harness.numerics.verdict import verdict_of
@@ -105,8 +110,7 @@ def constant_eps(implementation: Implementation, case: Case) -> Iterator[Suspect
         given = x.to(inputs.x).reshape(inputs.x.shape)
         shape = probe.normalized_shape
         y = guarded(implementation.function, given, shape, inputs.weight, inputs.bias, eps)()
-        assert isinstance(y, Tensor)  # a failed case has returned one
-        return y.reshape(x.shape).cpu()
+        return checked("y", y, given).reshape(x.shape).cpu()
 
     x = inputs.x.cpu().double().reshape(probe.rows, probe.hidden)
     try:
@@ -116,7 +120,7 @@ def constant_eps(implementation: Implementation, case: Case) -> Iterator[Suspect
                 for eps in _EPS
             )
             y = y_of(x, _EPS[0]).double()
-    except ImplementationError:
+    except (ImplementationError, ContractViolationError):
         return
     if first is None or second is None or abs(first - second) > 0.01 * max(first, second):
         return

@@ -90,13 +90,15 @@ def run_verification(run: Verification) -> Verdict:
     run.trusted.mark_state()
     if state.instead is None and not (run.fail_fast and state.cases.unexplained):
         _check_contract(run, state, first_results)
-        if not run.fail_fast and state.cases.unexplained:
-            state.suspects = diagnose(run.implementation, state.cases.unexplained)
-            state.triggers = triggers_of(state.cases, partial(_attempt, run))
     try:
         run.trusted.check()
     except TamperingError as tampering:
         state.add(_violation(run, str(tampering)))
+    if state.instead is None and not run.fail_fast and state.cases.unexplained:
+        state.suspects = diagnose(run.implementation, state.cases.unexplained)
+        state.triggers = triggers_of(state.cases, partial(_attempt, run))
+        with suppress(TamperingError):  # of a mutant: what it changed is put back
+            run.trusted.check()
     return _verdict(run, state)
 
 
