@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from time import perf_counter
@@ -24,8 +25,9 @@ from harness.inputs import Inputs
 from harness.measure.device import Device
 from harness.measure.latency import Sampled
 from harness.measure.placement import relocate
+from harness.measure.sampler import Sampler, TimedCall
 from harness.numerics.computed import bind
-from harness.records import Allocation, Case, Environment, Measurement, Status
+from harness.records import Allocation, ArmRole, Cache, Case, Environment, Measurement, Status
 from harness.records.text import count
 from harness.run.case import CaseRunner
 from harness.run.session import cases_on
@@ -226,4 +228,7 @@ def time_with(
     benchmark.group = replace(case, implementation="").id.lstrip("/")
     began = perf_counter()
     benchmark(call if case.device == "cpu" else call_and_wait)
-    return Sampled(None, (), perf_counter() - began, 0.0, tensors)
+    timed = TimedCall(ArmRole.SUBJECT, case.implementation, partial(bind, function, case))
+    subject = Sampler(timed, device, Cache.WARM)
+    subject.bind([tensors])  # for the check after the timing
+    return Sampled(None, (), perf_counter() - began, 0.0, tensors, subject)

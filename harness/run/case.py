@@ -209,15 +209,14 @@ class CaseRun:
         """
         self.trusted.check()
         record = self.record
-        if not sampled.tensors or sampled.subject is None or sampled.latency is None:
-            return
-        if record.status is Status.WRONG:
+        if not sampled.tensors or sampled.subject is None or record.status is Status.WRONG:
             return
         placed = self.inputs.at(sampled.tensors)
         timed = Timed(record.case, self.function, sampled.subject, placed, self.inputs)
         with self._in_implementation():
             wrong = wrong_again(timed, self._outputs, self._draw, self._judged_on)
-            wrong = wrong or reuse(timed, sampled.latency.per_call_s.value)
+            if sampled.latency is not None:
+                wrong = wrong or reuse(timed, sampled.latency.per_call_s.value)
             self.trusted.check()
             if wrong is None:
                 return
