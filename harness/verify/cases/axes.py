@@ -100,9 +100,8 @@ _SPARING: dict[str, tuple[Any, ...]] = {
         "nan_row",
         "positive_infinity_row",
     ),
-    "layout": ("expanded",),
     "eps": (0.5, 0.0),
-    "grad_output": ("tiny", "huge", "few_rows", "nan_row"),
+    "grad_output": ("few_rows", "nan_row"),
     "call": FORWARD_CALLS,
     # threads wait for each other for longer than a small case takes
     "threads": (2,),
