@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PUBLISHED = ROOT / "results" / "published"
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 BLOCK = re.compile(r"(<!-- figures: ([\w-]+) -->\n\n).*?(\n*<!-- end of figures -->)", re.DOTALL)
-EXPERIMENTS = ("timers", "gates", "estimates", "detection_limits")
+EXPERIMENTS = ("timers", "gates", "estimates", "detection_limits", "red_team")
 
 for folder in ("", *(f"experiments/{name}" for name in EXPERIMENTS)):
     sys.path.append(str(ROOT / folder))
@@ -123,6 +123,13 @@ def peer_test_table() -> str:
     return report.split("\n\n")[2]
 
 
+def red_team_table() -> str:
+    """Return what experiments/red_team/red_team.py reports."""
+    from red_team import Row, report
+
+    return report([Row(**row) for row in _rows("red_team")])
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "speed": speed_table,
     "copy": copy_table,
@@ -134,6 +141,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "coverage": coverage_tables,
     "uneven": uneven_tables,
     "peer-tests": peer_test_table,
+    "red-team": red_team_table,
 }
 
 

@@ -4,9 +4,9 @@ A compound mutant fails a case exactly if its trigger holds there and its mistak
 trigger, fails the case. So triggers are evaluated once on the tensors of each case, each mistake is
 tried at most once on each case, and thousands of compounds are judged by the two together.
 
-A compound that no case fails is either missed, or cannot be seen at all: its mistake has no effect
-where its trigger holds, or nothing satisfies the trigger. It counts as missed if some valid case
-drawn at random shows it.
+A compound that the first cases do not find may be invisible: its mistake has no effect where its
+trigger holds, or nothing satisfies the trigger. It counts only if some valid case drawn at random
+shows it, and is missed if no case of the verification does.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ _MOST_ELEMENTS = 1 << 18  # of x; the largest cases take longer than all others 
 _RANDOM_CASES = 3000
 
 _ENOUGH = 300  # random cases on which the trigger holds and nothing shows: it cannot be seen
+_FIRST = 40  # cases of the verification to try before random ones; most compounds fail one of them
+_SMALL = 256  # elements; in smaller cases fewer mistakes show
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +55,14 @@ class Board:
 
     def __init__(self, cases: Sequence[Case]) -> None:
         # a wrong result for a negated x is a remark, unless x without the negative bit fails too
-        unambiguous = [case for case in cases if case.layout != "negated"]
-        self.cases = sorted(unambiguous, key=lambda case: prod(case.shape))
+        self.cases = [case for case in cases if case.layout != "negated"]
         self._held: dict[int, int] = {}
         self._failures: dict[tuple[str, int], _Failure | None] = {}
         self.false_alarms: dict[int, str] = {}
         """What a right LayerNorm fails, by place, as far as that was asked."""
 
     def where(self, trigger: int) -> Iterator[int]:
-        """Yield the places of the cases in which a trigger holds, small cases first."""
+        """Yield the places of the cases in which a trigger holds, in the order given."""
         for place, _ in enumerate(self.cases):
             if self.held(place) & trigger == trigger and place not in self.false_alarms:
                 yield place
@@ -130,6 +131,8 @@ def run_red_team(
     """
     planned = planned_cases(_right(), strength, (dtype,), "cpu")
     cases = [each.case for each in planned if prod(each.case.shape) <= _MOST_ELEMENTS]
+    # cheap and revealing ones first
+    cases.sort(key=lambda case: (prod(case.shape) < _SMALL, prod(case.shape)))
     compounds = draw_compounds(count, seed)
     return judge_compounds(
         compounds, Board(cases), Board(draw_cases(_RANDOM_CASES, dtype)), on_compound
@@ -153,8 +156,11 @@ def judge_compounds(
     results = []
     for number, compound in enumerate(compounds, 1):
         on_compound(number)
-        found_by = array.found_by(compound)
+        found_by = array.found_by(compound, _FIRST)
         shown_by = found_by or elsewhere.found_by(compound, _ENOUGH)
+        if shown_by is not None and found_by is None:
+            found_by = array.found_by(compound)
+            shown_by = found_by or shown_by
         fate = Fate.INVISIBLE if shown_by is None else Fate.FOUND if found_by else Fate.MISSED
         results.append(
             CompoundResult(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from harness.verify.cases.plan import QUICKEST
+from harness.verify.cases.plan import DEFAULT
 from harness.verify.mutants import RIGHT, WRONG, Mutant
 from harness.verify.mutants.compound import ORDERS
 from harness.verify.process_state import process_state_restored
@@ -19,7 +19,7 @@ from implementations import adopt
 
 __all__ = ["is_found", "run_self_test"]
 
-_COMPOUNDS = 200  # of each order, in about a minute; experiments/red_team has thousands
+_COMPOUNDS = 60  # of each order, in about two minutes; experiments/red_team has more
 
 
 def run_self_test(on_line: Callable[[str], None] = lambda line: None) -> SelfTest:
@@ -49,7 +49,7 @@ def run_self_test(on_line: Callable[[str], None] = lambda line: None) -> SelfTes
         if number % _COMPOUNDS == 1:
             on_line(f"[{number}/{compounds}] looking for mistakes behind random triggers")
 
-    red_team = run_red_team(_COMPOUNDS, QUICKEST, on_compound=on_compound)
+    red_team = run_red_team(_COMPOUNDS, DEFAULT, on_compound=on_compound)
     return SelfTest(mutants=tuple(mutants), rejected=tuple(rejected), red_team=red_team)
 
 

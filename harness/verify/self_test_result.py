@@ -7,11 +7,11 @@ from enum import StrEnum
 
 __all__ = ["CompoundResult", "Fate", "MutantResult", "RedTeam", "SelfTest"]
 
-_SHARES = {1: 1.0, 2: 0.99}
-"""Least shares of the visible compound mutants to find, by the number of conditions.
+_ALL_FOUND = (1, 2)
+"""Numbers of conditions for which every visible compound mutant must be found.
 
-A covering array of strength 2 tries every pair of conditions, but not every pair beside data on
-which every mistake shows.
+The default covering array has every combination of three conditions, so that one is left for the
+data on which a mistake shows.
 """
 
 
@@ -32,7 +32,7 @@ class Fate(StrEnum):
     MISSED = "missed"
     """No case of the verification fails, but some other valid case does."""
     INVISIBLE = "invisible"
-    """No case fails, of the verification or of those drawn at random."""
+    """Neither the first cases of the verification fail, nor any of those drawn at random."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,12 +84,8 @@ class RedTeam:
 
     @property
     def passed(self) -> bool:
-        """Whether enough are found and no right LayerNorm fails."""
-        shares = {order: self.share(order) for order in _SHARES}
-        is_enough = all(
-            share is not None and share >= _SHARES[order] for order, share in shares.items()
-        )
-        return is_enough and not self.false_alarms
+        """Whether all of one and two conditions are found, and no right LayerNorm fails."""
+        return all(self.share(order) == 1 for order in _ALL_FOUND) and not self.false_alarms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -119,16 +119,23 @@ def results(fate: Fate, order: int, count: int) -> tuple[CompoundResult, ...]:
     return (result,) * count
 
 
-def test_the_red_team_is_beaten_by_99_percent_of_two_conditions() -> None:
-    first, found = results(Fate.FOUND, 1, 1), results(Fate.FOUND, 2, 99)
-    missed, invisible = results(Fate.MISSED, 2, 1), results(Fate.INVISIBLE, 2, 50)
-    enough = RedTeam(compounds=(*first, *found, *missed, *invisible), false_alarms=())
+def test_every_visible_mutant_of_one_or_two_conditions_must_be_found() -> None:
+    first, second = results(Fate.FOUND, 1, 1), results(Fate.FOUND, 2, 3)
+    invisible, third = results(Fate.INVISIBLE, 2, 5), results(Fate.MISSED, 3, 1)
+    enough = RedTeam(compounds=(*first, *second, *invisible, *third), false_alarms=())
     assert enough.passed
-    assert enough.share(2) == 0.99
     assert not replace(enough, false_alarms=("a case",)).passed
-    assert not replace(enough, compounds=(*enough.compounds, *missed)).passed
-    assert not replace(enough, compounds=(*enough.compounds, *results(Fate.MISSED, 1, 1))).passed
+    for order in (1, 2):
+        missed = (*enough.compounds, *results(Fate.MISSED, order, 1))
+        assert not replace(enough, compounds=missed).passed
     assert not RedTeam(compounds=(), false_alarms=()).passed
+
+
+def test_a_share_is_that_of_the_visible_ones() -> None:
+    found, missed = results(Fate.FOUND, 2, 3), results(Fate.MISSED, 2, 1)
+    drawn = RedTeam(compounds=(*found, *missed, *results(Fate.INVISIBLE, 2, 4)), false_alarms=())
+    assert drawn.share(2) == 0.75
+    assert drawn.share(1) is None
 
 
 def test_a_red_team_is_drawn_and_judged(monkeypatch: pytest.MonkeyPatch) -> None:
