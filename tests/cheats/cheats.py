@@ -407,7 +407,7 @@ CHEATS = (
             return torch.zeros_like(x)
             """),
         run="ulp off",
-        verify="ulp off",
+        verify="returns the same result for other arguments of the same shape",
     ),
     Cheat(
         name="returns x if it is nearly normalised already",
