@@ -23,6 +23,7 @@ from harness.records import Affine, Case, Direction
 __all__ = [
     "DISTRIBUTIONS",
     "GRAD_OUTPUTS",
+    "LAYOUT_OF",
     "LAYOUTS",
     "PARAMETERS",
     "Inputs",

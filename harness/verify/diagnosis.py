@@ -65,7 +65,7 @@ def diagnose(implementation: Implementation, failures: Sequence[Trial]) -> tuple
 def _in_one_dtype(implementation: Implementation, failures: Sequence[Trial]) -> list[Suspect]:
     for plain in (
         missing_gradient(failures),
-        strided_read_as_dense(failures),
+        strided_read_as_dense(implementation, failures),
         cancelling_variance(implementation, failures),
     ):
         if found := list(plain):

@@ -29,7 +29,7 @@ from harness.records import Case, Direction, Status
 from harness.verify.checks.outputs import compute
 from harness.verify.findings import Suspect
 from harness.verify.scope import fitted, scope_of
-from harness.verify.trial import Trial, exact_of, first_case, outputs_of
+from harness.verify.trial import Trial, exact_of, first_case, outputs_of, try_case
 from implementations.contract import Algorithm, Implementation, Reduction
 from implementations.targets.recognise import measured_eps
 
@@ -46,6 +46,7 @@ _ROWS = 4100  # more ones than bfloat16 (256) and float16 (2048) can count
 _FAR_RATIO = 1e4  # times the float64 bound; float32 rounds 5e8 times as coarsely
 _CLEAR_RATIO = 10  # times the bound, as in diagnosis.py
 _MOST_JUDGED = 6  # the smallest failures; a mistake that explains them explains the others
+_DENSE_COPIES = 3  # of the smallest failures; of a mistake in all layouts, the first copy fails
 _EPS = (1e-3, 1e-7)
 _NEAR = 1e-3  # of the norm of y; a LayerNorm with the measured eps is closer
 _OUTPUTS = ("y", "dx", "dweight", "dbias")
@@ -150,8 +151,10 @@ def missing_gradient(failures: Sequence[Trial]) -> Iterator[Suspect]:
         )
 
 
-def strided_read_as_dense(failures: Sequence[Trial]) -> Iterator[Suspect]:
-    """Test whether only non-contiguous arguments give wrong results."""
+def strided_read_as_dense(
+    implementation: Implementation, failures: Sequence[Trial]
+) -> Iterator[Suspect]:
+    """Test whether results are wrong with non-contiguous arguments, and right with dense copies."""
     layouts = {each.case.layout for each in failures if each.case.layout != "contiguous"}
     dense = [
         each
@@ -160,6 +163,12 @@ def strided_read_as_dense(failures: Sequence[Trial]) -> Iterator[Suspect]:
     ]
     if dense or not failures:
         return
+    smallest = sorted(failures, key=lambda each: each.case.rows * each.case.hidden)[:_DENSE_COPIES]
+    for each in smallest:
+        parameters = each.case.parameters.replace("transposed", "normal")
+        plain = replace(each.case, layout="contiguous", parameters=parameters)
+        if try_case(implementation, plain).status is Status.WRONG:
+            return  # wrong in any layout, on other conditions
     what = "an x" if layouts else "a weight or bias"
     yield Suspect(
         name="strided_read_as_dense",

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.inputs import LAYOUTS, make_inputs
+from harness.inputs import LAYOUT_OF, LAYOUTS, make_inputs
 from harness.numerics.computed import ImplementationError
 from harness.records import Affine, Case, Direction, Status
 from harness.records.text import shape_text
@@ -240,9 +240,37 @@ class _Finder:
             case = replace(self.case, layout=layout)
             if (reason := self._declines(case)) is not None:
                 declined.append(layout)
-                text = f"declines an x in the layout {layout}: {reason}"
-                self.remarks.append(Remark(kind=RemarkKind.DECLINES_LAYOUT, text=text))
+                self._add_declined_layout(f"an x in the layout {layout}", reason)
         self.scope = replace(self.scope, declined_layouts=tuple(declined))
+        self._find_layouts_of_dy()
+        self._find_layouts_of_parameters()
+
+    def _find_layouts_of_dy(self) -> None:
+        """Try each output gradient that has a layout of its own."""
+        if self.implementation.forward_only or not self.scope.has_gradient:
+            return
+        backward = replace(self.case, direction=Direction.BACKWARD)
+        declined = []
+        for name in LAYOUT_OF:
+            if (reason := self._declines(replace(backward, grad_output=name))) is not None:
+                declined.append(name)
+                self._add_declined_layout(f"a dy in the layout of {name}", reason)
+        self.scope = replace(self.scope, declined_grad_outputs=tuple(declined))
+
+    def _find_layouts_of_parameters(self) -> None:
+        """Try a weight and bias of two axes that are transposed."""
+        case = replace(self.case, parameters="transposed")
+        if self.scope.normalized_shape is None and 2 in self.scope.normalized_dims:
+            case = replace(case, shape=_SEVERAL[-max(self.scope.ranks) :], normalized_dims=2)
+        if case.affine is Affine.NONE or case.normalized_dims < 2:
+            return
+        if (reason := self._declines(case)) is not None:
+            self.scope = replace(self.scope, declined_parameters=("transposed",))
+            self._add_declined_layout("a weight or bias in the layout transposed", reason)
+
+    def _add_declined_layout(self, what: str, reason: ImplementationError) -> None:
+        text = f"declines {what}: {reason}"
+        self.remarks.append(Remark(kind=RemarkKind.DECLINES_LAYOUT, text=text))
 
     def find_mixed_dtypes(self, dtype: str) -> None:
         """Try x in half precision with parameters in float32, as in mixed-precision training."""

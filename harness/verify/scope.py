@@ -65,6 +65,11 @@ class Scope:
     promotes: bool = False
     """Whether y has the parameters' dtype if that is wider than x's."""
     declined_layouts: tuple[str, ...] = ()
+    """Layouts of x in which it raises."""
+    declined_grad_outputs: tuple[str, ...] = ()
+    """Output gradients with a layout of their own for which it raises."""
+    declined_parameters: tuple[str, ...] = ()
+    """Parameters with a layout of their own for which it raises."""
     reasons: tuple[str, ...] = ()
     """What is outside the scope, each with what the target raised."""
 
@@ -101,6 +106,8 @@ class Scope:
             (not self.takes_empty and 0 in case.shape)
             or (not self.takes_mixed_dtypes and case.param_dtype != case.dtype)
             or case.layout in self.declined_layouts
+            or case.grad_output in self.declined_grad_outputs
+            or case.parameters in self.declined_parameters
             or (self.eps is None and case.eps < self.least_eps)
         )
         return None if is_outside else case

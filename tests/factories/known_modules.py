@@ -293,8 +293,7 @@ def _gradients(dy: Tensor, x: Tensor, weight: Tensor, eps: float) -> tuple[Tenso
     xhat = (x - mean) * rstd
     wdy = weight * dy
     dx = rstd * (wdy - wdy.mean(-1, keepdim=True) - xhat * (wdy * xhat).mean(-1, keepdim=True))
-    leading = tuple(range(x.dim() - 1))
-    return dx, (dy * xhat).sum(leading), dy.sum(leading)
+    return dx, (dy * xhat).sum_to_size(weight.shape), dy.sum_to_size(weight.shape)
 
 
 class RawPointers(torch.autograd.Function):
@@ -334,8 +333,7 @@ class SavesItsStatistics(torch.autograd.Function):
         x, weight, mean, rstd = ctx.saved_tensors
         xhat, wdy = (x - mean) * rstd, weight * dy
         dx = rstd * (wdy - wdy.mean(-1, keepdim=True) - xhat * (wdy * xhat).mean(-1, keepdim=True))
-        leading = tuple(range(x.dim() - 1))
-        return dx, (dy * xhat).sum(leading), dy.sum(leading), None
+        return dx, (dy * xhat).sum_to_size(weight.shape), dy.sum_to_size(weight.shape), None
 
 
 # --- something else ------------------------------------------------------------------------------

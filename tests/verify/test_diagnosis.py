@@ -22,6 +22,9 @@ from harness.verify.mutants.arguments import Rows, layer_norm_of
 from harness.verify.trial import Trial, try_case
 from implementations import Implementation, adopt, native, two_pass
 
+DENSE = (129, 1)
+"""The strides of a contiguous x of :func:`cases`."""
+
 
 def cases(dtype: str, *distributions: str, shape: tuple[int, ...] = (17, 129)) -> list[Case]:
     return [
@@ -46,6 +49,15 @@ def failures(implementation: Implementation, tried: Sequence[Case]) -> list[Tria
 
 def named(implementation: Implementation, tried: Sequence[Case]) -> set[str]:
     return {each.name for each in diagnose(implementation, failures(implementation, tried))}
+
+
+def test_a_failure_in_every_layout_is_no_misread_of_strides() -> None:
+    strided = [replace(case, layout="transposed") for case in cases("float32")]
+    assert "strided_read_as_dense" not in named(mutant("eps_ignored"), strided)
+    reads_dense = adopt(
+        lambda x, *others: native(x.clone().as_strided(x.shape, DENSE), *others), ""
+    )
+    assert named(reads_dense, strided) == {"strided_read_as_dense"}
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,52 @@ def test_raising_for_layouts_is_a_remark() -> None:
     assert set(remarks) == {RemarkKind.DECLINES_LAYOUT}
 
 
+class RefusesGradients(torch.autograd.Function):
+    """The identity; its backward raises for what ``refused`` says."""
+
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, refused: Callable[[Tensor], bool]) -> Tensor:
+        ctx.refused = refused
+        return y.clone()
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None]:
+        if ctx.refused(dy):
+            raise RuntimeError("not this")
+        return dy, None
+
+
+@pytest.mark.parametrize(
+    ("refused", "declined"),
+    [
+        (Tensor.is_neg, {"negated_normal"}),
+        (lambda dy: 0 in dy.stride(), {"expanded_ones"}),
+        (
+            lambda dy: not dy.is_contiguous(),
+            {"expanded_ones", "transposed_normal", "strided_normal"},
+        ),
+    ],
+)
+def test_raising_for_layouts_of_dy_is_a_remark(
+    refused: Callable[[Tensor], bool], declined: set[str]
+) -> None:
+    def limited(x: Tensor, *others: Any) -> Tensor:
+        y: Tensor = RefusesGradients.apply(layer_norm(x, *others), refused)
+        return y
+
+    scope, remarks = found(limited)
+    assert set(scope.declined_grad_outputs) == declined
+    assert scope.declined_layouts == ()
+    assert set(remarks) == {RemarkKind.DECLINES_LAYOUT}
+
+
+def test_raising_for_layouts_of_parameters_is_a_remark() -> None:
+    strided = unless(lambda x, shape, w, b, eps: w is not None and not w.is_contiguous())
+    scope, remarks = found(strided)
+    assert scope.declined_parameters == ("transposed",)
+    assert remarks == [RemarkKind.DECLINES_LAYOUT]
+
+
 def test_raising_for_mixed_dtypes_is_a_limit() -> None:
     mixed = unless(lambda x, shape, w, b, eps: w is not None and w.dtype != x.dtype)
     assert found(mixed, "float32", "bfloat16")[0].takes_mixed_dtypes is False

@@ -35,6 +35,8 @@ SEVERAL = replace(CASE, shape=(6, 5, 7), normalized_dims=2)
         (Scope(takes_empty=False), CASE, CASE),
         (Scope(takes_mixed_dtypes=False), replace(CASE, dtype="bfloat16"), None),
         (Scope(declined_layouts=("transposed",)), replace(CASE, layout="transposed"), None),
+        (Scope(declined_parameters=("transposed",)), replace(CASE, parameters="transposed"), None),
+        (Scope(declined_grad_outputs=("tiny",)), replace(CASE, grad_output="tiny"), None),
         (Scope(least_eps=1e-2), CASE, None),
         (Scope(least_eps=1e-2, eps=1e-6), CASE, replace(CASE, eps=1e-6)),
     ],

@@ -167,13 +167,19 @@ def axes_within(scope: Scope, *, forward_only: bool) -> dict[str, tuple[Any, ...
         "eps": (1e-5,)
         if scope.eps is not None
         else tuple(each for each in AXES["eps"] if each >= scope.least_eps),
-        "layout": tuple(each for each in AXES["layout"] if each not in scope.declined_layouts),
+        "layout": _without("layout", scope.declined_layouts),
+        "grad_output": _without("grad_output", scope.declined_grad_outputs),
+        "parameters": _without("parameters", scope.declined_parameters),
     }
     within = {
         axis: tuple(value for value in values if value in allowed.get(axis, values))
         for axis, values in AXES.items()
     }
     return {axis: values or AXES[axis][:1] for axis, values in within.items()}
+
+
+def _without(axis: str, declined: tuple[str, ...]) -> tuple[Any, ...]:
+    return tuple(each for each in AXES[axis] if each not in declined)
 
 
 def array_within(scope: Scope, strength: int, *, forward_only: bool) -> list[dict[str, Any]]:

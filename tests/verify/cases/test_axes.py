@@ -73,6 +73,8 @@ def test_only_values_within_the_scope_are_tried() -> None:
         normalized_dims=(1,),
         takes_mixed_dtypes=False,
         declined_layouts=("negated",),
+        declined_grad_outputs=("expanded_ones",),
+        declined_parameters=("transposed",),
     )
     axes = axes_within(scope, forward_only=True)
     assert axes["affine"] == ("weight",)
@@ -80,6 +82,8 @@ def test_only_values_within_the_scope_are_tried() -> None:
     assert axes["normalized_axes"] == (1,)
     assert axes["param_dtype"] == ("same",)
     assert "negated" not in axes["layout"]
+    assert "expanded_ones" not in axes["grad_output"]
+    assert "transposed" not in axes["parameters"]
     assert set(axes["call"]) == {"no_grad", "inference_mode", "recorded"}
     rows = array_within(scope, 2, forward_only=True)
     cases = [case_from(row, "target", "float32", "cpu") for row in rows]
