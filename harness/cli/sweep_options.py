@@ -17,7 +17,7 @@ from harness.records import Affine, Autograd, Direction, Measurement, Mode
 if TYPE_CHECKING:
     from harness.sweep import Sweep
 
-__all__ = ["AXES", "AxisOption", "SweepChoice", "axis_options", "sweep_options"]
+__all__ = ["AXIS_OPTIONS", "AxisOption", "SweepChoice", "axis_options", "sweep_options"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def _choice(known: type[Affine | Autograd | Direction | Measurement | Mode]) -> 
     return Words(tuple(member.value for member in known))
 
 
-AXES = (
+AXIS_OPTIONS = (
     AxisOption(
         ("-i", "--implementation"), "implementations", Words(), "all",
         "implementation: a name (see `list implementations`), all, peers, "
@@ -146,7 +146,7 @@ class SweepChoice:
             sweep = load_preset(self.preset or self.default_preset)
         else:
             sweep = Sweep()
-        return sweep.with_axes(self.axes, {option.axis: option.flags[0] for option in AXES})
+        return sweep.with_axes(self.axes, {option.axis: option.flags[0] for option in AXIS_OPTIONS})
 
 
 def axis_options(*axes: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -156,7 +156,7 @@ def axis_options(*axes: str) -> Callable[[Callable[..., None]], Callable[..., No
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        for option in reversed(AXES):
+        for option in reversed(AXIS_OPTIONS):
             if not axes or option.axis in axes:
                 # click would print the type's name in capitals: 4096X1024 is no shape
                 metavar = option.type.name.partition("[")[0] if axes else option.type.name
@@ -182,7 +182,7 @@ def sweep_options(default_preset: str) -> Callable[[Callable[..., None]], Callab
             if preset and sweep_file:
                 raise click.UsageError("give --preset or --sweep, not both")
             choice = SweepChoice.of_axes(
-                {option.axis: others.pop(option.axis) for option in AXES},
+                {option.axis: others.pop(option.axis) for option in AXIS_OPTIONS},
                 preset=preset,
                 file=sweep_file,
                 default_preset=default_preset,

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from harness.numerics.error_measurement import Outputs
+from harness.numerics.error_measurement import OUTPUTS, Outputs
 
-__all__ = ["SETTLE_S", "bits_of", "copied", "fill_free_memory", "incomplete_output"]
+__all__ = ["SETTLE_S", "bits_of", "copies_of", "fill_free_memory", "incomplete_output"]
 
 SETTLE_S = 0.02  # several scheduler slices: a thread with work left gets a core in this time
 # blocks of each size: earlier calls have freed several, and an implementation allocates some
@@ -27,7 +27,6 @@ _FILLED = {
     torch.float32: (torch.int32, 0x7FDEADDE),
     torch.float64: (torch.int64, 0x7FFDEADDEADDEADD),
 }
-_NAMES = ("y", "dx", "dweight", "dbias")
 
 
 def fill_free_memory(like: Sequence[Tensor]) -> None:
@@ -40,8 +39,8 @@ def fill_free_memory(like: Sequence[Tensor]) -> None:
             block.fill_(value)
 
 
-def copied(outputs: Outputs) -> Outputs:
-    """Return copies of the outputs, as they are now."""
+def copies_of(outputs: Outputs) -> Outputs:
+    """Return copies of the outputs, which later calls cannot change."""
     return Outputs(**{name: output.detach().clone() for name, output in _named(outputs)})
 
 
@@ -72,7 +71,7 @@ def _holds_filled(tensor: Tensor) -> bool:
 
 
 def _named(outputs: Outputs) -> Iterator[tuple[str, Tensor]]:
-    for name in _NAMES:
+    for name in OUTPUTS:
         output = getattr(outputs, name)
         if output is not None:
             yield name, output

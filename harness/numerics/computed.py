@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from harness.inputs import Inputs
-from harness.numerics.completeness import bits_of, copied, fill_free_memory, incomplete_output
+from harness.numerics.completeness import bits_of, copies_of, fill_free_memory, incomplete_output
 from harness.numerics.error_measurement import Outputs
 from harness.records import Autograd, Case, Direction, Mode, Status
 from implementations.contract import Implementation, LayerNormFunction, UnsupportedError
@@ -192,7 +192,7 @@ def run_once(
         after_call()
     returned = outputs
     if is_judged:
-        outputs = copied(outputs)
+        outputs = copies_of(outputs)
     for old, new in zip(before, inputs.tensors, strict=True):
         if not torch.equal(bits_of(old), bits_of(new)):
             raise ContractViolationError("modified one of its inputs")

@@ -28,7 +28,7 @@ from harness.numerics.oracle import ExactRows, Reference, wide_parameter, wide_r
 from harness.numerics.rounding import spacing
 from harness.records import Case, Errors, OutputErrors
 
-__all__ = ["Outputs", "measure_errors", "scale_of_dx", "scale_of_y"]
+__all__ = ["GRADIENTS", "OUTPUTS", "Outputs", "measure_errors", "scale_of_dx", "scale_of_y"]
 
 _P99_SAMPLES = 1 << 16  # at most so many evenly spaced elements determine the percentile
 
@@ -45,6 +45,11 @@ class Outputs:
     """Of the normalized shape; None where there is no weight."""
     dbias: Tensor | None = None
     """Of the normalized shape; None where there is no bias."""
+
+
+OUTPUTS = ("y", "dx", "dweight", "dbias")
+"""The names of all outputs."""
+GRADIENTS = OUTPUTS[1:]
 
 
 def measure_errors(

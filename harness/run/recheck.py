@@ -19,9 +19,9 @@ from torch import Tensor
 from harness.inputs import Inputs
 from harness.measure.placement import overwrite
 from harness.measure.sampler import Sampler
-from harness.numerics.completeness import copied, fill_free_memory, incomplete_output
+from harness.numerics.completeness import copies_of, fill_free_memory, incomplete_output
 from harness.numerics.computed import ContractViolationError, checked, run_once
-from harness.numerics.error_measurement import Outputs
+from harness.numerics.error_measurement import GRADIENTS, Outputs
 from harness.records import Case, Direction, Mode, Record, Status
 from harness.run.equivariance import are_equivariant, shifted_or_negated
 from harness.run.observed import observed
@@ -29,7 +29,6 @@ from implementations.contract import LayerNormFunction
 
 __all__ = ["Timed", "reuse", "run_again", "wrong_again"]
 
-GRADIENTS = ("dx", "dweight", "dbias")
 _REUSED = 1.25  # trade-off: ratio of times from which on a result counts as reused
 _PAIRS = 7  # of calls: all with new values are slower than most with old ones, or it is no finding
 
@@ -157,7 +156,7 @@ def _timed_outputs(timed: Timed) -> Outputs:
             for (name, leaf), gradient in zip(used.items(), result, strict=True)
         }
         returned = Outputs(y=placed.x, **gradients)  # y is not returned, and not used
-    outputs = copied(returned)
+    outputs = copies_of(returned)
     if incomplete := incomplete_output(outputs, returned):
         raise ContractViolationError(f"in a timed call, {incomplete}")
     return outputs

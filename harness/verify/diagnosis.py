@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from harness.numerics.error_measurement import Outputs
+from harness.numerics.error_measurement import OUTPUTS, Outputs
 from harness.records import Case, Direction
 from harness.verify.diagnosis_probes import (
     cancelling_variance,
@@ -40,7 +40,6 @@ _MOST_SUSPECTS = 3  # what a person reads
 _MATCH_RATIO = 0.2
 _CLEAR_RATIO = 10  # times the bound; closer to it, most of the error is rounding
 _MOST_ELEMENTS = 1 << 15  # of one case, which is run on every mutant
-_OUTPUTS = ("y", "dx", "dweight", "dbias")
 
 
 def diagnose(implementation: Implementation, failures: Sequence[Trial]) -> tuple[Suspect, ...]:
@@ -73,7 +72,7 @@ def _in_one_dtype(implementation: Implementation, failures: Sequence[Trial]) -> 
     clear = _clear_failures(failures)
     computed = {each: outputs_of(implementation, each) for each in clear}
     usable = {case: outputs for case, outputs in computed.items() if outputs is not None}
-    together = _matches(usable, _OUTPUTS)
+    together = _matches(usable, OUTPUTS)
     if together:
         return together
     case, wrong_outputs = (
@@ -88,7 +87,7 @@ def _in_one_dtype(implementation: Implementation, failures: Sequence[Trial]) -> 
     if {"dx", "dweight"} & wrong_outputs:
         apart += _narrow_statistics(implementation, case)
     explained = {name for each in apart for name in each.outputs}
-    for name in _OUTPUTS:
+    for name in OUTPUTS:
         if name not in explained:
             with_name = {case: each for case, each in usable.items() if name in clear[case]}
             apart += _matches(with_name, (name,))[:1]

@@ -22,7 +22,7 @@ from harness.numerics.computed import (
     checked,
     guarded,
 )
-from harness.numerics.error_measurement import measure_errors
+from harness.numerics.error_measurement import GRADIENTS, OUTPUTS, measure_errors
 from harness.numerics.rounding import unit_roundoff
 from harness.numerics.verdict import verdict_of
 from harness.records import Case, Direction, Status
@@ -49,7 +49,6 @@ _MOST_JUDGED = 6  # the smallest failures; a mistake that explains them explains
 _DENSE_COPIES = 3  # of the smallest failures; of a mistake in all layouts, the first copy fails
 _EPS = (1e-3, 1e-7)
 _NEAR = 1e-3  # of the norm of y; a LayerNorm with the measured eps is closer
-_OUTPUTS = ("y", "dx", "dweight", "dbias")
 _HALVES = {"float16", "bfloat16"}
 
 
@@ -83,7 +82,7 @@ def cancelling_variance(
             mistake="computes the variance as E[x^2] - E[x]^2, which cancels where the mean is "
             "large beside the deviations",
             dtypes=(small[0].case.dtype,),
-            outputs=_OUTPUTS,
+            outputs=OUTPUTS,
         )
 
 
@@ -131,7 +130,7 @@ def constant_eps(implementation: Implementation, case: Case) -> Iterator[Suspect
             name="constant_eps",
             mistake=f"adds an eps of {first:.3g} for every eps that is passed",
             dtypes=(case.dtype,),
-            outputs=_OUTPUTS,
+            outputs=OUTPUTS,
         )
 
 
@@ -139,7 +138,7 @@ def missing_gradient(failures: Sequence[Trial]) -> Iterator[Suspect]:
     """Name the gradients that are None."""
     names = {
         name
-        for name in ("dx", "dweight", "dbias")
+        for name in GRADIENTS
         if any(each.reason.startswith(f"{name} is None") for each in failures)
     }
     if names:
@@ -175,7 +174,7 @@ def strided_read_as_dense(
         mistake=f"reads {what} that is not contiguous as if it were"
         + (f" (layouts: {', '.join(sorted(layouts))})" if layouts else ""),
         dtypes=(failures[0].case.dtype,),
-        outputs=_OUTPUTS,
+        outputs=OUTPUTS,
         unexplained_ratio=0.0,
     )
 

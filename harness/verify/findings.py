@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from harness.records import Case, Status
-from harness.verify.trigger.conditions import Condition
+from harness.verify.trigger.conditions import TriggerCondition
 
 __all__ = [
     "SILENT",
@@ -232,7 +232,7 @@ class Trigger:
     dtypes: tuple[str, ...]
     outputs: tuple[str, ...]
     """The outputs that fail."""
-    conditions: tuple[Condition, ...]
+    conditions: tuple[TriggerCondition, ...]
     """All hold in every failed case; empty if the target fails everywhere."""
     regardless: tuple[str, ...]
     """Axes on which failed cases have every value that was tried."""

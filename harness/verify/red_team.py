@@ -20,8 +20,8 @@ from math import prod
 from harness.inputs import UnrepresentableError
 from harness.records import Case, Status
 from harness.verify.cases.plan import planned_cases
-from harness.verify.mutants.compound import Compound, draw_compounds, observed
-from harness.verify.mutants.conditions import CONDITIONS, Facts
+from harness.verify.mutants.compound import Compound, draw_compounds, with_callback
+from harness.verify.mutants.conditions import CONDITIONS, CallFacts
 from harness.verify.mutants.mutant import Mutant
 from harness.verify.random_cases import draw_cases
 from harness.verify.running_sums import running_sum_claims
@@ -192,14 +192,14 @@ def _conditions_of(case: Case) -> int:
     """Return a bit for each condition that holds in a call of ``case``; 0 if it has no inputs."""
     held = 0
 
-    def on_call(facts: Facts) -> None:
+    def on_call(facts: CallFacts) -> None:
         nonlocal held
         for place, condition in enumerate(CONDITIONS):
             if condition.reads_dy == (facts.dy is not None) and condition.holds(facts):
                 held |= 1 << place
 
     try:
-        outputs_of(adopt(observed(on_call), "observed"), case)
+        outputs_of(adopt(with_callback(on_call), "observed"), case)
     except UnrepresentableError:
         return 0
     return held
@@ -216,4 +216,4 @@ def _adopted(base: Mutant) -> Implementation:
 
 @cache
 def _right() -> Implementation:
-    return adopt(observed(lambda facts: None), "right")
+    return adopt(with_callback(lambda facts: None), "right")

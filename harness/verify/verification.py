@@ -15,7 +15,7 @@ from harness.numerics.error_measurement import Outputs
 from harness.records import Case, Status
 from harness.run.integrity import TamperingError, Trusted
 from harness.verify.case_results import CaseResults
-from harness.verify.cases.plan import Planned, coverage_of, planned_cases
+from harness.verify.cases.plan import PlannedCase, coverage_of, planned_cases
 from harness.verify.checks.contract_checks import contract_findings
 from harness.verify.checks.huge import huge_findings
 from harness.verify.checks.outputs import is_same_result
@@ -195,7 +195,7 @@ def _try_cases(run: Verification, state: VerificationState) -> None:
         state.coverage = coverage_of(run.implementation, run.strength)
 
 
-def _try_one(run: Verification, state: VerificationState, planned: Planned) -> None:
+def _try_one(run: Verification, state: VerificationState, planned: PlannedCase) -> None:
     case = planned.case
     if run.budget.is_too_slow(case):
         reason = f"it would take about {run.budget.predicted_s(case):.0f} s"

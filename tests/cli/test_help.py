@@ -14,7 +14,7 @@ from golden import assert_golden
 from harness.cli import main
 from harness.cli.arguments import DTYPES
 from harness.cli.export import FORMATS
-from harness.cli.sweep_options import AXES, AxisOption
+from harness.cli.sweep_options import AXIS_OPTIONS, AxisOption
 from harness.exports.formats import AS_TEXT
 from harness.sweep import DTYPES as SWEEP_DTYPES
 from harness.sweep import Grid, Sweep
@@ -59,14 +59,14 @@ print(json.dumps(sorted(name for name in sys.modules if "." not in name)))
 # --- values that are written again in the command line, which imports nothing slow ----------------
 
 
-@pytest.mark.parametrize("option", AXES, ids=lambda option: option.axis)
+@pytest.mark.parametrize("option", AXIS_OPTIONS, ids=lambda option: option.axis)
 def test_the_default_of_an_axis_is_that_of_a_sweep(option: AxisOption) -> None:
     typed = option.type.convert(option.default, None, None)
     assert Sweep().with_axes({option.axis: typed}).grids == (Grid(),)
 
 
 def test_every_axis_has_an_option() -> None:
-    assert {option.axis for option in AXES} == set(Grid.model_fields)
+    assert {option.axis for option in AXIS_OPTIONS} == set(Grid.model_fields)
 
 
 def test_dtypes_and_formats_agree_with_sweep_and_exports() -> None:

@@ -23,7 +23,7 @@ from harness.verify.findings import (
 from harness.verify.grade import Grade
 from harness.verify.result import Verdict
 from harness.verify.scope import Scope
-from harness.verify.trigger.conditions import Condition, Relation
+from harness.verify.trigger.conditions import Relation, TriggerCondition
 
 __all__ = ["EXAMPLES"]
 
@@ -133,9 +133,9 @@ EXAMPLES: dict[str, Verdict] = {
                 dtypes=("float32", "float64"),
                 outputs=("y", "dx"),
                 conditions=(
-                    Condition(axis="hidden", relation=Relation.AT_LEAST, value=1025),
-                    Condition(axis="is_contiguous", relation=Relation.IS, value=False),
-                    Condition(axis="offset_ratio", relation=Relation.AT_LEAST, value=100.0),
+                    TriggerCondition(axis="hidden", relation=Relation.AT_LEAST, value=1025),
+                    TriggerCondition(axis="is_contiguous", relation=Relation.IS, value=False),
+                    TriggerCondition(axis="offset_ratio", relation=Relation.AT_LEAST, value=100.0),
                 ),
                 regardless=("call",),
                 failed=65,
@@ -156,7 +156,9 @@ EXAMPLES: dict[str, Verdict] = {
             Trigger(
                 dtypes=("float32",),
                 outputs=("y",),
-                conditions=(Condition(axis="rows", relation=Relation.NOT_MULTIPLE, value=4),),
+                conditions=(
+                    TriggerCondition(axis="rows", relation=Relation.NOT_MULTIPLE, value=4),
+                ),
                 regardless=(),
                 failed=65,
                 right=204,

@@ -10,7 +10,7 @@ from harness.records import Case, Direction, Status
 from harness.verify import red_team
 from harness.verify.mutants import semantics
 from harness.verify.mutants.compound import BASES, ORDERS, Compound, draw_compounds
-from harness.verify.mutants.conditions import CONDITIONS, Condition
+from harness.verify.mutants.conditions import CONDITIONS, CallCondition
 from harness.verify.random_cases import draw_cases
 from harness.verify.red_team import Board, judge_compounds, run_red_team
 from harness.verify.self_test_result import CompoundResult, Fate, RedTeam
@@ -21,7 +21,7 @@ BACKWARD = Case(implementation="", shape=(6, 40), direction=Direction.BACKWARD)
 SHORT, LONG = BACKWARD, replace(BACKWARD, shape=(6, 2000))
 
 
-def condition(text: str) -> Condition:
+def condition(text: str) -> CallCondition:
     (found,) = (each for each in CONDITIONS if each.text == text)
     return found
 

@@ -13,7 +13,7 @@ from harness.verify.findings import Coverage
 from harness.verify.scope import scope_of
 from implementations.contract import Implementation
 
-__all__ = ["DEFAULT", "QUICKEST", "Planned", "coverage_of", "planned_cases"]
+__all__ = ["DEFAULT", "QUICKEST", "PlannedCase", "coverage_of", "planned_cases"]
 
 QUICKEST, DEFAULT = 2, 3
 """Strengths: the conditions of which every combination is tried."""
@@ -22,7 +22,7 @@ _ROWS_PER_TURN = 8  # the array finds most, so it has most cases in each turn
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedCase:
     """A case, and what it is there to catch."""
 
     case: Case
@@ -37,7 +37,7 @@ def planned_cases(
     *,
     without: Collection[Case] = (),
     in_turns: bool = False,
-) -> list[Planned]:
+) -> list[PlannedCase]:
     """Return each case once, fitted to the target's scope.
 
     Args:
@@ -51,13 +51,15 @@ def planned_cases(
     """
     scope = scope_of(implementation)
     seen: set[Case] = set(without)
-    turns: list[tuple[int, Planned]] = []
+    turns: list[tuple[int, PlannedCase]] = []
     for dtype in dtypes:
         for catches, per_turn, cases in _parts(implementation, strength, dtype, device):
             nearest = dict.fromkeys(scope.fit(case) for case in cases)
             new = [case for case in nearest if case is not None and case not in seen]
             seen.update(new)
-            turns += [(place // per_turn, Planned(case, catches)) for place, case in enumerate(new)]
+            turns += [
+                (place // per_turn, PlannedCase(case, catches)) for place, case in enumerate(new)
+            ]
     if in_turns:
         turns.sort(key=lambda each: each[0])
     return [planned for _, planned in turns]

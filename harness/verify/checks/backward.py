@@ -8,16 +8,16 @@ from dataclasses import replace
 import torch
 
 from harness.inputs import make_inputs
+from harness.numerics.completeness import copies_of
 from harness.numerics.computed import ImplementationError, guarded
 from harness.numerics.error_measurement import Outputs
 from harness.records import Case, Direction
 from harness.verify.checks.graph import Graph, leaves_of, training_case, with_each_affine
 from harness.verify.checks.outputs import (
     compute,
-    copies_of,
     first_differing_output,
 )
-from harness.verify.checks.settings import EVERY, PATHS, at
+from harness.verify.checks.settings import EVERY_SETTING, PATHS, at
 from harness.verify.scope import fitted, scope_of
 from implementations.contract import Implementation
 
@@ -45,7 +45,7 @@ def returns_every_gradient(implementation: Implementation, case: Case) -> str | 
     return None
 
 
-@at(*EVERY)
+@at(*EVERY_SETTING)
 def gradients_do_not_depend_on_requires_grad(
     implementation: Implementation, case: Case
 ) -> str | None:
@@ -61,7 +61,7 @@ def gradients_do_not_depend_on_requires_grad(
     return None
 
 
-@at(*EVERY)
+@at(*EVERY_SETTING)
 def retained_graph_gives_same_gradients(implementation: Implementation, case: Case) -> str | None:
     """With retain_graph=True, a second backward gives the same gradients."""
     case, inputs = training_case(implementation, case)
@@ -78,7 +78,7 @@ def retained_graph_gives_same_gradients(implementation: Implementation, case: Ca
     return None
 
 
-@at(*EVERY)
+@at(*EVERY_SETTING)
 def backward_accumulates_gradients(implementation: Implementation, case: Case) -> str | None:
     """Two calls of y.backward() double the gradients: autograd adds to .grad."""
     case, inputs = training_case(implementation, case)
@@ -95,7 +95,7 @@ def backward_accumulates_gradients(implementation: Implementation, case: Case) -
     return None
 
 
-@at(*EVERY)
+@at(*EVERY_SETTING)
 def create_graph_gives_same_gradients(implementation: Implementation, case: Case) -> str | None:
     """With create_graph=True, the gradients are the same."""
     for sized, inputs in with_each_affine(implementation, case):

@@ -8,18 +8,18 @@ import torch
 from torch import Tensor
 
 from harness.inputs import Inputs
+from harness.numerics.completeness import copies_of
 from harness.numerics.computed import ImplementationError, guarded
 from harness.numerics.error_measurement import Outputs
 from harness.records import Case
 from harness.verify.checks.graph import Graph, leaves_of, training_case
 from harness.verify.checks.outputs import (
     compute_y,
-    copies_of,
     copy_in_layout,
     first_differing_output,
     forward_case,
 )
-from harness.verify.checks.settings import EVERY, PATHS, at
+from harness.verify.checks.settings import EVERY_SETTING, PATHS, at
 from implementations.contract import Implementation
 
 __all__ = [
@@ -31,7 +31,7 @@ __all__ = [
 _RELATIVE_LIMIT = 0.05  # of the norm: more than rounding of any dtype, less than a missing term
 
 
-@at(*EVERY)
+@at(*EVERY_SETTING)
 def gradients_reach_the_source_of_x(implementation: Implementation, case: Case) -> str | None:
     """An x that another operation computed passes its gradient on, also where x is used twice."""
     case, inputs = training_case(implementation, case)

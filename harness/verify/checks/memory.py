@@ -11,26 +11,27 @@ import torch
 from torch import Tensor
 
 from harness.inputs import LAYOUTS, Inputs, make_inputs
+from harness.numerics.completeness import copies_of
 from harness.numerics.computed import ImplementationError, guarded
+from harness.numerics.error_measurement import GRADIENTS, OUTPUTS
 from harness.records import Case, Direction, Status
 from harness.verify.checks.graph import Graph, leaves_of, training_case
 from harness.verify.checks.outputs import (
     compute,
     compute_y,
-    copies_of,
     differing_outputs,
     elsewhere,
     forward_case,
     has_bits_of,
 )
 from harness.verify.checks.settings import (
-    AXES,
     BLOCK,
-    EVERY,
+    EVERY_SETTING,
     LONG_TAIL,
     ONE_ROW,
     PATHS,
     SMALL,
+    TWO_AXES,
     at,
 )
 from harness.verify.scope import fitted, scope_of
@@ -55,7 +56,7 @@ _STRIDED: dict[str, Layout] = {
 }
 
 
-@at(*EVERY)
+@at(*EVERY_SETTING)
 def y_shares_no_memory(implementation: Implementation, case: Case) -> str | None:
     """y shares no memory with x, weight, bias or the y of the call before."""
     case, inputs = forward_case(implementation, case)
@@ -67,16 +68,14 @@ def y_shares_no_memory(implementation: Implementation, case: Case) -> str | None
     return None
 
 
-@at(*EVERY)
+@at(*EVERY_SETTING)
 def gradients_share_no_memory(implementation: Implementation, case: Case) -> str | None:
     """A gradient changed in place changes no other gradient, nor y, dy or an argument."""
     case, inputs = training_case(implementation, case)
     graph = Graph.of(implementation, case, inputs)
     outputs = graph.gradients()
     gradients = {
-        name: gradient
-        for name in ("dx", "dweight", "dbias")
-        if (gradient := getattr(outputs, name)) is not None
+        name: gradient for name in GRADIENTS if (gradient := getattr(outputs, name)) is not None
     }
     others = {name: leaf.detach() for name, leaf in graph.leaves.items()}
     others |= {"y": outputs.y, "dy": graph.dy, **gradients}
@@ -125,14 +124,14 @@ def elements_do_not_overlap(implementation: Implementation, case: Case) -> str |
             if layout == case.layout:
                 raise
             continue  # the scope records which layouts the target declines
-        for name in ("y", "dx", "dweight", "dbias"):
+        for name in OUTPUTS:
             tensor = getattr(outputs, name)
             if tensor is not None and _overlaps(tensor):
                 return f"elements of {name} overlap in memory, for an x in the layout {layout}"
     return None
 
 
-@at(SMALL, AXES, BLOCK, LONG_TAIL)
+@at(SMALL, TWO_AXES, BLOCK, LONG_TAIL)
 def respects_argument_strides(implementation: Implementation, case: Case) -> str | None:
     """The strides of weight, bias and dy change no result.
 
@@ -141,14 +140,14 @@ def respects_argument_strides(implementation: Implementation, case: Case) -> str
     return _changes_with_layout(implementation, case, _STRIDED)
 
 
-@at(SMALL, AXES, BLOCK, LONG_TAIL)
+@at(SMALL, TWO_AXES, BLOCK, LONG_TAIL)
 def respects_negative_bit(implementation: Implementation, case: Case) -> str | None:
     """Weight, bias and dy may have the negative bit set, as z.conj().imag has."""
     found = _changes_with_layout(implementation, case, _NEGATED)
     return None if found is None else f"ignores the negative bit of a tensor: {found}"
 
 
-@at(SMALL, AXES)
+@at(SMALL, TWO_AXES)
 def accepts_every_layout(implementation: Implementation, case: Case) -> str | None:
     """Weight, bias and dy in another layout do not raise; the dy of y.sum() is expanded."""
     case = _with_gradients(implementation, case)

@@ -11,7 +11,7 @@ from harness.inputs import Inputs, make_inputs
 from harness.numerics.bounds import guarantee_of
 from harness.numerics.computed import grad_mode, run_once
 from harness.numerics.double_double import Pair
-from harness.numerics.error_measurement import Outputs, measure_errors
+from harness.numerics.error_measurement import OUTPUTS, Outputs, measure_errors
 from harness.numerics.oracle import Reference
 from harness.records import Case, Direction
 from harness.verify.exact_outputs import exact_outputs, wide_outputs
@@ -21,7 +21,6 @@ from implementations.contract import Implementation
 __all__ = [
     "compute",
     "compute_y",
-    "copies_of",
     "copy_in_layout",
     "differing_outputs",
     "elsewhere",
@@ -36,7 +35,6 @@ __all__ = [
 # about its own error, which makes it at most twice as large
 WORSE = 2.0
 _LARGE = 1 << 21  # elements; allocators keep small and large blocks apart, from 1 MiB at most
-_NAMES = ("y", "dx", "dweight", "dbias")
 
 
 def forward_case(
@@ -75,20 +73,6 @@ def copy_in_layout(tensor: Tensor) -> Tensor:
         return tensor.clone()
     start, storage = int(tensor.storage_offset()), tensor.untyped_storage().clone()
     return tensor.new_empty(0).set_(storage, start, tensor.shape, tensor.stride())
-
-
-def copies_of(outputs: Outputs) -> Outputs:
-    """Return a copy that later calls cannot overwrite."""
-    return Outputs(
-        y=outputs.y.clone(),
-        dx=_copy(outputs.dx),
-        dweight=_copy(outputs.dweight),
-        dbias=_copy(outputs.dbias),
-    )
-
-
-def _copy(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else tensor.clone()
 
 
 def differing_outputs(
@@ -173,5 +157,5 @@ def _worst(computed: Tensor, exact: Pair, bound: Tensor) -> float:
 
 def has_bits_of(one: Outputs, two: Outputs) -> bool:
     """Whether the outputs that both have are equal bit by bit; NaN equals nothing."""
-    pairs = ((getattr(one, name), getattr(two, name)) for name in _NAMES)
+    pairs = ((getattr(one, name), getattr(two, name)) for name in OUTPUTS)
     return all(a is None or b is None or torch.equal(a, b) for a, b in pairs)

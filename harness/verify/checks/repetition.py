@@ -17,7 +17,7 @@ from harness.verify.checks.outputs import (
     first_differing_output,
     forward_case,
 )
-from harness.verify.checks.settings import EVERY, PATHS, SMALL, at
+from harness.verify.checks.settings import EVERY_SETTING, PATHS, SMALL, at
 from harness.verify.scope import fitted
 from implementations.contract import Implementation
 
@@ -28,7 +28,7 @@ _CALLS_AT_OTHER_SIZES = 12  # the number matters at one size; a ring of buffers 
 _MOST_S = 2.0  # a slow target gets fewer calls
 
 
-@at(*EVERY)
+@at(*EVERY_SETTING)
 def repeated_calls_agree(implementation: Implementation, case: Case) -> str | None:
     """Call 100 returns what call 1 returned, with other calls in between."""
     case, inputs = forward_case(implementation, case)

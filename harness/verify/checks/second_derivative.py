@@ -14,7 +14,7 @@ from harness.numerics.computed import ImplementationError, guarded
 from harness.records import Case
 from harness.verify.checks.graph import INPUTS, with_each_affine
 from harness.verify.checks.outputs import compute, outputs_beyond
-from harness.verify.checks.settings import AXES, LONG, PADDED, SMALL, TAIL, at
+from harness.verify.checks.settings import LONG, PADDED, SMALL, TAIL, TWO_AXES, at
 from harness.verify.scope import scope_of
 from implementations.contract import Implementation
 
@@ -26,7 +26,7 @@ _RELATIVE_LIMIT = 0.05  # measured here: correct ones are within 1e-4, a missing
 _ABSOLUTE_LIMIT = 1e-6  # per element: what float32 rounding makes of a zero change
 
 
-@at(SMALL, TAIL, LONG, AXES, PADDED)
+@at(SMALL, TAIL, LONG, TWO_AXES, PADDED)
 def second_derivative_is_correct(implementation: Implementation, case: Case) -> str | None:
     """The second derivative matches finite differences of the gradients, or raises.
 

@@ -13,9 +13,8 @@ from typing import TypeVar
 from harness.records import Case
 
 __all__ = [
-    "AXES",
     "BLOCK",
-    "EVERY",
+    "EVERY_SETTING",
     "LONG",
     "LONG_TAIL",
     "ONE_ROW",
@@ -23,6 +22,7 @@ __all__ = [
     "PATHS",
     "SMALL",
     "TAIL",
+    "TWO_AXES",
     "Setting",
     "at",
     "settings_of",
@@ -59,7 +59,7 @@ LONG_TAIL = Setting((2, 3, 4099))
 """N odd and over 4,096, the longest row that many kernels keep in registers."""
 LARGE = Setting((130, 500))
 """Almost 2^16 elements, the most with exact outputs; PyTorch uses two threads from 2^15 on."""
-AXES = Setting((3, 4, 6, 10), normalized_dims=2)
+TWO_AXES = Setting((3, 4, 6, 10), normalized_dims=2)
 """Two normalized axes, two others; N a multiple of 4 and not of 8."""
 PADDED = Setting((66, 40), layout="padded_rows")
 """Rows that are contiguous, in an x that is not."""
@@ -68,9 +68,9 @@ ONE_ROW = Setting((1, 48))
 TRANSPOSED = Setting((9, 2, 52), layout="transposed")
 """Elements of a row that are far apart."""
 
-PATHS = (SMALL, TAIL, BLOCK, LONG_TAIL, AXES, PADDED)
+PATHS = (SMALL, TAIL, BLOCK, LONG_TAIL, TWO_AXES, PADDED)
 """One setting for each threshold."""
-EVERY = (SMALL, TAIL, BLOCK, LONG, LONG_TAIL, LARGE, AXES, PADDED, TRANSPOSED)
+EVERY_SETTING = (SMALL, TAIL, BLOCK, LONG, LONG_TAIL, LARGE, TWO_AXES, PADDED, TRANSPOSED)
 """Every size and layout."""
 
 _settings: dict[Callable[..., object], tuple[Setting, ...]] = {}

@@ -12,7 +12,7 @@ from harness.numerics.computed import ImplementationError
 from harness.records import Case
 from harness.verify.checks.graph import INPUTS, Graph, training_case
 from harness.verify.checks.outputs import compute_y, forward_case
-from harness.verify.checks.settings import AXES, BLOCK, LONG, SMALL, TAIL, at
+from harness.verify.checks.settings import BLOCK, LONG, SMALL, TAIL, TWO_AXES, at
 from implementations.contract import Implementation
 
 __all__ = ["writes_only_its_results"]
@@ -39,7 +39,7 @@ def _filled(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
     return values.to(tensor.dtype).view(shape)
 
 
-@at(SMALL, TAIL, BLOCK, LONG, AXES)
+@at(SMALL, TAIL, BLOCK, LONG, TWO_AXES)
 def writes_only_its_results(implementation: Implementation, case: Case) -> str | None:
     """A call writes to no argument, to nothing beside one, and to no .grad.
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 import torch
 
 from harness.inputs import make_inputs
+from harness.numerics.completeness import copies_of
 from harness.records import Case, Direction
-from harness.verify.checks.outputs import compute, copies_of, first_differing_output
+from harness.verify.checks.outputs import compute, first_differing_output
 from harness.verify.checks.settings import LONG_TAIL, SMALL, at
 from implementations.contract import Implementation
 from implementations.torch_private import spin

@@ -7,11 +7,12 @@ from dataclasses import replace
 import torch
 
 from harness.inputs import make_inputs
-from harness.numerics.error_measurement import Outputs
+from harness.numerics.completeness import copies_of
+from harness.numerics.error_measurement import OUTPUTS, Outputs
 from harness.records import Case
 from harness.verify.checks.graph import Graph, leaves_of, training_case
-from harness.verify.checks.outputs import compute_y, copies_of, first_differing_output
-from harness.verify.checks.settings import EVERY, PATHS, SMALL, at
+from harness.verify.checks.outputs import compute_y, first_differing_output
+from harness.verify.checks.settings import EVERY_SETTING, PATHS, SMALL, at
 from implementations.contract import Implementation
 
 __all__ = [
@@ -24,7 +25,7 @@ _STEPS = 20  # more than a ring of reused buffers is likely to have
 _STEPS_AT_OTHER_SIZES = 5  # the number matters at one size
 
 
-@at(*EVERY)
+@at(*EVERY_SETTING)
 def graphs_are_independent(implementation: Implementation, case: Case) -> str | None:
     """If two layers run forward before either runs backward, each gets its own gradients."""
     case, first = training_case(implementation, case)
@@ -39,7 +40,7 @@ def graphs_are_independent(implementation: Implementation, case: Case) -> str | 
     return None
 
 
-@at(*EVERY)
+@at(*EVERY_SETTING)
 def returned_gradients_stay_unchanged(implementation: Implementation, case: Case) -> str | None:
     """No later training step overwrites what an earlier one returned."""
     case, _ = training_case(implementation, case)
@@ -50,7 +51,7 @@ def returned_gradients_stay_unchanged(implementation: Implementation, case: Case
         returned = Graph.of(implementation, case, inputs).gradients()
         kept.append((copies_of(returned), returned))
     for copies, returned in kept:
-        for name in ("y", "dx", "dweight", "dbias"):
+        for name in OUTPUTS:
             before, now = getattr(copies, name), getattr(returned, name)
             if before is not None and not torch.equal(before, now):
                 return f"later training steps overwrite a {name} that was returned"

@@ -18,11 +18,11 @@ from torch import Tensor
 from harness.verify.mutants import gradient, kernel, layout, precision, semantics
 from harness.verify.mutants.analytic import Gradients, Terms, analytic
 from harness.verify.mutants.arguments import LayerNormCall, Rows
-from harness.verify.mutants.conditions import CONDITIONS, Condition, Facts
+from harness.verify.mutants.conditions import CONDITIONS, CallCondition, CallFacts
 from harness.verify.mutants.mutant import RECORDING, CheckKind, Mutant, mutant, on_rows
 from implementations.contract import LayerNormFunction
 
-__all__ = ["BASES", "ORDERS", "Compound", "draw_compounds", "observed", "with_trigger"]
+__all__ = ["BASES", "ORDERS", "Compound", "draw_compounds", "with_callback", "with_trigger"]
 
 ORDERS = (1, 2, 3)
 """Numbers of conditions in a trigger."""
@@ -114,7 +114,7 @@ class Compound:
     """A mistake behind a trigger."""
 
     base: Mutant
-    trigger: tuple[Condition, ...]
+    trigger: tuple[CallCondition, ...]
 
     @property
     def text(self) -> str:
@@ -133,7 +133,7 @@ def draw_compounds(count: int, seed: int = 0) -> tuple[Compound, ...]:
     Mistakes, the axes of conditions and conditions on one axis are all equally likely.
     """
     random = Random(seed)
-    by_axis: dict[str, list[Condition]] = {}
+    by_axis: dict[str, list[CallCondition]] = {}
     for condition in CONDITIONS:
         by_axis.setdefault(condition.axis, []).append(condition)
     drawn: dict[tuple[str, frozenset[str]], Compound] = {}
@@ -148,7 +148,7 @@ def draw_compounds(count: int, seed: int = 0) -> tuple[Compound, ...]:
     return tuple(drawn.values())
 
 
-def with_trigger(base: LayerNormFunction, trigger: Sequence[Condition]) -> LayerNormFunction:
+def with_trigger(base: LayerNormFunction, trigger: Sequence[CallCondition]) -> LayerNormFunction:
     """Return a right LayerNorm that calls ``base`` where all conditions hold.
 
     If a condition reads dy, then y is right, and the gradients are those of ``base``.
@@ -164,7 +164,7 @@ def with_trigger(base: LayerNormFunction, trigger: Sequence[Condition]) -> Layer
         eps: float = 1e-5,
     ) -> Tensor:
         call = LayerNormCall(x, normalized_shape, weight, bias, eps)
-        facts = Facts(call)
+        facts = CallFacts(call)
         if not all(each.holds(facts) for each in before):
             return call.y
         if not on_dy:
@@ -174,7 +174,7 @@ def with_trigger(base: LayerNormFunction, trigger: Sequence[Condition]) -> Layer
             return right
 
         def is_wrong(dy: Tensor) -> bool:
-            facts = Facts(call, dy)
+            facts = CallFacts(call, dy)
             return all(each.holds(facts) for each in on_dy)
 
         chosen: Tensor = _ChosenByDy.apply(right, call.by(base), is_wrong)  # type: ignore[no-untyped-call]
@@ -183,7 +183,7 @@ def with_trigger(base: LayerNormFunction, trigger: Sequence[Condition]) -> Layer
     return layer_norm
 
 
-def observed(on_call: Callable[[Facts], None]) -> LayerNormFunction:
+def with_callback(on_call: Callable[[CallFacts], None]) -> LayerNormFunction:
     """Return a right LayerNorm that calls ``on_call`` in each forward and, with dy, backward."""
 
     def layer_norm(
@@ -194,13 +194,13 @@ def observed(on_call: Callable[[Facts], None]) -> LayerNormFunction:
         eps: float = 1e-5,
     ) -> Tensor:
         call = LayerNormCall(x, normalized_shape, weight, bias, eps)
-        on_call(Facts(call))
+        on_call(CallFacts(call))
         right = call.y
         if not right.requires_grad:
             return right
 
         def is_wrong(dy: Tensor) -> bool:
-            on_call(Facts(call, dy))
+            on_call(CallFacts(call, dy))
             return False
 
         chosen: Tensor = _ChosenByDy.apply(right, right, is_wrong)  # type: ignore[no-untyped-call]

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from harness.verify.mutants.arguments import LayerNormCall
 
-__all__ = ["CONDITIONS", "Condition", "Facts"]
+__all__ = ["CONDITIONS", "CallCondition", "CallFacts"]
 
-_Table = Iterable[tuple[str, str, "Callable[[Facts], bool]"]]
+_Table = Iterable[tuple[str, str, "Callable[[CallFacts], bool]"]]
 
 _ROWS = (1, 2, 4, 8, 32, 64, 128)  # limits of one row per warp, of a block, of a grid
 _LENGTHS = (1, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)  # of vectors, warps and blocks
@@ -26,7 +26,7 @@ _STEPS = (2, 4, 8, 32)  # unrolled loops, 16-byte loads of float32 and of float1
 _ALIGNMENT = 16  # bytes of one vector load
 
 
-class Facts:
+class CallFacts:
     """What a kernel can know about a call; made of its arguments, and of dy in a backward."""
 
     def __init__(self, call: LayerNormCall, dy: Tensor | None = None) -> None:
@@ -149,19 +149,19 @@ def _repeats(tensor: Tensor) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class CallCondition:
     """A condition on a call."""
 
     axis: str
     """What it is about; a trigger has at most one condition on each axis."""
     text: str
     """Such as "N > 1024"."""
-    holds: Callable[[Facts], bool]
+    holds: Callable[[CallFacts], bool]
     reads_dy: bool = False
     """Whether it is known in the backward only, so that y cannot depend on it."""
 
 
-def _thresholds(axis: str, count: Callable[[Facts], int], limits: Sequence[int]) -> _Table:
+def _thresholds(axis: str, count: Callable[[CallFacts], int], limits: Sequence[int]) -> _Table:
     for limit in limits:
         yield axis, f"{axis} > {limit}", partial(_is_above, count, limit)
         yield axis, f"{axis} <= {limit}", partial(_is_at_most, count, limit)
@@ -170,19 +170,19 @@ def _thresholds(axis: str, count: Callable[[Facts], int], limits: Sequence[int])
         yield axis, f"{axis} % {step} == 0", partial(_has_no_rest, count, step)
 
 
-def _is_above(count: Callable[[Facts], int], limit: int, facts: Facts) -> bool:
+def _is_above(count: Callable[[CallFacts], int], limit: int, facts: CallFacts) -> bool:
     return count(facts) > limit
 
 
-def _is_at_most(count: Callable[[Facts], int], limit: int, facts: Facts) -> bool:
+def _is_at_most(count: Callable[[CallFacts], int], limit: int, facts: CallFacts) -> bool:
     return count(facts) <= limit
 
 
-def _has_rest(count: Callable[[Facts], int], step: int, facts: Facts) -> bool:
+def _has_rest(count: Callable[[CallFacts], int], step: int, facts: CallFacts) -> bool:
     return count(facts) % step != 0
 
 
-def _has_no_rest(count: Callable[[Facts], int], step: int, facts: Facts) -> bool:
+def _has_no_rest(count: Callable[[CallFacts], int], step: int, facts: CallFacts) -> bool:
     return count(facts) % step == 0
 
 
@@ -270,14 +270,14 @@ _OF_DY: tuple[tuple[str, Callable[[Tensor], Any]], ...] = (
 )
 
 
-def _in_backward(holds: Callable[[Tensor], Any], facts: Facts) -> bool:
+def _in_backward(holds: Callable[[Tensor], Any], facts: CallFacts) -> bool:
     return facts.dy is not None and facts.dy.numel() > 0 and bool(holds(facts.dy))
 
 
-CONDITIONS: tuple[Condition, ...] = (
-    *(Condition(axis=axis, text=text, holds=holds) for axis, text, holds in _OF_CALLS),
+CONDITIONS: tuple[CallCondition, ...] = (
+    *(CallCondition(axis=axis, text=text, holds=holds) for axis, text, holds in _OF_CALLS),
     *(
-        Condition(axis="dy", text=text, holds=partial(_in_backward, holds), reads_dy=True)
+        CallCondition(axis="dy", text=text, holds=partial(_in_backward, holds), reads_dy=True)
         for text, holds in _OF_DY
     ),
 )

@@ -9,10 +9,11 @@ from harness.records import Affine, Autograd, Case, Direction
 from harness.verify.cases.axes import AXES, BACKWARD_CALLS, EXCLUSIONS, FORWARD_CALLS, factors
 
 __all__ = [
-    "DATA",
+    "DATA_AXES",
     "ORDER",
-    "PATH",
+    "PATH_AXES",
     "SIMPLEST",
+    "SIZES",
     "changed",
     "differing",
     "has_data_of",
@@ -26,9 +27,10 @@ SIMPLEST: dict[str, Any] = {axis: values[0] for axis, values in AXES.items()} | 
     "rows": 6,
     "hidden": 40,  # a multiple of 8, and no power of two
 }
-DATA = ("distribution", "eps", "parameters", "grad_output")
+SIZES = ("rows", "hidden")
+DATA_AXES = ("distribution", "eps", "parameters", "grad_output")
 """The axes of the data: kernels seldom choose a path by them, and data may hide a mistake."""
-PATH = frozenset(SIMPLEST) - {*DATA}
+PATH_AXES = frozenset(SIMPLEST) - {*DATA_AXES}
 """The axes by which kernels choose a path."""
 ORDER = (
     *("threads", "param_dtype", "parameters", "grad_output", "layout", "eps", "affine"),
@@ -109,7 +111,7 @@ def differing(one: Case, other: Case) -> list[str]:
 
 def with_data_of(case: Case, other: Case) -> Case:
     """Return ``case`` with the data of another case, as far as it takes them."""
-    for axis in DATA:
+    for axis in DATA_AXES:
         case = changed(case, axis, value_of(other, axis)) or case
     return case
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from harness.records import Autograd, Direction
-from harness.verify.trigger.axes import SIMPLEST, value_of
-from harness.verify.trigger.conditions import Condition, Relation
+from harness.verify.trigger.axes import SIMPLEST, SIZES, value_of
+from harness.verify.trigger.conditions import Relation, TriggerCondition
 from harness.verify.trigger.observation import Observation
 
 __all__ = ["MEASURED", "axes_of", "conditions_of", "cost_of", "is_met", "is_met_by_size"]
@@ -27,33 +27,32 @@ _DERIVED: dict[str, tuple[str, ...]] = {
     "largest": ("distribution",),
 }
 """What is derived from axes, with the axes; changing one of those may change it."""
-_SIZES = ("rows", "hidden")
 MEASURED = ("offset_ratio", "least_variance_ratio", "largest")
 """What is measured of x, not chosen."""
-_NUMBERS = (*_SIZES, *MEASURED, "elements", "leading_axes", "normalized_axes", "threads", "eps")
+_NUMBERS = (*SIZES, *MEASURED, "elements", "leading_axes", "normalized_axes", "threads", "eps")
 _NAMED = ("distribution", "layout", "parameters", "grad_output", "call")
 _DIVISORS = (2, 4, 8, 16, 32, 64, 128)
 _MOST_NAMES = 3  # that a person reads as one condition
 
 
-def axes_of(condition: Condition) -> tuple[str, ...]:
+def axes_of(condition: TriggerCondition) -> tuple[str, ...]:
     """Return the axes of a case that decide whether it meets a condition."""
     return _DERIVED.get(condition.axis, (condition.axis,))
 
 
-def is_met(condition: Condition, observation: Observation) -> bool:
+def is_met(condition: TriggerCondition, observation: Observation) -> bool:
     """Whether a case meets a condition."""
     return condition.holds_for(_value(observation, condition.axis))
 
 
-def is_met_by_size(condition: Condition, axis: str, size: int) -> bool:
+def is_met_by_size(condition: TriggerCondition, axis: str, size: int) -> bool:
     """Whether a number of rows or elements can meet a condition on that axis."""
     if condition.axis == "is_power_of_two" and axis == "hidden":
         return condition.holds_for(size.bit_count() == 1)
     return condition.axis != axis or condition.holds_for(size)
 
 
-def cost_of(condition: Condition) -> int:
+def cost_of(condition: TriggerCondition) -> int:
     """Return how special a condition is: thresholds and facts say more of other cases than names.
 
     Of conditions that fit as well, the least special one is stated.
@@ -63,7 +62,7 @@ def cost_of(condition: Condition) -> int:
     if condition.axis in _NAMED:
         return 4 if condition.relation is Relation.IS else 5
     if condition.axis == "elements" or (
-        condition.axis in _SIZES and condition.relation is Relation.IS
+        condition.axis in SIZES and condition.relation is Relation.IS
     ):
         return 3
     return 1 if condition.relation in {Relation.AT_LEAST, Relation.AT_MOST} else 2
@@ -71,12 +70,12 @@ def cost_of(condition: Condition) -> int:
 
 def conditions_of(
     failing: Sequence[Observation], passing: Sequence[Observation], axes: frozenset[str]
-) -> Iterator[Condition]:
+) -> Iterator[TriggerCondition]:
     """Yield the conditions on ``axes`` that all failing cases meet and not all passing ones."""
     for axis in (*SIMPLEST, *_DERIVED):
         if not axes & {*_DERIVED.get(axis, (axis,))}:
             continue
-        if axis == "elements" and not axes >= {*_SIZES}:  # one of the two sizes says more
+        if axis == "elements" and not axes >= {*SIZES}:  # one of the two sizes says more
             continue
         values = {_value(each, axis) for each in failing}
         others = {_value(each, axis) for each in passing} - values
@@ -84,16 +83,16 @@ def conditions_of(
             yield from _met_by_all(axis, values, others)
 
 
-def _met_by_all(axis: str, values: set[Any], others: set[Any]) -> Iterator[Condition]:
-    def condition(relation: Relation, value: Any) -> Condition:
-        return Condition(axis=axis, relation=relation, value=value)
+def _met_by_all(axis: str, values: set[Any], others: set[Any]) -> Iterator[TriggerCondition]:
+    def condition(relation: Relation, value: Any) -> TriggerCondition:
+        return TriggerCondition(axis=axis, relation=relation, value=value)
 
     if axis in _NUMBERS:
         if min(others) < min(values):
             yield condition(Relation.AT_LEAST, min(values))
         if max(others) > max(values):
             yield condition(Relation.AT_MOST, max(values))
-    if axis in _SIZES:
+    if axis in SIZES:
         for divisor in _DIVISORS:
             if not any(each % divisor for each in values):
                 yield condition(Relation.MULTIPLE, divisor)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["Condition", "Relation"]
+__all__ = ["Relation", "TriggerCondition"]
 
 
 class Relation(StrEnum):
@@ -22,7 +22,7 @@ class Relation(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class TriggerCondition:
     """One condition, such as "N is at least 1025"."""
 
     axis: str

@@ -10,6 +10,7 @@ from harness.records import Case
 from harness.verify.trigger.axes import (
     ORDER,
     SIMPLEST,
+    SIZES,
     changed,
     differing,
     has_data_of,
@@ -17,7 +18,7 @@ from harness.verify.trigger.axes import (
     with_data_of,
 )
 from harness.verify.trigger.candidates import axes_of, is_met, is_met_by_size
-from harness.verify.trigger.conditions import Condition, Relation
+from harness.verify.trigger.conditions import Relation, TriggerCondition
 from harness.verify.trigger.observation import Observation, unseen
 from harness.verify.trigger.search import Conjunction, meets
 
@@ -28,7 +29,6 @@ Attempt = Callable[[Case], Observation | None]
 _STEPS = (-1, 1, 2, 3, 4, 8, 16, 32, 64, 128)  # from a size: they tell divisors from thresholds
 # alike in all rows: mixed rows show a mistake and no threshold
 _OFFSETS = ("normal", *(f"offset_1e{exponent}" for exponent in range(1, 5)))
-_SIZES = ("rows", "hidden")
 _MOST_COMPARED = 200  # conjunctions at once
 _MOST_ELEMENTS = 1 << 22  # of one further case
 _MOST_DRAWS = 20  # per case that is wanted: many draws are known already, or impossible
@@ -139,7 +139,7 @@ class Experiments:
         """Return the values of an axis that were tried, and for a size those around ``near``."""
         values = dict.fromkeys(value_of(each.case, axis) for each in self.observations)
         own = value_of(near, axis)
-        if axis in _SIZES:
+        if axis in SIZES:
             sizes = (*(own + step for step in _STEPS), own // 2, 2 * own, 3 * own)
             powers = (1 << own.bit_length(), 1 << max(own.bit_length() - 1, 0))
             values |= dict.fromkeys(size for size in (*sizes, *powers) if size > 0)
@@ -178,7 +178,7 @@ class Experiments:
             if not count:
                 return
 
-    def bisect(self, conjunction: Conjunction, part: Condition, near: Case) -> None:
+    def bisect(self, conjunction: Conjunction, part: TriggerCondition, near: Case) -> None:
         """Try sizes until it is known from which one on, or up to which one, cases fail."""
         others = [each for each in conjunction if each is not part]
         rising = part.relation is Relation.AT_LEAST

@@ -7,9 +7,16 @@ from dataclasses import dataclass, replace
 from math import ceil, floor, log10
 
 from harness.records import Case
-from harness.verify.trigger.axes import DATA, PATH, SIMPLEST, differing, with_data_of
+from harness.verify.trigger.axes import (
+    DATA_AXES,
+    PATH_AXES,
+    SIMPLEST,
+    SIZES,
+    differing,
+    with_data_of,
+)
 from harness.verify.trigger.candidates import MEASURED, conditions_of, cost_of, is_met
-from harness.verify.trigger.conditions import Condition, Relation
+from harness.verify.trigger.conditions import Relation, TriggerCondition
 from harness.verify.trigger.experiments import Attempt, Experiments
 from harness.verify.trigger.observation import Observation
 from harness.verify.trigger.search import Conjunction, meets, smallest
@@ -22,11 +29,10 @@ _PLAIN_RATIO = 100.0  # times the bound; data that show less may hide the mistak
 # of the data tried, hide the mistake: fewer are exceptions, more make a condition of the trigger
 _MANY_BY_FACT, _MANY_BY_NAME = 1 / 4, 1 / 2
 _THRESHOLDS = {Relation.AT_LEAST, Relation.AT_MOST}
-_IMPLIED = (Condition(axis="hidden", relation=Relation.AT_LEAST, value=2),)
+_IMPLIED = (TriggerCondition(axis="hidden", relation=Relation.AT_LEAST, value=2),)
 """Rows of one element are constant: they hide most mistakes, as other data do."""
 # fewer failures, or more conditions, fit any data by chance
 _FEWEST_FAILURES, _MOST_UNCONFIRMED = 4, 2
-_SIZES = ("rows", "hidden")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +70,7 @@ def find_trigger(
     if seed is None:
         return None
     simple, axes = lab.simplified(seed)
-    path = _path_conditions(lab, _plainest(lab, simple).case, axes & PATH)
+    path = _path_conditions(lab, _plainest(lab, simple).case, axes & PATH_AXES)
     conditions = _unconfirmed(lab, about)
     if path is not None:
         data = _tightest(_data_conditions(lab, simple.case))
@@ -157,7 +163,7 @@ def _new_axes(lab: Experiments, simple: Case, axes: set[str]) -> set[str]:
     included = [each for each in passing if meets(each, conjunction)]
     for each in sorted(included, key=lambda each: len(differing(each.case, simple))):
         if new := lab.deciding_axes(each, simple, conjunction) - axes:
-            return new & PATH
+            return new & PATH_AXES
     return set()
 
 
@@ -175,7 +181,7 @@ def _transplant(lab: Experiments, conjunction: Conjunction, simple: Case) -> Cas
 def _is_confirmed(lab: Experiments, conjunction: Conjunction, simple: Case) -> bool:
     """Try cases on both sides of a conjunction, and at its sizes; whether all agree with it."""
     for part in conjunction:
-        if part.axis in _SIZES and part.relation in _THRESHOLDS:
+        if part.axis in SIZES and part.relation in _THRESHOLDS:
             before = lab.left
             lab.bisect(conjunction, part, simple)
             if lab.left < before:  # search again: the threshold may have moved
@@ -190,10 +196,10 @@ def _is_confirmed(lab: Experiments, conjunction: Conjunction, simple: Case) -> b
     return agreed >= _CONFIRMING
 
 
-def _data_conditions(lab: Experiments, simple: Case) -> Iterator[Condition]:
+def _data_conditions(lab: Experiments, simple: Case) -> Iterator[TriggerCondition]:
     """Yield what the data must be like to show the mistake, where many do not show it."""
     failing = [each for each in lab.clear if each.failed]
-    for axis in DATA:
+    for axis in DATA_AXES:
         along = lab.along(axis, simple)
         passing = [each for each in along if not each.failed]
         fitting = [
@@ -209,9 +215,9 @@ def _data_conditions(lab: Experiments, simple: Case) -> Iterator[Condition]:
             yield _rounded(best, passing)
 
 
-def _tightest(conditions: Iterable[Condition]) -> list[Condition]:
+def _tightest(conditions: Iterable[TriggerCondition]) -> list[TriggerCondition]:
     """Keep one threshold per measure of x, which may be a condition on two axes of the data."""
-    kept: dict[tuple[str, Relation], Condition] = {}
+    kept: dict[tuple[str, Relation], TriggerCondition] = {}
     for each in conditions:
         known = kept.setdefault((each.axis, each.relation), each)
         if each.relation in _THRESHOLDS and not each.holds_for(known.value):
@@ -219,7 +225,7 @@ def _tightest(conditions: Iterable[Condition]) -> list[Condition]:
     return list(kept.values())
 
 
-def _rounded(condition: Condition, passing: Sequence[Observation]) -> Condition:
+def _rounded(condition: TriggerCondition, passing: Sequence[Observation]) -> TriggerCondition:
     """Move the threshold of a measured quantity to a power of ten, if no passing case meets that.
 
     Measured values lie close together in no case, so that a threshold has one digit at best.

@@ -14,14 +14,14 @@ from harness.records import Affine, Case, Direction, Status
 from harness.verify.trial import Trial
 from harness.verify.trigger.axes import is_possible
 
-__all__ = ["Facts", "Observation", "observation_of", "observed", "unseen"]
+__all__ = ["InputFacts", "Observation", "observation_of", "observations_of", "unseen"]
 
 _MOST_ELEMENTS = 1 << 16  # of an x that is drawn again; facts of a larger one come from fewer rows
 _MARGIN_RATIO = 3.0  # a case within this factor of its bound may be wrong or right by its rounding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class InputFacts:
     """What decides the path or the error of a kernel, other than the axes of a case."""
 
     is_contiguous: bool
@@ -48,7 +48,7 @@ class Observation:
     """Outputs outside their bound; empty if the result is right."""
     ratio: float
     """Largest error over its bound."""
-    facts: Facts
+    facts: InputFacts
 
     @property
     def is_clear(self) -> bool:
@@ -75,7 +75,7 @@ def observation_of(trial: Trial) -> Observation | None:
     )
 
 
-def observed(trials: Collection[Trial]) -> list[Observation]:
+def observations_of(trials: Collection[Trial]) -> list[Observation]:
     """Return what the trials show, one observation per case."""
     found = (observation_of(trial) for trial in trials if is_possible(trial.case))
     return [each for each in found if each is not None]
@@ -88,7 +88,7 @@ def unseen(case: Case) -> Observation:
     )
 
 
-def _facts(case: Case) -> Facts:
+def _facts(case: Case) -> InputFacts:
     """Return the facts of the x of ``case``."""
     plain = Case(
         implementation="",
@@ -106,7 +106,7 @@ def _facts(case: Case) -> Facts:
 
 
 @lru_cache(maxsize=4096)
-def _facts_of_x(case: Case) -> Facts:
+def _facts_of_x(case: Case) -> InputFacts:
     laid_out = LAYOUTS[case.layout](torch.empty(case.shape, device="meta"))
     if case.rows * case.hidden > _MOST_ELEMENTS:
         few = max(_MOST_ELEMENTS // case.hidden, 1)
@@ -122,7 +122,7 @@ def _facts_of_x(case: Case) -> Facts:
     eps = case.eps / scale[:, 0].square() if len(finite) else spread
     offsets = (centre / (spread + eps).sqrt())[varies]
     variances = (spread / eps) if case.eps else torch.full_like(spread, inf)
-    return Facts(
+    return InputFacts(
         is_contiguous=laid_out.is_contiguous(),
         is_row_dense=laid_out.stride(-1) == 1 or laid_out.shape[-1] == 1,
         is_finite=len(finite) == len(x),

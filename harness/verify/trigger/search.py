@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from itertools import combinations
 
 from harness.verify.trigger.candidates import conditions_of, cost_of, is_met
-from harness.verify.trigger.conditions import Condition
+from harness.verify.trigger.conditions import TriggerCondition
 from harness.verify.trigger.observation import Observation
 
 __all__ = ["Conjunction", "meets", "smallest"]
 
-Conjunction = tuple[Condition, ...]
+Conjunction = tuple[TriggerCondition, ...]
 
 _MOST_CONDITIONS = 3  # more than that on one line is no longer an explanation
 _MOST_CANDIDATES = 120  # 280,000 triples, which take 0.1 s
@@ -32,7 +32,7 @@ def smallest(
     if len(passing) <= exceptions:
         return [()]
     everyone = (1 << len(passing)) - 1
-    met: list[tuple[int, Condition]] = []
+    met: list[tuple[int, TriggerCondition]] = []
     for condition in conditions_of(failing, passing, axes):
         mask = sum(1 << place for place, each in enumerate(passing) if is_met(condition, each))
         if mask != everyone:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.records.text import count
-from harness.verify.trigger.conditions import Condition, Relation
+from harness.verify.trigger.conditions import Relation, TriggerCondition
 
 if TYPE_CHECKING:
     from harness.verify.findings import Trigger
@@ -73,7 +73,7 @@ def trigger_text(trigger: Trigger) -> str:
     return f"{subject} {where}{hidden}{more} ({dtypes}; {confirmed})"
 
 
-def condition_text(condition: Condition) -> str:
+def condition_text(condition: TriggerCondition) -> str:
     """Return a condition in words."""
     axis, value = condition.axis, condition.value
     if condition.relation is Relation.IS and (axis, value) in _FACTS:

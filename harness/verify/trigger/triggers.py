@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from harness.numerics.error_measurement import OUTPUTS
 from harness.records import Case, Status
 from harness.verify.case_results import CaseResults
 from harness.verify.findings import Trigger
@@ -12,13 +13,12 @@ from harness.verify.trial import Trial
 from harness.verify.trigger.axes import value_of
 from harness.verify.trigger.candidates import axes_of
 from harness.verify.trigger.find_trigger import Found, find_trigger
-from harness.verify.trigger.observation import Observation, observation_of, observed
+from harness.verify.trigger.observation import Observation, observation_of, observations_of
 from harness.verify.trigger.search import Conjunction, meets
 
 __all__ = ["triggers_of"]
 
 _MOST_CASES = 120  # further ones per dtype: about half of what the quick verification tries
-_OUTPUTS = ("y", "dx", "dweight", "dbias")
 
 
 def triggers_of(cases: CaseResults, attempt: Callable[[Case], Trial | None]) -> tuple[Trigger, ...]:
@@ -48,7 +48,7 @@ def _in_one_dtype(
         trial = None if has_crashed else attempt(case)  # a further case may crash, too
         return None if trial is None else observation_of(trial)
 
-    observations = observed(trials)
+    observations = observations_of(trials)
     together = find_trigger(observations, observe, _MOST_CASES)
     if together is not None:
         yield _trigger(dtype, together)
@@ -57,7 +57,7 @@ def _in_one_dtype(
     if len(failed) < 2:
         return
     apart: dict[Conjunction, Trigger] = {}
-    for name in _OUTPUTS:
+    for name in OUTPUTS:
         found = find_trigger(observations, observe, _MOST_CASES // 2, frozenset({name}))
         if found is not None and found.is_confirmed:
             trigger = _trigger(dtype, found)
@@ -74,7 +74,7 @@ def _trigger(dtype: str, found: Found) -> Trigger:
     decided = {axis for each in found.conditions for axis in axes_of(each)}
     return Trigger(
         dtypes=(dtype,),
-        outputs=tuple(name for name in _OUTPUTS if name in found.outputs),
+        outputs=tuple(name for name in OUTPUTS if name in found.outputs),
         conditions=found.conditions,
         regardless=tuple(
             axis

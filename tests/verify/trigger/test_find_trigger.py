@@ -14,7 +14,7 @@ import pytest
 
 from harness.records import Affine, Autograd, Case, Direction
 from harness.verify.cases.plan import QUICKEST, planned_cases
-from harness.verify.trigger.conditions import Condition, Relation
+from harness.verify.trigger.conditions import Relation, TriggerCondition
 from harness.verify.trigger.find_trigger import Found, find_trigger
 from harness.verify.trigger.observation import Observation, unseen
 from implementations import native
@@ -52,24 +52,24 @@ def found(fails: Claim, shown_by: Claim = shows) -> Found | None:
     return find_trigger(observations, attempt, MOST_CASES)
 
 
-def at_least(axis: str, value: float) -> Condition:
-    return Condition(axis=axis, relation=Relation.AT_LEAST, value=value)
+def at_least(axis: str, value: float) -> TriggerCondition:
+    return TriggerCondition(axis=axis, relation=Relation.AT_LEAST, value=value)
 
 
-def at_most(axis: str, value: float) -> Condition:
-    return Condition(axis=axis, relation=Relation.AT_MOST, value=value)
+def at_most(axis: str, value: float) -> TriggerCondition:
+    return TriggerCondition(axis=axis, relation=Relation.AT_MOST, value=value)
 
 
-def multiple(axis: str, value: int) -> Condition:
-    return Condition(axis=axis, relation=Relation.MULTIPLE, value=value)
+def multiple(axis: str, value: int) -> TriggerCondition:
+    return TriggerCondition(axis=axis, relation=Relation.MULTIPLE, value=value)
 
 
-def not_multiple(axis: str, value: int) -> Condition:
-    return Condition(axis=axis, relation=Relation.NOT_MULTIPLE, value=value)
+def not_multiple(axis: str, value: int) -> TriggerCondition:
+    return TriggerCondition(axis=axis, relation=Relation.NOT_MULTIPLE, value=value)
 
 
-def equal(axis: str, value: object) -> Condition:
-    return Condition(axis=axis, relation=Relation.IS, value=value)
+def equal(axis: str, value: object) -> TriggerCondition:
+    return TriggerCondition(axis=axis, relation=Relation.IS, value=value)
 
 
 LONG = at_least("hidden", 2)  # a row of one element hides the mistake

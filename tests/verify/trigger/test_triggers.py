@@ -12,11 +12,11 @@ from harness.records import Case, Direction, Status
 from harness.verify import verify
 from harness.verify.case_results import CaseResults
 from harness.verify.trial import Trial, try_case
-from harness.verify.trigger.conditions import Condition, Relation
+from harness.verify.trigger.conditions import Relation, TriggerCondition
 from harness.verify.trigger.triggers import triggers_of
 from implementations import two_pass
 
-LONG = Condition(axis="hidden", relation=Relation.AT_LEAST, value=130)
+LONG = TriggerCondition(axis="hidden", relation=Relation.AT_LEAST, value=130)
 
 
 def wrong_from_130(x: Tensor, *arguments: object) -> Tensor:
