@@ -97,6 +97,17 @@ def test_a_mistake_is_named_on_another_device_than_the_cpu(
         assert name in named(target, [replace(each, device="meta") for each in tried])
 
 
+def test_a_mistake_is_named_where_several_normalized_axes_add_another() -> None:
+    def last_axis_only(x: Tensor, shape: Any, weight: Any, bias: Any, eps: float) -> Tensor:
+        centred = x - x.mean(-1, keepdim=True)
+        return centred * (centred.var(-1, keepdim=True) + eps).rsqrt() * weight + bias
+
+    target = adopt(last_axis_only, "implementation")
+    on_one_axis = cases("float32", "normal", "tiny_variance", shape=(7, 5, 33))
+    on_two_axes = [replace(each, normalized_dims=2) for each in on_one_axis]
+    assert "unbiased_variance" in named(target, [*on_two_axes, *on_one_axis])
+
+
 def test_a_missing_gradient_is_named() -> None:
     target = mutant("dbias_missing")
     (suspect,) = diagnose(target, failures(target, cases("float32")))

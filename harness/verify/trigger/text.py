@@ -66,9 +66,9 @@ def trigger_text(trigger: Trigger) -> str:
             f"{subject}: in all {trigger.failed} failed cases and in none of the {trigger.right} "
             f"others, {what} ({dtypes}; not confirmed by further cases)"
         )
-    where = f"whenever {what}" if what else "whatever the sizes, layout and mode are"
+    where = f"whenever {what}" if what else "at every size, in every layout and mode"
     hidden = f", unless the data hide it ({trigger.hidden} do)" if trigger.hidden else ""
-    more = "".join(f"; {_REGARDLESS[axis]}" for axis in trigger.regardless)
+    more = "".join(f"; {_REGARDLESS[axis]}" for axis in trigger.regardless if what)
     confirmed = f"{count(trigger.further_cases, 'further case')} confirm it"
     return f"{subject} {where}{hidden}{more} ({dtypes}; {confirmed})"
 
