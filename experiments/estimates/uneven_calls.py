@@ -111,7 +111,7 @@ def arms_of(subject: Samples, reference: Samples) -> list[Arm]:
 
 
 def is_uneven(subject: Samples, reference: Samples, least: float) -> tuple[bool, int]:
-    """Judge the first epochs, and all of them if the first leave a doubt, as the sampler does.
+    """Judge the first epochs, and all of them if the first are not enough, as the sampler does.
 
     Returns:
         Whether calls are uneven, and the number of epochs that were needed.

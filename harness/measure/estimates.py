@@ -25,11 +25,11 @@ class Estimates:
     reference_ratio: Estimate | None
     """None without a reference."""
     uneven_ratio: float | None
-    """How uneven calls are, if they are; then the estimates are means."""
+    """Mean over low quantile, if calls are uneven; then the estimates are means. None if not."""
     is_doubtful: bool
     """Whether calls look uneven, and more samples are needed to know."""
     converged: bool
-    """Whether there is no doubt, and the interval is as narrow as the budget asks."""
+    """Whether calls do not look uneven, and the interval is as narrow as the budget asks."""
 
 
 def estimates_of(

@@ -20,7 +20,7 @@ from harness.records import Arm, ArmRole
 __all__ = ["Unevenness", "unevenness"]
 
 _CLEAR_ERRORS = 3.0  # standard errors; simulated in experiments/estimates/uneven_calls.py
-_NOISE = 4  # trade-off: the three longest samples count as much as the fourth, whatever they are
+_NOISE = 4  # trade-off: the three longest samples count as if they were as long as the fourth
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,9 @@ class Unevenness:
     ratio: float
     """Mean over low quantile of the samples, over the same of the reference."""
     uneven_ratio: float | None
-    """The same, if calls are clearly uneven; None if not."""
+    """The same ratio if calls are clearly uneven; None if not."""
     least: float
-    """The least ratio, either way, from which calls are called uneven."""
+    """Calls count as uneven beyond this ratio, or below its inverse."""
 
     @property
     def is_doubtful(self) -> bool:
@@ -50,7 +50,7 @@ def unevenness(arms: Sequence[Arm], *, cpu: bool, least: float) -> Unevenness | 
     Args:
         arms: timed in turn, each in the same epochs.
         cpu: whether by CPU or by wall clock.
-        least: the least ratio that counts.
+        least: the ratio beyond which calls count as uneven.
 
     Returns:
         None if there is nothing to compare with.

@@ -16,8 +16,8 @@ from harness.numerics.error_measurement import OUTPUTS, Outputs
 __all__ = ["SETTLE_S", "bits_of", "copies_of", "fill_free_memory", "incomplete_output"]
 
 SETTLE_S = 0.02  # several scheduler slices: a thread with work left gets a core in this time
-# blocks of each size: earlier calls have freed several, and an implementation allocates some
-# before y. Trade-off: large ones take time to fill, and an allocator holds few of them
+# numbers of blocks per size: earlier calls have freed several, and an implementation allocates
+# some before y. Trade-off: large blocks take time to fill, and an allocator holds few of them
 _FEWEST, _MOST, _SMALL_BYTES = 3, 8, 1 << 22
 # by dtype, an integer of its size and what it is filled with: a NaN whose payload no arithmetic
 # gives (all bits set would be what torch's own vectorised maximum gives for NaN)
@@ -78,7 +78,7 @@ def _named(outputs: Outputs) -> Iterator[tuple[str, Tensor]]:
 
 
 def bits_of(tensor: Tensor) -> Tensor:
-    """The bytes of a tensor, so that NaN compares equal to NaN."""
+    """Return the bytes of a tensor, in which NaN is equal to NaN."""
     if not tensor.numel():
         return tensor
     flat = tensor.resolve_neg().reshape(-1)

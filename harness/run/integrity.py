@@ -74,7 +74,7 @@ class TamperingError(ContractViolationError):
 
 @dataclass(frozen=True, slots=True)
 class _Namespace:
-    """The functions and classes of a module, or the attributes of a class, at one time."""
+    """The functions and classes of a module, or the attributes of a class, when it was read."""
 
     owner: ModuleType | type
     name: str
@@ -84,12 +84,12 @@ class _Namespace:
 
     @classmethod
     def of(cls, owner: ModuleType | type) -> _Namespace:
-        # of a class all attributes: its properties and slots are no callables
+        # of a class all attributes: its properties and slots are not callable
         attributes = vars(owner)
         if isinstance(owner, type):
             keys = tuple(attributes)
             name = f"{owner.__module__}.{owner.__qualname__}"
-        else:  # two more names, of which each module has one at least: a getter of a tuple
+        else:  # itemgetter returns a tuple only for two keys or more
             keys = tuple(key for key, value in attributes.items() if callable(value))
             keys, name = (*keys, "__name__", "__spec__"), owner.__name__
         get = itemgetter(*keys)

@@ -1,4 +1,4 @@
-"""What a call does besides computing: it opens files, starts processes, reads its callers' frames.
+"""Observe what a call does besides computing, such as opening files or reading its callers' frames.
 
 A profile function (``sys.setprofile``) sees each function that Python code calls. Calls that
 compiled code makes by itself are not seen.
@@ -22,7 +22,7 @@ __all__ = ["observed"]
 
 _LIBRARIES = (sysconfig.get_path("stdlib"), "<frozen ")
 _INSPECTORS = (inspect.__file__, traceback.__file__)
-# wrong LayerNorms of the harness are targets themselves
+# mutants are part of the harness, but here they are targets
 _OWN_TARGETS = "harness.verify.mutants"
 _FRAMES = "reads the frames of its callers"
 _PROCESS = "starts a process"
@@ -58,7 +58,7 @@ class observed:  # noqa: N801 - used as a function
 
     def __enter__(self) -> None:
         self._seen: dict[str, None] = {}
-        if sys.getprofile() is None:  # else somebody profiles this process
+        if sys.getprofile() is None:  # otherwise this process is being profiled
             sys.setprofile(self._see)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -79,20 +79,19 @@ class observed:  # noqa: N801 - used as a function
 
 
 def _is_harness(frame: FrameType) -> bool:
-    """Whether a frame is of the harness, and not of a wrong LayerNorm that the harness contains."""
+    """Whether a frame is of the harness, but not of one of its own mutants."""
     name = str(frame.f_globals.get("__name__", ""))
     return name.startswith("harness.") and not name.startswith(_OWN_TARGETS)
 
 
 def _may_call(caller: FrameType | None) -> bool:
-    """Whether a frame calls the harness rightly: the harness, or Python's library on its behalf."""
+    """Whether a frame may call the harness: one of the harness, or of Python's library."""
     return caller is None or _is_harness(caller) or _is_library(caller)
 
 
 def _is_library(frame: FrameType) -> bool:
     """Whether a frame is of Python's own library, except where that inspects frames."""
     file = frame.f_code.co_filename
-    is_installed = (
-        "-packages" in file
-    )  # below the standard library's folder, outside an environment
+    # without a virtual environment, site-packages lies in the folder of the standard library
+    is_installed = "-packages" in file
     return file.startswith(_LIBRARIES) and not is_installed and file not in _INSPECTORS

@@ -29,8 +29,8 @@ from implementations.contract import LayerNormFunction
 
 __all__ = ["Timed", "reuse", "run_again", "wrong_again"]
 
-_REUSED = 1.25  # trade-off: ratio of times from which on a result counts as reused
-_PAIRS = 7  # of calls: all with new values are slower than most with old ones, or it is no finding
+_REUSED = 1.25  # trade-off: from this ratio of times on, results count as reused
+_PAIRS = 7  # of calls; the fastest call with new values is compared with the median of the others
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +167,8 @@ def reuse(timed: Timed, per_call_s: float = 0.0) -> str | None:
 
     Args:
         timed: what was timed.
-        per_call_s: seconds of a timed call, of which each had the same values; a call with new
-            values that takes about as long ends the check.
+        per_call_s: seconds per timed call, with the same values in each; if the first call with
+            new values takes about as long, the check ends there.
 
     Raises:
         ImplementationError: the implementation raised.

@@ -36,8 +36,8 @@ class _State:
     write: Callable[[Any], object]
     """Sets a value that was read."""
     is_kept: bool = False
-    """Whether the check leaves it; others get their value at import, which an earlier call of the
-    target may have changed for good."""
+    """Whether :func:`set_usual_state` leaves it. Other parts get the value that they had at import,
+    because an earlier call of the target may have changed them."""
 
 
 def _generator_state() -> bytes:

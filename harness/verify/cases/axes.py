@@ -42,8 +42,8 @@ _MOST_ELEMENTS = 150_000  # of x; more take longer than all other cases together
 AXES: dict[str, tuple[Any, ...]] = {
     # one; fewer and more than a warp, a tile of 64, a block of 128 and 1024; multiples of 32
     "rows": (1, 2, 6, 32, 35, 96, 130, 1030),
-    # one; below, at and above a vector; odd; multiples of 4, of 8 and of 32 alone; around 32, 128
-    # and 1024; models' widths; over 1024 and over 4096, both odd and in vectors
+    # one; below, at and above a vector of 4; odd; multiples of 4, of 8 and of 32; around 32, 128
+    # and 1024; widths of models; over 1024 and over 4096, odd and whole vectors
     "hidden": (1, 3, 4, 8, 33, 64, 100, 129, 768, 1025, 1032, 2048, 4125, 5120),
     "leading_axes": (0, 1, 2, 3),
     "normalized_axes": (1, 2, 3),

@@ -1,10 +1,10 @@
-"""Stories: cases beside the covering array, each there for a mistake of its own.
+"""Stories: groups of cases beside the covering array, each aimed at one kind of mistake.
 
 They need sizes, rows or gradients that no axis of the array has: rows of public bug reports, widths
-with kernels of their own, more rows than 16 bits count. A case is run as a backward, which checks
-y, dx, dweight and dbias together, and again as inference; stories about gradients run the backward
-only. Sizes are odd, distinct and prime where that matters. The quick tier is a subset of the full
-one.
+with kernels of their own, more rows than a 16-bit index counts. A case is run as a backward, which
+checks y, dx, dweight and dbias together, and again as inference; stories about gradients run the
+backward only. Sizes are odd, distinct and prime where that matters. The quick tier is a subset of
+the full one.
 """
 
 from __future__ import annotations
@@ -80,11 +80,11 @@ _FEW_OF_MORE_ROWS_THAN_16_BITS = Group(
     grad_outputs=("few_rows",),
 )
 _TILES = Group(
-    catches="a left-out tile of later rows and columns",
+    catches="a later tile of rows and columns left out",
     shapes=((300, 520),),
 )
 _CHUNKS = Group(
-    catches="a left-out last chunk of rows",
+    catches="the last chunk of rows left out",
     shapes=((1030, 1024),),
     directions=FORWARD,
 )

@@ -166,7 +166,7 @@ def _found_at(check: ContractCheck, implementation: Implementation, case: Case) 
 
 
 def _where(found: Mapping[Case, _Found | None]) -> str:
-    """Return the settings at which a check fails, as the end of a sentence; "" if at all."""
+    """Return the settings at which a check fails, to end a sentence; "" if at all of them."""
     failed, passed = (
         [words_of(case) for case, each in found.items() if (each is None) is is_passed]
         for is_passed in (False, True)

@@ -1,4 +1,4 @@
-"""Contract checks of calls that are right only where somebody looks: cheats of benchmarks.
+"""Contract checks of calls that are right only where they are checked: cheats of benchmarks.
 
 The page "Cheats" of the documentation lists them; the tests hold one target for each.
 """
@@ -101,7 +101,7 @@ def _unlike_while_timed(implementation: Implementation, case: Case) -> str | Non
     if case.direction is not Direction.FORWARD:
         in_timer = replace(in_timer, y=alone.y)  # a training step does not return y
     if names := differing_outputs(implementation, case, new, alone, in_timer):
-        return f"{names[0]} is another one in a timed call, after {calls} calls"
+        return f"{names[0]} differs in a timed call, after {calls} calls"
     return reuse(timed)
 
 

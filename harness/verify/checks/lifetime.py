@@ -24,7 +24,7 @@ from implementations.contract import Implementation
 
 __all__ = ["frees_memory_after_a_call", "frees_memory_without_collector"]
 
-_CALLS = 4  # a tensor kept per call is told from a workspace that is kept once
+_CALLS = 4  # several: a workspace may be kept once, but no tensor per call
 
 
 @at(SMALL, BLOCK, LONG, PADDED)
@@ -39,7 +39,7 @@ def frees_memory_after_a_call(implementation: Implementation, case: Case) -> str
 
 @at(SMALL, LONG)
 def frees_memory_without_collector(implementation: Implementation, case: Case) -> str | None:
-    """It is free at once, without Python's cyclic collector."""
+    """The memory of x, y, dy and gradients is free at once, without Python's cyclic collector."""
     if _kept(implementation, case, collects=True):
         return None  # the collector does not free it either
     kept = _kept(implementation, case, collects=False)

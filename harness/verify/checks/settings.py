@@ -1,4 +1,4 @@
-"""The sizes and layouts at which contract checks run, on both sides of kernels' thresholds.
+"""Settings: sizes and layouts at which contract checks run, on both sides of kernels' thresholds.
 
 A kernel takes another path for long rows, for many rows, for a tail that fills no vector, for an x
 with three axes or with strides. A workspace or a saved tensor may be wrong on one path alone.
@@ -50,9 +50,9 @@ class Setting:
 SMALL = Setting((6, 32))
 """N a multiple of a vector and of a warp; few rows."""
 TAIL = Setting((131, 37))
-"""N a multiple of nothing; more rows than 128."""
+"""N a prime; more than 128 rows."""
 BLOCK = Setting((2, 35, 64))
-"""N a multiple of 64; more rows than 64; an x of three axes."""
+"""N a multiple of 64; more than 64 rows; an x of three axes."""
 LONG = Setting((3, 2048))
 """N a power of two over 1,024, the most threads of a block."""
 LONG_TAIL = Setting((2, 3, 4099))
@@ -64,7 +64,7 @@ TWO_AXES = Setting((3, 4, 6, 10), normalized_dims=2)
 PADDED = Setting((66, 40), layout="padded_rows")
 """Rows that are contiguous, in an x that is not."""
 ONE_ROW = Setting((1, 48))
-"""No sum over rows: dbias equals dy. A setting of one check."""
+"""No sum over rows: dbias equals dy."""
 TRANSPOSED = Setting((9, 2, 52), layout="transposed")
 """Elements of a row that are far apart."""
 

@@ -17,23 +17,23 @@ from implementations.contract import Implementation
 
 __all__ = ["writes_only_its_results"]
 
-_BESIDE = 32  # elements, a vector of any CPU; a multiple, so that alignment is that of a new tensor
+_BESIDE = 32  # elements: more than one vector of any CPU, and aligned as a new tensor is
 
 
 def _between_rows(tensor: Tensor) -> Tensor:
-    """Place it in the middle of a longer dense buffer."""
+    """Return a copy in the middle of a longer dense buffer."""
     buffer = _filled(tensor, (tensor.numel() + 2 * _BESIDE,))
     return buffer[_BESIDE:-_BESIDE].view(tensor.shape).copy_(tensor)
 
 
 def _between_columns(tensor: Tensor) -> Tensor:
-    """Place it in the middle columns of a buffer."""
+    """Return a copy in the middle columns of a buffer."""
     buffer = _filled(tensor, (*tensor.shape[:-1], tensor.shape[-1] + 2 * _BESIDE))
     return buffer[..., _BESIDE:-_BESIDE].copy_(tensor)
 
 
 def _filled(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Return a buffer of values that a right kernel could have written nowhere."""
+    """Return a buffer of known values, none of them 0."""
     size = torch.Size(shape).numel()
     values = torch.arange(1, size + 1, device=tensor.device) % 97 + 3
     return values.to(tensor.dtype).view(shape)

@@ -2,7 +2,7 @@
 
 Real kernels have the same mistakes as other mutants, but only on one of their paths: where the row
 is long, x is strided and there is no weight. A compound mutant is right wherever its trigger does
-not hold. Compounds are drawn at random, so that no catalogue of cases can be written to find them.
+not hold. Compounds are drawn at random, so that no cases can be written to find them.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ BASES: tuple[Mutant, ...] = (
     one_pass_in_the_backward,
     dweight_of_products_in_bfloat16,
 )
-"""Mistakes without a condition of their own, but for the data on which they show."""
+"""Mistakes that are made on every path, although not all data show them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,18 +29,18 @@ SIMPLEST: dict[str, Any] = {axis: values[0] for axis, values in AXES.items()} | 
 }
 SIZES = ("rows", "hidden")
 DATA_AXES = ("distribution", "eps", "parameters", "grad_output")
-"""The axes of the data: kernels seldom choose a path by them, and data may hide a mistake."""
+"""The axes of the values: kernels seldom choose a path by them, and values may hide a mistake."""
 PATH_AXES = frozenset(SIMPLEST) - {*DATA_AXES}
 """The axes by which kernels choose a path."""
 ORDER = (
     *("threads", "param_dtype", "parameters", "grad_output", "layout", "eps", "affine"),
     *("normalized_axes", "leading_axes", "call", "distribution", "rows", "hidden"),
 )
-"""All axes, in the order in which a failing case is made simple: what seldom matters first."""
+"""All axes, in the order in which a failing case is simplified: those that seldom matter first."""
 
 
 def value_of(case: Case, axis: str) -> Any:
-    """Return where ``case`` lies on an axis."""
+    """Return the value of ``case`` on an axis."""
     match axis:
         case "param_dtype":
             return "same" if case.param_dtype == case.dtype else case.param_dtype
@@ -59,7 +59,7 @@ def value_of(case: Case, axis: str) -> Any:
 
 
 def is_possible(case: Case) -> bool:
-    """Whether a case has elements, and no conditions that exclude each other."""
+    """Whether x has elements, and no two conditions exclude each other."""
     return bool(case.rows * case.hidden) and not any(
         value_of(case, each.axis) in each.values and value_of(case, each.other) in each.other_values
         for each in EXCLUSIONS
@@ -110,7 +110,7 @@ def differing(one: Case, other: Case) -> list[str]:
 
 
 def with_data_of(case: Case, other: Case) -> Case:
-    """Return ``case`` with the data of another case, as far as it takes them."""
+    """Return ``case`` with the data of another case, on each axis where that is possible."""
     for axis in DATA_AXES:
         case = changed(case, axis, value_of(other, axis)) or case
     return case

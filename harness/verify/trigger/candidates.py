@@ -1,4 +1,4 @@
-"""The conditions that all failed cases meet, from which a trigger is put together."""
+"""The conditions that all failed cases meet: the parts of a trigger."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _DERIVED: dict[str, tuple[str, ...]] = {
     "least_variance_ratio": ("distribution", "eps"),
     "largest": ("distribution",),
 }
-"""What is derived from axes, with the axes; changing one of those may change it."""
+"""Quantities and facts that follow from axes, each with those axes."""
 MEASURED = ("offset_ratio", "least_variance_ratio", "largest")
 """What is measured of x, not chosen."""
 _NUMBERS = (*SIZES, *MEASURED, "elements", "leading_axes", "normalized_axes", "threads", "eps")
 _NAMED = ("distribution", "layout", "parameters", "grad_output", "call")
-_DIVISORS = (2, 4, 8, 16, 32, 64, 128)
+_DIVISORS = (2, 4, 8, 16, 32, 64, 128)  # vectors, warps and blocks
 _MOST_NAMES = 3  # that a person reads as one condition
 
 
@@ -53,9 +53,9 @@ def is_met_by_size(condition: TriggerCondition, axis: str, size: int) -> bool:
 
 
 def cost_of(condition: TriggerCondition) -> int:
-    """Return how special a condition is: thresholds and facts say more of other cases than names.
+    """Return how special a condition is: a threshold covers more cases than a name.
 
-    Of conditions that fit as well, the least special one is stated.
+    Of conditions that fit equally well, the least special one is stated.
     """
     if condition.relation is Relation.ONE_OF:
         return 6

@@ -1,4 +1,4 @@
-"""Cases beyond the catalogue that tell which axes decide, and which conditions on them."""
+"""Further cases, to find the axes that decide whether a case fails, and conditions on them."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ __all__ = ["Attempt", "Experiments"]
 
 Attempt = Callable[[Case], Observation | None]
 
-_STEPS = (-1, 1, 2, 3, 4, 8, 16, 32, 64, 128)  # from a size: they tell divisors from thresholds
-# alike in all rows: mixed rows show a mistake and no threshold
+# differences from a size; sizes so near to each other tell a divisor from a threshold
+_STEPS = (-1, 1, 2, 3, 4, 8, 16, 32, 64, 128)
+# every row has the same offset: with mixed rows, no threshold could be found
 _OFFSETS = ("normal", *(f"offset_1e{exponent}" for exponent in range(1, 5)))
-_MOST_COMPARED = 200  # conjunctions at once
+_MOST_COMPARED = 200  # conjunctions at once; trade-off: each is evaluated for every possible case
 _MOST_ELEMENTS = 1 << 22  # of one further case
 _MOST_DRAWS = 20  # per case that is wanted: many draws are known already, or impossible
 
@@ -55,7 +56,7 @@ class Experiments:
         """Whether a case was tried."""
         return case in self._known
 
-    def look(self, case: Case) -> Observation | None:
+    def try_case(self, case: Case) -> Observation | None:
         """Try a case, unless it is known; None if it shows nothing."""
         if case not in self._known:
             if self.left <= 0:
@@ -73,7 +74,7 @@ class Experiments:
         decisive = set()
         for axis in ORDER:
             case = changed(observation.case, axis, SIMPLEST[axis])
-            found = None if case is None else self.look(case)
+            found = None if case is None else self.try_case(case)
             if found is not None and found.failed:
                 observation = found
             elif found is not None:
@@ -86,7 +87,7 @@ class Experiments:
         if axis == "distribution":
             values |= dict.fromkeys(_OFFSETS)
         cases = [changed(case, axis, value) for value in values]
-        found = [self.look(each) for each in dict.fromkeys(cases) if each is not None]
+        found = [self.try_case(each) for each in dict.fromkeys(cases) if each is not None]
         return [each for each in found if each is not None]
 
     def relevant(self, simple: Case) -> list[Observation]:
@@ -96,10 +97,10 @@ class Experiments:
     def deciding_axes(
         self, passing: Observation, simple: Case, conjunction: Conjunction
     ) -> set[str]:
-        """Walk from the nearest failing case to a passing one; return the axes of the step between.
+        """Walk from the nearest failing case to a passing one; return the axes that make it pass.
 
-        All steps have the data of ``simple`` and meet ``conjunction``, which explains no difference
-        between them then. The set is empty if the step changes no axis.
+        All steps have the data of ``simple`` and meet ``conjunction``, so that neither explains the
+        difference. The set is empty if no axis changes.
         """
         failing = [each for each in self.clear if each.failed and has_data_of(each.case, simple)]
         nearest = min(failing, key=lambda each: len(differing(each.case, passing.case)))
@@ -108,7 +109,7 @@ class Experiments:
         ]
         while len(path) > 2:
             middle = len(path) // 2
-            found = self.look(path[middle])
+            found = self.try_case(path[middle])
             if found is None:
                 del path[middle]
             else:
@@ -130,12 +131,14 @@ class Experiments:
     def _variants(self, near: Case, axes: Iterable[str]) -> list[Case]:
         """Return untried cases that differ from ``near`` on one axis, the smallest first."""
         found = [
-            changed(near, axis, value) for axis in sorted(axes) for value in self.values(axis, near)
+            changed(near, axis, value)
+            for axis in sorted(axes)
+            for value in self._values(axis, near)
         ]
         untried = {case for case in found if case is not None and not self.is_known(case)}
         return sorted(untried, key=lambda case: (case.rows * case.hidden, case.id))
 
-    def values(self, axis: str, near: Case) -> list[Any]:
+    def _values(self, axis: str, near: Case) -> list[Any]:
         """Return the values of an axis that were tried, and for a size those around ``near``."""
         values = dict.fromkeys(value_of(each.case, axis) for each in self.observations)
         own = value_of(near, axis)
@@ -155,7 +158,7 @@ class Experiments:
             other = self._random.choice(self.observations).case
             case: Case | None = with_data_of(other, simple)
             for axis in axes:
-                value = self._random.choice(self.values(axis, simple))
+                value = self._random.choice(self._values(axis, simple))
                 case = None if case is None else changed(case, axis, value)
             if case is None or self.is_known(case) or not meets(unseen(case), conjunction):
                 continue
@@ -165,12 +168,12 @@ class Experiments:
                 return
 
     def outside(self, conjunction: Conjunction, count: int) -> Iterator[Case]:
-        """Yield untried cases that differ from a failing one on one axis and miss a condition."""
+        """Yield untried cases that differ from a failing one on one axis, and miss a condition."""
         failing = [each for each in self.clear if each.failed]
         for _ in range(_MOST_DRAWS * count if conjunction else 0):
             near, part = self._random.choice(failing).case, self._random.choice(conjunction)
             axis = self._random.choice(axes_of(part))
-            case = changed(near, axis, self._random.choice(self.values(axis, near)))
+            case = changed(near, axis, self._random.choice(self._values(axis, near)))
             if case is None or self.is_known(case) or is_met(part, unseen(case)):
                 continue
             yield case
@@ -179,7 +182,7 @@ class Experiments:
                 return
 
     def bisect(self, conjunction: Conjunction, part: TriggerCondition, near: Case) -> None:
-        """Try sizes until it is known from which one on, or up to which one, cases fail."""
+        """Try sizes until the first, or the last, size at which cases fail is known."""
         others = [each for each in conjunction if each is not part]
         rising = part.relation is Relation.AT_LEAST
         right = {value_of(each.case, part.axis) for each in self.clear if not each.failed}
@@ -195,7 +198,7 @@ class Experiments:
                 return
 
     def _bisected(self, sizes: Sequence[int], axis: str, near: Case) -> bool:
-        """Bisect sizes of which the first must pass and the last fail; whether they do."""
+        """Bisect sizes; return False unless the first passes and the last fails."""
         if len(sizes) < 2 or self._fails(near, axis, sizes[0]) is not False:
             return False
         if self._fails(near, axis, sizes[-1]) is not True:
@@ -211,7 +214,7 @@ class Experiments:
 
     def _fails(self, near: Case, axis: str, size: int) -> bool | None:
         case = changed(near, axis, size)
-        found = None if case is None else self.look(case)
+        found = None if case is None else self.try_case(case)
         return None if found is None else bool(found.failed)
 
 

@@ -24,9 +24,10 @@ from harness.verify.trigger.search import Conjunction, meets, smallest
 __all__ = ["Found", "find_trigger"]
 
 _CONFIRMING = 6  # cases on each side of the trigger
-_MOST_TRANSPLANTS = 16  # right cases that meet the trigger, tried again with data that show it
-_PLAIN_RATIO = 100.0  # times the bound; data that show less may hide the mistake in another case
-# of the data tried, hide the mistake: fewer are exceptions, more make a condition of the trigger
+_MOST_TRANSPLANTS = 16  # passing cases per trigger that are tried again with data that show it
+_PLAIN_RATIO = 100.0  # times the bound; with a smaller error, another case may hide the mistake
+# shares of the data tried that hide the mistake: a smaller share is an exception, a larger one is
+# stated as a condition; a fact such as a threshold needs less evidence than a name
 _MANY_BY_FACT, _MANY_BY_NAME = 1 / 4, 1 / 2
 _THRESHOLDS = {Relation.AT_LEAST, Relation.AT_MOST}
 _IMPLIED = (TriggerCondition(axis="hidden", relation=Relation.AT_LEAST, value=2),)
@@ -123,7 +124,7 @@ def _plainest(lab: Experiments, simple: Observation) -> Observation:
 
 
 def _path_conditions(lab: Experiments, simple: Case, axes: set[str]) -> Conjunction | None:
-    """Return what decides on which path the mistake is, by data that show it."""
+    """Return the conditions of the path that has the mistake, from cases whose data show it."""
     transplants: dict[Conjunction, int] = {}
     while lab.left > 0:
         found = smallest(lab.relevant(simple), frozenset(axes))
@@ -139,7 +140,7 @@ def _path_conditions(lab: Experiments, simple: Case, axes: set[str]) -> Conjunct
             case = _transplant(lab, best, simple)
             transplants[best] += 1
         if case is not None:
-            lab.look(case)
+            lab.try_case(case)
             continue
         before = lab.left
         if _is_confirmed(lab, best, simple):
@@ -150,7 +151,7 @@ def _path_conditions(lab: Experiments, simple: Case, axes: set[str]) -> Conjunct
 
 
 def _new_axes(lab: Experiments, simple: Case, axes: set[str]) -> set[str]:
-    """Walk to the nearest passing case that the axes so far do not exclude; name what decides."""
+    """Return the axes that decide why the nearest passing case passes, beyond ``axes``."""
     relevant = lab.relevant(simple)
     passing = [each for each in relevant if not each.failed]
     conjunction: Conjunction = ()
@@ -179,7 +180,7 @@ def _transplant(lab: Experiments, conjunction: Conjunction, simple: Case) -> Cas
 
 
 def _is_confirmed(lab: Experiments, conjunction: Conjunction, simple: Case) -> bool:
-    """Try cases on both sides of a conjunction, and at its sizes; whether all agree with it."""
+    """Whether cases on both sides of a conjunction, and at its sizes, all agree with it."""
     for part in conjunction:
         if part.axis in SIZES and part.relation in _THRESHOLDS:
             before = lab.left
@@ -189,7 +190,7 @@ def _is_confirmed(lab: Experiments, conjunction: Conjunction, simple: Case) -> b
     cases = [*lab.inside(conjunction, simple, _CONFIRMING), *lab.outside(conjunction, _CONFIRMING)]
     agreed = 0
     for case in cases:
-        found = lab.look(case)
+        found = lab.try_case(case)
         if found is not None and bool(found.failed) is not meets(found, conjunction):
             return False
         agreed += found is not None
@@ -228,7 +229,7 @@ def _tightest(conditions: Iterable[TriggerCondition]) -> list[TriggerCondition]:
 def _rounded(condition: TriggerCondition, passing: Sequence[Observation]) -> TriggerCondition:
     """Move the threshold of a measured quantity to a power of ten, if no passing case meets that.
 
-    Measured values lie close together in no case, so that a threshold has one digit at best.
+    Measured values are too far apart to give a threshold more than one digit.
     """
     if condition.axis not in MEASURED or condition.relation not in _THRESHOLDS:
         return condition

@@ -22,7 +22,7 @@ _MARGIN_RATIO = 3.0  # a case within this factor of its bound may be wrong or ri
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputFacts:
-    """What decides the path or the error of a kernel, other than the axes of a case."""
+    """What can decide the path or the error of a kernel beside the axes: facts of x."""
 
     is_contiguous: bool
     is_row_dense: bool

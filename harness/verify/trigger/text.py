@@ -99,7 +99,7 @@ def condition_text(condition: TriggerCondition) -> str:
 
 
 def _number(value: object) -> str:
-    """Return a size as it is, and a measured number in three digits."""
+    """Return a size in full, and a measured number with three significant digits."""
     if not isinstance(value, float):
         return str(value)
     return f"{value:.3g}"
