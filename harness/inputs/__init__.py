@@ -23,8 +23,8 @@ from harness.records import Affine, Case, Direction
 __all__ = [
     "DISTRIBUTIONS",
     "GRAD_OUTPUTS",
-    "LAYOUT_OF",
     "LAYOUTS",
+    "LAYOUT_OF",
     "PARAMETERS",
     "Inputs",
     "UnrepresentableError",
