@@ -237,13 +237,25 @@ class _Finder:
     def find_layouts(self) -> None:
         declined = []
         for layout in LAYOUTS:
-            case = replace(self.case, layout=layout)
-            if (reason := self._declines(case)) is not None:
+            if (reason := self._declines(self._in_layout(layout))) is not None:
                 declined.append(layout)
                 self._add_declined_layout(f"an x in the layout {layout}", reason)
         self.scope = replace(self.scope, declined_layouts=tuple(declined))
         self._find_layouts_of_dy()
         self._find_layouts_of_parameters()
+
+    def _in_layout(self, layout: str) -> Case:
+        """Return a case in the layout, with axes enough that x is not contiguous, if any are."""
+        of_ranks = (
+            _case_of_rank(self.implementation, rank, self.case.dtype, self.case.device)
+            for rank in sorted(self.scope.ranks)
+        )
+        usual = replace(self.case, layout=layout)
+        for case in (usual, *filter(None, map(self.scope.fit, of_ranks))):
+            strided = replace(case, layout=layout)
+            if not make_inputs(strided).x.is_contiguous():
+                return strided
+        return usual
 
     def _find_layouts_of_dy(self) -> None:
         """Try each output gradient that has a layout of its own."""
