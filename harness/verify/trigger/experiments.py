@@ -22,14 +22,14 @@ from harness.verify.trigger.conditions import Relation, TriggerCondition
 from harness.verify.trigger.observation import Observation, unseen
 from harness.verify.trigger.search import Conjunction, meets
 
-__all__ = ["Attempt", "Experiments"]
+__all__ = ["OFFSETS", "Attempt", "Experiments"]
 
 Attempt = Callable[[Case], Observation | None]
 
 # differences from a size; sizes so near to each other tell a divisor from a threshold
 _STEPS = (-1, 1, 2, 3, 4, 8, 16, 32, 64, 128)
 # every row has the same offset: with mixed rows, no threshold could be found
-_OFFSETS = ("normal", *(f"offset_1e{exponent}" for exponent in range(1, 5)))
+OFFSETS = ("normal", *(f"offset_1e{exponent}" for exponent in range(1, 5)))
 _MOST_COMPARED = 200  # conjunctions at once; trade-off: each is evaluated for every possible case
 _MOST_ELEMENTS = 1 << 22  # of one further case
 _MOST_DRAWS = 20  # per case that is wanted: many draws are known already, or impossible
@@ -85,7 +85,7 @@ class Experiments:
         """Return what ``case`` shows at each value of an axis that was tried."""
         values = dict.fromkeys(value_of(each.case, axis) for each in self.observations)
         if axis == "distribution":
-            values |= dict.fromkeys(_OFFSETS)
+            values |= dict.fromkeys(OFFSETS)
         cases = [changed(case, axis, value) for value in values]
         found = [self.try_case(each) for each in dict.fromkeys(cases) if each is not None]
         return [each for each in found if each is not None]

@@ -17,7 +17,7 @@ from harness.verify.trigger.axes import (
 )
 from harness.verify.trigger.candidates import MEASURED, conditions_of, cost_of, is_met
 from harness.verify.trigger.conditions import Relation, TriggerCondition
-from harness.verify.trigger.experiments import Attempt, Experiments
+from harness.verify.trigger.experiments import OFFSETS, Attempt, Experiments
 from harness.verify.trigger.observation import Observation
 from harness.verify.trigger.search import Conjunction, meets, smallest
 
@@ -108,7 +108,8 @@ def _seed(lab: Experiments) -> Observation | None:
     """Return the smallest clear failure; with other data, if none is clear."""
     failing = [each for each in lab.observations if each.failed]
     small = sorted(failing, key=lambda each: each.case.rows * each.case.hidden)
-    clear = next((each for each in small if each.is_clear), None)
+    strong = next((each for each in small if each.ratio >= _PLAIN_RATIO), None)
+    clear = strong or next((each for each in small if each.is_clear), None)
     if clear is not None or not small:
         return clear
     found = [each for each in lab.along("distribution", small[0].case) if each.failed]
@@ -116,11 +117,18 @@ def _seed(lab: Experiments) -> Observation | None:
 
 
 def _plainest(lab: Experiments, simple: Observation) -> Observation:
-    """Return a simple failure with the distribution that shows the mistake best."""
-    if simple.ratio >= _PLAIN_RATIO:
+    """Return a simple failure with the distribution that shows the mistake best.
+
+    Normal rows with an offset come first. They are alike in every case of this distribution: one
+    with few rows of a mixed distribution may have none that shows the mistake, and a constant shows
+    it at some row lengths.
+    """
+    if simple.case.distribution in OFFSETS and simple.ratio >= _PLAIN_RATIO:
         return simple
     found = [each for each in lab.along("distribution", simple.case) if each.failed]
-    return max((simple, *found), key=lambda each: each.ratio)
+    plain = [each for each in found if each.case.distribution in OFFSETS]
+    plain = [each for each in plain if each.ratio >= _PLAIN_RATIO]
+    return max(plain or (simple, *found), key=lambda each: (each.ratio, each.facts.offset_ratio))
 
 
 def _path_conditions(lab: Experiments, simple: Case, axes: set[str]) -> Conjunction | None:
