@@ -153,8 +153,9 @@ class ModuleFunction:
                 raise UnsupportedError(
                     f"its normalized_shape is always {list(fixed)}, and {list(shape)} was asked for"
                 )
-            made = self._source.new(shape, eps, weight=has[0], bias=has[1])
-            self._made[key] = made.to(device=x.device, dtype=dtype)
+            with torch.inference_mode(False):  # later calls may train with its buffers
+                made = self._source.new(shape, eps, weight=has[0], bias=has[1])
+                self._made[key] = made.to(device=x.device, dtype=dtype)
             if len(self._made) > _KEPT:
                 del self._made[next(iter(self._made))]
         return self._made[key]

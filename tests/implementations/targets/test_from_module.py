@@ -57,6 +57,28 @@ def test_several_axes_are_passed_and_flags_switch_parameters_off(
     assert all(map(torch.equal, *results))
 
 
+class CountsItsCalls(nn.LayerNorm):
+    """Counts its calls in a buffer, as torch.nn.BatchNorm1d does."""
+
+    calls: Tensor
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, input: Tensor) -> Tensor:
+        self.calls += 1
+        return super().forward(input)
+
+
+def test_a_module_first_called_in_inference_mode_has_normal_buffers() -> None:
+    norm = ModuleFunction(CountsItsCalls)
+    norm.meaning()
+    with torch.inference_mode():
+        norm(X, (5,), WEIGHT, BIAS)
+    assert torch.equal(norm(X, (5,), WEIGHT, BIAS), functional.layer_norm(X, (5,), WEIGHT, BIAS))
+
+
 def test_a_class_with_a_required_argument_needs_it_from_the_user() -> None:
     with pytest.raises(UnsupportedError, match=r"Unbuildable\(config.* --init 'depth=\.\.\.'"):
         ModuleFunction(Unbuildable)(X, (5,), WEIGHT, BIAS)
