@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -121,7 +122,12 @@ def test_warnings_about_cold_times_are_marked(
 def test_a_clock_that_runs_backwards_gives_a_warning_and_no_latency(
     runner: CaseRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(CpuDevice, "time", lambda *_: Reading(-1.0, -1.0))
+    def time(device: CpuDevice, call: Callable[[], object], calls: int) -> Reading:
+        for _ in range(calls):
+            call()
+        return Reading(-1.0, -1.0)
+
+    monkeypatch.setattr(CpuDevice, "time", time)
     record = runner.run(CASE, (Measurement.LATENCY,), ONE_EPOCH)
     assert (record.status, record.latency) == (Status.OK, None)
     assert [each.kind for each in record.warnings] == [WarningKind.TOO_FEW_SAMPLES]

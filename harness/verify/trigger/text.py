@@ -67,7 +67,8 @@ def trigger_text(trigger: Trigger) -> str:
             f"others, {what} ({dtypes}; not confirmed by further cases)"
         )
     where = f"whenever {what}" if what else "at every size, in every layout and mode"
-    hidden = f", unless the data hide it ({trigger.hidden} do)" if trigger.hidden else ""
+    cases = count(trigger.hidden, "case")
+    hidden = f", unless the data hide it (as in {cases})" if trigger.hidden else ""
     more = "".join(f"; {_REGARDLESS[axis]}" for axis in trigger.regardless if what)
     confirmed = f"{count(trigger.further_cases, 'further case')} confirm it"
     return f"{subject} {where}{hidden}{more} ({dtypes}; {confirmed})"
