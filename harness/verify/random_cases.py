@@ -12,8 +12,8 @@ from harness.records import Affine, Autograd, Case, Direction
 
 __all__ = ["draw_cases"]
 
-_MOST_ROWS = 300
-_LONGEST = 6000  # beyond the last limit of a condition
+_MOST_ROWS = 300  # beyond the last limit of a condition on rows, 128
+_LONGEST = 6000  # beyond the last limit of a condition on N, 4096
 _MOST_ELEMENTS = 1 << 16  # for a case that takes milliseconds
 _EPS = (1e-12, 1e-8, 1e-6, 1e-5, 1e-3, 0.5)
 # without eps, a constant row has no result

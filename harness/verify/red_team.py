@@ -33,8 +33,7 @@ from implementations.contract import Algorithm, Implementation
 __all__ = ["Board", "judge_compounds", "run_red_team"]
 
 _MOST_ELEMENTS = 1 << 18  # of x; the largest cases take longer than all others together
-_RANDOM_CASES = 3000
-
+_RANDOM_CASES = 3000  # ten times the number below: a trigger may hold in few of them
 _ENOUGH = 300  # random cases on which the trigger holds and nothing shows: it cannot be seen
 _FIRST = 40  # cases of the verification to try before random ones; most compounds fail one of them
 _SMALL = 256  # elements; in smaller cases fewer mistakes show

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 __all__ = ["Exclusion", "covering_array"]
 
 _COMPLETIONS = 48  # per row; twice as many save few rows
-_SEED = 1997
-_CHANCE_OF_SPARING = 0.05  # of any other value's
+_SEED = 1997  # any number; another one gives another array
+_CHANCE_OF_SPARING = 0.05  # trade-off, over the chance of any other value: seldom, but not never
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.intp]
