@@ -18,6 +18,8 @@ __all__ = ["GRAD_OUTPUTS", "LAYOUT_OF", "GradOutput"]
 
 GradOutput = Callable[[Tensor, Tensor, Generator], Tensor]
 
+_NUMBER = -0.75  # neither 1 nor a power of two; its sums are exact in any order
+
 
 def shifted_normal(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
     """Normal plus 0.1: sums over many rows grow, which shows a narrow accumulator."""
@@ -95,6 +97,16 @@ def expanded_ones(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
     return ones(x, weight, generator)
 
 
+def expanded_number(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
+    """One number for all elements, with strides of 0, as (-0.75 * y).sum() gives: taken for 1."""
+    return torch.full(x.shape, _NUMBER, dtype=torch.float64)
+
+
+def expanded_row(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
+    """One normal row for all rows, with a stride of 0, as pooling over rows gives."""
+    return standard_normal(1, x.shape[1], generator).expand(x.shape)
+
+
 def transposed_normal(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
     """Normal plus 0.1, last axis with the largest stride: shows strides of dy that are ignored."""
     return shifted_normal(x, weight, generator)
@@ -142,6 +154,8 @@ GRAD_OUTPUTS: dict[str, GradOutput] = {
         inverse_weight,
         normalised,
         expanded_ones,
+        expanded_number,
+        expanded_row,
         transposed_normal,
         strided_normal,
         negated_normal,
@@ -152,11 +166,18 @@ GRAD_OUTPUTS: dict[str, GradOutput] = {
 
 
 def _expanded_from_one_element(dy: Tensor) -> Tensor:
-    return dy.new_ones(()).expand(dy.shape)
+    return dy.flatten()[0].clone().expand(dy.shape) if dy.numel() else dy
+
+
+def _expanded_along_the_first_axis(dy: Tensor) -> Tensor:
+    expanded = dy[:1].clone().expand(dy.shape)
+    return expanded if torch.equal(expanded, dy) else dy  # the first axis may be a normalized one
 
 
 LAYOUT_OF: dict[str, Callable[[Tensor], Tensor]] = {
     expanded_ones.__name__: _expanded_from_one_element,
+    expanded_number.__name__: _expanded_from_one_element,
+    expanded_row.__name__: _expanded_along_the_first_axis,
     transposed_normal.__name__: transposed,
     strided_normal.__name__: every_second,
     negated_normal.__name__: negated,

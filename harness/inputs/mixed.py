@@ -30,13 +30,14 @@ def mixed_scales(rows: int, hidden: int, limits: torch.finfo, generator: Generat
 
 
 def mixed_outliers(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
-    """Rows in turn: normal with 1e4 first, in the middle, last, or nowhere, and a constant row."""
+    """Rows in turn: normal with 1e4 first, in the middle, last, or nowhere, constant, and zero."""
     x = _normal(rows, hidden, generator)
-    kinds = _kinds(rows, 5, generator)[:, 0]
+    kinds = _kinds(rows, 6, generator)[:, 0]
     if hidden:
         for kind, column in enumerate((0, hidden // 2, hidden - 1)):
             x[kinds == kind, column] = _OUTLIER
         x[kinds == 3] = 0.1
+        x[kinds == 4] = 0.0
     return x
 
 

@@ -26,6 +26,11 @@ def zero_weight(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     return torch.zeros_like(weight), bias
 
 
+def ones_weight(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Weight 1, as before the first step of training: shows a weight skipped with its gradient."""
+    return torch.ones_like(weight), bias
+
+
 def negative_weight(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     """Weight negative: shows a root, a logarithm or an absolute value taken of it."""
     return -weight.abs(), bias
@@ -73,6 +78,7 @@ PARAMETERS: dict[str, Parameters] = {
     for each in (
         normal,
         zero_weight,
+        ones_weight,
         negative_weight,
         power_of_two_weight,
         mixed_weight,

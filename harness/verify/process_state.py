@@ -19,6 +19,7 @@ import torch
 __all__ = [
     "process_state",
     "process_state_restored",
+    "set_caller_state",
     "set_other_state",
     "set_usual_state",
 ]
@@ -189,3 +190,9 @@ def set_other_state() -> None:
     torch.set_float32_matmul_precision("medium")
     torch.backends.cudnn.benchmark = True
     np.seterr(all="call")
+
+
+def set_caller_state() -> None:
+    """Set modes that callers choose and that must change no result; leave the others."""
+    torch.set_default_dtype(torch.float16)
+    _set_determinism((True, True))

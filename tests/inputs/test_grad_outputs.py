@@ -51,6 +51,22 @@ def test_inverse_weight_of_zero_is_finite() -> None:
     assert bool(torch.isfinite(dy).all())
 
 
+@pytest.mark.parametrize(
+    ("name", "strides"),
+    [("expanded_ones", (0, 0)), ("expanded_number", (0, 0)), ("expanded_row", (0, 1))],
+)
+def test_an_expanded_gradient_has_strides_of_zero(name: str, strides: tuple[int, int]) -> None:
+    _, _, dy = drawn(name)
+    assert dy.stride() == strides
+    assert bool((dy == 1).all()) == (name == "expanded_ones")
+    assert len(dy[0].unique()) == (33 if name == "expanded_row" else 1)
+
+
+def test_a_row_for_all_rows_stays_one_where_no_axis_can_be_expanded() -> None:
+    _, _, dy = drawn("expanded_row", shape=(33,))
+    assert len(dy.unique()) == 33
+
+
 def test_normalised_times_weight_is_xhat_of_the_stored_x() -> None:
     x, weight, dy = drawn("normalised", **WIDE)
     torch.testing.assert_close(dy * weight, torch.nn.functional.layer_norm(x, (33,), eps=0.0))
@@ -103,6 +119,7 @@ def test_only_nan_parameters_are_not_finite(name: str, hidden: int) -> None:
 def test_weights_are_as_their_names_say_and_biases_as_usual() -> None:
     weights = {name: weight_and_bias(name)[0] for name in PARAMETERS}
     assert bool((weights["zero_weight"] == 0).all())
+    assert bool((weights["ones_weight"] == 1).all())
     assert bool((weights["negative_weight"] < 0).all())
     mantissas, _ = torch.frexp(weights["power_of_two_weight"])
     assert bool((mantissas.abs() == 0.5).all())

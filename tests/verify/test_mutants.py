@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from harness.inputs import LAYOUTS, Inputs, make_inputs
+from harness.inputs.grad_outputs import LAYOUT_OF
 from harness.numerics.bounds import guarantee_of
 from harness.numerics.computed import ContractViolationError, grad_mode, run_once
 from harness.numerics.error_measurement import Outputs, measure_errors
@@ -81,7 +82,11 @@ def contiguous_cases(dtype: str) -> Iterator[Case]:
     yield case((12, 100), "offset_1e2")
     yield case((12, 257), "offset_1e4")
     yield case((5, 64), "constant")
+    yield case((12, 64), "mixed_outliers")
+    yield case((5, 64), parameters="ones_weight")
     yield case((5, 64), "nan_row")
+    yield case((5, 64), grad_output="expanded_row")
+    yield case((5, 64), grad_output="expanded_number")
     yield case((5, 64), grad_output="nan_row")
     yield case((5, 64), "tiny_variance", grad_output="huge", eps=1e-6)
     yield case((3, 4, 5, 7), normalized_dims=2)
@@ -110,6 +115,7 @@ def cases_of_many_rows(dtype: str) -> tuple[Case, Case]:
 def other_layouts(dtype: str) -> Iterator[Case]:
     for layout in ("padded_rows", "transposed", "every_second", "storage_offset", "negated"):
         yield case_of(dtype, (8, 65), layout=layout)
+    yield case_of(dtype, (7, 7), layout="transposed")
     yield case_of(dtype, (8, 65), layout="padded_rows", direction=Direction.FORWARD)
     yield case_of(dtype, (4, 6, 32), layout="sequence_first")
     yield case_of(dtype, (4, 6, 32), layout="sliced_middle")
@@ -125,6 +131,7 @@ def arranged(case: Case) -> tuple[Inputs, Reference]:
         name: lay(each)
         for name in ("weight", "bias", "dy")
         if (each := getattr(inputs, name)) is not None
+        and (name != "dy" or case.grad_output not in LAYOUT_OF)
     }
     inputs = replace(inputs, **laid)
     return inputs, Reference(inputs, case)

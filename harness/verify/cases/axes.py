@@ -81,7 +81,8 @@ AXES: dict[str, tuple[Any, ...]] = {
         "tiny",
         "huge",
         "few_rows",
-        "expanded_ones",
+        "expanded_number",
+        "expanded_row",
         "transposed_normal",
         "strided_normal",
         "negated_normal",
@@ -134,6 +135,7 @@ EXCLUSIONS: tuple[Exclusion, ...] = (
     _only("layout", ("sequence_first", "sliced_middle"), "leading_axes", 2, 3),
     _only("layout", ("channels_last",), "normalized_axes", 2, 3),
     _not("layout", ("expanded",), "rows", 1),
+    _not("grad_output", ("expanded_row",), "rows", 1),
     # a forward has no gradient of y
     _only("call", FORWARD_CALLS, "grad_output", "shifted_normal"),
     # what is frozen or requires a gradient is given

@@ -35,14 +35,14 @@ _EPS = Group(
     eps=(0.0, 1e-8, 1e-6),
 )
 _PARAMETERS = Group(
-    catches="special values of the weight: NaN, zero, powers of two",
+    catches="special values of the weight: NaN, zero, one, powers of two",
     shapes=_ODD_AND_EVEN,
-    parameters=("zero_weight", "power_of_two_weight", "nan_weight"),
+    parameters=("zero_weight", "ones_weight", "power_of_two_weight", "nan_weight"),
 )
 _CONSTANT = Group(
     catches="rows without a variance",
     shapes=_ODD_AND_EVEN,
-    distributions=("constant", "constant_1234"),
+    distributions=("constant", "constant_1234", "constant_zero"),
 )
 _SINGLE_ROWS = Group(
     catches="an axis of size one treated as no axis",
@@ -51,6 +51,7 @@ _SINGLE_ROWS = Group(
 _EQUAL_AXES = Group(
     catches="an axis identified by its size alone",
     shapes=((5, 5), (7, 7, 7), (5, 5, 5, 5), (20, 6, 6)),
+    layouts=("contiguous", "transposed"),
 )
 _FOUR_AXES = Group(
     catches="every axis normalised",

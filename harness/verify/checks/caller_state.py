@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from harness.inputs import Inputs
+from harness.inputs import Inputs, make_inputs
 from harness.numerics.computed import checked, guarded
 from harness.numerics.error_measurement import Outputs
-from harness.records import Case
+from harness.records import Case, Direction
 from harness.verify.checks.graph import Graph, training_case
 from harness.verify.checks.outputs import (
+    compute,
     compute_y,
+    copies_of,
     first_differing_output,
     forward_case,
     outputs_beyond,
@@ -22,13 +25,16 @@ from harness.verify.checks.settings import BLOCK, LONG, SMALL, at
 from harness.verify.process_state import (
     process_state,
     process_state_restored,
+    set_caller_state,
     set_other_state,
     set_usual_state,
 )
+from harness.verify.scope import fitted
 from implementations.contract import Implementation
 
 __all__ = [
     "is_correct_under_autocast",
+    "is_unchanged_by_modes_of_the_caller",
     "is_unchanged_in_inference_mode",
     "keeps_accuracy_under_autocast",
     "records_no_unwanted_graph",
@@ -102,6 +108,22 @@ def keeps_accuracy_under_autocast(implementation: Implementation, case: Case) ->
     )
     if wrong_under_autocast - wrong_before:
         return "is less accurate under torch.autocast, where PyTorch's own computes in float32"
+    return None
+
+
+@at(SMALL, BLOCK, LONG)
+def is_unchanged_by_modes_of_the_caller(implementation: Implementation, case: Case) -> str | None:
+    """The default dtype and the deterministic mode change no result."""
+    direction = Direction.FORWARD if implementation.forward_only else Direction.BACKWARD
+    mixed = replace(case, distribution="mixed_conditions")  # shows other statistics, too
+    case = fitted(implementation, mixed, direction=direction)
+    inputs = make_inputs(case)
+    expected = copies_of(compute(implementation, case, inputs))
+    with process_state_restored():
+        set_caller_state()
+        outputs = compute(implementation, case, inputs)
+    if name := first_differing_output(implementation, case, inputs, expected, outputs):
+        return f"{name} changes with the default dtype or in the deterministic mode"
     return None
 
 

@@ -33,7 +33,8 @@ _THREADS, _REPEATS = 4, 3  # a race shows in some calls only
 _SHAPES = ((257, 256), (2, 20_000), (3, 96))
 _CALLERS, _CALLS = 2, 50
 _MOST_S = 1.0  # a slow target gets fewer calls
-_LONG_CALL = (128, 256)  # a call that takes many of the switch intervals below
+# calls that take many of the switch intervals below; one with more rows than a workspace may serve
+_LONG_CALLS = ((128, 256), (1030, 32))
 _SWITCH_S = 1e-6  # Python then switches threads as often as it can
 
 
@@ -77,7 +78,14 @@ def is_safe_for_concurrent_callers(implementation: Implementation, case: Case) -
     """Two Python threads that call at the same time each get their own result."""
     if case.device != "cpu" or "cpu" not in implementation.devices:
         return None  # a GPU kernel in an interpreter, which is not thread-safe
-    case = fitted(implementation, case, shape=_LONG_CALL, direction=Direction.FORWARD)
+    for shape in _LONG_CALLS:
+        sized = fitted(implementation, case, shape=shape, direction=Direction.FORWARD)
+        if _changes_beside_another_caller(implementation, sized):
+            return "y changes when a second Python thread calls at the same time"
+    return None
+
+
+def _changes_beside_another_caller(implementation: Implementation, case: Case) -> bool:
     inputs = [make_inputs(replace(case, seed=case.seed + place)) for place in range(_CALLERS)]
     began = perf_counter()
     expected = [Outputs(y=compute_y(implementation, case, own).clone()) for own in inputs]
@@ -93,8 +101,8 @@ def is_safe_for_concurrent_callers(implementation: Implementation, case: Case) -
             results = list(callers.map(call_repeatedly, range(_CALLERS)))
     finally:
         sys.setswitchinterval(interval)
-    for own, right, returned in zip(inputs, expected, results, strict=True):
-        for y in returned:
-            if first_differing_output(implementation, case, own, right, Outputs(y=y)):
-                return "y changes when a second Python thread calls at the same time"
-    return None
+    return any(
+        first_differing_output(implementation, case, own, right, Outputs(y=y))
+        for own, right, returned in zip(inputs, expected, results, strict=True)
+        for y in returned
+    )

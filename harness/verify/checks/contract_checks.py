@@ -27,6 +27,7 @@ from harness.verify.checks.backward import (
 )
 from harness.verify.checks.caller_state import (
     is_correct_under_autocast,
+    is_unchanged_by_modes_of_the_caller,
     is_unchanged_in_inference_mode,
     keeps_accuracy_under_autocast,
     records_no_unwanted_graph,
@@ -201,6 +202,7 @@ CHECKS: tuple[ContractCheck, ...] = (
     restores_process_state,
     keeps_accuracy_under_autocast,
     is_correct_under_autocast,
+    is_unchanged_by_modes_of_the_caller,
     is_unchanged_in_inference_mode,
     is_unchanged_in_eval_mode,
     uses_its_eps_attribute,

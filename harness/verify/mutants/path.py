@@ -143,6 +143,41 @@ def dbias_zero_without_weight_in_vectors(rows: Rows) -> Tensor:
     return rows.y
 
 
+# --- for particular values -----------------------------------------------------------------------
+
+
+@on_rows()
+def bias_skipped_in_zero_rows(rows: Rows) -> Tensor:
+    """Leaves 0 in rows of zeros, which should hold the bias."""
+    return torch.where((rows.x != 0).any(1, keepdim=True), rows.y, torch.zeros_like(rows.y))
+
+
+@on_call(directions=RECORDING, caught_by=CheckKind.GRADIENT)
+def weight_of_ones_gets_no_gradient(call: LayerNormCall) -> Tensor:
+    """Returns zeros as dweight where every weight is 1, as before the first step of training."""
+    weight = call.weight
+    if weight is None or not bool((weight.detach() == 1).all()):
+        return call.y
+    return replace(call, weight=weight.detach() + 0 * weight).y
+
+
+@on_call(dtypes=frozenset({"float32", "float64"}), caught_by=CheckKind.INTERACTION)
+def rounded_to_a_half_default_dtype(call: LayerNormCall) -> Tensor:
+    """Rounds y to the default dtype of the process where that is float16."""
+    default = torch.get_default_dtype()
+    return rounded_to(default, call.y) if default is torch.float16 else call.y
+
+
+@on_call(caught_by=CheckKind.INTERACTION)
+def unbiased_in_the_deterministic_mode(call: LayerNormCall) -> Tensor:
+    """Divides the variance by N - 1 in PyTorch's deterministic mode."""
+    if not torch.are_deterministic_algorithms_enabled():
+        return call.y
+    return call.by(
+        layer_norm_of(lambda rows: rows.normalised_by(rows.mean, rows.unbiased_variance))
+    )
+
+
 # --- where there are many rows -------------------------------------------------------------------
 
 
@@ -211,6 +246,28 @@ def rows_taken_for_evenly_spaced(call: LayerNormCall) -> Tensor:
 def rows_of_dy_taken_for_evenly_spaced(dy: Tensor) -> Tensor:
     """Uses the stride of the last batch axis as the distance between all rows of dy."""
     return _evenly_spaced(dy)
+
+
+@altering_dy(caught_by=CheckKind.GRADIENT)
+def row_of_expanded_dy_taken_once(dy: Tensor) -> Tensor:
+    """Takes a dy that is one row, expanded, for 0 in all rows but the first."""
+    is_one_row = dy.dim() > 1 and dy.stride(0) == 0 and dy.stride(-1) == 1 and len(dy) > 1
+    return torch.cat((dy[:1], torch.zeros_like(dy[1:]))) if is_one_row else dy
+
+
+@altering_dy(caught_by=CheckKind.GRADIENT)
+def expanded_dy_taken_for_ones(dy: Tensor) -> Tensor:
+    """Takes a dy that is one number, expanded, for 1, as in the gradient of a sum."""
+    return dy if any(dy.stride()) or dy.numel() < WARP else torch.ones_like(dy)
+
+
+@on_call(caught_by=CheckKind.LAYOUT)
+def transposed_square_read_in_order_of_memory(call: LayerNormCall) -> Tensor:
+    """Reads an x of as many rows as elements per row in order of memory."""
+    x = call.x
+    is_square = x.dim() == len(call.normalized_shape) + 1 == 2 and x.shape[0] == x.shape[1]
+    is_transposed = is_square and x.stride() == (1, len(x))
+    return replace(call, x=as_if_contiguous(x)).y if is_transposed else call.y
 
 
 @on_call(caught_by=CheckKind.LAYOUT)

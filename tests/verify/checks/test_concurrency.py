@@ -73,3 +73,13 @@ def test_a_result_that_depends_on_the_calling_thread_is_found() -> None:
     assert is_safe_for_concurrent_callers(target(of_one_thread), CASE) is not None
     on_a_gpu = target(of_one_thread, devices=frozenset({"cuda"}))
     assert is_safe_for_concurrent_callers(on_a_gpu, CASE) is None
+
+
+def test_a_result_of_many_rows_that_depends_on_the_calling_thread_is_found() -> None:
+    main = threading.current_thread()
+
+    def of_many_rows(x: Tensor, *others: Any) -> Tensor:
+        is_other = threading.current_thread() is not main
+        return layer_norm(x, *others) + (is_other and len(x) > 1024)
+
+    assert is_safe_for_concurrent_callers(target(of_many_rows), CASE) is not None

@@ -100,6 +100,8 @@ def test_a_mistake_in_some_settings_alone_is_found_and_names_them(name: str, whe
         ("bias_grad_written", "hooks_run_once"),
         ("weight_cast_in_inference_mode", "trains_after_inference_mode"),
         ("environment_variable_set", "restores_process_state"),
+        ("rounded_to_a_half_default_dtype", "is_unchanged_by_modes_of_the_caller"),
+        ("unbiased_in_the_deterministic_mode", "is_unchanged_by_modes_of_the_caller"),
     ],
 )
 def test_a_side_effect_is_a_violation(name: str, check: str) -> None:
