@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from harness.inputs import Inputs, make_inputs
+from harness.numerics.completeness import copies_of
 from harness.numerics.computed import checked, guarded
 from harness.numerics.error_measurement import Outputs
 from harness.records import Case, Direction
@@ -16,7 +17,6 @@ from harness.verify.checks.graph import Graph, training_case
 from harness.verify.checks.outputs import (
     compute,
     compute_y,
-    copies_of,
     first_differing_output,
     forward_case,
     outputs_beyond,
