@@ -81,7 +81,6 @@ AXES: dict[str, tuple[Any, ...]] = {
         "tiny",
         "huge",
         "few_rows",
-        "expanded_number",
         "expanded_row",
         "transposed_normal",
         "strided_normal",

@@ -101,9 +101,9 @@ _ONE_ROW_OF_GRADIENT = Group(
     directions=BACKWARD,
 )
 _GRAD_OUTPUTS = Group(
-    catches="terms of dx that should cancel, gradients of unusual size",
+    catches="terms of dx that should cancel, gradients of unusual size, one number taken for 1",
     shapes=((7, 33), (3, 1000)),
-    grad_outputs=("inverse_weight", "normalised"),
+    grad_outputs=("inverse_weight", "normalised", "expanded_number"),
     directions=BACKWARD,
 )
 _GRAD_OUTPUTS_WITHOUT_EPS = Group(
