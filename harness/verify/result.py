@@ -123,10 +123,10 @@ class Verdict:
 
     @property
     def reproduce(self) -> str | None:
-        """A line of Python that reproduces the smallest failure; None without one."""
+        """A line of Python that reproduces the plainest failure; None without one."""
         if not self.failures:
             return None
-        case = self.failures[0].case
+        case = min((each.case for each in self.failures), key=_unusual)
         usual = Case(implementation=case.implementation, shape=case.shape)
         names = (
             "shape",
@@ -143,6 +143,11 @@ class Verdict:
 _FIELDS = tuple(
     name for name in Case.__dataclass_fields__ if name not in {"implementation", "shape"}
 )
+
+
+def _unusual(case: Case) -> tuple[int, int]:
+    """Return how many settings differ from the usual ones, and the number of elements."""
+    return len(case.settings()), case.rows * case.hidden
 
 
 def _source(value: object) -> str:

@@ -43,7 +43,7 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     if verdict.failures and all(each.case.normalized_dims > 1 for each in verdict.failures):
         lines.append("  over the last axis alone no case failed: --normalized-dims 1 verifies that")
     if verdict.reproduce:
-        lines += ["  reproduce the smallest with:", f"    {verdict.reproduce}"]
+        lines += ["  reproduce the plainest with:", f"    {verdict.reproduce}"]
     for more_lines in (
         _scope_lines,
         _coverage_lines,

@@ -86,6 +86,7 @@ AXES: dict[str, tuple[Any, ...]] = {
         "strided_normal",
         "negated_normal",
         "nan_row",
+        "infinity_row",
     ),
     "threads": (1, 2),
 }
@@ -104,7 +105,7 @@ _SPARING: dict[str, tuple[Any, ...]] = {
     "affine": ("weight", "bias", "none"),
     "eps": (0.5, 0.0),
     "call": tuple(each for each in AXES["call"] if each not in {"all_gradients", "non_leaf_x"}),
-    "grad_output": ("few_rows", "nan_row"),
+    "grad_output": ("few_rows", "nan_row", "infinity_row"),
     # threads wait for each other for longer than a small case takes
     "threads": (2,),
 }
@@ -130,10 +131,9 @@ EXCLUSIONS: tuple[Exclusion, ...] = (
         if rows * hidden > _MOST_ELEMENTS
     ),
     # without several rows or axes these layouts are contiguous
-    _not("layout", ("transposed", "channels_last", "expanded"), "leading_axes", 0),
+    _not("layout", ("transposed", "channels_last"), "leading_axes", 0),
     _only("layout", ("sequence_first", "sliced_middle"), "leading_axes", 2, 3),
     _only("layout", ("channels_last",), "normalized_axes", 2, 3),
-    _not("layout", ("expanded",), "rows", 1),
     _not("grad_output", ("expanded_row",), "rows", 1),
     # a forward has no gradient of y
     _only("call", FORWARD_CALLS, "grad_output", "shifted_normal"),
@@ -148,6 +148,7 @@ EXCLUSIONS: tuple[Exclusion, ...] = (
     # without eps, rows that are constant, or almost, have no exact result
     _only("eps", (0.0,), "distribution", "normal", "mixed_scales"),
     _not("eps", (0.0,), "hidden", 1),
+    _not("eps", (0.0,), "layout", "expanded"),
     _not("parameters", ("transposed",), "normalized_axes", 1),
 )
 """What cannot occur together, or would be another condition by another name."""
