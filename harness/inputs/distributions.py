@@ -299,6 +299,7 @@ DISTRIBUTIONS: dict[str, Distribution] = {
         mixed.mixed_conditions,
         mixed.mixed_scales,
         mixed.mixed_outliers,
+        mixed.mixed_nonfinite,
         ulp_comb,
         one_ulp_spike,
         last_digit,

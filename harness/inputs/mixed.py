@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Generator, Tensor
 
-__all__ = ["mixed_conditions", "mixed_outliers", "mixed_scales"]
+__all__ = ["mixed_conditions", "mixed_nonfinite", "mixed_outliers", "mixed_scales"]
 
 _OFFSETS = (0.0, 1e1, 1e2, 1e3, 1e4)
 _SCALES = (1e-4, 2e-2, 1.0, 1e3)
@@ -38,6 +38,16 @@ def mixed_outliers(rows: int, hidden: int, limits: torch.finfo, generator: Gener
             x[kinds == kind, column] = _OUTLIER
         x[kinds == 3] = 0.1
         x[kinds == 4] = 0.0
+    return x
+
+
+def mixed_nonfinite(rows: int, hidden: int, limits: torch.finfo, generator: Generator) -> Tensor:
+    """mixed_conditions with a NaN in one row and an infinity in another: no other may change."""
+    x = mixed_conditions(rows, hidden, limits, generator)
+    first = int(torch.randint(2, (), generator=generator))
+    for row, value in enumerate((float("nan"), float("inf"))):
+        if x.numel():
+            x[(first + row) % rows, hidden // 2] = value
     return x
 
 

@@ -44,6 +44,11 @@ _CONSTANT = Group(
     shapes=_ODD_AND_EVEN,
     distributions=("constant", "constant_1234", "constant_zero"),
 )
+_NONFINITE = Group(
+    catches="a NaN or an infinity that is hidden or spreads to other rows",
+    shapes=_ODD_AND_EVEN,
+    distributions=("nan_row", "positive_infinity_row"),
+)
 _SINGLE_ROWS = Group(
     catches="an axis of size one treated as no axis",
     shapes=((1, 7, 33), (5, 1, 64), (1, 1, 33), (1, 3, 5, 64), (2, 1, 1, 33), (1, 2, 1, 3, 33)),
@@ -148,6 +153,7 @@ QUICK: tuple[Group, ...] = (
     _EPS,
     _PARAMETERS,
     _CONSTANT,
+    _NONFINITE,
     _SINGLE_ROWS,
     _EQUAL_AXES,
     _FOUR_AXES,
@@ -170,7 +176,11 @@ FULL: tuple[Group, ...] = (
     Group(
         catches="what each distribution is made for",
         shapes=((5, 64),),
-        distributions=tuple(name for name in _MADE if name not in _CONSTANT.distributions),
+        distributions=tuple(
+            name
+            for name in _MADE
+            if name not in (*_CONSTANT.distributions, *_NONFINITE.distributions)
+        ),
     ),
     Group(
         catches="what each distribution is made for, in longer rows",
