@@ -44,7 +44,7 @@ AXES: dict[str, tuple[Any, ...]] = {
     "rows": (1, 2, 6, 32, 35, 96, 130, 1030),
     # one; below, at and above a vector of 4; odd; multiples of 4, of 8 and of 32; around 32, 128
     # and 1024; widths of models; over 1024 and over 4096, odd and whole vectors
-    "hidden": (1, 3, 4, 8, 33, 64, 100, 129, 768, 1025, 1032, 2048, 4125, 5120),
+    "hidden": (1, 3, 4, 8, 33, 64, 129, 300, 768, 1025, 1032, 2048, 4125, 5120),
     "leading_axes": (0, 1, 2, 3),
     "normalized_axes": (1, 2, 3),
     "distribution": (

@@ -26,7 +26,21 @@ def _rows(counts: Sequence[int], *hidden: int) -> tuple[tuple[int, ...], ...]:
 
 _WIDTHS = Group(
     catches="a kernel specialised for a width that models use",
-    shapes=_rows((2,), 128, 256, 512, 768, 1024, 2048, 3072, 4096, 8192, 12288),
+    shapes=_rows(
+        (2,), 128, 256, 512, 768, 1024, 1280, 1600, 2048, 3072, 4096, 5120, 8192, 12288, 16385
+    ),
+)
+_REMAINDERS = Group(
+    catches="a tail that is wrong for one remainder of the row length, in long rows",
+    shapes=_rows((2,), *range(65, 97), *range(2049, 2081)),
+    directions=BACKWARD,
+)
+_BOTH_LARGE = Group(
+    catches="one-pass statistics or rows left out where rows are many and long",
+    shapes=((300, 1040), (2001, 2003), (8200, 132), (65_600, 64), (5, 70_001)),
+    distributions=("mixed_conditions",),
+    dtypes=("float32", "bfloat16"),
+    directions=BACKWARD,
 )
 _EPS = Group(
     catches="eps left out, fixed, outside the root, or rounded to a narrow dtype",
@@ -164,6 +178,7 @@ QUICK: tuple[Group, ...] = (
     _OVERFLOWING_DX,
     _EMPTY,
     _WIDTHS,
+    _REMAINDERS,
     _MORE_ROWS_THAN_16_BITS,
     _FEW_OF_MORE_ROWS_THAN_16_BITS,
     _TILES,
@@ -208,6 +223,7 @@ FULL: tuple[Group, ...] = (
         )
         for name, shapes in _REPORTED.items()
     ),
+    _BOTH_LARGE,
     _FIVE_AXES,
     _GRAD_OUTPUTS_WITHOUT_EPS,
     Group(

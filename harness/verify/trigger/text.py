@@ -52,6 +52,15 @@ _FACTS = {
     ("is_row_dense", False): "the elements of a row are apart in memory",
     ("is_finite", True): "x is finite",
     ("is_finite", False): "x has a NaN or infinity",
+    ("param_dtype", "same"): "the parameters have the dtype of x",
+    ("param_dtype", "float32"): "the parameters are float32 and x is narrower",
+}
+_ONE = {
+    "hidden": "N is 1",
+    "rows": "there is one row",
+    "leading_axes": "there is at most one leading axis",
+    "normalized_axes": "there is one normalized axis",
+    "threads": "there is one thread",
 }
 _REGARDLESS = {"call": "in forward and backward", "layout": "in any layout"}
 
@@ -69,7 +78,8 @@ def trigger_text(trigger: Trigger) -> str:
     where = f"whenever {what}" if what else "at every size, in every layout and mode"
     cases = count(trigger.hidden, "case")
     hidden = f", unless the data hide it (as in {cases})" if trigger.hidden else ""
-    more = "".join(f"; {_REGARDLESS[axis]}" for axis in trigger.regardless if what)
+    axes = [axis for axis in trigger.regardless if axis != "call" or "y" in trigger.outputs]
+    more = "".join(f"; {_REGARDLESS[axis]}" for axis in axes if what)
     confirmed = f"{count(trigger.further_cases, 'further case')} confirm it"
     return f"{subject} {where}{hidden}{more} ({dtypes}; {confirmed})"
 
@@ -85,6 +95,8 @@ def condition_text(condition: TriggerCondition) -> str:
     match condition.relation:
         case Relation.AT_LEAST:
             return f"{name} >= {_number(value)}"
+        case Relation.AT_MOST if value == 1 and axis in _ONE:
+            return _ONE[axis]
         case Relation.AT_MOST:
             return f"{name} <= {_number(value)}"
         case Relation.MULTIPLE:
