@@ -129,7 +129,9 @@ EXCLUSIONS: tuple[Exclusion, ...] = (
         if rows * hidden > _MOST_ELEMENTS
     ),
     # without several rows or axes these layouts are contiguous
-    _not("layout", ("transposed", "channels_last"), "leading_axes", 0),
+    # without rows, an expanded x is one constant row, which hides most mistakes
+    _not("layout", ("transposed", "channels_last", "expanded"), "leading_axes", 0),
+    _not("layout", ("expanded",), "rows", 1),
     _only("layout", ("sequence_first", "sliced_middle"), "leading_axes", 2, 3),
     _only("layout", ("channels_last",), "normalized_axes", 2, 3),
     _not("grad_output", ("expanded_row",), "rows", 1),
@@ -146,7 +148,6 @@ EXCLUSIONS: tuple[Exclusion, ...] = (
     # without eps, rows that are constant, or almost, have no exact result
     _only("eps", (0.0,), "distribution", "normal", "mixed_scales"),
     _not("eps", (0.0,), "hidden", 1),
-    _not("eps", (0.0,), "layout", "expanded"),
     _not("parameters", ("transposed",), "normalized_axes", 1),
 )
 """What cannot occur together, or would be another condition by another name."""
