@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from math import prod
 from typing import Any
@@ -14,12 +15,25 @@ from harness.verify.cases.plan import PlannedCase, planned_cases
 Plan = Callable[..., list[PlannedCase]]
 
 
-def use_small_catalogue(monkeypatch: pytest.MonkeyPatch, largest: int) -> Plan:
-    """Leave out the cases with more than ``largest`` elements; return the plan that remains."""
+def use_small_catalogue(monkeypatch: pytest.MonkeyPatch, largest: int, one_in: int = 3) -> Plan:
+    """Leave out cases, and return the plan that remains.
+
+    Args:
+        monkeypatch: undoes it.
+        largest: the most elements of a case that remains.
+        one_in: cases of the array, and of each story, of which one remains.
+    """
 
     def small(*arguments: Any, **named: Any) -> list[PlannedCase]:
         planned = planned_cases(*arguments, **named)
-        return [each for each in planned if prod(each.case.shape) <= largest]
+        seen = Counter[str]()
+        kept = []
+        for each in planned:
+            if prod(each.case.shape) <= largest:
+                if seen[each.catches] % one_in == 0:
+                    kept.append(each)
+                seen[each.catches] += 1
+        return kept
 
     monkeypatch.setattr(verification, "planned_cases", small)
     return small
