@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from harness.records import Case, Direction
+from harness.records import Allocation, Case, Direction
 from harness.run.case import CaseRunner
+from harness.run.integrity import Trusted
 from harness.verify import messages
 from harness.verify.messages import VerifyProgress, VerifySettings, VerifyTarget
 
@@ -30,11 +31,13 @@ def test_every_setting_reaches_the_verification(monkeypatch: pytest.MonkeyPatch)
     updates: list[VerifyProgress] = []
     monkeypatch.setattr(messages, "verify", lambda target, **named: seen.update(named))
     request = VerifyTarget("t", SETTINGS, ((CASE, "fell"),))
-    request.answer(cast("CaseRunner", None), updates.append)
+    runner = CaseRunner("here", Allocation.DEFAULT, Trusted())
+    request.answer(runner, updates.append)
     for name in ("strength", "dtypes", "directions", "device", "eps", "normalized_dims"):
         assert seen[name] == getattr(SETTINGS, name)
     assert (seen["channels_first"], seen["time_budget_s"]) == (True, 60.0)
     assert (seen["init"], seen["crashed"]) == ({"depth": 3}, {CASE: "fell"})
     assert seen["huge_bytes"] is None
+    assert seen["trusted"] is runner.trusted
     seen["on_case"](CASE)
     assert updates == [VerifyProgress(case=CASE)]

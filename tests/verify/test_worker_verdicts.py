@@ -12,7 +12,12 @@ from harness.records import Case, Direction, Status
 from harness.run.fleet import EndedError
 from harness.verify import worker_verdicts as verdicts
 from harness.verify.findings import Outcome
-from harness.verify.messages import VerifyProgress, VerifySettings, VerifyTarget
+from harness.verify.messages import (
+    ResolveToVerify,
+    VerifyProgress,
+    VerifySettings,
+    VerifyTarget,
+)
 from harness.verify.result import Verdict
 from harness.verify.worker_verdicts import INTERRUPTED, verdicts_of
 
@@ -43,7 +48,8 @@ class FakeFleet:
     def info(self) -> Any:
         return _Info()
 
-    def unresolved(self, targets: object, init: object = ()) -> list[str]:
+    def unresolved(self, targets: object, init: object, resolve: object) -> list[str]:
+        assert resolve is ResolveToVerify
         return []
 
     def ask(self, request: VerifyTarget, timeout_s: float, report: Any) -> object:
