@@ -27,6 +27,7 @@ from harness.verify.diagnosis_probes import (
 from harness.verify.findings import Suspect
 from harness.verify.mutants import WRONG, Mutant
 from harness.verify.mutants.mutant import Stateful
+from harness.verify.process_state import process_state_restored
 from harness.verify.scope import fitted
 from harness.verify.trial import Trial, exact_of, first_case, outputs_of
 from implementations.contract import Implementation
@@ -158,9 +159,10 @@ def _unexplained(
 ) -> float | None:
     """Return the distance of target and mutant over the target's error; None without an error."""
     wrong = replace(native, name=mutant.name, function=mutant.fresh(), declared=False)
-    if isinstance(mutant.function, Stateful):  # it must start from the state that the target has
-        outputs_of(wrong, first_case(mutant.name, case.dtype, case.device))
-    outputs = outputs_of(wrong, case)
+    with process_state_restored():  # some mutants change it
+        if isinstance(mutant.function, Stateful):  # it must start from the target's state
+            outputs_of(wrong, first_case(mutant.name, case.dtype, case.device))
+        outputs = outputs_of(wrong, case)
     if outputs is None:
         return float("inf")
     distance = error = 0.0

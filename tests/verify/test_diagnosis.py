@@ -20,6 +20,7 @@ from harness.verify.diagnosis import diagnose
 from harness.verify.diagnosis_probes import computed_in_float32, narrow_sums
 from harness.verify.mutants import RIGHT
 from harness.verify.mutants.arguments import Rows, layer_norm_of
+from harness.verify.process_state import process_state
 from harness.verify.trial import Trial, try_case
 from implementations import Implementation, adopt, native, two_pass
 
@@ -50,6 +51,14 @@ def failures(implementation: Implementation, tried: Sequence[Case]) -> list[Tria
 
 def named(implementation: Implementation, tried: Sequence[Case]) -> set[str]:
     return {each.name for each in diagnose(implementation, failures(implementation, tried))}
+
+
+def test_the_mutants_that_change_the_process_leave_it_as_it_was() -> None:
+    wrong = mutant("eps_ignored")
+    found = failures(wrong, cases("float32"))
+    before = process_state()
+    diagnose(wrong, found)
+    assert process_state() == before
 
 
 def test_a_failure_in_every_layout_is_no_misread_of_strides() -> None:

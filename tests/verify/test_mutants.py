@@ -30,22 +30,25 @@ from harness.records import Affine, Case, Direction
 from harness.verify import mutants
 from harness.verify.mutants import RIGHT, WRONG, CheckKind, Mutant
 from harness.verify.mutants.arguments import layer_norm_of
+from harness.verify.mutants.compound import BASES
 from harness.verify.mutants.mutant import HALVES
 from harness.verify.process_state import process_state_restored
 from implementations import Implementation
 from implementations.contract import LayerNormFunction
 
 DTYPES = ["float32", "bfloat16", "float16", "float64"]
+MUTANTS = tuple(dict.fromkeys((*WRONG, *BASES)))
+"""Every mutant; some are wrong only behind the triggers of compounds."""
 
 
 def mutants_and_dtypes(*, shown: bool) -> pytest.MarkDecorator:
     """Every mutant with dtypes in which its mistake shows, or with the others."""
-    chosen = two_dtypes(WRONG)
+    chosen = two_dtypes(MUTANTS)
     return pytest.mark.parametrize(
         ("mutant", "dtype"),
         [
             (mutant, dtype)
-            for mutant, dtype in product(WRONG, DTYPES)
+            for mutant, dtype in product(MUTANTS, DTYPES)
             if (dtype in mutant.dtypes) == shown
             and (dtype in chosen[mutant.name] or len(mutant.dtypes) < len(DTYPES))
         ],
@@ -412,8 +415,8 @@ def test_every_mutant_and_every_right_one_is_in_its_list_by_its_own_name() -> No
             for name, value in names.items()
             if isinstance(value, Mutant | Implementation)
         }
-    assert {each.name: each for each in (*WRONG, *RIGHT)} == defined
-    assert len(WRONG) + len(RIGHT) == len(defined)
+    assert {each.name: each for each in (*MUTANTS, *RIGHT)} == defined
+    assert len(MUTANTS) + len(RIGHT) == len(defined)
 
 
 @pytest.mark.parametrize("family", sorted({each.function.__module__ for each in (*WRONG, *RIGHT)}))

@@ -42,14 +42,6 @@ def one_pass_in_the_backward(terms: Terms) -> Gradients:
     return replace(terms, rstd=torch.rsqrt(variance.clamp(min=0) + terms.eps)).right
 
 
-@mutant(directions=RECORDING, caught_by=CheckKind.GRADIENT)
-@analytic
-def dweight_of_products_in_bfloat16(terms: Terms) -> Gradients:
-    """Rounds the products that dweight sums to bfloat16."""
-    products = (terms.dy * terms.xhat).to(torch.bfloat16).to(terms.x.dtype)
-    return replace(terms.right, dweight=products.sum(0))
-
-
 BASES: tuple[Mutant, ...] = (
     semantics.unbiased_variance,
     semantics.eps_outside_the_root,
@@ -104,7 +96,7 @@ BASES: tuple[Mutant, ...] = (
     gradient.dbias_of_scaled_dy,
     last_element_left_out,
     one_pass_in_the_backward,
-    dweight_of_products_in_bfloat16,
+    gradient.dweight_of_products_in_bfloat16,
 )
 """Mistakes that are made on every path, although not all data show them."""
 
