@@ -131,10 +131,19 @@ def _matches(computed: dict[Case, Outputs], names: tuple[str, ...]) -> list[Susp
 
 
 def _clear_failures(failures: Sequence[Trial]) -> dict[Case, set[str]]:
-    """Return small, clear failures of different kinds, each with its clearly wrong outputs."""
+    """Return small, clear failures of different kinds, each with its clearly wrong outputs.
+
+    Rows of one element come last, and before them rows that are not normal: where the variance is
+    0 or overflows, right and wrong code differ by NaN and by the order of operations.
+    """
     chosen: dict[tuple[object, ...], Case] = {}
     clear = {}
-    for each in sorted(failures, key=lambda trial: trial.case.rows * trial.case.hidden):
+
+    def rank(trial: Trial) -> tuple[bool, bool, int]:
+        case = trial.case
+        return case.hidden == 1, case.distribution != "normal", case.rows * case.hidden
+
+    for each in sorted(failures, key=rank):
         case = each.case
         wrong_outputs = _wrong_outputs(each, _CLEAR_RATIO)
         if not wrong_outputs or not 16 <= case.rows * case.hidden <= _MOST_ELEMENTS:
