@@ -91,7 +91,7 @@ AXES: dict[str, tuple[Any, ...]] = {
 }
 """The values of each axis. The first of each is the usual one."""
 
-_SPARING: dict[str, tuple[Any, ...]] = {
+_RARE: dict[str, tuple[Any, ...]] = {
     # beside these, other mistakes hardly show: outputs are missing, equal or without a guarantee
     "hidden": (1,),
     "distribution": (
@@ -193,7 +193,7 @@ def array_within(scope: Scope, strength: int, *, forward_only: bool) -> list[dic
 
 @lru_cache(maxsize=8)
 def _array(axes: tuple[tuple[str, tuple[Any, ...]], ...], strength: int) -> list[dict[str, Any]]:
-    return covering_array(dict(axes), EXCLUSIONS, strength, _SPARING, _TIMES.get(strength, 1))
+    return covering_array(dict(axes), EXCLUSIONS, strength, _RARE, _TIMES.get(strength, 1))
 
 
 def case_from(conditions: Mapping[str, Any], target: str, dtype: str, device: str) -> Case:

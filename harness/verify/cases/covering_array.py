@@ -26,7 +26,7 @@ __all__ = ["Exclusion", "covering_array"]
 
 _COMPLETIONS = 48  # per row; twice as many save few rows
 _SEED = 1997  # any number; another one gives another array
-_CHANCE_OF_SPARING = 0.05  # trade-off, over the chance of any other value: seldom, but not never
+_CHANCE_OF_RARE = 0.05  # trade-off, over the chance of any other value: seldom, but not never
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.intp]
@@ -47,7 +47,7 @@ def covering_array(
     axes: Mapping[str, Sequence[Any]],
     exclusions: Sequence[Exclusion],
     strength: int,
-    sparing: Mapping[str, Sequence[Any]] = MappingProxyType({}),
+    rare: Mapping[str, Sequence[Any]] = MappingProxyType({}),
     times: int = 1,
 ) -> list[dict[str, Any]]:
     """Return the rows of a covering array, each a value per axis.
@@ -56,10 +56,10 @@ def covering_array(
         axes: values by name of the axis.
         exclusions: what no row contains; values that no axis has are ignored.
         strength: the number of conditions of which every possible combination is in some row.
-        sparing: values that rows have only where a combination needs them, by axis.
+        rare: values that rows have only where a combination needs them, by axis.
         times: the number of rows that have each combination of other values.
     """
-    values = _Values(axes, exclusions, sparing)
+    values = _Values(axes, exclusions, rare)
     left = _Uncovered(values, strength, times)
     random = _Random()
     rows = []
@@ -98,7 +98,7 @@ class _Values:
         self,
         axes: Mapping[str, Sequence[Any]],
         exclusions: Sequence[Exclusion],
-        sparing: Mapping[str, Sequence[Any]],
+        rare: Mapping[str, Sequence[Any]],
     ) -> None:
         ends = list(accumulate(map(len, axes.values())))
         self.axes = [
@@ -117,12 +117,12 @@ class _Values:
             self.together[np.ix_(theirs, ours)] = False
         self._close()
         self.is_common: Bools = np.ones(ends[-1], dtype=bool)
-        for name, of_axis in sparing.items():
+        for name, of_axis in rare.items():
             numbers = [
                 place[name][each] for each, value in enumerate(axes[name]) if value in of_axis
             ]
             self.is_common[numbers] = False
-        self._chances = np.where(self.is_common, 1.0, _CHANCE_OF_SPARING)
+        self._chances = np.where(self.is_common, 1.0, _CHANCE_OF_RARE)
 
     def _close(self) -> None:
         """Part two values if some axis has no value that goes with both, until none is left."""

@@ -62,9 +62,9 @@ def test_the_array_of_the_verification_stays_small(strength: int, most: int) -> 
     assert len(array_within(Scope(), strength, forward_only=False)) <= most
 
 
-def test_values_can_be_used_sparingly_and_combinations_of_others_several_times() -> None:
+def test_values_can_be_rare_and_combinations_of_others_several_times() -> None:
     axes = {"a": (0, 1, 2), "b": (0, 1, 2), "c": (0, 1)}
-    rows = covering_array(axes, (), 2, sparing={"a": (2,)}, times=3)
+    rows = covering_array(axes, (), 2, rare={"a": (2,)}, times=3)
     assert list(uncovered(rows, axes, (), 2)) == []
     found = Counter((row["a"], row["b"]) for row in rows)
     assert min(found[a, b] for a in (0, 1) for b in axes["b"]) >= 3
