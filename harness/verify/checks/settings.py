@@ -73,14 +73,12 @@ PATHS = (SMALL, TAIL, BLOCK, LONG_TAIL, TWO_AXES, PADDED)
 EVERY_SETTING = (SMALL, TAIL, BLOCK, LONG, LONG_TAIL, LARGE, TWO_AXES, PADDED, TRANSPOSED)
 """Every size and layout."""
 
-_settings: dict[Callable[..., object], tuple[Setting, ...]] = {}
-
 
 def at(*settings: Setting) -> Callable[[Check], Check]:
-    """State the settings at which a contract check runs."""
+    """State the settings at which a contract check runs, as an attribute of the check."""
 
     def state(check: Check) -> Check:
-        _settings[check] = settings
+        vars(check)["settings"] = settings
         return check
 
     return state
@@ -88,7 +86,8 @@ def at(*settings: Setting) -> Callable[[Check], Check]:
 
 def settings_of(check: Callable[..., object]) -> tuple[Setting, ...]:
     """Return the settings of a check; :data:`SMALL` alone if it states none."""
-    return _settings.get(check, (SMALL,))
+    stated: tuple[Setting, ...] = vars(check).get("settings", (SMALL,))
+    return stated
 
 
 def words_of(case: Case) -> str:
