@@ -32,7 +32,7 @@ import implementations
 from harness.numerics.computed import ContractViolationError
 from implementations.torch_private import count_modes, leave_modes
 
-__all__ = ["TamperingError", "Trusted"]
+__all__ = ["COLLECTOR", "DEFAULT_DTYPE", "THREADS", "StatePart", "TamperingError", "Trusted"]
 
 _ROOMS = ("harness", "implementations")
 _MODULES: tuple[ModuleType, ...] = (
@@ -70,6 +70,32 @@ _COMPILER = tuple(str(Path(torch.__file__).parent / name) for name in ("_dynamo"
 
 class TamperingError(ContractViolationError):
     """The target changed what measures or judges it; the message names what."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatePart:
+    """One part of the process's state."""
+
+    name: str
+    read: Callable[[], Any]
+    """Returns a value that can be compared."""
+    write: Callable[[Any], object]
+    """Sets a value that was read."""
+
+
+THREADS = StatePart("the number of threads", torch.get_num_threads, torch.set_num_threads)
+DEFAULT_DTYPE = StatePart("the default dtype", torch.get_default_dtype, torch.set_default_dtype)
+COLLECTOR = StatePart(
+    "Python's garbage collector", gc.isenabled, lambda on: gc.enable() if on else gc.disable()
+)
+_STATE = (  # what other code is timed with; reading all of it after each call would take long
+    THREADS,
+    DEFAULT_DTYPE,
+    StatePart("torch's function and dispatch modes", count_modes, leave_modes),
+    COLLECTOR,
+    StatePart("Python's profile function", sys.getprofile, sys.setprofile),
+    StatePart("Python's trace function", sys.gettrace, sys.settrace),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,25 +235,14 @@ class Trusted:
                 object.__setattr__(known, "function", original)
 
     def _put_back_state(self) -> Iterator[str]:
-        now = _state()
-        for name, value in self._state.items():
-            if now[name] != value:
-                yield f"leaves {name} at {now[name]}, where it was {value}"
-                _STATE[name][1](value)
+        for part, now, value in zip(_STATE, _state(), self._state, strict=True):
+            if now != value:
+                yield f"leaves {part.name} at {now}, where it was {value}"
+                part.write(value)
 
 
-def _state() -> dict[str, Any]:
-    return {name: read() for name, (read, _) in _STATE.items()}
-
-
-_STATE: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
-    "the number of threads": (torch.get_num_threads, torch.set_num_threads),
-    "the default dtype": (torch.get_default_dtype, torch.set_default_dtype),
-    "torch's function and dispatch modes": (count_modes, leave_modes),
-    "Python's garbage collector": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
-    "Python's profile function": (sys.getprofile, sys.setprofile),
-    "Python's trace function": (sys.gettrace, sys.settrace),
-}
+def _state() -> tuple[Any, ...]:
+    return tuple(part.read() for part in _STATE)
 
 
 def _is_of_compiler(value: object) -> bool:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import random
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+
+from harness.run.integrity import COLLECTOR, DEFAULT_DTYPE, THREADS, StatePart
 
 __all__ = [
     "process_state",
@@ -25,20 +25,6 @@ __all__ = [
 ]
 
 _SUBNORMAL = 1e-40  # in float32
-
-
-@dataclass(frozen=True, slots=True)
-class _State:
-    """One part of the process's state."""
-
-    name: str
-    read: Callable[[], Any]
-    """Returns a value that can be compared."""
-    write: Callable[[Any], object]
-    """Sets a value that was read."""
-    is_kept: bool = False
-    """Whether :func:`set_usual_state` leaves it. Other parts get the value that they had at import,
-    because an earlier call of the target may have changed them."""
 
 
 def _generator_state() -> bytes:
@@ -115,38 +101,39 @@ def _set_search_path(wanted: list[str]) -> None:
     sys.path[:] = wanted
 
 
-def _attribute(name: str, owner: Any, attribute: str) -> _State:
-    return _State(name, partial(getattr, owner, attribute), partial(setattr, owner, attribute))
+def _attribute(name: str, owner: Any, attribute: str) -> StatePart:
+    return StatePart(name, partial(getattr, owner, attribute), partial(setattr, owner, attribute))
 
 
-_STATES = (
-    _State("torch's random generator", _generator_state, _set_generator_state, is_kept=True),
-    _State("Python's random generator", random.getstate, random.setstate, is_kept=True),
-    _State("NumPy's random generator", _numpy_generator_state, np.random.set_state, is_kept=True),
-    _State("the gradient recording", torch.is_grad_enabled, torch.set_grad_enabled, is_kept=True),
-    _State("the default dtype", torch.get_default_dtype, torch.set_default_dtype),
-    _State("the default device", torch.get_default_device, _set_default_device),
-    _State("the number of threads", torch.get_num_threads, torch.set_num_threads),
-    _State("the flushing of subnormal numbers", _flushes_subnormals, torch.set_flush_denormal),
-    _State("the deterministic mode", _determinism, _set_determinism),
-    _State("the precision of float32 matrix products", _precision, _set_precision),
+_KEPT = (
+    StatePart("torch's random generator", _generator_state, _set_generator_state),
+    StatePart("Python's random generator", random.getstate, random.setstate),
+    StatePart("NumPy's random generator", _numpy_generator_state, np.random.set_state),
+    StatePart("the gradient recording", torch.is_grad_enabled, torch.set_grad_enabled),
+    StatePart("Python's search path", lambda: sys.path, _set_search_path),
+)
+"""What :func:`set_usual_state` leaves as it is."""
+_RESET = (
+    DEFAULT_DTYPE,
+    StatePart("the default device", torch.get_default_device, _set_default_device),
+    THREADS,
+    StatePart("the flushing of subnormal numbers", _flushes_subnormals, torch.set_flush_denormal),
+    StatePart("the deterministic mode", _determinism, _set_determinism),
+    StatePart("the precision of float32 matrix products", _precision, _set_precision),
     _attribute("TF32 in convolutions", torch.backends.cudnn, "allow_tf32"),
     _attribute("cuDNN's benchmark mode", torch.backends.cudnn, "benchmark"),
     _attribute("cuDNN's deterministic mode", torch.backends.cudnn, "deterministic"),
-    _State("autocast on the CPU", partial(_autocast, "cpu"), partial(_set_autocast, "cpu")),
-    _State("autocast on CUDA", partial(_autocast, "cuda"), partial(_set_autocast, "cuda")),
-    _State("the anomaly mode", torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
-    _State("the filters of warnings", lambda: list(warnings.filters), _set_filters),
-    _State("NumPy's error state", np.geterr, lambda wanted: np.seterr(**wanted)),
-    _State("the environment variables", lambda: dict(os.environ), _set_environment),
-    _State("Python's search path", lambda: sys.path, _set_search_path, is_kept=True),
-    _State("the recursion limit", sys.getrecursionlimit, sys.setrecursionlimit),
-    _State(
-        "Python's cyclic collector",
-        gc.isenabled,
-        lambda wanted: gc.enable() if wanted else gc.disable(),
-    ),
+    StatePart("autocast on the CPU", partial(_autocast, "cpu"), partial(_set_autocast, "cpu")),
+    StatePart("autocast on CUDA", partial(_autocast, "cuda"), partial(_set_autocast, "cuda")),
+    StatePart("the anomaly mode", torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
+    StatePart("the filters of warnings", lambda: list(warnings.filters), _set_filters),
+    StatePart("NumPy's error state", np.geterr, lambda wanted: np.seterr(**wanted)),
+    StatePart("the environment variables", lambda: dict(os.environ), _set_environment),
+    StatePart("the recursion limit", sys.getrecursionlimit, sys.setrecursionlimit),
+    COLLECTOR,
 )
+"""What :func:`set_usual_state` sets to the value that it had at import, because an earlier call of
+the target may have changed it."""
 
 
 @contextmanager
@@ -156,19 +143,19 @@ def process_state_restored() -> Iterator[None]:
     try:
         yield
     finally:
-        _restore(before, all_of_it=True)
+        _restore(before, _KEPT + _RESET)
 
 
-def _restore(wanted: dict[str, Any], *, all_of_it: bool = False) -> None:
+def _restore(wanted: dict[str, Any], parts: tuple[StatePart, ...]) -> None:
     now = process_state()
-    for state in _STATES:
-        if (all_of_it or not state.is_kept) and now[state.name] != wanted[state.name]:
-            state.write(wanted[state.name])
+    for part in parts:
+        if now[part.name] != wanted[part.name]:
+            part.write(wanted[part.name])
 
 
 def process_state() -> dict[str, Any]:
     """Return each part of the state by its name, as values that later changes leave alone."""
-    values = {state.name: state.read() for state in _STATES}
+    values = {part.name: part.read() for part in _KEPT + _RESET}
     return {name: [*value] if isinstance(value, list) else value for name, value in values.items()}
 
 
@@ -177,7 +164,7 @@ _AT_IMPORT = process_state()
 
 def set_usual_state() -> None:
     """Set what the process began with, and advance the random generators."""
-    _restore(_AT_IMPORT)
+    _restore(_AT_IMPORT, _RESET)
     torch.rand(1)
     random.random()
     np.random.rand()

@@ -50,7 +50,7 @@ from harness.verify.process_state import process_state_restored
         (lambda: os.environ.pop("PATH", None), "environment variables"),
         (lambda: sys.path.append("/tmp"), "search path"),
         (lambda: sys.setrecursionlimit(5000), "recursion limit"),
-        (gc.disable, "cyclic collector"),
+        (gc.disable, "garbage collector"),
     ],
 )
 def test_a_changed_state_is_found_and_restored(change: Callable[[], object], name: str) -> None:
