@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -35,40 +36,81 @@ def from_plain(annotation: Any, stored: Any) -> Any:
         ValueError: a string is not a member of its enumeration, or null where None is not allowed.
         TypeError: a value has another type.
     """
-    if stored is None:
-        if not is_optional(annotation):
+    return _reader(annotation)(stored)
+
+
+_Reader = Callable[[Any], Any]
+
+
+@cache
+def _reader(annotation: Any) -> _Reader:
+    """Return the function that reads values of a type: a file has thousands of each."""
+    inner = without_none(annotation)
+    if get_origin(inner) is tuple:
+        read = _tuple_reader(get_args(inner))
+    elif is_dataclass(inner):
+        read = _dataclass_reader(inner)
+    elif isinstance(inner, type) and issubclass(inner, StrEnum):
+        read = inner
+    else:
+        read = partial(_checked, inner)
+    null_is_allowed = is_optional(annotation)
+
+    def read_or_null(stored: Any) -> Any:
+        if stored is not None:
+            return read(stored)
+        if not null_is_allowed:
             raise ValueError(f"null, expected {annotation}")
         return None
-    owner = annotation = without_none(annotation)
-    if get_origin(annotation) is tuple:
-        return _tuple_from_plain(get_args(annotation), stored)
-    if is_dataclass(annotation):
-        return owner(**{
-            each.name: from_plain(hint, stored[name])
-            for each, hint in typed_fields(owner)
-            if (name := _stored_name(each, stored)) in stored or _has_no_default(each)
-        })
-    if isinstance(annotation, type) and issubclass(annotation, StrEnum):
-        return annotation(stored)
-    return _checked(annotation, stored)
+
+    return read_or_null
 
 
-def _tuple_from_plain(items: tuple[Any, ...], stored: list[Any]) -> tuple[Any, ...]:
+def _dataclass_reader(owner: Any) -> _Reader:
+    readers = [
+        (each.name, each.metadata.get("formerly", each.name), _reader(hint), _has_no_default(each))
+        for each, hint in typed_fields(owner)
+    ]
+
+    def read(stored: dict[str, Any]) -> Any:
+        values = {}
+        for name, former, read_field, is_required in readers:
+            # older files have a field under its former name
+            key = former if name not in stored and former in stored else name
+            if key in stored or is_required:
+                values[name] = read_field(stored[key])
+        return owner(**values)
+
+    return read
+
+
+def _tuple_reader(items: tuple[Any, ...]) -> _Reader:
+    readers = [_reader(each) for each in items if each is not Ellipsis]
     if items[-1] is not Ellipsis:  # a tuple of fixed length
-        return tuple(from_plain(item, each) for item, each in zip(items, stored, strict=True))
+        return lambda stored: tuple(
+            read_item(each) for read_item, each in zip(readers, stored, strict=True)
+        )
+    (read_item,) = readers
     if items[0] in {int, float, str}:
         # the first element stands for all: samples are many, and of one type in a file
-        for first in _checked(list, stored)[:1]:
-            _checked(items[0], first)
-        return tuple(stored)
-    return tuple(from_plain(items[0], each) for each in stored)
+        def read(stored: list[Any]) -> Any:
+            for first in _checked(list, stored)[:1]:
+                _checked(items[0], first)
+            return tuple(stored)
+
+        return read
+    return lambda stored: tuple(map(read_item, stored))
 
 
 def _checked(annotation: type, stored: Any) -> Any:
     """Return ``stored``, refusing another type: one flipped bit in a parquet footer changes it."""
-    if not isinstance(stored, int | float if annotation is float else annotation):
+    if not isinstance(stored, _ACCEPTED.get(annotation, annotation)):
         raise TypeError(f"{stored!r:.60}, expected {annotation.__name__}")
     return stored
+
+
+_ACCEPTED: dict[type, Any] = {float: (int, float)}
+"""Types of numbers that are read as another one."""
 
 
 @cache
@@ -88,12 +130,6 @@ def without_none(annotation: Any) -> Any:
     if is_optional(annotation):
         (annotation,) = (each for each in get_args(annotation) if each is not NoneType)
     return annotation
-
-
-def _stored_name(each: Field[Any], stored: dict[str, Any]) -> str:
-    """Return the name under which a field is stored; older files have its former name."""
-    former: str = each.metadata.get("formerly", each.name)
-    return former if each.name not in stored and former in stored else each.name
 
 
 def _has_no_default(each: Field[Any]) -> bool:
