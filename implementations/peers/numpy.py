@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from implementations.contract import Algorithm
+from implementations.contract import Algorithm, Reduction
 from implementations.peers.package import Package
 from implementations.peers.support import Support, peer
 
@@ -27,6 +27,9 @@ SUPPORT = Support(
     SUPPORT,
     source="https://numpy.org/doc/stable/reference/generated/numpy.var.html",
     algorithm=Algorithm.TWO_PASS,
+    # pairwise only along the axis of the smallest stride, one after another along any other
+    # (numpy.sum, Notes): a transposed x has running sums, bit for bit
+    reduction=Reduction.SEQUENTIAL,
 )
 def numpy(
     x: Tensor,
@@ -40,7 +43,7 @@ def numpy(
     np = PACKAGE.load()
     if not x.numel():  # numpy warns about the mean of an empty array
         return torch.empty_like(x)
-    # as a matrix, because numpy sums pairwise only along the last axis
+    # as a matrix, because numpy sums pairwise only along one axis
     matrix = x.detach().resolve_neg().numpy().reshape(-1, x.shape[x.dim() - dims :].numel())
     with np.errstate(all="ignore"):  # no warnings about NaN and infinity, as in torch
         wide = matrix.astype(np.promote_types(matrix.dtype, np.float32), copy=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,31 @@ from peering import (
 from torch import Tensor
 from torch.nn import functional
 
-from harness.records import (
-    Direction,
-)
+from harness.records import Autograd, Case, Direction, Status
 from harness.verify import assert_layer_norm
-from implementations import UnsupportedError
+from harness.verify.trial import try_case
+from implementations import Reduction, UnsupportedError, find
 from implementations.peers import numba, onnxruntime, openvino, xla
 
 
 def test_numpy_is_a_layer_norm() -> None:
     assert_layer_norm("numpy", directions=[Direction.FORWARD], dtypes=["float32"])
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "transposed"])
+def test_numpy_has_trees_only_along_the_axis_of_the_smallest_stride(layout: str) -> None:
+    numpy = find("numpy")
+    case = Case(
+        implementation="numpy",
+        shape=(32, 4125),
+        distribution="constant",
+        layout=layout,
+        autograd=Autograd.INFERENCE_MODE,
+    )
+    assert try_case(numpy, case).status is Status.OK
+    # in a transposed x its running sums reach 29 times the bound of trees
+    trees = try_case(replace(numpy, reduction=Reduction.TREE), case)
+    assert trees.status is (Status.OK if layout == "contiguous" else Status.WRONG)
 
 
 @pytest.mark.usefixtures("one_thread")
