@@ -29,15 +29,15 @@ def report(runs: tuple[Path, ...], out: Path | None) -> None:
     """
     if out and out.suffix.lower() not in {".html", ".htm"}:
         raise click.UsageError(f"--out {out}: a page ends in .html")
-    click.echo(write_page([read_run(path, samples=False) for path in runs], runs[0], out))
+    click.echo(write_page([read_run(path, samples=False) for path in runs], runs, out))
 
 
-def write_page(results: Sequence[Results], run: Path, out: Path | None = None) -> Path:
+def write_page(results: Sequence[Results], runs: Sequence[Path], out: Path | None = None) -> Path:
     """Write the page of ``results`` and return its path.
 
     Args:
         results: of one or several runs.
-        run: the results file that the page is named after.
+        runs: the results files; the page is named after the first.
         out: the page; by default in reports/.
 
     Raises:
@@ -46,6 +46,6 @@ def write_page(results: Sequence[Results], run: Path, out: Path | None = None) -
     from harness.report import write_report
 
     gc.disable()  # each collection would walk the thousands of records that are alive
-    page = out or Path("reports") / f"{run.stem}.html"
-    write_report(results, page)
+    page = out or Path("reports") / f"{runs[0].stem}.html"
+    write_report(results, page, files=[str(run) for run in runs])
     return page

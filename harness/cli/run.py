@@ -128,7 +128,7 @@ def run(
     page, no_page = None, ""
     if with_report and outcome.results.records:
         try:
-            page = write_page([outcome.results], out)
+            page = write_page([outcome.results], [out])
         except Refusal as refusal:  # the results are printed nevertheless
             no_page = f"{refusal}; make it with `layernorm-bench report {outcome.path}`"
     from harness.run.text import outcome_as_plain, outcome_lines

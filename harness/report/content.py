@@ -138,10 +138,12 @@ class FigureBlock:
 
 @dataclass(frozen=True, slots=True)
 class CaseTable:
-    """The table of every case, which the page's script fills from the embedded data."""
+    """Every case as a picture and as a table, which the page's script draws from ``data``."""
 
     kind: ClassVar[str] = "cases"
     count: int
+    data: str
+    """JSON that can stand in a script element."""
 
 
 Block = Text | Table | Facts | FigureBlock | CaseTable

@@ -43,6 +43,8 @@ class Findings:
     """Cases of the sweeps."""
     missing: int
     """Cases of the sweeps without a record."""
+    files: tuple[str, ...] = ()
+    """The results files, as the page names them."""
 
     @property
     def implementations(self) -> tuple[str, ...]:
@@ -50,8 +52,8 @@ class Findings:
         return tuple(self.cases["implementation"].unique())
 
 
-def gather(results: Sequence[Results]) -> Findings:
-    """Combine several results.
+def gather(results: Sequence[Results], files: Sequence[str] = ()) -> Findings:
+    """Combine several results, which are from ``files``.
 
     If two files hold a case of one environment, the later file counts. Cases of different
     environments are all kept; ``place`` tells them apart.
@@ -86,6 +88,7 @@ def gather(results: Sequence[Results]) -> Findings:
         },
         planned=len(kept) + missing,
         missing=missing,
+        files=tuple(files),
     )
 
 

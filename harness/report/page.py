@@ -18,13 +18,18 @@ from harness.records import Status
 from harness.records.refusal import Refusal
 from harness.records.text import count, seconds_text
 from harness.report.content import heading
-from harness.report.embedded import case_data, script_json
 from harness.report.frame import Findings, gather
+from harness.report.policy import POLICY_MARK, with_policy
 from harness.report.quantities import rounded
 from harness.report.sections import SECTIONS
 from harness.store import Results
 
 __all__ = ["ReportError", "build_page", "write_report"]
+
+
+_STYLES = ("page.css", "cases.css")
+_SCRIPTS = ("page.js", "cases.js", "explorer.js", "table.js")
+"""One script of the page: later files use what earlier ones define."""
 
 
 class ReportError(Refusal):
@@ -48,7 +53,9 @@ class Card:
     """Status of the cases that the card links to."""
 
 
-def build_page(results: Sequence[Results], *, title: str | None = None) -> str:
+def build_page(
+    results: Sequence[Results], *, title: str | None = None, files: Sequence[str] = ()
+) -> str:
     """Return the page for ``results``: self-contained HTML.
 
     Equal results give the same page, byte for byte.
@@ -56,15 +63,16 @@ def build_page(results: Sequence[Results], *, title: str | None = None) -> str:
     Args:
         results: what results files hold; the samples are not needed.
         title: heading of the page; by default the names of the runs.
+        files: the results files, as the page names them.
 
     Raises:
         NothingToReportError: there is no record to report.
     """
     if not any(each.records for each in results):
         raise NothingToReportError("no records to report; measure some with `layernorm-bench run`")
-    findings = gather(results)
+    findings = gather(results, files)
     names = list(dict.fromkeys(run.name for run in findings.runs))
-    return (
+    page = (
         _templates()
         .get_template("page.html.j2")
         .render(
@@ -76,14 +84,21 @@ def build_page(results: Sequence[Results], *, title: str | None = None) -> str:
                 {"id": each.__name__, "heading": heading(each), "blocks": each(findings)}
                 for each in SECTIONS
             ],
-            data=Markup(script_json(case_data(findings))),
-            style=Markup(_asset("page.css")),
-            script=Markup(_asset("page.js")),
+            style=Markup("\n".join(map(_asset, _STYLES))),
+            script=Markup("\n".join(map(_asset, _SCRIPTS))),
+            policy=POLICY_MARK,
         )
     )
+    return with_policy(page)
 
 
-def write_report(results: Sequence[Results], path: Path, *, title: str | None = None) -> None:
+def write_report(
+    results: Sequence[Results],
+    path: Path,
+    *,
+    title: str | None = None,
+    files: Sequence[str] = (),
+) -> None:
     """Write the page for ``results`` to ``path``, atomically if it is a regular file.
 
     A pipe or a device is written to, and a link is followed.
@@ -91,7 +106,7 @@ def write_report(results: Sequence[Results], path: Path, *, title: str | None = 
     Raises:
         ReportError: there is no record to report, or the file cannot be written.
     """
-    page = build_page(results, title=title)
+    page = build_page(results, title=title, files=files)
     target = Path(os.path.realpath(path))
     partial = target.with_name(target.name + ".partial")
     try:

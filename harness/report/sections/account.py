@@ -9,7 +9,9 @@ from collections.abc import Iterable
 from harness.records import Status
 from harness.records.text import count, in_words
 from harness.report.content import Block, CaseTable, Cell, Column, Table, Text, number, pill
+from harness.report.embedded import case_data, script_json
 from harness.report.frame import Findings
+from harness.report.shown_cases import shown_cases
 
 __all__ = ["all_cases", "not_measured", "warnings"]
 
@@ -17,8 +19,23 @@ _NUMBER = re.compile(r"(?<![\w.])\d[\d.,]*(?:e[+-]?\d+)?\b", re.IGNORECASE)
 
 
 def all_cases(findings: Findings) -> tuple[Block, ...]:
-    """Show every case of the run, measured or not."""
-    return (CaseTable(len(findings.cases)),)
+    """Show every case of the run, measured or not, to be filtered, drawn, sorted and downloaded."""
+    shown = shown_cases(findings)
+    table = CaseTable(len(shown.cases), script_json(case_data(shown)))
+    if not shown.grouped_over:
+        return (table,)
+    left_out = f" {count(shown.left_out, 'case')} are not shown at all." if shown.left_out else ""
+    files = f": {', '.join(findings.files)}" if findings.files else ""
+    return (
+        Text(
+            f"{count(len(findings.cases), 'case')} are too many for a page: below, "
+            f"{count(len(shown.cases), 'row')} stand for groups of cases that differ only in "
+            f"{' and '.join(shown.grouped_over)}. A row has the status, error, id and command of "
+            "the case of its group that needs the most attention, and the times and memory of the "
+            f"case with the median latency.{left_out} The results file has every case{files}."
+        ),
+        table,
+    )
 
 
 def not_measured(findings: Findings) -> tuple[Block, ...]:
