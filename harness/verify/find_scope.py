@@ -61,11 +61,11 @@ def find_scope(
     finder = _Finder(implementation, case, scope, try_one)
     finder.find_ranks()
     finder.find_affines()
+    finder.find_gradients()
     if scope.channels_first and meaning is not None:
         finder.add_spatial_axes(meaning.spatial_counts)
     finder.find_normalized_dims(options)
     finder.find_least_eps()
-    finder.find_gradients()
     finder.find_empty()
     finder.find_layouts()
     for dtype in dtypes:
@@ -117,6 +117,7 @@ class _Finder:
         try_one: TryOne,
     ) -> None:
         self.implementation, self.case, self.scope = implementation, case, scope
+        self.backward: Case | None = None  # one that does not raise, if any
         self.reasons: list[str] = []
         self.remarks: list[Remark] = []
         self._try_one = try_one
@@ -145,14 +146,21 @@ class _Finder:
 
     def find_ranks(self) -> None:
         taken = []
-        for rank in sorted(_RANKS):
-            case = _case_of_rank(self.implementation, rank, self.case.dtype, self.case.device)
-            case = self.scope.fit(case) or case
+        for rank, case in self._by_rank().items():
             if (reason := self._declines(case)) is None:
-                taken.append(len(case.shape))
-            elif rank > 1:
-                self.reasons.append(f"x of {len(case.shape)} axes: {reason}")
+                taken.append(rank)
+            elif rank > case.normalized_dims:
+                self.reasons.append(f"x of {rank} axes: {reason}")
         self.scope = replace(self.scope, ranks=tuple(taken or [len(self.case.shape)]))
+
+    def _by_rank(self) -> dict[int, Case]:
+        """Return a case for each number of axes of x."""
+        cases = (
+            _case_of_rank(self.implementation, rank, self.case.dtype, self.case.device)
+            for rank in sorted(_RANKS)
+        )
+        fitted = (self.scope.fit(case) or case for case in cases)
+        return {len(case.shape): case for case in fitted}
 
     def add_spatial_axes(self, taken: tuple[int, ...]) -> None:
         """Add to the reasons the numbers of axes that a channels-first target does not take."""
@@ -214,25 +222,62 @@ class _Finder:
                     self.scope = replace(self.scope, least_eps=1e-8 if eps else 1e-12)
 
     def find_gradients(self) -> None:
+        """Find which numbers of axes and which combinations of parameters have a backward."""
         if self.implementation.forward_only:
             return
-        reason = self._declines(replace(self.case, direction=Direction.BACKWARD))
-        if reason is not None:
+        self.backward, reason = self._first_backward()
+        if self.backward is None:
             self.reasons.append(f"gradients: {reason}")
             self.scope = replace(self.scope, has_gradient=False)
+            return
+        affines, ranks = list[Affine](), list[int]()
+        for affine in self.scope.affines:
+            if (reason := self._declines(replace(self.backward, affine=affine))) is not None:
+                affines.append(affine)
+                self.reasons.append(f"gradients with {AFFINE_WORDS[affine]}: {reason}")
+        for rank, case in self._by_rank().items():
+            if rank in self.scope.ranks:
+                case = replace(self.backward, shape=case.shape)
+                if (reason := self._declines(case)) is not None:
+                    ranks.append(rank)
+                    self.reasons.append(f"gradients of an x of {rank} axes: {reason}")
+        self.scope = replace(
+            self.scope, affines_without_gradient=tuple(affines), ranks_without_gradient=tuple(ranks)
+        )
+
+    def _first_backward(self) -> tuple[Case | None, ImplementationError | None]:
+        """Return a backward that does not raise, if any, and what the first one raises."""
+        first = None
+        by_rank = self._by_rank()
+        for shape in (self.case.shape, *(by_rank[rank].shape for rank in self.scope.ranks)):
+            for affine in self.scope.affines:
+                case = replace(self.case, shape=shape, affine=affine, direction=Direction.BACKWARD)
+                if (reason := self._declines(case)) is None:
+                    return case, first
+                first = first or reason
+        return None, first
 
     def find_empty(self) -> None:
-        shape = self.case.shape
-        empty = [(0, *shape[1:])] if len(shape) > self.case.normalized_dims else []
+        if (reason := self._declined_empty(self.case)) is not None:
+            self.scope = replace(self.scope, takes_empty=False)
+            text = f"declines an empty x {reason}"
+        elif self.backward and (reason := self._declined_empty(self.backward)) is not None:
+            self.scope = replace(self.scope, takes_empty_backward=False)
+            text = f"declines the gradients of an empty x {reason}"
+        else:
+            return
+        self.remarks.append(Remark(kind=RemarkKind.DECLINES_EMPTY, text=text))
+
+    def _declined_empty(self, case: Case) -> str | None:
+        """Return the first empty shape that is declined, and why; None if each is taken."""
+        shape = case.shape
+        empty = [(0, *shape[1:])] if len(shape) > case.normalized_dims else []
         if self.scope.normalized_shape is None:
             empty.append((*shape[:-1], 0))
         for shape in empty:
-            reason = self._declines(replace(self.case, shape=shape))
-            if reason is not None:
-                self.scope = replace(self.scope, takes_empty=False)
-                text = f"declines an empty x ({shape_text(shape)}): {reason}"
-                self.remarks.append(Remark(kind=RemarkKind.DECLINES_EMPTY, text=text))
-                return
+            if (reason := self._declines(replace(case, shape=shape))) is not None:
+                return f"({shape_text(shape)}): {reason}"
+        return None
 
     def find_layouts(self) -> None:
         declined = []
@@ -259,12 +304,11 @@ class _Finder:
 
     def _find_layouts_of_dy(self) -> None:
         """Try each output gradient that has a layout of its own."""
-        if self.implementation.forward_only or not self.scope.has_gradient:
+        if self.backward is None:
             return
-        backward = replace(self.case, direction=Direction.BACKWARD)
         declined = []
         for name in LAYOUT_OF:
-            if (reason := self._declines(replace(backward, grad_output=name))) is not None:
+            if (reason := self._declines(replace(self.backward, grad_output=name))) is not None:
                 declined.append(name)
                 self._add_declined_layout(f"a dy in the layout of {name}", reason)
         self.scope = replace(self.scope, declined_grad_outputs=tuple(declined))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from harness.numerics.computed import ImplementationError
-from harness.records import Affine, Case, Status
+from harness.records import Affine, Case, Direction, Status
 from implementations.contract import Implementation
 from implementations.targets.from_function import NamedFunction
 from implementations.targets.from_module import ModuleFunction
@@ -60,7 +60,12 @@ class Scope:
     channels_first: bool = False
     """Whether the features are axis 1 of x."""
     has_gradient: bool = True
+    affines_without_gradient: tuple[Affine, ...] = ()
+    """Combinations that it takes in a forward alone."""
+    ranks_without_gradient: tuple[int, ...] = ()
+    """Numbers of axes that it takes in a forward alone."""
     takes_empty: bool = True
+    takes_empty_backward: bool = True
     takes_mixed_dtypes: bool = True
     promotes: bool = False
     """Whether y has the parameters' dtype if that is wider than x's."""
@@ -72,6 +77,11 @@ class Scope:
     """Parameters with a layout of their own for which it raises."""
     reasons: tuple[str, ...] = ()
     """What is outside the scope, each with what the target raised."""
+
+    @property
+    def affines_with_gradient(self) -> tuple[Affine, ...]:
+        """Combinations of weight and bias that it takes in a backward."""
+        return tuple(each for each in self.affines if each not in self.affines_without_gradient)
 
     @property
     def axes(self) -> str:
@@ -96,14 +106,17 @@ class Scope:
             if len(self.normalized_dims) > 1 or case.normalized_dims != 1:
                 return None
             case = _with_several_axes(case, self.normalized_dims[0])
-        if case.affine not in self.affines:
-            case = replace(case, affine=self.affines[0])
+        is_forward = case.direction is Direction.FORWARD
+        affines = self.affines if is_forward else self.affines_with_gradient
+        if case.affine not in affines:
+            case = replace(case, affine=affines[0])
         if case.affine is Affine.NONE:
             case = replace(case, parameters="normal", param_dtype=case.dtype)
         if self.eps is not None:
             case = replace(case, eps=self.eps)
         is_outside = (
             (not self.takes_empty and 0 in case.shape)
+            or (not (self.takes_empty_backward or is_forward) and 0 in case.shape)
             or (not self.takes_mixed_dtypes and case.param_dtype != case.dtype)
             or case.layout in self.declined_layouts
             or case.grad_output in self.declined_grad_outputs
@@ -140,17 +153,25 @@ class InScope:
 
     def __call__(self, x: Tensor, normalized_shape: Any, *arguments: Any, **named: Any) -> Any:
         parameters = [each for each in (*arguments, *named.values()) if isinstance(each, Tensor)]
-        if x.dim() in self.scope.ranks:
+        ranks = self._ranks((x, *parameters))
+        if x.dim() in ranks:
             y = self.function(x, normalized_shape, *arguments, **named)
             return self._in_dtype_of(x, y, parameters)
         y = self.function(
-            _with_rank(x, len(tuple(normalized_shape)), self.scope.ranks),
+            _with_rank(x, len(tuple(normalized_shape)), ranks),
             normalized_shape,
             *arguments,
             **named,
         )
         y = y.reshape(x.shape) if isinstance(y, Tensor) and y.numel() == x.numel() else y
         return self._in_dtype_of(x, y, parameters)
+
+    def _ranks(self, given: Sequence[Tensor]) -> tuple[int, ...]:
+        """Return the numbers of axes that it takes, with a gradient if one is recorded."""
+        ranks, without = self.scope.ranks, self.scope.ranks_without_gradient
+        if without and torch.is_grad_enabled() and any(each.requires_grad for each in given):
+            return tuple(rank for rank in ranks if rank not in without)
+        return ranks
 
     def _in_dtype_of(self, x: Tensor, y: Any, parameters: Sequence[Tensor]) -> Any:
         """Round a y that was promoted to the parameters' dtype; the promotion is a remark."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,12 +13,13 @@ from torch.nn import functional
 from verify_targets import layer_norm
 
 from harness.inputs import LAYOUTS
-from harness.records import Affine, Direction
+from harness.records import Affine, Case, Direction
 from harness.verify import verify
+from harness.verify.cases.axes import BACKWARD_CALLS, array_within
 from harness.verify.find_scope import find_scope
 from harness.verify.findings import RemarkKind
 from harness.verify.identify import meaning_of, what_is_raised
-from harness.verify.scope import Scope
+from harness.verify.scope import Scope, within_scope
 from implementations import CallOptions, UnsupportedError, adopt
 
 EXPANDED = {"expanded_ones", "expanded_number", "expanded_row"}  # gradients with a stride of 0
@@ -120,6 +122,77 @@ class RefusesGradients(torch.autograd.Function):
         if ctx.refused(dy):
             raise RuntimeError("not this")
         return dy, None
+
+
+def unless_backward(refused: Callable[..., bool]) -> Callable[..., Tensor]:
+    """A right LayerNorm whose backward raises if ``refused`` returns True for x, weight, bias."""
+
+    def limited(
+        x: Tensor, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+    ) -> Tensor:
+        is_refused = refused(x, weight, bias)
+        y: Tensor = RefusesGradients.apply(
+            layer_norm(x, shape, weight, bias, eps), lambda _: is_refused
+        )
+        return y
+
+    return limited
+
+
+def test_combinations_without_a_gradient_are_found_and_left_out_of_the_backward() -> None:
+    scope, remarks = found(unless_backward(lambda x, weight, bias: weight is None))
+    assert scope.affines == Scope().affines
+    assert scope.affines_without_gradient == (Affine.NONE, Affine.BIAS)
+    assert scope.reasons == (
+        "gradients with neither weight nor bias: RuntimeError: not this",
+        "gradients with bias alone: RuntimeError: not this",
+    )
+    assert (scope.has_gradient, scope.ranks_without_gradient, remarks) == (True, (), [])
+    case = Case(implementation="", shape=(2, 32), affine=Affine.NONE)
+    assert scope.fit(case) == case
+    backward = replace(case, direction=Direction.BACKWARD)
+    assert scope.fit(backward) == replace(backward, affine=Affine.BOTH)
+    rows = array_within(scope, 2, forward_only=False)
+    assert not any(
+        row["call"] in BACKWARD_CALLS and row["affine"] in {"none", "bias"} for row in rows
+    )
+    assert {row["affine"] for row in rows} == {"both", "weight", "bias", "none"}
+
+
+def test_ranks_without_a_gradient_are_found_and_avoided_in_the_backward() -> None:
+    ranks: list[tuple[int, bool]] = []
+
+    def refused(x: Tensor, *_: Any) -> bool:
+        ranks.append((x.dim(), x.requires_grad))
+        return x.dim() != 3
+
+    target = unless_backward(refused)
+    scope, remarks = found(target)
+    assert (scope.ranks, scope.ranks_without_gradient) == ((1, 2, 3, 4, 5), (1, 2, 4, 5))
+    assert (scope.has_gradient, scope.affines_without_gradient, remarks) == (True, (), [])
+    assert "gradients of an x of 4 axes: RuntimeError: not this" in scope.reasons
+    ranks.clear()
+    limited = within_scope(adopt(target, "target"), scope)
+    for direction in (Direction.FORWARD, Direction.BACKWARD):
+        case = Case(implementation="", shape=(2, 3, 4, 32), direction=direction)
+        assert what_is_raised(limited, case) is None
+    assert ranks == [(4, False), (3, True)]
+
+
+def test_raising_for_the_gradients_of_an_empty_x_is_a_remark() -> None:
+    scope, remarks = found(unless_backward(lambda x, *_: x.numel() == 0))
+    assert remarks == [RemarkKind.DECLINES_EMPTY]
+    assert scope.takes_empty
+    case = Case(implementation="", shape=(0, 32))
+    assert scope.fit(case) == case
+    assert scope.fit(replace(case, direction=Direction.BACKWARD)) is None
+
+
+def test_a_target_that_raises_in_every_backward_has_no_gradient() -> None:
+    scope, _ = found(unless_backward(lambda *_: True))
+    assert not scope.has_gradient
+    assert scope.affines_without_gradient == scope.ranks_without_gradient == ()
+    assert scope.reasons == ("gradients: RuntimeError: not this",)
 
 
 @pytest.mark.parametrize(

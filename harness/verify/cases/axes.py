@@ -188,12 +188,18 @@ def _without(axis: str, declined: tuple[str, ...]) -> tuple[Any, ...]:
 def array_within(scope: Scope, strength: int, *, forward_only: bool) -> list[dict[str, Any]]:
     """Return the rows of the covering array over the axes of :func:`axes_within`."""
     axes = axes_within(scope, forward_only=forward_only)
-    return _array(tuple(axes.items()), strength)
+    without = tuple(affine.value for affine in scope.affines_without_gradient)
+    return _array(
+        tuple(axes.items()), strength, Exclusion("call", BACKWARD_CALLS, "affine", without)
+    )
 
 
 @lru_cache(maxsize=8)
-def _array(axes: tuple[tuple[str, tuple[Any, ...]], ...], strength: int) -> list[dict[str, Any]]:
-    return covering_array(dict(axes), EXCLUSIONS, strength, _RARE, _TIMES.get(strength, 1))
+def _array(
+    axes: tuple[tuple[str, tuple[Any, ...]], ...], strength: int, of_target: Exclusion
+) -> list[dict[str, Any]]:
+    exclusions = (*EXCLUSIONS, of_target)
+    return covering_array(dict(axes), exclusions, strength, _RARE, _TIMES.get(strength, 1))
 
 
 def case_from(conditions: Mapping[str, Any], target: str, dtype: str, device: str) -> Case:

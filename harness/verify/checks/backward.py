@@ -36,7 +36,7 @@ _SUBSETS = (("x",), ("weight",), ("bias",), ("weight", "bias"), ("x", "bias"), (
 @at(*PATHS)
 def returns_every_gradient(implementation: Implementation, case: Case) -> str | None:
     """Each input that requires a gradient gets one, and a second call gives the same one."""
-    for affine in scope_of(implementation).affines:
+    for affine in scope_of(implementation).affines_with_gradient:
         sized = fitted(implementation, case, direction=Direction.BACKWARD, affine=affine)
         inputs = make_inputs(sized)
         first, again = (copies_of(compute(implementation, sized, inputs)) for _ in range(2))

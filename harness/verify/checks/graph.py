@@ -109,7 +109,7 @@ def training_case(implementation: Implementation, case: Case) -> tuple[Case, Inp
 
 
 def with_each_affine(implementation: Implementation, case: Case) -> Iterator[tuple[Case, Inputs]]:
-    """Yield ``case`` for each combination of weight and bias that the target accepts."""
-    for affine in scope_of(implementation).affines:
+    """Yield ``case`` for each combination of weight and bias that has gradients."""
+    for affine in scope_of(implementation).affines_with_gradient:
         sized = fitted(implementation, case, direction=Direction.BACKWARD, affine=affine)
         yield sized, make_inputs(sized)
