@@ -166,7 +166,7 @@ def test_an_interruption_keeps_earlier_verdicts(
 
 def test_standard_output_is_only_json_if_a_target_prints(implementations: Path) -> None:
     target = f"{implementations}:printing"
-    options = (*QUICKLY, "--json", "--time-budget", "0.5s")
+    options = (*QUICKLY, "--json", "--time-budget", "1.5s")
     found = subprocess.run(
         [sys.executable, "-c", PROGRAM, "verify", *options, target],
         capture_output=True,
