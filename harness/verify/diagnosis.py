@@ -11,9 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-import torch
-from torch import Tensor
-
 from harness.numerics.error_measurement import OUTPUTS, Outputs
 from harness.records import Case, Direction
 from harness.verify.diagnosis_probes import (
@@ -29,7 +26,8 @@ from harness.verify.mutants import WRONG, Mutant
 from harness.verify.mutants.mutant import Stateful
 from harness.verify.process_state import process_state_restored
 from harness.verify.scope import fitted
-from harness.verify.trial import Trial, exact_of, first_case, outputs_of
+from harness.verify.trial import Trial, first_case, outputs_of
+from harness.verify.unexplained import MATCH_RATIO, unexplained
 from implementations.contract import Implementation
 from implementations.native import native
 
@@ -37,8 +35,6 @@ __all__ = ["Suspect", "diagnose"]
 
 _MOST_CASES = 4  # of different kinds; trade-off: each is run on every mutant
 _MOST_SUSPECTS = 3  # what a person reads
-# of the target's own error; the right mutant leaves less than 0.03 of it, any other over 0.5
-_MATCH_RATIO = 0.2
 _CLEAR_RATIO = 10  # times the bound; closer to it, most of the error is rounding
 _MOST_ELEMENTS = 1 << 15  # of one case, which is run on every mutant
 
@@ -112,12 +108,12 @@ def _matches(computed: dict[Case, Outputs], names: tuple[str, ...]) -> list[Susp
     suspects = []
     for mutant in WRONG:
         distances = [
-            _unexplained(outputs, mutant, case, names)
+            _unexplained_by(outputs, mutant, case, names)
             for case, outputs in computed.items()
             if case.dtype in mutant.dtypes
         ]
         known = [each for each in distances if each is not None]
-        if known and max(known) < _MATCH_RATIO:
+        if known and max(known) < MATCH_RATIO:
             suspects.append(
                 Suspect(
                     name=mutant.name,
@@ -163,7 +159,7 @@ def _clear_failures(failures: Sequence[Trial]) -> dict[Case, set[str]]:
     return clear
 
 
-def _unexplained(
+def _unexplained_by(
     target: Outputs, mutant: Mutant, case: Case, names: tuple[str, ...]
 ) -> float | None:
     """Return the distance of target and mutant over the target's error; None without an error."""
@@ -174,23 +170,7 @@ def _unexplained(
         outputs = outputs_of(wrong, case)
     if outputs is None:
         return float("inf")
-    distance = error = 0.0
-    for name, exact in _exact(case).items():
-        own, other = getattr(target, name), getattr(outputs, name)
-        if name not in names or own is None or other is None:
-            continue
-        # right outputs and mutants round too: only the distance to the rounded result is an error
-        exact = exact.to(own.dtype)
-        # on the CPU, where the exact result is
-        own, other, exact = (each.cpu().double().flatten() for each in (own, other, exact))
-        finite = torch.isfinite(own) & torch.isfinite(other) & torch.isfinite(exact)
-        if not bool((torch.isfinite(own) == torch.isfinite(other)).all()):
-            return float("inf")
-        # relative to each output's size: gradients of parameters are sums over many rows
-        size = float(exact[finite].norm()) or 1.0
-        distance += (float((own - other)[finite].norm()) / size) ** 2
-        error += (float((own - exact)[finite].norm()) / size) ** 2
-    return (distance / error) ** 0.5 if error else None
+    return unexplained(target, outputs, case, names)
 
 
 def _narrow_statistics(implementation: Implementation, case: Case) -> Iterator[Suspect]:
@@ -211,9 +191,9 @@ def _narrow_statistics(implementation: Implementation, case: Case) -> Iterator[S
     outputs = outputs_of(implementation, probe)
     if outputs is None:
         return
-    left = {name: _unexplained(outputs, kept, probe, (name,)) for name in ("dx", "dweight")}
+    left = {name: _unexplained_by(outputs, kept, probe, (name,)) for name in ("dx", "dweight")}
     explained = {
-        name: each for name, each in left.items() if each is not None and each < _MATCH_RATIO
+        name: each for name, each in left.items() if each is not None and each < MATCH_RATIO
     }
     if explained:
         yield Suspect(
@@ -223,15 +203,3 @@ def _narrow_statistics(implementation: Implementation, case: Case) -> Iterator[S
             outputs=tuple(explained),
             unexplained_ratio=max(explained.values()),
         )
-
-
-def _exact(case: Case) -> dict[str, Tensor]:
-    """Return the exact outputs of a case, rounded to float64."""
-    _, reference = exact_of(replace(case, implementation=""))
-    blocks = list(reference)
-    found = {"y": torch.cat([each.y[0] for each in blocks])}
-    if blocks[0].dx is not None:
-        found["dx"] = torch.cat([each.dx[0] for each in blocks if each.dx is not None])
-        for name in ("dweight", "dbias"):
-            found[name] = torch.stack([getattr(each, name)[0] for each in blocks]).sum(0)
-    return found

@@ -28,8 +28,10 @@ from harness.numerics.verdict import verdict_of
 from harness.records import Case, Direction, Status
 from harness.verify.checks.outputs import compute
 from harness.verify.findings import Suspect
+from harness.verify.mutants.mutant import as_if_contiguous
 from harness.verify.scope import fitted, scope_of
 from harness.verify.trial import Trial, exact_of, first_case, outputs_of, try_case
+from harness.verify.unexplained import MATCH_RATIO, unexplained
 from implementations.contract import Algorithm, Implementation, Reduction
 from implementations.targets.recognise import measured_eps
 
@@ -153,7 +155,11 @@ def missing_gradient(failures: Sequence[Trial]) -> Iterator[Suspect]:
 def strided_read_as_dense(
     implementation: Implementation, failures: Sequence[Trial]
 ) -> Iterator[Suspect]:
-    """Test whether results are wrong with non-contiguous arguments, and right with dense copies."""
+    """Test whether arguments that are not contiguous are read as if they were.
+
+    Results are then right with dense copies, and a wrong result is the one for arguments that hold
+    what lies in memory in place of their values.
+    """
     layouts = {each.case.layout for each in failures if each.case.layout != "contiguous"}
     dense = [
         each
@@ -168,6 +174,10 @@ def strided_read_as_dense(
         plain = replace(each.case, layout="contiguous", parameters=parameters)
         if try_case(implementation, plain).status is Status.WRONG:
             return  # wrong in any layout, on other conditions
+    left = [_left_by_dense_read(implementation, each) for each in smallest]
+    explained = [each for each in left if each is not None and each < MATCH_RATIO]
+    if not explained:
+        return
     what = "an x" if layouts else "a weight or bias"
     yield Suspect(
         name="strided_read_as_dense",
@@ -175,8 +185,28 @@ def strided_read_as_dense(
         + (f" (layouts: {', '.join(sorted(layouts))})" if layouts else ""),
         dtypes=(failures[0].case.dtype,),
         outputs=OUTPUTS,
-        unexplained_ratio=0.0,
+        unexplained_ratio=min(explained),
     )
+
+
+def _left_by_dense_read(implementation: Implementation, trial: Trial) -> float | None:
+    """Return the part of the error that reading memory in order leaves unexplained, if known."""
+    measured = trial.errors.outputs if trial.errors else ()
+    wrong = [
+        each.output
+        for each in measured
+        if each.bound_ratio is not None and not each.bound_ratio <= 1
+    ]
+    outputs = outputs_of(implementation, trial.case)
+    if outputs is None or not wrong:
+        return None
+    inputs = make_inputs(trial.case)
+    read = inputs.at([as_if_contiguous(each) for each in inputs.tensors])
+    try:
+        predicted = compute(implementation, replace(trial.case, layout="contiguous"), read)
+    except (ImplementationError, ContractViolationError):
+        return None
+    return unexplained(outputs, predicted, trial.case, (wrong[0],))
 
 
 def narrow_sums(implementation: Implementation, case: Case) -> Iterator[Suspect]:

@@ -17,7 +17,11 @@ from harness.numerics import computed
 from harness.records import Case, Direction, Status
 from harness.verify import diagnosis, diagnosis_probes
 from harness.verify.diagnosis import diagnose
-from harness.verify.diagnosis_probes import computed_in_float32, narrow_sums
+from harness.verify.diagnosis_probes import (
+    computed_in_float32,
+    narrow_sums,
+    strided_read_as_dense,
+)
 from harness.verify.mutants import RIGHT
 from harness.verify.mutants.arguments import Rows, layer_norm_of
 from harness.verify.process_state import process_state
@@ -68,6 +72,26 @@ def test_a_failure_in_every_layout_is_no_misread_of_strides() -> None:
         lambda x, *others: native(x.clone().as_strided(x.shape, DENSE), *others), ""
     )
     assert named(reads_dense, strided) == {"strided_read_as_dense"}
+
+
+@pytest.mark.parametrize("times", [1e-5, 1.0])
+def test_an_error_in_one_layout_that_is_not_that_of_a_misread_is_none(times: float) -> None:
+    def inexact(x: Tensor, *others: Any) -> Tensor:
+        y = native(x, *others)
+        return y if x.is_contiguous() else y * (1 + times)
+
+    strided = [replace(case, layout="transposed") for case in cases("float32")]
+    target = adopt(inexact, "")
+    assert list(strided_read_as_dense(target, failures(target, strided))) == []
+
+
+def test_a_weight_that_is_read_as_if_it_were_contiguous_is_named() -> None:
+    case = replace(cases("float32", "normal", shape=(5, 8, 12))[0], normalized_dims=2)
+    wrong = mutant("parameter_strides_ignored")
+    found = failures(wrong, [replace(case, parameters="transposed")])
+    (suspect,) = diagnose(wrong, found)
+    assert suspect.name == "strided_read_as_dense"
+    assert suspect.mistake.startswith("reads a weight or bias that is not contiguous")
 
 
 @pytest.mark.parametrize(
