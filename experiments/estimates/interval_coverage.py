@@ -12,14 +12,12 @@ with others.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-import click
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from simulated import command, table
 
 from harness.measure.sample_statistics import (
     LEAST_SPREAD,
@@ -159,7 +157,7 @@ def report(rows: Sequence[Row]) -> str:
     for condition in dict.fromkeys(row.condition for row in changes):
         cells = [row for row in changes if row.condition == condition]
         more.append([condition, *(f"{row.coverage:.1%}" for row in cells)])
-    return f"{_table(lines)}\n\n{_table(more)}\n"
+    return f"{table(lines)}\n\n{table(more)}\n"
 
 
 def _narrow(row: Row) -> str:
@@ -169,20 +167,5 @@ def _narrow(row: Row) -> str:
     return f"{row.narrow:.0%}, {row.narrow_coverage:.0%}"
 
 
-def _table(lines: Sequence[Sequence[str]]) -> str:
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-@click.command(help=(__doc__ or "").partition("\n")[0])
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), default=PUBLISHED)
-@click.option(
-    "--report", "report_only", is_flag=True, help="Print the tables of --out; simulate nothing."
-)
-def main(out: Path, report_only: bool) -> None:
-    if not report_only:
-        pq.write_table(pa.Table.from_pylist([asdict(row) for row in simulate()]), out)
-    click.echo(report([Row(**row) for row in pq.read_table(out).to_pylist()]))
-
-
 if __name__ == "__main__":
-    main()
+    command(__doc__, PUBLISHED, Row, simulate, report)()

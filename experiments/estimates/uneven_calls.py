@@ -12,15 +12,13 @@ fast calls, and compares the reported ratio with the true one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-import click
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from simulated import command, table
 
 from harness.measure.latency import DOUBTFUL_FACTOR
 from harness.measure.sample_statistics import epoch_values, ratio_estimate
@@ -253,23 +251,8 @@ def report(rows: Sequence[Row]) -> str:
         for row in rows
         if row.question == "paying"
     ]
-    return f"{_table(lines)}\n\n{_table(more)}\n"
-
-
-def _table(lines: Sequence[Sequence[str]]) -> str:
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-@click.command(help=(__doc__ or "").partition("\n")[0])
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), default=PUBLISHED)
-@click.option(
-    "--report", "report_only", is_flag=True, help="Print the tables of --out; simulate nothing."
-)
-def main(out: Path, report_only: bool) -> None:
-    if not report_only:
-        pq.write_table(pa.Table.from_pylist([asdict(row) for row in simulate()]), out)
-    click.echo(report([Row(**row) for row in pq.read_table(out).to_pylist()]))
+    return f"{table(lines)}\n\n{table(more)}\n"
 
 
 if __name__ == "__main__":
-    main()
+    command(__doc__, PUBLISHED, Row, simulate, report)()
