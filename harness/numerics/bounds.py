@@ -30,11 +30,11 @@ dtype, and none is rounded.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import log2, sqrt
 
 import torch
 from torch import Tensor
 
+from harness.numerics.bound_terms import COMPILED_LANES, chain_length, condition_limit, terms
 from harness.numerics.column_sums import ColumnSums
 from harness.numerics.oracle import ExactRows
 from harness.numerics.rounding import grain, rounding, unit_roundoff
@@ -42,8 +42,6 @@ from harness.records import Case, Mode
 from implementations.contract import Algorithm, Implementation, Reduction
 
 __all__ = ["Guarantee", "guarantee_of"]
-
-COMPILED_LANES = 4  # torch.compile keeps one running sum per lane; float64 in AVX2 has the fewest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,24 +63,13 @@ class Guarantee:
     """Whether two passes are bounded at t >= 1 too, where they guarantee no digit."""
 
     def chain(self, count: int, reduction: Reduction) -> float:
-        """Roundings an addend can meet in a sum of ``count``: f.
-
-        Trees: 8 + log2(N), where 8 allows for the leaves that real trees sum one by one.
-        """
-        if reduction is Reduction.SEQUENTIAL:
-            return count + 8
-        if reduction is Reduction.BLOCKS:
-            return count / self.lanes + log2(self.lanes) + 8
-        return 8 + log2(max(count, 2))
+        """Roundings an addend can meet in a sum of ``count``: f."""
+        return chain_length(count, reduction, self.lanes)
 
     def condition_limit(self, hidden: int) -> float:
         """Condition number from which on nothing is guaranteed, ignoring eps: where t reaches 1."""
-        a, b, c = self._terms(hidden)
-        if c >= 1:
-            return 1.0
-        if a == 0:
-            return (1 - c) / b if b else float("inf")
-        return (sqrt(b * b + 4 * a * (1 - c)) - b) / (2 * a)
+        u = unit_roundoff(self.accumulate_dtype)
+        return condition_limit(self.algorithm, self.chain(hidden, self.reduction), u)
 
     def y(
         self, exact: ExactRows, weight: Tensor, bias: Tensor, eps: float, dtype: torch.dtype
@@ -249,14 +236,7 @@ class Guarantee:
     def _terms(self, hidden: int) -> tuple[float, float, float]:
         """a, b and c in t = a K^2 + b K rho + c rho^2; shifted: c (rho^2 + distance^2)."""
         u, f = unit_roundoff(self.accumulate_dtype), self.chain(hidden, self.reduction)
-        single_word_mean = ((f + 2) * u) ** 2
-        return {
-            Algorithm.ONE_PASS: (2 * (f + 2) * u, 0.0, 0.0),
-            Algorithm.TWO_PASS: (single_word_mean, 0.0, (f + 4) * u),
-            Algorithm.WELFORD: (single_word_mean, (f + 4) * u, (f + 4) * u),
-            Algorithm.RECENTRED: (0.0, 0.0, (f + 4) * u),
-            Algorithm.SHIFTED: (0.0, 0.0, 2 * (f + 2) * u),
-        }[self.algorithm]
+        return terms(self.algorithm, f, u)
 
 
 def guarantee_of(implementation: Implementation, case: Case) -> Guarantee:

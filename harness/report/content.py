@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 from harness.records import Status
 from harness.records.text import in_words
+from harness.report.figures.theme import Draw, page_markup
 from harness.report.frame import Findings
 from harness.report.quantities import DASH
 
@@ -24,6 +26,7 @@ __all__ = [
     "Table",
     "Text",
     "heading",
+    "name_of",
     "number",
     "pill",
 ]
@@ -45,6 +48,8 @@ class Cell:
     """Whether the text may be broken into lines."""
     is_strong: bool = False
     """Whether it is the answer of its row."""
+    heat: float | None = None
+    """From -1, the worst, to 1, the best, drawn as the cell's colour; 0 has none."""
 
 
 def number(text: str, note: str = "", title: str = "") -> Cell:
@@ -66,17 +71,36 @@ class Column:
     is_number: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One drawing of a figure, made only when it is asked for."""
+
+    name: str
+    """By which it is exported; unique in the page; letters, digits and dashes."""
+    title: str
+    draw: Draw
+
+    @property
+    def svg(self) -> str:
+        """Markup from matplotlib, which escapes the texts in it."""
+        return page_markup(self.draw, self.name, self.title)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """A table; the first cell of each row is its heading."""
 
     kind: ClassVar[str] = "table"
+    name: str = ""
+    """By which it is exported; unique in the page."""
     title: str
     caption: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     is_folded: bool = False
     """Whether it is closed until the reader opens it."""
+    drawings: tuple[Panel, ...] = ()
+    """The same numbers as figures, for export."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +118,6 @@ class Facts:
     kind: ClassVar[str] = "facts"
     title: str
     pairs: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """One drawing of a figure."""
-
-    svg: str
-    """Markup from matplotlib, which escapes the texts in it."""
-    width_pt: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +145,8 @@ class FigureBlock:
     caption: str
     panels: tuple[Panel, ...]
     legend: tuple[LegendEntry, ...] = ()
-    is_stretched: bool = True
-    """Whether drawings scale with the page; else they keep their size and scroll."""
+    is_wide: bool = False
+    """Whether each drawing has the width of the page."""
     is_folded: bool = False
     """Whether it is closed until the reader opens it."""
 
@@ -150,6 +165,11 @@ Block = Text | Table | Facts | FigureBlock | CaseTable
 
 Section = Callable[[Findings], tuple[Block, ...]]
 """A section of the page: findings -> blocks. Its name is its heading."""
+
+
+def name_of(*words: str) -> str:
+    """Return a name for export, and for ids: lower-case letters, digits and dashes."""
+    return re.sub(r"[^a-z0-9]+", "-", " ".join(words).lower()).strip("-")
 
 
 def heading(section: Section) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 
+from harness.numerics.bound_terms import SIGNIFICAND_BITS
 from harness.records import Case, Direction, Environment, Mode, OutputErrors, Record, Run, Status
 from harness.records.text import in_words
 from harness.selection.ranking import label_of
@@ -21,9 +22,6 @@ from harness.selection.times import REFERENCE_NAME, has_valid_time, reference_ra
 from harness.store import Results
 
 __all__ = ["SIGNIFICAND_BITS", "Findings", "gather"]
-
-SIGNIFICAND_BITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
-"""Binary digits of each dtype, the widest first; also the order of panels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +135,8 @@ def _row(record: Record, letter: str) -> dict[str, Any]:
         "distribution": case.distribution,
         "shape": "×".join(map(str, case.shape)) or "scalar",
         "elements": case.rows * case.hidden,
+        "rows": case.rows,
+        "hidden": case.hidden,
         "seed": case.seed,
         "setting": _setting(case),
         "status": str(record.status),
@@ -159,8 +159,9 @@ def _setting(case: Case) -> str:
 def _error_columns(record: Record) -> dict[str, Any]:
     errors = record.errors
     if errors is None or not errors.outputs:
-        none = dict.fromkeys(("error_ulp", "y_ulp", "bound_ratio", "condition"), nan)
-        return {"error_output": "", **none}
+        numbers = dict.fromkeys(("error_ulp", "y_ulp", "bound_ratio", "condition"), nan)
+        words = dict.fromkeys(("error_output", "algorithm", "reduction", "statistics"), "")
+        return {**words, **numbers}
     worst = errors.worst
     bounds = [each.bound_ratio for each in errors.outputs if each.bound_ratio is not None]
     y_ulp = [each.worst_ulp for each in errors.outputs if each.output == "y"]
@@ -170,6 +171,9 @@ def _error_columns(record: Record) -> dict[str, Any]:
         "y_ulp": y_ulp[0] if y_ulp else nan,
         "bound_ratio": max(bounds, default=nan),
         "condition": errors.condition_max_ratio,
+        "algorithm": errors.algorithm,
+        "reduction": errors.reduction,
+        "statistics": errors.accumulate_dtype,
     }
 
 
@@ -200,9 +204,15 @@ def _latency_columns(record: Record) -> dict[str, float]:
 def _cold_columns(record: Record) -> dict[str, float]:
     cold = record.cold
     if cold is None or not cold.is_valid:
-        return dict.fromkeys(("cold_s", "cold_copy_ratio"), nan)
+        return dict.fromkeys(("cold_s", "cold_low_s", "cold_high_s", "cold_copy_ratio"), nan)
     copy = nan if cold.ceiling_ratio is None else cold.ceiling_ratio
-    return {"cold_s": cold.per_call_s.value, "cold_copy_ratio": copy}
+    time = cold.per_call_s
+    return {
+        "cold_s": time.value,
+        "cold_low_s": time.low,
+        "cold_high_s": time.high,
+        "cold_copy_ratio": copy,
+    }
 
 
 def _memory_columns(record: Record) -> dict[str, float | str]:

@@ -27,7 +27,7 @@ from harness.store import Results
 __all__ = ["ReportError", "build_page", "write_report"]
 
 
-_STYLES = ("page.css", "cases.css")
+_STYLES = ("page.css", "figures.css", "cases.css")
 _SCRIPTS = ("page.js", "cases.js", "explorer.js", "table.js")
 """One script of the page: later files use what earlier ones define."""
 

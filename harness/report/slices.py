@@ -10,9 +10,9 @@ import pandas as pd
 
 from harness.records import Status
 from harness.report.content import LegendEntry
-from harness.report.svg_theme import DASHES, SERIES, series_variable
+from harness.report.figures.theme import DASHES, ON_PAGE, series_variable
 
-__all__ = ["colours", "groups", "leading", "legend", "worst", "worst_status"]
+__all__ = ["groups", "leading", "legend", "worst", "worst_status"]
 
 _SEVERITY = {
     status.value: rank
@@ -61,11 +61,6 @@ def leading(rows: pd.DataFrame, by: list[str]) -> tuple[pd.DataFrame, int]:
     return chosen, len(rows) - len(chosen)
 
 
-def colours(implementations: tuple[str, ...]) -> dict[str, str]:
-    """Return the colour of each implementation, the same in every figure."""
-    return {name: SERIES[place % len(SERIES)] for place, name in enumerate(implementations)}
-
-
 def legend(rows: pd.DataFrame, implementations: tuple[str, ...]) -> tuple[LegendEntry, ...]:
     """Return the legend of a figure that shows ``rows``: one entry per implementation."""
     shown = set(rows["implementation"])
@@ -73,7 +68,7 @@ def legend(rows: pd.DataFrame, implementations: tuple[str, ...]) -> tuple[Legend
         LegendEntry(
             name,
             series_variable(place),
-            series=f"series-{place % len(SERIES)}",
+            series=f"series-{place % len(ON_PAGE.series)}",
             dashes=DASHES[place % len(DASHES)],
         )
         for place, name in enumerate(implementations)

@@ -6,17 +6,21 @@ from math import inf
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from choice_records import SHAPES, failed, ran, results_of, timed, vacuous
 from golden import assert_golden
 from results_factory import make_record
 
 from harness.records import Case, MeasurementWarning, Record, Status, WarningKind
-from harness.report.content import Block, FigureBlock, Table, Text
+from harness.report.content import Block, Cell, FigureBlock, Table, Text
+from harness.report.figures.pareto import front_of
+from harness.report.figures.theme import file_of
 from harness.report.frame import gather
 from harness.report.sections.accuracy import _order, error_against_condition
 from harness.report.sections.choice import which_implementation_to_run
 from harness.report.sections.cost import memory
+from harness.report.sections.speed import accuracy_against_speed, speed_relative_to_native
 
 ELSEWHERE = {"shape": (9, 9), "distribution": "offset_1e6"}
 
@@ -69,10 +73,12 @@ def preference(records: Sequence[Record]) -> tuple[Block, ...]:
     return which_implementation_to_run(gather([results_of(records)]))
 
 
-def speed_map_of(*records: Record) -> str:
-    _, figure = preference(records)
-    assert isinstance(figure, FigureBlock)
-    return figure.panels[0].svg
+def speed_map_of(*records: Record) -> tuple[dict[str, list[Cell]], str]:
+    """Return the rows of the map on the page by their names, and the map as a file."""
+    (table,) = speed_relative_to_native(gather([results_of(records)]))
+    assert isinstance(table, Table)
+    drawn = file_of(table.drawings[0].draw, "svg").decode()
+    return {row[0].text: list(row[1:]) for row in table.rows}, drawn
 
 
 def test_the_rows_of_the_preference() -> None:
@@ -90,22 +96,35 @@ def test_the_rows_of_the_preference() -> None:
 
 def test_the_map_of_speeds_has_no_row_for_an_implementation_measured_for_errors_only() -> None:
     warning = MeasurementWarning(kind=WarningKind.TOO_FEW_SAMPLES, advice="give it more time")
-    drawn = speed_map_of(
+    rows, drawn = speed_map_of(
         *NATIVE,
         ran("exact", shape=SHAPES[0]),
         failed("choosy", Status.UNSUPPORTED, "needs a GPU", shape=SHAPES[0]),
         replace(ran("hasty", shape=SHAPES[0]), warnings=(warning,)),
     )
-    assert [name in drawn for name in ("exact", "native", "choosy", "hasty")] == [
-        False, True, True, True,
-    ]  # fmt: skip
+    assert sorted(rows) == ["choosy", "hasty", "native"]
+    assert [name in drawn for name in ("exact", *rows)] == [False, True, True, True]
 
 
 @pytest.mark.parametrize(
     ("ratio", "text"), [(400.0, "0.0025"), (1538.0, "0.00065"), (40000.0, "3 × 10⁻⁵")]
 )
 def test_the_map_keeps_the_digits_of_a_small_speed(ratio: float, text: str) -> None:
-    assert f">{text}<" in speed_map_of(*NATIVE, *timed("slow", ratio))
+    rows, drawn = speed_map_of(*NATIVE, *timed("slow", ratio))
+    assert {cell.text for cell in rows["slow"]} == {text}
+    assert f">{text}<" in drawn
+
+
+def test_the_colours_of_the_map_diverge_from_native_and_end_at_four_times() -> None:
+    rows, _ = speed_map_of(
+        *NATIVE, *timed("twice", 0.5), *timed("half", 2.0), *timed("tenth", 10.0)
+    )
+    assert [rows[name][0].heat for name in ("native", "twice", "half", "tenth")] == [
+        0,
+        0.5,
+        -0.5,
+        -1,
+    ]
 
 
 def test_memory_that_was_not_counted_says_so_in_its_cell() -> None:
@@ -145,3 +164,35 @@ def test_a_single_offset_makes_no_curve() -> None:
     first, table = error_against_condition(gather([results_of([record])]))
     assert isinstance(first, Text)
     assert isinstance(table, Table)
+
+
+def test_a_curve_has_the_bound_of_each_declared_class_and_its_limit() -> None:
+    records = [
+        make_record(Case(implementation=name, shape=(4, 1024), distribution=each))
+        for name in ("one_pass", "recentred")
+        for each in ("normal", "offset_1e2", "offset_1e4")
+    ]
+    first, *_ = error_against_condition(gather([results_of(records)]))
+    assert isinstance(first, FigureBlock)
+    assert [entry.text for entry in first.legend] == ["one pass", "recentred", "bound of the class"]
+    drawn = first.panels[0].svg
+    assert ">to 650<" in drawn  # 1/sqrt(2 (f + 2) u), f = 18
+    assert "bound of recentred" in drawn
+    assert 'class="series-0"' in drawn
+
+
+# --- accuracy against speed -----------------------------------------------------------------------
+
+
+def test_the_front_has_the_candidates_that_no_other_beats_in_both() -> None:
+    rows = pd.DataFrame({"speed": [1.0, 2.0, 0.5, 0.9], "error_ulp": [1.0, 5.0, 0.5, 1.004]})
+    assert front_of(rows).tolist() == [True, True, True, False]
+
+
+def test_accuracy_counts_inputs_up_to_the_required_condition() -> None:
+    worse = {"distribution": "offset_1e6", "error_ulp": 1e5}
+    records = [*NATIVE, *QUICK, ran("quick", condition=1e6, shape=SHAPES[0], **worse)]
+    (figure,) = accuracy_against_speed(gather([results_of(records)]))
+    assert isinstance(figure, FigureBlock)
+    drawn = figure.panels[0].svg
+    assert [f">{name}<" in drawn for name in ("native", "quick", "10⁵")] == [True, True, False]

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from harness.report.content import Section
 from harness.report.sections.account import all_cases, not_measured, warnings
-from harness.report.sections.accuracy import error_against_condition, error_of_the_gradients
+from harness.report.sections.accuracy import error_against_condition
+from harness.report.sections.backward import error_of_the_gradients
 from harness.report.sections.choice import which_implementation_to_run
 from harness.report.sections.cost import instructions, memory, speed_against_a_copy
 from harness.report.sections.provenance import environment_and_method
-from harness.report.sections.speed import latency_against_size
+from harness.report.sections.speed import (
+    accuracy_against_speed,
+    latency_against_size,
+    speed_relative_to_native,
+)
 
 __all__ = ["SECTIONS"]
 
 SECTIONS: tuple[Section, ...] = (
     which_implementation_to_run,
     error_against_condition,
-    error_of_the_gradients,
+    accuracy_against_speed,
     latency_against_size,
     speed_against_a_copy,
+    speed_relative_to_native,
+    error_of_the_gradients,
     memory,
     instructions,
     all_cases,

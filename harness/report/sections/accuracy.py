@@ -1,17 +1,17 @@
-"""How wrong: error against condition, and the gradients."""
+"""How wrong: error against condition."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 from math import inf
-from textwrap import shorten
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from harness.numerics.bound_terms import SIGNIFICAND_BITS
 from harness.records import Direction, Status
-from harness.records.text import count, in_words
+from harness.records.text import in_words
 from harness.report.content import (
     Block,
     Cell,
@@ -21,24 +21,30 @@ from harness.report.content import (
     Panel,
     Table,
     Text,
+    name_of,
     number,
     pill,
 )
-from harness.report.figures import condition_panel
-from harness.report.frame import SIGNIFICAND_BITS, Findings
+from harness.report.figures import BoundLine, condition_figure
+from harness.report.figures.condition import CLASSES
+from harness.report.figures.theme import series_variable
+from harness.report.frame import Findings
 from harness.report.quantities import DASH, rounded
-from harness.report.slices import colours, groups, leading, legend, worst, worst_status
+from harness.report.slices import groups, leading, worst
 
-__all__ = ["error_against_condition", "error_of_the_gradients"]
+__all__ = ["error_against_condition"]
 
-_GRADIENTS = ("dx", "dweight", "dbias")
-_LONGEST_REASON = 170  # characters: three lines of its column; the title has all of it
 _RISING = 4.0  # trade-off: errors within this factor of the least count as rounding, not growth
-_MARKS = (
-    LegendEntry("within its bound", "var(--muted)", mark="●"),
-    LegendEntry("out of guarantee", "var(--muted)", mark="○"),
-    LegendEntry("wrong", "var(--muted)", mark="✕"),
-    LegendEntry("not finite", "var(--muted)", mark="▲"),
+_FIRST_DTYPES = ("float32", "bfloat16", "float16", "float64")
+_KNOWN = set(_FIRST_DTYPES)
+_CONDITION_CAPTION = (
+    "Marks: the largest error that was measured, of standard normal numbers plus a growing offset; "
+    "smaller marks are other inputs of the same shape. Broad lines: the largest error that any "
+    "correct implementation of the class can make, whatever the rows (of shifted: with no element "
+    "beyond 5 standard deviations). Each ends at its condition limit, written above: from there on "
+    "the algorithm may lose every digit. A mark above the line of its class is wrong. The "
+    "condition number, sqrt(1 + mean²/variance), is that of the inputs as stored. Above the upper "
+    "dashed line no digit of the result is right."
 )
 
 
@@ -51,8 +57,7 @@ def error_against_condition(findings: Findings) -> tuple[Block, ...]:
     figures: list[FigureBlock] = []
     tables: list[Table] = []
     for (place,), rows in groups(forward, "place"):
-        figure = _condition_figure(findings, str(place), rows, len(figures))
-        figures += [figure] if figure else []
+        figures += _condition_figures(str(place), rows)
         for (dtype,), own in groups(rows, "dtype"):
             tables.append(_error_table(str(place), str(dtype), own, is_folded=bool(tables)))
     if not figures:
@@ -61,14 +66,12 @@ def error_against_condition(findings: Findings) -> tuple[Block, ...]:
     return (*figures, *tables)
 
 
-def _condition_figure(
-    findings: Findings, place: str, forward: pd.DataFrame, position: int
-) -> FigureBlock | None:
-    palette = colours(findings.implementations)
-    panels: list[Panel] = []
-    shown: list[pd.DataFrame] = []
-    constant = False
-    for (dtype,), rows in groups(forward, "dtype"):
+def _condition_figures(place: str, forward: pd.DataFrame) -> list[FigureBlock]:
+    """Return a figure per dtype, of which the first alone is open: there the classes differ."""
+    figures: list[FigureBlock] = []
+    frames = {str(dtype): rows for (dtype,), rows in groups(forward, "dtype")}
+    for dtype in sorted(frames, key=_FIRST_DTYPES.index if set(frames) <= _KNOWN else str):
+        rows = frames[dtype]
         finite = rows[np.isfinite(rows["condition"]) & (rows["condition"] > 0)]
         series = finite[_is_series(finite)]
         if series["distribution"].nunique() < 2:
@@ -79,30 +82,51 @@ def _condition_figure(
         )
         by = ["implementation", "mode", "distribution"]
         points = worst(finite[here & ~_is_series(finite)], by, "y_ulp")
-        constant = constant or len(finite) < len(rows)
-        title = f"{dtype}, {lines['shape'].iloc[0]}"
-        bits = SIGNIFICAND_BITS.get(str(dtype))
-        name = f"c{position}-{len(panels)}"
         lines = worst(lines, by, "y_ulp").sort_values("condition", kind="stable")
-        panels.append(condition_panel(name, title, lines, points, bits, palette))
-        shown += [lines, points]
-    if not panels:
-        return None
-    caption = (
-        "Lines: standard normal numbers plus a growing offset. Smaller marks: other inputs of the "
-        "same shape. The condition number, sqrt(1 + mean²/variance), is that of the inputs as "
-        "stored. If a line is level, the error does not depend on the offset. If it grows like the "
-        "condition number, the mean is rounded to one number of the dtype. If it grows like its "
-        "square, two large squares are subtracted, as in one_pass. Above the upper dashed line no "
-        "digit of the result is right."
-    )
-    if constant:
-        caption += " Constant rows have an infinite condition and are only in the tables."
-    return FigureBlock(
-        title=f"Error of y against condition: {place}, forward",
-        caption=caption,
-        panels=tuple(panels),
-        legend=(*legend(pd.concat(shown), findings.implementations), *_MARKS),
+        title = f"{dtype}, {lines['shape'].iloc[0]}"
+        panel = Panel(
+            name_of("error against condition", place, dtype),
+            f"Error against condition: {place}, {title}",
+            partial(
+                condition_figure, title=title, lines=lines, points=points, bounds=_bounds(lines)
+            ),
+        )
+        caption = _CONDITION_CAPTION
+        if len(finite) < len(rows):
+            caption += " Constant rows have an infinite condition and are only in the tables."
+        figures.append(
+            FigureBlock(
+                title=f"Error of y against condition: {place}, forward, {dtype}",
+                caption=caption,
+                panels=(panel,),
+                legend=_class_legend(lines),
+                is_wide=True,
+                is_folded=bool(figures),
+            )
+        )
+    return figures
+
+
+def _bounds(lines: pd.DataFrame) -> list[BoundLine]:
+    """Return the bounds that the implementations declare, in the order of the classes."""
+    known = lines[lines["algorithm"].isin(CLASSES) & lines["statistics"].isin(SIGNIFICAND_BITS)]
+    keys = known[["algorithm", "reduction", "statistics", "hidden", "dtype"]].drop_duplicates()
+    bounds = [
+        BoundLine(str(algorithm), str(reduction), str(statistics), int(hidden), str(dtype))
+        for algorithm, reduction, statistics, hidden, dtype in keys.to_numpy()
+    ]
+    return sorted(bounds, key=lambda each: (CLASSES.index(each.algorithm), each.reduction))
+
+
+def _class_legend(lines: pd.DataFrame) -> tuple[LegendEntry, ...]:
+    present = set(lines["algorithm"])
+    return (
+        *(
+            LegendEntry(in_words(name), series_variable(place), series=f"series-{place}", mark=mark)
+            for place, (name, mark) in enumerate(zip(CLASSES, "▼■◆●✚", strict=True))
+            if name in present
+        ),
+        LegendEntry("bound of the class", "var(--muted)"),
     )
 
 
@@ -132,6 +156,7 @@ def _error_table(place: str, dtype: str, rows: pd.DataFrame, *, is_folded: bool)
         cells = (found.get(name, number(DASH)) for name in distributions)
         lines.append((Cell(str(label)), number(order), number(limit), *cells))
     return Table(
+        name=name_of("errors", place, dtype),
         title=f"Largest error of y in ulp: {place}, forward, {dtype}",
         caption="The worst case of all shapes. ✕ wrong, ○ out of guarantee. Order: 1 if the error "
         "grows like the condition number, 2 if like its square, 0 if not at all; a dash where "
@@ -184,82 +209,3 @@ def _order(points: list[tuple[float, float, str]], lost_ulp: float) -> str:
         return DASH  # one point above rounding has no slope
     logs = np.log10(np.array(rising))
     return f"{round(float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0]))}"
-
-
-def error_of_the_gradients(findings: Findings) -> tuple[Block, ...]:
-    """Show how far dx, dweight and dbias are from the exact gradients."""
-    cases = findings.cases
-    backward = cases[(cases["direction"] != Direction.FORWARD) & cases["error_ulp"].notna()]
-    if not len(backward):
-        return (Text("No gradient was checked: the run has no measured backward case."),)
-    joined = findings.outputs.merge(
-        backward.drop(columns="error_ulp").rename(columns={"status": "case_status"}),
-        left_on="case",
-        right_index=True,
-    )
-    firsts = worst(backward, ["place", "direction", "dtype", "label"], "error_ulp")
-    tables: list[Table] = []
-    for (place, direction), rows in groups(joined, "place", "direction"):
-        here = firsts[(firsts["place"] == place) & (firsts["direction"] == direction)]
-        lines = tuple(_gradient_rows(rows, here))
-        tables.append(
-            Table(
-                title=f"Largest error of the gradients in ulp: {place}, {direction}",
-                caption="At the scale of their row or column, the worst of all shapes and inputs. "
-                "✕ wrong, ○ out of guarantee. The reason is that of the worst case.",
-                columns=(
-                    Column("Implementation"),
-                    Column("dtype"),
-                    *(Column(each, is_number=True) for each in _GRADIENTS),
-                    Column("Not ok in", is_number=True),
-                    Column("Reason"),
-                ),
-                rows=lines,
-                is_folded=bool(tables),
-            )
-        )
-    return (Text(_gradient_summary(backward)), *tables)
-
-
-def _gradient_rows(rows: pd.DataFrame, firsts: pd.DataFrame) -> Iterator[tuple[Cell, ...]]:
-    """Yield a row for each dtype and implementation.
-
-    Args:
-        rows: outputs of one device and direction, with the columns of their cases.
-        firsts: for each implementation the case that needs the most attention.
-    """
-    reasons = {(row.dtype, row.label): row for row in firsts.itertuples()}
-    cells = {
-        name: pill(worst_status(each["status"]), rounded(each["error_ulp"].max()))
-        for name, each in groups(rows, "dtype", "label", "output")
-    }
-    cases = rows.drop_duplicates("case")
-    for name, own in groups(cases, "dtype", "label"):
-        failing = int((own["case_status"] != Status.OK).sum())
-        first: Any = reasons[name]
-        yield (
-            Cell(str(name[1])),
-            Cell(str(name[0])),
-            *(cells.get((*name, output), number(DASH)) for output in _GRADIENTS),
-            number(f"{failing} of {len(own)}"),
-            Cell(
-                shorten(first.reason, _LONGEST_REASON, placeholder=" …"),
-                title=first.reason,
-                note=f"{first.shape}, {first.distribution}" if failing else "",
-                is_long=True,
-            ),
-        )
-
-
-def _gradient_summary(backward: pd.DataFrame) -> str:
-    wrong = backward[backward["status"] == Status.WRONG]
-    if not len(wrong):
-        return f"None of {count(len(backward), 'case')} with gradients is outside its bound."
-    names = [
-        f"{label} in {', '.join(rows['dtype'].unique())}"
-        for (label,), rows in groups(wrong, "label")
-    ]
-    return (
-        f"{len(wrong):,} of {count(len(backward), 'case')} with gradients "
-        f"{'is' if len(wrong) == 1 else 'are'} outside the bound: {'; '.join(names)}."
-    )

@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import isinf
 
-import numpy as np
-import pandas as pd
-
 from harness.records import Record, Status
 from harness.records.text import count, in_words, percent_text
-from harness.report.content import Block, Cell, Column, FigureBlock, Panel, Table, Text, number
-from harness.report.figures import speed_map
+from harness.report.content import Block, Cell, Column, Table, Text, number
 from harness.report.frame import Findings
 from harness.report.quantities import DASH, rounded, speed
 from harness.report.slices import groups
@@ -64,12 +60,13 @@ def which_implementation_to_run(findings: Findings) -> tuple[Block, ...]:
             where = (Cell(str(place)), Cell(str(dtype)), Cell(direction))
             rows.append((*where, *_answer(choice)))
     table = Table(
+        name="choice",
         title="The fastest eligible implementation for each device, dtype and direction",
         caption=_CAPTION,
         columns=_COLUMNS,
         rows=tuple(rows),
     )
-    return (table, *_speed_figures(cases))
+    return (table,)
 
 
 def _place(record: Record) -> Place:
@@ -142,58 +139,3 @@ def _from_condition(records: Sequence[Record]) -> str:
         return "somewhere"
     least = min(conditions)
     return "on constant rows" if isinf(least) else f"from condition {rounded(least)} on"
-
-
-def _speed_figures(cases: pd.DataFrame) -> list[FigureBlock]:
-    timed = cases[cases["ratio"].notna()]
-    figures: list[FigureBlock] = []
-    shown: set[str] = set()
-    for (place, direction), group in groups(timed, "place", "direction"):
-        panels: list[Panel] = []
-        for (dtype,), rows in groups(group, "dtype"):
-            whole = cases[
-                (cases["place"] == place)
-                & (cases["direction"] == direction)
-                & (cases["dtype"] == dtype)
-            ]
-            speeds, failed = _speed_tables(rows, whole)
-            name = f"s{len(figures)}-{len(panels)}"
-            panels.append(speed_map(name, str(dtype), speeds, failed))
-        figures.append(
-            FigureBlock(
-                title=f"Speed relative to {REFERENCE_NAME}: {place}, {direction}",
-                caption="2.00 is twice as fast, 0.50 half as fast: blue is faster, orange slower. "
-                "✕: a result was not within its bound. A dash: not in the sweep, or not timed for "
-                "a reason that is under “Not measured” or “Warnings”. A cell of several cases "
-                "shows their geometric mean.",
-                panels=tuple(panels),
-                is_stretched=False,
-                is_folded=place in shown,
-            )
-        )
-        shown.add(place)
-    return figures
-
-
-def _speed_tables(timed: pd.DataFrame, whole: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return implementations by shapes: how fast, and whether a result was not ok.
-
-    An implementation that should have been timed and was not has a row of dashes; one that was
-    measured for its errors only has no row.
-    """
-    is_measured = whole["status"].isin([each.value for each in Status if each.is_measured])
-    shown = whole[whole["ratio"].notna() | ~is_measured | (whole["warnings"] != "")]
-    labels = [str(label) for (label,), _ in groups(shown, "label")]
-    shapes = list(timed.sort_values("elements", kind="stable")["shape"].unique())
-    rows = pd.DataFrame({
-        "label": timed["label"].astype(str),
-        "shape": timed["shape"],
-        "log_speed": -np.log(timed["ratio"]),
-        "is_bad": timed["status"] != Status.OK,
-    })
-    by_cell = rows.groupby(["label", "shape"], sort=False)
-    speeds = np.exp(by_cell["log_speed"].mean()).unstack("shape")
-    failed = by_cell["is_bad"].max().unstack("shape", fill_value=False)
-    speeds = speeds.reindex(index=labels, columns=shapes)
-    failed = failed.reindex(index=labels, columns=shapes, fill_value=False)
-    return speeds, failed

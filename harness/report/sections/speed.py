@@ -1,25 +1,112 @@
-"""How fast: latency against size."""
+"""How fast: latency against size, speed relative to native, and accuracy against speed."""
 
 from __future__ import annotations
 
+from functools import partial
+from math import log2
+from typing import Any
+
+import numpy as np
 import pandas as pd
 
-from harness.records import Clock, Latency
+from harness.records import Clock, Direction, Latency, Status
 from harness.records.text import count
-from harness.report.content import Block, FigureBlock, LegendEntry, Panel, Text
-from harness.report.figures import latency_panel
+from harness.report.content import (
+    Block,
+    Cell,
+    Column,
+    FigureBlock,
+    LegendEntry,
+    Panel,
+    Table,
+    Text,
+    name_of,
+    number,
+)
+from harness.report.figures import latency_figure, pareto_figure, speed_map
+from harness.report.figures.speed_map import LIMIT_LOG2, speed_word
 from harness.report.frame import Findings
-from harness.report.slices import colours, groups, leading, legend
+from harness.report.quantities import DASH
+from harness.report.slices import groups, leading, legend
+from harness.selection.times import REFERENCE_NAME
 
-__all__ = ["latency_against_size"]
+__all__ = ["accuracy_against_speed", "latency_against_size", "speed_relative_to_native"]
 
-
+# trade-off: activations of real models are below; beyond it single-pass sums lose every digit and
+# errors say nothing of ordinary inputs
+_MOST_CONDITION = 1000.0
 _CLOCKS = {
     Clock.THREAD_CPU.value: "the calling thread's CPU time",
     Clock.PROCESS_CPU.value: "the CPU time of all threads",
     Clock.WALL.value: "the wall clock",
     Clock.CUDA_EVENT.value: "CUDA events",
 }
+_MEASURED = [each.value for each in Status if each.is_measured]
+
+
+def accuracy_against_speed(findings: Findings) -> tuple[Block, ...]:
+    """Show the error and the speed of every candidate, and which no other beats in both."""
+    cases = findings.cases
+    timed = cases[cases["ratio"].notna()]
+    figures: list[FigureBlock] = []
+    for (place, direction), group in groups(timed, "place", "direction"):
+        if direction == Direction.FORWARD_BACKWARD:
+            continue  # its errors are those of the backward, and its time the sum
+        panels = []
+        for (dtype,), rows in groups(group, "dtype"):
+            whole = cases[
+                (cases["place"] == place)
+                & (cases["direction"] == direction)
+                & (cases["dtype"] == dtype)
+                & (cases["condition"] <= _MOST_CONDITION * 1.1)  # as stored, 1,000 may be 1,070
+            ]
+            points = _points(rows, whole)
+            if len(points) < 2:
+                continue
+            title = f"{dtype}, {direction}"
+            panels.append(
+                Panel(
+                    name_of("accuracy against speed", str(place), str(direction), str(dtype)),
+                    f"Accuracy against speed: {place}, {title}",
+                    partial(pareto_figure, title=title, rows=points),
+                )
+            )
+        if panels:
+            figures.append(
+                FigureBlock(
+                    title=f"Accuracy against speed: {place}, {direction}",
+                    caption=_PARETO_CAPTION,
+                    panels=tuple(panels),
+                    is_folded=bool(figures),
+                )
+            )
+    return tuple(figures) or (Text("No two candidates were timed and checked."),)
+
+
+_PARETO_CAPTION = (
+    "Right is faster, down is more accurate. Bold names on the dashed line: no other candidate is "
+    "both faster and more accurate. Speed: geometric mean over the shapes in which most candidates "
+    f"were timed. Error: the largest of any output up to a condition number of "
+    f"{_MOST_CONDITION:,.0f}. ✕: a result was outside its bound. At the top: not finite."
+)
+
+
+def _points(timed: pd.DataFrame, checked: pd.DataFrame) -> pd.DataFrame:
+    """Return speed and error of each candidate that was timed in as many cases as any other."""
+    columns = {"label": timed["label"].astype(str), "log_speed": -np.log(timed["ratio"])}
+    speeds = pd.DataFrame(columns).groupby("label", sort=False)["log_speed"].agg(["mean", "size"])
+    speeds = speeds[speeds["size"] == speeds["size"].max()]
+    own = checked.assign(label=checked["label"].astype(str), bad=checked["status"] == Status.WRONG)
+    errors = own.groupby("label", sort=False).agg(
+        error_ulp=("error_ulp", "max"), is_wrong=("bad", "max")
+    )
+    points = speeds.join(errors, how="inner").dropna(subset="error_ulp")
+    return pd.DataFrame({
+        "label": points.index,
+        "speed": np.exp(points["mean"]),
+        "error_ulp": points["error_ulp"],
+        "is_wrong": points["is_wrong"].astype(bool),
+    }).reset_index(drop=True)
 
 
 def latency_against_size(findings: Findings) -> tuple[Block, ...]:
@@ -28,7 +115,6 @@ def latency_against_size(findings: Findings) -> tuple[Block, ...]:
     timed = cases[(cases["latency_s"] > 0) & (cases["elements"] > 0)]
     if not len(timed):
         return (Text("No latency was measured."),)
-    palette = colours(findings.implementations)
     figures: list[FigureBlock] = []
     shown: set[str] = set()
     for (place, direction), group in groups(timed, "place", "direction"):
@@ -37,8 +123,8 @@ def latency_against_size(findings: Findings) -> tuple[Block, ...]:
         for (dtype,), rows in groups(group, "dtype"):
             drawn, others = leading(rows, ["distribution", "setting"])
             left_out += others
-            name = f"l{len(figures)}-{len(panels)}"
-            panels.append(latency_panel(name, str(dtype), _one_per_size(drawn), palette))
+            where = (str(place), str(direction), str(dtype))
+            panels += _latency_panels(drawn, where, findings.implementations)
         entries = legend(group, findings.implementations)
         if group["copy_ratio"].notna().any():
             entries += (LegendEntry("a copy of the same bytes", "var(--muted)", mark="┈"),)
@@ -55,9 +141,34 @@ def latency_against_size(findings: Findings) -> tuple[Block, ...]:
     return tuple(figures)
 
 
+def _latency_panels(
+    rows: pd.DataFrame, where: tuple[str, str, str], implementations: tuple[str, ...]
+) -> list[Panel]:
+    """Return a panel of the warm times, and one of the cold times if there are any."""
+    place, direction, dtype = where
+    warm = {"time_s": "latency_s", "low_s": "latency_low_s", "high_s": "latency_high_s"}
+    cold = {"time_s": "cold_s", "low_s": "cold_low_s", "high_s": "cold_high_s"}
+    panels = []
+    for state, columns in (("warm", warm), ("cold", cold)):
+        times = rows.assign(**{new: rows[old] for new, old in columns.items()})
+        if state == "cold":
+            times["copy_ratio"] = rows["cold_copy_ratio"]
+        times = times[times["time_s"] > 0]
+        if not len(times):
+            continue
+        both = rows["cold_s"].notna().any()
+        title = f"{dtype}, {state} calls" if both else dtype
+        name = name_of("latency", place, direction, dtype, "cold" if state == "cold" else "")
+        draw = partial(
+            latency_figure, title=title, rows=_one_per_size(times), implementations=implementations
+        )
+        panels.append(Panel(name, f"Latency against size: {place}, {direction}, {title}", draw))
+    return panels
+
+
 def _one_per_size(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the slowest of cases of equal size: a line has one value at each size."""
-    slowest = rows.sort_values("latency_s", ascending=False, kind="stable")
+    slowest = rows.sort_values("time_s", ascending=False, kind="stable")
     return slowest.drop_duplicates(["implementation", "mode", "elements"]).sort_index()
 
 
@@ -68,8 +179,10 @@ def _latency_caption(findings: Findings, group: pd.DataFrame, left_out: int) -> 
     one_process = all(each.processes == 1 for each in measured)
     text = (
         f"Median over epochs of the epoch's 10 % quantile, by {_listed(measured, 'clock')}; caches "
-        f"{_listed(measured, 'cache')}, allocation {_listed(measured, 'allocation')}. The band, "
-        "where it is wider than its line, is the 95 % interval"
+        f"{_listed(measured, 'cache')}, allocation {_listed(measured, 'allocation')}. The dotted "
+        "line is a copy of the same bytes, the ceiling: no LayerNorm can be below it. The share of "
+        "the copy's speed that is reached at the largest size is written beside each name. The "
+        "band, where it is wider than its line, is the 95 % interval"
     )
     text += (
         " within one process; another process may be outside it."
@@ -89,3 +202,84 @@ def _latency_caption(findings: Findings, group: pd.DataFrame, left_out: int) -> 
 def _listed(latencies: list[Latency], field: str) -> str:
     values = dict.fromkeys(str(getattr(each, field)) for each in latencies)
     return " or ".join(_CLOCKS.get(each, each) for each in values)
+
+
+def speed_relative_to_native(findings: Findings) -> tuple[Block, ...]:
+    """Show a map of implementations and shapes for each dtype: above 1 is faster than native."""
+    cases = findings.cases
+    timed = cases[cases["ratio"].notna()]
+    if not len(timed):
+        return (Text(f"No time relative to {REFERENCE_NAME} was measured."),)
+    tables: list[Table] = []
+    for (place, direction), group in groups(timed, "place", "direction"):
+        for (dtype,), rows in groups(group, "dtype"):
+            whole = cases[
+                (cases["place"] == place)
+                & (cases["direction"] == direction)
+                & (cases["dtype"] == dtype)
+            ]
+            speeds, failed = _speed_tables(rows, whole)
+            title = f"{place}, {direction}, {dtype}"
+            name = name_of("speed", str(place), str(direction), str(dtype))
+            draw = partial(speed_map, title=title, speeds=speeds, failed=failed)
+            tables.append(
+                Table(
+                    name=name,
+                    title=f"Speed relative to {REFERENCE_NAME}: {title}",
+                    caption=_MAP_CAPTION,
+                    columns=(
+                        Column("Implementation"),
+                        *(Column(str(shape), is_number=True) for shape in speeds.columns),
+                    ),
+                    rows=tuple(
+                        (
+                            Cell(str(label)),
+                            *map(_speed_cell, speeds.loc[label], failed.loc[label]),
+                        )
+                        for label in speeds.index
+                    ),
+                    is_folded=bool(tables),
+                    drawings=(Panel(name, f"Speed relative to {REFERENCE_NAME}: {title}", draw),),
+                )
+            )
+    return tuple(tables)
+
+
+_MAP_CAPTION = (
+    "Timed in turn with native, run eagerly. 2.00 is twice as fast, 0.50 half as fast: blue is "
+    "faster, orange slower. ✕: a result was not within its bound. A dash: not in the sweep, or not "
+    "timed for a reason that is under “Not measured” or “Warnings”. A cell of several cases shows "
+    "their geometric mean."
+)
+
+
+def _speed_cell(speed: Any, is_bad: Any) -> Cell:
+    if np.isnan(speed):
+        return number(DASH)
+    heat = max(-1.0, min(1.0, log2(speed) / LIMIT_LOG2))
+    return Cell(speed_word(speed, bool(is_bad)), is_number=True, heat=round(heat, 2))
+
+
+def _speed_tables(timed: pd.DataFrame, whole: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return implementations by shapes: how fast, and whether a result was not ok.
+
+    An implementation that should have been timed and was not has a row of dashes; one that was
+    measured for its errors only has no row.
+    """
+    shown = whole[
+        whole["ratio"].notna() | ~whole["status"].isin(_MEASURED) | (whole["warnings"] != "")
+    ]
+    labels = [str(label) for (label,), _ in groups(shown, "label")]
+    shapes = list(timed.sort_values("elements", kind="stable")["shape"].unique())
+    rows = pd.DataFrame({
+        "label": timed["label"].astype(str),
+        "shape": timed["shape"],
+        "log_speed": -np.log(timed["ratio"]),
+        "is_bad": timed["status"] != Status.OK,
+    })
+    by_cell = rows.groupby(["label", "shape"], sort=False)
+    speeds = np.exp(by_cell["log_speed"].mean()).unstack("shape")
+    failed = by_cell["is_bad"].max().unstack("shape", fill_value=False)
+    speeds = speeds.reindex(index=labels, columns=shapes)
+    failed = failed.reindex(index=labels, columns=shapes, fill_value=False)
+    return speeds, failed
