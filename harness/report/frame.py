@@ -21,7 +21,7 @@ from harness.selection.ranking import label_of
 from harness.selection.times import REFERENCE_NAME, has_valid_time, reference_ratio_of
 from harness.store import Results
 
-__all__ = ["SIGNIFICAND_BITS", "Findings", "gather"]
+__all__ = ["Findings", "gather"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
