@@ -14,6 +14,7 @@ from harness.cli.compare import compare
 from harness.cli.exit_code import CommandGroup
 from harness.cli.explain import explain
 from harness.cli.export import export
+from harness.cli.history import history
 from harness.cli.import_results import import_results
 from harness.cli.list import list_
 from harness.cli.report import report
@@ -39,7 +40,8 @@ def main() -> None:
 
 # --help lists the commands in this order
 _COMMANDS = (
-    run, verify, explain, choose, report, list_, compare, check, ab, export, import_results,
+    run, verify, explain, choose, report, list_, compare, history, check, ab, export,
+    import_results,
 )  # fmt: skip
 for _command in _COMMANDS:
     main.add_command(_command)

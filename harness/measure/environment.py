@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -18,10 +19,15 @@ from harness.measure.git import environment_outside_hooks
 from harness.records import Environment, Gpu
 from implementations.peers import PACKAGES
 
-__all__ = ["compiler", "read_environment"]
+__all__ = ["compiler", "read_environment", "web_address"]
 
 _PROGRAM = Path(__file__).resolve().parents[1]
 _PEERS = tuple(name for each in PACKAGES for name in each.distributions)
+# https://user:token@host/path.git, ssh://git@host:22/path.git, git@host:path.git
+_REMOTE = re.compile(
+    r"(?:(?:https?|ssh|git)://(?:[^/@]*@)?(?P<host>[\w.-]+)(?::\d+)?/|(?:[^/@:]+@)(?P<scp>[\w.-]+):)"
+    r"(?P<path>[\w./~+-]+?)(?:\.git)?/?"
+)
 _PACKAGES = tuple(dict.fromkeys(("torch", "numpy", "triton", *_PEERS)))
 
 
@@ -48,7 +54,18 @@ def read_environment() -> Environment:
         git_commit=commit,
         git_dirty=None if changes is None else bool(changes),
         load_average=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        git_commit_utc=_git("show", "-s", "--format=%cI", "HEAD") if is_tracked else None,
+        repository_url=web_address(_git("remote", "get-url", "origin")) if is_tracked else None,
     )
+
+
+def web_address(remote: str | None) -> str | None:
+    """Return the web address of a git remote, such as https://example.org/owner/name.
+
+    User names, passwords and tokens are left out. None for a remote that is a local path.
+    """
+    found = _REMOTE.fullmatch(remote or "")
+    return f"https://{found['host'] or found['scp']}/{found['path']}" if found else None
 
 
 def compiler() -> str | None:

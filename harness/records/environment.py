@@ -49,6 +49,10 @@ class Environment:
     """Whether tracked files differ from that commit."""
     load_average: float | None
     """Average number of runnable processes over the minute before the run."""
+    git_commit_utc: str | None = None
+    """When that commit was made, ISO 8601; None where it is not known."""
+    repository_url: str | None = None
+    """Web address of the checkout's remote "origin", without credentials; None without one."""
 
     @property
     def fingerprint(self) -> str:

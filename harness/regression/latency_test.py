@@ -38,6 +38,7 @@ __all__ = [
     "is_steady",
     "latency_change",
     "process_ratios",
+    "why_not_comparable",
     "why_too_few",
 ]
 
@@ -146,7 +147,7 @@ def examine(before: Record, after: Record, least_processes: int) -> Shift | Find
         return None
     if new is None:
         return inconclusive_latency("it was timed before, but not now")
-    if why := _why_not_comparable(old, new):
+    if why := why_not_comparable(old, new):
         return latency_finding(ChangeKind.NOT_COMPARABLE, why)
     first, second = process_ratios(old), process_ratios(new)
     for name, process_values in (("baseline", first), ("run", second)):
@@ -254,7 +255,7 @@ def why_too_few(confirmed: Sequence[float]) -> str | None:
     return f"only {valid} of {CONFIRMING_PROCESSES} processes could time it again"
 
 
-def _why_not_comparable(old: Latency, new: Latency) -> str | None:
+def why_not_comparable(old: Latency, new: Latency) -> str | None:
     """Return why two latencies of one machine do not measure the same thing; None if they do."""
     if old.timer != new.timer:
         return f"timed by {old.timer} before and by {new.timer} now; timers are not mixed"

@@ -24,7 +24,9 @@ __all__ = [
 
 _MOST_ROWS = 50  # trade-off: a page of a terminal can be read; --json has every row
 # fields of an environment that are not part of its fingerprint
-_NO_DIFFERENCE = {"memory_bytes", "git_commit", "git_dirty", "load_average"}
+_NO_DIFFERENCE = {
+    "memory_bytes", "git_commit", "git_commit_utc", "git_dirty", "load_average", "repository_url",
+}  # fmt: skip
 _NOT_RIGHT = {Status.WRONG, Status.TIMEOUT, Status.CRASHED, Status.ERROR}
 
 

@@ -1,7 +1,14 @@
 """Results on disk: a journal while a run lasts, one parquet file when it is over."""
 
 from harness.store.journal import Journal, read_journal
-from harness.store.parquet import SCHEMA_VERSION, Results, StoreError, read, write
+from harness.store.parquet import (
+    SCHEMA_VERSION,
+    Results,
+    StoreError,
+    read,
+    schema_version_of,
+    write,
+)
 from harness.store.schema import prepare
 
 __all__ = [
@@ -12,5 +19,6 @@ __all__ = [
     "prepare",
     "read",
     "read_journal",
+    "schema_version_of",
     "write",
 ]

@@ -19,7 +19,7 @@ from harness.records.text import count
 from harness.store.plain import from_plain, to_plain
 from harness.store.schema import SAMPLE_FIELDS, record_schema
 
-__all__ = ["SCHEMA_VERSION", "Results", "StoreError", "read", "write"]
+__all__ = ["SCHEMA_VERSION", "Results", "StoreError", "read", "schema_version_of", "write"]
 
 # 1 - first version
 # 2 - the ceiling is the fastest of several copies, not torch's alone; cold latencies are added
@@ -125,6 +125,21 @@ def read(path: Path, *, samples: bool = True) -> Results:
         raise StoreError(f"{path}: not a readable results file, or damaged: {why}") from error
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise StoreError(f"{path}: not records of this schema: {error!r}") from error
+
+
+def schema_version_of(path: Path) -> int:
+    """Return the schema version of a results file.
+
+    Raises:
+        StoreError: not a results file, damaged, or made by a newer version.
+    """
+    try:
+        metadata = pq.read_schema(path).metadata or {}
+    except (pa.ArrowException, OSError) as error:
+        why = str(error).partition("\n")[0]
+        raise StoreError(f"{path}: not a readable results file, or damaged: {why}") from error
+    _check_version(path, metadata)
+    return int(metadata[_VERSION_KEY])
 
 
 def _check_version(path: Path, metadata: dict[bytes, bytes]) -> None:

@@ -21,7 +21,10 @@ from harness.measure import environment as module
 from harness.measure.environment import compiler, read_environment
 from harness.records import Environment, Gpu
 
-OPTIONAL = {"compiler", "git_commit", "git_dirty", "memory_bytes", "load_average"}
+OPTIONAL = {
+    "compiler", "git_commit", "git_commit_utc", "git_dirty", "load_average", "memory_bytes",
+    "repository_url",
+}  # fmt: skip
 
 
 class FakeNvml:
@@ -178,6 +181,27 @@ def test_the_commit_is_that_of_the_program_wherever_it_is_run(
     found = read_environment()
     assert found.git_commit == git(repository, "--git-dir=.git", "rev-parse", "HEAD")
     assert found.git_dirty is False
+    written = git(repository, "--git-dir=.git", "show", "-s", "--format=%cI", "HEAD")
+    assert found.git_commit_utc == written
+    assert found.repository_url is None
+
+
+@pytest.mark.parametrize(
+    ("remote", "address"),
+    [
+        ("https://example.org/owner/name.git", "https://example.org/owner/name"),
+        ("https://user:secret@example.org/owner/name", "https://example.org/owner/name"),
+        ("ssh://git@example.org:2222/owner/name.git/", "https://example.org/owner/name"),
+        ("git@example.org:group/sub/name.git", "https://example.org/group/sub/name"),
+        ("/home/somebody/name", None),
+        ("https://example.org/<script>", None),
+        (None, None),
+    ],
+)
+def test_a_remote_has_a_web_address_without_credentials(
+    remote: str | None, address: str | None
+) -> None:
+    assert module.web_address(remote) == address
 
 
 def test_a_changed_file_makes_the_commit_dirty_but_a_new_one_does_not(repository: Path) -> None:

@@ -120,7 +120,9 @@ GPU = Gpu(name="GPU", uuid="GPU-1", memory_bytes=1, power_limit_w=300.0, compute
 def test_the_fingerprint_changes_only_with_what_can_change_speed() -> None:
     ignored: list[dict[str, object]] = [
         {"git_commit": None},
+        {"git_commit_utc": "2026-01-01T00:00:00Z"},
         {"git_dirty": True},
+        {"repository_url": "https://example.org/owner/name"},
         {"load_average": 17.0},
         {"memory_bytes": None},
     ]
