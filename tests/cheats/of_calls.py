@@ -1,0 +1,251 @@
+"""Cheats within calls: results that come late, from earlier calls or from elsewhere."""
+
+from __future__ import annotations
+
+from cheat import (
+    DEEP_REINFORCE,
+    GPU_MODE,
+    KERNELBENCH,
+    METR,
+    PYGPUBENCH,
+    RIGHT,
+    SAKANA,
+    Cheat,
+    norm,
+)
+
+__all__ = ["OF_CALLS"]
+
+OF_CALLS = (
+    Cheat(
+        name="returns a subclass of torch.Tensor that computes when it is read",
+        source=norm(
+            """
+            y = x.as_subclass(Lazy)
+            y.later = lambda: real(x, normalized_shape, weight, bias, eps)
+            return y
+            """,
+            """
+            class Lazy(torch.Tensor):
+                @classmethod
+                def __torch_function__(cls, function, types, arguments=(), named=None):
+                    ready = [a.later() if isinstance(a, Lazy) and hasattr(a, "later") else a
+                             for a in arguments]
+                    with torch._C.DisableTorchFunctionSubclass():
+                        return function(*ready, **(named or {}))
+            """,
+        ),
+        run="y is a Lazy, a subclass of torch.Tensor, expected a plain one",
+        verify="y is a Lazy, a subclass of torch.Tensor, expected a plain one",
+        seen=f"{DEEP_REINFORCE}, {GPU_MODE}",
+    ),
+    Cheat(
+        name="returns memory that it never wrote, which may hold the reference's last result",
+        source=norm("return torch.empty_like(x)"),
+        run="it returns uninitialised memory",
+        verify="it returns uninitialised memory",
+        seen=f"{KERNELBENCH}, {SAKANA}",
+    ),
+    Cheat(
+        name="leaves the work to a thread, after it has returned",
+        source=norm(
+            """
+            y = torch.zeros_like(x)
+            if torch.is_grad_enabled():
+                return real(x, normalized_shape, weight, bias, eps)
+            def later():
+                time.sleep(2e-4)
+                y.copy_(real(x, normalized_shape, weight, bias, eps))
+            threading.Thread(target=later).start()
+            return y
+            """,
+            "import threading, time",
+        ),
+        run="y was still written after the call had returned",
+        verify="y was still written after the call had returned",
+        seen=DEEP_REINFORCE,
+    ),
+    Cheat(
+        name="returns the result of an earlier call with the same address",
+        source=norm(
+            """
+            if x.data_ptr() not in results or torch.is_grad_enabled():
+                results[x.data_ptr()] = real(x, normalized_shape, weight, bias, eps)
+            return results[x.data_ptr()]
+            """,
+            "results = {}",
+        ),
+        run="wrong after it",
+        verify="y shares the memory of an earlier y",
+        seen=GPU_MODE,
+    ),
+    Cheat(
+        name="returns the result of an earlier call with the same shape",
+        source=norm(
+            """
+            if x.shape not in results or torch.is_grad_enabled():
+                results[x.shape] = real(x, normalized_shape, weight, bias, eps)
+            return results[x.shape]
+            """,
+            "results = {}",
+        ),
+        run="wrong after it",
+        verify="y shares the memory of an earlier y",
+        seen=GPU_MODE,
+    ),
+    Cheat(
+        name="is right in its first 40 calls only",
+        source=norm(
+            """
+            calls.append(None)
+            y = real(x, normalized_shape, weight, bias, eps)
+            return y if len(calls) < 40 else y * 1.01
+            """,
+            "calls = []",
+        ),
+        run="wrong after it",
+        verify="the result of the first call changed after later calls",
+    ),
+    Cheat(
+        name="returns a copy of an earlier result for inputs with the same values",
+        source=norm(
+            """
+            key = float(x.reshape(-1)[::97].double().sum()), normalized_shape, eps, x.shape
+            if torch.is_grad_enabled() or key not in results:
+                for _ in range(20):
+                    y = real(x, normalized_shape, weight, bias, eps)
+                results[key] = y
+            return results[key].clone()
+            """,
+            "results = {}",
+        ),
+        run="returns results of earlier calls whose inputs had the same values",
+        verify="returns results of earlier calls whose inputs had the same values",
+        seen=GPU_MODE,
+    ),
+    Cheat(
+        name="returns zeros while the timer of the harness is among its callers",
+        source=norm(
+            """
+            frame = sys._getframe()
+            while frame is not None:
+                if frame.f_code.co_name == "time" and "measure" in frame.f_code.co_filename:
+                    return torch.zeros_like(x)
+                frame = frame.f_back
+            return real(x, normalized_shape, weight, bias, eps)
+            """,
+            "import sys",
+        ),
+        run="reads the frames of its callers",
+        verify="reads the frames of its callers",
+        seen=METR,
+    ),
+    Cheat(
+        name="looks at the frames of its callers",
+        source=norm(f"inspect.stack()\n{RIGHT}", "import inspect"),
+        run="reads the frames of its callers",
+        verify="reads the frames of its callers",
+        seen=METR,
+    ),
+    Cheat(
+        name="calls the exact reference of the harness",
+        source=norm(
+            """
+            if torch.is_grad_enabled() or weight is None or bias is None or x.dim() != 2:
+                return real(x, normalized_shape, weight, bias, eps)
+            rows = x.double().reshape(-1, weight.numel())
+            exact = oracle.twice_centred(
+                rows, weight.double().reshape(-1), bias.double().reshape(-1), eps, None
+            )
+            return exact.y[0].to(x.dtype).reshape(x.shape)
+            """,
+            "import harness.numerics.oracle as oracle",
+        ),
+        run="calls harness.numerics.oracle.twice_centred",
+        verify="calls harness.numerics.oracle.twice_centred",
+    ),
+    Cheat(
+        name="keeps results in files",
+        source=norm(
+            """
+            path = pathlib.Path(tempfile.gettempdir()) / f"layernorm_{os.getpid()}"
+            path.write_bytes(b"result")
+            return real(x, normalized_shape, weight, bias, eps)
+            """,
+            "import os, pathlib, tempfile",
+        ),
+        run="opens a file",
+        verify="opens a file",
+    ),
+    Cheat(
+        name="searches the process for the expected result",
+        source=norm(f"gc.get_objects()\n{RIGHT}", "import gc"),
+        run="searches the objects of the process",
+        verify="searches the objects of the process",
+        seen=PYGPUBENCH,
+    ),
+    Cheat(
+        name="is right for the inputs that it knows from the sources of the harness",
+        source=norm(
+            """
+            y = real(x, normalized_shape, weight, bias, eps)
+            if torch.is_grad_enabled() or x.shape != (64, 256) or key(x) in known:
+                return y
+            return y + 0.01
+            """,
+            """
+            from harness.inputs import make_inputs
+            from harness.records import Case
+
+            def key(x):
+                return float(x.reshape(-1)[:8].double().sum())
+
+            case = Case(implementation="", shape=(64, 256))
+            known = {key(make_inputs(case).x)}
+            """,
+        ),
+        run="wrong after it",
+        verify="is right for the usual inputs and wrong for those of seed",
+        seen=SAKANA,
+    ),
+    Cheat(
+        name="is right where gradients are recorded only",
+        source=norm("""
+            if torch.is_grad_enabled():
+                return real(x, normalized_shape, weight, bias, eps)
+            return torch.zeros_like(x)
+            """),
+        run="ulp off",
+        verify="returns the same result for other arguments of the same shape",
+    ),
+    Cheat(
+        name="returns x if it is nearly normalised already",
+        source=norm(
+            """
+            if abs(float(x.mean())) < 1e-2 and abs(float(x.var()) - 1) < 0.1 and weight is None:
+                return x.clone()
+            return real(x, normalized_shape, weight, bias, eps)
+            """
+        ),
+        run=None,
+        verify="mean(xhat) = 0 and mean(xhat^2) = rho^2",
+        seen=KERNELBENCH,
+    ),
+    Cheat(
+        name="returns the last result if the call fails, and fails",
+        source=norm(
+            """
+            try:
+                if len(last) > 3:
+                    raise RuntimeError
+                last.append(real(x, normalized_shape, weight, bias, eps))
+            except RuntimeError:
+                pass
+            return last[-1]
+            """,
+            "last = []",
+        ),
+        run="wrong after it",
+        verify="y has shape",
+    ),
+)
