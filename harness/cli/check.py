@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ from harness.records.refusal import Refusal
 from harness.records.text import count
 
 if TYPE_CHECKING:
+    from harness.regression.changes import Comparison
+    from harness.regression.compare import Confirm
     from harness.store import Results
 
 __all__ = ["check"]
@@ -34,8 +37,21 @@ class InterruptedRecordingError(Refusal):
 
 @click.command()
 @click.argument("run", type=PATH)
+@click.option("--baseline", type=PATH, metavar="FILE", help="results file to compare with")
 @click.option(
-    "--baseline", type=PATH, required=True, metavar="FILE", help="results file to compare with"
+    "--against-history",
+    "folder",
+    type=PATH,
+    metavar="DIR",
+    help="compare with the last comparable runs of a folder instead; RUN itself may lie in it",
+)
+@click.option(
+    "--last",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="with --against-history: how many runs",
 )
 @click.option(
     "--no-confirm",
@@ -57,7 +73,9 @@ class InterruptedRecordingError(Refusal):
 @click.option("--json", "as_json", is_flag=True, help="print the comparison as JSON")
 def check(
     run: Path,
-    baseline: Path,
+    baseline: Path | None,
+    folder: Path | None,
+    last: int,
     no_confirm: bool,
     accept: bool,
     record: bool,
@@ -65,13 +83,14 @@ def check(
     outputs: CiOutputs,
     as_json: bool,
 ) -> None:
-    """Did RUN get worse than the baseline? The gate of a CI job.
+    """Did RUN get worse than a baseline, or than the runs before it? The gate of a CI job.
 
     Statuses and memory are compared exactly, on any machine. So are errors on the same machine;
     on another one they may differ as by another order of the same sums. Latency is compared as
     the ratio to the reference, and only between runs on the same machine with the same software.
     A case that looks slower is timed again in five fresh processes, and fails only if all of them
-    agree.
+    agree. With a history, a run counts as one process, so that the differences between runs are
+    part of the judgement; times are judged from ten comparable runs on.
 
     Exit code 0: nothing got worse. 1: a case got worse. 2: a file cannot be read. 3: nothing was
     measured, or RUN was cut short. 4: nothing can be compared.
@@ -82,39 +101,70 @@ def check(
         )
     if resume and not record:
         raise click.UsageError("--resume continues a --record-baseline: give both")
-    if record or accept:
+    if folder is not None:
+        if baseline is not None or record or accept:
+            raise click.UsageError(
+                "--against-history takes the place of --baseline, and records nothing"
+            )
+    elif baseline is None:
+        raise click.UsageError("give --baseline FILE or --against-history DIR")
+    elif record or accept:
         check_results_name("--baseline", baseline)
-    if record:
-        _record(read_run(run), baseline, resume)
-        return
-    if accept and not baseline.exists():
-        _accept(_read_finished(run), None, baseline)
-        return
-    with outputs.prepared(run, baseline):
+        if record:
+            _record(read_run(run), baseline, resume)
+            return
+        if not baseline.exists():
+            _accept(_read_finished(run), None, baseline)
+            return
+    with outputs.prepared(run, *([baseline] if baseline else [])):
         from harness.regression.baseline import refuse_unacceptable
         from harness.regression.compare import compare as compare_results
         from harness.regression.confirm import confirm_here
         from harness.run.fleet import Fleet
 
         head = _read_finished(run)
-        before = _read_baseline(baseline, run)
-        if accept:  # before suspects are timed for a minute
-            refuse_unacceptable(head, before)
-        comparison = compare_results(
-            before,
-            head,
-            baseline_name=str(baseline),
-            head_name=str(run),
-            confirm=None if no_confirm else confirm_here(head, Fleet, _print_progress),
-        )
+        confirm = None if no_confirm else confirm_here(head, Fleet, _print_progress)
+        if baseline is None:
+            assert folder is not None  # checked above
+            comparison = _against_history(run, head, folder, last, confirm)
+        else:
+            before = _read_baseline(baseline, run)
+            if accept:  # before suspects are timed for a minute
+                refuse_unacceptable(head, before)
+            comparison = compare_results(
+                before,
+                head,
+                baseline_name=str(baseline),
+                head_name=str(run),
+                confirm=confirm,
+            )
     from harness.cli.terminal import print_comparison
 
     print_comparison(comparison, as_json=as_json)
     outputs.write(comparison)
-    if accept:
+    if accept and baseline is not None:
         _accept(head, before, baseline)
     elif comparison.failed:
         raise SystemExit(ExitCode.FAILED)
+
+
+def _against_history(
+    run: Path, head: Results, folder: Path, last: int, confirm: Confirm | None
+) -> Comparison:
+    from harness.regression.compare import compare as compare_results
+    from harness.regression.history.gate import FEW_RUNS, baseline_of_history, history_name
+    from harness.regression.history.runs import read_history
+
+    history = read_history(folder, samples=True, without=run)
+    comparison = compare_results(
+        baseline_of_history(history, head, last),
+        head,
+        baseline_name=history_name(history, last),
+        head_name=str(run),
+        confirm=confirm,
+        advice=FEW_RUNS,
+    )
+    return replace(comparison, notes=(*comparison.notes, *history.notes))
 
 
 def _read_finished(run: Path) -> Results:

@@ -31,7 +31,14 @@ from harness.run.session import Session, run_session
 from harness.store import Results, read, write
 from harness.sweep import Grid, Planned, Sweep
 
-__all__ = ["RecordingError", "accept", "passes_left", "record_baseline", "refuse_unacceptable"]
+__all__ = [
+    "RecordingError",
+    "accept",
+    "merged_processes",
+    "passes_left",
+    "record_baseline",
+    "refuse_unacceptable",
+]
 
 _SWEEP = Sweep(seconds_per_case=LIMIT_S, min_epochs=EPOCHS, max_epochs=EPOCHS)
 # The width of the interval over the baseline's processes at the spread beyond which a case counts
@@ -207,13 +214,13 @@ def _joined(passes: Sequence[Results], wanted: Results, out: Path, folder: Path)
         overhead_ratio=None,
     )
     return Results(
-        records=tuple(_condensed(_without_rare_noise(each)) for each in parts.values()),
+        records=tuple(_condensed(merged_processes(each)) for each in parts.values()),
         runs=(run,),
         environments=passes[0].environments,
     )
 
 
-def _without_rare_noise(parts: Sequence[Record]) -> Record:
+def merged_processes(parts: Sequence[Record]) -> Record:
     """Merge the records of one case.
 
     The warning that it is noisy is kept only if more than half of the processes had it, because a

@@ -31,7 +31,7 @@ from harness.regression.latency_test import (
     latency_change,
     process_ratios,
 )
-from harness.regression.text import notes_on, status_text
+from harness.regression.text import RECORD_BASELINE, notes_on, status_text
 from harness.store import Results
 
 __all__ = [
@@ -72,6 +72,7 @@ def compare(
     head_name: str,
     confirm: Confirm | None = None,
     least_processes: int = BASELINE_PROCESSES,
+    advice: str = RECORD_BASELINE,
 ) -> Comparison:
     """Return how each case changed between two runs.
 
@@ -82,6 +83,7 @@ def compare(
         head_name: for messages.
         confirm: times suspects again; without it they are inconclusive.
         least_processes: a latency is judged only if the baseline timed the case in as many.
+        advice: what to do if it timed cases in fewer.
 
     Raises:
         NotMeasuredError: a run has no measured case.
@@ -116,7 +118,7 @@ def compare(
         changes=worst_first(changes),
         baseline=baseline_name,
         head=head_name,
-        notes=(*notes, *notes_on(baseline, head, old, new, least_processes)),
+        notes=(*notes, *notes_on(baseline, head, old, new, least_processes, advice)),
     )
 
 

@@ -14,6 +14,7 @@ from harness.store import Results
 from harness.store.plain import to_plain
 
 __all__ = [
+    "RECORD_BASELINE",
     "comparison_as_plain",
     "comparison_lines",
     "figures_text",
@@ -22,6 +23,10 @@ __all__ = [
     "status_text",
 ]
 
+RECORD_BASELINE = (
+    "record a baseline of as many with `layernorm-bench check RUN --baseline FILE "
+    "--record-baseline`"
+)
 _MOST_ROWS = 50  # trade-off: a page of a terminal can be read; --json has every row
 # fields of an environment that are not part of its fingerprint
 _NO_DIFFERENCE = {
@@ -64,6 +69,7 @@ def notes_on(
     old: Mapping[str, Record],
     new: Mapping[str, Record],
     least_processes: int,
+    advice: str,
 ) -> Iterator[str]:
     """Yield notes on all cases; ``old`` and ``new`` are the records by id of their case."""
     if baseline.records == head.records:
@@ -92,8 +98,7 @@ def notes_on(
     if few:
         yield (
             f"latency of {count(few, 'case')} is not judged, because the baseline has fewer than "
-            f"{least_processes} processes; record a baseline of {least_processes} with "
-            "`layernorm-bench check RUN --baseline FILE --record-baseline`"
+            f"{least_processes} processes; {advice}"
         )
     gone, added = len(old) - len(both), len(new) - len(both)
     if gone or added:

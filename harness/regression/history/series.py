@@ -15,7 +15,16 @@ from harness.regression.history.change_points import change_points, has_detector
 from harness.regression.history.runs import History, HistoryRun
 from harness.regression.latency_test import why_not_comparable
 
-__all__ = ["Point", "Series", "Trend", "TrendChange", "TrendMetric", "is_of", "series_of"]
+__all__ = [
+    "Point",
+    "Series",
+    "Trend",
+    "TrendChange",
+    "TrendMetric",
+    "is_comparable",
+    "is_of",
+    "series_of",
+]
 
 
 class TrendMetric(StrEnum):
@@ -121,7 +130,7 @@ def series_of(
                 continue
             sets = cases.setdefault(record.case.id, [])
             alike = next(
-                (each for each in sets if _is_comparable(each[-1][1], record, metric)), None
+                (each for each in sets if is_comparable(each[-1][1], record, metric)), None
             )
             if alike is None:
                 sets.append([(run, record)])
@@ -234,7 +243,7 @@ def _exact_figure(record: Record, metric: TrendMetric) -> float | None:
     return record.memory.peak_extra_bytes
 
 
-def _is_comparable(before: Record, after: Record, metric: TrendMetric) -> bool:
+def is_comparable(before: Record, after: Record, metric: TrendMetric) -> bool:
     """Whether two values of a case may stand in one series; ``check`` uses the same rules."""
     is_same = before.environment == after.environment
     if metric.is_latency:
