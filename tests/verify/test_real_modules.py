@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import known_modules as real
+import published_functions
 import pytest
 from torch import nn
 
@@ -66,18 +67,20 @@ RIGHT = {
     "normalized_shape: int": Right(target=real.ShapeThatIsAnInt),
     "a trained instance": Right(target=real.trained(), eps=1e-6, remarks=DEFAULT_EPS),
     "torch.nn.LayerNorm": Right(target=nn.LayerNorm, axes=TRAILING, affines=(BOTH, WEIGHT, NONE)),
-    "(B, T, C) alone": Right(target=real.batch_time_channels, affines=EVERY, ranks=(3,)),
-    "(N, D) alone": Right(target=real.rows_alone, affines=EVERY, ranks=(2,)),
+    "(B, T, C) alone": Right(
+        target=published_functions.batch_time_channels, affines=EVERY, ranks=(3,)
+    ),
+    "(N, D) alone": Right(target=published_functions.rows_alone, affines=EVERY, ranks=(2,)),
     "weight required": Right(
-        target=real.weight_required,
+        target=published_functions.weight_required,
         affines=(WEIGHT,),
         remarks=(*DEFAULT_EPS, MALFORMED),
     ),
     "a plain function": Right(
-        target=real.broadcasts, axes=TRAILING, affines=EVERY, remarks=(MALFORMED,)
+        target=published_functions.broadcasts, axes=TRAILING, affines=EVERY, remarks=(MALFORMED,)
     ),
     "raw pointers": Right(
-        target=real.RawPointers,
+        target=published_functions.RawPointers,
         remarks=(
             RemarkKind.DECLINES_EMPTY,
             RemarkKind.DECLINES_LAYOUT,
@@ -86,7 +89,7 @@ RIGHT = {
         ),
     ),
     "statistics kept as constants": Right(
-        target=real.SavesItsStatistics,
+        target=published_functions.SavesItsStatistics,
         remarks=(MALFORMED, RemarkKind.SECOND_DERIVATIVE_WRONG),
     ),
 }
