@@ -1,8 +1,6 @@
 """The report in a browser: it makes no request, reports no error, and its controls work."""
 
-import csv
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,61 +10,14 @@ from harness.records import MeasurementWarning, WarningKind
 from harness.report import write_report
 from harness.store import Results
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+pytest.importorskip("playwright", reason="playwright is not installed")
 
-from playwright.sync_api import Browser, Page, expect  # noqa: E402 - after the check above
+from page_reading import column, downloaded
+from playwright.sync_api import Page, expect
 
-CHROMIUM = Path("/usr/bin/chromium")
-ARGUMENTS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-)  # fmt: skip
 COUNT = 1200  # cases of the fixture `results`
 PHONE, SCREEN = 390, 1280
 EACH_THEME = pytest.mark.parametrize("tab", ["light", "dark"], indirect=True)
-
-pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason=f"there is no {CHROMIUM}")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=str(CHROMIUM), args=list(ARGUMENTS))
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def tab(browser: Browser, page_path: Path, request: pytest.FixtureRequest) -> Iterator[Page]:
-    """Open the report; the test fails if the report logs an error or makes a request."""
-    context = browser.new_context(
-        color_scheme=getattr(request, "param", "light"), viewport={"width": SCREEN, "height": 900}
-    )
-    tab = context.new_page()
-    problems: list[str] = []
-    tab.on("pageerror", lambda error: problems.append(str(error)))
-    tab.on("console", lambda message: problems.append(message.text))
-    tab.on("request", lambda request: problems.append(request.url))
-    tab.goto(page_path.as_uri())
-    yield tab
-    context.close()
-    assert [each for each in problems if not each.startswith(("file:", "blob:"))] == []
-
-
-def column(tab: Page, name: str) -> list[str]:
-    headings = tab.locator("#grid thead th")
-    names = [heading.get_attribute("data-column") for heading in headings.all()]
-    place = names.index(name) + 1
-    return tab.locator(f"#grid tbody tr > :nth-child({place})").all_inner_texts()
-
-
-def downloaded(tab: Page, path: Path) -> dict[str, dict[str, str]]:
-    """Press the button for the CSV file; return its rows by id."""
-    with tab.expect_download() as download:
-        tab.click("#csv")
-    download.value.save_as(path)
-    with path.open(encoding="utf-8", newline="") as file:
-        return {row["id"]: row for row in csv.DictReader(file)}
 
 
 def test_the_filter_matches_every_word_and_says_when_nothing_matches(tab: Page) -> None:

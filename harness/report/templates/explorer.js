@@ -38,6 +38,7 @@ const tenth = (value) => Math.round(value * 10) / 10;
 
 const named = ([name, heading]) => [name, NAMES[name] ?? heading];
 const has = (name) => NUMERIC.has(name) && rows.some((row) => Number.isFinite(numberOf(name, row)));
+const isMeasured = MEASURED.some(([name]) => has(name));
 const LAYOUT = has("speed") ? ["speed", "implementation"] : ["condition", "error_ulp"];
 {
   const end = $("#picture-end");
@@ -131,6 +132,8 @@ const clipped = (text, most) => text.length <= most
   ? text : `${text.slice(0, Math.ceil(most / 3))}…${text.slice(1 - Math.floor((most * 2) / 3))}`;
 
 const showPicture = () => {
+  picture.closest("figure").hidden = !isMeasured;
+  if (!isMeasured) return;
   const width = Math.max(picture.clientWidth, 260);
   const yWords = data.texts[state.y] ? new Set(view.map(values[state.y])) : null;
   const longest = yWords ? Math.max(0, ...[...yWords].slice(0, MOST_BANDS).map((each) => each.length)) : 0;

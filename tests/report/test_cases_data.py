@@ -1,0 +1,163 @@
+"""What the page's script is given: columns, commands, groups of cases; and the page's policy."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from base64 import b64encode
+from dataclasses import replace
+from functools import partial
+from hashlib import sha256
+from math import inf, nan
+
+import pytest
+from results_factory import make_record, make_results
+
+from harness.cli.run import run
+from harness.cli.sweep_options import AXIS_OPTIONS, SweepChoice
+from harness.inputs import DISTRIBUTIONS, GRAD_OUTPUTS, LAYOUTS, PARAMETERS
+from harness.records import Affine, Autograd, Case, Direction, Mode
+from harness.report import build_page
+from harness.report.embedded import case_data, command_rest
+from harness.report.frame import gather
+from harness.report.policy import POLICY_MARK, with_policy
+from harness.report.shown_cases import shown_cases
+from harness.store import Results
+from harness.sweep import expand
+
+PLAIN = Case(implementation="two_pass", shape=(64, 768))
+ODD = Case(
+    implementation="some/where.py:norm",
+    mode=Mode.COMPILED,
+    shape=(2, 3, 4),
+    normalized_dims=2,
+    dtype="bfloat16",
+    param_dtype="float32",
+    distribution="offset_1e3",
+    layout="transposed",
+    direction=Direction.BACKWARD,
+    autograd=Autograd.FROZEN_X,
+    grad_output="ones",
+    affine=Affine.WEIGHT,
+    parameters="ones_weight",
+    eps=1e-12,
+    threads=2,
+    seed=7,
+)
+
+
+@pytest.mark.parametrize("case", [PLAIN, ODD], ids=["plain", "odd"])
+def test_the_command_of_a_case_runs_this_case_alone(case: Case) -> None:
+    record = make_record(case)
+    command = (
+        f"-i {case.implementation} --shape {'x'.join(map(str, case.shape))} --dtype {case.dtype} "
+        f"--distribution {case.distribution} --direction {case.direction} {command_rest(record)}"
+    )
+    given = run.make_context("run", shlex.split(command)).params
+    choice = SweepChoice.of_axes({each.axis: given[each.axis] for each in AXIS_OPTIONS})
+    planned = expand(
+        choice.load(),
+        implementations={},
+        distributions=DISTRIBUTIONS,
+        layouts=LAYOUTS,
+        grad_outputs=GRAD_OUTPUTS,
+        parameters=PARAMETERS,
+        devices={"cpu": None},
+    )
+    assert [each.case for each in planned] == [case]
+
+
+def test_every_field_of_a_case_has_the_option_of_its_name() -> None:
+    flags = {flag for option in AXIS_OPTIONS for flag in option.flags}
+    fields = set(Case.__dataclass_fields__) - {"implementation"}
+    assert {f"--{each.replace('_', '-')}" for each in fields} <= flags
+
+
+def test_infinities_are_texts_and_columns_without_a_number_are_left_out() -> None:
+    record = make_record(PLAIN)
+    assert record.errors is not None
+    output = replace(record.errors.outputs[0], scaled_max_ulp=inf, bound_ratio=nan)
+    broken = replace(record, errors=replace(record.errors, outputs=(output,)), latency=None)
+    results = Results(records=(broken,), runs=(), environments={})
+    numbers = case_data(shown_cases(gather([results])))["numbers"]
+    assert numbers["error_ulp"] == ["inf"]
+    assert "latency_s" not in numbers
+    assert "bound_ratio" not in numbers
+
+
+# --- groups -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def many() -> Results:
+    return make_results(2000, devices=["cpu"], dtypes=["float32"])
+
+
+def test_few_cases_are_not_grouped(many: Results) -> None:
+    findings = gather([many])
+    shown = shown_cases(findings)
+    assert shown.grouped_over == ()
+    assert shown.records == findings.records
+
+
+def test_many_cases_are_grouped_by_the_axes_that_matter_least(many: Results) -> None:
+    findings = gather([many])
+    shown = shown_cases(findings, most=900)
+    assert shown.grouped_over[0] == "seed"
+    assert len(shown.cases) <= 900
+    assert shown.cases["cases"].sum() == len(findings.cases)
+    assert shown.left_out == 0
+    keys = ["implementation", "mode", "dtype", "direction", "shape"]
+    finite = findings.cases
+    for row, record in list(zip(shown.cases.itertuples(), shown.records, strict=True))[::50]:
+        group = finite[(finite[keys] == [getattr(row, each) for each in keys]).all(axis=1)]
+        if "input distribution" not in shown.grouped_over:
+            group = group[group["distribution"] == row.distribution]
+        worst = group[group["status"] == row.status]["error_ulp"].max()
+        assert record.status == row.status
+        assert row.error_ulp == worst or (row.error_ulp != row.error_ulp and worst != worst)
+        timed = group["latency_s"].dropna()
+        if len(timed):
+            assert row.latency_s == timed.sort_values().iloc[(len(timed) - 1) // 2]
+
+
+def test_a_page_of_groups_says_so_and_names_the_file(
+    many: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fewer = partial(shown_cases, most=100)
+    monkeypatch.setattr("harness.report.sections.account.shown_cases", fewer)
+    page = build_page([many], files=["results/many.parquet"])
+    assert "cases are too many for a page" in page
+    assert "results/many.parquet" in page
+
+
+def test_implementations_beyond_the_limit_are_counted(many: Results) -> None:
+    findings = gather([many])
+    shown = shown_cases(findings, most=3)
+    assert len(shown.cases) == 3
+    assert shown.cases["cases"].sum() + shown.left_out == len(findings.cases)
+
+
+# --- policy -----------------------------------------------------------------------------------
+
+
+def test_the_policy_allows_the_scripts_and_styles_of_the_page_and_nothing_else(page: str) -> None:
+    found = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
+    assert found
+    policy = dict(each.split(" ", 1) for each in found[1].split("; "))
+    assert policy["default-src"] == "'none'"
+    assert "unsafe-inline" not in found[1]
+    assert "http" not in found[1]
+    (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    assert (
+        policy["script-src"] == f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'"
+    )
+    assert not re.search(r"<[^>]* on\w+=", page)
+
+
+def test_a_changed_style_changes_the_policy() -> None:
+    one, other = (
+        with_policy(f"{POLICY_MARK}<style>a{{color:{colour}}}</style>")
+        for colour in ("red", "blue")
+    )
+    assert one.split("<style>")[0] != other.split("<style>")[0]
