@@ -25,11 +25,36 @@ __all__ = ["report", "write_page"]
 def report(runs: tuple[Path, ...], out: Path | None) -> None:
     """Make one HTML page of results files, with charts and tables.
 
+    A folder of runs, given alone, is shown as a history: the trend of each case, change points and
+    their commits, and the latest run of each environment.
+
     The page is self-contained. It needs neither torch nor the machine that was measured.
     """
     if out and out.suffix.lower() not in {".html", ".htm"}:
         raise click.UsageError(f"--out {out}: a page ends in .html")
+    if any(path.is_dir() for path in runs):
+        if len(runs) > 1:
+            raise click.UsageError("a folder of runs is given alone: report DIR")
+        click.echo(_write_history(runs[0], out))
+        return
     click.echo(write_page([read_run(path, samples=False) for path in runs], runs, out))
+
+
+def _write_history(folder: Path, out: Path | None) -> Path:
+    from harness.regression.history.runs import read_history
+    from harness.report import write_report
+
+    history = read_history(folder)
+    latest = history.latest
+    page = out or Path("reports") / f"{folder.resolve().name}.html"
+    write_report(
+        [run.results for run in latest],
+        page,
+        title=f"LayerNorm: history of {folder.resolve().name}",
+        files=[str(run.path) for run in latest],
+        history=history,
+    )
+    return page
 
 
 def write_page(results: Sequence[Results], runs: Sequence[Path], out: Path | None = None) -> Path:

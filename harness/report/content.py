@@ -48,6 +48,8 @@ class Cell:
     """Whether the text may be broken into lines."""
     is_strong: bool = False
     """Whether it is the answer of its row."""
+    link: str = ""
+    """Web address that the text leads to."""
     heat: float | None = None
     """From -1, the worst, to 1, the best, drawn as the cell's colour; 0 has none."""
 

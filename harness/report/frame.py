@@ -17,6 +17,7 @@ import pandas as pd
 from harness.numerics.bound_terms import SIGNIFICAND_BITS
 from harness.records import Case, Direction, Environment, Mode, OutputErrors, Record, Run, Status
 from harness.records.text import in_words
+from harness.regression.history.runs import History
 from harness.selection.ranking import label_of
 from harness.selection.times import REFERENCE_NAME, has_valid_time, reference_ratio_of
 from harness.store import Results
@@ -43,6 +44,8 @@ class Findings:
     """Cases of the sweeps without a record."""
     files: tuple[str, ...] = ()
     """The results files, as the page names them."""
+    history: History | None = None
+    """The folder that the runs are the latest of; None for single runs."""
 
     @property
     def implementations(self) -> tuple[str, ...]:

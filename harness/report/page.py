@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -17,11 +17,13 @@ from markupsafe import Markup
 from harness.records import Status
 from harness.records.refusal import Refusal
 from harness.records.text import count, seconds_text
+from harness.regression.history.runs import History
 from harness.report.content import heading
 from harness.report.frame import Findings, gather
 from harness.report.policy import POLICY_MARK, with_policy
 from harness.report.quantities import rounded
 from harness.report.sections import SECTIONS
+from harness.report.sections.history import how_it_changed
 from harness.store import Results
 
 __all__ = ["ReportError", "build_page", "write_report"]
@@ -54,7 +56,11 @@ class Card:
 
 
 def build_page(
-    results: Sequence[Results], *, title: str | None = None, files: Sequence[str] = ()
+    results: Sequence[Results],
+    *,
+    title: str | None = None,
+    files: Sequence[str] = (),
+    history: History | None = None,
 ) -> str:
     """Return the page for ``results``: self-contained HTML.
 
@@ -64,13 +70,14 @@ def build_page(
         results: what results files hold; the samples are not needed.
         title: heading of the page; by default the names of the runs.
         files: the results files, as the page names them.
+        history: the folder that ``results`` are the latest of, if the page is to show it.
 
     Raises:
         NothingToReportError: there is no record to report.
     """
     if not any(each.records for each in results):
         raise NothingToReportError("no records to report; measure some with `layernorm-bench run`")
-    findings = gather(results, files)
+    findings = replace(gather(results, files), history=history)
     names = list(dict.fromkeys(run.name for run in findings.runs))
     page = (
         _templates()
@@ -83,6 +90,7 @@ def build_page(
             sections=[
                 {"id": each.__name__, "heading": heading(each), "blocks": each(findings)}
                 for each in SECTIONS
+                if history is not None or each is not how_it_changed
             ],
             style=Markup("\n".join(map(_asset, _STYLES))),
             script=Markup("\n".join(map(_asset, _SCRIPTS))),
@@ -98,6 +106,7 @@ def write_report(
     *,
     title: str | None = None,
     files: Sequence[str] = (),
+    history: History | None = None,
 ) -> None:
     """Write the page for ``results`` to ``path``, atomically if it is a regular file.
 
@@ -106,7 +115,7 @@ def write_report(
     Raises:
         ReportError: there is no record to report, or the file cannot be written.
     """
-    page = build_page(results, title=title, files=files)
+    page = build_page(results, title=title, files=files, history=history)
     target = Path(os.path.realpath(path))
     partial = target.with_name(target.name + ".partial")
     try:

@@ -68,6 +68,12 @@ class History:
     runs: tuple[HistoryRun, ...]
     notes: tuple[str, ...]
 
+    @property
+    def latest(self) -> tuple[HistoryRun, ...]:
+        """The last run of each environment."""
+        last = {run.run.environment: run for run in self.runs}
+        return tuple(run for run in self.runs if last[run.run.environment] is run)
+
 
 def read_history(folder: Path, *, samples: bool = False, without: Path | None = None) -> History:
     """Read the results files of a folder; those that cannot be read are named in the notes.

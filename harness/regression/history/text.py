@@ -12,11 +12,11 @@ from harness.regression.history.change_points import LEAST_RUNS, MISSING_DETECTO
 from harness.regression.history.runs import History, HistoryRun
 from harness.regression.history.series import Series, Trend, TrendChange, TrendMetric
 
-__all__ = ["change_text", "history_as_plain", "history_lines", "notes_of", "value_text"]
+__all__ = ["UNITS", "change_text", "history_as_plain", "history_lines", "notes_of", "value_text"]
 
 _MOST_SERIES = 50  # trade-off: a page of a terminal can be read; --json has every series
 _BARS = "▁▂▃▄▅▆▇█"
-_UNITS = {
+UNITS = {
     TrendMetric.SPEED: "speed relative to the reference; above 1 is faster",
     TrendMetric.TIME: "time per call",
     TrendMetric.ERROR: "largest error of any output",
@@ -73,7 +73,7 @@ def history_lines(history: History, trend: Trend) -> Iterator[str]:
         f"{history.folder}: {count(len(history.runs), 'run')}, {_place(first)} to {_place(last)}, "
         f"{count(len(environments), 'environment')}"
     )
-    yield f"{trend.metric}: {_UNITS[trend.metric]}"
+    yield f"{trend.metric}: {UNITS[trend.metric]}"
     for series in trend.series[:_MOST_SERIES]:
         yield from _series_lines(series, trend.metric, len(environments) > 1)
     if len(trend.series) > _MOST_SERIES:
@@ -131,7 +131,7 @@ def history_as_plain(history: History, trend: Trend) -> dict[str, Any]:
     return {
         "folder": str(history.folder),
         "metric": str(trend.metric),
-        "unit": _UNITS[trend.metric],
+        "unit": UNITS[trend.metric],
         "change_points_searched": trend.is_searched,
         "notes": list(notes_of(history, trend)),
         "runs": [_run_as_plain(run) for run in history.runs],

@@ -8,6 +8,7 @@ from harness.report.sections.accuracy import error_against_condition
 from harness.report.sections.backward import error_of_the_gradients
 from harness.report.sections.choice import which_implementation_to_run
 from harness.report.sections.cost import instructions, memory, speed_against_a_copy
+from harness.report.sections.history import how_it_changed
 from harness.report.sections.provenance import environment_and_method
 from harness.report.sections.speed import (
     accuracy_against_speed,
@@ -19,6 +20,7 @@ __all__ = ["SECTIONS"]
 
 SECTIONS: tuple[Section, ...] = (
     which_implementation_to_run,
+    how_it_changed,
     error_against_condition,
     accuracy_against_speed,
     latency_against_size,
