@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
+from harness.selection.requirement import DEFAULT_MAX_CONDITION
+
 if TYPE_CHECKING:
     ParamType = click.ParamType[Any]
 else:
@@ -24,6 +26,7 @@ __all__ = [
     "ShapeText",
     "Shard",
     "Words",
+    "max_condition_option",
     "time_budget_option",
 ]
 
@@ -183,3 +186,21 @@ time_budget_option = click.option(
     metavar=Duration.name,
     help="start no new case after this time, such as 90s, 10m or 2h  [default: no limit]",
 )
+
+
+def _not_nan(context: click.Context, parameter: click.Parameter, value: float) -> float:
+    if value != value:
+        raise click.BadParameter("takes a number, not nan", context, parameter)
+    return value
+
+
+max_condition_option = click.option(
+    "--max-condition",
+    type=click.FloatRange(min=1),
+    default=DEFAULT_MAX_CONDITION,
+    show_default=True,
+    callback=_not_nan,
+    metavar="K",
+    help="require right results on inputs with a condition number up to K; inf for all inputs",
+)
+"""The condition number that a choice has to serve."""

@@ -12,9 +12,12 @@ from rich.table import Column, Table
 from harness.records import Estimate
 from harness.records.text import bytes_text, seconds_text, ulp_text
 from harness.selection.choose import Choice, Choices
+from harness.selection.headline import headline_lines
+from harness.selection.pace import speed_in
 from harness.selection.ranking import Candidate
 from harness.selection.text import (
     answer_text,
+    beyond_text,
     caveats,
     missing_lines,
     price_in_workload_text,
@@ -35,6 +38,8 @@ _DASH = "-"
 def print_choices(choices: Choices, stream: TextIO) -> None:
     """Print the choice for each scenario, then what each other candidate would cost or gain."""
     console = _console(stream)
+    for line in headline_lines(choices.choices, choices.requirements):
+        console.print(line, soft_wrap=not stream.isatty())
     environments = {choice.scenario.environment for choice in choices.choices}
     rows = [_row(choice, with_environment=len(environments) > 1) for choice in choices.choices]
     if rows and _least_width(rows) <= console.width:
@@ -61,7 +66,9 @@ def _row(choice: Choice, *, with_environment: bool) -> dict[str, str]:
         **({"environment": choice.scenario.environment} if with_environment else {}),
         "for": choice.scenario.text,
         "run": _label(best),
+        "speed": speed_in(choice, best),
         "time": time,
+        "native takes": _DASH if choice.native_s is None else seconds_text(choice.native_s.value),
         "error": error,
         "memory": memory,
         "because": answer_text(choice),
@@ -91,7 +98,8 @@ def _least_width(rows: Sequence[dict[str, str]]) -> int:
 
 def _print_in_lines(console: Console, row: dict[str, str]) -> None:
     """Print a row that is too wide for a table, each part in a line of its own."""
-    numbers = ", ".join(f"{name} {row[name]}" for name in ("time", "error", "memory"))
+    names = ("speed", "time", "native takes", "error", "memory")
+    numbers = ", ".join(f"{name} {row[name]}" for name in names)
     environment = [f"environment {row['environment']}"] if "environment" in row else []
     console.print(f"{row['for']}: {row['run']}", style=_style(row))
     for line in (*environment, numbers, row["because"]):
@@ -116,7 +124,7 @@ def _workload_lines(choice: WorkloadChoice) -> list[str]:
     if choice.best is not None:
         lines.append(f"  takes {_interval(choice.best.cost)} in all")
     lines += [
-        f"  {candidate.label} {price_in_workload_text(candidate, choice)}"
+        f"  {candidate.label}: {price_in_workload_text(candidate, choice)}"
         for candidate in choice.candidates
         if candidate is not choice.best
     ]
@@ -138,10 +146,11 @@ def _print_prices(console: Console, choice: Choice) -> None:
     best = choice.best
     lines = [f"  {_label(best)} {caveat}" for caveat in caveats(choice)]
     lines += [
-        f"  {candidate.label} {price_text(candidate, choice)}"
+        f"  {candidate.label}: {price_text(candidate, choice)}"
         for candidate in choice.candidates
         if candidate is not best
     ]
+    lines += [f"  {text}" for text in beyond_text(choice)]
     for line in [f"{choice.scenario.text}:", *lines] if lines else []:
         console.print(line, soft_wrap=True)
 

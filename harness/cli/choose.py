@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from harness.cli.arguments import ShapeText, Words
+from harness.cli.arguments import ShapeText, Words, max_condition_option
 from harness.cli.exit_code import ExitCode
 from harness.cli.run_files import PATH, read_run
 
@@ -39,12 +39,7 @@ def _axis(
     metavar="E",
     help="largest allowed error of the worst output, in scaled ulp; 0.5 is correctly rounded",
 )
-@click.option(
-    "--max-condition",
-    type=click.FloatRange(min=1),
-    metavar="K",
-    help="ignore records of inputs with a larger condition number",
-)
+@max_condition_option
 @click.option(
     "--workload",
     metavar="NAME|FILE",
@@ -54,10 +49,10 @@ def _axis(
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["table", "json", "python"]),
+    type=click.Choice(["table", "markdown", "json", "python"]),
     default="table",
     show_default=True,
-    help="a table to read, JSON, or Python code that runs",
+    help="a table to read, Markdown for a README or a pull request, JSON, or Python code that runs",
 )
 def choose(
     runs: tuple[Path, ...],
@@ -66,7 +61,7 @@ def choose(
     device: tuple[tuple[str, ...], ...],
     direction: tuple[tuple[str, ...], ...],
     max_error_ulp: float | None,
-    max_condition: float | None,
+    max_condition: float,
     workload: str | None,
     form: str,
 ) -> None:
@@ -74,14 +69,15 @@ def choose(
 
     A scenario is a shape, dtype, device and direction with its settings.
 
-    The choice is the fastest candidate that was accurate in every case. If the intervals of other
-    candidates close to it overlap with its own, accuracy decides, then memory.
+    The choice is the fastest candidate that was accurate in every case of inputs up to
+    --max-condition. If the intervals of other candidates close to it overlap with its own, accuracy
+    decides, then memory. Speeds are relative to native: higher is faster.
 
     Exit code 0: every scenario has a choice. 1: at least one has no eligible candidate. 3: nothing
     was measured. 4: no scenario of RUN matches.
     """
-    if any(limit is not None and isnan(limit) for limit in (max_error_ulp, max_condition)):
-        raise click.UsageError("--max-error and --max-condition take a number, not nan")
+    if max_error_ulp is not None and isnan(max_error_ulp):
+        raise click.UsageError("--max-error takes a number, not nan")
     from harness.records import Direction
 
     for name in sum(direction, ()):
@@ -89,9 +85,10 @@ def choose(
             raise click.UsageError(
                 f"--direction {name}: write forward, backward or forward+backward"
             )
-    from harness.selection.choose import Requirements, ScenarioFilter
+    from harness.selection.choose import ScenarioFilter
     from harness.selection.choose import choose as choose_among
-    from harness.selection.text import evidence_lines
+    from harness.selection.evidence_text import evidence_lines
+    from harness.selection.requirement import Requirements
     from harness.selection.workload import find_workload
     from harness.selection.workload_choice import choose_for_workload
 
@@ -115,6 +112,10 @@ def choose(
         from harness.selection.python_code import python_lines
 
         click.echo("\n".join(python_lines(choices, workload_choices, [*evidence, *choices.notes])))
+    elif form == "markdown":
+        from harness.exports.choices_markdown import choices_markdown
+
+        click.echo(choices_markdown(choices, workload_choices, [*choices.notes, *evidence]))
     else:
         from harness.cli.choice_table import print_choices, print_workload_choices
 

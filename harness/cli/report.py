@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from harness.cli.arguments import max_condition_option
 from harness.cli.run_files import PATH, read_run
+from harness.selection.requirement import DEFAULT_MAX_CONDITION
 
 if TYPE_CHECKING:
     from harness.store import Results
@@ -22,8 +24,12 @@ __all__ = ["report", "write_page"]
 @click.option(
     "--out", type=PATH, metavar="FILE.html", help="the page to write  [default: reports/RUN.html]"
 )
-def report(runs: tuple[Path, ...], out: Path | None) -> None:
+@max_condition_option
+def report(runs: tuple[Path, ...], out: Path | None, max_condition: float) -> None:
     """Make one HTML page of results files, with charts and tables.
+
+    Its first sentence says which implementation to run. --max-condition sets what is required of
+    it; a switch on the page shows the answer for other requirements.
 
     A folder of runs, given alone, is shown as a history: the trend of each case, change points and
     their commits, and the latest run of each environment.
@@ -35,12 +41,13 @@ def report(runs: tuple[Path, ...], out: Path | None) -> None:
     if any(path.is_dir() for path in runs):
         if len(runs) > 1:
             raise click.UsageError("a folder of runs is given alone: report DIR")
-        click.echo(_write_history(runs[0], out))
+        click.echo(_write_history(runs[0], out, max_condition))
         return
-    click.echo(write_page([read_run(path, samples=False) for path in runs], runs, out))
+    results = [read_run(path, samples=False) for path in runs]
+    click.echo(write_page(results, runs, out, max_condition=max_condition))
 
 
-def _write_history(folder: Path, out: Path | None) -> Path:
+def _write_history(folder: Path, out: Path | None, max_condition: float) -> Path:
     from harness.regression.history.runs import read_history
     from harness.report import write_report
 
@@ -53,17 +60,25 @@ def _write_history(folder: Path, out: Path | None) -> Path:
         title=f"LayerNorm: history of {folder.resolve().name}",
         files=[str(run.path) for run in latest],
         history=history,
+        max_condition=max_condition,
     )
     return page
 
 
-def write_page(results: Sequence[Results], runs: Sequence[Path], out: Path | None = None) -> Path:
+def write_page(
+    results: Sequence[Results],
+    runs: Sequence[Path],
+    out: Path | None = None,
+    *,
+    max_condition: float = DEFAULT_MAX_CONDITION,
+) -> Path:
     """Write the page of ``results`` and return its path.
 
     Args:
         results: of one or several runs.
         runs: the results files; the page is named after the first.
         out: the page; by default in reports/.
+        max_condition: largest condition number that a choice has to serve.
 
     Raises:
         Refusal: there is nothing to report, or the page cannot be written.
@@ -72,5 +87,5 @@ def write_page(results: Sequence[Results], runs: Sequence[Path], out: Path | Non
 
     gc.disable()  # each collection would walk the thousands of records that are alive
     page = out or Path("reports") / f"{runs[0].stem}.html"
-    write_report(results, page, files=[str(run) for run in runs])
+    write_report(results, page, files=[str(run) for run in runs], max_condition=max_condition)
     return page

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from harness.exports.markdown import escaped
 from harness.records import Estimate, Record, Status
+from harness.records.speed import as_speed, speed_interval_text
 from harness.records.text import count, seconds_text, ulp_text
 from harness.regression.changes import Change, ChangeKind, Comparison
 from harness.regression.text import status_text
@@ -16,9 +17,6 @@ __all__ = ["LIMIT_BYTES", "summary_of_comparison", "summary_of_refusal", "summar
 LIMIT_BYTES = 1024 * 1024
 """GitHub's limit for the summary of a step; it shows nothing of a longer one."""
 _SPARE_BYTES = 1024  # for the sentence that says what was left out, and the end of a section
-# characters with a meaning in markdown, or in HTML within it; not the underscores within names
-_MARKS = re.compile(r"[\\`*{}\[\]<>#|~&!]|(?<!\w)_|_(?!\w)")
-_BREAKS = re.compile(r"\s+")
 # the order of the sections of a run
 _BAD_FIRST = (
     Status.WRONG,
@@ -58,13 +56,13 @@ def summary_of_comparison(
     lead = [
         f"## layernorm-bench: {verdict}",
         "",
-        f"{_text(comparison.head)} against {_text(comparison.baseline)}: {counts}",
+        f"{escaped(comparison.head)} against {escaped(comparison.baseline)}: {counts}",
         *_notes(comparison.notes),
     ]
     sections = [
         (
             f"{len(changes)} {kind}",
-            "| case | time now over before | why |\n|---|---|---|",
+            "| case | speed now against before | why |\n|---|---|---|",
             [_change_row(change) for change in changes],
         )
         for kind, changes in by_kind.items()
@@ -76,7 +74,7 @@ def summary_of_comparison(
 
 def summary_of_refusal(why: str) -> str:
     """Return why nothing could be compared, as markdown."""
-    return f"## layernorm-bench: ❌ nothing was compared\n\n{_text(why)}\n"
+    return f"## layernorm-bench: ❌ nothing was compared\n\n{escaped(why)}\n"
 
 
 def summary_of_run(
@@ -98,13 +96,13 @@ def summary_of_run(
     lead = [
         f"## layernorm-bench: {'✅' if passed else '❌'} {', '.join(headings.values())}",
         "",
-        _text(name),
+        escaped(name),
         *_notes([f"the run was cut short: {why}"] if why else []),
     ]
     sections = [
         (
             heading,
-            "| case | worst error | time per call | over the reference | why |\n"
+            "| case | worst error | time per call | speed relative to the reference | why |\n"
             "|---|---|---|---|---|",
             [_run_row(record) for record in by_status[status]],
         )
@@ -138,7 +136,7 @@ def _page(
         if kept:
             lines += [*opening, *kept, *closing]
     if left:
-        where = f"; {_text(rest)}" if rest else ""
+        where = f"; {escaped(rest)}" if rest else ""
         lines += [f"no room here for {count(left, 'more case')}{where}", ""]
     return "\n".join(lines)
 
@@ -158,33 +156,27 @@ def _size(lines: Iterable[str]) -> int:
 
 
 def _notes(notes: Sequence[str]) -> list[str]:
-    return ["", *(f"- {_text(note)}" for note in notes)] if notes else []
+    return ["", *(f"- {escaped(note)}" for note in notes)] if notes else []
 
 
 def _change_row(change: Change) -> str:
-    return f"| {_text(change.case.id)} | {_ratio(change.ratio)} | {_text(change.reason)} |"
+    return f"| {escaped(change.case.id)} | {_speed(change.ratio)} | {escaped(change.reason)} |"
 
 
 def _run_row(record: Record) -> str:
-    error = time = ratio = "–"
+    error = time = speed = "–"
     if record.errors is not None:
         worst = record.errors.worst
         error = f"{ulp_text(worst.worst_ulp)} in {worst.output}"
     if record.latency is not None:
         invalid = "" if record.latency.is_valid else " (invalid)"
         time = f"{seconds_text(record.latency.per_call_s.value)}{invalid}"
-        ratio = _ratio(record.latency.reference_ratio)
-    cells = (_text(record.case.id), error, time, ratio, _text(record.reason))
+        speed = _speed(record.latency.reference_ratio)
+    cells = (escaped(record.case.id), error, time, speed, escaped(record.reason))
     return f"| {' | '.join(cells)} |"
 
 
-def _ratio(ratio: Estimate | None) -> str:
+def _speed(ratio: Estimate | None) -> str:
     if ratio is None:
         return "–"
-    return f"{ratio.value:.3f} ({ratio.low:.3f} to {ratio.high:.3f})"
-
-
-def _text(text: str) -> str:
-    """Escape text for markdown, on one line, in characters that UTF-8 can hold."""
-    whole = text.encode("utf-8", "backslashreplace").decode()
-    return _MARKS.sub(r"\\\g<0>", _BREAKS.sub(" ", whole))
+    return speed_interval_text(as_speed(ratio))

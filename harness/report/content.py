@@ -103,6 +103,19 @@ class Table:
     """Whether it is closed until the reader opens it."""
     drawings: tuple[Panel, ...] = ()
     """The same numbers as figures, for export."""
+    row_needs: tuple[tuple[int, ...], ...] = ()
+    """For each row the numbers of the requirements that it answers; empty if rows do not depend on
+    the requirement."""
+    default_need: int = 0
+    """The number of the requirement that is in force until the reader changes it."""
+
+    @property
+    def shown_rows(self) -> tuple[tuple[Cell, ...], ...]:
+        """The rows under the default requirement."""
+        if not self.row_needs:
+            return self.rows
+        pairs = zip(self.rows, self.row_needs, strict=True)
+        return tuple(row for row, needs in pairs if self.default_need in needs)
 
 
 @dataclass(frozen=True, slots=True)

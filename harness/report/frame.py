@@ -18,7 +18,9 @@ from harness.numerics.bound_terms import SIGNIFICAND_BITS
 from harness.records import Case, Direction, Environment, Mode, OutputErrors, Record, Run, Status
 from harness.records.text import in_words
 from harness.regression.history.runs import History
+from harness.selection.answers import Answer, answers_of
 from harness.selection.ranking import label_of
+from harness.selection.requirement import DEFAULT_MAX_CONDITION
 from harness.selection.times import REFERENCE_NAME, has_valid_time, reference_ratio_of
 from harness.store import Results
 
@@ -42,6 +44,8 @@ class Findings:
     """Cases of the sweeps."""
     missing: int
     """Cases of the sweeps without a record."""
+    answers: tuple[Answer, ...]
+    """What to run, for each condition number that may be required."""
     files: tuple[str, ...] = ()
     """The results files, as the page names them."""
     history: History | None = None
@@ -53,11 +57,19 @@ class Findings:
         return tuple(self.cases["implementation"].unique())
 
 
-def gather(results: Sequence[Results], files: Sequence[str] = ()) -> Findings:
+def gather(
+    results: Sequence[Results],
+    files: Sequence[str] = (),
+    max_condition: float = DEFAULT_MAX_CONDITION,
+) -> Findings:
     """Combine several results, which are from ``files``.
 
     If two files hold a case of one environment, the later file counts. Cases of different
     environments are all kept; ``place`` tells them apart.
+
+    Args:
+        results: what results files hold.
+        max_condition: largest condition number that a choice has to serve.
     """
     kept: dict[tuple[str, str], Record] = {}
     missing = 0
@@ -89,6 +101,7 @@ def gather(results: Sequence[Results], files: Sequence[str] = ()) -> Findings:
         },
         planned=len(kept) + missing,
         missing=missing,
+        answers=answers_of(records, max_condition),
         files=tuple(files),
     )
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
+from math import isfinite
 from pathlib import Path
 
 from jinja2 import Environment as Templates
@@ -21,9 +22,12 @@ from harness.regression.history.runs import History
 from harness.report.content import heading
 from harness.report.frame import Findings, gather
 from harness.report.policy import POLICY_MARK, with_policy
-from harness.report.quantities import rounded
+from harness.report.quantities import power_of_ten, rounded
 from harness.report.sections import SECTIONS
 from harness.report.sections.history import how_it_changed
+from harness.selection.answers import Answer
+from harness.selection.headline import headline_lines
+from harness.selection.requirement import DEFAULT_MAX_CONDITION
 from harness.store import Results
 
 __all__ = ["ReportError", "build_page", "write_report"]
@@ -61,6 +65,7 @@ def build_page(
     title: str | None = None,
     files: Sequence[str] = (),
     history: History | None = None,
+    max_condition: float = DEFAULT_MAX_CONDITION,
 ) -> str:
     """Return the page for ``results``: self-contained HTML.
 
@@ -71,13 +76,14 @@ def build_page(
         title: heading of the page; by default the names of the runs.
         files: the results files, as the page names them.
         history: the folder that ``results`` are the latest of, if the page is to show it.
+        max_condition: largest condition number that a choice has to serve.
 
     Raises:
         NothingToReportError: there is no record to report.
     """
     if not any(each.records for each in results):
         raise NothingToReportError("no records to report; measure some with `layernorm-bench run`")
-    findings = replace(gather(results, files), history=history)
+    findings = replace(gather(results, files, max_condition), history=history)
     names = list(dict.fromkeys(run.name for run in findings.runs))
     page = (
         _templates()
@@ -87,6 +93,7 @@ def build_page(
             findings=findings,
             runs=findings.runs,
             cards=_cards(findings),
+            answers=[_headline(place, each) for place, each in enumerate(findings.answers)],
             sections=[
                 {"id": each.__name__, "heading": heading(each), "blocks": each(findings)}
                 for each in SECTIONS
@@ -107,6 +114,7 @@ def write_report(
     title: str | None = None,
     files: Sequence[str] = (),
     history: History | None = None,
+    max_condition: float = DEFAULT_MAX_CONDITION,
 ) -> None:
     """Write the page for ``results`` to ``path``, atomically if it is a regular file.
 
@@ -115,7 +123,9 @@ def write_report(
     Raises:
         ReportError: there is no record to report, or the file cannot be written.
     """
-    page = build_page(results, title=title, files=files, history=history)
+    page = build_page(
+        results, title=title, files=files, history=history, max_condition=max_condition
+    )
     target = Path(os.path.realpath(path))
     partial = target.with_name(target.name + ".partial")
     try:
@@ -129,6 +139,17 @@ def write_report(
         with suppress(OSError):  # the folder itself may be missing
             partial.unlink(missing_ok=True)
         raise ReportError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def _headline(place: int, answer: Answer) -> dict[str, object]:
+    """Return what the head of the page says under one requirement, and its entry in the switch."""
+    level = answer.requirements.max_condition
+    return {
+        "number": place,
+        "name": f"up to {power_of_ten(level)}" if isfinite(level) else "any",
+        "is_default": answer.is_default,
+        "lines": headline_lines(answer.choices, answer.requirements),
+    }
 
 
 @cache

@@ -8,10 +8,12 @@ from typing import Any
 
 from harness.records import Estimate
 from harness.selection.choose import Choice, Choices
+from harness.selection.headline import headline_lines
 from harness.selection.ranking import Candidate
 from harness.selection.scenarios import Scenario
 from harness.selection.text import (
     answer_text,
+    beyond_text,
     caveats,
     price_in_workload_text,
     price_text,
@@ -37,7 +39,10 @@ def choices_as_json(
         "evidence": list(evidence),
         "runs": to_plain(choices.runs),
         "environments": {name: to_plain(each) for name, each in choices.environments.items()},
-        "requirements": to_plain(choices.requirements),
+        "requirements": {
+            name: _finite(value) for name, value in to_plain(choices.requirements).items()
+        },
+        "headline": headline_lines(choices.choices, choices.requirements),
         "notes": list(choices.notes),
         "choices": [_choice(choice) for choice in choices.choices],
         "untimed": [_scenario(scenario) for scenario in choices.untimed],
@@ -53,7 +58,10 @@ def _choice(choice: Choice) -> dict[str, Any]:
         **_chosen(choice.best),
         "decided_by": choice.ranking.decider,
         "reason": answer_text(choice),
+        "native_s": _finite(choice.native_s.value if choice.native_s else None),
+        "speed": _estimate(choice.speed(choice.best) if choice.best else None),
         "caveats": list(caveats(choice)),
+        "for_any_condition": next(beyond_text(choice), None),
         "distributions": list(choice.distributions),
         "candidates": [_candidate(candidate, choice) for candidate in choice.candidates],
     }
@@ -69,6 +77,7 @@ def _candidate(candidate: Candidate, choice: Choice) -> dict[str, Any]:
         "is_chosen": is_chosen,
         "time_s": _estimate(latency.per_call_s if latency else None),
         "compared_s": _estimate(candidate.widened_cost),
+        "speed": _estimate(choice.speed(candidate)),
         "error_ulp": _finite(record.worst_ulp if record else None),
         "peak_extra_bytes": candidate.peak_bytes,
         "verified_on": candidate.verified_on,

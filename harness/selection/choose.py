@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from math import inf
+from dataclasses import dataclass, replace
+from math import inf, isinf
 
-from harness.records import OUR_TIMER, Case, Environment, Record, Run, Status
+from harness.records import OUR_TIMER, Case, Environment, Estimate, Record, Run, Status
 from harness.records.refusal import Refusal
 from harness.records.text import in_words, shape_text
 from harness.selection.eligibility import (
@@ -20,7 +20,8 @@ from harness.selection.eligibility import (
     disqualification_of,
     time_disqualification,
 )
-from harness.selection.ranking import Candidate, CandidateName, Ranking, rank
+from harness.selection.ranking import Candidate, CandidateName, Ranking, rank, speed_of
+from harness.selection.requirement import Requirements
 from harness.selection.scenarios import (
     Evidence,
     Groups,
@@ -31,7 +32,7 @@ from harness.selection.scenarios import (
     scenarios_of,
     was_timed,
 )
-from harness.selection.times import Times, has_valid_time, times_of, widened
+from harness.selection.times import NATIVE, Times, has_valid_time, times_of, widened
 from harness.store import Results
 from harness.sweep import suggest
 
@@ -40,7 +41,6 @@ __all__ = [
     "Choices",
     "NoTimesError",
     "NotInRunError",
-    "Requirements",
     "ScenarioFilter",
     "choose",
     "choose_for_scenario",
@@ -78,16 +78,6 @@ class ScenarioFilter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Requirements:
-    """Requirements of the user, beyond the error bound of each candidate."""
-
-    max_error_ulp: float | None = None
-    """Largest allowed error of its worst output, scaled."""
-    max_condition: float | None = None
-    """Records of inputs with a larger condition number are ignored."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     """The choice for one scenario."""
 
@@ -97,10 +87,25 @@ class Choice:
     """The fastest first; those without a time are last."""
     distributions: tuple[str, ...]
     """Distributions that any candidate was verified on."""
+    native_s: Estimate | None
+    """Time of native, on the scale of the candidates' costs; None if it is not known."""
+    any_condition: Choice | None
+    """The choice for inputs of any condition number; None if this one is for any."""
 
     @property
     def best(self) -> Candidate | None:
         return self.ranking.best
+
+    def speed(self, candidate: Candidate) -> Estimate | None:
+        """Return the speed of ``candidate`` relative to native; None if it is not known."""
+        if candidate.name == NATIVE:
+            return Estimate(value=1.0, low=1.0, high=1.0)
+        return speed_of(candidate, self.native_s)
+
+    def at_any_condition(self, candidate: Candidate) -> Candidate | None:
+        """Return the candidate of the same name in the choice for any condition number."""
+        others = self.any_condition.candidates if self.any_condition else ()
+        return next((each for each in others if each.name == candidate.name), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,13 +175,29 @@ def choose(
 
 
 def choose_for_scenario(
-    scenario: Scenario, groups: Groups, requirements: Requirements | None = None
+    scenario: Scenario,
+    groups: Groups,
+    requirements: Requirements | None = None,
+    any_condition: Choice | None = None,
 ) -> Choice:
-    """Choose a candidate for one scenario; records of all scenarios are evidence."""
+    """Choose a candidate for one scenario; records of all scenarios are evidence.
+
+    Args:
+        scenario: what to choose for.
+        groups: the records of each scenario.
+        requirements: what is required of the candidate.
+        any_condition: the choice for inputs of any condition number, if it was made before.
+    """
     requirements = requirements or Requirements()
+    if isinf(requirements.max_condition):
+        any_condition = None
+    elif any_condition is None:
+        unlimited = replace(requirements, max_condition=inf)
+        any_condition = choose_for_scenario(scenario, groups, unlimited)
     evidence = evidence_for(scenario, groups, requirements.max_condition)
+    times = times_of(groups[scenario])
     candidates = sorted(
-        _candidates(groups[scenario], evidence, requirements.max_error_ulp),
+        _candidates(times, evidence, requirements.max_error_ulp),
         key=lambda each: (inf if each.cost is None else each.cost.value, each.label),
     )
     return Choice(
@@ -184,13 +205,14 @@ def choose_for_scenario(
         ranking=rank(candidates),
         candidates=tuple(candidates),
         distributions=evidence.distributions,
+        native_s=times.native_s,
+        any_condition=any_condition,
     )
 
 
 def _candidates(
-    records: Sequence[Record], evidence: Evidence, max_error_ulp: float | None
+    times: Times, evidence: Evidence, max_error_ulp: float | None
 ) -> Iterator[Candidate]:
-    times = times_of(records)
     all_own = [record for own in evidence.own.values() for record in own]
     all_elsewhere = [record for own in evidence.elsewhere.values() for record in own]
     attainable = attainable_by([*all_own, *all_elsewhere])

@@ -9,14 +9,16 @@ from collections.abc import Callable, Iterable, Sequence
 from math import floor, inf, isfinite, isinf, log10
 
 from harness.records import Record, Status
-from harness.records.text import in_words, shape_text, ulp_text
+from harness.records.text import count, in_words, shape_text, ulp_text
 from harness.selection.eligibility import Disqualification, DisqualificationKind
 from harness.selection.ranking import Candidate
+from harness.selection.requirement import condition_text
 from harness.selection.scenarios import Scenario
 
-__all__ = ["disqualification_text", "out_of_guarantee_text"]
+__all__ = ["disqualification_text", "fault_text", "out_of_guarantee_text"]
 
 _DIGITS = ("loses all digits", "keeps one digit", "keeps two digits")
+_BENIGN = 10.0  # trade-off: below it the name of the distribution says more than its condition
 _MOST_NAMES = 4  # trade-off: of more distributions the number is easier to read
 
 
@@ -61,6 +63,39 @@ def disqualification_text(
             return f"was not measured on {records[0].case.distribution}: {status}{reason}"
 
 
+def fault_text(disqualification: Disqualification) -> str:
+    """Return in a few words why a candidate is not eligible."""
+    kind, records = disqualification.kind, disqualification.records
+    match kind:
+        case DisqualificationKind.WRONG:
+            return f"wrong {_from(_least_conditioned(records))}"
+        case DisqualificationKind.OUT_OF_GUARANTEE:
+            record = _least_conditioned(records)
+            return f"{_digits_text(record)} {_from(record)}"
+        case DisqualificationKind.UNSUPPORTED:
+            return f"declines {count(len(records), 'case')} that others run"
+        case DisqualificationKind.UNVERIFIED:
+            return "its errors were not measured on every input"
+        case DisqualificationKind.INVALID_TIME:
+            return "its time is not valid"
+        case DisqualificationKind.TOO_FEW_SAMPLES:
+            return "too few samples for an interval"
+        case DisqualificationKind.UNTIMED:
+            return "not timed in every case"
+        case _:
+            return f"{in_words(kind)} in {count(len(records), 'case')}"
+
+
+def _from(record: Record) -> str:
+    """Return the input of a record; if it is ill-conditioned, its condition number."""
+    condition = _condition(record)
+    if condition is None or condition < _BENIGN:
+        return f"on {record.case.distribution}"
+    return (
+        "on constant rows" if isinf(condition) else f"from condition {condition_text(condition)} on"
+    )
+
+
 def out_of_guarantee_text(candidate: Candidate) -> str | None:
     """Return where an eligible candidate is out of guarantee; None if nowhere."""
     vacuous = [each for each in candidate.evidence if each.status is Status.OUT_OF_GUARANTEE]
@@ -87,7 +122,7 @@ def _inaccurate_text(candidate: Candidate, records: Sequence[Record], scenario: 
     worst = max(records, key=lambda record: record.worst_ulp or 0.0)
     first = _condition(_least_conditioned(records)) or inf
     last = _condition_below(first, candidate, lambda record: record not in records)
-    allowed = "" if last is None else f", but accurate enough up to condition {last:.3g}"
+    allowed = "" if last is None else f"; accurate enough up to condition {condition_text(last)}"
     place = _place(worst, candidate, scenario)
     return f"is {ulp_text(worst.worst_ulp or 0.0)} off on {place}{allowed}"
 
@@ -101,8 +136,8 @@ def _from_condition(candidate: Candidate, first: Record, detail: str) -> str:
         return f"on constant rows ({detail})"
     last = _condition_below(condition, candidate, lambda record: record.status is Status.OK)
     if last is None:
-        return f"at condition {condition:.3g} ({detail}) already"
-    return f"beyond condition {last:.3g} ({detail}: {condition:.3g})"
+        return f"at condition {condition_text(condition)} ({detail}) already"
+    return f"beyond condition {condition_text(last)} ({detail}: {condition_text(condition)})"
 
 
 def _condition_below(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 from math import inf, isinf
 
 from harness.records import Case, Estimate, Mode, Record, Status
@@ -74,6 +75,7 @@ class Attainable:
     """Points at which a candidate was within a bound that is not vacuous."""
 
 
+@lru_cache(maxsize=1 << 17)  # asked for several times for each case of a report
 def point_of(case: Case) -> Case:
     """Return the case without its implementation and mode: equal for all candidates."""
     return replace(case, implementation="", mode=Mode.EAGER)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import inf
 
 from harness.records import Direction, Estimate, Record
-from harness.selection.choose import choose_for_scenario
+from harness.selection.choose import Choice
 from harness.selection.eligibility import (
     Disqualification,
     DisqualificationKind,
@@ -21,6 +21,7 @@ from harness.selection.eligibility import (
     time_disqualification,
 )
 from harness.selection.ranking import Candidate, CandidateName, Ranking, geometric_mean, rank
+from harness.selection.requirement import is_required
 from harness.selection.scenarios import Scenario, candidate_name, scenarios_of
 from harness.selection.times import has_valid_time, reference_ratio_of, widened
 
@@ -49,19 +50,31 @@ class OverallChoice:
     """Cases in which any candidate was timed."""
     fastest_in: int
     """Cases in which no eligible candidate is faster than the best."""
+    candidates: tuple[Candidate, ...]
+    """Those that were timed, the fastest first."""
+
+    def candidate(self, name: CandidateName) -> Candidate | None:
+        """Return the candidate of that name; None if it was not timed."""
+        return next((each for each in self.candidates if each.name == name), None)
 
 
-def choose_overall(records: Sequence[Record]) -> dict[Place, OverallChoice]:
-    """Choose for every place in which a ratio to the reference was timed."""
-    groups = scenarios_of(records)
+def choose_overall(
+    records: Sequence[Record], choices: Sequence[Choice], max_condition: float
+) -> dict[Place, OverallChoice]:
+    """Choose for every place in which a ratio to the reference was timed.
+
+    Args:
+        records: of all implementations.
+        choices: those for each timed scenario of ``records``.
+        max_condition: records of inputs with a larger condition number disqualify no candidate.
+    """
     disqualified = {
-        scenario: {
+        choice.scenario: {
             candidate.name: candidate.disqualification
-            for candidate in choose_for_scenario(scenario, groups).candidates
+            for candidate in choice.candidates
             if candidate.disqualification is not None
         }
-        for scenario, own in groups.items()
-        if any(record.latency is not None for record in own)
+        for choice in choices
     }
     places: dict[Place, list[Record]] = {}
     for record in records:
@@ -69,7 +82,7 @@ def choose_overall(records: Sequence[Record]) -> dict[Place, OverallChoice]:
         place = Place(record.environment, case.device, case.dtype, case.direction)
         places.setdefault(place, []).append(record)
     return {
-        place: _choice(own, disqualified)
+        place: _choice(own, disqualified, max_condition)
         for place, own in places.items()
         if any(_ratio(record) for record in own)
     }
@@ -78,8 +91,9 @@ def choose_overall(records: Sequence[Record]) -> dict[Place, OverallChoice]:
 def _choice(
     records: Sequence[Record],
     disqualified: Mapping[Scenario, Mapping[CandidateName, Disqualification]],
+    max_condition: float,
 ) -> OverallChoice:
-    candidates = sorted(_candidates(records, disqualified), key=_cost)
+    candidates = sorted(_candidates(records, disqualified, max_condition), key=_cost)
     ranking = rank(candidates)
     best = ranking.best
     faster = [
@@ -94,12 +108,14 @@ def _choice(
         faster=tuple(faster),
         timed_cases=len({point for each in candidates for point in _ratios(each)}),
         fastest_in=_fastest_in(best, ranking.eligible) if best else 0,
+        candidates=tuple(candidates),
     )
 
 
 def _candidates(
     records: Sequence[Record],
     disqualified: Mapping[Scenario, Mapping[CandidateName, Disqualification]],
+    max_condition: float,
 ) -> Iterator[Candidate]:
     by_name: dict[CandidateName, list[Record]] = {}
     for record in records:
@@ -108,17 +124,19 @@ def _candidates(
         name: [record for record in own if _ratio(record) is not None]
         for name, own in by_name.items()
     }
-    compared = [record for record in records if timed[candidate_name(record)]]
+    every = [record for record in records if timed[candidate_name(record)]]
+    compared = [record for record in every if is_required(record, max_condition)]
     attainable = attainable_by(compared)
     points = {point_of(record.case) for own in timed.values() for record in own}
     scenarios = [
         disqualified[scenario]
-        for scenario, own in scenarios_of(compared).items()
+        for scenario, own in scenarios_of(every).items()
         if any(record.latency is not None for record in own)
     ]
     for name, own in by_name.items():
         if not timed[name]:
             continue
+        required = [record for record in own if is_required(record, max_condition)]
         ratios = [(ratio, record) for record in timed[name] if (ratio := _ratio(record))]
         cost = geometric_mean([ratio for ratio, _ in ratios])
         in_scenarios = (
@@ -127,7 +145,7 @@ def _candidates(
             # a mean over fewer cases is judged below
             if name in reasons and reasons[name].kind is not DisqualificationKind.UNTIMED
         )
-        disqualification = disqualification_of(own, attainable) or next(in_scenarios, None)
+        disqualification = disqualification_of(required, attainable) or next(in_scenarios, None)
         if disqualification is None and {point_of(each.case) for each in timed[name]} != points:
             disqualification = Disqualification(kind=DisqualificationKind.UNTIMED)
         peaks = [record.memory.peak_extra_bytes for record in timed[name] if record.memory]
@@ -137,7 +155,7 @@ def _candidates(
             cost=cost,
             widened_cost=geometric_mean([widened(ratio, record) for ratio, record in ratios]),
             disqualification=disqualification or time_disqualification(cost),
-            evidence=tuple(own),
+            evidence=tuple(required),
             timed=tuple(timed[name]),
             peak_bytes=max(peaks) if len(peaks) == len(timed[name]) else None,
         )

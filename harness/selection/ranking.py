@@ -13,6 +13,7 @@ from enum import StrEnum
 from math import exp, log
 
 from harness.records import Estimate, Mode, Record, Status
+from harness.records.speed import as_speed
 from harness.selection.eligibility import Disqualification, point_of, time_disqualification
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "is_tie",
     "label_of",
     "rank",
+    "speed_of",
     "weighted_sum",
     "worst_in_common",
 ]
@@ -157,6 +159,26 @@ def is_close(candidate: Candidate, other: Candidate) -> bool:
     if candidate.cost is None or other.cost is None:
         return False
     return candidate.cost.high <= CLOSE_RATIO * other.cost.value
+
+
+def speed_of(candidate: Candidate, native: Estimate | None) -> Estimate | None:
+    """Return the speed relative to native, with the interval that candidates are compared by.
+
+    None if one of the two has no time.
+
+    Args:
+        candidate: its cost is on the scale of ``native``.
+        native: the cost of native.
+    """
+    cost, widened = candidate.cost, candidate.widened_cost
+    if native is None or cost is None or widened is None or not native.value > 0:
+        return None
+    ratio = Estimate(
+        value=cost.value / native.value,
+        low=widened.low / native.high,
+        high=widened.high / native.low,
+    )
+    return as_speed(ratio)
 
 
 def worst_in_common(candidates: Sequence[Candidate]) -> list[Record]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import log
+from math import inf, log
 
 from harness.records import OUR_TIMER, Case, Direction, Mode, Record
 from harness.records.text import shape_text
 from harness.selection.ranking import CandidateName
+from harness.selection.requirement import is_required
 from harness.store import Results
 
 __all__ = [
@@ -111,9 +112,7 @@ def was_timed(records: Sequence[Record]) -> bool:
     )
 
 
-def evidence_for(
-    scenario: Scenario, groups: Groups, max_condition: float | None = None
-) -> Evidence:
+def evidence_for(scenario: Scenario, groups: Groups, max_condition: float = inf) -> Evidence:
     """Return the evidence for a scenario: records of inputs up to ``max_condition``."""
     names = dict.fromkeys(map(candidate_name, groups[scenario]))
     tried = _distributions(groups[scenario])
@@ -125,11 +124,12 @@ def evidence_for(
         new = {each: None for each in _distributions(records) if each not in tried}
         tried |= new
         verified |= new
+        by_place = _by_place(records)
         for name in names:
             elsewhere[name] += tuple(
                 record
                 for distribution in new
-                for record in _records_of(name, distribution, records)
+                for record in _records_of(name, by_place.get((name[0], distribution), []))
                 if record.status.is_measured
             )
     return Evidence(
@@ -162,18 +162,21 @@ def candidate_name(record: Record) -> CandidateName:
     return record.case.implementation, record.case.mode
 
 
-def _records_of(name: CandidateName, distribution: str, records: Sequence[Record]) -> list[Record]:
-    """Return the records of a candidate on a distribution.
+def _by_place(records: Sequence[Record]) -> dict[tuple[str, str], list[Record]]:
+    """Group records by implementation and distribution."""
+    places: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        place = record.case.implementation, record.case.distribution
+        places.setdefault(place, []).append(record)
+    return places
+
+
+def _records_of(name: CandidateName, own: Sequence[Record]) -> Sequence[Record]:
+    """Return the records of a candidate among those of its implementation on a distribution.
 
     If a compiled candidate was only run eagerly there, its eager records count.
     """
-    implementation, mode = name
-    own = [
-        record
-        for record in records
-        if record.case.implementation == implementation and record.case.distribution == distribution
-    ]
-    same_mode = [record for record in own if record.case.mode is mode]
+    same_mode = [record for record in own if record.case.mode is name[1]]
     return same_mode or [record for record in own if record.case.mode is Mode.EAGER]
 
 
@@ -204,12 +207,6 @@ def _family(case: Case) -> Case:
     return replace(case, shape=(), normalized_dims=0, direction=Direction.FORWARD, threads=1)
 
 
-def _conditioned(records: Sequence[Record], max_condition: float | None) -> list[Record]:
-    """Return the records of inputs with a condition number of at most ``max_condition``."""
-    return [
-        record
-        for record in records
-        if max_condition is None
-        or record.errors is None
-        or record.errors.condition_max_ratio <= max_condition
-    ]
+def _conditioned(records: Sequence[Record], max_condition: float) -> list[Record]:
+    """Return the records of inputs that have to be served."""
+    return [record for record in records if is_required(record, max_condition)]

@@ -21,6 +21,7 @@ from harness.selection.scenarios import candidate_name
 
 __all__ = [
     "LONG_FLOOR",
+    "NATIVE",
     "REFERENCE_NAME",
     "SHORT_FLOOR",
     "Times",
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 REFERENCE_NAME = "native"  # the reference of a record that does not name one
+NATIVE: CandidateName = (REFERENCE_NAME, Mode.EAGER)
 # Differences between processes, either way. Measured: ratios of one function spread by up to 3 %
 # over processes where calls are short, and by 6 or 7 % where their data exceed the cache.
 SHORT_FLOOR = 1.03
@@ -48,6 +50,8 @@ class Times:
     """Seconds, on a scale that all candidates share."""
     invalid: dict[CandidateName, Record]
     """Records whose time is not believable."""
+    native_s: Estimate | None
+    """Seconds of native on that scale; None if it is not known."""
 
 
 def has_valid_time(record: Record) -> bool:
@@ -73,7 +77,7 @@ def reference_ratio_of(record: Record) -> Estimate | None:
     latency = record.latency
     if latency is None:
         return None
-    if latency.reference_ratio is None and candidate_name(record) == (REFERENCE_NAME, Mode.EAGER):
+    if latency.reference_ratio is None and candidate_name(record) == NATIVE:
         return Estimate(value=1.0, low=1.0, high=1.0)
     return latency.reference_ratio
 
@@ -88,9 +92,11 @@ def times_of(records: Sequence[Record]) -> Times:
     counts = Counter(map(_kind_of_time, valid))
     commonest = max(counts, key=lambda kind: (counts[kind], OUR_TIMER in kind), default=None)
     compared = {candidate_name(each): each for each in valid if _kind_of_time(each) == commonest}
+    costs, native_s = _costs(compared)
     return Times(
         records=compared,
-        costs=_costs(compared),
+        costs=costs,
+        native_s=native_s,
         invalid={
             candidate_name(record): record
             for record in records
@@ -107,8 +113,13 @@ def _kind_of_time(record: Record) -> tuple[object, ...]:
     return (*inputs, latency.timer, latency.clock, latency.cache, latency.allocation)
 
 
-def _costs(records: Mapping[CandidateName, Record]) -> dict[CandidateName, Estimate]:
-    """Return seconds on one scale: ratios times the reference's seconds, where all have a ratio."""
+def _costs(
+    records: Mapping[CandidateName, Record],
+) -> tuple[dict[CandidateName, Estimate], Estimate | None]:
+    """Return seconds on one scale, and the seconds of native on it.
+
+    The scale is ratios times the reference's seconds, where all have a ratio to one reference.
+    """
     latencies = {name: each.latency for name, each in records.items() if each.latency is not None}
     ratios = {
         name: ratio
@@ -117,9 +128,10 @@ def _costs(records: Mapping[CandidateName, Record]) -> dict[CandidateName, Estim
     }
     references = {latency.reference or REFERENCE_NAME for latency in latencies.values()}
     if len(references) != 1 or len(ratios) < len(latencies):
-        return {name: latency.per_call_s for name, latency in latencies.items()}
+        costs = {name: latency.per_call_s for name, latency in latencies.items()}
+        return costs, costs.get(NATIVE)
     reference_s = _reference_s(latencies, ratios)
-    return {
+    costs = {
         name: replace(
             ratio,
             value=ratio.value * reference_s,
@@ -128,6 +140,10 @@ def _costs(records: Mapping[CandidateName, Record]) -> dict[CandidateName, Estim
         )
         for name, ratio in ratios.items()
     }
+    if references != {REFERENCE_NAME}:
+        return costs, costs.get(NATIVE)
+    # the interval of a ratio to native includes that of native
+    return costs, Estimate(value=reference_s, low=reference_s, high=reference_s)
 
 
 def _reference_s(
@@ -135,4 +151,4 @@ def _reference_s(
 ) -> float:
     """Return the seconds of the reference: as timed, or as the ratios of the others imply."""
     implied = {name: each.per_call_s.value / ratios[name].value for name, each in latencies.items()}
-    return implied.get((REFERENCE_NAME, Mode.EAGER), median(implied.values()))
+    return implied.get(NATIVE, median(implied.values()))

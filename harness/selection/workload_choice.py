@@ -61,6 +61,8 @@ class WorkloadChoice:
     """The fastest first; the cost is the time of all calls together, in seconds."""
     ineligible_for: dict[CandidateName, tuple[CallChoice, ...]]
     """For each candidate the calls that it is not eligible for."""
+    native_s: Estimate | None
+    """Time of all calls with native; None if it was not timed in one of them."""
     per_shape_s: Estimate | None
     """Time of all calls, each by its own choice; None where one has none."""
     saving: Saving | None
@@ -133,6 +135,7 @@ def _workload_choice(
         ineligible_for={
             name: tuple(call for call in calls if _disqualification(name, call)) for name in names
         },
+        native_s=_native_s(calls),
         per_shape_s=per_shape_s,
         saving=_saving(ranking.best, calls) if per_shape_s else None,
     )
@@ -201,6 +204,12 @@ def _per_shape_s(calls: Sequence[CallChoice]) -> Estimate | None:
         if call.choice.best is not None and call.choice.best.cost is not None
     ]
     return weighted_sum(costs) if len(costs) == len(calls) else None
+
+
+def _native_s(calls: Sequence[CallChoice]) -> Estimate | None:
+    parts = [(call.choice.native_s, call.call.count) for call in calls]
+    known = [(native_s, count) for native_s, count in parts if native_s is not None]
+    return weighted_sum(known) if known and len(known) == len(parts) else None
 
 
 def _saving(best: Candidate | None, calls: Sequence[CallChoice]) -> Saving | None:

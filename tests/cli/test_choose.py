@@ -51,6 +51,16 @@ def test_the_table_of_choices_and_the_prices(tmp_path: Path) -> None:
     assert_golden("\n".join(lines), GOLDEN / "choose.txt")
 
 
+def test_markdown_is_a_table_for_a_pull_request(tmp_path: Path) -> None:
+    hostile = ran("<b>a|b</b>", 4.0)
+    path = store(tmp_path, NATIVE, QUICK, hostile, ran("native", 1.0, shape=(8, 8)))
+    done = choose(path, "--format", "markdown")
+    assert_golden(done.stdout.rstrip(), GOLDEN / "choose_markdown.txt")
+    (tmp_path / "work.toml").write_text(WORKLOAD)
+    of_workload = choose(path, "--workload", tmp_path / "work.toml", "--format", "markdown")
+    assert "| one_pass | 2.00x" in of_workload.stdout
+
+
 @pytest.mark.parametrize("columns", [40, 60])
 def test_a_narrow_terminal_cuts_no_word(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
@@ -59,7 +69,7 @@ def test_a_narrow_terminal_cuts_no_word(columns: int, monkeypatch: pytest.Monkey
     print_choices(choose_among([results_of([NATIVE, QUICK])]), stream)
     answer, _, _ = stream.getvalue().partition("\n64x768 float32 cpu forward:\n")
     words = answer.replace(",", " ").split()
-    assert {"one_pass", "time", "error", "memory", "fastest;", "native", "slow"} <= set(words)
+    assert {"one_pass", "speed", "time", "error", "memory", "fastest;", "native"} <= set(words)
     assert "…" not in answer
     assert max(map(len, answer.splitlines())) <= columns
 

@@ -9,7 +9,8 @@ from math import inf, isinf
 from results_factory import make_environment, make_errors, make_latency, make_memory, make_run
 
 from harness.records import Case, Errors, Estimate, Mode, Record, Status
-from harness.selection.choose import Choice, Choices, Requirements, ScenarioFilter, choose
+from harness.selection.choose import Choice, Choices, ScenarioFilter, choose
+from harness.selection.requirement import Requirements
 from harness.selection.workload import Call, Workload
 from harness.selection.workload_choice import WorkloadChoice, choose_for_workload
 from harness.store import Results
@@ -18,6 +19,7 @@ HERE = make_environment()
 OTHER_MACHINE = make_environment(cpu="Another CPU")
 SHAPE = (64, 768)
 SHAPES = ((4, 8), (64, 128), (512, 1024))
+ANY_CONDITION = Requirements(max_condition=inf)
 
 
 def case_of(name: str, **axes: object) -> Case:
@@ -136,7 +138,8 @@ def choices_among(
     scenario_filter: ScenarioFilter | None = None,
     requirements: Requirements | None = None,
 ) -> Choices:
-    return choose([results_of(records)], scenario_filter, requirements)
+    """Choose among records; unless the test says otherwise, of inputs of any condition number."""
+    return choose([results_of(records)], scenario_filter, requirements or ANY_CONDITION)
 
 
 def choice_among(*records: Record, requirements: Requirements | None = None) -> Choice:

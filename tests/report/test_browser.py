@@ -13,7 +13,7 @@ from harness.store import Results
 pytest.importorskip("playwright", reason="playwright is not installed")
 
 from page_reading import column, downloaded
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 COUNT = 1200  # cases of the fixture `results`
 PHONE, SCREEN = 390, 1280
@@ -122,13 +122,33 @@ def test_nothing_is_wider_than_the_screen(tab: Page, width: int) -> None:
 
 def test_the_recommended_implementation_is_visible_on_a_phone(tab: Page) -> None:
     tab.set_viewport_size({"width": PHONE, "height": 800})
-    headings = tab.locator("#which_implementation_to_run thead th")
-    (place,) = (i for i, each in enumerate(headings.all_inner_texts(), 1) if each == "Run")
-    cells = tab.locator(f"#which_implementation_to_run tbody td:nth-child({place})")
-    assert cells.count() > 0
-    for box in (each.bounding_box() for each in cells.all()):
+    table = tab.locator("#which_implementation_to_run table").first
+    place = table.locator("thead th").all_inner_texts().index("Run") + 1
+    cells = [each for each in table.locator(f"tbody td:nth-child({place})").all() if shown(each)]
+    assert cells
+    for box in (each.bounding_box() for each in cells):
         assert box is not None
         assert box["x"] + box["width"] <= PHONE
+
+
+def shown(element: Locator) -> bool:
+    return element.bounding_box() is not None
+
+
+def test_the_switch_changes_the_sentence_and_the_tables(tab: Page) -> None:
+    rows = tab.locator("#which_implementation_to_run table").first.locator("tbody tr")
+    seen = []
+    for option in tab.locator("#requirement input").all():
+        option.focus()
+        tab.keyboard.press("Space")
+        sentences = [
+            each.inner_text() for each in tab.locator(".answer .need").all() if shown(each)
+        ]
+        assert len(sentences) == 1
+        seen.append((sentences[0], [each.inner_text() for each in rows.all() if shown(each)]))
+    assert len({sentence for sentence, _ in seen}) == len(seen) > 2
+    assert len({len(texts) for _, texts in seen}) == 1
+    assert seen[0][1] != seen[-1][1]
 
 
 def test_no_word_is_split_on_a_phone(tab: Page, results: Results, tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ ROWS = {
 
 
 def preference(records: Sequence[Record]) -> tuple[Block, ...]:
-    return which_implementation_to_run(gather([results_of(records)]))
+    return which_implementation_to_run(gather([results_of(records)], max_condition=inf))
 
 
 def speed_map_of(*records: Record) -> tuple[dict[str, list[Cell]], str]:
@@ -86,12 +86,35 @@ def test_the_rows_of_the_preference() -> None:
     for title, records in ROWS.items():
         table = preference(records)[0]
         assert isinstance(table, Table)
-        (row,) = table.rows
+        row = table.rows[-1]
         lines.append(f"\n{title}")
         for column, cell in list(zip(table.columns, row, strict=True))[3:]:
             text = f"{cell.text} | {cell.note}" if cell.note else cell.text
             lines += [f"  {column.text}: {text}".replace("\n", "\n    ")]
     assert_golden("\n".join(lines), Path(__file__).parent / "golden" / "preference.txt")
+
+
+def test_under_each_requirement_each_place_and_shape_has_one_row() -> None:
+    records = [
+        *NATIVE,
+        *timed("exact", 1.25),
+        ran("exact", **ELSEWHERE, condition=1e6),
+        vacuous("native", 1e6, **ELSEWHERE),
+    ]
+    findings = gather([results_of(records)])
+    by_place, by_shape = which_implementation_to_run(findings)
+    assert isinstance(by_place, Table)
+    assert isinstance(by_shape, Table)
+    for table, rows in ((by_place, 1), (by_shape, len(SHAPES))):
+        assert len(table.row_needs) == len(table.rows) == 2 * rows
+        for need in range(len(findings.answers)):
+            assert sum(need in needs for needs in table.row_needs) == rows
+    texts = [row[3].text for row in by_place.rows]
+    assert texts == ["keep native", "exact"]
+    assert (
+        by_place.rows[0][3].note == "loses all digits from condition 1e6 on\nfor all inputs: exact"
+    )
+    assert by_place.rows[1][-1].text.startswith("native 1.00x: faster, but loses all digits")
 
 
 def test_the_map_of_speeds_has_no_row_for_an_implementation_measured_for_errors_only() -> None:

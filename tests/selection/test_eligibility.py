@@ -7,8 +7,8 @@ import pytest
 from choice_records import choice_among, chosen, failed, ran, vacuous
 
 from harness.records import Record, Status
-from harness.selection.choose import Requirements
 from harness.selection.eligibility import DisqualificationKind
+from harness.selection.requirement import Requirements
 
 NATIVE, QUICK = ran("native", 1.0), ran("quick", 0.5)
 UNIFORM = ran("native", distribution="uniform")

@@ -1,5 +1,6 @@
 """The overall choice of the report: one implementation for all cases of a device and direction."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 
@@ -7,8 +8,9 @@ import pytest
 from choice_records import SHAPES, failed, ran, timed, vacuous
 
 from harness.records import Direction, Record, Status
+from harness.selection.answers import answers_of
 from harness.selection.eligibility import DisqualificationKind
-from harness.selection.overall import OverallChoice, choose_overall
+from harness.selection.overall import OverallChoice, Place
 from harness.selection.ranking import Decider
 
 ELSEWHERE = {"shape": (9, 9), "distribution": "offset_1e6"}
@@ -17,8 +19,13 @@ ELSEWHERE = {"shape": (9, 9), "distribution": "offset_1e6"}
 NATIVE, QUICK = timed("native", 1.0), timed("quick", 0.5)
 
 
+def choices_of(records: Sequence[Record]) -> dict[Place, OverallChoice]:
+    """Return the choices for inputs of any condition number."""
+    return answers_of(records, inf)[-1].overall
+
+
 def overall(*records: Record) -> OverallChoice:
-    (choice,) = choose_overall(records).values()
+    (choice,) = choices_of(records).values()
     return choice
 
 
@@ -121,7 +128,7 @@ def test_means_are_ranked_as_times_of_one_scenario_are(
 def test_a_candidate_disqualified_for_one_scenario_is_so_overall() -> None:
     backward = {"direction": Direction.BACKWARD}
     lost = [ran("native", **ELSEWHERE), vacuous("quick", **ELSEWHERE)]
-    choices = choose_overall([
+    choices = choices_of([
         *timed("quick", 0.5, **backward),
         *timed("native", 1.0, **backward),
         *lost,
@@ -137,8 +144,8 @@ def test_every_environment_device_dtype_and_direction_has_its_own_choice() -> No
         {}, {"environment": "there"}, {"device": "cuda"}, {"dtype": "float64"},
         {"direction": Direction.BACKWARD},
     ]  # fmt: skip
-    assert len(choose_overall([ran("native", 1.0, **each) for each in axes])) == 5  # type: ignore[arg-type]
+    assert len(choices_of([ran("native", 1.0, **each) for each in axes])) == 5  # type: ignore[arg-type]
 
 
 def test_without_a_ratio_to_the_reference_there_is_no_choice() -> None:
-    assert choose_overall([ran("native"), ran("quick", 0.5, is_valid=False)]) == {}
+    assert choices_of([ran("native"), ran("quick", 0.5, is_valid=False)]) == {}

@@ -9,11 +9,12 @@ from choice_records import LARGE, SMALL, call, choices_among, failed, ran, vacuo
 from golden import assert_golden
 
 from harness.records import Direction, MeasurementWarning, Mode, Record, Status, WarningKind
-from harness.selection.choose import Choices, Requirements
+from harness.selection.choose import Choices
+from harness.selection.evidence_text import evidence_lines
+from harness.selection.requirement import Requirements
 from harness.selection.text import (
     answer_text,
     caveats,
-    evidence_lines,
     missing_lines,
     price_in_workload_text,
     price_text,
@@ -117,11 +118,11 @@ def choice_lines(title: str, choices: Choices) -> Iterator[str]:
         yield f"    it {caveat}"
     for candidate in choice.candidates:
         if candidate is not choice.best:
-            yield f"    {candidate.label} {price_text(candidate, choice)}"
+            yield f"    {candidate.label}: {price_text(candidate, choice)}"
 
 
 def test_the_recommendation_with_its_caveats_and_costs() -> None:
-    two_ulp = Requirements(max_error_ulp=2.0)
+    two_ulp = Requirements(max_error_ulp=2.0, max_condition=inf)
     blocks = [choice_lines(title, choices_among(*each)) for title, each in CHOICES.items()]
     blocks += [
         choice_lines(f"{title}: at most 2 ulp", choices_among(*each, requirements=two_ulp))
@@ -164,7 +165,7 @@ def workload_lines(title: str, records: Sequence[Record]) -> Iterator[str]:
     yield f"\n{title}\n  {label}: {workload_answer_text(choice)}"
     for candidate in choice.candidates:
         if candidate is not choice.best:
-            yield f"    {candidate.label} {price_in_workload_text(candidate, choice)}"
+            yield f"    {candidate.label}: {price_in_workload_text(candidate, choice)}"
     yield f"    a choice per shape {saving_text(choice)}"
     for line in missing_lines(choice):
         yield f"    {line}"
