@@ -27,7 +27,7 @@ from harness.selection.times import NATIVE, REFERENCE_NAME
 __all__ = ["answer_tables"]
 
 _MOST_FASTER = 3  # trade-off: a longer list hides the answer of its row
-_MOST_SCENARIOS = 200  # trade-off: 100 kB of the page; `choose` prints every scenario
+_MOST_SCENARIOS = 100  # trade-off: 50 kB of the page; `choose` prints every scenario
 _MOST_OPEN = 12  # trade-off: a longer table is folded, so that the figures below are seen
 _SPEED = (
     f"Speed is relative to {REFERENCE_NAME}, run eagerly and timed in turn: 2.00x takes half the "
@@ -127,11 +127,14 @@ def _default_need(answers: Sequence[Answer]) -> int:
 
 
 def _merged(rows: Sequence[Row]) -> list[tuple[Row, tuple[int, ...]]]:
-    """Return the different rows, each with the numbers of the requirements that it answers."""
+    """Return the different rows, each with the numbers of the requirements that it answers.
+
+    A row that answers all of them has none.
+    """
     needs: dict[Row, list[int]] = {}
     for number_of_answer, row in enumerate(rows):
         needs.setdefault(row, []).append(number_of_answer)
-    return [(row, tuple(numbers)) for row, numbers in needs.items()]
+    return [(row, tuple(numbers) if len(needs) > 1 else ()) for row, numbers in needs.items()]
 
 
 def _order(device_of: dict[tuple[str, str], str], place: Place) -> tuple[object, ...]:

@@ -104,8 +104,8 @@ class Table:
     drawings: tuple[Panel, ...] = ()
     """The same numbers as figures, for export."""
     row_needs: tuple[tuple[int, ...], ...] = ()
-    """For each row the numbers of the requirements that it answers; empty if rows do not depend on
-    the requirement."""
+    """For each row the numbers of the requirements that it answers, none if it answers all; empty
+    if the rows do not depend on the requirement."""
     default_need: int = 0
     """The number of the requirement that is in force until the reader changes it."""
 
@@ -115,7 +115,7 @@ class Table:
         if not self.row_needs:
             return self.rows
         pairs = zip(self.rows, self.row_needs, strict=True)
-        return tuple(row for row, needs in pairs if self.default_need in needs)
+        return tuple(row for row, needs in pairs if not needs or self.default_need in needs)
 
 
 @dataclass(frozen=True, slots=True)

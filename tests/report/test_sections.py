@@ -109,6 +109,7 @@ def test_under_each_requirement_each_place_and_shape_has_one_row() -> None:
         assert len(table.row_needs) == len(table.rows) == 2 * rows
         for need in range(len(findings.answers)):
             assert sum(need in needs for needs in table.row_needs) == rows
+    assert by_place.shown_rows == by_place.rows[:1]
     texts = [row[3].text for row in by_place.rows]
     assert texts == ["keep native", "exact"]
     assert (
