@@ -27,9 +27,10 @@ def outputs_in(dtype: str) -> Outputs:
 def test_memory_that_was_never_written_is_found(dtype: str) -> None:
     like = torch.ones(61, 67, dtype=getattr(torch, dtype))
     fill_free_memory([like])
-    outputs = Outputs(y=torch.empty_like(like))
-    said = incomplete_output(copies_of(outputs), outputs)
-    assert said == ("y has elements that were never written: it returns uninitialised memory")
+    # at most some of them get memory that was free before it was filled
+    new = [Outputs(y=torch.empty_like(like)) for _ in range(9)]
+    said = {incomplete_output(copies_of(outputs), outputs) for outputs in new}
+    assert "y has elements that were never written: it returns uninitialised memory" in said
 
 
 @every_dtype
