@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -24,6 +24,7 @@ __all__ = [
     "add_summary",
     "ci_output_options",
     "refuse_input",
+    "write_bytes",
     "write_text",
 ]
 
@@ -71,7 +72,16 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         OutputFileError: the file cannot be written.
     """
-    _write(path, text, "w")
+    _write(path, text.encode(), "wb")
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Replace the content of a file that is not text; missing folders are made.
+
+    Raises:
+        OutputFileError: the file cannot be written.
+    """
+    _write(path, content, "wb")
 
 
 def add_summary(path: Path, summary: Callable[[int], str]) -> None:
@@ -99,7 +109,7 @@ def add_summary(path: Path, summary: Callable[[int], str]) -> None:
     if not text:
         click.echo(f"{path}: has no room for a summary, with {used} bytes in it already", err=True)
         return
-    _write(path, separator + text, "a" if used else "w")
+    _write(path, (separator + text).encode(), "ab" if used else "wb")
 
 
 def ci_output_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -223,10 +233,10 @@ def _is_github_summary(path: Path) -> bool:
     return name != "" and path.resolve() == Path(name).resolve()
 
 
-def _write(path: Path, text: str, mode: str) -> None:
+def _write(path: Path, content: bytes, mode: Literal["ab", "wb"]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open(mode, encoding="utf-8", newline="") as file:
-            file.write(text)
+        with path.open(mode) as file:
+            file.write(content)
     except OSError as error:
         raise OutputFileError(f"{path}: cannot be written: {error.strerror}") from error

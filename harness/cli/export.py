@@ -4,19 +4,32 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.ci_outputs import TextFile, add_summary, refuse_input, write_text
+from harness.cli.ci_outputs import (
+    TextFile,
+    add_summary,
+    refuse_input,
+    write_bytes,
+    write_text,
+)
 from harness.cli.exit_code import ExitCode
 from harness.cli.run_files import PATH, read_run
 from harness.records.refusal import Refusal
 from harness.records.text import count
 
+if TYPE_CHECKING:
+    from harness.report.content import Panel, Table
+    from harness.store import Results
+
 __all__ = ["export"]
 
 # the names in harness.exports.formats, which takes a second to import
 FORMATS = ("csv", "junit", "summary", "pytest-benchmark", "smaller-is-better", "bencher")
+# what the page shows, in files of their own
+PAGE_FORMATS = ("markdown", "svg", "png")
 
 
 class NothingToExportError(Refusal):
@@ -34,17 +47,24 @@ class DuplicateError(Refusal):
 @click.option(
     "--format",
     "form",
-    type=click.Choice(FORMATS),
+    type=click.Choice(FORMATS + PAGE_FORMATS),
     required=True,
     help="csv: a row per case. junit, summary: the verdict of each case, for CI. "
     "pytest-benchmark: a file for its command compare. smaller-is-better: for "
-    "github-action-benchmark. bencher: Bencher Metric Format",
+    "github-action-benchmark. bencher: Bencher Metric Format. markdown: tables of the page. "
+    "svg, png: a figure of the page",
+)
+@click.option(
+    "--figure",
+    metavar="NAME",
+    help="the figure of svg and png, or the table of markdown, by default all; list: print the "
+    "names",
 )
 @click.option(
     "--out", type=TextFile(), metavar="FILE", help="the file to write  [default: standard output]"
 )
-def export(run: Path, form: str, out: Path | None) -> None:
-    """Convert RUN to CSV, JUnit XML and formats of other tools.
+def export(run: Path, form: str, figure: str | None, out: Path | None) -> None:
+    """Convert RUN to CSV, JUnit XML, Markdown, figures and formats of other tools.
 
     Wrong results do not change the exit code: `check` and `ab` are the gates.
 
@@ -54,6 +74,8 @@ def export(run: Path, form: str, out: Path | None) -> None:
     from harness.exports.formats import AS_TEXT
     from harness.exports.job_summary import summary_of_run
 
+    if figure and form not in PAGE_FORMATS:
+        raise click.UsageError(f"--figure {figure}: goes with --format {', '.join(PAGE_FORMATS)}")
     if out:
         refuse_input(out, run)
     results = read_run(run, samples=form == "pytest-benchmark")
@@ -68,6 +90,9 @@ def export(run: Path, form: str, out: Path | None) -> None:
         )
     if why := results.why_unfinished:
         click.echo(f"note: {run} was cut short, {why}", err=True)
+    if form in PAGE_FORMATS:
+        _export_of_page(results, str(run), form, figure, out)
+        return
     if form == "summary" and out:
         rest = f"layernorm-bench export {run} --format csv has all of them"
         add_summary(
@@ -84,3 +109,32 @@ def export(run: Path, form: str, out: Path | None) -> None:
         write_text(out, text)
     else:
         click.echo(text, nl=False)
+
+
+def _export_of_page(
+    results: Results, run: str, form: str, figure: str | None, out: Path | None
+) -> None:
+    """Write a figure or tables of the page."""
+    from harness.report.single import drawings_of, figure_file, markdown_of, tables_of
+
+    tables: dict[str, Table] = tables_of([results]) if form == "markdown" else {}
+    drawings: dict[str, Panel] = {} if form == "markdown" else drawings_of([results])
+    found = [*tables, *drawings]
+    if not found:
+        raise NothingToExportError(f"{run}: no case in it has a figure for {form}")
+    if figure == "list":
+        click.echo("\n".join(found))
+        return
+    if figure is not None and figure not in found:
+        raise click.UsageError(f"--figure {figure}: not in {run}, which has {', '.join(found)}")
+    if form == "markdown":
+        text = "\n".join(markdown_of(tables[name]) for name in ([figure] if figure else tables))
+        content = text.encode()
+    elif figure is None:
+        raise click.UsageError(f"--format {form} needs --figure, one of {', '.join(found)}")
+    else:
+        content = figure_file(drawings[figure], form)
+    if out:
+        write_bytes(out, content)
+    else:
+        click.echo(content, nl=False)

@@ -101,3 +101,45 @@ def test_a_case_held_twice_is_refused() -> None:
     write(results_of(ONE, replace(ONE, status=Status.WRONG), TWO), RUN)
     line = complaint("export", "run.parquet", "--format", "bencher")
     assert f"1 case more than once, such as {ONE.case.id}" in line
+
+
+# --- what the page shows -------------------------------------------------------------------------
+
+
+def test_a_figure_is_exported_as_a_picture_of_its_own() -> None:
+    names = call("export", "run.parquet", "--format", "svg", "--figure", "list").stdout.split()
+    assert "latency-cpu-forward-float32" in names
+    arguments = ("export", "run.parquet", "--figure", "latency-cpu-forward-float32", "--format")
+    drawn = call(*arguments, "svg").stdout
+    assert ElementTree.fromstring(drawn.encode()).tag.endswith("svg")
+    assert "var(--" not in drawn  # a file of its own has no style sheet
+    assert "two_pass" in drawn
+    assert call(*arguments, "svg").stdout == drawn
+    call(*arguments, "png", "--out", "picture.png")
+    assert Path("picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_tables_are_exported_as_markdown() -> None:
+    every = call("export", "run.parquet", "--format", "markdown").stdout
+    found = call(
+        "export", "run.parquet", "--format", "markdown", "--figure", "speed-cpu-forward-float32"
+    ).stdout
+    assert found in every
+    title, rows, _ = found.split("\n\n")
+    assert title.startswith("### Speed relative to native")
+    assert rows.splitlines()[1:3] == ["| --- | ---: |", "| native | 1.00 |"]
+    assert "two\\_pass" in rows
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("svg",), "needs --figure, one of"),
+        (("png", "--figure", "nothing"), "latency-cpu-forward-float32"),
+        (("csv", "--figure", "list"), "goes with --format markdown, svg, png"),
+    ],
+)
+def test_a_missing_or_unknown_figure_is_refused_with_the_names(
+    arguments: tuple[str, ...], expected: str
+) -> None:
+    assert expected in complaint("export", "run.parquet", "--format", *arguments)

@@ -68,6 +68,7 @@ def not_measured(findings: Findings) -> tuple[Block, ...]:
         )
     ]
     table = Table(
+        name="not-measured",
         title=f"{count(sum(map(len, found.values())), 'case')}, by reason",
         caption="The table of all cases has them too.",
         columns=(
@@ -118,4 +119,12 @@ def warnings(findings: Findings) -> tuple[Block, ...]:
         Column("Cases", is_number=True),
     )
     caption = "The numbers of these cases may be less certain than their intervals."
-    return (Table(title="Warnings, by kind", caption=caption, columns=columns, rows=tuple(rows)),)
+    return (
+        Table(
+            name="warnings",
+            title="Warnings, by kind",
+            caption=caption,
+            columns=columns,
+            rows=tuple(rows),
+        ),
+    )

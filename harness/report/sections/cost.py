@@ -10,7 +10,7 @@ import pandas as pd
 
 from harness.records import Mode
 from harness.records.text import bytes_text, count, seconds_text
-from harness.report.content import Block, Cell, Column, Table, Text, number
+from harness.report.content import Block, Cell, Column, Table, Text, name_of, number
 from harness.report.frame import Findings
 from harness.report.quantities import DASH, rounded, speed
 from harness.report.slices import groups
@@ -31,7 +31,7 @@ def speed_against_a_copy(findings: Findings) -> tuple[Block, ...]:
     )
     if known["cold_s"].notna().any():
         caption += " Second line: share and time of cold calls, whose inputs are not in the cache."
-    return _by_shape(known, "latency_s", "Share of a copy's speed", caption, _copy_cell)
+    return _by_shape(known, "copy", "latency_s", "Share of a copy's speed", caption, _copy_cell)
 
 
 def memory(findings: Findings) -> tuple[Block, ...]:
@@ -46,7 +46,7 @@ def memory(findings: Findings) -> tuple[Block, ...]:
         "inputs and y, and how many operators an eager call runs, not counting those that "
         "PyTorch's own operators call."
     )
-    return _by_shape(known, "peak_bytes", "Peak memory of a call", caption, _memory_cell)
+    return _by_shape(known, "memory", "peak_bytes", "Peak memory of a call", caption, _memory_cell)
 
 
 def instructions(findings: Findings) -> tuple[Block, ...]:
@@ -59,11 +59,13 @@ def instructions(findings: Findings) -> tuple[Block, ...]:
         "Instructions of one call in user space, with AVX2 kernels on every processor. The count "
         "does not depend on other work on the machine, on caches or on memory."
     )
-    return _by_shape(known, "instructions", "Instructions of a call", caption, _count_cell)
+    return _by_shape(
+        known, "instructions", "instructions", "Instructions of a call", caption, _count_cell
+    )
 
 
 def _by_shape(
-    rows: pd.DataFrame, by: str, title: str, caption: str, cell: Callable[[Any], Cell]
+    rows: pd.DataFrame, name: str, by: str, title: str, caption: str, cell: Callable[[Any], Cell]
 ) -> tuple[Table, ...]:
     """Return one table per place and direction; a cell shows the case with the largest ``by``."""
     tables: list[Table] = []
@@ -76,6 +78,7 @@ def _by_shape(
         columns = (Column(shape, is_number=True) for shape in shapes)
         tables.append(
             Table(
+                name=name_of(name, str(place), str(direction)),
                 title=f"{title}: {place}, {direction}",
                 caption=caption,
                 columns=(Column("Implementation"), Column("dtype"), *columns),

@@ -69,6 +69,7 @@ def _declarations(findings: Findings) -> tuple[Block, ...]:
     )
     return (
         Table(
+            name="declarations",
             title="Declarations, which the bounds follow from",
             caption=caption,
             columns=columns,
