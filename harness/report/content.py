@@ -50,6 +50,8 @@ class Cell:
     """Whether it is the answer of its row."""
     link: str = ""
     """Web address that the text leads to."""
+    is_code: bool = False
+    """Whether the text is to be typed, and is drawn in letters of equal width."""
     heat: float | None = None
     """From -1, the worst, to 1, the best, drawn as the cell's colour; 0 has none."""
 

@@ -55,6 +55,8 @@ def _cell(cell: Cell) -> str:
     parts = [] if cell.text == DASH and cell.status else [cell.text]
     if cell.status:
         parts.append(_MARKS.get(cell.status, cell.status.replace("_", " ")))
+    if cell.is_code:
+        return f"`{cell.text}`"
     text = _escaped(" ".join(filter(None, parts)))
     if cell.is_strong:
         text = f"**{text}**"

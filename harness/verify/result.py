@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.records import Case
+from harness.records.reproduction import python_line, unusual
 from harness.verify.findings import (
     Count,
     Coverage,
@@ -126,29 +126,5 @@ class Verdict:
         """A line of Python that reproduces the plainest failure; None without one."""
         if not self.failures:
             return None
-        case = min((each.case for each in self.failures), key=_unusual)
-        usual = Case(implementation=case.implementation, shape=case.shape)
-        names = (
-            "shape",
-            *(name for name in _FIELDS if getattr(case, name) != getattr(usual, name)),
-        )
-        arguments = ", ".join(f"{name}={_source(getattr(case, name))}" for name in names)
-        names_used = "CallOptions, " if self.options else ""
-        return (
-            f"from harness.verify import {names_used}verify_case; "
-            f"print(verify_case({self.handle}, {arguments}{self.options}))"
-        )
-
-
-_FIELDS = tuple(
-    name for name in Case.__dataclass_fields__ if name not in {"implementation", "shape"}
-)
-
-
-def _unusual(case: Case) -> tuple[int, int]:
-    """Return how many settings differ from the usual ones, and the number of elements."""
-    return len(case.settings()), case.rows * case.hidden
-
-
-def _source(value: object) -> str:
-    return repr(str(value)) if isinstance(value, str) else repr(value)
+        case = min((each.case for each in self.failures), key=unusual)
+        return python_line(case, self.handle, self.options)

@@ -12,12 +12,13 @@ from choice_records import SHAPES, failed, ran, results_of, timed, vacuous
 from golden import assert_golden
 from results_factory import make_record
 
-from harness.records import Case, MeasurementWarning, Record, Status, WarningKind
+from harness.records import Case, Direction, MeasurementWarning, Record, Status, WarningKind
 from harness.report.content import Block, Cell, FigureBlock, Table, Text
 from harness.report.figures.pareto import front_of
 from harness.report.figures.theme import file_of
 from harness.report.frame import gather
 from harness.report.sections.accuracy import _order, error_against_condition
+from harness.report.sections.backward import where_native_itself_fails
 from harness.report.sections.choice import which_implementation_to_run
 from harness.report.sections.cost import memory
 from harness.report.sections.speed import accuracy_against_speed, speed_relative_to_native
@@ -220,3 +221,31 @@ def test_accuracy_counts_inputs_up_to_the_required_condition() -> None:
     assert isinstance(figure, FigureBlock)
     drawn = figure.panels[0].svg
     assert [f">{name}<" in drawn for name in ("native", "quick", "10⁵")] == [True, True, False]
+
+
+# --- native --------------------------------------------------------------------------------------
+
+
+def test_a_failure_of_native_has_its_simplest_case_and_a_line_that_runs_it() -> None:
+    axes = {"dtype": "bfloat16", "direction": Direction.BACKWARD}
+    records = [
+        ran("native", status=Status.WRONG, reason="dx is 2 ulp off", shape=shape, **axes)
+        for shape in ((512, 64), (4, 8))
+    ]
+    (table,) = where_native_itself_fails(
+        gather([results_of([*records, ran("native", shape=(9, 9), **axes)])])
+    )
+    assert isinstance(table, Table)
+    (row,) = table.rows
+    assert [row[0].text, row[1].status, row[2].text] == [
+        "native, backward, bfloat16", "wrong", "2 of 3",
+    ]  # fmt: skip
+    assert row[4].text == (
+        "from harness.verify import verify_case; print(verify_case('native', shape=(4, 8), "
+        "dtype='bfloat16', direction='backward'))"
+    )
+
+
+def test_a_native_that_is_never_wrong_is_said_to_be_so() -> None:
+    (text,) = where_native_itself_fails(gather([results_of([*NATIVE, vacuous("native")])]))
+    assert text == Text("native is not wrong in any of its 4 cases.")

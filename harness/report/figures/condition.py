@@ -37,7 +37,7 @@ _LEAST_ULP = 2.0**-4  # an error of zero has no logarithm: it is drawn here, at 
 _DISTANCE = 5.0
 _STEPS = 60  # places of a bound: smooth at the width of the page
 _LABEL_IN = 0.74  # width of a name above the axes
-_KEY = "filled: within its bound   hollow: out of guarantee   ✕: wrong   at the top: not finite"
+_KEY = "filled: within its bound · hollow: out of guarantee · ✕: wrong · at the top: not finite"
 
 
 @dataclass(frozen=True, slots=True)

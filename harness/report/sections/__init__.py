@@ -5,7 +5,10 @@ from __future__ import annotations
 from harness.report.content import Section
 from harness.report.sections.account import all_cases, not_measured, warnings
 from harness.report.sections.accuracy import error_against_condition
-from harness.report.sections.backward import error_of_the_gradients
+from harness.report.sections.backward import (
+    error_of_the_gradients,
+    where_native_itself_fails,
+)
 from harness.report.sections.choice import which_implementation_to_run
 from harness.report.sections.cost import instructions, memory, speed_against_a_copy
 from harness.report.sections.history import how_it_changed
@@ -27,6 +30,7 @@ SECTIONS: tuple[Section, ...] = (
     speed_against_a_copy,
     speed_relative_to_native,
     error_of_the_gradients,
+    where_native_itself_fails,
     memory,
     instructions,
     all_cases,

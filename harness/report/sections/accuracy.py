@@ -88,7 +88,11 @@ def _condition_figures(place: str, forward: pd.DataFrame) -> list[FigureBlock]:
             name_of("error against condition", place, dtype),
             f"Error against condition: {place}, {title}",
             partial(
-                condition_figure, title=title, lines=lines, points=points, bounds=_bounds(lines)
+                condition_figure,
+                title=f"Error of y against condition: {title}",
+                lines=lines,
+                points=points,
+                bounds=_bounds(lines),
             ),
         )
         caption = _CONDITION_CAPTION

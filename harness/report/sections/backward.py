@@ -8,14 +8,16 @@ from typing import Any
 
 import pandas as pd
 
-from harness.records import Direction, Status
+from harness.records import Direction, Record, Status
+from harness.records.reproduction import python_line, unusual
 from harness.records.text import count
 from harness.report.content import Block, Cell, Column, Table, Text, name_of, number, pill
 from harness.report.frame import Findings
 from harness.report.quantities import DASH, rounded
 from harness.report.slices import groups, worst, worst_status
+from harness.selection.times import REFERENCE_NAME
 
-__all__ = ["error_of_the_gradients"]
+__all__ = ["error_of_the_gradients", "where_native_itself_fails"]
 
 _GRADIENTS = ("dx", "dweight", "dbias")
 _LONGEST_REASON = 170  # characters: three lines of its column; the title has all of it
@@ -99,3 +101,57 @@ def _gradient_summary(backward: pd.DataFrame) -> str:
         f"{len(wrong):,} of {count(len(backward), 'case')} with gradients "
         f"{'is' if len(wrong) == 1 else 'are'} outside the bound: {'; '.join(names)}."
     )
+
+
+def where_native_itself_fails(findings: Findings) -> tuple[Block, ...]:
+    """Name the cases in which the reference is wrong or fails, each with a line that shows it."""
+    cases = findings.cases
+    own = cases[cases["implementation"] == REFERENCE_NAME]
+    if not len(own):
+        return (Text(f"{REFERENCE_NAME} was not run."),)
+    failing = own[own["status"].isin(_FAILING)]
+    if not len(failing):
+        return (Text(f"{REFERENCE_NAME} is not wrong in any of its {count(len(own), 'case')}."),)
+    rows = []
+    by = ("place", "label", "direction", "dtype", "status")
+    for (place, label, direction, dtype, status), group in groups(failing, *by):
+        record = _plainest([findings.records[row] for row in group.index])
+        of = own[
+            (own["place"] == place)
+            & (own["label"] == label)
+            & (own["direction"] == direction)
+            & (own["dtype"] == dtype)
+        ]
+        rows.append((
+            Cell(f"{label}, {direction}, {dtype}", note=str(place)),
+            pill(str(status)),
+            number(f"{len(group):,} of {len(of):,}"),
+            Cell(record.reason, note=f"at {record.case.id}", is_long=True),
+            Cell(python_line(record.case), is_long=True, is_code=True),
+        ))
+    caption = (
+        "The simplest failing case of each dtype and direction. The last column is Python that runs "
+        "the case by itself and prints the errors. Cases out of guarantee are not failures; the "
+        "tables of errors have them."
+    )
+    table = Table(
+        name="native-fails",
+        title=f"{count(len(failing), 'case')} in which {REFERENCE_NAME} is wrong or does not run",
+        caption=caption,
+        columns=(
+            Column("What"),
+            Column("Status"),
+            Column("Cases", is_number=True),
+            Column("What was found"),
+            Column("To see it"),
+        ),
+        rows=tuple(rows),
+    )
+    return (table,)
+
+
+_FAILING = [each.value for each in Status if each is Status.WRONG or each.is_failure]
+
+
+def _plainest(records: list[Record]) -> Record:
+    return min(records, key=lambda record: unusual(record.case))
