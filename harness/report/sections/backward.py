@@ -130,9 +130,9 @@ def where_native_itself_fails(findings: Findings) -> tuple[Block, ...]:
             Cell(python_line(record.case), is_long=True, is_code=True),
         ))
     caption = (
-        "The simplest failing case of each dtype and direction. The last column is Python that runs "
-        "the case by itself and prints the errors. Cases out of guarantee are not failures; the "
-        "tables of errors have them."
+        "The simplest failing case of each dtype and direction. The last column is Python that "
+        "runs the case by itself and prints the errors. Cases out of guarantee are no failures; "
+        "the tables of errors have them."
     )
     table = Table(
         name="native-fails",
