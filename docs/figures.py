@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PUBLISHED = ROOT / "results" / "published"
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 BLOCK = re.compile(r"(<!-- figures: ([\w-]+) -->\n\n).*?(\n*<!-- end of figures -->)", re.DOTALL)
-EXPERIMENTS = ("timers", "gates", "estimates", "detection_limits", "red_team")
+EXPERIMENTS = ("timers", "gates", "estimates", "detection_limits", "history", "red_team")
 
 for folder in ("", *(f"experiments/{name}" for name in EXPERIMENTS)):
     sys.path.append(str(ROOT / folder))
@@ -130,6 +130,13 @@ def red_team_table() -> str:
     return report([Row(**row) for row in _rows("red_team")])
 
 
+def history_tables() -> str:
+    """Return what experiments/history/detection.py reports."""
+    from detection import Row, report
+
+    return report([Row(**row) for row in _rows("history_detection")])
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "speed": speed_table,
     "copy": copy_table,
@@ -142,6 +149,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "uneven": uneven_tables,
     "peer-tests": peer_test_table,
     "red-team": red_team_table,
+    "history-detection": history_tables,
 }
 
 

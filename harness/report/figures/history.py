@@ -30,7 +30,7 @@ def history_figure(theme: Theme, title: str, unit: str, history: History, series
     """
     place_of = {id(run): place for place, run in enumerate(history.runs)}
     places = [place_of[id(point.run)] for point in series.points]
-    with canvas(theme, _WIDTH_IN, _HEIGHT_IN, left_in=0.62, bottom_in=0.56) as (figure, axes):
+    with canvas(theme, _WIDTH_IN, _HEIGHT_IN, left_in=0.62, bottom_in=0.4) as (figure, axes):
         _bands(axes, theme, series, places)
         values = [point.value for point in series.points]
         axes.errorbar(
@@ -53,7 +53,9 @@ def history_figure(theme: Theme, title: str, unit: str, history: History, series
         axes.xaxis.set_major_locator(FixedLocator(shown))
         names = [history.runs[place].label for place in shown]
         axes.xaxis.set_major_formatter(FixedFormatter(names))
-        axes.tick_params(axis="x", labelrotation=20)
+        for label, place in zip(axes.get_xticklabels(), shown, strict=True):
+            label.set_horizontalalignment("left" if not place else "center")
+        axes.get_xticklabels()[-1].set_horizontalalignment("right")
         axes.yaxis.set_major_locator(MaxNLocator(5))
         axes.set_title(title)
         axes.set_ylabel(unit)
