@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from harness.records import Clock, Direction, Latency, Record, Status
+from harness.records.speed import as_speed, speed_interval_text
 from harness.records.text import seconds_text
 from harness.store import Results
 
@@ -49,7 +50,7 @@ def tables(findings: Sequence[Finding], timed: Results) -> str:
         "A cell: cases within the error bound, or **✗** and the cases and outputs that are wrong.",
         "\n".join(_verification(findings)),
         "\n".join(_reasons(findings)),
-        "Time relative to native, interleaved with it (below 1 is faster), with the 95 % "
+        "Speed relative to native, interleaved with it (higher is faster), with the 95 % "
         "interval within one process; one thread; conversion from and to torch is included:",
         *("\n".join(_times(timed.records, direction)) for direction in DIRECTIONS),
     ]
@@ -143,4 +144,4 @@ def _figure(name: str, latency: Latency) -> str:
     ratio = latency.reference_ratio
     if ratio is None or name == latency.reference:
         return seconds_text(latency.per_call_s.value)
-    return f"{ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"
+    return speed_interval_text(as_speed(ratio))

@@ -15,7 +15,15 @@ __all__ = ["compare"]
 @click.argument("before", type=PATH, metavar="BEFORE")
 @click.argument("after", type=PATH, metavar="AFTER")
 @click.option("--json", "as_json", is_flag=True, help="print the comparison as JSON")
-def compare(before: Path, after: Path, as_json: bool) -> None:
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "markdown", "json"]),
+    default="text",
+    show_default=True,
+    help="lines to read, Markdown tables for a pull request, or JSON",
+)
+def compare(before: Path, after: Path, as_json: bool, form: str) -> None:
     """What changed between two runs?
 
     The worst changes come first. Nothing is measured again, and a regression does not change the
@@ -37,7 +45,13 @@ def compare(before: Path, after: Path, as_json: bool) -> None:
         confirm=confirm_from(old, new),
         least_processes=1,
     )
-    print_comparison(comparison, as_json=as_json)
+    as_json = as_json or form == "json"
+    if form == "markdown" and not as_json:
+        from harness.exports.job_summary import summary_of_comparison
+
+        click.echo(summary_of_comparison(comparison))
+    else:
+        print_comparison(comparison, as_json=as_json)
     for path, results in ((before, old), (after, new)):
         if why := results.why_unfinished:
             click.echo(f"note: {path} was cut short, {why}", err=as_json)

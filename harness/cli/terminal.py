@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from harness.records import Record, Status
+from harness.records.speed import as_speed, speed_interval_text, speed_text
 from harness.records.text import bytes_text, seconds_text, ulp_text
 from harness.regression.changes import Comparison
 from harness.regression.text import comparison_as_plain, comparison_lines
@@ -25,10 +26,10 @@ from harness.run.text import MOST_ROWS
 __all__ = ["RunProgress", "print_comparison", "print_records"]
 
 _HEADINGS = (
-    "status", "error of y", "worst error", "latency", "vs reference", "memory", "instructions",
+    "status", "error of y", "worst error", "latency", "speed", "memory", "instructions",
 )  # fmt: skip
 # the columns that are left out on a narrow terminal, in this order
-_LEAST_WANTED = ("memory", "worst error", "instructions", "vs reference", "latency", "error of y")
+_LEAST_WANTED = ("memory", "worst error", "instructions", "speed", "latency", "error of y")
 
 
 class RunProgress:
@@ -178,13 +179,13 @@ def _figures(record: Record) -> str:
         figures.append(f"latency {seconds_text(record.latency.per_call_s.value)}")
         ratio = record.latency.reference_ratio
         if ratio is not None:
-            figures.append(f"{ratio.value:.3g} times the reference")
+            figures.append(f"speed {speed_text(as_speed(ratio).value)}")
     return f"  {', '.join(figures)}" if figures else ""
 
 
 def _cells(record: Record) -> tuple[str, ...]:
     """Return the cells of a row in the order of _HEADINGS; a dash where nothing was measured."""
-    y_error = worst = latency = ratio = memory = instructions = "-"
+    y_error = worst = latency = speed = memory = instructions = "-"
     if record.errors is not None:
         y_error = ulp_text(record.errors.outputs[0].scaled_max_ulp)
         furthest = record.errors.worst
@@ -193,11 +194,11 @@ def _cells(record: Record) -> tuple[str, ...]:
         latency = seconds_text(record.latency.per_call_s.value)
         estimate = record.latency.reference_ratio
         if estimate is not None:
-            ratio = f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
+            speed = speed_interval_text(as_speed(estimate))
     if record.memory is not None:
         memory = bytes_text(record.memory.peak_extra_bytes)
     elif record.memory_not_counted:
         memory = "not counted"
     if record.instructions is not None:
         instructions = f"{record.instructions:,}"
-    return str(record.status), y_error, worst, latency, ratio, memory, instructions
+    return str(record.status), y_error, worst, latency, speed, memory, instructions

@@ -15,6 +15,7 @@ from enum import StrEnum
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from harness.records import Case, Record, Status
+from harness.records.speed import as_speed, speed_text
 from harness.records.text import seconds_text, ulp_text
 from harness.regression.changes import Change, Comparison
 from harness.store import Results
@@ -130,7 +131,8 @@ def _figures(record: Record) -> str:
         invalid = "" if record.latency.is_valid else " (invalid)"
         figures.append(f"{seconds_text(record.latency.per_call_s.value)} per call{invalid}")
         if ratio := record.latency.reference_ratio:
-            figures.append(f"{ratio.value:.3f} of the time of {record.latency.reference}")
+            speed = speed_text(as_speed(ratio).value)
+            figures.append(f"{speed} the speed of {record.latency.reference}")
     return ", ".join(figures)
 
 

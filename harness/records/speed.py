@@ -23,11 +23,14 @@ def as_speed(time_ratio: Estimate) -> Estimate:
     )
 
 
-def speed_text(speed: float) -> str:
-    """Return a speed relative to another one: "1.31x", "12.3x", "0.0123x"."""
+def speed_text(speed: float, decimals: int = 2) -> str:
+    """Return a speed relative to another one: "1.31x", "12.3x", "0.0123x".
+
+    Near 1 it has ``decimals``; gates, which judge changes of a few percent, write three.
+    """
     if not isfinite(speed):
         return "unknown"
-    return f"{speed:.2f}x" if 0.095 <= speed < 10 else f"{speed:.3g}x"
+    return f"{speed:.{decimals}f}x" if 0.095 <= speed < 10 else f"{speed:.3g}x"
 
 
 def speed_interval_text(speed: Estimate) -> str:

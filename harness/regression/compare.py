@@ -11,6 +11,7 @@ from statistics import median
 
 from harness.records import Case, Record
 from harness.records.refusal import Refusal
+from harness.records.speed import speed_text
 from harness.records.text import count
 from harness.regression.changes import (
     Change,
@@ -222,7 +223,7 @@ def _of_another_machine(before: Record, after: Record) -> Finding | None:
     old_ratios, new_ratios = process_ratios(old), process_ratios(new)
     if old_ratios and new_ratios and old.reference == new.reference:
         why += (
-            f": {median(old_ratios):.3f} of the time of {old.reference} there, "
-            f"{median(new_ratios):.3f} here"
+            f": {speed_text(1 / median(old_ratios), 3)} the speed of {old.reference} there, "
+            f"{speed_text(1 / median(new_ratios), 3)} here"
         )
     return latency_finding(ChangeKind.NOT_COMPARABLE, why)

@@ -23,6 +23,7 @@ from statistics import median
 
 from harness.measure.sample_statistics import centre, epoch_values, median_ratio, ratios, t_quantile
 from harness.records import ArmRole, Case, Estimate, Latency, Record, WarningKind
+from harness.records.speed import speed_text
 from harness.records.text import count
 from harness.regression.changes import ChangeKind, Finding, inconclusive_latency, latency_finding
 from harness.regression.noise import FAR, Noise, noise_of, spread_of
@@ -231,7 +232,8 @@ def latency_change(
     extreme = max(shift.before) if slower else min(shift.before)
     beyond = min(confirmed) > extreme if slower else max(confirmed) < extreme
     moved = _moved(shift.before, confirmed)
-    among = f"{min(confirmed):.3f} to {max(confirmed):.3f} in {len(confirmed)} fresh processes"
+    slowest, fastest = speed_text(1 / max(confirmed), 3), speed_text(1 / min(confirmed), 3)
+    among = f"{slowest} to {fastest} in {len(confirmed)} fresh processes"
     least = max(_LEAST_EFFECT, _AGREEING_SPREADS * spread_of(confirmed))
     if shift.noise:
         least = max(least, shift.noise.least)
@@ -240,9 +242,10 @@ def latency_change(
     if not (beyond and (moved if slower else -moved) > least):
         return inconclusive(f"not confirmed: {slower_text(moved)}, {among}")
     kind = ChangeKind.SLOWER if slower else ChangeKind.FASTER
+    first = f"the {'slowest' if slower else 'fastest'} ran at {speed_text(1 / extreme, 3)}"
     text = (
         f"{_shift_text(shift, confirmed)} ({among}, beyond all {len(shift.before)} of the "
-        f"baseline, of which the {'slowest' if slower else 'fastest'} took {extreme:.3f})"
+        f"baseline, of which {first})"
     )
     return latency_finding(kind, text, shift.estimate(confirmed))
 
@@ -299,6 +302,6 @@ def _moved(before: Sequence[float], after: Sequence[float]) -> float:
 def _shift_text(shift: Shift, after: Sequence[float]) -> str:
     before = median(shift.before)
     return (
-        f"{slower_text(_moved(shift.before, after))}, {before:.3f} of the time of "
-        f"{shift.reference} before and {median(after):.3f} now"
+        f"{slower_text(_moved(shift.before, after))}, {speed_text(1 / before, 3)} the speed of "
+        f"{shift.reference} before and {speed_text(1 / median(after), 3)} now"
     )

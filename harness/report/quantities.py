@@ -41,4 +41,4 @@ def speed(value: float | None) -> str:
     """Return a speed relative to the reference; above 1 is faster."""
     if value is None or not isfinite(value):
         return rounded(value)
-    return f"{value:.2f}×" if 0.1 <= value < 10 else f"{rounded(value)}×"
+    return f"{value:.2f}x" if 0.1 <= value < 10 else f"{rounded(value)}x"

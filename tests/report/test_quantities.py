@@ -28,7 +28,7 @@ def test_three_digits(value: float | None, text: str) -> None:
     assert rounded(value) == text
 
 
-@pytest.mark.parametrize(("value", "text"), [(1.254, "1.25×"), (0.0432, "0.0432×"), (nan, "–")])
+@pytest.mark.parametrize(("value", "text"), [(1.254, "1.25x"), (0.0432, "0.0432x"), (nan, "–")])
 def test_a_speed(value: float, text: str) -> None:
     assert speed(value) == text
 

@@ -19,6 +19,8 @@ from statistics import median, stdev
 
 from harness.measure.sample_statistics import median_estimate, median_quantile
 from harness.records import Budget, Case, Estimate, Record, WarningKind
+from harness.records.speed import speed_text
+from harness.records.text import percent_text
 from harness.regression.changes import ChangeKind, Finding, inconclusive_latency, latency_finding
 from harness.regression.latency_test import why_too_few
 from harness.regression.text import slower_text
@@ -122,10 +124,11 @@ def confirmed_change(look: Look, confirmed: Sequence[float] | str | None) -> Fin
     logs = [log(each) for each in confirmed]
     moved, ratio = median(logs), median_estimate(confirmed)
     needed = max(look.least_effect, _CLEAR_ERRORS * stdev(logs) / sqrt(len(logs)))
-    among = f"{min(confirmed):.3f} to {max(confirmed):.3f} of its time in {len(logs)} processes"
+    slowest, fastest = speed_text(1 / max(confirmed), 3), speed_text(1 / min(confirmed), 3)
+    among = f"{slowest} to {fastest} its speed in {len(logs)} processes"
     agree = min(logs) > 0 if look.moved > 0 else max(logs) < 0
     if not (agree and abs(moved) > needed):
-        needs = f"{exp(needed) - 1:.1%} in the same direction in all of them is needed"
+        needs = f"{percent_text(exp(needed) - 1)} in the same direction in all of them is needed"
         why = f"{slower_text(moved)}, {among}; {needs}"
         return inconclusive_latency(f"{text} at first sight; not confirmed: {why}", ratio)
     kind = ChangeKind.SLOWER if moved > 0 else ChangeKind.FASTER
@@ -137,9 +140,11 @@ def _unsuspected(look: Look, text: str) -> Finding:
     margin = _ERRORS * look.error
     if not margin <= look.least_effect:
         known = (
-            f"known to within {exp(margin) - 1:.1%}" if isfinite(margin) else "from a single epoch"
+            f"known to within {percent_text(exp(margin) - 1)}"
+            if isfinite(margin)
+            else "from a single epoch"
         )
-        hidden = f"so a change of {exp(look.least_effect) - 1:.0%} would not show"
+        hidden = f"so a change of {percent_text(exp(look.least_effect) - 1)} would not show"
         return inconclusive_latency(f"noisy: {text}, {known}, {hidden}", look.ratio)
     return latency_finding(
         ChangeKind.UNCHANGED, f"{text}, within the precision of one process", look.ratio

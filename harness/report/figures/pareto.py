@@ -64,7 +64,7 @@ def pareto_figure(theme: Theme, title: str, rows: pd.DataFrame) -> Figure:
         room = (high / low) ** 0.18
         axes.set_xlim(low / max(room, 1.25), high * max(room, 1.25))
         axes.set_ylim(_LEAST_ULP / 1.6, top * 1.5)
-        ticks(axes, write_x=lambda value: f"{rounded(value)}×")
+        ticks(axes, write_x=lambda value: f"{rounded(value)}x")
         axes.axvline(1.0, color=theme.muted, lw=0.9, ls=(0, (4, 3)), zorder=1)
         best = shown[front].sort_values("speed")
         axes.plot(best["speed"], best["error_ulp"], color=accent, lw=1.2, ls=(0, (4, 2)), zorder=2)

@@ -54,7 +54,7 @@ const prefixed = (steps) => (value) => {
 const seconds = prefixed([[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]]);
 const bytes = prefixed([[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "B"]]);
 const ulps = (value) => value === null ? DASH : value === Infinity ? "not finite" : `${rounded(value)} ulp`;
-const times = (value) => (value === null ? DASH : `${rounded(value)}×`);
+const times = (value) => (value === null ? DASH : `${rounded(value)}x`);
 const percent = (value) => (value === null ? DASH : `${rounded(value * 100)} %`);
 const whole = (value) => (value === null ? DASH : value.toLocaleString("en"));
 const inWords = (word) => word.replaceAll("_", " ");

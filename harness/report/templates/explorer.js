@@ -208,7 +208,7 @@ const drawAxes = (drawing, box, across, up, x, y, letters) => {
     }
   }
   if (state.x === "speed" && !x.isBands) {
-    const same = x.ticks.find(({ text }) => text === "1×");
+    const same = x.ticks.find(({ text }) => text === "1x");
     if (same) drawing.append(svgOf("path", { class: "same", d: `M${tenth(box.left + same.at)} ${box.top}V${bottom}` }));
   }
   drawing.append(svgOf("text", { class: "axis", x: box.left + across / 2, y: bottom + box.bottom - 8, "text-anchor": "middle" }, NAMES[state.x]));
