@@ -7,7 +7,7 @@ frame and a dash on the page.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import nan
 from string import ascii_uppercase
 from typing import Any
@@ -169,7 +169,8 @@ def _row(record: Record, letter: str) -> dict[str, Any]:
 
 def _setting(case: Case) -> str:
     """Return the settings that have no column of their own."""
-    return " ".join(replace(case, mode=Mode.EAGER, device="cpu", seed=0).settings())
+    columns = {str(case.mode), case.device, f"seed={case.seed}"}
+    return " ".join(each for each in case.settings() if each not in columns)
 
 
 def _error_columns(record: Record) -> dict[str, Any]:

@@ -28,6 +28,7 @@ __all__ = ["SCHEMA_VERSION", "Results", "StoreError", "read", "schema_version_of
 # 4 - case.upstream is case.grad_output, cost.guest_s is cost.implementation_s
 SCHEMA_VERSION = 4
 
+_NAMED_COLUMNS = 6  # enough to recognise a table in one line
 _VERSION_KEY = b"layernorm_bench_schema"
 _RUNS_KEY = b"layernorm_bench_runs"
 _ENVIRONMENTS_KEY = b"layernorm_bench_environments"
@@ -104,7 +105,7 @@ def read(path: Path, *, samples: bool = True) -> Results:
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             metadata = file.schema_arrow.metadata or {}
-            _check_version(path, metadata)
+            _check_version(path, file.schema_arrow)
             columns = None if samples else _without_samples(file.schema_arrow)
             rows = file.read(columns=columns).to_pylist()
         if _DIGEST_KEY in metadata and metadata[_DIGEST_KEY] != _digest(metadata, rows).encode():
@@ -134,18 +135,23 @@ def schema_version_of(path: Path) -> int:
         StoreError: not a results file, damaged, or made by a newer version.
     """
     try:
-        metadata = pq.read_schema(path).metadata or {}
+        schema = pq.read_schema(path)
     except (pa.ArrowException, OSError) as error:
         why = str(error).partition("\n")[0]
         raise StoreError(f"{path}: not a readable results file, or damaged: {why}") from error
-    _check_version(path, metadata)
-    return int(metadata[_VERSION_KEY])
+    _check_version(path, schema)
+    return int(schema.metadata[_VERSION_KEY])
 
 
-def _check_version(path: Path, metadata: dict[bytes, bytes]) -> None:
-    found = metadata.get(_VERSION_KEY)
-    if found is None:
-        raise StoreError(f"{path}: a parquet file, but not written by layernorm-bench")
+def _check_version(path: Path, schema: pa.Schema) -> None:
+    found = (schema.metadata or {}).get(_VERSION_KEY)
+    if found is None:  # such as the tables of experiments under results/published
+        names = schema.names
+        more = f" and {len(names) - _NAMED_COLUMNS} more" if len(names) > _NAMED_COLUMNS else ""
+        raise StoreError(
+            f"{path}: a table with the columns {', '.join(names[:_NAMED_COLUMNS])}{more}, not the records of a run; read it with "
+            "`pandas.read_parquet`"
+        )
     if int(found) > SCHEMA_VERSION:
         raise StoreError(
             f"{path}: has schema version {found.decode()}, this layernorm-bench reads up to "

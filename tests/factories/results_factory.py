@@ -140,8 +140,8 @@ def make_results(
     taken = every if count > len(every) else list(islice(every[::step], count))
     records = [make_record(case, environment) for case in taken]
     while len(records) < count:  # more seeds of the same sweep
-        seed = 10 + len(records) // len(every)
-        case = replace(records[len(records) % len(every)].case, seed=seed)
+        first = records[len(records) % len(every)].case
+        case = replace(first, seed=first.seed + 1000 * (len(records) // len(every)))
         records.append(make_record(case, environment))
     if errors_only:
         records = [replace(each, latency=None, memory=None) for each in records]

@@ -114,7 +114,7 @@ def test_foreign_metadata_is_refused_or_ignored(path: Path, name: str, text: str
 
 def test_a_parquet_file_of_someone_else_is_refused(path: Path) -> None:
     pq.write_table(pa.table({"a": [1, 2]}), path)
-    with pytest.raises(StoreError, match="not written by layernorm-bench"):
+    with pytest.raises(StoreError, match="not the records of a run"):
         read(path)
 
 
