@@ -101,6 +101,8 @@ class Implementation:
     """Order of the sums over a row in the backward; None if it is the same."""
     column_reduction: Reduction = Reduction.TREE
     """Order of the sums over all rows, for dweight and dbias."""
+    centred_backward: bool = True
+    """Whether the backward sums dy * weight * (x - mean), which loses less than dy * weight * x."""
     lanes: int = 1
     """Parallel running sums of a BLOCKS reduction."""
     statistics_in_input_dtype: bool = False
@@ -143,6 +145,7 @@ def implementation(
     reduction: Reduction = Reduction.TREE,
     backward_reduction: Reduction | None = None,
     column_reduction: Reduction = Reduction.TREE,
+    centred_backward: bool = True,
     lanes: int = 1,
     statistics_in_input_dtype: bool = False,
     devices: frozenset[str] = frozenset({"cpu", "cuda"}),
@@ -159,6 +162,7 @@ def implementation(
             reduction=reduction,
             backward_reduction=backward_reduction,
             column_reduction=column_reduction,
+            centred_backward=centred_backward,
             lanes=lanes,
             statistics_in_input_dtype=statistics_in_input_dtype,
             devices=devices,

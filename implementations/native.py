@@ -16,6 +16,7 @@ __all__ = ["native"]
     source="torch.nn.functional.layer_norm",
     algorithm=Algorithm.WELFORD,  # the moments of chunks are combined in a tree
     backward_reduction=Reduction.BLOCKS,  # one running sum per lane of a vector register
+    centred_backward=False,  # ds and db of layer_norm_kernel.cpp, with a weight or without
     lanes=4,  # float64 in AVX2, the narrowest vectors of its kernels
     column_reduction=Reduction.SEQUENTIAL,  # row by row into one buffer
 )

@@ -20,6 +20,11 @@ The bound of y adds the error of a mean kept in one word, (f+2) u K, and one rou
 remaining operation and for the result. These are bounds, not estimates: correct code cannot exceed
 them, whatever the data.
 
+PyTorch's CPU kernel (aten/src/ATen/native/cpu/layer_norm_kernel.cpp) does not centre the sums of
+its backward: ``dx = rstd g + b x + c``, g = dy weight, ``b = (m sum(g) - sum(g x)) rstd^3/N``. Both
+lose (f+2) u of addends up to K times as large as those of sum(g n), n the normalised value. This
+adds ``2 (f+3) u K mean(abs(g))`` to the error of mean(g n), and K to n in the roundings of b x + c.
+
 A sum over rows counts only the k rows whose dy is not 0 in the column: adding an exact zero rounds
 nothing. Of k - 1 additions in whatever order, none rounds a number larger than the sum of the
 positive addends or that of the negative ones, ``(sum abs(addend) + abs(sum addend))/2``. And where
@@ -55,6 +60,8 @@ class Guarantee:
     """Of the sums over a row in the backward."""
     column_reduction: Reduction
     """Of the sums over all rows."""
+    centred_backward: bool = True
+    """Whether the backward sums dy weight (x - mean), not dy weight x."""
     lanes: int
     """Running sums of a BLOCKS reduction."""
     accumulate_dtype: torch.dtype
@@ -111,7 +118,11 @@ class Guarantee:
         scaled = signed.abs_()
         mean, mean_product = scaled.mean(-1, keepdim=True), _row_mean(scaled, normalised)
         of_sum = (f + 3) * u * mean_product + fixed * mean + slope * mean_product
-        constant = 4 * u * plain + (f + 2) * u * mean + fixed * (of_sum + across)
+        of_centre = fixed
+        if not self.centred_backward:
+            size, _ = _sizes(exact, eps)
+            of_sum, of_centre = of_sum + 2 * (f + 3) * u * size * mean, fixed + 4 * u * size
+        constant = 4 * u * plain + (f + 2) * u * mean + of_centre * (of_sum + across)
         of_normalised = 4 * u * across + (1 + slope) * of_sum + slope * across
         inner = normalised.mul_(of_normalised).add_(scaled, alpha=4 * u).add_(constant)
         bound = inner.mul_(exact.rstd * (1 + rstd_error))
@@ -258,6 +269,7 @@ def guarantee_of(implementation: Implementation, case: Case) -> Guarantee:
         reduction=forward,
         backward_reduction=backward,
         column_reduction=Reduction.SEQUENTIAL if compiled else implementation.column_reduction,
+        centred_backward=implementation.centred_backward,
         lanes=lanes,
         accumulate_dtype=dtype if implementation.statistics_in_input_dtype else wide,
     )

@@ -46,6 +46,7 @@ def test_a_guarantee_is_what_the_implementation_declares() -> None:
     assert found.backward_reduction is Reduction.BLOCKS
     assert found.column_reduction is Reduction.SEQUENTIAL
     assert found.lanes == NATIVE.lanes
+    assert not found.centred_backward
 
 
 def test_the_backward_sums_as_the_forward_unless_declared() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -108,6 +109,28 @@ def test_one_pass_is_out_of_guarantee_where_it_cancels(dtype: str) -> None:
     distribution = "offset_1e6" if dtype == "float32" else "ulp_comb"
     case = Case(implementation="one_pass", shape=(5, 257), dtype=dtype, distribution=distribution)
     assert verdict(find("one_pass"), make_inputs(case), case)[0] is Status.OUT_OF_GUARANTEE
+
+
+@pytest.mark.parametrize("hidden", [5120, 16384])
+def test_uncentred_sums_of_the_backward_exceed_the_bound_of_centred_ones(hidden: int) -> None:
+    native = find("native")
+    case = Case(
+        implementation="native",
+        shape=(4, hidden),
+        distribution="offset_1e3",
+        parameters="ones_weight",
+        direction=Direction.BACKWARD,
+    )
+    inputs = make_inputs(case)
+    inputs = replace(inputs, dy=torch.full_like(inputs.x, -0.7))  # all addends have one sign
+    _, _, errors = verdict(native, inputs, case)
+    _, _, centred = verdict(replace(native, centred_backward=True), inputs, case)
+    assert _ratio_of_dx(errors) < 0.5
+    assert _ratio_of_dx(centred) > 1  # 3 to 5 with AVX-512
+
+
+def _ratio_of_dx(errors: Errors) -> float:
+    return next(each.bound_ratio or 0.0 for each in errors.outputs if each.output == "dx")
 
 
 def test_a_bound_does_not_depend_on_the_block_that_a_row_is_in(

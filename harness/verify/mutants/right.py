@@ -31,6 +31,7 @@ def _right(
     reduction: Reduction = Reduction.TREE,
     backward_reduction: Reduction | None = None,
     column_reduction: Reduction = Reduction.TREE,
+    centred_backward: bool = True,
     lanes: int = 1,
 ) -> Callable[[Callable[[Rows], Tensor]], Implementation]:
     """Wrap a function of rows as an implementation named and described after it."""
@@ -42,6 +43,7 @@ def _right(
             reduction=reduction,
             backward_reduction=backward_reduction,
             column_reduction=column_reduction,
+            centred_backward=centred_backward,
             lanes=lanes,
         )(layer_norm_of(rows_to_y))
 
@@ -191,6 +193,7 @@ def batch_norm_of_rows(rows: Rows) -> Tensor:
     backward_reduction=Reduction.BLOCKS,
     lanes=4,
     column_reduction=Reduction.SEQUENTIAL,
+    centred_backward=False,
 )
 def group_norm_of_one_group(rows: Rows) -> Tensor:
     """Calls group norm with one group and each element as a channel."""
@@ -207,6 +210,7 @@ def group_norm_of_one_group(rows: Rows) -> Tensor:
     backward_reduction=Reduction.BLOCKS,
     lanes=4,
     column_reduction=Reduction.SEQUENTIAL,
+    centred_backward=False,
 )
 def module(rows: Rows) -> Tensor:
     """Calls a torch.nn.LayerNorm without parameters, in float32 or wider."""
