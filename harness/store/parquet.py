@@ -149,8 +149,8 @@ def _check_version(path: Path, schema: pa.Schema) -> None:
         names = schema.names
         more = f" and {len(names) - _NAMED_COLUMNS} more" if len(names) > _NAMED_COLUMNS else ""
         raise StoreError(
-            f"{path}: a table with the columns {', '.join(names[:_NAMED_COLUMNS])}{more}, not the records of a run; read it with "
-            "`pandas.read_parquet`"
+            f"{path}: a table with the columns {', '.join(names[:_NAMED_COLUMNS])}{more}, not the "
+            "records of a run; read it with `pandas.read_parquet`"
         )
     if int(found) > SCHEMA_VERSION:
         raise StoreError(
