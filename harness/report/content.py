@@ -135,6 +135,8 @@ class Facts:
     kind: ClassVar[str] = "facts"
     title: str
     pairs: tuple[tuple[str, str], ...]
+    is_glossary: bool = False
+    """Whether the names are terms, which captions lead to."""
 
 
 @dataclass(frozen=True, slots=True)

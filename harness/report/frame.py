@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import nan
-from string import ascii_uppercase
 from typing import Any
 
 import pandas as pd
@@ -18,6 +17,7 @@ from harness.numerics.bound_terms import SIGNIFICAND_BITS
 from harness.records import Case, Direction, Environment, Mode, OutputErrors, Record, Run, Status
 from harness.records.text import in_words
 from harness.regression.history.runs import History
+from harness.report.places import apart_by_revision, letters_of, place_of
 from harness.selection.answers import Answer, answers_of
 from harness.selection.ranking import label_of
 from harness.selection.requirement import DEFAULT_MAX_CONDITION
@@ -64,8 +64,8 @@ def gather(
 ) -> Findings:
     """Combine several results, which are from ``files``.
 
-    If two files hold a case of one environment, the later file counts. Cases of different
-    environments are all kept; ``place`` tells them apart.
+    If two files hold a case of one environment and one revision, the later file counts. Cases of
+    different ones are all kept; ``place`` tells them apart, and they are never drawn together.
 
     Args:
         results: what results files hold.
@@ -74,16 +74,23 @@ def gather(
     kept: dict[tuple[str, str], Record] = {}
     missing = 0
     environments: dict[str, Environment] = {}
-    for result in results:
+    for result in apart_by_revision(results):
         kept.update({(record.case.id, record.environment): record for record in result.records})
         environments |= result.environments
         # a resumed run plans the whole sweep again
         planned = max((run.planned for run in result.runs), default=0)
         missing += max(0, planned - len(result.records))
-    letters = _letters(environments, kept)
+    letters = letters_of([*environments, *(name for _, name in kept)])
     records = _in_order(list(kept.values()))
     is_one_place = len({name for _, name in kept}) == 1
-    rows = [_row(record, "" if is_one_place else letters[record.environment]) for record in records]
+    every = list(environments.values())
+    places = {
+        (device, name): place_of(
+            device, "" if is_one_place else letters[name], environments.get(name), every
+        )
+        for device, name in {(each.case.device, each.environment) for each in records}
+    }
+    rows = [_row(each, places[each.case.device, each.environment]) for each in records]
     outputs = [
         {"case": index, **_output_row(output)}
         for index, record in enumerate(records)
@@ -104,15 +111,6 @@ def gather(
         answers=answers_of(records, max_condition),
         files=tuple(files),
     )
-
-
-def _letters(
-    environments: dict[str, Environment], kept: dict[tuple[str, str], Record]
-) -> dict[str, str]:
-    """Give each environment a short name, in order of appearance."""
-    names = dict.fromkeys([*environments, *(name for _, name in kept)])
-    spare = (f"{ascii_uppercase[i % 26]}{i // 26 or ''}" for i in range(len(names)))
-    return dict(zip(names, spare, strict=True))
 
 
 def _in_order(records: list[Record]) -> list[Record]:
@@ -139,10 +137,10 @@ def _with_orders(cases: pd.DataFrame) -> pd.DataFrame:
     return cases
 
 
-def _row(record: Record, letter: str) -> dict[str, Any]:
+def _row(record: Record, place: str) -> dict[str, Any]:
     case = record.case
     return {
-        "place": f"{case.device}, environment {letter}" if letter else case.device,
+        "place": place,
         "implementation": case.implementation,
         "mode": str(case.mode),
         "label": label_of((case.implementation, case.mode)),

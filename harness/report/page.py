@@ -19,8 +19,9 @@ from harness.records import Status
 from harness.records.refusal import Refusal
 from harness.records.text import count, seconds_text
 from harness.regression.history.runs import History
-from harness.report.content import heading
+from harness.report.content import heading, name_of
 from harness.report.frame import Findings, gather
+from harness.report.glossary import with_terms
 from harness.report.policy import POLICY_MARK, with_policy
 from harness.report.quantities import power_of_ten, rounded
 from harness.report.sections import SECTIONS
@@ -154,13 +155,15 @@ def _headline(place: int, answer: Answer) -> dict[str, object]:
 
 @cache
 def _templates() -> Templates:
-    return Templates(
+    templates = Templates(
         loader=PackageLoader("harness.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    templates.filters |= {"terms": with_terms, "slug": name_of}
+    return templates
 
 
 def _asset(name: str) -> str:

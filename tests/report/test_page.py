@@ -321,8 +321,27 @@ def test_measurements_from_two_environments_are_kept_apart() -> None:
         )
         for each in (here, there)
     ]
-    expected = ["cpu, environment A", "cpu, environment B"]
+    expected = ["cpu, environment A, Imaginary CPU 9000", "cpu, environment B, Another CPU"]
     assert gather(both).cases["place"].tolist() == expected
     page = build_page(both)
     assert "Environment B, fingerprint" in page
     assert "Another CPU" in page
+
+
+def test_two_revisions_on_one_machine_are_kept_apart() -> None:
+    before, after = make_environment(git_dirty=False), make_environment(git_commit="f" * 40)
+    assert before.fingerprint == after.fingerprint
+    both = [
+        Results(
+            records=(replace(FAILED, environment=each.fingerprint),),
+            runs=(),
+            environments={each.fingerprint: each},
+        )
+        for each in (before, after)
+    ]
+    findings = gather(both)
+    assert findings.cases["place"].tolist() == [
+        "cpu, environment A, commit 01234567",
+        "cpu, environment B, commit ffffffff changed",
+    ]
+    assert list(findings.environments.values()) == [before, after]

@@ -18,6 +18,7 @@ from harness.report.sections.speed import (
     latency_against_size,
     speed_relative_to_native,
 )
+from harness.report.sections.terms import terms
 
 __all__ = ["SECTIONS"]
 
@@ -37,4 +38,5 @@ SECTIONS: tuple[Section, ...] = (
     not_measured,
     warnings,
     environment_and_method,
+    terms,
 )
