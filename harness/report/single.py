@@ -46,7 +46,7 @@ def markdown_of(table: Table) -> str:
     """Return a table in GitHub's Markdown, with its title and its caption."""
     head = [_escaped(column.text) for column in table.columns]
     rule = ["---:" if column.is_number else "---" for column in table.columns]
-    lines = [head, rule, *([_cell(cell) for cell in row] for row in table.rows)]
+    lines = [head, rule, *([_cell(cell) for cell in row] for row in table.shown_rows)]
     rows = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     return f"### {_escaped(table.title)}\n\n{rows}\n\n{_escaped(table.caption)}\n"
 
