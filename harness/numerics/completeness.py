@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from harness.numerics.error_measurement import OUTPUTS, Outputs
+from harness.numerics.outputs import OUTPUTS, Outputs
 
 __all__ = ["SETTLE_S", "bits_of", "copies_of", "fill_free_memory", "incomplete_output"]
 

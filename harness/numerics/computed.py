@@ -13,7 +13,7 @@ from torch import Tensor
 
 from harness.inputs import Inputs
 from harness.numerics.completeness import bits_of, copies_of, fill_free_memory, incomplete_output
-from harness.numerics.error_measurement import Outputs
+from harness.numerics.outputs import Outputs
 from harness.records import Autograd, Case, Direction, Mode, Status
 from implementations.contract import Implementation, LayerNormFunction, UnsupportedError
 from implementations.targets.attempt import first_line

@@ -14,42 +14,22 @@ Every comparison is written so that NaN fails it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import inf, isfinite
 
 import torch
 from torch import Tensor
 
 from harness.inputs import Inputs
-from harness.numerics import double_double as dd
+from harness.numerics.bound_ratio import BoundRatio, Column, Columns
 from harness.numerics.bounds import Guarantee
-from harness.numerics.column_sums import ColumnSums
 from harness.numerics.double_double import Pair
 from harness.numerics.oracle import ExactRows, Reference, wide_parameter, wide_rows
+from harness.numerics.outputs import Outputs
 from harness.numerics.rounding import spacing
 from harness.records import Case, Errors, OutputErrors
 
-__all__ = ["GRADIENTS", "OUTPUTS", "Outputs", "measure_errors", "scale_of_dx", "scale_of_y"]
+__all__ = ["measure_errors", "scale_of_dx", "scale_of_y"]
 
 _P99_SAMPLES = 1 << 16  # at most so many evenly spaced elements determine the percentile
-
-
-@dataclass(frozen=True, slots=True)
-class Outputs:
-    """What an implementation returned for a case."""
-
-    y: Tensor
-    """Of x's shape."""
-    dx: Tensor | None = None
-    """Of x's shape; None in a forward case."""
-    dweight: Tensor | None = None
-    """Of the normalized shape; None where there is no weight."""
-    dbias: Tensor | None = None
-    """Of the normalized shape; None where there is no bias."""
-
-
-OUTPUTS = ("y", "dx", "dweight", "dbias")
-"""The names of all outputs."""
-GRADIENTS = OUTPUTS[1:]
 
 
 def measure_errors(
@@ -58,10 +38,10 @@ def measure_errors(
     """Compare every output with its exact value and with the bound of ``guarantee``."""
     weight = wide_parameter(inputs.weight, 1.0, case)
     bias = wide_parameter(inputs.bias, 0.0, case)
-    y, dx, statistics = _OutputErrorSums("y", outputs.y), None, _StatisticsErrors()
-    columns = _ColumnSums(case, guarantee) if inputs.dy is not None else None
+    y, dx, statistics = _OutputErrorSums.of("y", outputs.y), None, _StatisticsErrors()
+    columns, norms = Columns(case, guarantee), _SummandNorms(case.hidden)
     if outputs.dx is not None:
-        dx = _OutputErrorSums("dx", outputs.dx)
+        dx = _OutputErrorSums.of("dx", outputs.dx)
     for exact in reference:
         computed = wide_rows(outputs.y, case, exact.start, exact.stop)
         rho = torch.sqrt(exact.variance / (exact.variance + case.eps))
@@ -69,15 +49,20 @@ def measure_errors(
         bound = guarantee.y(exact, weight, bias, case.eps, outputs.y.dtype)
         error = y.add(computed, exact.y, scale, bound)
         statistics.add(exact, rho, computed - exact.y[0], weight, error)
-        if inputs.dy is None or columns is None:
+        if inputs.dy is None:
             continue
         dy = wide_rows(inputs.dy, case, exact.start, exact.stop)
         columns.add(exact, dy)
+        norms.add(exact, dy)
         if dx is not None and outputs.dx is not None and exact.dx is not None:
             computed = wide_rows(outputs.dx, case, exact.start, exact.stop)
             dx_bound = guarantee.dx(exact, weight, dy, case.eps, outputs.dx.dtype)
             dx.add(computed, exact.dx, scale_of_dx(exact, weight, dy), dx_bound)
-    measured = [y, *([dx] if dx else []), *(columns.errors(outputs) if columns else [])]
+    measured = [y, *([dx] if dx else [])]
+    for column in columns.compared(outputs):
+        sums = _OutputErrorSums(BoundRatio(column.output, column.dtype), case.hidden)
+        sums.add(column.computed, column.exact, norms.scale(column), column.bound)
+        measured.append(sums)
     return Errors(
         outputs=tuple(output.result() for output in measured),
         condition_max_ratio=statistics.condition_max,
@@ -113,87 +98,56 @@ def scale_of_dx(exact: ExactRows, weight: Tensor, dy: Tensor) -> Tensor:
 class _OutputErrorSums:
     """Error figures of one output, accumulated over blocks of rows."""
 
-    output: str
-    computed_tensor: Tensor
+    ratio: BoundRatio
+    total: int
+    """Elements of the output."""
     elements: int = 0
-    nonfinite: int = 0
-    vacuous: int = 0
     raw_max: float = 0.0
     abs_max: float = 0.0
     normwise: float = 0.0
     scaled_max: float = 0.0
     scaled_sum: float = 0.0
-    ratio: float | None = None
     samples: list[Tensor] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, output: str, tensor: Tensor) -> _OutputErrorSums:
+        return cls(BoundRatio(output, tensor.dtype), tensor.numel())
 
     def add(self, computed: Tensor, exact: Pair, scale: Tensor, bound: Tensor) -> Tensor:
         """Add rows of float64 (rows, hidden); return their absolute errors."""
-        if not computed.numel():
-            return computed
-        dtype = self.computed_tensor.dtype
-        high, low = exact
-        error = (computed - high).sub_(low).abs_()
-        largest = float(error.amax())
-        if not isfinite(largest):  # amax of NaN is NaN
-            error = self._settle_nonfinite(error, computed, high)
-            largest = float(error.amax())
+        error, largest = self.ratio.add(computed, exact, bound)
+        if not error.numel():
+            return error
+        dtype, high = self.ratio.dtype, exact[0]
         scaled = error / spacing(dtype, scale)
         self.elements += error.numel()
         self.abs_max = _larger(self.abs_max, largest)
         self.raw_max = _larger(self.raw_max, float((error / spacing(dtype, high)).amax()))
         self.scaled_max = _larger(self.scaled_max, float(scaled.amax()))
         self.scaled_sum += float(scaled.sum())
-        stride = -(-self.computed_tensor.numel() // _P99_SAMPLES)
+        stride = -(-self.total // _P99_SAMPLES)
         self.samples.append(scaled.flatten()[::stride].float())
         norm, size = torch.linalg.vector_norm(error, dim=-1), torch.linalg.vector_norm(high, dim=-1)
         worst = torch.where(norm > 0, norm / size, torch.zeros_like(norm))
         self.normwise = _larger(self.normwise, float(worst.amax()))
-        self._add_ratio(error, bound, high)
         return error
-
-    def _settle_nonfinite(self, error: Tensor, computed: Tensor, exact: Tensor) -> Tensor:
-        """Count elements that are not finite but should be, and return errors without NaN.
-
-        Where the exact value is not finite (NaN or infinite inputs), any value that is not finite
-        is right. Where it is beyond the largest number of the dtype, infinity is its rounding.
-        """
-        beyond = exact.abs() > torch.finfo(self.computed_tensor.dtype).max
-        rounded = beyond & (computed == torch.copysign(torch.full_like(exact, inf), exact))
-        agrees = (torch.isfinite(computed) == torch.isfinite(exact)) | rounded
-        self.nonfinite += int((~agrees & torch.isfinite(exact)).sum())
-        error = torch.where(torch.isfinite(error), error, torch.full_like(error, inf))
-        return torch.where(
-            agrees & (rounded | ~torch.isfinite(exact)), torch.zeros_like(error), error
-        )
-
-    def _add_ratio(self, error: Tensor, bound: Tensor, exact: Tensor) -> None:
-        if isfinite(float(bound.amax())):
-            self.ratio = _larger(self.ratio or 0.0, float((error / bound).amax()))
-            return
-        bounded, defined = torch.isfinite(bound), torch.isfinite(exact)
-        self.vacuous += int((~bounded & defined).sum())
-        # a finite value where the exact one is NaN or infinite is within no bound
-        if bool(((error > 0) & ~defined).any()):
-            self.ratio = float("inf")
-        elif bool(bounded.any()):
-            ratios = torch.where(bounded, error / bound, torch.zeros_like(error))
-            self.ratio = _larger(self.ratio or 0.0, float(ratios.amax()))
 
     def result(self) -> OutputErrors:
         samples = torch.cat(self.samples) if self.samples else torch.zeros(1)
         rank = max(1, round(0.99 * samples.numel()))
+        nonfinite = self.ratio.unexpected_nonfinite
         return OutputErrors(
-            output=self.output,
+            output=self.ratio.output,
             elements=self.elements,
-            unexpected_nonfinite=self.nonfinite,
+            unexpected_nonfinite=nonfinite,
             scaled_max_ulp=self.scaled_max,
             scaled_p99_ulp=float(samples.kthvalue(rank).values),
-            scaled_mean_ulp=None if self.nonfinite else self.scaled_sum / max(self.elements, 1),
+            scaled_mean_ulp=None if nonfinite else self.scaled_sum / max(self.elements, 1),
             raw_max_ulp=self.raw_max,
             max_abs=self.abs_max,
             normwise_ratio=self.normwise,
-            bound_ratio=self.ratio,
-            vacuous_elements=self.vacuous,
+            bound_ratio=self.ratio.bound_ratio,
+            vacuous_elements=self.ratio.vacuous_elements,
         )
 
 
@@ -243,37 +197,16 @@ class _StatisticsErrors:
         self.mean_error = max(self.mean_error or 0.0, float(in_deviations.amax()))
 
 
-class _ColumnSums:
-    """Exact dweight and dbias, their scales and bounds, summed over blocks of rows."""
+class _SummandNorms:
+    """Norms over the rows of the summands of dweight and dbias, which are their scales."""
 
-    def __init__(self, case: Case, guarantee: Guarantee) -> None:
-        zero = torch.zeros((1, case.hidden), dtype=torch.float64)
-        self._case, self._guarantee = case, guarantee
-        self._sums: dict[str, Pair] = dict.fromkeys(("dweight", "dbias"), (zero, zero))
-        self._squares = dict.fromkeys(self._sums, zero)
-        self._of_bounds = ColumnSums.without_rows(case.hidden)
+    def __init__(self, hidden: int) -> None:
+        zero = torch.zeros((1, hidden), dtype=torch.float64)
+        self._squares = {"dweight": zero, "dbias": zero}
 
     def add(self, exact: ExactRows, dy: Tensor) -> None:
-        self._of_bounds += self._guarantee.columns(exact, dy, self._case.eps)
-        terms = {"dweight": dy * exact.normalised[0], "dbias": dy}
-        for name, total in (("dweight", exact.dweight), ("dbias", exact.dbias)):
-            if total is None:
-                continue
-            self._sums[name] = dd.add(self._sums[name], total)
-            self._squares[name] = self._squares[name] + terms[name].square().sum(0, keepdim=True)
+        for name, terms in (("dweight", dy * exact.normalised[0]), ("dbias", dy)):
+            self._squares[name] = self._squares[name] + terms.square().sum(0, keepdim=True)
 
-    def errors(self, outputs: Outputs) -> list[_OutputErrorSums]:
-        """Compare dweight and dbias, where they were computed."""
-        measured = []
-        bounds = {"dweight": self._guarantee.dweight, "dbias": self._guarantee.dbias}
-        for name, exact in self._sums.items():
-            tensor: Tensor | None = getattr(outputs, name)
-            if tensor is None:
-                continue
-            sums = _OutputErrorSums(name, tensor)
-            scale = torch.maximum(exact[0].abs(), self._squares[name].sqrt())
-            rows = self._case.rows
-            bound = bounds[name](self._of_bounds, rows, exact[0], tensor.dtype)
-            sums.add(wide_parameter(tensor, 0.0, self._case)[None, :], exact, scale, bound)
-            measured.append(sums)
-        return measured
+    def scale(self, column: Column) -> Tensor:
+        return torch.maximum(column.exact[0].abs(), self._squares[column.output].sqrt())

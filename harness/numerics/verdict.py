@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 
+from harness.numerics.bound_ratio import BoundRatio
 from harness.numerics.bounds import Guarantee
 from harness.numerics.rounding import unit_roundoff
 from harness.records import Case, Errors, OutputErrors, Status
 
-__all__ = ["verdict_of"]
+__all__ = ["is_beyond", "status_of", "verdict_of"]
 
 # Above this error relative to the scale, a message gives the absolute error instead of ulp: the
 # exact value is then 0 or almost 0, and its ulp is the smallest number of the dtype. For
@@ -16,19 +19,32 @@ __all__ = ["verdict_of"]
 _NOTHING_RATIO = 1e6
 
 
-def verdict_of(errors: Errors, case: Case, guarantee: Guarantee) -> tuple[Status, str]:
+def status_of(outputs: Iterable[BoundRatio | OutputErrors]) -> Status:
     """Return WRONG if a bound is broken, OUT_OF_GUARANTEE if one is vacuous, OK otherwise."""
-    broken = [output for output in errors.outputs if _is_broken(output)]
-    if broken:
-        return Status.WRONG, "; ".join(_broken_text(output, errors, case) for output in broken)
-    vacuous = [output for output in errors.outputs if output.vacuous_elements]
-    if vacuous:
-        return Status.OUT_OF_GUARANTEE, _vacuous_text(vacuous, errors, case, guarantee)
-    return Status.OK, ""
+    status = Status.OK
+    for output in outputs:
+        if is_beyond(output):
+            return Status.WRONG
+        if output.vacuous_elements:
+            status = Status.OUT_OF_GUARANTEE
+    return status
 
 
-def _is_broken(output: OutputErrors) -> bool:
-    return output.bound_ratio is not None and not output.bound_ratio <= 1
+def is_beyond(output: BoundRatio | OutputErrors, ratio: float = 1.0) -> bool:
+    """Whether an error is NaN or more than ``ratio`` times its bound."""
+    return output.bound_ratio is not None and not output.bound_ratio <= ratio
+
+
+def verdict_of(errors: Errors, case: Case, guarantee: Guarantee) -> tuple[Status, str]:
+    """Return the status of measured errors, and its reason; empty if it is OK."""
+    status, outputs = status_of(errors.outputs), errors.outputs
+    if status is Status.WRONG:
+        broken = filter(is_beyond, outputs)
+        return status, "; ".join(_broken_text(output, errors, case) for output in broken)
+    if status is Status.OUT_OF_GUARANTEE:
+        vacuous = [output for output in outputs if output.vacuous_elements]
+        return status, _vacuous_text(vacuous, errors, case, guarantee)
+    return status, ""
 
 
 def _broken_text(output: OutputErrors, errors: Errors, case: Case) -> str:

@@ -22,8 +22,9 @@ from harness.numerics.computed import (
     grad_mode,
     run_once,
 )
-from harness.numerics.error_measurement import Outputs, measure_errors
+from harness.numerics.error_measurement import measure_errors
 from harness.numerics.oracle import Reference
+from harness.numerics.outputs import Outputs
 from harness.numerics.verdict import verdict_of
 from harness.records import (
     Allocation,

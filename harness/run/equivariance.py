@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from harness.inputs import LAYOUTS, Inputs
-from harness.numerics.error_measurement import Outputs
+from harness.numerics.outputs import Outputs
 from harness.records import Case, Direction
 
 __all__ = ["are_equivariant", "shifted_or_negated"]

@@ -21,7 +21,7 @@ from harness.measure.placement import overwrite
 from harness.measure.sampler import Sampler
 from harness.numerics.completeness import copies_of, fill_free_memory, incomplete_output
 from harness.numerics.computed import ContractViolationError, checked, run_once
-from harness.numerics.error_measurement import GRADIENTS, Outputs
+from harness.numerics.outputs import GRADIENTS, Outputs
 from harness.records import Case, Direction, Mode, Record, Status
 from harness.run.equivariance import are_equivariant, shifted_or_negated
 from harness.run.observed import observed

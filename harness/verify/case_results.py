@@ -144,5 +144,4 @@ class CaseResults:
 
 def _bound_ratio(trial: Trial) -> float:
     """Return the largest error of a case, as a multiple of its bound."""
-    outputs = trial.errors.outputs if trial.errors else ()
-    return max((each.bound_ratio or 0.0 for each in outputs), default=0.0)
+    return max((each.bound_ratio or 0.0 for each in trial.ratios), default=0.0)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from harness.numerics.error_measurement import OUTPUTS, Outputs
+from harness.numerics.outputs import OUTPUTS, Outputs
 from harness.records import Case, Direction
 from harness.verify.diagnosis_probes import (
     cancelling_variance,
@@ -76,7 +76,7 @@ def _in_one_dtype(implementation: Implementation, failures: Sequence[Trial]) -> 
             return together
     case, wrong_outputs = (
         failures[0].case,
-        {name for each in failures for name in _wrong_outputs(each)},
+        {name for each in failures for name in each.outputs_beyond()},
     )
     apart: list[Suspect] = list(constant_eps(implementation, case)) if wrong_outputs else []
     if wrong_outputs:
@@ -91,16 +91,6 @@ def _in_one_dtype(implementation: Implementation, failures: Sequence[Trial]) -> 
             with_name = {case: each for case, each in usable.items() if name in clear[case]}
             apart += _matches(with_name, (name,))[:1]
     return apart
-
-
-def _wrong_outputs(trial: Trial, ratio: float = 1) -> set[str]:
-    """Return the names of the outputs with an error over ``ratio`` times the bound, or NaN."""
-    outputs = trial.errors.outputs if trial.errors else ()
-    return {
-        each.output
-        for each in outputs
-        if each.bound_ratio is not None and not each.bound_ratio <= ratio
-    }
 
 
 def _matches(computed: dict[Case, Outputs], names: tuple[str, ...]) -> list[Suspect]:
@@ -141,7 +131,7 @@ def _clear_failures(failures: Sequence[Trial]) -> dict[Case, set[str]]:
 
     for each in sorted(failures, key=rank):
         case = each.case
-        wrong_outputs = _wrong_outputs(each, _CLEAR_RATIO)
+        wrong_outputs = each.outputs_beyond(_CLEAR_RATIO)
         if not wrong_outputs or not 16 <= case.rows * case.hidden <= _MOST_ELEMENTS:
             continue
         kind = (

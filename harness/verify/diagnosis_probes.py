@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from harness.inputs import make_inputs
+from harness.numerics.bound_ratio import bound_ratios
 from harness.numerics.bounds import guarantee_of
 from harness.numerics.computed import (
     ContractViolationError,
@@ -22,9 +23,9 @@ from harness.numerics.computed import (
     checked,
     guarded,
 )
-from harness.numerics.error_measurement import GRADIENTS, OUTPUTS, measure_errors
+from harness.numerics.outputs import GRADIENTS, OUTPUTS
 from harness.numerics.rounding import unit_roundoff
-from harness.numerics.verdict import verdict_of
+from harness.numerics.verdict import status_of
 from harness.records import Case, Direction, Status
 from harness.verify.checks.outputs import compute
 from harness.verify.findings import Suspect
@@ -62,8 +63,8 @@ def cancelling_variance(
     It matches if every failed case is within the bound of a one-pass algorithm, one of them with
     a finite bound, and one clearly beyond the target's own bound.
     """
-    measured = [each for each in failures if each.errors is not None]
-    if not any(_is_clear(each) for each in measured):
+    measured = [each for each in failures if each.ratios]
+    if not any(each.outputs_beyond(_CLEAR_RATIO) for each in measured):
         return
     small = sorted(measured, key=lambda each: each.case.rows * each.case.hidden)[:_MOST_JUDGED]
     if len(measured) < len(failures) or not small:
@@ -76,8 +77,7 @@ def cancelling_variance(
             return
         inputs, reference = exact_of(replace(each.case, implementation=""))
         guarantee = guarantee_of(one_pass, each.case)
-        errors = measure_errors(outputs, inputs, each.case, guarantee, reference)
-        found.append(verdict_of(errors, each.case, guarantee)[0])
+        found.append(status_of(bound_ratios(outputs, inputs, each.case, guarantee, reference)))
     if Status.WRONG not in found and Status.OK in found:
         yield Suspect(
             name="one_pass_statistics",
@@ -86,14 +86,6 @@ def cancelling_variance(
             dtypes=(small[0].case.dtype,),
             outputs=OUTPUTS,
         )
-
-
-def _is_clear(trial: Trial) -> bool:
-    """Whether an output has an error clearly over its bound, or NaN."""
-    outputs = trial.errors.outputs if trial.errors else ()
-    return any(
-        each.bound_ratio is not None and not each.bound_ratio <= _CLEAR_RATIO for each in outputs
-    )
 
 
 def constant_eps(implementation: Implementation, case: Case) -> Iterator[Suspect]:
@@ -254,7 +246,7 @@ def computed_in_float32(implementation: Implementation, case: Case) -> Iterator[
     wide = guarantee_of(implementation, probe)
     narrow = replace(wide, accumulate_dtype=torch.float32)
     by_wide, by_narrow = (
-        measure_errors(outputs, inputs, probe, each, reference).outputs for each in (wide, narrow)
+        bound_ratios(outputs, inputs, probe, each, reference) for each in (wide, narrow)
     )
     found = tuple(
         one.output

@@ -13,8 +13,8 @@ from torch import Tensor
 from harness.inputs import Inputs
 from harness.numerics.bounds import guarantee_of
 from harness.numerics.double_double import Pair
-from harness.numerics.error_measurement import Outputs
 from harness.numerics.oracle import ExactRows, Reference, wide_parameter, wide_rows
+from harness.numerics.outputs import Outputs
 from harness.records import Case
 from implementations.contract import Implementation
 

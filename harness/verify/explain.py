@@ -62,7 +62,7 @@ def explain(implementation: Implementation, case: Case, row: int | None = None) 
         IndexError: there is no such row.
         LookupError: the case has no element, or the implementation gives no result.
     """
-    trial = try_case(implementation, case)
+    trial = try_case(implementation, case, measure=True)
     outputs = outputs_of(implementation, case)
     if outputs is None or trial.errors is None:
         raise LookupError(f"{case.id}: {trial.status}: {trial.reason}")

@@ -11,10 +11,11 @@ from math import isfinite, log, log2
 from statistics import linear_regression
 
 from harness.inputs import Inputs
+from harness.numerics.bound_ratio import bound_ratios
 from harness.numerics.bounds import Guarantee, guarantee_of
-from harness.numerics.error_measurement import Outputs, measure_errors
 from harness.numerics.oracle import Reference
-from harness.numerics.verdict import verdict_of
+from harness.numerics.outputs import Outputs
+from harness.numerics.verdict import status_of
 from harness.records import Case, Direction, Status
 from harness.verify.scope import fitted
 from harness.verify.trial import Trial, exact_of, first_case, outputs_of, try_case
@@ -83,7 +84,10 @@ def _trials(
     implementation: Implementation, case: Case, distributions: tuple[str, ...]
 ) -> list[Trial]:
     """Try each distribution that the dtype can represent."""
-    trials = [try_case(implementation, replace(case, distribution=name)) for name in distributions]
+    trials = [
+        try_case(implementation, replace(case, distribution=name), measure=True)
+        for name in distributions
+    ]
     return [trial for trial in trials if trial.status is not Status.UNSUPPORTED]
 
 
@@ -116,8 +120,8 @@ def _strictest(implementation: Implementation, trials: list[Trial]) -> str | Non
 def _meets(
     guarantee: Guarantee, outputs: Outputs, inputs: Inputs, case: Case, reference: Reference
 ) -> bool:
-    errors = measure_errors(outputs, inputs, case, guarantee, reference)
-    return verdict_of(errors, case, guarantee)[0] is not Status.WRONG
+    ratios = bound_ratios(outputs, inputs, case, guarantee, reference)
+    return status_of(ratios) is not Status.WRONG
 
 
 def _order(trials: list[Trial], dtype: str) -> int | None:

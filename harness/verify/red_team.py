@@ -178,13 +178,8 @@ def _failure_of(base: Mutant, case: Case) -> _Failure | None:
     trial = try_case(target, case, running_sum_claims(target))
     if trial.status not in {Status.WRONG, Status.CRASHED}:
         return None
-    outputs = trial.errors.outputs if trial.errors else ()
-    wrong = {
-        each.output
-        for each in outputs
-        if each.bound_ratio is not None and not each.bound_ratio <= 1
-    }
-    return _Failure(in_gradients=bool(wrong - {"y"}), claims=frozenset(trial.again))
+    in_gradients = bool(trial.outputs_beyond() - {"y"})
+    return _Failure(in_gradients=in_gradients, claims=frozenset(trial.again))
 
 
 def _conditions_of(case: Case) -> int:

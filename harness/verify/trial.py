@@ -11,6 +11,7 @@ from time import perf_counter
 import torch
 
 from harness.inputs import Inputs, UnrepresentableError, make_inputs
+from harness.numerics.bound_ratio import BoundRatio, bound_ratios
 from harness.numerics.bounds import Guarantee, guarantee_of
 from harness.numerics.computed import (
     ContractViolationError,
@@ -18,9 +19,10 @@ from harness.numerics.computed import (
     grad_mode,
     run_once,
 )
-from harness.numerics.error_measurement import Outputs, measure_errors
+from harness.numerics.error_measurement import measure_errors
 from harness.numerics.oracle import Reference
-from harness.numerics.verdict import verdict_of
+from harness.numerics.outputs import Outputs
+from harness.numerics.verdict import is_beyond, status_of, verdict_of
 from harness.records import Case, Errors, Status
 from harness.run.integrity import Trusted
 from harness.verify.running_sums import claimed_guarantee
@@ -36,11 +38,13 @@ class Trial:
     case: Case
     status: Status
     reason: str = ""
-    """Why the status is not ok; empty if it is."""
+    """Why the status is not ok; empty if it is, or if the errors were not measured."""
     is_representable: bool = True
     """Whether the dtype can represent the inputs; False is no limit of the target."""
+    ratios: tuple[BoundRatio, ...] = ()
+    """Of each output, its errors over their bounds; empty if there are no outputs."""
     errors: Errors | None = None
-    """None if there are no outputs to measure."""
+    """Measured if the status is WRONG, or if asked for."""
     oracle_s: float = 0.0
     """Seconds spent in the exact reference."""
     implementation_s: float = 0.0
@@ -48,18 +52,25 @@ class Trial:
     again: dict[Algorithm, Trial] = field(default_factory=dict, repr=False)
     """The outputs judged by the claims that explain them; only if the first claim fails them."""
 
+    def outputs_beyond(self, ratio: float = 1.0) -> set[str]:
+        """Return the names of outputs with NaN, or an error over ``ratio`` times its bound."""
+        return {each.output for each in self.ratios if is_beyond(each, ratio)}
+
 
 def try_case(
     implementation: Implementation,
     case: Case,
     claims: Sequence[Implementation] = (),
     trusted: Trusted | None = None,
+    *,
+    measure: bool = False,
 ) -> Trial:
     """Try ``implementation`` on the inputs of ``case``.
 
     A distribution that the dtype cannot represent is UNSUPPORTED: there is nothing to try. Outputs
     that are wrong by the declaration of ``implementation`` are judged again by each of ``claims``.
-    What the call changes of what is ``trusted`` is put back before its outputs are judged.
+    What the call changes of what is ``trusted`` is put back before its outputs are judged. Errors
+    are measured where a bound is broken, and everywhere if ``measure``, at twice the cost.
     """
     try:
         inputs, reference = exact_of(_without_name(case))
@@ -83,9 +94,10 @@ def try_case(
         return Trial(case=case, status=Status.WRONG, reason=str(violation))
     implementation_s = perf_counter() - began
     judged = partial(_judged, outputs, inputs, case, reference)
-    trial = judged(guarantee_of(implementation, case))
+    trial = judged(guarantee_of(implementation, case), measure=measure)
     again = {}
-    if trial.status is Status.WRONG and not _is_nonfinite(trial):
+    # no order of sums explains an unexpected NaN or infinity
+    if trial.status is Status.WRONG and not any(each.unexpected_nonfinite for each in trial.ratios):
         by_claim = {claim.algorithm: judged(claimed_guarantee(claim, case)) for claim in claims}
         again = {name: each for name, each in by_claim.items() if _explains(each, trial)}
     oracle_s = reference.spent_s - oracle_before
@@ -107,12 +119,22 @@ def _threads(count: int) -> Iterator[None]:
 
 
 def _judged(
-    outputs: Outputs, inputs: Inputs, case: Case, reference: Reference, guarantee: Guarantee
+    outputs: Outputs,
+    inputs: Inputs,
+    case: Case,
+    reference: Reference,
+    guarantee: Guarantee,
+    *,
+    measure: bool = False,
 ) -> Trial:
     """Judge outputs by a guarantee."""
+    ratios = bound_ratios(outputs, inputs, case, guarantee, reference)
+    status = status_of(ratios)
+    trial = Trial(case=case, status=status, ratios=ratios)
+    if status is not Status.WRONG and not measure:
+        return trial
     errors = measure_errors(outputs, inputs, case, guarantee, reference)
-    status, reason = verdict_of(errors, case, guarantee)
-    return Trial(case=case, status=status, reason=reason, errors=errors)
+    return replace(trial, errors=errors, reason=verdict_of(errors, case, guarantee)[1])
 
 
 def _explains(claimed: Trial, trial: Trial) -> bool:
@@ -120,18 +142,10 @@ def _explains(claimed: Trial, trial: Trial) -> bool:
 
     A bound that is infinite where the first one is not explains nothing.
     """
-    if claimed.status is Status.WRONG or claimed.errors is None or trial.errors is None:
-        return False
-    return all(
+    return claimed.status is not Status.WRONG and all(
         looser.vacuous_elements <= first.vacuous_elements
-        for looser, first in zip(claimed.errors.outputs, trial.errors.outputs, strict=True)
+        for looser, first in zip(claimed.ratios, trial.ratios, strict=True)
     )
-
-
-def _is_nonfinite(trial: Trial) -> bool:
-    """Whether an output has an unexpected NaN or infinity, which no order of sums explains."""
-    outputs = trial.errors.outputs if trial.errors else ()
-    return any(each.unexpected_nonfinite for each in outputs)
 
 
 @lru_cache(maxsize=2)

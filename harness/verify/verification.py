@@ -11,7 +11,7 @@ import torch
 
 from harness.inputs import make_inputs
 from harness.numerics.computed import ImplementationError, guarded
-from harness.numerics.error_measurement import Outputs
+from harness.numerics.outputs import Outputs
 from harness.records import Case, Status
 from harness.run.integrity import TamperingError, Trusted
 from harness.verify.case_results import CaseResults

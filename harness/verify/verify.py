@@ -145,7 +145,7 @@ def verify_case(
         )
     except UnsupportedError as error:  # every call raises
         return Trial(case=case, status=Status.UNSUPPORTED, reason=str(error))
-    return try_case(within_scope(implementation, scope), case)
+    return try_case(within_scope(implementation, scope), case, measure=True)
 
 
 def assert_layer_norm(

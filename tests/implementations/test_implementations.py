@@ -20,8 +20,9 @@ from torch.nn import functional
 import implementations
 from harness.inputs import make_inputs
 from harness.numerics.bounds import guarantee_of
-from harness.numerics.error_measurement import Outputs, measure_errors
+from harness.numerics.error_measurement import measure_errors
 from harness.numerics.oracle import Reference
+from harness.numerics.outputs import Outputs
 from harness.numerics.verdict import verdict_of
 from harness.records import Case, Direction, Mode, Status
 from implementations import ALL, PEERS, Implementation

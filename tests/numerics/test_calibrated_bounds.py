@@ -15,8 +15,9 @@ import torch
 
 from harness.inputs import DISTRIBUTIONS, Inputs, UnrepresentableError, make_inputs
 from harness.numerics.bounds import guarantee_of
-from harness.numerics.error_measurement import Outputs, measure_errors
+from harness.numerics.error_measurement import measure_errors
 from harness.numerics.oracle import Reference
+from harness.numerics.outputs import Outputs
 from harness.numerics.verdict import verdict_of
 from harness.records import Case, Direction, Errors, Status
 from implementations import ALL, Implementation, find

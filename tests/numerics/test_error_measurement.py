@@ -11,8 +11,9 @@ from torch import Tensor
 
 from harness.inputs import Inputs, make_inputs
 from harness.numerics.bounds import guarantee_of
-from harness.numerics.error_measurement import Outputs, measure_errors
+from harness.numerics.error_measurement import measure_errors
 from harness.numerics.oracle import Reference
+from harness.numerics.outputs import Outputs
 from harness.numerics.verdict import verdict_of
 from harness.records import Affine, Case, Direction, Errors, OutputErrors, Status
 from implementations import find

@@ -24,8 +24,9 @@ from harness.inputs import LAYOUTS, Inputs, make_inputs
 from harness.inputs.grad_outputs import LAYOUT_OF
 from harness.numerics.bounds import guarantee_of
 from harness.numerics.computed import ContractViolationError, grad_mode, run_once
-from harness.numerics.error_measurement import Outputs, measure_errors
+from harness.numerics.error_measurement import measure_errors
 from harness.numerics.oracle import Reference
+from harness.numerics.outputs import Outputs
 from harness.records import Affine, Case, Direction
 from harness.verify import mutants
 from harness.verify.mutants import RIGHT, WRONG, CheckKind, Mutant

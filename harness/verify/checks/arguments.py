@@ -13,7 +13,7 @@ from torch import Tensor
 
 from harness.inputs import Inputs, make_inputs
 from harness.numerics.computed import ImplementationError, checked, guarded, refuses
-from harness.numerics.error_measurement import Outputs
+from harness.numerics.outputs import Outputs
 from harness.records import Affine, Case, Direction, Status
 from harness.verify.checks.outputs import (
     compute_y,

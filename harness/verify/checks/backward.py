@@ -10,7 +10,7 @@ import torch
 from harness.inputs import make_inputs
 from harness.numerics.completeness import copies_of
 from harness.numerics.computed import ImplementationError, guarded
-from harness.numerics.error_measurement import Outputs
+from harness.numerics.outputs import Outputs
 from harness.records import Case, Direction
 from harness.verify.checks.graph import Graph, leaves_of, training_case, with_each_affine
 from harness.verify.checks.outputs import (

@@ -11,7 +11,7 @@ from torch import Tensor
 from harness.inputs import Inputs, make_inputs
 from harness.numerics.completeness import copies_of
 from harness.numerics.computed import checked, guarded
-from harness.numerics.error_measurement import Outputs
+from harness.numerics.outputs import Outputs
 from harness.records import Case, Direction
 from harness.verify.checks.graph import Graph, training_case
 from harness.verify.checks.outputs import (

@@ -10,7 +10,7 @@ from torch import Tensor
 from harness.inputs import Inputs
 from harness.numerics.completeness import copies_of
 from harness.numerics.computed import ImplementationError, guarded
-from harness.numerics.error_measurement import Outputs
+from harness.numerics.outputs import Outputs
 from harness.records import Case
 from harness.verify.checks.graph import Graph, leaves_of, training_case
 from harness.verify.checks.outputs import (

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from harness.inputs import make_inputs
-from harness.numerics.error_measurement import Outputs
 from harness.numerics.oracle import Reference
+from harness.numerics.outputs import Outputs
 from harness.records import Case, Direction
 from harness.verify.checks.outputs import (
     compute,

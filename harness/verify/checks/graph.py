@@ -11,7 +11,7 @@ from torch import Tensor
 
 from harness.inputs import Inputs, make_inputs
 from harness.numerics.computed import ContractViolationError, checked, guarded
-from harness.numerics.error_measurement import Outputs
+from harness.numerics.outputs import Outputs
 from harness.records import Case, Direction
 from harness.verify.checks.outputs import copy_in_layout
 from harness.verify.scope import fitted, scope_of

@@ -19,7 +19,7 @@ from harness.measure.placement import relocate
 from harness.measure.sampler import Sampler, TimedCall
 from harness.numerics.completeness import SETTLE_S
 from harness.numerics.computed import bind, grad_mode, run_once
-from harness.numerics.error_measurement import Outputs
+from harness.numerics.outputs import Outputs
 from harness.records import ArmRole, Cache, Case, Direction
 from harness.run.recheck import Timed, reuse, run_again
 from harness.verify.checks.outputs import (

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from harness.inputs import Inputs, make_inputs
 from harness.numerics.computed import ContractViolationError, ImplementationError, checked, guarded
-from harness.numerics.error_measurement import Outputs
+from harness.numerics.outputs import Outputs
 from harness.records import Case, Direction, Status
 from harness.records.text import bytes_text
 from harness.verify.checks.outputs import compute, differing_outputs

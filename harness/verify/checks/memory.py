@@ -13,7 +13,7 @@ from torch import Tensor
 from harness.inputs import LAYOUTS, Inputs, make_inputs
 from harness.numerics.completeness import copies_of
 from harness.numerics.computed import ImplementationError, guarded
-from harness.numerics.error_measurement import GRADIENTS, OUTPUTS
+from harness.numerics.outputs import GRADIENTS, OUTPUTS
 from harness.records import Case, Direction, Status
 from harness.verify.checks.graph import Graph, leaves_of, training_case
 from harness.verify.checks.outputs import (

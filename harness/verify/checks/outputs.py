@@ -8,11 +8,13 @@ import torch
 from torch import Tensor
 
 from harness.inputs import Inputs, make_inputs
+from harness.numerics.bound_ratio import bound_ratios
 from harness.numerics.bounds import guarantee_of
 from harness.numerics.computed import grad_mode, run_once
 from harness.numerics.double_double import Pair
-from harness.numerics.error_measurement import OUTPUTS, Outputs, measure_errors
 from harness.numerics.oracle import Reference
+from harness.numerics.outputs import OUTPUTS, Outputs
+from harness.numerics.verdict import is_beyond
 from harness.records import Case, Direction
 from harness.verify.exact_outputs import exact_outputs, wide_outputs
 from harness.verify.scope import fitted
@@ -124,12 +126,8 @@ def outputs_beyond(
     """
     guarantee = guarantee_of(implementation, case)
     reference = reference or Reference(inputs, case)
-    errors = measure_errors(outputs, inputs, case, guarantee, reference)
-    return {
-        each.output
-        for each in errors.outputs
-        if each.bound_ratio is not None and not each.bound_ratio <= 1
-    }
+    ratios = bound_ratios(outputs, inputs, case, guarantee, reference)
+    return {each.output for each in ratios if is_beyond(each)}
 
 
 def is_same_result(

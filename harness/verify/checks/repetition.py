@@ -8,7 +8,7 @@ from time import perf_counter
 import torch
 
 from harness.inputs import make_inputs
-from harness.numerics.error_measurement import Outputs
+from harness.numerics.outputs import Outputs
 from harness.records import Case
 from harness.verify.checks.outputs import (
     compute_y,

@@ -8,7 +8,7 @@ import torch
 
 from harness.inputs import make_inputs
 from harness.numerics.completeness import copies_of
-from harness.numerics.error_measurement import OUTPUTS, Outputs
+from harness.numerics.outputs import OUTPUTS, Outputs
 from harness.records import Case
 from harness.verify.checks.graph import Graph, leaves_of, training_case
 from harness.verify.checks.outputs import compute_y, first_differing_output

@@ -60,8 +60,9 @@ def observation_of(trial: Trial) -> Observation | None:
     """Return what a trial shows; None if its result was not judged, or has no guarantee."""
     if trial.status not in {Status.OK, Status.WRONG, Status.CRASHED}:
         return None
-    outputs = trial.errors.outputs if trial.errors else ()
-    ratios = {each.output: each.bound_ratio for each in outputs if each.bound_ratio is not None}
+    ratios = {
+        each.output: each.bound_ratio for each in trial.ratios if each.bound_ratio is not None
+    }
     failed = frozenset(name for name, ratio in ratios.items() if not ratio <= 1)
     if trial.status is not Status.OK and not failed:  # a wrong shape or dtype, or no result
         failed = frozenset({"y"})

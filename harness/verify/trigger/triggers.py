@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from harness.numerics.error_measurement import OUTPUTS
+from harness.numerics.outputs import OUTPUTS
 from harness.records import Case, Status
 from harness.verify.case_results import CaseResults
 from harness.verify.findings import Trigger

@@ -8,7 +8,7 @@ from torch import Tensor
 from verify_targets import CASE, case_in
 
 from harness.inputs import make_inputs
-from harness.numerics.error_measurement import Outputs
+from harness.numerics.outputs import Outputs
 from harness.records import Case, Direction
 from harness.verify.checks.outputs import differing_outputs, is_same_result
 from harness.verify.exact_outputs import exact_outputs
