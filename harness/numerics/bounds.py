@@ -35,6 +35,7 @@ dtype, and none is rounded.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -84,8 +85,7 @@ class Guarantee:
         """Bound of abs(y - exact y), (rows, hidden) float64; infinite without a guarantee."""
         u = unit_roundoff(self.accumulate_dtype)
         f = self.chain(exact.y[0].shape[1], self.reduction)
-        size, rho = _sizes(exact, eps)
-        rstd_error = self._rstd_error(exact, size, rho)
+        size, rho, rstd_error = _of_statistics(self, exact, eps)
         mean_error = (f + 2) * self._mean_size(exact, size, rho)
         # factors per row are combined first: a pass over the elements costs more than all of them
         of_weight = u * mean_error * (1 + rstd_error) + self._underflow(exact, rstd_error)
@@ -195,8 +195,8 @@ class Guarantee:
         """
         u = unit_roundoff(self.accumulate_dtype)
         f = self.chain(exact.y[0].shape[1], self.reduction)
-        size, rho = _sizes(exact, eps)
-        rstd_error = self._rstd_error(exact, size, rho) + 5 * u  # 4 operations and storing it
+        size, rho, rstd_error = _of_statistics(self, exact, eps)
+        rstd_error = rstd_error + 5 * u  # 4 operations and storing it
         mean_error = (f + 6) * u * self._mean_size(exact, size, rho) * (1 + rstd_error)
         return rstd_error, mean_error + self._underflow(exact, rstd_error), 4 * u + rstd_error
 
@@ -228,7 +228,7 @@ class Guarantee:
         # written so that NaN, of an exact square that overflows float64 itself, counts
         return ~((hidden * summed < limit) & (hidden * squares.sqrt() < limit))
 
-    def _rstd_error(self, exact: ExactRows, size: Tensor, rho: Tensor) -> Tensor:
+    def of_rstd(self, exact: ExactRows, size: Tensor, rho: Tensor) -> Tensor:
         """Bound of the relative error of rstd, (rows, 1); infinite where nothing is guaranteed."""
         a, b, c = self._terms(exact.y[0].shape[1])
         of_mean, of_sum = a * size**2, b * size * rho + c * rho**2
@@ -275,11 +275,17 @@ def guarantee_of(implementation: Implementation, case: Case) -> Guarantee:
     )
 
 
-def _sizes(exact: ExactRows, eps: float) -> tuple[Tensor, Tensor]:
-    """K and rho of each row, (rows, 1); 0/0 for constant rows of zeros without eps is NaN."""
+@lru_cache(maxsize=1)  # y, dx and the columns of a block need them in turn
+def _of_statistics(
+    guarantee: Guarantee, exact: ExactRows, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """K, rho and the bound of the relative error of rstd of each row, (rows, 1).
+
+    0/0 for constant rows of zeros without eps is NaN.
+    """
     size = torch.sqrt((exact.mean.square() + exact.variance) / (exact.variance + eps))
     rho = torch.sqrt(exact.variance / (exact.variance + eps))
-    return size, rho
+    return size, rho, guarantee.of_rstd(exact, size, rho)
 
 
 def _row_mean(a: Tensor, b: Tensor) -> Tensor:

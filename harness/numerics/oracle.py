@@ -37,7 +37,7 @@ _KEPT_ELEMENTS = 1 << 22  # blocks of cases up to here are kept: 9 float64 tenso
 _SMALLEST_EXPONENT = -400  # below it a row's squares vanish beside any normal eps > 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ExactRows:
     """The exact result for rows ``start`` to ``stop``; pairs are (high, low), unrounded."""
 

@@ -13,7 +13,7 @@ from harness.numerics.completeness import (
     fill_free_memory,
     incomplete_output,
 )
-from harness.numerics.error_measurement import Outputs
+from harness.numerics.outputs import Outputs
 
 NAN, INFINITY = float("nan"), float("inf")
 

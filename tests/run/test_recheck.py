@@ -18,7 +18,7 @@ from harness.inputs import make_inputs
 from harness.measure.devices import device_of
 from harness.measure.sampler import Sampler, TimedCall
 from harness.numerics.computed import ContractViolationError, bind, grad_mode
-from harness.numerics.error_measurement import GRADIENTS
+from harness.numerics.outputs import GRADIENTS
 from harness.records import ArmRole, Cache, Case, Direction
 from harness.run.recheck import Timed, reuse, run_again
 
