@@ -250,7 +250,7 @@ FULL: tuple[Group, ...] = (
     Group(
         catches="more elements per row than float32 can count",
         shapes=((1, (1 << 24) + 1),),
-        dtypes=("float32", "bfloat16"),
+        dtypes=("float32",),  # the dtype of the count, for half precision too
         directions=FORWARD,
     ),
 )
