@@ -46,18 +46,22 @@ class BoundRatio:
             return error, 0.0
         largest = float(error.amax())
         if not isfinite(largest):  # amax of NaN is NaN
-            error = self._settle_nonfinite(error, computed, high)
+            error = self._settle_nonfinite(error, computed, high, bound)
             largest = float(error.amax())
         self._add_ratio(error, bound, high)
         return error, largest
 
-    def _settle_nonfinite(self, error: Tensor, computed: Tensor, exact: Tensor) -> Tensor:
+    def _settle_nonfinite(
+        self, error: Tensor, computed: Tensor, exact: Tensor, bound: Tensor
+    ) -> Tensor:
         """Count elements that are not finite but should be, and return errors without NaN.
 
         Where the exact value is not finite (NaN or infinite inputs), any value that is not finite
-        is right. Where it is beyond the largest number of the dtype, infinity is its rounding.
+        is right. Where a value within the bound is beyond the largest number of the dtype, infinity
+        is its rounding.
         """
-        beyond = exact.abs() > torch.finfo(self.dtype).max
+        allowed = torch.where(torch.isfinite(bound), bound, torch.zeros_like(bound))
+        beyond = exact.abs() + allowed > torch.finfo(self.dtype).max
         rounded = beyond & (computed == torch.copysign(torch.full_like(exact, inf), exact))
         agrees = (torch.isfinite(computed) == torch.isfinite(exact)) | rounded
         self.unexpected_nonfinite += int((~agrees & torch.isfinite(exact)).sum())

@@ -120,7 +120,7 @@ class Guarantee:
         of_sum = (f + 3) * u * mean_product + fixed * mean + slope * mean_product
         of_centre = fixed
         if not self.centred_backward:
-            size, _ = _sizes(exact, eps)
+            size, _, _ = _of_statistics(self, exact, eps)
             of_sum, of_centre = of_sum + 2 * (f + 3) * u * size * mean, fixed + 4 * u * size
         constant = 4 * u * plain + (f + 2) * u * mean + of_centre * (of_sum + across)
         of_normalised = 4 * u * across + (1 + slope) * of_sum + slope * across
