@@ -41,7 +41,7 @@ def main() -> int:
         used = {"y": 0.0, "gradients": 0.0}
         tried = failed = 0
         for case in cases_of(subject):
-            trial = try_case(subject, case)
+            trial = try_case(subject, case, measure=True)
             if trial.errors is None or trial.status is Status.OUT_OF_GUARANTEE:
                 continue
             tried += 1

@@ -97,20 +97,15 @@ def _matches(computed: dict[Case, Outputs], names: tuple[str, ...]) -> list[Susp
     """Return the mutants that match the named outputs in every case, best first."""
     suspects = []
     for mutant in WRONG:
-        distances = [
-            _unexplained_by(outputs, mutant, case, names)
-            for case, outputs in computed.items()
-            if case.dtype in mutant.dtypes
-        ]
-        known = [each for each in distances if each is not None]
-        if known and max(known) < MATCH_RATIO:
+        ratio = _most_unexplained_by(mutant, computed, names)
+        if ratio is not None and ratio < MATCH_RATIO:
             suspects.append(
                 Suspect(
                     name=mutant.name,
                     mistake=mutant.mistake,
                     dtypes=(next(iter(computed)).dtype,),
                     outputs=names,
-                    unexplained_ratio=max(known),
+                    unexplained_ratio=ratio,
                 )
             )
     return sorted(suspects, key=lambda each: each.unexplained_ratio)[:_MOST_SUSPECTS]
@@ -147,6 +142,25 @@ def _clear_failures(failures: Sequence[Trial]) -> dict[Case, set[str]]:
         if len(chosen) == _MOST_CASES:
             break
     return clear
+
+
+def _most_unexplained_by(
+    mutant: Mutant, computed: dict[Case, Outputs], names: tuple[str, ...]
+) -> float | None:
+    """Return the largest distance over the cases, up to the first without a match; None for none.
+
+    Most mutants do not match the first case.
+    """
+    largest = None
+    for case, outputs in computed.items():
+        if case.dtype not in mutant.dtypes:
+            continue
+        distance = _unexplained_by(outputs, mutant, case, names)
+        if distance is not None:
+            largest = max(largest or 0.0, distance)
+            if not distance < MATCH_RATIO:
+                break
+    return largest
 
 
 def _unexplained_by(

@@ -45,15 +45,18 @@ def _flushes_subnormals() -> bool:
     return not float(torch.tensor(_SUBNORMAL, dtype=torch.float32, device="cpu").mul(1.0))
 
 
+_DEBUG_MODES = {(False, False): 0, (False, True): 0, (True, True): 1, (True, False): 2}
+
+
 def _determinism() -> tuple[bool, bool]:
     warns = torch.is_deterministic_algorithms_warn_only_enabled()
     return torch.are_deterministic_algorithms_enabled(), warns
 
 
 def _set_determinism(wanted: tuple[bool, bool]) -> None:
-    """Set it only if it differs: the call imports torch's compiler, which takes two seconds."""
-    if _determinism() != wanted:
-        torch.use_deterministic_algorithms(wanted[0], warn_only=wanted[1])
+    """Set it by its debug mode: ``use_deterministic_algorithms`` imports torch's compiler."""
+    if wanted != _determinism():
+        torch.set_deterministic_debug_mode(_DEBUG_MODES[wanted])
 
 
 def _precision() -> tuple[str | None, bool]:

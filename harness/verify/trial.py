@@ -94,7 +94,11 @@ def try_case(
         return Trial(case=case, status=Status.WRONG, reason=str(violation))
     implementation_s = perf_counter() - began
     judged = partial(_judged, outputs, inputs, case, reference)
-    trial = judged(guarantee_of(implementation, case), measure=measure)
+    held = guarantee_of(implementation, case)
+    trial = judged(held)
+    if measure or trial.status is Status.WRONG:
+        errors = measure_errors(outputs, inputs, case, held, reference)
+        trial = replace(trial, errors=errors, reason=verdict_of(errors, case, held)[1])
     again = {}
     # no order of sums explains an unexpected NaN or infinity
     if trial.status is Status.WRONG and not any(each.unexpected_nonfinite for each in trial.ratios):
@@ -124,17 +128,10 @@ def _judged(
     case: Case,
     reference: Reference,
     guarantee: Guarantee,
-    *,
-    measure: bool = False,
 ) -> Trial:
     """Judge outputs by a guarantee."""
     ratios = bound_ratios(outputs, inputs, case, guarantee, reference)
-    status = status_of(ratios)
-    trial = Trial(case=case, status=status, ratios=ratios)
-    if status is not Status.WRONG and not measure:
-        return trial
-    errors = measure_errors(outputs, inputs, case, guarantee, reference)
-    return replace(trial, errors=errors, reason=verdict_of(errors, case, guarantee)[1])
+    return Trial(case=case, status=status_of(ratios), ratios=ratios)
 
 
 def _explains(claimed: Trial, trial: Trial) -> bool:

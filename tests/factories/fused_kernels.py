@@ -56,7 +56,7 @@ def trial(name: str, shape: tuple[int, ...], dtype: str, **axes: Any) -> Trial:
         direction=axes.pop("direction", Direction.BACKWARD),
         **axes,
     )
-    return try_case(find(name), case)
+    return try_case(find(name), case, measure=True)
 
 
 def assert_right(*trials: Trial) -> None:

@@ -28,7 +28,7 @@ def tried(norm: Implementation, distribution: str, **axes: object) -> Trial:
     """Try 64 rows of 1000 elements with weight and bias."""
     case = Case(implementation=norm.name, shape=(64, 1000), distribution=distribution)
     dtype = axes.get("dtype", case.dtype)
-    return try_case(norm, replace(case, **{"param_dtype": dtype, **axes}))  # type: ignore[arg-type]
+    return try_case(norm, replace(case, **{"param_dtype": dtype, **axes}), measure=True)  # type: ignore[arg-type]
 
 
 def outputs(trial: Trial) -> Sequence[OutputErrors]:

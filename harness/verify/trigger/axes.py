@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from harness.records import Affine, Autograd, Case, Direction
@@ -116,6 +117,7 @@ def with_data_of(case: Case, other: Case) -> Case:
     return case
 
 
+@lru_cache(maxsize=1 << 14)  # a search compares the same cases again and again
 def has_data_of(case: Case, other: Case) -> bool:
     """Whether two cases have the same kind of data."""
     return with_data_of(case, other) == case
