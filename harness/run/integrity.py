@@ -1,10 +1,11 @@
-"""Whether a target changed what measures or judges it: functions of torch, Python or the harness.
+"""Find whether a target changed a function or a state that measures or judges targets.
 
-:class:`Trusted` remembers what these were before any target was imported, says what has changed,
-and puts it back, so that a result is judged and the next target is timed by the original functions.
+:class:`Trusted` records functions of torch, Python and the harness, and the state of the process,
+before any target is imported. It names what a target changed and restores it, so that the original
+functions judge the result and time the next target.
 
-Code in the same process can also write to memory directly, or replace this module's own functions;
-the documentation says what is out of reach.
+Code in the same process can also write to memory directly, or replace the functions of this module.
+Such changes are not found; docs/cheats.md lists them.
 """
 
 from __future__ import annotations
@@ -60,21 +61,22 @@ _CLASSES: tuple[type, ...] = (
     torch.cuda.Event,
     torch.cuda.Stream,
 )
-_NAMED = 3  # changes in a message; the rest are counted
+_NAMED = 3  # changes that a message names; the others are only counted
 _MISSING = object()
 Target = TypeVar("Target")
 Found = TypeVar("Found")
-# torch.compile replaces torch.manual_seed and two methods of torch.nn.Module when it is first used
+# code of torch.compile, which replaces torch.manual_seed and two methods of torch.nn.Module when it
+# is first used: these changes are not the target's
 _COMPILER = tuple(str(Path(torch.__file__).parent / name) for name in ("_dynamo", "_compile.py"))
 
 
 class TamperingError(ContractViolationError):
-    """The target changed what measures or judges it; the message names what."""
+    """The target changed something that measures or judges targets; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatePart:
-    """One part of the process's state."""
+    """One part of the state of the process."""
 
     name: str
     read: Callable[[], Any]
@@ -88,7 +90,8 @@ DEFAULT_DTYPE = StatePart("the default dtype", torch.get_default_dtype, torch.se
 COLLECTOR = StatePart(
     "Python's garbage collector", gc.isenabled, lambda on: gc.enable() if on else gc.disable()
 )
-_STATE = (  # what other code is timed with; reading all of it after each call would take long
+# state that other code runs with; to read all such state after each call would take long
+_STATE = (
     THREADS,
     DEFAULT_DTYPE,
     StatePart("torch's function and dispatch modes", count_modes, leave_modes),
@@ -110,7 +113,7 @@ class _Namespace:
 
     @classmethod
     def of(cls, owner: ModuleType | type) -> _Namespace:
-        # of a class all attributes: its properties and slots are not callable
+        # all attributes of a class, because properties and slots are not callable
         attributes = vars(owner)
         if isinstance(owner, type):
             keys = tuple(attributes)
@@ -122,7 +125,7 @@ class _Namespace:
         return cls(owner, name, keys, get(attributes), get)
 
     def changed(self) -> Iterator[tuple[str, object]]:
-        """Yield the names that have another value now, each with its earlier value."""
+        """Yield the names whose value has changed, each with its earlier value."""
         now = vars(self.owner)
         if self._is_same(now):
             return
@@ -144,7 +147,7 @@ class _Namespace:
 
 
 class Trusted:
-    """What measures and judges targets, as it was before any of them was imported."""
+    """What measures and judges targets: functions and state, as they were before any import."""
 
     def __init__(self) -> None:
         self._namespaces = [*map(_Namespace.of, _MODULES), *map(_Namespace.of, _CLASSES)]
@@ -157,7 +160,7 @@ class Trusted:
         self.extend()
 
     def extend(self) -> None:
-        """Add the modules of the harness that were imported since, before a target's import."""
+        """Add the harness's modules that were imported since; call before a target is imported."""
         for name, module in list(sys.modules.items()):
             if name.partition(".")[0] not in _ROOMS or name in self._known:
                 continue
@@ -176,7 +179,7 @@ class Trusted:
         """Return what ``find`` returns for a target, which it may import.
 
         Raises:
-            TamperingError: its import changed something, now or earlier.
+            TamperingError: the target's import changed something, in this call or an earlier one.
         """
         self.extend()
         self.mark_state()
@@ -192,18 +195,18 @@ class Trusted:
         return found
 
     def mark_state(self) -> None:
-        """Take the present state of the process as the one that a target must leave."""
+        """Record the state of the process; :meth:`check` finds and restores changes of it."""
         self._state = _state()
 
     def check(self, *, quick: bool = False) -> None:
-        """Put everything back that a target has changed, and name it.
+        """Restore everything that a target has changed, and name it.
 
         Args:
-            quick: look at torch, at Python, at what judges results and at the state of the process;
-                the rest of the harness takes ten times as long.
+            quick: check only torch, Python, the functions that judge results and the state of the
+                process; to check the rest of the harness takes ten times as long.
 
         Raises:
-            TamperingError: something had changed.
+            TamperingError: something was changed, and is restored.
         """
         changes = [*self._put_back(self._namespaces), *self._put_back_state()]
         if not quick:
@@ -212,7 +215,7 @@ class Trusted:
             return
         more = f", and {len(changes) - _NAMED} more changes" if len(changes) > _NAMED else ""
         raise TamperingError(
-            f"{', '.join(changes[:_NAMED])}{more}: a target may change nothing that other code uses"
+            f"{', '.join(changes[:_NAMED])}{more}: a target must not change what other code uses"
         )
 
     def _put_back(self, spaces: Sequence[_Namespace]) -> Iterator[str]:
@@ -246,6 +249,6 @@ def _state() -> tuple[Any, ...]:
 
 
 def _is_of_compiler(value: object) -> bool:
-    """Whether it is torch.compile's own replacement of a function of torch."""
+    """Whether a value is the function by which torch.compile replaces one of torch."""
     code = getattr(value, "__code__", None)
     return code is not None and code.co_filename.startswith(_COMPILER)

@@ -15,15 +15,16 @@ from harness.selection.times import NATIVE, REFERENCE_NAME
 
 __all__ = ["headline_lines"]
 
-_MOST_LINES = 4  # trade-off: more are not read; the table has them all
-_MOST_NAMED = 2  # trade-off: of more scenarios the dtypes and directions are easier to read
-_MOST_KINDS = 3  # trade-off: of more dtypes and directions the number is easier to read
+_MOST_LINES = 4  # trade-off: more lines are not read; the table has all choices
+# trade-off: more scenarios are easier to read as dtypes and directions than as shapes
+_MOST_NAMED = 2
+_MOST_KINDS = 3  # trade-off: more dtypes and directions are easier to read as a number
 
 
 def headline_lines(choices: Sequence[Choice], requirements: Requirements) -> list[str]:
-    """Return what to run, the most frequent choice first, and what the choices ask for.
+    """Return what to run, the most frequent choice first; then the requirements of the choices.
 
-    Empty if there are no choices.
+    The list is empty if there are no choices.
     """
     environments = list(dict.fromkeys(choice.scenario.environment for choice in choices))
     lines: list[str] = []
@@ -47,7 +48,7 @@ def _sentences(choices: Sequence[Choice]) -> Iterator[str]:
     groups: dict[str | None, list[Choice]] = {}
     for choice in choices:
         groups.setdefault(choice.best.label if choice.best else None, []).append(choice)
-    # the most frequent first, and what cannot be answered last
+    # the most frequent choice first; scenarios without an eligible candidate last
     ordered = sorted(groups.items(), key=lambda each: (each[0] is None, -len(each[1])))
     for label, own in ordered[:_MOST_LINES]:
         scope = _scope(own, choices)
@@ -76,7 +77,11 @@ def _gain(choices: Sequence[Choice]) -> str:
 
 
 def _scope(choices: Sequence[Choice], every: Sequence[Choice]) -> str:
-    """Return for how many scenarios, and which, or of which dtypes and directions."""
+    """Return the scenarios of a choice as a phrase.
+
+    One or two scenarios are named by their shapes; of more, the phrase has the number and, if they
+    are few, the dtypes and directions.
+    """
     has_devices = len({choice.scenario.case.device for choice in every}) > 1
 
     def kind(choice: Choice) -> str:
@@ -105,7 +110,7 @@ def _shape_text(choice: Choice) -> str:
 
 
 def _why_not_native(choices: Sequence[Choice]) -> str:
-    """Return why native, where it is faster than the choice, is passed over; else nothing."""
+    """Return why native is disqualified where it is faster; empty if it is faster nowhere."""
     reasons = [
         in_words(candidate.disqualification.kind)
         for choice in choices

@@ -1,4 +1,4 @@
-"""The trend of one metric of one case: its values, run by run, and where they changed."""
+"""Series of one metric of one case, with a value per run, and the changes in them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class TrendMetric(StrEnum):
     """A metric whose trend can be shown."""
 
     SPEED = "speed"
-    """Time of the reference over time of the case: above 1 is faster than the reference."""
+    """Time of the reference divided by the time of the case: above 1, the case is faster."""
     TIME = "time"
     """Seconds per call."""
     ERROR = "error"
@@ -41,11 +41,11 @@ class TrendMetric(StrEnum):
     SAVED_MEMORY = "saved-memory"
     """Memory kept for the backward."""
     OPERATORS = "operators"
-    """Operators that one call runs."""
+    """Number of PyTorch operators that one call runs."""
 
     @property
     def is_latency(self) -> bool:
-        """Whether it varies between runs of the same code."""
+        """Whether the metric varies between runs of the same code."""
         return self in {TrendMetric.SPEED, TrendMetric.TIME}
 
 
@@ -64,18 +64,18 @@ class TrendChange:
     place: int
     """Index of the first point after the change."""
     before: float
-    """Median of the segment before it."""
+    """Median of the segment before the change."""
     after: float
-    """Median of the segment after it."""
+    """Median of the segment after the change."""
     is_worse: bool
     last: HistoryRun
-    """The last run before it."""
+    """The last run before the change."""
     first: HistoryRun
-    """The first run after it."""
+    """The first run after the change."""
 
     @property
     def commits(self) -> str:
-        """The commits that may be the cause, as git writes ranges: the first is not one of them."""
+        """The range of commits that may be the cause, as git writes it: without the first."""
         return f"{self.last.label}..{self.first.label}"
 
 
@@ -85,17 +85,17 @@ class Series:
 
     case: Case
     environment: str
-    """Fingerprint of the environment of the last value."""
+    """Fingerprint of the environment in which the last value was measured."""
     points: tuple[Point, ...]
     gaps: int
-    """Runs of the same environment, between the first and the last value, that lack one."""
+    """Runs in the same environment without a value, between the first and the last value."""
     changes: tuple[TrendChange, ...]
     spread: float | None
     """Standard deviation between runs, as a logarithm; None for exact metrics and single runs."""
 
     @property
     def segments(self) -> tuple[tuple[int, int], ...]:
-        """First place and end of each stretch between changes."""
+        """Index of the first point of each segment, and index after its last point."""
         edges = [0, *(change.place for change in self.changes), len(self.points)]
         return tuple(pairwise(edges))
 
@@ -110,9 +110,9 @@ class Trend:
 
     metric: TrendMetric
     series: tuple[Series, ...]
-    """Those with the largest changes first."""
+    """The series with the largest changes first."""
     is_searched: bool
-    """Whether change points were searched."""
+    """Whether change points were searched for; the detector may not be installed."""
 
 
 def series_of(
@@ -120,7 +120,7 @@ def series_of(
 ) -> Trend:
     """Return the series of a metric: one for each case and each set of comparable runs.
 
-    Where runs of a case cannot be compared, such as of two machines, each set has its own series.
+    Runs of a case that are not comparable, such as runs on two machines, are in separate series.
     """
     can_search = not metric.is_latency or has_detector()
     cases: dict[str, list[list[tuple[HistoryRun, Record]]]] = {}
@@ -139,12 +139,18 @@ def series_of(
     found = [
         _series(history, alike, metric, can_search) for sets in cases.values() for alike in sets
     ]
-    found.sort(key=lambda each: -_largest(each))  # stable: else in the order of the runs
+    found.sort(key=lambda each: -_largest(each))  # stable: equal changes keep the order of the runs
     return Trend(metric=metric, series=tuple(found), is_searched=can_search)
 
 
 def is_of(pattern: str | None) -> Callable[[Case], bool]:
-    """Return whether the id of a case matches a pattern with * and ?, or holds a plain text."""
+    """Return a predicate: whether the id of a case matches a pattern, or contains a plain text.
+
+    Without a pattern, it is true of every case.
+
+    Args:
+        pattern: as a shell writes it, with ``*``, ``?`` or ``[``; else a plain text.
+    """
     if pattern is None:
         return lambda case: True
     wild = pattern if any(each in pattern for each in "*?[") else f"*{pattern}*"
@@ -160,7 +166,7 @@ def _series(
     points = tuple(Point(run=run, value=value) for run, value in _values(alike, metric))
     values = [point.value.value for point in points]
     record = alike[-1][1]
-    is_exact = not metric.is_latency and record.case.device == "cpu"  # a GPU adds in any order
+    is_exact = not metric.is_latency and record.case.device == "cpu"  # a GPU sums in any order
     spread = None
     if is_exact:
         places = tuple(i for i, (old, new) in enumerate(pairwise(values), 1) if old != new)
@@ -210,7 +216,7 @@ def _values(
 
 
 def _value_of(record: Record, metric: TrendMetric) -> Estimate | None:
-    """Return the value of a metric; None where it was not measured, or is not believable."""
+    """Return the value of a metric; None if it was not measured, or is not valid."""
     if not record.status.is_measured:
         return None
     if metric.is_latency:
@@ -221,7 +227,7 @@ def _value_of(record: Record, metric: TrendMetric) -> Estimate | None:
             return latency.per_call_s if 0 < latency.per_call_s.value < inf else None
         ratio = latency.reference_ratio
         if latency.reference == record.case.implementation and record.case.mode is Mode.EAGER:
-            return None  # against itself
+            return None  # the reference has no speed relative to itself
         if not (0 < ratio.value < inf and ratio.low > 0):
             return None
         return Estimate(value=1 / ratio.value, low=1 / ratio.high, high=1 / ratio.low)
@@ -244,7 +250,7 @@ def _exact_figure(record: Record, metric: TrendMetric) -> float | None:
 
 
 def is_comparable(before: Record, after: Record, metric: TrendMetric) -> bool:
-    """Whether two values of a case may stand in one series; ``check`` uses the same rules."""
+    """Whether two records of a case may be in one series; ``check`` uses the same rules."""
     is_same = before.environment == after.environment
     if metric.is_latency:
         # the times of a wrong and of a right result are not comparable

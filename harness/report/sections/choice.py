@@ -1,4 +1,4 @@
-"""Which implementation to run: the overall choices, and the speeds behind them."""
+"""The section of the page that says which implementation to run, and how fast each one is."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["which_implementation_to_run"]
 
 
 def which_implementation_to_run(findings: Findings) -> tuple[Block, ...]:
-    """Name what to run, what the reader has now, and the price of the others."""
+    """Return the choices, the time of native, and the speeds of the other candidates."""
     if not any(answer.choices for answer in findings.answers):
         return (
             Text(
-                f"No time relative to {REFERENCE_NAME} was measured, so nothing can be preferred. "
-                "The sections below have the errors."
+                f"No time relative to {REFERENCE_NAME} was measured, so no implementation can be "
+                "chosen. The sections below show the errors."
             ),
         )
     return tuple(answer_tables(findings))

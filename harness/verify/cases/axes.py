@@ -1,8 +1,9 @@
 """The axes of the covering array: every condition under which a LayerNorm is tried, as data.
 
-A new condition is one more value in :data:`AXES`; what cannot occur together is in
-:data:`EXCLUSIONS`. Sizes lie on both sides of where kernels change path, and their factors differ,
-so that no axis can be mistaken for another.
+To add a condition, add a value to :data:`AXES`; values that cannot occur together are in
+:data:`EXCLUSIONS`. Some sizes lie on each side of those at which kernels change path. A size that
+is split into several axes of x gives them different lengths where possible, so that a kernel that
+mistakes one of them for another fails.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ BACKWARD_CALLS = (
 _MOST_ELEMENTS = 150_000  # of x; more take longer than all other cases together
 
 AXES: dict[str, tuple[Any, ...]] = {
-    # one; fewer and more than a warp, a tile of 64, a block of 128 and 1024; multiples of 32
+    # one; fewer and more than a warp of 32, a tile of 64, blocks of 128 and 1024; multiples of 32
     "rows": (1, 2, 6, 32, 35, 96, 130, 1030),
-    # one; below, at and above a vector of 4; odd; multiples of 4, of 8 and of 32; around 32, 128
-    # and 1024; widths of models; over 1024 and over 4096, odd and whole vectors
+    # one; below, at and above a vector of 4; odd; multiples of 4, of 8 and of 32; near 32, 128 and
+    # 1024; widths of models; over 1024 and over 4096, both odd and a multiple of a vector
     "hidden": (1, 3, 4, 8, 33, 64, 129, 300, 768, 1025, 1032, 2048, 4125, 5120),
     "leading_axes": (0, 1, 2, 3),
     "normalized_axes": (1, 2, 3),
@@ -89,10 +90,10 @@ AXES: dict[str, tuple[Any, ...]] = {
     ),
     "threads": (1, 2),
 }
-"""The values of each axis. The first of each is the usual one."""
+"""The values of each axis. The first value of an axis is the usual one."""
 
 _RARE: dict[str, tuple[Any, ...]] = {
-    # beside these, other mistakes hardly show: outputs are missing, equal or without a guarantee
+    # these values hide mistakes: outputs are missing, all equal, or without a guarantee
     "hidden": (1,),
     "distribution": (
         "ulp_comb",
@@ -107,12 +108,14 @@ _RARE: dict[str, tuple[Any, ...]] = {
     # threads wait for each other for longer than a small case takes
     "threads": (2,),
 }
-"""Values that a row has only where a combination needs them."""
-_TIMES = {2: 2}  # rows per pair: beside some values of other axes a mistake does not show
+"""Values that a row of the array has only where a combination needs them."""
+# by strength: array rows per combination. With one row per pair, other values of the row may hide a
+# mistake
+_TIMES = {2: 2}
 
 
 def _only(axis: str, values: tuple[Any, ...], other: str, *allowed: Any) -> Exclusion:
-    """Exclude all values of ``other`` but those allowed beside ``values``."""
+    """Exclude all values of ``other`` that are not allowed together with ``values``."""
     excluded = tuple(each for each in AXES[other] if each not in allowed)
     return Exclusion(axis, values, other, excluded)
 
@@ -128,37 +131,39 @@ EXCLUSIONS: tuple[Exclusion, ...] = (
         for rows, hidden in product(AXES["rows"], AXES["hidden"])
         if rows * hidden > _MOST_ELEMENTS
     ),
-    # without several rows or axes these layouts are contiguous
-    # without rows, an expanded x is one constant row, which hides most mistakes
+    # these layouts are contiguous if x has only one row, or too few axes;
+    # without leading axes, an expanded x is one constant row, which hides most mistakes
     _not("layout", ("transposed", "channels_last", "expanded"), "leading_axes", 0),
     _not("layout", ("expanded",), "rows", 1),
     _only("layout", ("sequence_first", "sliced_middle"), "leading_axes", 2, 3),
     _only("layout", ("channels_last",), "normalized_axes", 2, 3),
     _not("grad_output", ("expanded_row",), "rows", 1),
-    # a forward has no gradient of y
+    # a forward has no output gradient
     _only("call", FORWARD_CALLS, "grad_output", "shifted_normal"),
-    # what is frozen or requires a gradient is given
+    # a parameter that is frozen, or that alone requires a gradient, must be given
     _not("call", ("frozen_x", "frozen_parameters"), "affine", "none"),
     _only("call", ("frozen_weight", "frozen_bias"), "affine", "both"),
-    # values of what is not given
+    # a parameter that is not given has no values
     _only("affine", ("none",), "parameters", "normal"),
     _only("affine", ("none",), "param_dtype", "same"),
     _not("affine", ("weight",), "parameters", "nan_bias"),
     _not("affine", ("bias",), "parameters", "negative_weight", "mixed_weight"),
-    # without eps, rows that are constant, or almost, have no exact result
+    # without eps, rows that are constant or nearly so have no exact result
     _only("eps", (0.0,), "distribution", "normal", "mixed_scales"),
     _not("eps", (0.0,), "hidden", 1),
     _not("parameters", ("transposed",), "normalized_axes", 1),
 )
-"""What cannot occur together, or would be another condition by another name."""
+"""Values that cannot occur together, or that together repeat another condition."""
 
 
 def axes_within(scope: Scope, *, forward_only: bool) -> dict[str, tuple[Any, ...]]:
-    """Return the axes with the values that a target takes.
+    """Return the axes, each with the values that a target accepts.
+
+    An axis without such a value keeps its usual one, and :meth:`Scope.fit` adapts each case.
 
     Args:
-        scope: of the target. What it lacks, :meth:`Scope.fit` changes in each case.
-        forward_only: whether to leave out every backward.
+        scope: of the target.
+        forward_only: whether to leave out every backward pass.
     """
     is_fixed = scope.normalized_shape is not None
     allowed: dict[str, tuple[Any, ...]] = {
@@ -203,10 +208,10 @@ def _array(
 
 
 def case_from(conditions: Mapping[str, Any], target: str, dtype: str, device: str) -> Case:
-    """Return the case of one row of a covering array.
+    """Return the case that a row of the covering array describes.
 
     Args:
-        conditions: a value of each axis.
+        conditions: the row, a value for each axis.
         target: name of the implementation.
         dtype: of x, by name.
         device: device kind.
@@ -236,7 +241,7 @@ def case_from(conditions: Mapping[str, Any], target: str, dtype: str, device: st
 
 
 def factors(size: int, count: int) -> tuple[int, ...]:
-    """Split a size into ``count`` factors, different ones if it has them, the largest last."""
+    """Split a size into ``count`` factors, different ones where possible, the largest last."""
     if count < 2:
         return (size,) * count
     largest = (

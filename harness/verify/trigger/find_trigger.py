@@ -1,4 +1,7 @@
-"""Find the trigger of a mistake: search, try further cases, search again, and confirm."""
+"""Find the trigger of a mistake: the conditions that all failing cases meet, and no passing one.
+
+Search for conditions, try further cases, search again, and confirm with cases on both sides.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +26,19 @@ from harness.verify.trigger.search import Conjunction, meets, smallest
 
 __all__ = ["Found", "find_trigger"]
 
-_CONFIRMING = 6  # cases on each side of the trigger
-_MOST_TRANSPLANTS = 16  # passing cases per trigger that are tried again with data that show it
-_PLAIN_RATIO = 100.0  # times the bound; with a smaller error, another case may hide the mistake
-# shares of the data tried that hide the mistake: a smaller share is an exception, a larger one is
-# stated as a condition; a fact such as a threshold needs less evidence than a name
+_CONFIRMING = 6  # further cases that meet the trigger, and as many that do not
+# passing cases per conjunction that are tried again with data that show the mistake
+_MOST_TRANSPLANTS = 16
+# error over bound; with a smaller one, the same data in another case may hide the mistake
+_PLAIN_RATIO = 100.0
+# If at least this share of the values tried on an axis of the data hides the mistake, the trigger
+# states a condition on the data; a smaller share counts as exceptions. A condition on a fact, such
+# as a threshold, needs a smaller share than one that names values.
 _MANY_BY_FACT, _MANY_BY_NAME = 1 / 4, 1 / 2
 _THRESHOLDS = {Relation.AT_LEAST, Relation.AT_MOST}
 _IMPLIED = (TriggerCondition(axis="hidden", relation=Relation.AT_LEAST, value=2),)
-"""Rows of one element are constant: they hide most mistakes, as other data do."""
-# fewer failures, or more conditions, fit any data by chance
+"""Conditions that are not stated. Rows of one element are constant, and hide most mistakes."""
+# with fewer failures or more conditions, some conjunction fits any observations by chance
 _FEWEST_FAILURES, _MOST_UNCONFIRMED = 4, 2
 
 
@@ -43,7 +49,7 @@ class Found:
     outputs: frozenset[str]
     conditions: Conjunction
     is_confirmed: bool
-    """Whether further cases agree; otherwise it holds in all failed cases and in no right one."""
+    """Whether further cases agree; otherwise all failing cases meet it, and no passing one."""
     observations: tuple[Observation, ...]
     tried: int
     """Cases tried to find and confirm it."""
@@ -55,13 +61,13 @@ def find_trigger(
     most_cases: int,
     outputs: frozenset[str] | None = None,
 ) -> Found | None:
-    """Return what all failures have in common; None if that is nothing, or is contradicted.
+    """Return what all failing cases have in common; None if nothing, or if further cases disagree.
 
     Args:
         observations: of one target in one dtype.
         attempt: tries one further case.
-        most_cases: that may be tried.
-        outputs: whose failures count; None for all outputs.
+        most_cases: largest number of further cases to try.
+        outputs: the outputs whose failures count; None for all.
     """
     if outputs is None:
         outputs = frozenset(name for each in observations for name in each.failed)
@@ -88,7 +94,7 @@ def find_trigger(
 
 
 def _unconfirmed(lab: Experiments, given: Sequence[Observation]) -> Conjunction | None:
-    """Return what all failed cases have in common, if further cases were too few to confirm it."""
+    """Return what all failing cases have in common, if too few further cases could confirm it."""
     could_try = len(lab.observations) > len(given) and lab.left > 0
     failed = sum(bool(each.failed) for each in lab.observations)
     if could_try or failed < _FEWEST_FAILURES:
@@ -98,14 +104,17 @@ def _unconfirmed(lab: Experiments, given: Sequence[Observation]) -> Conjunction 
 
 
 def _about(outputs: frozenset[str], observation: Observation | None) -> Observation | None:
-    """Return what a case shows of some outputs; None if it has none of them."""
+    """Return an observation limited to some outputs; None if none of them was judged."""
     if observation is None or not observation.judged & outputs:
         return None
     return replace(observation, failed=observation.failed & outputs)
 
 
 def _seed(lab: Experiments) -> Observation | None:
-    """Return the smallest clear failure; with other data, if none is clear."""
+    """Return the smallest failing case whose error is clear.
+
+    If there is none, try the smallest failing case with other distributions.
+    """
     failing = [each for each in lab.observations if each.failed]
     small = sorted(failing, key=lambda each: each.case.rows * each.case.hidden)
     strong = next((each for each in small if each.ratio >= _PLAIN_RATIO), None)
@@ -117,11 +126,11 @@ def _seed(lab: Experiments) -> Observation | None:
 
 
 def _plainest(lab: Experiments, simple: Observation) -> Observation:
-    """Return a simple failure with the distribution that shows the mistake best.
+    """Return a simple failing case with the distribution that shows the mistake best.
 
-    Normal rows with an offset come first. They are alike in every case of this distribution: one
-    with few rows of a mixed distribution may have none that shows the mistake, and a constant shows
-    it at some row lengths.
+    Normal rows, also with an offset, are preferred, because all their rows are alike. A case with
+    few rows of a mixed distribution may have no row that shows the mistake, and constant rows show
+    it only at some row lengths.
     """
     if simple.case.distribution in OFFSETS and simple.ratio >= _PLAIN_RATIO:
         return simple
@@ -132,7 +141,10 @@ def _plainest(lab: Experiments, simple: Observation) -> Observation:
 
 
 def _path_conditions(lab: Experiments, simple: Case, axes: set[str]) -> Conjunction | None:
-    """Return the conditions of the path that has the mistake, from cases whose data show it."""
+    """Return the conditions under which a kernel takes the path with the mistake.
+
+    They come from cases whose data show the mistake. None if no conditions are confirmed.
+    """
     transplants: dict[Conjunction, int] = {}
     while lab.left > 0:
         found = smallest(lab.relevant(simple), frozenset(axes))
@@ -159,7 +171,7 @@ def _path_conditions(lab: Experiments, simple: Case, axes: set[str]) -> Conjunct
 
 
 def _new_axes(lab: Experiments, simple: Case, axes: set[str]) -> set[str]:
-    """Return the axes that decide why the nearest passing case passes, beyond ``axes``."""
+    """Return the axes, beyond ``axes``, that make the nearest passing case pass."""
     relevant = lab.relevant(simple)
     passing = [each for each in relevant if not each.failed]
     conjunction: Conjunction = ()
@@ -177,7 +189,10 @@ def _new_axes(lab: Experiments, simple: Case, axes: set[str]) -> set[str]:
 
 
 def _transplant(lab: Experiments, conjunction: Conjunction, simple: Case) -> Case | None:
-    """Return the nearest passing case that meets a conjunction, with data that show the mistake."""
+    """Return an untried case: a passing one that meets a conjunction, given data of ``simple``.
+
+    Of several, it is the nearest to ``simple``, whose data show the mistake.
+    """
     cases = [
         with_data_of(each.case, simple)
         for each in lab.clear
@@ -188,12 +203,15 @@ def _transplant(lab: Experiments, conjunction: Conjunction, simple: Case) -> Cas
 
 
 def _is_confirmed(lab: Experiments, conjunction: Conjunction, simple: Case) -> bool:
-    """Whether cases on both sides of a conjunction, and at its sizes, all agree with it."""
+    """Whether further cases that meet a conjunction fail, and those that do not meet it pass.
+
+    False also if a threshold of a size had to be bisected first.
+    """
     for part in conjunction:
         if part.axis in SIZES and part.relation in _THRESHOLDS:
             before = lab.left
             lab.bisect(conjunction, part, simple)
-            if lab.left < before:  # search again: the threshold may have moved
+            if lab.left < before:  # the new cases may move the threshold: search again
                 return False
     cases = [*lab.inside(conjunction, simple, _CONFIRMING), *lab.outside(conjunction, _CONFIRMING)]
     agreed = 0
@@ -206,7 +224,7 @@ def _is_confirmed(lab: Experiments, conjunction: Conjunction, simple: Case) -> b
 
 
 def _data_conditions(lab: Experiments, simple: Case) -> Iterator[TriggerCondition]:
-    """Yield what the data must be like to show the mistake, where many do not show it."""
+    """Yield conditions on the data, for each axis on which many values hide the mistake."""
     failing = [each for each in lab.clear if each.failed]
     for axis in DATA_AXES:
         along = lab.along(axis, simple)
@@ -225,7 +243,7 @@ def _data_conditions(lab: Experiments, simple: Case) -> Iterator[TriggerConditio
 
 
 def _tightest(conditions: Iterable[TriggerCondition]) -> list[TriggerCondition]:
-    """Keep one threshold per measure of x, which may be a condition on two axes of the data."""
+    """Keep only the tightest threshold of a quantity; two axes of the data may each give one."""
     kept: dict[tuple[str, Relation], TriggerCondition] = {}
     for each in conditions:
         known = kept.setdefault((each.axis, each.relation), each)
@@ -235,9 +253,10 @@ def _tightest(conditions: Iterable[TriggerCondition]) -> list[TriggerCondition]:
 
 
 def _rounded(condition: TriggerCondition, passing: Sequence[Observation]) -> TriggerCondition:
-    """Move the threshold of a measured quantity to a power of ten, if no passing case meets that.
+    """Round the threshold of a measured quantity to a power of ten that no passing case meets.
 
-    Measured values are too far apart to give a threshold more than one digit.
+    The values that were tried are too far apart to give a threshold more than one digit. If a
+    passing case meets the rounded condition, the condition stays as it is.
     """
     if condition.axis not in MEASURED or condition.relation not in _THRESHOLDS:
         return condition
