@@ -17,8 +17,8 @@ from harness.records import Allocation, Budget, Case, Direction, Measurement, Re
 from harness.run import case as module
 from harness.run import resources
 
-# a float32 tensor of 134 MB: above 32 MiB glibc always maps memory afresh; it is not verified,
-# which would take most of the time
+# a float32 tensor of 38 MB: above 32 MiB glibc always maps memory afresh; a longer call would not
+# be warmed up on a busy machine. It is not verified, which would take most of the time
 TIME_A_LARGE_CASE = """
 import json, sys
 from harness.measure.allocator import use_steady_allocation
@@ -29,7 +29,7 @@ module.measure_errors = lambda *_: None
 module.verdict_of = lambda *_: (Status.OK, "")
 allocation = use_steady_allocation() if sys.argv[1] == "steady" else Allocation.DEFAULT
 runner = module.CaseRunner("", allocation)
-case = Case(implementation="native", shape=(8192, 4096))
+case = Case(implementation="native", shape=(2304, 4096))
 budget = Budget(limit_s=1.0, min_epochs=1, max_epochs=1)
 latency = runner.run(case, [Measurement.LATENCY], budget).latency
 json.dump([latency.allocation, latency.minor_faults_ratio], sys.stdout)
@@ -48,7 +48,7 @@ def test_only_steady_allocation_takes_less_than_one_page_fault_per_call() -> Non
         )
         found, faults[allocation] = json.loads(done.stdout)
         assert found == allocation
-    assert faults[Allocation.DEFAULT] > 1000
+    assert faults[Allocation.DEFAULT] > 100  # pages of up to 64 KiB
     assert faults[Allocation.STEADY] < 1
 
 
