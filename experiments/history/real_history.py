@@ -27,6 +27,7 @@ from harness.records import Budget, Environment, Record, Run, Status
 from harness.regression.ab.availability import Availability
 from harness.regression.ab.messages import LookupRequest, RunBaseCase
 from harness.regression.ab.revision import BASE, Checkout, checked_out
+from harness.regression.baseline import condensed
 from harness.run.fleet import EndedError, Fleet
 from harness.run.process import START_S
 from harness.run.session import plan
@@ -140,7 +141,9 @@ def results_of(
         wall_s=wall_s,
     )
     return Results(
-        records=tuple(records), runs=(run,), environments={here.fingerprint: environment}
+        records=tuple(condensed(record) for record in records),
+        runs=(run,),
+        environments={here.fingerprint: environment},
     )
 
 

@@ -34,6 +34,7 @@ from harness.sweep import Grid, Planned, Sweep
 __all__ = [
     "RecordingError",
     "accept",
+    "condensed",
     "merged_processes",
     "passes_left",
     "record_baseline",
@@ -214,7 +215,7 @@ def _joined(passes: Sequence[Results], wanted: Results, out: Path, folder: Path)
         overhead_ratio=None,
     )
     return Results(
-        records=tuple(_condensed(merged_processes(each)) for each in parts.values()),
+        records=tuple(condensed(merged_processes(each)) for each in parts.values()),
         runs=(run,),
         environments=passes[0].environments,
     )
@@ -236,7 +237,7 @@ def merged_processes(parts: Sequence[Record]) -> Record:
     return replace(joined, warnings=kept)
 
 
-def _condensed(record: Record) -> Record:
+def condensed(record: Record) -> Record:
     """Return a record with one sample per epoch: the value that is compared."""
     latency, cold = (
         timing

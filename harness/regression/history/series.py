@@ -11,7 +11,12 @@ from math import inf, log
 from statistics import median
 
 from harness.records import Case, Estimate, Mode, Record
-from harness.regression.history.change_points import change_points, has_detector, spread_between
+from harness.regression.history.change_points import (
+    LEAST_RUNS,
+    change_points,
+    has_detector,
+    spread_between,
+)
 from harness.regression.history.runs import History, HistoryRun
 from harness.regression.latency_test import why_not_comparable
 
@@ -91,7 +96,7 @@ class Series:
     """Runs in the same environment without a value, between the first and the last value."""
     changes: tuple[TrendChange, ...]
     spread: float | None
-    """Standard deviation between runs, as a logarithm; None for exact metrics and single runs."""
+    """Standard deviation between runs, as a logarithm; None for exact metrics and few runs."""
 
     @property
     def segments(self) -> tuple[tuple[int, int], ...]:
@@ -172,7 +177,7 @@ def _series(
         places = tuple(i for i, (old, new) in enumerate(pairwise(values), 1) if old != new)
     elif all(0 < value < inf for value in values):
         logarithms = [log(value) for value in values]
-        spread = spread_between(logarithms) if len(values) > 1 else None
+        spread = spread_between(logarithms) if len(values) >= LEAST_RUNS else None
         places = change_points(logarithms) if can_search and has_detector() else ()
     else:
         places = ()

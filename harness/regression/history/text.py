@@ -54,7 +54,7 @@ def notes_of(history: History, trend: Trend) -> tuple[str, ...]:
     notes = list(history.notes)
     if not trend.is_searched:
         notes.append(MISSING_DETECTOR)
-    short = sum(each.spread is not None and len(each.points) < LEAST_RUNS for each in trend.series)
+    short = sum(len(each.points) < LEAST_RUNS for each in trend.series)
     if trend.metric.is_latency and short and trend.is_searched:
         notes.append(
             f"{count(short, 'series', 'series')} of fewer than {LEAST_RUNS} comparable runs: no "
