@@ -12,7 +12,7 @@ from rich.table import Column, Table
 from harness.records import Estimate
 from harness.records.text import bytes_text, seconds_text, ulp_text
 from harness.selection.choose import Choice, Choices
-from harness.selection.headline import headline_lines
+from harness.selection.headline import headline_of
 from harness.selection.pace import speed_in
 from harness.selection.ranking import Candidate
 from harness.selection.text import (
@@ -38,7 +38,7 @@ _DASH = "-"
 def print_choices(choices: Choices, stream: TextIO) -> None:
     """Print the choice for each scenario, then what each other candidate would cost or gain."""
     console = _console(stream)
-    for line in headline_lines(choices.choices, choices.requirements):
+    for line in headline_of(choices):
         console.print(line, soft_wrap=not stream.isatty())
     environments = {choice.scenario.environment for choice in choices.choices}
     rows = [_row(choice, with_environment=len(environments) > 1) for choice in choices.choices]

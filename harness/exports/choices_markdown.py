@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from harness.exports.markdown import escaped, table_lines
 from harness.records.text import seconds_text
 from harness.selection.choose import Choice, Choices
-from harness.selection.headline import headline_lines
+from harness.selection.headline import headline_of
 from harness.selection.pace import pace_text, speed_in
 from harness.selection.text import (
     answer_text,
@@ -31,7 +31,7 @@ def choices_markdown(
     if workload_choices:
         lines = [line for choice in workload_choices for line in _workload(choice)]
     else:
-        lines = [*map(escaped, headline_lines(choices.choices, choices.requirements)), ""]
+        lines = [*map(escaped, headline_of(choices)), ""]
         lines += table_lines(
             ("for", "native takes", "run", "speed (native is 1.00x)", "why", "the others"),
             map(_row, choices.choices),

@@ -11,17 +11,16 @@ from collections.abc import Callable, Iterator, Sequence
 from harness.numerics.bound_terms import SIGNIFICAND_BITS
 from harness.records import Direction, Estimate, Record, Status
 from harness.records.speed import as_speed, speed_text
-from harness.records.text import count, percent_text, seconds_text, shape_text
+from harness.records.text import count, seconds_text, shape_text
 from harness.report.content import Cell, Column, Table, number
 from harness.report.frame import Findings
 from harness.report.quantities import DASH
 from harness.selection.answers import Answer
 from harness.selection.choose import Choice
-from harness.selection.disqualification_text import fault_text
-from harness.selection.evidence_text import WIDENED_TEXT
+from harness.selection.disqualification_text import fault_text, reach_text
 from harness.selection.overall import OverallChoice, Place
 from harness.selection.pace import is_faster_than
-from harness.selection.ranking import CLOSE_RATIO, Candidate, CandidateName, Decider, Ranking
+from harness.selection.ranking import Candidate, CandidateName, Decider, Ranking
 from harness.selection.times import NATIVE, REFERENCE_NAME
 
 __all__ = ["answer_tables"]
@@ -54,17 +53,13 @@ _SCENARIO_COLUMNS = (
     Column("The price of the others"),
 )
 _PLACE_CAPTION = (
-    f"{_SPEED} It is the geometric mean over all cases. {WIDENED_TEXT} If intervals overlap, "
-    f"accuracy decides between those within {percent_text(CLOSE_RATIO - 1)} of the fastest, then "
-    "memory. A candidate is disqualified if it has no interval, was wrong in any case, or was out "
-    "of guarantee or not measured where another was ok. If every candidate is out of guarantee in "
-    "a case, the case disqualifies none; a note below the name counts such cases. “Fastest in” "
-    "compares eligible candidates only."
+    f"{_SPEED} It is the geometric mean over all shapes. “Fastest in” compares eligible candidates "
+    "only."
 )
 
 Row = tuple[Cell, ...]
-Fault = Callable[[CandidateName], str]
-"""Name of a candidate -> why it is disqualified under a requirement; empty if it is not."""
+Reach = Callable[[CandidateName], str]
+"""Name of a candidate -> how far it is right, if it is disqualified for some inputs; else empty."""
 
 
 def answer_tables(findings: Findings) -> Iterator[Table]:
@@ -154,11 +149,11 @@ def _place_row(
 ) -> Row:
     best = choice.ranking.best
 
-    def later_fault(name: CandidateName) -> str:
-        return _fault(any_choice.candidate(name))
+    def reach(name: CandidateName) -> str:
+        return _reach(any_choice.candidate(name))
 
     native = choice.candidate(NATIVE)
-    others = _others(best, choice.candidates, choice.ranking, None, later_fault)
+    others = _others(best, choice.candidates, choice.ranking, None, reach)
     where = (
         Cell(device_of[place.environment, place.device]),
         Cell(place.dtype),
@@ -167,7 +162,7 @@ def _place_row(
     now = number(_span_text(native.timed) if native else DASH)
     if best is None:
         return (*where, Cell("none is eligible"), number(DASH), now, number(DASH), others)
-    notes = [*_qualifications(best, choice.ranking), *_limit(best, any_choice.ranking, later_fault)]
+    notes = [*_qualifications(best, choice.ranking), *_limit(best, any_choice.ranking, reach)]
     return (
         *where,
         _run_cell(best, notes),
@@ -191,8 +186,8 @@ def _span_text(records: Sequence[Record]) -> str:
 def _scenario_row(choice: Choice, device_of: dict[tuple[str, str], str]) -> Row:
     scenario, best, unlimited = choice.scenario, choice.best, choice.any_condition or choice
 
-    def later_fault(name: CandidateName) -> str:
-        return _fault(next((each for each in unlimited.candidates if each.name == name), None))
+    def reach(name: CandidateName) -> str:
+        return _reach(next((each for each in unlimited.candidates if each.name == name), None))
 
     case = scenario.case
     where = (
@@ -203,11 +198,11 @@ def _scenario_row(choice: Choice, device_of: dict[tuple[str, str], str]) -> Row:
     end = (
         number(seconds_text(choice.native_s.value) if choice.native_s else DASH),
         Cell(device_of[scenario.environment, case.device]),
-        _others(best, choice.candidates, choice.ranking, choice.native_s, later_fault),
+        _others(best, choice.candidates, choice.ranking, choice.native_s, reach),
     )
     if best is None:
         return (*where, Cell("none is eligible"), number(DASH), *end)
-    notes = [*_qualifications(best, choice.ranking), *_limit(best, unlimited.ranking, later_fault)]
+    notes = [*_qualifications(best, choice.ranking), *_limit(best, unlimited.ranking, reach)]
     return (*where, _run_cell(best, notes), _speed_cell(best, choice.speed(best)), *end)
 
 
@@ -234,7 +229,7 @@ def _others(
     candidates: Sequence[Candidate],
     ranking: Ranking,
     native_s: Estimate | None,
-    later_fault: Fault,
+    reach: Reach,
 ) -> Cell:
     """Return a line for native, for the next eligible one, and for those that are faster.
 
@@ -243,7 +238,7 @@ def _others(
         candidates: all of them.
         ranking: the eligible ones.
         native_s: time of native; None if costs are ratios to it.
-        later_fault: why a candidate is disqualified for inputs of any condition number.
+        reach: how far an eligible candidate is right.
     """
     next_best = [each for each in ranking.eligible if each is not best and each.name != NATIVE][:1]
     faster = [
@@ -256,11 +251,12 @@ def _others(
     native = [each for each in candidates if each.name == NATIVE and each is not best]
     lines = []
     for candidate in (*native, *next_best, *faster[:_MOST_FASTER]):
-        fault = _fault(candidate) or later_fault(candidate.name)
-        pace = _pace(candidate, native_s)
-        if best is not None and is_faster_than(candidate, best) and fault:
-            fault = f"faster, but {fault}"
-        lines.append(": ".join(filter(None, [f"{candidate.label}{pace}", fault])))
+        name = f"{candidate.label}{_pace(candidate, native_s)}"
+        if candidate.disqualification is None:
+            lines.append(", ".join(filter(None, [name, reach(candidate.name)])))
+            continue
+        but = "faster, but " if best is not None and is_faster_than(candidate, best) else ""
+        lines.append(f"{name}: {but}{fault_text(candidate.disqualification)}")
     if (left := len(faster) - _MOST_FASTER) and left > 0:
         lines.append(f"and {left:,} more are faster and disqualified")
     return Cell("\n".join(lines) or "there is no other", is_long=True)
@@ -274,16 +270,16 @@ def _pace(candidate: Candidate, native_s: Estimate | None) -> str:
     return f" {speed_text((native_s.value if native_s else 1.0) / candidate.cost.value)}"
 
 
-def _fault(candidate: Candidate | None) -> str:
+def _reach(candidate: Candidate | None) -> str:
     if candidate is None or candidate.disqualification is None:
         return ""
-    return fault_text(candidate.disqualification)
+    return reach_text(candidate.disqualification)
 
 
-def _limit(best: Candidate, of_any: Ranking, later_fault: Fault) -> Iterator[str]:
+def _limit(best: Candidate, of_any: Ranking, reach: Reach) -> Iterator[str]:
     """Yield where the choice fails beyond the requirement, and what serves all inputs."""
-    if fault := later_fault(best.name):
-        yield fault
+    if limit := reach(best.name):
+        yield limit
         if of_any.best is not None:
             yield f"for all inputs: {of_any.best.label}"
 

@@ -163,6 +163,8 @@ class FigureBlock:
     title: str
     caption: str
     panels: tuple[Panel, ...]
+    conclusion: str = ""
+    """What the drawings show, in a sentence or two above them."""
     legend: tuple[LegendEntry, ...] = ()
     is_wide: bool = False
     """Whether each drawing has the width of the page."""

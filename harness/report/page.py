@@ -5,29 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
-from math import isfinite
 from pathlib import Path
 
 from jinja2 import Environment as Templates
 from jinja2 import PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from harness.records import Status
 from harness.records.refusal import Refusal
-from harness.records.text import count, seconds_text
 from harness.regression.history.runs import History
 from harness.report.content import heading, name_of
-from harness.report.frame import Findings, gather
+from harness.report.frame import gather
 from harness.report.glossary import with_terms
+from harness.report.head import cards, default_title, headline, place_lines, usage
 from harness.report.policy import POLICY_MARK, with_policy
-from harness.report.quantities import power_of_ten, rounded
 from harness.report.sections import SECTIONS
 from harness.report.sections.history import how_it_changed
-from harness.selection.answers import Answer
-from harness.selection.headline import headline_lines
 from harness.selection.requirement import DEFAULT_MAX_CONDITION
 from harness.store import Results
 
@@ -49,17 +44,6 @@ class NothingToReportError(ReportError):
     exit_code = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
-    """A number at the top of the page."""
-
-    heading: str
-    text: str
-    note: str
-    status: str = ""
-    """Status of the cases that the card links to."""
-
-
 def build_page(
     results: Sequence[Results],
     *,
@@ -74,7 +58,7 @@ def build_page(
 
     Args:
         results: what results files hold; the samples are not needed.
-        title: heading of the page; by default the names of the runs.
+        title: heading of the page; by default it names the machine.
         files: the results files, as the page names them.
         history: the folder that ``results`` are the latest of, if the page is to show it.
         max_condition: largest condition number that a choice has to serve.
@@ -85,16 +69,16 @@ def build_page(
     if not any(each.records for each in results):
         raise NothingToReportError("no records to report; measure some with `layernorm-bench run`")
     findings = replace(gather(results, files, max_condition), history=history)
-    names = list(dict.fromkeys(run.name for run in findings.runs))
     page = (
         _templates()
         .get_template("page.html.j2")
         .render(
-            title=title or f"LayerNorm: {', '.join(names[:3]) or 'results'}",
+            title=title or default_title(findings),
             findings=findings,
-            runs=findings.runs,
-            cards=_cards(findings),
-            answers=[_headline(place, each) for place, each in enumerate(findings.answers)],
+            places=list(place_lines(findings)),
+            cards=cards(findings),
+            answers=[headline(place, each) for place, each in enumerate(findings.answers)],
+            usage=usage(findings),
             sections=[
                 {"id": each.__name__, "heading": heading(each), "blocks": each(findings)}
                 for each in SECTIONS
@@ -142,17 +126,6 @@ def write_report(
         raise ReportError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
-def _headline(place: int, answer: Answer) -> dict[str, object]:
-    """Return what the head of the page says under one requirement, and its entry in the switch."""
-    level = answer.requirements.max_condition
-    return {
-        "number": place,
-        "name": f"up to {power_of_ten(level)}" if isfinite(level) else "any",
-        "is_default": answer.is_default,
-        "lines": headline_lines(answer.choices, answer.requirements),
-    }
-
-
 @cache
 def _templates() -> Templates:
     templates = Templates(
@@ -168,47 +141,3 @@ def _templates() -> Templates:
 
 def _asset(name: str) -> str:
     return files("harness.report").joinpath("templates", name).read_text(encoding="utf-8")
-
-
-def _cards(findings: Findings) -> list[Card]:
-    statuses = findings.cases["status"]
-    measured = statuses.isin([each.value for each in Status if each.is_measured]).sum()
-    number = {status: int((statuses == status).sum()) for status in Status}
-    failed = sum(number[each] for each in Status if each.is_failure)
-    absent = len(statuses) - measured
-    cards = [
-        Card("Measured", f"{measured:,}", f"of {count(findings.planned, 'case')} planned"),
-        Card(
-            "Within bound",
-            f"{number[Status.OK]:,}",
-            f"{rounded(100 * number[Status.OK] / max(measured, 1))} % of those measured",
-            Status.OK,
-        ),
-        Card("Wrong", f"{number[Status.WRONG]:,}", "outside the bound", Status.WRONG),
-        Card(
-            "Out of guarantee",
-            f"{number[Status.OUT_OF_GUARANTEE]:,}",
-            "where the bound is vacuous",
-            Status.OUT_OF_GUARANTEE,
-        ),
-        Card(
-            "Not measured",
-            f"{absent + findings.missing:,}",
-            f"{failed} failed, {absent - failed} declined or too large, "
-            f"{findings.missing} without record",
-        ),
-    ]
-    walls = [run.wall_s for run in findings.runs if run.wall_s is not None]
-    shares = [
-        (run.wall_s, run.overhead_ratio)
-        for run in findings.runs
-        if run.wall_s and run.overhead_ratio is not None
-    ]
-    if walls:
-        note = "in the runs that ended" if len(walls) < len(findings.runs) else "from start to end"
-        if shares:
-            spent = sum(wall * share for wall, share in shares)
-            ratio = spent / sum(wall for wall, _ in shares)
-            note = f"{rounded(100 * ratio)} % of it overhead of the harness"
-        cards.append(Card("Wall time", seconds_text(sum(walls)), note))
-    return cards

@@ -27,9 +27,14 @@ def rounded(value: float | None, digits: int = 3) -> str:
     return f"{mantissa} × 10{str(exponent).translate(_SUPERSCRIPTS)}"
 
 
-def power_of_ten(value: float) -> str:
-    """Return a tick label of a logarithmic axis: plain up to 10,000, then as a power."""
-    if 1e-2 <= value < 1e4:
+def power_of_ten(value: float, largest: float = 0.0) -> str:
+    """Return a tick label of a logarithmic axis: plain up to 10,000, then as a power.
+
+    Args:
+        value: above 0.
+        largest: of the axis; if it is written as a power, so are all but 1.
+    """
+    if value == 1 or (1e-2 <= value < 1e4 and largest < 1e4):
         return f"{value:,.10g}"
     exponent = floor(log10(value) + 1e-9)
     mantissa = value / 10.0**exponent

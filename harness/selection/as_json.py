@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.records import Estimate
 from harness.selection.choose import Choice, Choices
-from harness.selection.headline import headline_lines
+from harness.selection.headline import headline_of
 from harness.selection.ranking import Candidate
 from harness.selection.scenarios import Scenario
 from harness.selection.text import (
@@ -42,7 +42,7 @@ def choices_as_json(
         "requirements": {
             name: _finite(value) for name, value in to_plain(choices.requirements).items()
         },
-        "headline": headline_lines(choices.choices, choices.requirements),
+        "headline": headline_of(choices),
         "notes": list(choices.notes),
         "choices": [_choice(choice) for choice in choices.choices],
         "untimed": [_scenario(scenario) for scenario in choices.untimed],

@@ -113,6 +113,8 @@ class Choices:
     """The choices for the scenarios of one or more runs."""
 
     choices: tuple[Choice, ...]
+    records: tuple[Record, ...]
+    """Of the scenarios that were chosen for."""
     untimed: tuple[Scenario, ...]
     """Scenarios that match the filter, but were measured for their errors only."""
     environments: dict[str, Environment]
@@ -158,6 +160,7 @@ def choose(
     used = {scenario.environment for scenario in timed}
     return Choices(
         choices=tuple(choose_for_scenario(each, groups, requirements) for each in timed),
+        records=tuple(record for scenario in timed for record in groups[scenario]),
         untimed=tuple(scenario for scenario in scenarios if scenario not in timed),
         environments={
             name: environment

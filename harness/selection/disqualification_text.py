@@ -15,7 +15,7 @@ from harness.selection.ranking import Candidate
 from harness.selection.requirement import condition_text
 from harness.selection.scenarios import Scenario
 
-__all__ = ["disqualification_text", "fault_text", "out_of_guarantee_text"]
+__all__ = ["disqualification_text", "fault_text", "out_of_guarantee_text", "reach_text"]
 
 _DIGITS = ("loses all digits", "keeps one digit", "keeps two digits")
 _BENIGN = 10.0  # trade-off: below it the name of the distribution says more than its condition
@@ -84,6 +84,17 @@ def fault_text(disqualification: Disqualification) -> str:
             return "not timed in every case"
         case _:
             return f"{in_words(kind)} in {count(len(records), 'case')}"
+
+
+def reach_text(disqualification: Disqualification) -> str:
+    """Return how far a candidate is right that is disqualified on worse conditioned inputs."""
+    records = disqualification.records
+    condition = _condition(_least_conditioned(records)) if records else None
+    if condition is None or condition < _BENIGN:
+        return fault_text(disqualification)
+    if isinf(condition):
+        return "right except on constant rows"
+    return f"right below condition {condition_text(condition)}"
 
 
 def _from(record: Record) -> str:

@@ -8,7 +8,7 @@ from choice_records import OTHER_MACHINE, SHAPES, choices_among, failed, ran, ti
 from golden import assert_golden
 
 from harness.records import Direction, Record, Status
-from harness.selection.headline import headline_lines
+from harness.selection.headline import headline_lines, headline_of
 from harness.selection.requirement import Requirements
 
 NATIVE = timed("native", 1.0)
@@ -50,12 +50,12 @@ def test_the_sentences() -> None:
     lines = []
     for title, records in RUNS.items():
         found = choices_among(*records, requirements=Requirements())
-        lines += [f"\n{title}", *headline_lines(found.choices, found.requirements)]
+        lines += [f"\n{title}", *headline_of(found)]
     accurate = Requirements(max_error_ulp=2.0, max_condition=inf)
     found = choices_among(*NATIVE, requirements=accurate)
-    lines += ["\nerrors of 2 ulp on any input", *headline_lines(found.choices, accurate)]
+    lines += ["\nerrors of 2 ulp on any input", *headline_of(found)]
     assert_golden("\n".join(lines), Path(__file__).parent / "golden" / "headlines.txt")
 
 
 def test_without_choices_there_is_no_sentence() -> None:
-    assert headline_lines((), Requirements()) == []
+    assert headline_lines((), {}, Requirements()) == []

@@ -128,17 +128,19 @@ def span(axes: Axes, values: pd.Series) -> None:
 
 def ticks(
     axes: Axes,
-    write_y: Callable[[float], str] = power_of_ten,
-    write_x: Callable[[float], str] = power_of_ten,
+    write_y: Callable[[float], str] | None = None,
+    write_x: Callable[[float], str] | None = None,
 ) -> None:
-    """Label decades, and values between them only if there are few decades."""
+    """Label decades, and values between them only if there are few decades; as powers of ten."""
     for axis, limits, write in (
         (axes.xaxis, axes.get_xlim(), write_x),
         (axes.yaxis, axes.get_ylim(), write_y),
     ):
         places = list(_tick_places(*limits))
         axis.set_major_locator(FixedLocator(places))
-        axis.set_major_formatter(FixedFormatter([write(each) for each in places]))
+        largest = max(places, default=1.0)
+        texts = [write(each) if write else power_of_ten(each, largest) for each in places]
+        axis.set_major_formatter(FixedFormatter(texts))
         axis.set_minor_locator(NullLocator())
 
 

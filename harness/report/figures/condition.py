@@ -21,7 +21,7 @@ from harness.numerics.bound_terms import (
 from harness.records import Mode, Status
 from harness.records.text import in_words
 from harness.report.figures.axes import EndLabel, end_labels, leaders, level, span, spread, ticks
-from harness.report.figures.theme import DASHES, Theme, canvas
+from harness.report.figures.theme import DASHES, ON_PAGE, Theme, canvas
 from harness.report.quantities import rounded
 
 __all__ = ["CLASSES", "BoundLine", "condition_figure"]
@@ -29,8 +29,10 @@ __all__ = ["CLASSES", "BoundLine", "condition_figure"]
 CLASSES = ("one_pass", "two_pass", "welford", "recentred", "shifted")
 """Classes of algorithms, in the order of their colours and marker shapes."""
 _MARKERS = dict(zip(CLASSES, "vsDoP", strict=True))
-_WIDTH_IN, _HEIGHT_IN = 7.9, 4.5
-_MARGINS: dict[str, Any] = {"left_in": 0.68, "bottom_in": 0.72, "top_in": 0.72, "right_in": 1.75}
+_WIDTH_IN, _HEIGHT_IN = 9.6, 4.3
+_TOP_IN = 0.52  # for the names of the bounds
+_TITLE_IN = 0.2  # on paper: the page has a heading instead
+_MARGINS: dict[str, Any] = {"left_in": 0.68, "bottom_in": 0.72, "right_in": 1.75}
 _LEAST_ULP = 2.0**-4  # an error of zero has no logarithm: it is drawn here, at the bottom edge
 # Of the rows of normal numbers that the lines are about: beyond 5 standard deviations are 6 in ten
 # million. Only the bound of shifted depends on it.
@@ -93,7 +95,9 @@ def condition_figure(
     lost = 2.0 ** SIGNIFICAND_BITS[bounds[0].dtype] if bounds else 1.0
     top = max(finite.max() if len(finite) else 1.0, lost, 4.0) * 2
     edge = top * (top / _LEAST_ULP) ** 0.05
-    with canvas(theme, _WIDTH_IN, _HEIGHT_IN, **_MARGINS) as (figure, axes):
+    title_in = 0.0 if theme is ON_PAGE else _TITLE_IN
+    full_in = _HEIGHT_IN + title_in
+    with canvas(theme, _WIDTH_IN, full_in, top_in=_TOP_IN + title_in, **_MARGINS) as (figure, axes):
         axes.set(xscale="log", yscale="log")
         span(axes, both["condition"])
         axes.set_ylim(_LEAST_ULP / 2, edge * (edge / _LEAST_ULP) ** 0.03)
@@ -105,12 +109,13 @@ def condition_figure(
         _measured(axes, theme, lines, edge)
         for (algorithm, status), group in points.groupby(["algorithm", "status"], sort=False):
             _marks(axes, theme, str(algorithm), str(status), group, edge, scale=0.45)
-        height_in = _HEIGHT_IN - _MARGINS["bottom_in"] - _MARGINS["top_in"]
+        height_in = _HEIGHT_IN - _MARGINS["bottom_in"] - _TOP_IN
         _names(axes, theme, lines, edge, height_in)
         axes.set(xlabel="condition number of the inputs", ylabel="largest error of y, ulp")
-        figure.text(0.006, 1 - 0.2 / _HEIGHT_IN, title, fontsize=10, fontweight="bold")
+        if title_in:
+            figure.text(0.006, 1 - 0.2 / full_in, title, fontsize=10, fontweight="bold")
         left = _MARGINS["left_in"] / _WIDTH_IN
-        figure.text(left, 0.12 / _HEIGHT_IN, _KEY, fontsize=7.5, color=theme.muted)
+        figure.text(left, 0.12 / full_in, _KEY, fontsize=7.5, color=theme.muted)
         return figure
 
 
@@ -229,5 +234,7 @@ def _names(axes: Axes, theme: Theme, lines: pd.DataFrame, edge: float, height_in
         last = group.iloc[-1]
         height = edge if np.isnan(last["y_ulp"]) else min(max(last["y_ulp"], _LEAST_ULP), edge)
         colour = _colour(theme, str(algorithm))
-        labels.append(EndLabel(str(label), last["condition"], height, colour))
+        words = in_words(str(algorithm))
+        name = str(label) if words in in_words(str(label)) else f"{label} ({words})"
+        labels.append(EndLabel(name, last["condition"], height, colour))
     end_labels(axes, theme, labels, height_in)

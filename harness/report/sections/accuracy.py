@@ -11,7 +11,7 @@ import pandas as pd
 
 from harness.numerics.bound_terms import SIGNIFICAND_BITS
 from harness.records import Direction, Status
-from harness.records.text import in_words
+from harness.records.text import in_words, ulp_text
 from harness.report.content import (
     Block,
     Cell,
@@ -43,7 +43,8 @@ _CONDITION_CAPTION = (
     "correct implementation of the class can make, whatever the rows (of shifted: with no element "
     "beyond 5 standard deviations). Each ends at its condition limit, written above: from there on "
     "the algorithm may lose every digit. A mark above the line of its class is wrong. The "
-    "condition number, sqrt(1 + mean²/variance), is that of the inputs as stored. Above the upper "
+    "condition number of a row, sqrt(1 + mean²/variance), is about its mean over its standard "
+    "deviation. Above the upper "
     "dashed line no digit of the result is right."
 )
 
@@ -100,15 +101,38 @@ def _condition_figures(place: str, forward: pd.DataFrame) -> list[FigureBlock]:
             caption += " Constant rows have an infinite condition and are only in the tables."
         figures.append(
             FigureBlock(
-                title=f"Error of y against condition: {place}, forward, {dtype}",
+                title=f"Error of y against condition: {place}, forward, {title}",
                 caption=caption,
                 panels=(panel,),
+                conclusion=_conclusion(lines),
                 legend=_class_legend(lines),
                 is_wide=True,
                 is_folded=bool(figures),
             )
         )
     return figures
+
+
+def _conclusion(lines: pd.DataFrame) -> str:
+    """Say which implementations were right at every offset, and how far the others were."""
+    kept: list[str] = []
+    limits: list[tuple[float, str]] = []
+    for (label,), own in groups(lines, "label"):
+        failing = own[own["status"] != Status.OK]
+        if len(failing):
+            limits.append((failing["condition"].min(), str(label)))
+        else:
+            kept.append(str(label))
+    sentences = []
+    if kept:
+        worst_ulp = lines[lines["label"].isin(kept)]["y_ulp"].max()
+        sentences.append(
+            f"Right at every condition number: {', '.join(kept)} (up to {ulp_text(worst_ulp)} off)."
+        )
+    if limits:
+        names = (f"{label} from {rounded(limit)}" for limit, label in sorted(limits))
+        sentences.append(f"Wrong or out of guarantee: {', '.join(names)} on.")
+    return " ".join(sentences)
 
 
 def _bounds(lines: pd.DataFrame) -> list[BoundLine]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from harness.records import Environment, Gpu, Run
-from harness.records.text import bytes_text, in_words, seconds_text
+from harness.records.text import bytes_text, in_words, percent_text, seconds_text
 from harness.report.content import Block, Cell, Column, Facts, Table, Text, number
 from harness.report.frame import Findings
 from harness.report.quantities import DASH, rounded
+from harness.selection.evidence_text import WIDENED_TEXT
+from harness.selection.ranking import CLOSE_RATIO
 
 __all__ = ["environment_and_method"]
 
@@ -20,6 +22,11 @@ _METHOD = (
     "place in memory in every epoch. The estimate is the median over epochs of the epoch's 10 % "
     "quantile. The implementation, the reference and a copy of the same bytes are timed in turn, "
     "so that a disturbance affects all of them. Relative speeds compare times of the same epochs.",
+    f"Choice: the fastest eligible candidate. {WIDENED_TEXT} If intervals overlap, accuracy "
+    f"decides between those within {percent_text(CLOSE_RATIO - 1)} of the fastest, then memory. A "
+    "candidate is disqualified if it has no interval, was wrong in any case, or was out of guarantee or not "
+    "measured where another was ok. If every candidate is out of guarantee in a case, the case "
+    "disqualifies none; a note below the name counts such cases.",
     "Memory: as the allocator counts it, during one call, beyond the inputs, with the results.",
     "Numbers are rounded: in tables to three digits (memory to four), in the maps of speeds to two "
     "decimals, or to two digits below 0.1. The CSV of all cases and the results file have all "
