@@ -24,9 +24,9 @@ _METHOD = (
     "so that a disturbance affects all of them. Relative speeds compare times of the same epochs.",
     f"Choice: the fastest eligible candidate. {WIDENED_TEXT} If intervals overlap, accuracy "
     f"decides between those within {percent_text(CLOSE_RATIO - 1)} of the fastest, then memory. A "
-    "candidate is disqualified if it has no interval, was wrong in any case, or was out of guarantee or not "
-    "measured where another was ok. If every candidate is out of guarantee in a case, the case "
-    "disqualifies none; a note below the name counts such cases.",
+    "candidate is disqualified if it has no interval, was wrong in any case, or was out of "
+    "guarantee or not measured where another was ok. If every candidate is out of guarantee in a "
+    "case, the case disqualifies none; a note below the name counts such cases.",
     "Memory: as the allocator counts it, during one call, beyond the inputs, with the results.",
     "Numbers are rounded: in tables to three digits (memory to four), in the maps of speeds to two "
     "decimals, or to two digits below 0.1. The CSV of all cases and the results file have all "
