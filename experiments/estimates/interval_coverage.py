@@ -29,7 +29,7 @@ from harness.records import Budget
 from harness.regression.latency_test import BASELINE_PROCESSES, CONFIRMING_PROCESSES
 from harness.regression.latency_test import process_ratios as ratios_of
 from harness.regression.noise import spread_of
-from harness.run.merge import ENOUGH_PROCESSES
+from harness.run.across_processes import ENOUGH_PROCESSES
 from harness.store import read
 
 ROOT = Path(__file__).parents[2]

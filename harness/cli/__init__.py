@@ -17,6 +17,7 @@ from harness.cli.export import export
 from harness.cli.history import history
 from harness.cli.import_results import import_results
 from harness.cli.list import list_
+from harness.cli.merge import merge
 from harness.cli.report import report
 from harness.cli.run import run
 from harness.cli.verify import verify
@@ -41,7 +42,7 @@ def main() -> None:
 # --help lists the commands in this order
 _COMMANDS = (
     run, verify, explain, choose, report, list_, compare, history, check, ab, export,
-    import_results,
+    import_results, merge,
 )  # fmt: skip
 for _command in _COMMANDS:
     main.add_command(_command)

@@ -119,7 +119,7 @@ def run(
         )
         with RunProgress(len(session.planned), quiet=quiet) as progress:
             try:
-                outcome = run_session(session, fleet, progress.show, progress.expect)
+                outcome = run_session(session, fleet, progress.show, progress.expect, print_error)
             except KeyboardInterrupt:
                 print_error(f"interrupted; finished cases are in {session.journal}; continue with")
                 click.echo(f"  {_command_to_continue(out)}", err=True)

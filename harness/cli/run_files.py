@@ -12,7 +12,7 @@ import click
 if TYPE_CHECKING:
     from harness.store import Results
 
-__all__ = ["PATH", "check_results_name", "read_run", "typed_command"]
+__all__ = ["PATH", "check_results_name", "read_run", "stored_file", "typed_command"]
 
 PATH = click.Path(path_type=Path)
 
@@ -39,10 +39,14 @@ def read_run(path: Path, *, samples: bool = True) -> Results:
     """
     from harness.store import read, read_journal
 
+    file = stored_file(path)
+    return read_journal(file) if file.suffix == ".jsonl" else read(file, samples=samples)
+
+
+def stored_file(path: Path) -> Path:
+    """Return the file to read: the journal of ``path`` if only that exists, else ``path``."""
     journal = path.with_suffix(".jsonl")
-    if path == journal or (journal.exists() and not path.exists()):
-        return read_journal(journal)
-    return read(path, samples=samples)
+    return journal if journal.exists() and not path.exists() else path
 
 
 def typed_command() -> str:

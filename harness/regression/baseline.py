@@ -24,8 +24,8 @@ from harness.regression.compare import NotMeasuredError
 from harness.regression.confirm import EPOCHS, LIMIT_S
 from harness.regression.latency_test import BASELINE_PROCESSES
 from harness.regression.noise import NOISY_SPREAD
+from harness.run.across_processes import merged
 from harness.run.fleet import Fleet
-from harness.run.merge import merged
 from harness.run.messages import TIMINGS
 from harness.run.session import Session, run_session
 from harness.store import Results, read, write

@@ -14,7 +14,7 @@ from typing import Any
 
 from harness.records import Record
 from harness.records.refusal import Refusal
-from harness.run.merge import ENOUGH_PROCESSES, merged
+from harness.run.across_processes import ENOUGH_PROCESSES, merged
 from harness.run.messages import TIMINGS, Bug, Progress, Reply, Request, RunCase, Update, WorkerInfo
 from harness.run.worker import serve
 

@@ -151,6 +151,7 @@ def run_session(
     fleet: Fleet,
     on_record: Callable[[Record], None],
     on_start: Callable[[int], None] = lambda missing: None,
+    on_note: Callable[[str], None] = lambda note: None,
 ) -> SessionOutcome:
     """Measure every case that is not in the journal yet, and store the journal as parquet.
 
@@ -161,6 +162,7 @@ def run_session(
         fleet: runs the cases.
         on_record: called with each record once it is on disk.
         on_start: called with the number of cases to measure.
+        on_note: called with what the user must know, in one line.
 
     Raises:
         OutputExistsError: the results file exists, and the session does not continue it.
@@ -170,6 +172,8 @@ def run_session(
     """
     _refuse_existing_output(session)
     with Journal(session.journal) as journal:  # locks out other runs
+        if journal.note:
+            on_note(journal.note)
         try:
             return _run(session, fleet, journal, on_record, on_start)
         finally:

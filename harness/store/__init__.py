@@ -1,24 +1,33 @@
 """Results on disk: a journal while a run lasts, one parquet file when it is over."""
 
-from harness.store.journal import Journal, read_journal
+from harness.store.error import StoreError
+from harness.store.journal import Journal, entries_of, read_journal
+from harness.store.merge import Merged, merge
 from harness.store.parquet import (
     SCHEMA_VERSION,
+    Header,
     Results,
-    StoreError,
+    header_of,
     read,
-    schema_version_of,
-    write,
+    records_of,
 )
 from harness.store.schema import prepare
+from harness.store.writer import ResultsWriter, write
 
 __all__ = [
     "SCHEMA_VERSION",
+    "Header",
     "Journal",
+    "Merged",
     "Results",
+    "ResultsWriter",
     "StoreError",
+    "entries_of",
+    "header_of",
+    "merge",
     "prepare",
     "read",
     "read_journal",
-    "schema_version_of",
+    "records_of",
     "write",
 ]

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
-
-try:
-    import fcntl
-except ImportError:  # Windows has none
-    fcntl = None  # type: ignore[assignment]
+from typing import Any
 
 from harness.records import Environment, Record, Run
-from harness.store.parquet import Results, StoreError
+from harness.store.error import StoreError
+from harness.store.lock import lock
+from harness.store.parquet import Results
 from harness.store.plain import from_plain, to_plain
 
-__all__ = ["Journal", "read_journal"]
+__all__ = ["Journal", "entries_of", "read_journal"]
+
+_BLOCK = 1 << 16
 
 
 class Journal:
@@ -38,14 +38,24 @@ class Journal:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("ab")
-            if not _lock(self._file, path):
+            try:
+                self.is_locked = lock(self._file, path)
+            except StoreError:
                 self._file.close()
-                raise StoreError(
-                    f"{path}: another run is writing it; wait for its end, or choose another --out"
-                )
+                raise
             _cut_torn_line(path)
         except OSError as error:
             raise StoreError(f"{path}: cannot be written: {error.strerror}") from error
+
+    @property
+    def note(self) -> str | None:
+        """What the user must know about the file, in one line; else None."""
+        if self.is_locked:
+            return None
+        return (
+            f"{self.path}: files cannot be locked here (a network file system?); start no second "
+            "run that writes it"
+        )
 
     def add(self, entry: Run | Environment | Record) -> None:
         """Append one line and wait until it is on disk.
@@ -90,45 +100,39 @@ class Journal:
 
 
 def read_journal(path: Path) -> Results:
-    """Read what a run has measured so far; the last entry of a case or environment counts.
+    """Read what a run has measured so far; the last entry counts.
+
+    A case may have a record in each of several environments.
 
     Raises:
         StoreError: the file cannot be read, or a line other than the last is damaged.
     """
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
     runs: list[Run] = []
     environments: dict[str, Environment] = {}
-    records: dict[str, Record] = {}
-    for number, line in enumerate(lines[:-1], start=1):  # the rest is empty or torn
-        entry = _parse(path, number, line)
+    records: dict[tuple[str, str], Record] = {}
+    for entry in entries_of(path):
         if isinstance(entry, Run):
             runs.append(entry)
         elif isinstance(entry, Environment):
             environments[entry.fingerprint] = entry
         else:
-            records[entry.case.id] = entry
+            records[entry.case.id, entry.environment] = entry
     return Results(records=tuple(records.values()), runs=tuple(runs), environments=environments)
 
 
-def _lock(file: BinaryIO, path: Path) -> bool:
-    """Lock a file until it is closed or its process ends; return whether this succeeded.
+def entries_of(path: Path) -> Iterator[Run | Environment | Record]:
+    """Yield the entries of a journal one by one; a torn last line is skipped.
 
-    It fails if another process holds the lock, or if ``path`` has been removed or replaced.
+    Raises:
+        StoreError: the file cannot be read, or a line other than the last is damaged.
     """
-    if fcntl is not None:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError:  # the file system does not support locks
-            return True
     try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except FileNotFoundError:  # removed by a run that has just ended
-        return False
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if line.endswith(b"\n"):
+                    yield _parse(path, number, line)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 def _parse(path: Path, number: int, line: bytes) -> Run | Environment | Record:
@@ -144,6 +148,14 @@ def _parse(path: Path, number: int, line: bytes) -> Run | Environment | Record:
 def _cut_torn_line(path: Path) -> None:
     """Remove what follows the last newline, so that the next line starts on its own."""
     with path.open("rb+") as file:
-        content = file.read()
-        if content and not content.endswith(b"\n"):
-            file.truncate(content.rfind(b"\n") + 1)
+        end = size = file.seek(0, os.SEEK_END)
+        while end:
+            start = max(0, end - _BLOCK)
+            file.seek(start)
+            place = file.read(end - start).rfind(b"\n")
+            if place >= 0:
+                end = start + place + 1
+                break
+            end = start
+        if end < size:
+            file.truncate(end)

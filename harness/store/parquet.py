@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import json
-import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness.records import Environment, Record, Run
-from harness.records.refusal import Refusal
 from harness.records.text import count
-from harness.store.plain import from_plain, to_plain
-from harness.store.schema import SAMPLE_FIELDS, record_schema
+from harness.store.digest import DIGEST_KEY, ENVIRONMENTS_KEY, RUNS_KEY, VERSION_KEY, Digest
+from harness.store.error import StoreError
+from harness.store.plain import from_plain
+from harness.store.schema import SAMPLE_FIELDS
 
-__all__ = ["SCHEMA_VERSION", "Results", "StoreError", "read", "schema_version_of", "write"]
+__all__ = [
+    "BATCH",
+    "SCHEMA_VERSION",
+    "Header",
+    "Results",
+    "damage_named",
+    "header_of",
+    "read",
+    "records_of",
+]
 
 # 1 - first version
 # 2 - the ceiling is the fastest of several copies, not torch's alone; cold latencies are added
@@ -29,14 +37,7 @@ __all__ = ["SCHEMA_VERSION", "Results", "StoreError", "read", "schema_version_of
 SCHEMA_VERSION = 4
 
 _NAMED_COLUMNS = 6  # enough to recognise a table in one line
-_VERSION_KEY = b"layernorm_bench_schema"
-_RUNS_KEY = b"layernorm_bench_runs"
-_ENVIRONMENTS_KEY = b"layernorm_bench_environments"
-_DIGEST_KEY = b"layernorm_bench_sha256"
-
-
-class StoreError(Refusal):
-    """A results file that cannot be read or written; the message names it and says why."""
+BATCH = 1000  # records converted at once: few enough to bound the memory, enough to be fast
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,40 +61,16 @@ class Results:
         return f"{found:,} of its {count(run.planned, 'case')} are there"
 
 
-def write(results: Results, path: Path) -> None:
-    """Write ``results`` to ``path`` in one step: no reader ever sees a partial file.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """What the footer of a results file says of its records."""
 
-    The target of a symbolic link is replaced, not the link. Only regular files are replaced.
-
-    Raises:
-        StoreError: the file cannot be written.
-    """
-    target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():  # as root it could replace a device
-        raise StoreError(f"{path}: cannot be written: it exists and is not a regular file")
-    metadata = {
-        _VERSION_KEY: str(SCHEMA_VERSION).encode(),
-        _RUNS_KEY: json.dumps(to_plain(results.runs)).encode(),
-        _ENVIRONMENTS_KEY: json.dumps({
-            name: to_plain(environment) for name, environment in results.environments.items()
-        }).encode(),
-    }
-    rows = [to_plain(record) for record in results.records]
-    # digest of the rows as they will be read: an integer in a float column is read as a float
-    bare = pa.Table.from_pylist([_bare(row, ()) for row in rows], schema=record_schema())
-    metadata[_DIGEST_KEY] = _digest(metadata, bare.to_pylist()).encode()
-    table = pa.Table.from_pylist(rows, schema=record_schema().with_metadata(metadata))
-    partial = target.with_name(target.name + ".partial")
-    try:
-        pq.write_table(table, partial, compression="zstd", write_page_checksum=True)
-        with partial.open("rb+") as file:
-            os.fsync(file.fileno())
-        partial.replace(target)
-        _sync_folder(target.parent)
-    except OSError as error:
-        with suppress(OSError):
-            partial.unlink()
-        raise StoreError(f"{path}: cannot be written: {error.strerror or error}") from error
+    version: int
+    """Schema version."""
+    runs: tuple[Run, ...]
+    environments: dict[str, Environment]
+    records: int
+    """Number of records."""
 
 
 def read(path: Path, *, samples: bool = True) -> Results:
@@ -102,23 +79,64 @@ def read(path: Path, *, samples: bool = True) -> Results:
     Raises:
         StoreError: no such file, not a results file, damaged, or made by a newer version.
     """
-    try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            metadata = file.schema_arrow.metadata or {}
-            _check_version(path, file.schema_arrow)
-            columns = None if samples else _without_samples(file.schema_arrow)
-            rows = file.read(columns=columns).to_pylist()
-        if _DIGEST_KEY in metadata and metadata[_DIGEST_KEY] != _digest(metadata, rows).encode():
-            raise StoreError(f"{path}: damaged: its contents do not match their checksum")
-        runs = json.loads(metadata.get(_RUNS_KEY, b"[]"))
-        environments = json.loads(metadata.get(_ENVIRONMENTS_KEY, b"{}"))
-        return Results(
-            records=tuple(from_plain(Record, row) for row in rows),
+    header = header_of(path)
+    return Results(
+        records=tuple(records_of(path, samples=samples)),
+        runs=header.runs,
+        environments=header.environments,
+    )
+
+
+def header_of(path: Path) -> Header:
+    """Read what a results file says of its records, without reading them.
+
+    Raises:
+        StoreError: as :func:`read`.
+    """
+    with damage_named(path), pq.ParquetFile(path) as file:
+        metadata = _checked_metadata(path, file)
+        runs = json.loads(metadata.get(RUNS_KEY, b"[]"))
+        environments = json.loads(metadata.get(ENVIRONMENTS_KEY, b"{}"))
+        return Header(
+            version=int(metadata[VERSION_KEY]),
             runs=tuple(from_plain(Run, run) for run in runs),
             environments={
                 name: from_plain(Environment, plain) for name, plain in environments.items()
             },
+            records=file.metadata.num_rows,
         )
+
+
+def records_of(path: Path, *, samples: bool = True) -> Iterator[Record]:
+    """Yield the records of a results file, in memory that does not grow with their number.
+
+    The checksum of the file is known at its end: records of a damaged file may be yielded before
+    the error is raised.
+
+    Raises:
+        StoreError: as :func:`read`.
+    """
+    with damage_named(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
+        metadata = _checked_metadata(path, file)
+        digest = Digest(metadata)
+        columns = None if samples else _without_samples(file.schema_arrow)
+        for batch in file.iter_batches(batch_size=BATCH, columns=columns):
+            rows = batch.to_pylist()
+            digest.add(rows)
+            yield from (from_plain(Record, row) for row in rows)
+        if DIGEST_KEY in metadata and metadata[DIGEST_KEY] != digest.hex().encode():
+            raise StoreError(f"{path}: damaged: its contents do not match their checksum")
+
+
+@contextmanager
+def damage_named(path: Path) -> Iterator[None]:
+    """Turn what reading a damaged file raises into a refusal that names the file.
+
+    Raises:
+        StoreError: in place of what was raised.
+    """
+    try:
+        yield
     except FileNotFoundError as error:
         raise StoreError(f"{path}: no such file; make one with `layernorm-bench run`") from error
     except (pa.ArrowException, OSError) as error:
@@ -128,25 +146,12 @@ def read(path: Path, *, samples: bool = True) -> Results:
         raise StoreError(f"{path}: not records of this schema: {error!r}") from error
 
 
-def schema_version_of(path: Path) -> int:
-    """Return the schema version of a results file.
-
-    Raises:
-        StoreError: not a results file, damaged, or made by a newer version.
-    """
-    try:
-        schema = pq.read_schema(path)
-    except (pa.ArrowException, OSError) as error:
-        why = str(error).partition("\n")[0]
-        raise StoreError(f"{path}: not a readable results file, or damaged: {why}") from error
-    _check_version(path, schema)
-    return int(schema.metadata[_VERSION_KEY])
-
-
-def _check_version(path: Path, schema: pa.Schema) -> None:
-    found = (schema.metadata or {}).get(_VERSION_KEY)
+def _checked_metadata(path: Path, file: pq.ParquetFile) -> dict[bytes, bytes]:
+    """Return the metadata of a results file of a version that can be read."""
+    metadata: dict[bytes, bytes] = file.metadata.metadata or {}
+    found = metadata.get(VERSION_KEY)
     if found is None:  # such as the tables of experiments under results/published
-        names = schema.names
+        names = file.schema_arrow.names
         more = f" and {len(names) - _NAMED_COLUMNS} more" if len(names) > _NAMED_COLUMNS else ""
         raise StoreError(
             f"{path}: a table with the columns {', '.join(names[:_NAMED_COLUMNS])}{more}, not the "
@@ -157,25 +162,7 @@ def _check_version(path: Path, schema: pa.Schema) -> None:
             f"{path}: has schema version {found.decode()}, this layernorm-bench reads up to "
             f"{SCHEMA_VERSION}; update layernorm-bench"
         )
-
-
-def _digest(metadata: dict[bytes, bytes], rows: list[Any]) -> str:
-    """Checksum of everything except the raw samples, which page checksums cover.
-
-    Page checksums do not cover the footer, where one flipped bit can empty a column.
-    """
-    digest = sha256()
-    for key in (_VERSION_KEY, _RUNS_KEY, _ENVIRONMENTS_KEY):
-        digest.update(metadata.get(key, b""))
-    for row in rows:
-        digest.update(json.dumps(_bare(row, None)).encode())
-    return digest.hexdigest()
-
-
-def _bare(row: dict[str, Any], samples: object) -> dict[str, Any]:
-    """Return a row with ``samples`` in place of its raw samples."""
-    held = {struct: name for struct, name in SAMPLE_FIELDS if row.get(struct)}
-    return row | {struct: {**row[struct], name: samples} for struct, name in held.items()}
+    return metadata
 
 
 def _without_samples(schema: pa.Schema) -> list[str]:
@@ -188,13 +175,3 @@ def _without_samples(schema: pa.Schema) -> list[str]:
         else:
             names.append(column.name)
     return names
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename in ``folder`` durable; only POSIX can sync folders."""
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

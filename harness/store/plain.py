@@ -106,7 +106,7 @@ def _checked(annotation: type, stored: Any) -> Any:
     """Return ``stored``, refusing another type: one flipped bit in a parquet footer changes it."""
     if not isinstance(stored, _ACCEPTED.get(annotation, annotation)):
         raise TypeError(f"{stored!r:.60}, expected {annotation.__name__}")
-    return stored
+    return float(stored) if annotation is float else stored
 
 
 _ACCEPTED: dict[type, Any] = {float: (int, float)}

@@ -44,7 +44,7 @@ from harness.regression.latency_test import (
     process_ratios,
 )
 from harness.regression.noise import noise_of, spread_of
-from harness.run.merge import merged
+from harness.run.across_processes import merged
 
 BEFORE = make_record(ratios=STEADY)
 SPREAD_BY_2 = tuple(exp(0.02 * each) for each in (-1, -1, -1, -1, -1, 1, 1, 1, 1, 1))

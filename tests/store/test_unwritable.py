@@ -6,11 +6,11 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
+from full_disk import full_disk_after
 from stored import BARE, FULL, RESULTS, same
 
-from harness.store import Journal, StoreError, parquet, read, read_journal, write
+from harness.store import Journal, StoreError, read, read_journal, write
 
 
 @pytest.fixture
@@ -90,21 +90,34 @@ def test_a_full_disk_under_parquet_leaves_the_old_file(
     assert same(read(path), RESULTS)
 
 
-def test_a_write_that_fails_half_way_leaves_the_old_file_and_nothing_else(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("room", [0, 1, 1000, 20_000, 40_000])
+def test_a_disk_that_fills_while_parquet_is_written_leaves_the_old_file_and_nothing_else(
+    path: Path, monkeypatch: pytest.MonkeyPatch, room: int
 ) -> None:
     write(RESULTS, path)
-
-    def half(table: pa.Table, where: Path, **_: object) -> None:
-        Path(where).write_bytes(b"PAR1 and then")
-        full_disk()
-
-    monkeypatch.setattr(parquet.pq, "write_table", half)
+    full_disk_after(monkeypatch, room)
     with pytest.raises(StoreError, match="No space left"):
-        write(replace(RESULTS, records=()), path)
+        write(replace(RESULTS, records=RESULTS.records * 2), path)
     monkeypatch.undo()
     assert same(read(path), RESULTS)
     assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("room", [0, 1, 5000])
+def test_a_disk_that_fills_under_a_journal_tears_its_last_line_only(
+    journal: Path, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    with Journal(journal) as file:
+        file.add(BARE)
+        room += journal.stat().st_size
+    full_disk_after(monkeypatch, room)
+    with Journal(journal) as file, pytest.raises(StoreError, match=r"No space left.*--resume"):
+        file.add(FULL)
+    monkeypatch.undo()
+    assert read_journal(journal).records == (BARE,)
+    with Journal(journal) as file:
+        file.add(FULL)
+    assert same(read_journal(journal).records, (BARE, FULL))
 
 
 def test_a_reason_that_is_not_valid_text_does_not_lose_the_run(path: Path) -> None:

@@ -12,7 +12,7 @@ from harness.records import Environment, Run
 from harness.records.refusal import Refusal
 from harness.records.text import count
 from harness.regression.compare import NotMeasuredError
-from harness.store import SCHEMA_VERSION, Results, StoreError, read, schema_version_of
+from harness.store import SCHEMA_VERSION, Results, StoreError, header_of, read
 
 __all__ = ["History", "HistoryError", "HistoryRun", "read_history"]
 
@@ -116,7 +116,7 @@ def read_history(folder: Path, *, samples: bool = False, without: Path | None = 
 
 
 def _read_run(path: Path, samples: bool) -> HistoryRun:
-    version = schema_version_of(path)
+    version = header_of(path).version
     results = read(path, samples=samples)
     if not results.runs or not results.records:
         raise StoreError(f"{path}: holds no record of a run")
