@@ -56,7 +56,7 @@ class InterruptedRecordingError(Refusal):
 @click.option(
     "--no-confirm",
     is_flag=True,
-    help="do not time suspects again; they are reported as inconclusive",
+    help="do not time again the cases that look slower; they are reported as inconclusive",
 )
 @click.option("--accept", is_flag=True, help="show the changes, then make RUN the baseline")
 @click.option(
@@ -129,7 +129,7 @@ def check(
             comparison = _against_history(run, head, folder, last, confirm)
         else:
             before = _read_baseline(baseline, run)
-            if accept:  # before suspects are timed for a minute
+            if accept:  # before cases are timed again for a minute
                 refuse_unacceptable(head, before)
             comparison = compare_results(
                 before,

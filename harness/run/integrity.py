@@ -31,6 +31,7 @@ import torch
 
 import implementations
 from harness.numerics.computed import ContractViolationError
+from harness.records.text import count
 from implementations.torch_private import count_modes, leave_modes
 
 __all__ = ["COLLECTOR", "DEFAULT_DTYPE", "THREADS", "StatePart", "TamperingError", "Trusted"]
@@ -213,7 +214,8 @@ class Trusted:
             changes += [*self._put_back(self._rest), *self._put_back_functions()]
         if not changes:
             return
-        more = f", and {len(changes) - _NAMED} more changes" if len(changes) > _NAMED else ""
+        left = len(changes) - _NAMED
+        more = f", and {count(left, 'more change')}" if left > 0 else ""
         raise TamperingError(
             f"{', '.join(changes[:_NAMED])}{more}: a target must not change what other code uses"
         )
