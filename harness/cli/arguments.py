@@ -27,6 +27,7 @@ __all__ = [
     "Shard",
     "Words",
     "max_condition_option",
+    "page_condition_option",
     "time_budget_option",
 ]
 
@@ -194,13 +195,19 @@ def _not_nan(context: click.Context, parameter: click.Parameter, value: float) -
     return value
 
 
-max_condition_option = click.option(
-    "--max-condition",
-    type=click.FloatRange(min=1),
-    default=DEFAULT_MAX_CONDITION,
-    show_default=True,
-    callback=_not_nan,
-    metavar="K",
-    help="require right results on inputs with a condition number up to K; inf for all inputs",
+_max_condition: dict[str, Any] = {
+    "type": click.FloatRange(min=1),
+    "default": DEFAULT_MAX_CONDITION,
+    "show_default": True,
+    "callback": _not_nan,
+    "metavar": "K",
+}
+_CONDITION_HELP = (
+    "require right results on inputs with a condition number up to K; inf for all inputs"
 )
+max_condition_option = click.option("--max-condition", help=_CONDITION_HELP, **_max_condition)
 """The condition number that a choice has to serve."""
+page_condition_option = click.option(
+    "--max-condition", help=f"of the choice on the page: {_CONDITION_HELP}", **_max_condition
+)
+"""The same for a page that a run writes."""

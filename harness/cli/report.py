@@ -36,6 +36,7 @@ def report(runs: tuple[Path, ...], out: Path | None, max_condition: float) -> No
 
     The page is self-contained. It needs neither torch nor the machine that was measured.
     """
+    gc.disable()  # each collection would walk the thousands of records that are alive
     if out and out.suffix.lower() not in {".html", ".htm"}:
         raise click.UsageError(f"--out {out}: a page ends in .html")
     if any(path.is_dir() for path in runs):
@@ -85,7 +86,6 @@ def write_page(
     """
     from harness.report import write_report
 
-    gc.disable()  # each collection would walk the thousands of records that are alive
     page = out or Path("reports") / f"{runs[0].stem}.html"
     write_report(results, page, files=[str(run) for run in runs], max_condition=max_condition)
     return page

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.arguments import ChosenWords, Shard, time_budget_option
+from harness.cli.arguments import (
+    ChosenWords,
+    Shard,
+    page_condition_option,
+    time_budget_option,
+)
 from harness.cli.exit_code import ExitCode, print_error
 from harness.cli.report import write_page
 from harness.cli.run_files import PATH, check_results_name, typed_command
@@ -42,6 +47,7 @@ FAIL_ON = ("wrong", "out_of_guarantee", "unsupported", "out_of_memory")
     "--resume", is_flag=True, help="continue the run in --out; finished cases are not run again"
 )
 @click.option("--report", "with_report", is_flag=True, help="also write the HTML page")
+@page_condition_option
 @click.option(
     "--shard", type=Shard(), metavar="i/n", help="run only part i of n of the cases, such as 2/4"
 )
@@ -73,6 +79,7 @@ def run(
     out: Path | None,
     resume: bool,
     with_report: bool,
+    max_condition: float,
     shard: tuple[int, int] | None,
     time_budget_s: float | None,
     processes: int | None,
@@ -128,7 +135,7 @@ def run(
     page, no_page = None, ""
     if with_report and outcome.results.records:
         try:
-            page = write_page([outcome.results], [out])
+            page = write_page([outcome.results], [out], max_condition=max_condition)
         except Refusal as refusal:  # the results are printed nevertheless
             no_page = f"{refusal}; make it with `layernorm-bench report {outcome.path}`"
     from harness.run.text import outcome_as_plain, outcome_lines

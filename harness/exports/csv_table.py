@@ -66,7 +66,7 @@ def csv_table(results: Results) -> str:
 
 def _cell(record: Record, name: str, special: Mapping[str, str]) -> str:
     if name in special:
-        return special[name]
+        return _as_text(special[name])
     value: Any = record
     for part in name.split("."):
         value = getattr(value, part)
@@ -76,4 +76,12 @@ def _cell(record: Record, name: str, special: Mapping[str, str]) -> str:
         return str(value).lower()
     if isinstance(value, tuple):
         return "x".join(map(str, value))
-    return str(value)
+    return _as_text(value) if isinstance(value, str) else str(value)
+
+
+def _as_text(text: str) -> str:
+    """Return text that a spreadsheet does not take for a formula: names and reasons are not ours.
+
+    See https://owasp.org/www-community/attacks/CSV_Injection.
+    """
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text

@@ -34,7 +34,7 @@ class Status(StrEnum):
 
     @property
     def is_measured(self) -> bool:
-        return self in {Status.OK, Status.WRONG, Status.OUT_OF_GUARANTEE}
+        return self is Status.OK or self is Status.WRONG or self is Status.OUT_OF_GUARANTEE
 
     @property
     def is_failure(self) -> bool:

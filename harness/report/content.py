@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
+from urllib.parse import urlencode
 
 from harness.records import Status
 from harness.records.text import in_words
@@ -14,22 +15,28 @@ from harness.report.frame import Findings
 from harness.report.quantities import DASH
 
 __all__ = [
+    "MOST_DRAWN",
     "Block",
     "CaseTable",
     "Cell",
     "Column",
     "Facts",
     "FigureBlock",
+    "LeftOut",
     "LegendEntry",
     "Panel",
     "Section",
     "Table",
     "Text",
     "heading",
+    "left_out",
     "name_of",
     "number",
     "pill",
 ]
+
+MOST_DRAWN = 8
+"""Drawings of a section, of its first group at least. A trade-off: each takes 20 kB and 60 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +90,13 @@ class Panel:
     """By which it is exported; unique in the page; letters, digits and dashes."""
     title: str
     draw: Draw
+    view: tuple[tuple[str, str], ...] = ()
+    """Names and values of the view of all cases that shows the same, as its address has them."""
+
+    @property
+    def address(self) -> str:
+        """The view of all cases that shows the same, as a link of the page."""
+        return f"#all_cases?{urlencode(self.view)}"
 
     @property
     def svg(self) -> str:
@@ -173,6 +187,19 @@ class FigureBlock:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Figures that are not drawn, for the page to stay small: they are linked to and exported."""
+
+    kind: ClassVar[str] = "left_out"
+    drawings: tuple[Panel, ...]
+
+
+def left_out(panels: Sequence[Panel]) -> tuple[LeftOut, ...]:
+    """Return the block of the drawings that are not drawn; none if there are none."""
+    return (LeftOut(tuple(panels)),) if panels else ()
+
+
+@dataclass(frozen=True, slots=True)
 class CaseTable:
     """Every case as a picture and as a table, which the page's script draws from ``data``."""
 
@@ -182,7 +209,7 @@ class CaseTable:
     """JSON that can stand in a script element."""
 
 
-Block = Text | Table | Facts | FigureBlock | CaseTable
+Block = Text | Table | Facts | FigureBlock | LeftOut | CaseTable
 
 Section = Callable[[Findings], tuple[Block, ...]]
 """A section of the page: findings -> blocks. Its name is its heading."""

@@ -43,7 +43,7 @@ def case_data(shown: ShownCases) -> dict[str, Any]:
     numbers = cases.assign(hidden=[each.case.hidden for each in shown.records])
     return {
         "count": len(cases),
-        "texts": {name: _encoded(texts[name].astype(str)) for name in _TEXT},
+        "texts": {name: _encoded(texts[name].map(str)) for name in _TEXT},
         "numbers": {
             name: _numbers(numbers[name])
             for name in _NUMBERS

@@ -56,6 +56,11 @@ class Findings:
         """Names in the order of colours and rows: the reference is first."""
         return tuple(self.cases["implementation"].unique())
 
+    @property
+    def max_condition(self) -> float:
+        """The largest condition number that a choice has to serve, until the reader changes it."""
+        return next(each.requirements.max_condition for each in self.answers if each.is_default)
+
 
 def gather(
     results: Sequence[Results],
@@ -97,10 +102,10 @@ def gather(
         if record.errors is not None
         for output in record.errors.outputs
     ]
-    cases = _with_orders(pd.DataFrame(rows))
+    cases = _with_orders(_frame(rows))
     return Findings(
         cases=cases,
-        outputs=pd.DataFrame(outputs, columns=["case", "output", "error_ulp", "status"]),
+        outputs=_frame(outputs, ["case", "output", "error_ulp", "status"]),
         records=tuple(records),
         runs=tuple(run for each in results for run in each.runs),
         environments={
@@ -111,6 +116,18 @@ def gather(
         answers=answers_of(records, max_condition),
         files=tuple(files),
     )
+
+
+def _frame(rows: list[dict[str, Any]], columns: Sequence[str] = ()) -> pd.DataFrame:
+    """Return rows as a frame whose texts are Python's: Arrow's are slow in groups of a few rows."""
+    return pd.DataFrame({
+        name: pd.Series([row[name] for row in rows], dtype=object if _is_text(rows, name) else None)
+        for name in (rows[0] if rows else columns)
+    })
+
+
+def _is_text(rows: list[dict[str, Any]], name: str) -> bool:
+    return isinstance(rows[0][name], str) if rows else True
 
 
 def _in_order(records: list[Record]) -> list[Record]:

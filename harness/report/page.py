@@ -12,7 +12,7 @@ from pathlib import Path
 
 from jinja2 import Environment as Templates
 from jinja2 import PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from harness.records.refusal import Refusal
 from harness.regression.history.runs import History
@@ -135,8 +135,13 @@ def _templates() -> Templates:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.filters |= {"terms": with_terms, "slug": name_of}
+    templates.filters |= {"terms": with_terms, "slug": name_of, "breakable": _breakable}
     return templates
+
+
+def _breakable(text: str) -> Markup:
+    """Return text in which a long name may be broken after _ and +."""
+    return escape(text).replace("_", Markup("_<wbr>")).replace("+", Markup("+<wbr>"))
 
 
 def _asset(name: str) -> str:

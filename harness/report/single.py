@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.report.content import Cell, FigureBlock, Panel, Table, name_of
+from harness.report.content import Cell, FigureBlock, LeftOut, Panel, Table, name_of
 from harness.report.figures.theme import file_of
 from harness.report.frame import gather
 from harness.report.quantities import DASH
@@ -31,10 +31,10 @@ def tables_of(results: Sequence[Results]) -> dict[str, Table]:
     return {table.name or name_of(table.title): table for table in tables}
 
 
-def _blocks(results: Sequence[Results]) -> list[FigureBlock | Table]:
+def _blocks(results: Sequence[Results]) -> list[FigureBlock | LeftOut | Table]:
     findings = gather(results)
     blocks = (block for section in SECTIONS for block in section(findings))
-    return [block for block in blocks if isinstance(block, FigureBlock | Table)]
+    return [block for block in blocks if isinstance(block, FigureBlock | LeftOut | Table)]
 
 
 def figure_file(panel: Panel, form: str) -> bytes:

@@ -12,7 +12,7 @@ from harness.records import Status
 from harness.report.content import LegendEntry
 from harness.report.figures.theme import DASHES, ON_PAGE, series_variable
 
-__all__ = ["groups", "leading", "legend", "worst", "worst_status"]
+__all__ = ["groups", "leading", "legend", "view_of", "worst", "worst_status"]
 
 _SEVERITY = {
     status.value: rank
@@ -77,3 +77,11 @@ def legend(rows: pd.DataFrame, implementations: tuple[str, ...]) -> tuple[Legend
     if "compiled" in set(rows["mode"]):
         entries.append(LegendEntry("compiled", "var(--muted)", is_thin=True))
     return tuple(entries)
+
+
+def view_of(
+    place: str, direction: str, dtype: str, *, x: str, y: str
+) -> tuple[tuple[str, str], ...]:
+    """Return the view of all cases that draws two columns of a place, direction and dtype."""
+    chosen = {"place": place, "direction": direction, "dtype": dtype}
+    return tuple((chosen | {"x": x, "y": y, "colour": "implementation"}).items())

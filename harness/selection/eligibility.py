@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from enum import StrEnum
-from functools import lru_cache
 from math import inf, isinf
+from operator import attrgetter
 
-from harness.records import Case, Estimate, Mode, Record, Status
+from harness.records import Case, Estimate, Record, Status
 
 __all__ = [
     "Attainable",
@@ -27,6 +27,10 @@ _FAILURES = (
     Status.OUT_OF_MEMORY,
     Status.UNSUPPORTED,
 )
+
+
+Point = tuple[object, ...]
+"""The axes of a case, all but the candidate."""
 
 
 class DisqualificationKind(StrEnum):
@@ -69,16 +73,16 @@ class Disqualification:
 class Attainable:
     """The points at which at least one candidate succeeded."""
 
-    possible: frozenset[Case]
+    possible: frozenset[Point]
     """Points at which a candidate ran."""
-    guaranteed: frozenset[Case]
+    guaranteed: frozenset[Point]
     """Points at which a candidate was within a bound that is not vacuous."""
 
 
-@lru_cache(maxsize=1 << 17)  # asked for several times for each case of a report
-def point_of(case: Case) -> Case:
-    """Return the case without its implementation and mode: equal for all candidates."""
-    return replace(case, implementation="", mode=Mode.EAGER)
+point_of: Callable[[Case], Point] = attrgetter(
+    *(each.name for each in fields(Case) if each.name not in {"implementation", "mode"})
+)
+"""Return the axes of a case beside its implementation and mode: equal for all candidates."""
 
 
 def attainable_by(records: Sequence[Record]) -> Attainable:
@@ -127,12 +131,11 @@ def disqualification_of(
         ]
         if failed:
             return Disqualification(kind=DisqualificationKind(status.value), records=tuple(failed))
-    unknown = tuple(record for record in measured if record.worst_ulp is None)
-    if len(unknown) == len(measured):
+    if all(record.worst_ulp is None for record in measured):
         return Disqualification(kind=DisqualificationKind.UNVERIFIED)
     if max_error_ulp is None:
         return None
-    if unknown:
+    if unknown := tuple(record for record in measured if record.worst_ulp is None):
         return Disqualification(kind=DisqualificationKind.UNVERIFIED, records=unknown)
     above = tuple(record for record in measured if not (record.worst_ulp or 0.0) <= max_error_ulp)
     return Disqualification(kind=DisqualificationKind.INACCURATE, records=above) if above else None

@@ -22,7 +22,7 @@ from harness.selection.eligibility import (
 )
 from harness.selection.ranking import Candidate, CandidateName, Ranking, geometric_mean, rank
 from harness.selection.requirement import is_required
-from harness.selection.scenarios import Scenario, candidate_name, scenarios_of
+from harness.selection.scenarios import Groups, Scenario, candidate_name
 from harness.selection.times import has_valid_time, reference_ratio_of, widened
 
 __all__ = ["OverallChoice", "Place", "choose_overall"]
@@ -37,6 +37,10 @@ class Place:
     device: str
     dtype: str
     direction: Direction
+
+
+Faults = Mapping[CandidateName, Disqualification]
+"""Why candidates are disqualified in a scenario."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,39 +63,39 @@ class OverallChoice:
 
 
 def choose_overall(
-    records: Sequence[Record], choices: Sequence[Choice], max_condition: float
+    groups: Groups, choices: Sequence[Choice], max_condition: float
 ) -> dict[Place, OverallChoice]:
     """Choose for every place in which a ratio to the reference was timed.
 
     Args:
-        records: of all implementations.
-        choices: those for each timed scenario of ``records``.
+        groups: the records of each scenario.
+        choices: those for each timed scenario.
         max_condition: records of inputs with a larger condition number disqualify no candidate.
     """
-    disqualified = {
-        choice.scenario: {
+    places: dict[Place, list[Record]] = {}
+    for scenario, own in groups.items():
+        places.setdefault(_place_of(scenario), []).extend(own)
+    disqualified: dict[Place, list[Faults]] = {}
+    for choice in choices:
+        disqualified.setdefault(_place_of(choice.scenario), []).append({
             candidate.name: candidate.disqualification
             for candidate in choice.candidates
             if candidate.disqualification is not None
-        }
-        for choice in choices
-    }
-    places: dict[Place, list[Record]] = {}
-    for record in records:
-        case = record.case
-        place = Place(record.environment, case.device, case.dtype, case.direction)
-        places.setdefault(place, []).append(record)
+        })
     return {
-        place: _choice(own, disqualified, max_condition)
+        place: _choice(own, disqualified[place], max_condition)
         for place, own in places.items()
         if any(_ratio(record) for record in own)
     }
 
 
+def _place_of(scenario: Scenario) -> Place:
+    case = scenario.case
+    return Place(scenario.environment, case.device, case.dtype, case.direction)
+
+
 def _choice(
-    records: Sequence[Record],
-    disqualified: Mapping[Scenario, Mapping[CandidateName, Disqualification]],
-    max_condition: float,
+    records: Sequence[Record], disqualified: Sequence[Faults], max_condition: float
 ) -> OverallChoice:
     candidates = sorted(_candidates(records, disqualified, max_condition), key=_cost)
     ranking = rank(candidates)
@@ -113,9 +117,7 @@ def _choice(
 
 
 def _candidates(
-    records: Sequence[Record],
-    disqualified: Mapping[Scenario, Mapping[CandidateName, Disqualification]],
-    max_condition: float,
+    records: Sequence[Record], disqualified: Sequence[Faults], max_condition: float
 ) -> Iterator[Candidate]:
     by_name: dict[CandidateName, list[Record]] = {}
     for record in records:
@@ -128,11 +130,6 @@ def _candidates(
     compared = [record for record in every if is_required(record, max_condition)]
     attainable = attainable_by(compared)
     points = {point_of(record.case) for own in timed.values() for record in own}
-    scenarios = [
-        disqualified[scenario]
-        for scenario, own in scenarios_of(every).items()
-        if any(record.latency is not None for record in own)
-    ]
     for name, own in by_name.items():
         if not timed[name]:
             continue
@@ -141,7 +138,7 @@ def _candidates(
         cost = geometric_mean([ratio for ratio, _ in ratios])
         in_scenarios = (
             reasons[name]
-            for reasons in scenarios
+            for reasons in disqualified
             # a mean over fewer cases is judged below
             if name in reasons and reasons[name].kind is not DisqualificationKind.UNTIMED
         )

@@ -194,7 +194,8 @@ def worst_in_common(candidates: Sequence[Candidate]) -> list[Record]:
         }
         for candidate in candidates
     ]
-    common = set.intersection(*map(set, right)) if right else set()
+    first, *others = right or [{}]
+    common = [point for point in first if all(point in other for other in others)]
     if not common:
         return []
     return [max((records[point] for point in common), key=_error_ulp) for records in right]

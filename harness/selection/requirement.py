@@ -13,6 +13,7 @@ __all__ = [
     "Requirements",
     "condition_text",
     "is_required",
+    "largest_required",
     "requirement_levels",
     "requirement_text",
 ]
@@ -48,8 +49,13 @@ class Requirements:
 def is_required(record: Record, max_condition: float) -> bool:
     """Whether the inputs of ``record`` are among those that a candidate has to serve."""
     return record.errors is None or not (
-        record.errors.condition_max_ratio > _SLACK_RATIO * max_condition
+        record.errors.condition_max_ratio > largest_required(max_condition)
     )
+
+
+def largest_required(max_condition: float) -> float:
+    """Return the largest condition number of inputs that count under a requirement."""
+    return _SLACK_RATIO * max_condition
 
 
 def requirement_levels(records: Sequence[Record], max_condition: float) -> tuple[float, ...]:
@@ -65,7 +71,7 @@ def requirement_levels(records: Sequence[Record], max_condition: float) -> tuple
     levels: list[float] = []
     low = 0.0
     for level in sorted({*wanted, inf, max_condition}):
-        high = _SLACK_RATIO * level
+        high = largest_required(level)
         if level == max_condition or any(low < each <= high for each in measured):
             levels.append(level)
             low = high

@@ -41,9 +41,6 @@ _RELATED: Mapping[Direction, tuple[Direction, ...]] = {
 }
 """Directions whose errors are evidence for a direction, the most similar first."""
 
-Groups = Mapping["Scenario", Sequence[Record]]
-"""The records of each scenario."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
@@ -65,6 +62,36 @@ class Scenario:
     def settings(self) -> tuple[str, ...]:
         """The axes beyond shape, dtype, device and direction that differ from the usual."""
         return replace(self.case, device=_USUAL.device).settings()
+
+
+class Groups(dict[Scenario, list[Record]]):
+    """The records of each scenario, in the order of the run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._tried: dict[tuple[Scenario, float], _Tried] = {}
+
+    def tried(self, scenario: Scenario, max_condition: float) -> _Tried:
+        """Return what was tried in a scenario, with inputs up to a condition number.
+
+        It is kept: each scenario is evidence for many, and a run has tens of thousands of records.
+        """
+        key = scenario, max_condition
+        if key not in self._tried:
+            self._tried[key] = _tried(self[scenario], max_condition)
+        return self._tried[key]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tried:
+    """What was tried in a scenario."""
+
+    records: dict[CandidateName, tuple[Record, ...]]
+    """By candidate."""
+    measured: dict[tuple[CandidateName, str], list[Record]]
+    """By candidate and distribution; the list is empty if the records there are of failed cases."""
+    distributions: dict[str, None]
+    """On which any candidate was measured, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,9 +124,9 @@ def _timer_of(record: Record) -> str:
     return OUR_TIMER if record.latency is None else record.latency.timer
 
 
-def scenarios_of(records: Iterable[Record]) -> dict[Scenario, list[Record]]:
+def scenarios_of(records: Iterable[Record]) -> Groups:
     """Group records by scenario, in the order of the run."""
-    groups: dict[Scenario, list[Record]] = {}
+    groups = Groups()
     for record in records:
         groups.setdefault(_scenario_of(record), []).append(record)
     return groups
@@ -114,34 +141,53 @@ def was_timed(records: Sequence[Record]) -> bool:
 
 def evidence_for(scenario: Scenario, groups: Groups, max_condition: float = inf) -> Evidence:
     """Return the evidence for a scenario: records of inputs up to ``max_condition``."""
-    names = dict.fromkeys(map(candidate_name, groups[scenario]))
-    tried = _distributions(groups[scenario])
-    own = _conditioned(groups[scenario], max_condition)
-    verified = _distributions(own)
-    elsewhere: dict[CandidateName, tuple[Record, ...]] = dict.fromkeys(names, ())
+    own = groups.tried(scenario, max_condition)
+    names = groups.tried(scenario, inf).records
+    tried = set(groups.tried(scenario, inf).distributions)
+    verified = dict(own.distributions)
+    elsewhere: dict[CandidateName, list[Record]] = {name: [] for name in names}
     for other in _similar(scenario, groups):
-        records = _conditioned(groups[other], max_condition)
-        new = {each: None for each in _distributions(records) if each not in tried}
-        tried |= new
-        verified |= new
-        by_place = _by_place(records)
-        for name in names:
-            elsewhere[name] += tuple(
-                record
-                for distribution in new
-                for record in _records_of(name, by_place.get((name[0], distribution), []))
-                if record.status.is_measured
-            )
+        similar = groups.tried(other, max_condition)
+        new = [each for each in similar.distributions if each not in tried]
+        tried.update(new)
+        verified |= dict.fromkeys(new)
+        for name, records in elsewhere.items():
+            for distribution in new:
+                records += _measured(similar, name, distribution)
     return Evidence(
-        own={name: tuple(each for each in own if candidate_name(each) == name) for name in names},
-        elsewhere=elsewhere,
+        own={name: own.records.get(name, ()) for name in names},
+        elsewhere={name: tuple(records) for name, records in elsewhere.items()},
         distributions=tuple(verified),
     )
 
 
-def _distributions(records: Sequence[Record]) -> dict[str, None]:
-    """Return the distributions on which any of ``records`` was measured, in order."""
-    return {record.case.distribution: None for record in records if record.status.is_measured}
+def _tried(records: Sequence[Record], max_condition: float) -> _Tried:
+    by_name: dict[CandidateName, list[Record]] = {}
+    measured: dict[tuple[CandidateName, str], list[Record]] = {}
+    distributions: dict[str, None] = {}
+    for record in records:
+        if not is_required(record, max_condition):
+            continue
+        name, distribution = candidate_name(record), record.case.distribution
+        by_name.setdefault(name, []).append(record)
+        on_distribution = measured.setdefault((name, distribution), [])
+        if record.status.is_measured:
+            on_distribution.append(record)
+            distributions[distribution] = None
+    return _Tried(
+        records={name: tuple(own) for name, own in by_name.items()},
+        measured=measured,
+        distributions=distributions,
+    )
+
+
+def _measured(tried: _Tried, name: CandidateName, distribution: str) -> Sequence[Record]:
+    """Return the measured records of a candidate on a distribution.
+
+    If a compiled candidate was only run eagerly there, its eager records count.
+    """
+    found = tried.measured.get((name, distribution))
+    return tried.measured.get(((name[0], Mode.EAGER), distribution), ()) if found is None else found
 
 
 def _scenario_of(record: Record) -> Scenario:
@@ -160,24 +206,6 @@ def _scenario_of(record: Record) -> Scenario:
 def candidate_name(record: Record) -> CandidateName:
     """Return the name of the candidate that was measured."""
     return record.case.implementation, record.case.mode
-
-
-def _by_place(records: Sequence[Record]) -> dict[tuple[str, str], list[Record]]:
-    """Group records by implementation and distribution."""
-    places: dict[tuple[str, str], list[Record]] = {}
-    for record in records:
-        place = record.case.implementation, record.case.distribution
-        places.setdefault(place, []).append(record)
-    return places
-
-
-def _records_of(name: CandidateName, own: Sequence[Record]) -> Sequence[Record]:
-    """Return the records of a candidate among those of its implementation on a distribution.
-
-    If a compiled candidate was only run eagerly there, its eager records count.
-    """
-    same_mode = [record for record in own if record.case.mode is name[1]]
-    return same_mode or [record for record in own if record.case.mode is Mode.EAGER]
 
 
 def _similar(scenario: Scenario, groups: Groups) -> list[Scenario]:
@@ -205,8 +233,3 @@ def _similar(scenario: Scenario, groups: Groups) -> list[Scenario]:
 def _family(case: Case) -> Case:
     """Return the case without the axes that cancellation does not depend on."""
     return replace(case, shape=(), normalized_dims=0, direction=Direction.FORWARD, threads=1)
-
-
-def _conditioned(records: Sequence[Record], max_condition: float) -> list[Record]:
-    """Return the records of inputs that have to be served."""
-    return [record for record in records if is_required(record, max_condition)]

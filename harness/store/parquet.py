@@ -15,6 +15,7 @@ from harness.records import Environment, Record, Run
 from harness.records.text import count
 from harness.store.digest import DIGEST_KEY, ENVIRONMENTS_KEY, RUNS_KEY, VERSION_KEY, Digest
 from harness.store.error import StoreError
+from harness.store.experiments import experiment_of
 from harness.store.plain import from_plain
 from harness.store.schema import SAMPLE_FIELDS
 
@@ -152,6 +153,11 @@ def _checked_metadata(path: Path, file: pq.ParquetFile) -> dict[bytes, bytes]:
     found = metadata.get(VERSION_KEY)
     if found is None:  # such as the tables of experiments under results/published
         names = file.schema_arrow.names
+        if known := experiment_of(names):
+            raise StoreError(
+                f"{path}: the measurements of an experiment ({known.about}), not the records of a "
+                f"run; docs/{known.page}.md explains them, `pandas.read_parquet` reads them"
+            )
         more = f" and {len(names) - _NAMED_COLUMNS} more" if len(names) > _NAMED_COLUMNS else ""
         raise StoreError(
             f"{path}: a table with the columns {', '.join(names[:_NAMED_COLUMNS])}{more}, not the "

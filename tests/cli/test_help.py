@@ -52,7 +52,7 @@ print(json.dumps(sorted(name for name in sys.modules if "." not in name)))
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
-    slow = {"torch", "numpy", "pandas", "pyarrow", "seaborn", "matplotlib", "pydantic", "rich"}
+    slow = {"torch", "numpy", "pandas", "pyarrow", "matplotlib", "pydantic", "rich"}
     assert not slow & set(json.loads(done.stdout))
 
 

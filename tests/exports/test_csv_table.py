@@ -63,3 +63,9 @@ def test_values_that_were_not_measured_are_empty() -> None:
     empty = {name for name, value in row.items() if value == ""}
     assert {each for each in COLUMNS if each.startswith(("errors", "latency", "cold"))} <= empty
     assert not {each for each in COLUMNS if each.startswith("case.")} & empty
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@"])
+def test_a_text_is_no_formula(start: str) -> None:
+    record = replace(make_record(make_case(), STEADY), reason=f"{start}1+1")
+    assert table(record)[0]["reason"] == f"'{start}1+1"

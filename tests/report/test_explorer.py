@@ -155,7 +155,7 @@ def test_the_policy_stops_scripts_styles_and_requests_from_elsewhere(
 
 def test_hostile_names_are_texts_and_break_nothing(tab: Page, tmp_path: Path) -> None:
     case = next(make_cases(["cpu"], ["float32"]))
-    names = (SCRIPT, LONG, RIGHT_TO_LEFT, "", "it's `$(rm -rf)`")
+    names = (SCRIPT, LONG, RIGHT_TO_LEFT, "", "it's `$(rm -rf)`", "=1+1")
     records = [make_record(replace(case, implementation=name)) for name in names]
     broken = Record(case=replace(case, seed=5), environment="e", status=Status.ERROR, reason=SCRIPT)
     write_report(
@@ -169,6 +169,9 @@ def test_hostile_names_are_texts_and_break_nothing(tab: Page, tmp_path: Path) ->
     assert set(column(tab, "implementation")) >= {f"{each}" for each in names if each != LONG}
     assert tab.evaluate("document.documentElement.scrollWidth") <= PHONE
     rows = downloaded(tab, tmp_path / "hostile.csv")
+    # a spreadsheet would take the names for formulas
+    assert rows[f"'{records[5].case.id}"]["implementation"] == "'=1+1"
+    assert rows[f"'{records[5].case.id}"]["hidden"] == str(case.hidden)
     command = rows[records[4].case.id]["command"]
     assert command.startswith("""layernorm-bench run -i 'it'"'"'s `$(rm -rf)`' --shape""")
 

@@ -21,7 +21,8 @@ from harness.report.sections.accuracy import _order, error_against_condition
 from harness.report.sections.backward import where_native_itself_fails
 from harness.report.sections.choice import which_implementation_to_run
 from harness.report.sections.cost import memory
-from harness.report.sections.speed import accuracy_against_speed, speed_relative_to_native
+from harness.report.sections.pareto import accuracy_against_speed
+from harness.report.sections.speed import speed_relative_to_native
 
 ELSEWHERE = {"shape": (9, 9), "distribution": "offset_1e6"}
 

@@ -14,6 +14,8 @@ from stored import RESULTS, read_or_refusal
 from harness.records import Cost, Environment, Run, Status
 from harness.store import SCHEMA_VERSION, StoreError, read, write
 
+PUBLISHED = Path(__file__).parents[2] / "results" / "published"
+
 
 def rewrite(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
     """Change a results file to what another version would have written."""
@@ -135,3 +137,22 @@ def with_former_names(table: pa.Table) -> pa.Table:
         row["cost"]["guest_s"] = row["cost"].pop("implementation_s")
     former = pa.Table.from_pylist(rows)
     return former.replace_schema_metadata(table.schema.metadata)
+
+
+def foreign_tables() -> list[Path]:
+    every = sorted(PUBLISHED.glob("*.parquet"))
+    return [
+        path
+        for path in every
+        if b"layernorm_bench_schema" not in (pq.read_metadata(path).metadata or {})
+    ]
+
+
+@pytest.mark.parametrize("path", foreign_tables(), ids=lambda path: path.stem)
+def test_the_table_of_an_experiment_says_what_it_is(path: Path) -> None:
+    with pytest.raises(
+        StoreError, match=r"measurements of an experiment \(.+\).* docs/"
+    ) as refusal:
+        read(path)
+    page = str(refusal.value).partition("docs/")[2].partition(".md")[0]
+    assert path.stem in (PUBLISHED.parents[1] / "docs" / f"{page}.md").read_text().replace("-", "_")

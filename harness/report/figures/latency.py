@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import inf, isnan
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -49,9 +50,10 @@ def latency_figure(
             for _, group in rows.groupby(["implementation", "mode"], sort=False, observed=True)
         ]
         if len(copies):
-            axes.fill_between(copies.index, least, copies, color=theme.muted, alpha=0.13, lw=0)
-            axes.plot(copies.index, copies, color=theme.muted, lw=1.1, ls=(0, (1, 1.5)), zorder=1)
-            labels.append(EndLabel("a copy", copies.index[-1], copies.iloc[-1], theme.muted))
+            sizes, times = copies.index.to_numpy(float), copies.to_numpy()
+            axes.fill_between(sizes, least, times, color=theme.muted, alpha=0.13, lw=0)
+            axes.plot(sizes, times, color=theme.muted, lw=1.1, ls=(0, (1, 1.5)), zorder=1)
+            labels.append(EndLabel("a copy", sizes[-1], times[-1], theme.muted))
         end_labels(axes, theme, labels, _HEIGHT_IN - _MARGINS["bottom_in"] - _MARGINS["top_in"])
         axes.set_title(title)
         axes.set(xlabel="elements of x", ylabel="time per call")
@@ -62,21 +64,24 @@ def _line(
     axes: Axes, theme: Theme, group: pd.DataFrame, implementations: tuple[str, ...]
 ) -> EndLabel:
     """Draw the times of one implementation, and the intervals that are wider than the line."""
-    first, last = group.iloc[0], group.iloc[-1]
-    place = implementations.index(first["implementation"])
+    name, mode, label = (str(group[each].iloc[0]) for each in ("implementation", "mode", "label"))
+    size, time, below, above, copy = (
+        group[each].to_numpy(float)
+        for each in ("elements", "time_s", "low_s", "high_s", "copy_ratio")
+    )
+    place = implementations.index(name)
     colour = theme.series[place % len(theme.series)]
     dashes = DASHES[place % len(DASHES)]
     gid = theme.series_id(colour)
     (line,) = axes.plot(
-        group["elements"], group["time_s"], color=colour, lw=_WIDTHS_PT[first["mode"]], gid=gid,
-        marker="o", ms=3, mew=0,
-    )  # fmt: skip
+        size, time, color=colour, lw=_WIDTHS_PT[mode], gid=gid, marker="o", ms=3, mew=0
+    )
     if dashes:
         line.set_dashes(dashes)
         line.set_zorder(2.1)  # a solid line hides the others
     low, high = axes.get_ylim()
-    below, above = group["low_s"].clip(lower=low / 9), group["high_s"].clip(upper=high * 9)
+    below, above = np.maximum(below, low / 9), np.minimum(above, high * 9)
     if (above > _LEAST_BAND * below).any():
-        axes.fill_between(group["elements"], below, above, color=colour, alpha=0.2, lw=0, gid=gid)
-    share = "" if isnan(last["copy_ratio"]) else f" {last['copy_ratio']:.0%}"
-    return EndLabel(f"{last['label']}{share}", last["elements"], last["time_s"], colour)
+        axes.fill_between(size, below, above, color=colour, alpha=0.2, lw=0, gid=gid)
+    share = "" if isnan(copy[-1]) else f" {copy[-1]:.0%}"
+    return EndLabel(f"{label}{share}", size[-1], time[-1], colour)

@@ -85,6 +85,7 @@ _STYLE: dict[Any, Any] = {
     "axes.titlesize": 10,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
+    "axes.titley": 1.0,  # a place of its own takes a look at every tick
     "grid.linewidth": 0.7,
     "axes.facecolor": "none",
     "axes.grid": True,

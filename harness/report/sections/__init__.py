@@ -12,12 +12,9 @@ from harness.report.sections.backward import (
 from harness.report.sections.choice import which_implementation_to_run
 from harness.report.sections.cost import instructions, memory, speed_against_a_copy
 from harness.report.sections.history import how_it_changed
+from harness.report.sections.pareto import accuracy_against_speed
 from harness.report.sections.provenance import environment_and_method
-from harness.report.sections.speed import (
-    accuracy_against_speed,
-    latency_against_size,
-    speed_relative_to_native,
-)
+from harness.report.sections.speed import latency_against_size, speed_relative_to_native
 from harness.report.sections.terms import terms
 
 __all__ = ["SECTIONS"]

@@ -69,7 +69,9 @@ def _gradient_rows(rows: pd.DataFrame, firsts: pd.DataFrame) -> Iterator[tuple[C
     reasons = {(row.dtype, row.label): row for row in firsts.itertuples()}
     cells = {
         name: pill(worst_status(each["status"]), rounded(each["error_ulp"].max()))
-        for name, each in groups(rows, "dtype", "label", "output")
+        for name, each in groups(
+            rows[["dtype", "label", "output", "status", "error_ulp"]], "dtype", "label", "output"
+        )
     }
     cases = rows.drop_duplicates("case")
     for name, own in groups(cases, "dtype", "label"):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from math import isnan
 from typing import Any
 
@@ -10,7 +11,21 @@ import pandas as pd
 
 from harness.records import Mode
 from harness.records.text import bytes_text, count, seconds_text
-from harness.report.content import Block, Cell, Column, Table, Text, name_of, number
+from harness.report.content import (
+    Block,
+    Cell,
+    Column,
+    FigureBlock,
+    LegendEntry,
+    Panel,
+    Table,
+    Text,
+    name_of,
+    number,
+)
+from harness.report.figures import memory_figure
+from harness.report.figures.memory import MOST_BARS
+from harness.report.figures.theme import series_variable
 from harness.report.frame import Findings
 from harness.report.quantities import DASH, rounded, speed
 from harness.report.slices import groups
@@ -43,10 +58,55 @@ def memory(findings: Findings) -> tuple[Block, ...]:
     caption = (
         "Peak memory beyond the inputs, as a multiple of the size of the results, which any "
         "implementation must allocate. Second line: the memory saved for the backward beyond "
-        "inputs and y, and how many operators an eager call runs, not counting those that "
-        "PyTorch's own operators call."
+        "inputs and y, in all and per row, and how many operators an eager call runs, not counting "
+        "those that PyTorch's own operators call."
     )
-    return _by_shape(known, "memory", "peak_bytes", "Peak memory of a call", caption, _memory_cell)
+    title = "Peak memory of a call"
+    tables = _by_shape(known, "memory", "peak_bytes", title, caption, _memory_cell)
+    return (*_memory_figures(cases[cases["peak_ratio"] > 0]), *tables)
+
+
+def _memory_figures(known: pd.DataFrame) -> Iterator[FigureBlock]:
+    """Yield a figure for each place: of the direction that saves memory, and the largest shape."""
+    for (place,), rows in groups(known, "place"):
+        saving = rows[rows["saved_bytes"].notna()]
+        chosen = saving if len(saving) else rows
+        for axis in ("direction", "dtype"):
+            chosen = chosen[chosen[axis] == chosen[axis].min()]
+        chosen = chosen.sort_values(["elements", "peak_bytes"], ascending=False, kind="stable")
+        chosen = chosen[chosen["shape"] == chosen["shape"].iloc[0]].drop_duplicates("label")
+        least = chosen["peak_bytes"] / chosen["peak_ratio"]
+        shown = chosen.assign(saved_ratio=chosen["saved_bytes"] / least)
+        shown = shown.sort_values(["peak_ratio", "saved_ratio"], kind="stable")
+        first = shown.iloc[0]
+        title = f"{first['direction']}, {first['dtype']}, {first['shape']}"
+        few = shown.head(MOST_BARS)
+        cut = (
+            f" These are the leanest {len(few)} of {len(shown):,}." if len(shown) > len(few) else ""
+        )
+        yield FigureBlock(
+            title=f"Memory against the least possible: {place}, {title}",
+            caption=f"{_MEMORY_CAPTION}{cut}",
+            panels=(
+                Panel(
+                    name_of("memory against the least", str(place)),
+                    f"Memory against the least possible: {place}, {title}",
+                    partial(memory_figure, title=title, rows=few),
+                ),
+            ),
+            legend=(
+                LegendEntry("peak beyond the inputs", series_variable(0), mark="▬"),
+                LegendEntry("saved for the backward", series_variable(1), mark="◆"),
+            ),
+            is_wide=True,
+        )
+
+
+_MEMORY_CAPTION = (
+    "1 is the size of the results, the least that a call can allocate; the least that it can save "
+    "is 0, if the backward computes mean and variance again. The shape is the largest that was "
+    "measured; the tables have the others."
+)
 
 
 def instructions(findings: Findings) -> tuple[Block, ...]:
@@ -108,7 +168,10 @@ def _memory_cell(row: Any) -> Cell:
     if isnan(row.peak_bytes):
         return number("not counted", title=row.memory_not_counted)
     has_ratio = row.peak_ratio > 0  # a case without elements has no results
-    kept = [] if isnan(row.saved_bytes) else [f"saves {bytes_text(row.saved_bytes)}"]
+    kept = []
+    if not isnan(row.saved_bytes):
+        per_row = f" ({bytes_text(row.saved_bytes / row.rows)} per row)" if row.rows else ""
+        kept = [f"saves {bytes_text(row.saved_bytes)}{per_row}"]
     # operators of compiled code cannot be counted
     is_counted = not isnan(row.operators) and row.mode != Mode.COMPILED
     counted = [count(int(row.operators), "operator")] if is_counted else []

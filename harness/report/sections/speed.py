@@ -1,4 +1,4 @@
-"""How fast: latency against size, speed relative to native, and accuracy against speed."""
+"""How fast: latency against size, and speed relative to native."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.records import Clock, Direction, Latency, Status
+from harness.records import Clock, Latency, Status
 from harness.records.text import count
 from harness.report.content import (
+    MOST_DRAWN,
     Block,
     Cell,
     Column,
@@ -20,21 +21,19 @@ from harness.report.content import (
     Panel,
     Table,
     Text,
+    left_out,
     name_of,
     number,
 )
-from harness.report.figures import latency_figure, pareto_figure, speed_map
+from harness.report.figures import latency_figure, speed_map
 from harness.report.figures.speed_map import LIMIT_LOG2, speed_word
 from harness.report.frame import Findings
 from harness.report.quantities import DASH
-from harness.report.slices import groups, leading, legend
+from harness.report.slices import groups, leading, legend, view_of
 from harness.selection.times import REFERENCE_NAME
 
-__all__ = ["accuracy_against_speed", "latency_against_size", "speed_relative_to_native"]
+__all__ = ["latency_against_size", "speed_relative_to_native"]
 
-# trade-off: activations of real models are below; beyond it single-pass sums lose every digit and
-# errors say nothing of ordinary inputs
-_MOST_CONDITION = 1000.0
 _CLOCKS = {
     Clock.THREAD_CPU.value: "the calling thread's CPU time",
     Clock.PROCESS_CPU.value: "the CPU time of all threads",
@@ -42,71 +41,6 @@ _CLOCKS = {
     Clock.CUDA_EVENT.value: "CUDA events",
 }
 _MEASURED = [each.value for each in Status if each.is_measured]
-
-
-def accuracy_against_speed(findings: Findings) -> tuple[Block, ...]:
-    """Show the error and the speed of every candidate, and which no other beats in both."""
-    cases = findings.cases
-    timed = cases[cases["ratio"].notna()]
-    figures: list[FigureBlock] = []
-    for (place, direction), group in groups(timed, "place", "direction"):
-        if direction == Direction.FORWARD_BACKWARD:
-            continue  # its errors are those of the backward, and its time the sum
-        panels = []
-        for (dtype,), rows in groups(group, "dtype"):
-            whole = cases[
-                (cases["place"] == place)
-                & (cases["direction"] == direction)
-                & (cases["dtype"] == dtype)
-                & (cases["condition"] <= _MOST_CONDITION * 1.1)  # as stored, 1,000 may be 1,070
-            ]
-            points = _points(rows, whole)
-            if len(points) < 2:
-                continue
-            title = f"{dtype}, {direction}"
-            panels.append(
-                Panel(
-                    name_of("accuracy against speed", str(place), str(direction), str(dtype)),
-                    f"Accuracy against speed: {place}, {title}",
-                    partial(pareto_figure, title=title, rows=points),
-                )
-            )
-        if panels:
-            figures.append(
-                FigureBlock(
-                    title=f"Accuracy against speed: {place}, {direction}",
-                    caption=_PARETO_CAPTION,
-                    panels=tuple(panels),
-                    is_folded=bool(figures),
-                )
-            )
-    return tuple(figures) or (Text("No two candidates were timed and checked."),)
-
-
-_PARETO_CAPTION = (
-    "Right is faster, down is more accurate. Bold names on the dashed line: no other candidate is "
-    "both faster and more accurate. Speed: geometric mean over the shapes in which most candidates "
-    f"were timed. Error: the largest of any output up to a condition number of "
-    f"{_MOST_CONDITION:,.0f}. ✕: a result was outside its bound. At the top: not finite."
-)
-
-
-def _points(timed: pd.DataFrame, checked: pd.DataFrame) -> pd.DataFrame:
-    """Return speed and error of each candidate that was timed in as many cases as any other."""
-    columns = {"label": timed["label"].astype(str), "log_speed": -np.log(timed["ratio"])}
-    speeds = pd.DataFrame(columns).groupby("label", sort=False)["log_speed"].agg(["mean", "size"])
-    speeds = speeds[speeds["size"] == speeds["size"].max()]
-    own = checked.assign(label=checked["label"].astype(str), bad=checked["status"] == Status.WRONG)
-    errors = own.groupby("label", sort=False).agg(
-        error_ulp=("error_ulp", "max"), is_wrong=("bad", "max")
-    )
-    points = speeds.join(errors, how="inner").dropna(subset="error_ulp")
-    return pd.DataFrame({
-        "label": points.index,
-        "speed": np.exp(points["mean"]),
-        "error_ulp": points["error_ulp"],
-        "is_wrong": points["is_wrong"].astype(bool),
-    }).reset_index(drop=True)
 
 
 def latency_against_size(findings: Findings) -> tuple[Block, ...]:
@@ -117,28 +51,33 @@ def latency_against_size(findings: Findings) -> tuple[Block, ...]:
         return (Text("No latency was measured."),)
     figures: list[FigureBlock] = []
     shown: set[str] = set()
-    for (place, direction), group in groups(timed, "place", "direction"):
+    drawn_so_far, undrawn = 0, []
+    for (direction, place), group in groups(timed, "direction", "place"):
         panels: list[Panel] = []
-        left_out = 0
+        others = 0
         for (dtype,), rows in groups(group, "dtype"):
-            drawn, others = leading(rows, ["distribution", "setting"])
-            left_out += others
+            drawn, rest = leading(rows, ["distribution", "setting"])
+            others += rest
             where = (str(place), str(direction), str(dtype))
             panels += _latency_panels(drawn, where, findings.implementations)
+        if figures and drawn_so_far + len(panels) > MOST_DRAWN:
+            undrawn += panels
+            continue
+        drawn_so_far += len(panels)
         entries = legend(group, findings.implementations)
         if group["copy_ratio"].notna().any():
             entries += (LegendEntry("a copy of the same bytes", "var(--muted)", mark="┈"),)
         figures.append(
             FigureBlock(
                 title=f"Latency against size: {place}, {direction}",
-                caption=_latency_caption(findings, group, left_out),
+                caption=_latency_caption(findings, group, others),
                 panels=tuple(panels),
                 legend=entries,
                 is_folded=place in shown,
             )
         )
         shown.add(place)
-    return tuple(figures)
+    return (*figures, *left_out(undrawn))
 
 
 def _latency_panels(
@@ -162,7 +101,9 @@ def _latency_panels(
         draw = partial(
             latency_figure, title=title, rows=_one_per_size(times), implementations=implementations
         )
-        panels.append(Panel(name, f"Latency against size: {place}, {direction}, {title}", draw))
+        view = view_of(place, direction, dtype, x="elements", y=columns["time_s"])
+        title = f"Latency against size: {place}, {direction}, {title}"
+        panels.append(Panel(name, title, draw, view))
     return panels
 
 
@@ -172,7 +113,7 @@ def _one_per_size(rows: pd.DataFrame) -> pd.DataFrame:
     return slowest.drop_duplicates(["implementation", "mode", "elements"]).sort_index()
 
 
-def _latency_caption(findings: Findings, group: pd.DataFrame, left_out: int) -> str:
+def _latency_caption(findings: Findings, group: pd.DataFrame, others: int) -> str:
     """Return how these times were measured."""
     latencies = [findings.records[row].latency for row in group.index]
     measured = [each for each in latencies if each is not None]
@@ -194,8 +135,8 @@ def _latency_caption(findings: Findings, group: pd.DataFrame, left_out: int) -> 
         text += (
             f" The interval of {count(slow, 'case')} did not become as narrow as required in time."
         )
-    if left_out:
-        text += f" {count(left_out, 'case')} with other inputs or settings are only in the table."
+    if others:
+        text += f" {count(others, 'case')} with other inputs or settings are only in the table."
     return f"{text} Of two shapes of equal size the slower is shown."
 
 

@@ -88,7 +88,7 @@ const scale = (name, found, length, isLog) => {
   [low, high] = [low - margin, high + margin];
   const place = (bent) => ((bent - low) / (high - low)) * length;
   const ticks = steps(low, high, isLog, Math.max(3, length / 75)).map((value) =>
-    ({ at: place(bend(value)), text: NUMERIC.get(name)(value) }));
+    ({ at: place(bend(value)), text: NUMERIC.get(name)(value).replace(/^1 × (?=10)/, "") }));
   const isOff = (value) => !Number.isFinite(value) || (isLog && value <= 0);
   return {
     ticks, isOff: (row) => isOff(raw(row)),

@@ -110,7 +110,9 @@ $("#csv").onclick = () => {
   const names = ["id", ...rest];
   const cell = (value) => {
     if (value === null) return "";
-    const word = value === Infinity ? "inf" : value === -Infinity ? "-inf" : String(value);
+    let word = value === Infinity ? "inf" : value === -Infinity ? "-inf" : String(value);
+    // a spreadsheet takes such a name for a formula
+    if (typeof value === "string" && /^[=+\-@\t\r]/.test(word)) word = `'${word}`;
     return /[",\r\n]/.test(word) ? `"${word.replaceAll('"', '""')}"` : word;
   };
   const written = (name, row) =>
