@@ -59,7 +59,7 @@ def answers_of(
                 requirements=required,
                 is_default=level == max_condition,
                 choices=tuple(last.values()),
-                overall=choose_overall(groups, tuple(last.values()), level),
+                overall=choose_overall(records, tuple(last.values()), level, groups),
             )
         )
     return tuple(reversed(answers))

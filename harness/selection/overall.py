@@ -22,7 +22,7 @@ from harness.selection.eligibility import (
 )
 from harness.selection.ranking import Candidate, CandidateName, Ranking, geometric_mean, rank
 from harness.selection.requirement import is_required
-from harness.selection.scenarios import Groups, Scenario, candidate_name
+from harness.selection.scenarios import Groups, Scenario, candidate_name, scenarios_of
 from harness.selection.times import has_valid_time, reference_ratio_of, widened
 
 __all__ = ["OverallChoice", "Place", "choose_overall"]
@@ -63,17 +63,21 @@ class OverallChoice:
 
 
 def choose_overall(
-    groups: Groups, choices: Sequence[Choice], max_condition: float
+    records: Sequence[Record],
+    choices: Sequence[Choice],
+    max_condition: float,
+    groups: Groups | None = None,
 ) -> dict[Place, OverallChoice]:
     """Choose for every place in which a ratio to the reference was timed.
 
     Args:
-        groups: the records of each scenario.
-        choices: those for each timed scenario.
+        records: of all implementations.
+        choices: those for each timed scenario of ``records``.
         max_condition: records of inputs with a larger condition number disqualify no candidate.
+        groups: the records of each scenario, if they were grouped before.
     """
     places: dict[Place, list[Record]] = {}
-    for scenario, own in groups.items():
+    for scenario, own in (groups or scenarios_of(records)).items():
         places.setdefault(_place_of(scenario), []).extend(own)
     disqualified: dict[Place, list[Faults]] = {}
     for choice in choices:

@@ -154,7 +154,11 @@ def test_the_colours_of_the_map_diverge_from_native_and_end_at_four_times() -> N
 def test_memory_that_was_not_counted_says_so_in_its_cell() -> None:
     reason = MeasurementWarning(kind=WarningKind.MEMORY_NOT_COUNTED, advice="memory of numpy")
     hidden = replace(ran("hidden"), warnings=(reason,))
-    (table,) = memory(gather([results_of([ran("seen", peak_bytes=3), hidden, ran("errors only")])]))
+    seen = ran("seen", peak_bytes=3)
+    figure, table = memory(gather([results_of([seen, hidden, ran("errors only")])]))
+    assert isinstance(figure, FigureBlock)
+    assert "seen" in figure.panels[0].svg
+    assert "hidden" not in figure.panels[0].svg
     assert isinstance(table, Table)
     cells = {row[0].text: (row[-1].text, row[-1].title) for row in table.rows}
     assert cells.pop("hidden") == ("not counted", "memory of numpy")
