@@ -10,6 +10,7 @@ import click
 from harness.cli.ab import ab
 from harness.cli.check import check
 from harness.cli.choose import choose
+from harness.cli.compact import compact
 from harness.cli.compare import compare
 from harness.cli.exit_code import CommandGroup
 from harness.cli.explain import explain
@@ -42,7 +43,7 @@ def main() -> None:
 # --help lists the commands in this order
 _COMMANDS = (
     run, verify, explain, choose, report, list_, compare, history, check, ab, export,
-    import_results, merge,
+    import_results, merge, compact,
 )  # fmt: skip
 for _command in _COMMANDS:
     main.add_command(_command)

@@ -30,30 +30,59 @@ METRICS = ("speed", "time", "error", "peak-memory", "saved-memory", "operators")
     show_default=True,
     help="speed: relative to the reference, above 1 is faster",
 )
+@click.option(
+    "--run",
+    "command",
+    default="",
+    metavar="TEXT",
+    help='only runs whose command has this text, such as "preset ci"',
+)
+@click.option("--last", type=click.IntRange(1), metavar="N", help="only the last N of these runs")
+@click.option(
+    "--worst",
+    type=click.IntRange(1),
+    metavar="N",
+    help="only the N cases with the worst values in the last run of each environment, such as the "
+    "slowest",
+)
 @click.option("--json", "as_json", is_flag=True, help="print the history as JSON")
-def history(folder: Path, pattern: str | None, metric: str, as_json: bool) -> None:
+def history(
+    folder: Path,
+    pattern: str | None,
+    metric: str,
+    command: str,
+    last: int | None,
+    worst: int | None,
+    as_json: bool,
+) -> None:
     """How did each case change over the runs in DIR?
 
     DIR holds one results file per commit or per day. Each case has a series of values, and runs
     that cannot be compared, such as of another machine, start another series. A change point is
-    shown with its range of commits. The latest values are last, and series that changed most come
-    first. A change does not alter the exit code: `check RUN --against-history DIR` is the gate.
+    shown with its range of commits. The latest values are last. Series that changed most come
+    first, or with --worst those of the worst values. A change does not alter the exit code: `check
+    RUN --against-history DIR` is the gate.
 
-    Exit code 0: printed. 2: there is no such folder. 3: no file in it can be read, or no case has
-    the metric.
+    Of each file only the columns of the metric are read, and of these only the wanted cases, so
+    that millions of records can be searched. More than a million without --case or --worst are
+    refused.
+
+    Exit code 0: printed. 2: there is no such folder or run, or too much to read. 3: no file in it
+    can be read, or no case has the metric.
     """
     from harness.regression.compare import NotMeasuredError
-    from harness.regression.history.runs import read_history
-    from harness.regression.history.series import TrendMetric, is_of, series_of
+    from harness.regression.history.select import HistoryQuery, query_history
+    from harness.regression.history.series import TrendMetric
     from harness.regression.history.text import history_as_plain, history_lines
 
-    found = read_history(folder)
-    trend = series_of(found, TrendMetric(metric), is_of(pattern))
+    query = HistoryQuery(
+        metric=TrendMetric(metric), pattern=pattern, command=command, last=last, worst=worst
+    )
+    found, trend = query_history(folder, query)
     if not trend.series:
-        some = found.runs[-1].results.records[0].case.id
         raise NotMeasuredError(
             f"{folder}: no case{f' that matches {pattern}' if pattern else ''} has a value of "
-            f"{metric}; a case is called, for example, {some}"
+            f"{metric}; `layernorm-bench history {folder} --last 1` has the cases of the last run"
         )
     if as_json:
         click.echo(json.dumps(history_as_plain(found, trend), allow_nan=False))

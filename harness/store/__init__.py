@@ -1,6 +1,8 @@
 """Results on disk: a journal while a run lasts, one parquet file when it is over."""
 
+from harness.store.compact import Compacted, compact
 from harness.store.error import StoreError
+from harness.store.folder import StoredRun, read_runs, scan_runs, stored_runs
 from harness.store.journal import Journal, entries_of, read_journal
 from harness.store.merge import Merged, merge
 from harness.store.parquet import (
@@ -10,24 +12,32 @@ from harness.store.parquet import (
     header_of,
     read,
     records_of,
+    why_unfinished,
 )
 from harness.store.schema import prepare
 from harness.store.writer import ResultsWriter, write
 
 __all__ = [
     "SCHEMA_VERSION",
+    "Compacted",
     "Header",
     "Journal",
     "Merged",
     "Results",
     "ResultsWriter",
     "StoreError",
+    "StoredRun",
+    "compact",
     "entries_of",
     "header_of",
     "merge",
     "prepare",
     "read",
     "read_journal",
+    "read_runs",
     "records_of",
+    "scan_runs",
+    "stored_runs",
+    "why_unfinished",
     "write",
 ]

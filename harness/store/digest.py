@@ -8,11 +8,21 @@ from typing import Any
 
 from harness.store.schema import SAMPLE_FIELDS
 
-__all__ = ["DIGEST_KEY", "ENVIRONMENTS_KEY", "RUNS_KEY", "VERSION_KEY", "Digest", "bare_row"]
+__all__ = [
+    "DIGEST_KEY",
+    "ENVIRONMENTS_KEY",
+    "MEMBERS_KEY",
+    "RUNS_KEY",
+    "VERSION_KEY",
+    "Digest",
+    "bare_row",
+]
 
 VERSION_KEY = b"layernorm_bench_schema"
 RUNS_KEY = b"layernorm_bench_runs"
 ENVIRONMENTS_KEY = b"layernorm_bench_environments"
+MEMBERS_KEY = b"layernorm_bench_members"
+"""The runs that a compacted file holds; the column ``run`` says of which one a row is."""
 DIGEST_KEY = b"layernorm_bench_sha256"
 
 
@@ -24,7 +34,7 @@ class Digest:
 
     def __init__(self, metadata: dict[bytes, bytes]) -> None:
         self._sum = sha256()
-        for key in (VERSION_KEY, RUNS_KEY, ENVIRONMENTS_KEY):
+        for key in (VERSION_KEY, RUNS_KEY, ENVIRONMENTS_KEY, MEMBERS_KEY):
             self._sum.update(metadata.get(key, b""))
 
     def add(self, rows: list[Any]) -> None:

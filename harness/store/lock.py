@@ -16,22 +16,26 @@ from harness.store.error import StoreError
 __all__ = ["lock"]
 
 
-def lock(file: BinaryIO, path: Path) -> bool:
-    """Lock a file until it is closed or its process ends; return whether locks work here.
+def lock(file: BinaryIO | int, path: Path) -> bool:
+    """Lock an open file or folder until it is closed or its process ends.
+
+    Returns:
+        Whether locks work on its file system.
 
     Raises:
         StoreError: another process holds the lock, or ``path`` has been removed or replaced.
     """
+    descriptor = file if isinstance(file, int) else file.fileno()
     works = fcntl is not None
     if fcntl is not None:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise _in_use(path) from None
         except OSError:  # the file system does not support locks
             works = False
     try:
-        is_same = os.path.samestat(os.fstat(file.fileno()), path.stat())
+        is_same = os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:  # removed by a process that has just ended
         is_same = False
     if not is_same:

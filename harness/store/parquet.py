@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness.records import Environment, Record, Run
 from harness.records.text import count
-from harness.store.digest import DIGEST_KEY, ENVIRONMENTS_KEY, RUNS_KEY, VERSION_KEY, Digest
+from harness.store.digest import (
+    DIGEST_KEY,
+    ENVIRONMENTS_KEY,
+    MEMBERS_KEY,
+    RUNS_KEY,
+    VERSION_KEY,
+    Digest,
+)
 from harness.store.error import StoreError
 from harness.store.experiments import experiment_of
 from harness.store.plain import from_plain
@@ -21,13 +29,20 @@ from harness.store.schema import SAMPLE_FIELDS
 
 __all__ = [
     "BATCH",
+    "COMPACTED_VERSION",
+    "RUN_FIELD",
     "SCHEMA_VERSION",
     "Header",
     "Results",
+    "checked_metadata",
+    "columns_without_samples",
     "damage_named",
+    "header_in",
     "header_of",
     "read",
     "records_of",
+    "rows_of",
+    "why_unfinished",
 ]
 
 # 1 - first version
@@ -36,6 +51,11 @@ __all__ = [
 #     measured by layernorm-bench; a CPU time may be that of all threads, as latency.clock says
 # 4 - case.upstream is case.grad_output, cost.guest_s is cost.implementation_s
 SCHEMA_VERSION = 4
+# 5 - as 4, but it holds several runs; made by `compact` alone
+COMPACTED_VERSION = 5
+RUN_FIELD = pa.field(
+    "run", pa.int32(), nullable=False, metadata={"description": "Index of its run, see `runs`."}
+)
 
 _NAMED_COLUMNS = 6  # enough to recognise a table in one line
 BATCH = 1000  # records converted at once: few enough to bound the memory, enough to be fast
@@ -54,12 +74,14 @@ class Results:
     @property
     def why_unfinished(self) -> str | None:
         """How much of the last run is there, if it was cut short; else None."""
-        if not self.runs:
-            return None
-        run, found = self.runs[-1], len(self.records)
-        if run.wall_s is not None and found >= run.planned:
-            return None
-        return f"{found:,} of its {count(run.planned, 'case')} are there"
+        return why_unfinished(self.runs, len(self.records))
+
+
+def why_unfinished(runs: Sequence[Run], found: int) -> str | None:
+    """Return how much of the last of some runs is there, if it was cut short; else None."""
+    if not runs or (runs[-1].wall_s is not None and found >= runs[-1].planned):
+        return None
+    return f"{found:,} of its {count(runs[-1].planned, 'case')} are there"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +94,8 @@ class Header:
     environments: dict[str, Environment]
     records: int
     """Number of records."""
+    digest: str | None
+    """Checksum of the file's contents; files of early versions have none."""
 
 
 def read(path: Path, *, samples: bool = True) -> Results:
@@ -95,17 +119,27 @@ def header_of(path: Path) -> Header:
         StoreError: as :func:`read`.
     """
     with damage_named(path), pq.ParquetFile(path) as file:
-        metadata = _checked_metadata(path, file)
-        runs = json.loads(metadata.get(RUNS_KEY, b"[]"))
-        environments = json.loads(metadata.get(ENVIRONMENTS_KEY, b"{}"))
-        return Header(
-            version=int(metadata[VERSION_KEY]),
-            runs=tuple(from_plain(Run, run) for run in runs),
-            environments={
-                name: from_plain(Environment, plain) for name, plain in environments.items()
-            },
-            records=file.metadata.num_rows,
+        return header_in(path, file)
+
+
+def header_in(path: Path, file: pq.ParquetFile) -> Header:
+    """Return what :func:`header_of` does, of an open file."""
+    metadata = checked_metadata(path, file)
+    if MEMBERS_KEY in metadata:
+        raise StoreError(
+            f"{path}: holds {count(len(json.loads(metadata[MEMBERS_KEY])), 'run')}, made by "
+            "`compact`; give its folder to `history`, `report` or `check --against-history`"
         )
+    digest = metadata.get(DIGEST_KEY)
+    runs = json.loads(metadata.get(RUNS_KEY, b"[]"))
+    environments = json.loads(metadata.get(ENVIRONMENTS_KEY, b"{}"))
+    return Header(
+        version=int(metadata[VERSION_KEY]),
+        runs=tuple(from_plain(Run, run) for run in runs),
+        environments={name: from_plain(Environment, plain) for name, plain in environments.items()},
+        records=file.metadata.num_rows,
+        digest=None if digest is None else digest.decode(),
+    )
 
 
 def records_of(path: Path, *, samples: bool = True) -> Iterator[Record]:
@@ -117,14 +151,24 @@ def records_of(path: Path, *, samples: bool = True) -> Iterator[Record]:
     Raises:
         StoreError: as :func:`read`.
     """
+    with damage_named(path):
+        yield from (from_plain(Record, row) for row in rows_of(path, samples=samples))
+
+
+def rows_of(path: Path, *, samples: bool = True) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a results file or compacted file, as :func:`records_of` does.
+
+    Raises:
+        StoreError: as :func:`read`.
+    """
     with damage_named(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
-        metadata = _checked_metadata(path, file)
+        metadata = checked_metadata(path, file)
         digest = Digest(metadata)
-        columns = None if samples else _without_samples(file.schema_arrow)
+        columns = None if samples else columns_without_samples(file.schema_arrow)
         for batch in file.iter_batches(batch_size=BATCH, columns=columns):
             rows = batch.to_pylist()
             digest.add(rows)
-            yield from (from_plain(Record, row) for row in rows)
+            yield from rows
         if DIGEST_KEY in metadata and metadata[DIGEST_KEY] != digest.hex().encode():
             raise StoreError(f"{path}: damaged: its contents do not match their checksum")
 
@@ -147,7 +191,7 @@ def damage_named(path: Path) -> Iterator[None]:
         raise StoreError(f"{path}: not records of this schema: {error!r}") from error
 
 
-def _checked_metadata(path: Path, file: pq.ParquetFile) -> dict[bytes, bytes]:
+def checked_metadata(path: Path, file: pq.ParquetFile) -> dict[bytes, bytes]:
     """Return the metadata of a results file of a version that can be read."""
     metadata: dict[bytes, bytes] = file.metadata.metadata or {}
     found = metadata.get(VERSION_KEY)
@@ -163,20 +207,24 @@ def _checked_metadata(path: Path, file: pq.ParquetFile) -> dict[bytes, bytes]:
             f"{path}: a table with the columns {', '.join(names[:_NAMED_COLUMNS])}{more}, not the "
             "records of a run; read it with `pandas.read_parquet`"
         )
-    if int(found) > SCHEMA_VERSION:
+    newest = COMPACTED_VERSION if MEMBERS_KEY in metadata else SCHEMA_VERSION
+    if int(found) > newest:
         raise StoreError(
             f"{path}: has schema version {found.decode()}, this layernorm-bench reads up to "
-            f"{SCHEMA_VERSION}; update layernorm-bench"
+            f"{newest}; update layernorm-bench"
         )
     return metadata
 
 
-def _without_samples(schema: pa.Schema) -> list[str]:
-    """Return the names of all columns except the raw samples."""
+def columns_without_samples(schema: pa.Schema, *only: str) -> list[str]:
+    """Return the names of all columns except the raw samples, or only of some and their parts."""
     samples = dict(SAMPLE_FIELDS)
     names: list[str] = []
     for column in schema:
-        if held := samples.get(column.name):
+        parts = [part for part in only if part.startswith(f"{column.name}.")]
+        if only and column.name not in only:
+            names += parts
+        elif held := samples.get(column.name):
             names += [f"{column.name}.{part.name}" for part in column.type if part.name != held]
         else:
             names.append(column.name)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +17,7 @@ from harness.records import Environment, Record, Run
 from harness.store.digest import (
     DIGEST_KEY,
     ENVIRONMENTS_KEY,
+    MEMBERS_KEY,
     RUNS_KEY,
     VERSION_KEY,
     Digest,
@@ -23,7 +25,7 @@ from harness.store.digest import (
 )
 from harness.store.error import StoreError
 from harness.store.lock import lock
-from harness.store.parquet import BATCH, SCHEMA_VERSION, Results
+from harness.store.parquet import BATCH, COMPACTED_VERSION, RUN_FIELD, SCHEMA_VERSION, Results
 from harness.store.plain import to_plain
 from harness.store.schema import record_schema
 
@@ -41,9 +43,19 @@ class ResultsWriter:
     """
 
     def __init__(
-        self, path: Path, runs: Sequence[Run], environments: dict[str, Environment]
+        self,
+        path: Path,
+        runs: Sequence[Run] = (),
+        environments: dict[str, Environment] | None = None,
+        members: str | None = None,
     ) -> None:
         """Start a file beside ``path`` that will replace it.
+
+        Args:
+            path: the file.
+            runs: the invocations that made the records.
+            environments: by fingerprint.
+            members: of a compacted file, instead: the runs that it will hold, as JSON.
 
         Raises:
             StoreError: the file cannot be written, or another process writes it.
@@ -54,15 +66,19 @@ class ResultsWriter:
             # as root it could replace a device
             raise StoreError(f"{path}: cannot be written: it exists and is not a regular file")
         metadata = {
-            VERSION_KEY: str(SCHEMA_VERSION).encode(),
+            VERSION_KEY: str(SCHEMA_VERSION if members is None else COMPACTED_VERSION).encode(),
             RUNS_KEY: json.dumps(to_plain(tuple(runs))).encode(),
             ENVIRONMENTS_KEY: json.dumps({
-                name: to_plain(environment) for name, environment in environments.items()
+                name: to_plain(environment) for name, environment in (environments or {}).items()
             }).encode(),
         }
+        bare_schema = record_schema()
+        if members is not None:
+            metadata[MEMBERS_KEY] = members.encode()
+            bare_schema = bare_schema.append(RUN_FIELD)
         self._digest = Digest(metadata)
-        self._schema = record_schema().with_metadata(metadata)
-        self._records: list[Record] = []
+        self._schema = bare_schema.with_metadata(metadata)
+        self._rows: list[dict[str, Any]] = []
         self._tables: list[pa.Table] = []
         self._partial = self._target.with_name(self._target.name + ".partial")
         try:
@@ -79,14 +95,14 @@ class ResultsWriter:
             self._file, self._schema, compression="zstd", write_page_checksum=True
         )
 
-    def add(self, record: Record) -> None:
-        """Add a record.
+    def add(self, record: Record, member: int | None = None) -> None:
+        """Add a record; in a compacted file, of the member of this index.
 
         Raises:
             StoreError: the disk is full, or the file cannot be written any more.
         """
-        self._records.append(record)
-        if len(self._records) == BATCH:
+        self._rows.append(to_plain(record) | ({} if member is None else {RUN_FIELD.name: member}))
+        if len(self._rows) == BATCH:
             with self._refusals():
                 self._convert()
 
@@ -114,10 +130,9 @@ class ResultsWriter:
             _sync_folder(self._target.parent)
 
     def _convert(self) -> None:
-        rows = [to_plain(record) for record in self._records]
-        self._records.clear()
+        rows, self._rows = self._rows, []
         # digest of the rows as they will be read: an integer in a float column is read as a float
-        bare = pa.Table.from_pylist([bare_row(row, ()) for row in rows], schema=record_schema())
+        bare = pa.Table.from_pylist([bare_row(row, ()) for row in rows], schema=self._schema)
         self._digest.add(bare.to_pylist())
         self._tables.append(pa.Table.from_pylist(rows, schema=self._schema))
         if sum(each.nbytes for each in self._tables) >= _GROUP_BYTES:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 from commanding import call, complaint
-from compared_runs import make_case
-from histories import runs_of, stored_history
+from compared_runs import make_case, make_record
+from histories import results_of_commit, runs_of, stored_history
+
+from harness.regression.history import runs
 
 CASE = make_case("c_recentred")
 
@@ -44,3 +48,63 @@ def test_the_metrics_are_those_of_the_trends() -> None:
 def test_what_cannot_be_shown_is_refused(folder: str, tmp_path: Path) -> None:
     assert "no such folder" in complaint("history", str(tmp_path / "none"))
     assert "no case that matches nobody" in complaint("history", folder, "--case", "nobody", code=3)
+
+
+SLOW, FAST = make_case("two_pass"), make_case("one_pass")
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five runs of three cases, every second one of the preset "full"."""
+    made_runs = []
+    for number in range(5):
+        records = [
+            make_record(case, (ratio,)) for case, ratio in ((CASE, 0.7), (SLOW, 2.1), (FAST, 0.4))
+        ]
+        made = results_of_commit(number, *records)
+        preset = "full" if number % 2 else "ci"
+        run = replace(made.runs[0], command=f"layernorm-bench run --preset {preset}")
+        made_runs.append(replace(made, runs=(run,)))
+    return stored_history(tmp_path_factory.mktemp("several"), *made_runs)
+
+
+def asked(folder: Path, *options: str) -> tuple[list[str], list[str]]:
+    """Return the runs and the cases of a history."""
+    found = json.loads(call("history", str(folder), *options, "--json").stdout)
+    return [each["file"] for each in found["runs"]], [each["id"] for each in found["series"]]
+
+
+def test_the_last_runs_of_a_preset_are_chosen(several: Path) -> None:
+    files, cases = asked(several, "--run", "preset ci", "--last", "2")
+    assert files == ["run002.parquet", "run004.parquet"]
+    assert len(cases) == 3
+    assert "no run has 'preset gone'" in complaint("history", str(several), "--run", "preset gone")
+
+
+def test_the_worst_cases_of_the_last_run_come_first(several: Path) -> None:
+    assert asked(several, "--worst", "2")[1] == [SLOW.id, CASE.id]
+    files, cases = asked(several, "--worst", "1")
+    assert (len(files), cases) == (5, [SLOW.id])
+    assert asked(several, "--worst", "9", "--case", "one_pass")[1] == [FAST.id]
+
+
+def test_a_compacted_history_is_the_same(several: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "several"
+    copytree(several, folder)
+    options = ("--worst", "2", "--metric", "time")
+    before = call("history", str(folder), *options).stdout
+    done = call("compact", str(folder))
+    assert done.stdout == f"{folder}: 5 runs with 15 records: 5 files became 1\n"
+    assert call("history", str(folder), *options).stdout == before
+    assert "nothing to compact" in call("compact", str(folder)).stdout
+    page = tmp_path / "page.html"
+    assert call("report", str(folder), "--out", str(page)).exit_code == 0
+    assert "no such folder" in complaint("compact", str(tmp_path / "gone"))
+
+
+def test_too_many_records_are_refused(several: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "_MOST_RECORDS", 14)
+    assert "15 records of 5 runs are too many" in complaint("history", str(several))
+    assert asked(several, "--case", "one_pass")[1] == [FAST.id]
+    assert len(asked(several, "--last", "3")[1]) == 3
+    assert len(asked(several, "--worst", "3")[1]) == 3

@@ -12,7 +12,7 @@ from results_factory import make_environment, make_run
 
 from harness.records import Case, Environment, Record
 from harness.regression.history.runs import History, HistoryRun
-from harness.store import SCHEMA_VERSION, Results, write
+from harness.store import SCHEMA_VERSION, Results, StoredRun, write
 
 ANOTHER = make_environment(cpu="Another CPU")
 URL = "https://example.org/owner/name"
@@ -70,13 +70,17 @@ def _run_of(results: Results) -> HistoryRun:
     (run,) = results.runs
     started = datetime.fromisoformat(run.started_utc)
     path = Path(f"{run.name}.parquet")
-    return HistoryRun(
+    stored = StoredRun(
         path=path,
-        results=results,
-        schema_version=SCHEMA_VERSION,
-        started=started,
-        committed=started,
+        file=path,
+        member=None,
+        version=SCHEMA_VERSION,
+        runs=results.runs,
+        environments=results.environments,
+        records=len(results.records),
+        digest=None,
     )
+    return HistoryRun(stored=stored, results=results, started=started, committed=started)
 
 
 def runs_of(

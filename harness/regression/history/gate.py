@@ -35,7 +35,7 @@ def baseline_of_history(history: History, head: Results, last: int) -> Results:
         NotMeasuredError: the history has no finished run.
     """
     here = {record.environment for record in head.records}
-    finished = [run.results for run in history.runs if not run.results.why_unfinished]
+    finished = [run.results for run in history.runs if not run.why_unfinished]
     if not finished:
         raise NotMeasuredError(f"{history.folder}: every run in it was cut short")
     newest_first = list(reversed(finished))

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
-from harness.records import Environment, Run
+from harness.records import Case, Environment, Run
 from harness.records.refusal import Refusal
 from harness.records.text import count
 from harness.regression.compare import NotMeasuredError
-from harness.store import SCHEMA_VERSION, Results, StoreError, header_of, read
+from harness.store import (
+    SCHEMA_VERSION,
+    Results,
+    StoredRun,
+    StoreError,
+    read_runs,
+    scan_runs,
+    stored_runs,
+    why_unfinished,
+)
 
-__all__ = ["History", "HistoryError", "HistoryRun", "read_history"]
+__all__ = ["History", "HistoryError", "HistoryRun", "Selection", "read_history"]
+
+_MOST_RECORDS = 1_000_000  # about 4 GB as objects; the trends of so many are not read by anyone
 
 
 class HistoryError(Refusal):
@@ -25,12 +36,26 @@ class HistoryError(Refusal):
 class HistoryRun:
     """One results file of a history."""
 
-    path: Path
+    stored: StoredRun
+    """Where it is."""
     results: Results
-    schema_version: int
+    """What was read of it; it may lack records that are not needed."""
     started: datetime
     committed: datetime | None
     """When its commit was made; None where the file does not say."""
+
+    @property
+    def path(self) -> Path:
+        return self.stored.path
+
+    @property
+    def schema_version(self) -> int:
+        return self.stored.version
+
+    @property
+    def why_unfinished(self) -> str | None:
+        """How much of it is there, if it was cut short; else None."""
+        return why_unfinished(self.stored.runs, self.stored.records)
 
     @property
     def name(self) -> str:
@@ -71,34 +96,66 @@ class History:
     @property
     def latest(self) -> tuple[HistoryRun, ...]:
         """The last run of each environment."""
-        last = {run.run.environment: run for run in self.runs}
-        return tuple(run for run in self.runs if last[run.run.environment] is run)
+        return _latest(self.runs)
 
 
-def read_history(folder: Path, *, samples: bool = False, without: Path | None = None) -> History:
-    """Read the results files of a folder; those that cannot be read are named in the notes.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What is needed of a history. The rest is not read."""
+
+    is_wanted: Callable[[Case], bool]
+    """Whether the records of a case are needed."""
+    columns: tuple[str, ...]
+    """Fields of a record that are needed, beside case, environment and status."""
+    is_narrow: bool = True
+    """Whether few cases are wanted."""
+    command: str = ""
+    """Runs are needed whose command has this text, such as "preset ci"."""
+    last: int | None = None
+    """Number of runs that are needed, the last ones; None for all."""
+    only_latest: bool = False
+    """Whether only the last run of each environment is needed."""
+
+
+def read_history(
+    folder: Path,
+    *,
+    samples: bool = False,
+    without: Path | None = None,
+    selection: Selection | None = None,
+) -> History:
+    """Read the runs of a folder; files that cannot be read are named in the notes.
 
     Args:
         folder: its subfolders are not read.
         samples: whether the raw samples are needed.
         without: a results file that is not of the history, though it may be in the folder.
+        selection: what is needed; None for everything.
 
     Raises:
-        HistoryError: there is no such folder.
+        HistoryError: there is no such folder, or too many records are needed.
         NotMeasuredError: no file in it can be used.
     """
     if not folder.is_dir():
         raise HistoryError(f"{folder}: no such folder; a history is a folder of results files")
+    stored, errors = stored_runs(folder)
+    if without is not None and without.exists():
+        stored = [each for each in stored if not each.file.samefile(without)]
     notes: list[str] = []
     runs: list[HistoryRun] = []
-    for path in sorted(folder.glob("*.parquet")):
-        if without is not None and without.exists() and path.samefile(without):
-            continue
+    for each in stored:
         try:
-            runs.append(_read_run(path, samples))
+            runs.append(_dated(each))
         except StoreError as error:
-            notes.append(f"left out: {error}")
-    if not runs:
+            errors.append(error)
+    kept = _without_copies(runs, notes)
+    kept.sort(key=lambda each: (each.committed or each.started, each.started, each.name))
+    if selection is not None:
+        kept = _selected(folder, kept, selection)
+    found, unread = _records_of(folder, kept, samples, selection)
+    notes = [f"left out: {error}" for error in sorted([*errors, *unread], key=str)] + notes
+    kept = [replace(run, results=found[run.path]) for run in kept if run.path in found]
+    if not kept:
         why = f" ({notes[0]})" if notes else ""
         raise NotMeasuredError(
             f"{folder}: holds no results file that can be read{why}; keep one file per commit "
@@ -110,30 +167,67 @@ def read_history(folder: Path, *, samples: bool = False, without: Path | None = 
             f"left out: {count(len(journals), 'unfinished run')}, such as {journals[0].name}; "
             "continue with --resume"
         )
-    kept = _without_copies(runs, notes)
-    kept.sort(key=lambda each: (each.committed or each.started, each.started, each.name))
     return History(folder=folder, runs=tuple(kept), notes=(*notes, *_notes_on(kept)))
 
 
-def _read_run(path: Path, samples: bool) -> HistoryRun:
-    version = header_of(path).version
-    results = read(path, samples=samples)
-    if not results.runs or not results.records:
-        raise StoreError(f"{path}: holds no record of a run")
+def _dated(stored: StoredRun) -> HistoryRun:
+    if not stored.runs or not stored.records:
+        raise StoreError(f"{stored.path}: holds no record of a run")
+    results = Results(records=(), runs=stored.runs, environments=stored.environments)
     environment = _environment_of(results)
     written = environment.git_commit_utc if environment else None
     try:
-        started = _time(results.runs[0].started_utc)
+        started = _time(stored.runs[0].started_utc)
         committed = _time(written) if written else None
     except ValueError as error:
-        raise StoreError(f"{path}: does not say when it was measured: {error}") from None
-    return HistoryRun(
-        path=path, results=results, schema_version=version, started=started, committed=committed
-    )
+        raise StoreError(f"{stored.path}: does not say when it was measured: {error}") from None
+    return HistoryRun(stored=stored, results=results, started=started, committed=committed)
 
 
 def _environment_of(results: Results) -> Environment | None:
-    return results.environments.get(results.runs[-1].environment or results.records[0].environment)
+    first = next(iter(results.environments), "")  # of a run in several environments
+    return results.environments.get(results.runs[-1].environment or first)
+
+
+def _selected(folder: Path, runs: list[HistoryRun], selection: Selection) -> list[HistoryRun]:
+    kept = [run for run in runs if selection.command in run.run.command]
+    if runs and not kept:
+        raise HistoryError(
+            f"{folder}: no run has {selection.command!r} in its command; the last is "
+            f"{runs[-1].run.command!r}"
+        )
+    kept = kept if selection.last is None else kept[-selection.last :]
+    return list(_latest(kept)) if selection.only_latest else kept
+
+
+def _latest(runs: Sequence[HistoryRun]) -> tuple[HistoryRun, ...]:
+    last = {run.run.environment: run for run in runs}
+    return tuple(run for run in runs if last[run.run.environment] is run)
+
+
+def _records_of(
+    folder: Path, runs: Sequence[HistoryRun], samples: bool, selection: Selection | None
+) -> tuple[dict[Path, Results], list[StoreError]]:
+    """Return the results of each run by its path, and why some files cannot be read."""
+    stored = [run.stored for run in runs]
+    number = sum(each.records for each in stored)
+    if number > _MOST_RECORDS and not (selection is not None and selection.is_narrow):
+        raise HistoryError(
+            f"{folder}: {number:,} records of {count(len(runs), 'run')} are too many to compare at "
+            "once; choose some with `layernorm-bench history` and --case, --worst or --last"
+        )
+    if selection is None:
+        records, errors = read_runs(stored, samples=samples)
+    else:
+        records, errors = scan_runs(stored, selection.columns, selection.is_wanted)
+    found = {
+        each.path: Results(
+            records=records[each.path], runs=each.runs, environments=each.environments
+        )
+        for each in stored
+        if each.path in records
+    }
+    return found, errors
 
 
 def _time(written: str) -> datetime:
@@ -142,16 +236,13 @@ def _time(written: str) -> datetime:
 
 
 def _without_copies(runs: Sequence[HistoryRun], notes: list[str]) -> list[HistoryRun]:
-    """Leave out files that hold the same measurements as another."""
-    kept: dict[tuple[datetime, str], list[HistoryRun]] = {}
+    """Leave out files that hold the same as another; early versions have no checksum."""
+    kept: dict[str, HistoryRun] = {}
     for run in runs:
-        alike = kept.setdefault((run.started, run.run.command), [])
-        first = next((each for each in alike if each.results.records == run.results.records), None)
-        if first is None:
-            alike.append(run)
-        else:
+        first = kept.setdefault(run.stored.digest or str(run.path), run)
+        if first is not run:
             notes.append(f"left out: {run.name} holds the same measurements as {first.name}")
-    return [run for alike in kept.values() for run in alike]
+    return list(kept.values())
 
 
 def _notes_on(runs: Sequence[HistoryRun]) -> Iterator[str]:
@@ -180,10 +271,10 @@ def _notes_on(runs: Sequence[HistoryRun]) -> Iterator[str]:
         yield (
             f"{count(dirty, 'run')} had uncommitted changes (marked +), which no commit range names"
         )
-    unfinished = [run for run in runs if run.results.why_unfinished]
+    unfinished = [run for run in runs if run.why_unfinished]
     if unfinished:
         yield (
-            f"{unfinished[0].name} was cut short, {unfinished[0].results.why_unfinished}"
+            f"{unfinished[0].name} was cut short, {unfinished[0].why_unfinished}"
             f"{_and_more(len(unfinished))}"
         )
     older = sorted({run.schema_version for run in runs} - {SCHEMA_VERSION})

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from math import inf, log
 from statistics import median
 
-from harness.records import Case, Estimate, Mode, Record
+from harness.records import Case, Estimate, Latency, Mode, Record
 from harness.regression.history.change_points import (
     LEAST_RUNS,
     change_points,
@@ -32,6 +32,14 @@ __all__ = [
 ]
 
 
+# what a latency must have, and what makes two of them comparable
+_LATENCY_COLUMNS = tuple(
+    f"latency.{each.name}"
+    for each in fields(Latency)
+    if each.default is MISSING or each.name in {"timer", "reference", "is_valid"}
+)
+
+
 class TrendMetric(StrEnum):
     """A metric whose trend can be shown."""
 
@@ -47,6 +55,15 @@ class TrendMetric(StrEnum):
     """Memory kept for the backward."""
     OPERATORS = "operators"
     """Number of PyTorch operators that one call runs."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Fields of a record that its value is made of."""
+        if self.is_latency:
+            return _LATENCY_COLUMNS
+        if self is TrendMetric.ERROR:
+            return ("errors",)
+        return ("operators",) if self is TrendMetric.OPERATORS else ("memory",)
 
     @property
     def is_latency(self) -> bool:
