@@ -182,6 +182,8 @@ class FigureBlock:
     legend: tuple[LegendEntry, ...] = ()
     is_wide: bool = False
     """Whether each drawing has the width of the page."""
+    is_narrow: bool = False
+    """Whether each drawing fits a phone without scrolling."""
     is_folded: bool = False
     """Whether it is closed until the reader opens it."""
 

@@ -37,6 +37,8 @@ class Findings:
     """One row per output of each record that has errors; ``case`` is its row in ``cases``."""
     records: tuple[Record, ...]
     """The records themselves, in the order of the rows."""
+    results: tuple[Results, ...]
+    """As they were read: one for each file."""
     runs: tuple[Run, ...]
     environments: dict[str, Environment]
     """By their letter on the page."""
@@ -107,6 +109,7 @@ def gather(
         cases=cases,
         outputs=_frame(outputs, ["case", "output", "error_ulp", "status"]),
         records=tuple(records),
+        results=tuple(results),
         runs=tuple(run for each in results for run in each.runs),
         environments={
             letter: environments[name] for name, letter in letters.items() if name in environments

@@ -106,11 +106,37 @@ def write_report(
     A pipe or a device is written to, and a link is followed.
 
     Raises:
-        ReportError: there is no record to report, or the file cannot be written.
+        NothingToReportError: there is no record to report, which the page says.
+        ReportError: the file cannot be written.
     """
+    if not any(each.records for each in results):
+        _write(_empty_page(results, title), path)
+        raise NothingToReportError(
+            f"{path}: the page has no result, because there are no records to report; measure some "
+            "with `layernorm-bench run`"
+        )
     page = build_page(
         results, title=title, files=files, history=history, max_condition=max_condition
     )
+    _write(page, path)
+
+
+def _empty_page(results: Sequence[Results], title: str | None) -> str:
+    """Return a page that says that there is nothing to report, and which runs were read."""
+    page = (
+        _templates()
+        .get_template("empty.html.j2")
+        .render(
+            title=title or "LayerNorm: no results",
+            runs=[run for each in results for run in each.runs],
+            style=Markup(_asset("page.css")),
+            policy=POLICY_MARK,
+        )
+    )
+    return with_policy(page)
+
+
+def _write(page: str, path: Path) -> None:
     target = Path(os.path.realpath(path))
     partial = target.with_name(target.name + ".partial")
     try:

@@ -17,7 +17,7 @@ import pytest
 from results_factory import make_cases, make_environment, make_record, make_results, make_run
 
 from harness.records import Case, Mode, Record, Status
-from harness.report import build_page, sections, write_report
+from harness.report import ReportError, build_page, sections, write_report
 from harness.report.content import Section, heading
 from harness.report.embedded import case_data, script_json
 from harness.report.frame import gather
@@ -345,3 +345,27 @@ def test_two_revisions_on_one_machine_are_kept_apart() -> None:
         "cpu, environment B, commit ffffffff changed",
     ]
     assert list(findings.environments.values()) == [before, after]
+
+
+def test_a_run_without_a_record_is_a_page_that_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "empty.html"
+    with pytest.raises(ReportError) as refusal:
+        write_report([Results(records=(), runs=(make_run(name=HOSTILE),), environments={})], path)
+    assert refusal.value.exit_code == 3
+    page = path.read_text(encoding="utf-8")
+    assert "No case has a record" in page
+    assert "&lt;b&gt;" in page
+    assert HOSTILE not in page
+
+
+def test_several_runs_are_side_by_side() -> None:
+    other = make_environment(cpu="Another CPU")
+    record = replace(FAILED, environment=other.fingerprint)
+    second = Results(
+        records=(record,), runs=(make_run(name="other"),), environments={other.fingerprint: other}
+    )
+    assert "runs on this page" not in shown(environment_and_method, SMALL)
+    text = repr(environment_and_method(gather([SMALL, second])))
+    assert "2 runs on this page" in text
+    assert "Another CPU" in text
+    assert "1 timeout" in text

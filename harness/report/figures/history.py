@@ -10,12 +10,13 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator
 
 from harness.regression.history.runs import History
 from harness.regression.history.series import Series
+from harness.report.figures.axes import shortened
 from harness.report.figures.theme import Theme, canvas
 
 __all__ = ["BAND_SPREADS", "history_figure"]
 
 BAND_SPREADS = 2.0  # normal noise leaves it in 5 of 100 runs
-_WIDTH_IN, _HEIGHT_IN = 5.4, 2.6  # two panels side by side on a screen, one on a phone
+_WIDTH_IN, _HEIGHT_IN = 4.5, 2.5  # two panels side by side on a screen, one on a phone
 
 
 def history_figure(theme: Theme, title: str, unit: str, history: History, series: Series) -> Figure:
@@ -57,7 +58,7 @@ def history_figure(theme: Theme, title: str, unit: str, history: History, series
             label.set_horizontalalignment("left" if not place else "center")
         axes.get_xticklabels()[-1].set_horizontalalignment("right")
         axes.yaxis.set_major_locator(MaxNLocator(5))
-        axes.set_title(title)
+        axes.set_title(shortened(title, 46), fontsize=9)
         axes.set_ylabel(unit)
         return figure
 

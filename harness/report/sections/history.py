@@ -119,6 +119,7 @@ def _figures(history: History, trend: Trend, shown: list[Series]) -> Block:
             )
             for series in shown
         ),
+        is_narrow=True,
     )
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+
 from harness.records import Environment, Gpu, Run
 from harness.records.text import bytes_text, in_words, percent_text, seconds_text
 from harness.report.content import Block, Cell, Column, Facts, Table, Text, number
@@ -9,6 +12,7 @@ from harness.report.frame import Findings
 from harness.report.quantities import DASH, rounded
 from harness.selection.evidence_text import WIDENED_TEXT
 from harness.selection.ranking import CLOSE_RATIO
+from harness.store import Results
 
 __all__ = ["environment_and_method"]
 
@@ -38,6 +42,7 @@ def environment_and_method(findings: Findings) -> tuple[Block, ...]:
     """Show the method, what each implementation declares, the environments and the runs."""
     return (
         *(Text(each) for each in _METHOD),
+        *_overview(findings),
         *_declarations(findings),
         *(
             Facts(f"Environment {letter}, fingerprint {each.fingerprint}", _environment(each))
@@ -45,6 +50,52 @@ def environment_and_method(findings: Findings) -> tuple[Block, ...]:
         ),
         *(Facts(f"Run {each.name}, {each.started_utc}", _run(each)) for each in findings.runs),
     )
+
+
+def _overview(findings: Findings) -> tuple[Block, ...]:
+    """Return a table of the runs side by side; none if there is only one."""
+    if len(findings.results) < 2:
+        return ()
+    headings = ("Run", "Machine", "Threads", "torch", "Commit", "Cases", "Took", "Statuses")
+    numbers = {"Cases", "Took"}
+    return (
+        Table(
+            name="runs",
+            title=f"{len(findings.results):,} runs on this page",
+            caption="Runs on different machines, of different packages or of different commits are "
+            "never drawn together: each has its own environment, which the headings name.",
+            columns=tuple(Column(each, is_number=each in numbers) for each in headings),
+            rows=tuple(map(_run_row, findings.results)),
+        ),
+    )
+
+
+def _run_row(result: Results) -> tuple[Cell, ...]:
+    machines = result.environments.values()
+    cases = [record.case for record in result.records]
+    walls = [run.wall_s for run in result.runs if run.wall_s is not None]
+    statuses = Counter(in_words(record.status) for record in result.records)
+    return (
+        Cell(
+            _each(run.name for run in result.runs), note=_each(r.started_utc for r in result.runs)
+        ),
+        Cell(_each(", ".join([each.cpu, *(gpu.name for gpu in each.gpus)]) for each in machines)),
+        Cell(_each(str(threads) for threads in sorted({case.threads for case in cases}))),
+        Cell(_each(dict(each.packages).get("torch", "") for each in machines)),
+        Cell(_each(map(_revision, machines))),
+        number(f"{len(cases):,}"),
+        number(seconds_text(sum(walls)) if walls else DASH),
+        Cell(", ".join(f"{cases:,} {status}" for status, cases in statuses.items()), is_long=True),
+    )
+
+
+def _each(texts: Iterable[str]) -> str:
+    return "; ".join(filter(None, dict.fromkeys(texts))) or DASH
+
+
+def _revision(environment: Environment) -> str:
+    changed = " with changes" if environment.git_dirty else ""
+    return f"{(environment.git_commit or '')[:10]}{changed}"
 
 
 def _declarations(findings: Findings) -> tuple[Block, ...]:
