@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import exp
 
 from matplotlib.axes import Axes
@@ -17,6 +18,7 @@ __all__ = ["BAND_SPREADS", "history_figure"]
 
 BAND_SPREADS = 2.0  # normal noise leaves it in 5 of 100 runs
 _WIDTH_IN, _HEIGHT_IN = 4.5, 2.5  # two panels side by side on a screen, one on a phone
+_LABEL_SHARE = 0.25  # of the axis: a name of ten letters that starts at a run, and half of the next
 
 
 def history_figure(theme: Theme, title: str, unit: str, history: History, series: Series) -> Figure:
@@ -48,8 +50,7 @@ def history_figure(theme: Theme, title: str, unit: str, history: History, series
             color=theme.series[0],
             zorder=3,
         )
-        edges = {0, len(history.runs) - 1, *(places[change.place] for change in series.changes)}
-        shown = sorted(edges)
+        shown = _labelled(len(history.runs), [places[each.place] for each in series.changes])
         axes.set_xlim(-0.6, len(history.runs) - 0.4)
         axes.xaxis.set_major_locator(FixedLocator(shown))
         names = [history.runs[place].label for place in shown]
@@ -61,6 +62,16 @@ def history_figure(theme: Theme, title: str, unit: str, history: History, series
         axes.set_title(shortened(title, 46), fontsize=9)
         axes.set_ylabel(unit)
         return figure
+
+
+def _labelled(runs: int, changes: Sequence[int]) -> list[int]:
+    """Return the runs whose names fit below the axis: the ends, and changes that are apart."""
+    last = runs - 1
+    shown = [0]
+    for place in sorted(changes):
+        if min(place - shown[-1], last - place) > _LABEL_SHARE * last:
+            shown.append(place)
+    return [*shown, last] if last else shown
 
 
 def _bands(axes: Axes, theme: Theme, series: Series, places: list[int]) -> None:
