@@ -28,6 +28,7 @@ _SEVERITY = {
     ))
 }
 """The order in which statuses need attention, the least first."""
+_MOST_ENTRIES = 60  # twelve colours and five dashes make as many different lines
 
 
 def groups(rows: pd.DataFrame, *columns: str) -> Iterator[tuple[Any, pd.DataFrame]]:
@@ -74,6 +75,9 @@ def legend(rows: pd.DataFrame, implementations: tuple[str, ...]) -> tuple[Legend
         for place, name in enumerate(implementations)
         if name in shown
     ]
+    if len(entries) > _MOST_ENTRIES:
+        rest = LegendEntry(f"and {len(entries) - _MOST_ENTRIES:,} more", "var(--muted)", mark="…")
+        entries = [*entries[:_MOST_ENTRIES], rest]
     if "compiled" in set(rows["mode"]):
         entries.append(LegendEntry("compiled", "var(--muted)", is_thin=True))
     return tuple(entries)

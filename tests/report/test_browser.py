@@ -242,3 +242,19 @@ def test_text_and_lines_have_enough_contrast(tab: Page) -> None:
     )
     least = {pair: 3.0 if pair.startswith("series") else 4.5 for pair in ratios}
     assert {pair: ratio for pair, ratio in ratios.items() if not ratio >= least[pair]} == {}
+
+
+def test_a_term_shows_its_definition_to_pointer_and_keyboard(tab: Page) -> None:
+    term = tab.locator("a.term:visible").first
+    shown = "term => getComputedStyle(term, '::after').content"
+    assert term.evaluate(shown) == "none"
+    term.hover()
+    definition = term.get_attribute("data-definition")
+    assert definition
+    assert definition in term.evaluate(shown)
+    tab.mouse.move(0, 0)
+    assert term.evaluate(shown) == "none"
+    term.evaluate("term => term.focus({ focusVisible: true })")
+    assert definition in term.evaluate(shown)
+    tab.keyboard.press("Enter")
+    assert tab.url.endswith(term.get_attribute("href") or "no link")

@@ -18,7 +18,7 @@ __all__ = ["BAND_SPREADS", "history_figure"]
 
 BAND_SPREADS = 2.0  # normal noise leaves it in 5 of 100 runs
 _WIDTH_IN, _HEIGHT_IN = 4.5, 2.5  # two panels side by side on a screen, one on a phone
-_LABEL_SHARE = 0.25  # of the axis: a name of ten letters that starts at a run, and half of the next
+_LABEL_SHARE = 0.33  # of the axis: a name of ten letters that starts at a run, and half of the next
 
 
 def history_figure(theme: Theme, title: str, unit: str, history: History, series: Series) -> Figure:
