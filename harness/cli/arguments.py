@@ -20,6 +20,7 @@ __all__ = [
     "Assignment",
     "ChosenWords",
     "Duration",
+    "Machine",
     "Numbers",
     "ParamType",
     "Shape",
@@ -160,6 +161,18 @@ class Shard(ParamType):
                 f"{value!r} is not a shard: write i/n with i from 1 to n, such as 2/4", param, ctx
             )
         return int(index), int(count)
+
+
+class Machine(ParamType):
+    """Machines other than this one: a Ray cluster; converted to its address, "" for none."""
+
+    name = "ray[:ADDRESS]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        kind, _, address = value.partition(":")
+        if kind != "ray":
+            self.fail(f"{value!r} is not known: write ray or ray:ADDRESS", param, ctx)
+        return str(address)
 
 
 class Duration(ParamType):

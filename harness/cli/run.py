@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
 from time import monotonic
@@ -14,6 +15,8 @@ import click
 
 from harness.cli.arguments import (
     ChosenWords,
+    Duration,
+    Machine,
     Shard,
     page_condition_option,
     time_budget_option,
@@ -26,6 +29,8 @@ from harness.records.refusal import Refusal
 from harness.records.text import count
 
 if TYPE_CHECKING:
+    from harness.run.fleet import Fleet
+    from harness.run.ray_fleet import RayFleet
     from harness.run.session import SessionOutcome
 
 __all__ = ["run"]
@@ -51,7 +56,30 @@ FAIL_ON = ("wrong", "out_of_guarantee", "unsupported", "out_of_memory")
 @click.option(
     "--shard", type=Shard(), metavar="i/n", help="run only part i of n of the cases, such as 2/4"
 )
+@click.option(
+    "--on",
+    type=Machine(),
+    metavar=Machine.name,
+    help="run on the nodes of a Ray cluster, such as ray:10.0.0.1:6379; needs the extra ray",
+)
+@click.option(
+    "--per-environment",
+    is_flag=True,
+    help="with --on: run each case once per kind of node, instead of once",
+)
+@click.option(
+    "--per-socket",
+    is_flag=True,
+    help="run CPU cases on all CPU sockets at once, each on one  [default: one case at a time]",
+)
 @time_budget_option
+@click.option(
+    "--case-timeout",
+    "case_timeout_s",
+    type=Duration(),
+    metavar=Duration.name,
+    help="end a case that takes longer  [default: timeout_s of the sweep, usually 2m]",
+)
 @click.option(
     "--processes",
     type=click.IntRange(1, 40),
@@ -81,7 +109,11 @@ def run(
     with_report: bool,
     max_condition: float,
     shard: tuple[int, int] | None,
+    on: str | None,
+    per_environment: bool,
+    per_socket: bool,
     time_budget_s: float | None,
+    case_timeout_s: float | None,
     processes: int | None,
     instructions: bool,
     fail_on: tuple[tuple[str, ...], ...],
@@ -100,20 +132,25 @@ def run(
     given. 1: a case has a status of --fail-on. 2: wrong use, or a file that cannot be read or
     written. 3: nothing was measured, or a case crashed, timed out or raised an exception.
     """
-    from harness.run.fleet import Fleet
-
+    if per_environment and on is None:
+        raise click.UsageError("--per-environment needs --on, the nodes to run on")
+    if on is not None and (instructions or per_socket):
+        option = "--instructions" if instructions else "--per-socket"
+        raise click.UsageError(f"{option} is for this machine; leave out --on")
     if out is None:
         if resume:
             raise click.UsageError("--resume needs --out, the results file to continue")
         out = Path("results") / f"{choice.name}-{datetime.now():%Y%m%d-%H%M%S}.parquet"
     check_results_name("--out", out)
-    with Fleet() as fleet:  # its process imports torch while the sweep is read
+    with _fleet(
+        on, per_socket=per_socket
+    ) as fleet:  # its process imports torch while the sweep is read
         from harness.cli.terminal import RunProgress
         from harness.run.session import Session, plan, run_session
 
         sweep = choice.load()
-        if processes:
-            sweep = sweep.model_copy(update={"processes": processes})
+        given = {"processes": processes, "timeout_s": case_timeout_s}
+        sweep = sweep.model_copy(update={name: each for name, each in given.items() if each})
         session = Session(
             planned=plan(sweep, fleet, shard),
             sweep=sweep,
@@ -123,6 +160,7 @@ def run(
             instructions=instructions,
             began=_STARTED,
             stop_at=_STARTED + (time_budget_s or float("inf")),
+            per_environment=per_environment,
         )
         with RunProgress(len(session.planned), quiet=quiet) as progress:
             try:
@@ -131,6 +169,9 @@ def run(
                 print_error(f"interrupted; finished cases are in {session.journal}; continue with")
                 click.echo(f"  {_command_to_continue(out)}", err=True)
                 raise SystemExit(ExitCode.INTERRUPTED) from None
+
+        for what in getattr(fleet, "lost", ()):
+            print_error(what)
 
     page, no_page = None, ""
     if with_report and outcome.results.records:
@@ -154,6 +195,25 @@ def run(
     code = _print_failures(outcome, out, statuses)
     if code or no_page:
         raise SystemExit(code or ExitCode.WRONG_USE)
+
+
+def _fleet(on: str | None, *, per_socket: bool) -> AbstractContextManager[Fleet | RayFleet]:
+    """Return what runs the cases: this machine, or a Ray cluster."""
+    if on is not None:
+        try:
+            from harness.run.ray_fleet import RayFleet
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] != "ray":
+                raise
+            raise Refusal("--on ray needs Ray: pip install 'layernorm-bench[ray]'") from error
+        return RayFleet(on or None)
+    from harness.run import fleet
+
+    if per_socket:
+        from harness.run.place import socket_places
+
+        return fleet.Fleet(socket_places())
+    return fleet.Fleet()
 
 
 def _print_failures(

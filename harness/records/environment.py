@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 
 __all__ = ["Environment", "Gpu", "Run"]
@@ -70,6 +70,11 @@ class Environment:
         )
         return sha256(repr(same).encode()).hexdigest()[:12]
 
+    @property
+    def kind(self) -> str:
+        """The same for machines that differ in nothing but the serial numbers of their GPUs."""
+        return replace(self, gpus=tuple(replace(each, uuid="") for each in self.gpus)).fingerprint
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
@@ -86,7 +91,7 @@ class Run:
     version: str
     """Version of layernorm-bench."""
     environment: str | None = None
-    """Fingerprint of the machine it ran on."""
+    """Fingerprint of the machine it ran on; None where it ran on several unequal ones."""
     git_commit: str | None = None
     """Commit of layernorm-bench's own checkout; None where it is installed from a package."""
     git_dirty: bool | None = None

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from time import monotonic
@@ -13,6 +12,7 @@ from types import TracebackType
 
 from harness.records import Case, Record, Status
 from harness.run.messages import Reply, Request, Resolve, RunCase, Update, WorkerInfo
+from harness.run.place import Place, gpu_places, visible_gpus
 from harness.run.process import START_S, HarnessError, Slot, WorkerProcess
 
 __all__ = ["EndedError", "Fleet", "HarnessError"]
@@ -30,13 +30,19 @@ class EndedError(Exception):
 class Fleet:
     """Worker processes of one machine. Use as a context manager: leaving it ends them all."""
 
-    def __init__(self) -> None:
+    def __init__(self, cpu_places: Sequence[Place] = (Place(),)) -> None:
+        """Choose where CPU cases run.
+
+        Args:
+            cpu_places: parts of the CPU, each of which runs a case at the same time; all alike.
+        """
+        self._cpu_places = cpu_places
         self._folder = tempfile.TemporaryDirectory(prefix="layernorm-bench-")
         self._logs = 0
         self._workers: list[WorkerProcess] = []
 
     def __enter__(self) -> Fleet:
-        self._start()
+        self._start(self._cpu_places[0])
         return self
 
     def __exit__(
@@ -54,6 +60,11 @@ class Fleet:
     def info(self) -> WorkerInfo:
         """What the first worker found on this machine."""
         return self._workers[0].info
+
+    @property
+    def nodes(self) -> tuple[WorkerInfo, ...]:
+        """The same, as the only machine."""
+        return (self.info,)
 
     def unresolved(
         self,
@@ -104,7 +115,7 @@ class Fleet:
         except (EOFError, ConnectionError):
             ended = EndedError(f"took its process down, which {worker.end()}")
         self._workers.remove(worker)
-        self._start(place=0)
+        self._start(worker.place, 0)
         raise ended
 
     def run(
@@ -132,6 +143,8 @@ class Fleet:
     ) -> Iterator[Record]:
         processes = max(each.budget.processes for each in queue)
         idle = self._slots_for(kind, len(queue), processes)
+        for each in idle:
+            each.wait()
         busy: list[Slot] = []
         finished: list[Record] = []
         while busy or (queue and monotonic() < stop_at):
@@ -177,7 +190,7 @@ class Fleet:
         self, worker: WorkerProcess, case: Case, status: Status, why: str
     ) -> tuple[Record, WorkerProcess]:
         ended = worker.end()
-        place = self._workers.index(worker)
+        index = self._workers.index(worker)
         self._workers.remove(worker)
         reason = f"{why} {ended}" if status is Status.CRASHED else why
         record = Record(
@@ -186,25 +199,24 @@ class Fleet:
             status=status,
             reason=reason,
         )
-        return record, self._start(worker.cuda_device, place)
+        return record, self._start(worker.place, index)
 
     def _slots_for(self, kind: str, jobs: int, processes: int) -> list[Slot]:
         """Return a slot for each device of a kind, but no more than there are jobs."""
-        if kind != "cuda":
-            idle = [each for each in self._workers if each.cuda_device is None][:processes]
-            return [Slot([*idle, *(self._start() for _ in range(processes - len(idle)))])]
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        names = (
-            visible.split(",")
-            if visible
-            else [str(index) for index in range(self.info.device_counts.get(kind, 0))]
-        )
-        return [Slot([self._start(name) for _ in range(processes)]) for name in names[:jobs]]
+        places = self._cpu_places
+        if kind == "cuda":
+            names = visible_gpus(self.info.device_counts.get(kind, 0))
+            places = gpu_places(names, self.info.environment)
+        return [Slot(self._workers_at(place, processes)) for place in places[:jobs]]
 
-    def _start(self, cuda_device: str | None = None, place: int | None = None) -> WorkerProcess:
+    def _workers_at(self, place: Place, processes: int) -> list[WorkerProcess]:
+        there = [each for each in self._workers if each.place == place][:processes]
+        return [*there, *(self._start(place) for _ in range(processes - len(there)))]
+
+    def _start(self, place: Place, index: int | None = None) -> WorkerProcess:
         self._logs += 1
         log = Path(self._folder.name) / f"worker{self._logs}.log"
         log.touch()
-        worker = WorkerProcess(log, cuda_device)
-        self._workers.insert(len(self._workers) if place is None else place, worker)
+        worker = WorkerProcess(log, place)
+        self._workers.insert(len(self._workers) if index is None else index, worker)
         return worker

@@ -116,6 +116,8 @@ class RunCase(Request[Record, Never]):
     case: Case
     measurements: Collection[Measurement]
     budget: Budget
+    environments: frozenset[str] = field(default=frozenset(), kw_only=True)
+    """Fingerprints of the environments that may run it; not used on a single machine."""
 
     def answer(self, runner: CaseRunner, report: Callable[[Never], None]) -> Record:
         return runner.run(self.case, self.measurements, self.budget)

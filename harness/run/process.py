@@ -16,10 +16,12 @@ from harness.records import Record
 from harness.records.refusal import Refusal
 from harness.run.across_processes import ENOUGH_PROCESSES, merged
 from harness.run.messages import TIMINGS, Bug, Progress, Reply, Request, RunCase, Update, WorkerInfo
+from harness.run.place import Place
 from harness.run.worker import serve
 
 __all__ = ["START_S", "HarnessError", "Slot", "WorkerProcess"]
 
+_VMSTAT = Path("/proc/vmstat")
 START_S = 300  # trade-off: importing torch takes seconds, but much longer on a machine that swaps
 
 
@@ -32,15 +34,16 @@ class HarnessError(Refusal):
 class WorkerProcess:
     """One worker process and the case it is busy with."""
 
-    def __init__(self, log: Path, cuda_device: str | None = None) -> None:
+    def __init__(self, log: Path, place: Place) -> None:
         self._log = log
         # spawn: a forked child would share the parent's CUDA state and its threads' locks
         context = get_context("spawn")
         self.connection, workers_end = context.Pipe()
-        self.process = context.Process(target=serve, args=(workers_end, str(log), cuda_device))
+        self.process = context.Process(target=serve, args=(workers_end, str(log), place))
         self.process.start()
         workers_end.close()
-        self.cuda_device = cuda_device
+        self.place = place
+        self._out_of_memory = _out_of_memory_kills()
         self.job: RunCase | None = None
         self.deadline = float("inf")
 
@@ -121,8 +124,20 @@ class WorkerProcess:
         if code is None:
             return f"had to be ended{last_line}"
         if code < 0:
-            return f"was ended by {signal.Signals(-code).name}{last_line}"
+            how = f"was ended by {signal.Signals(-code).name}"
+            if -code == signal.SIGKILL and _out_of_memory_kills() > self._out_of_memory:
+                how += ", while the kernel ended processes for lack of memory"
+            return f"{how}{last_line}"
         return f"ended with exit code {code}{last_line}"
+
+
+def _out_of_memory_kills() -> int:
+    """Return how many processes the kernel has ended for lack of memory; 0 if it does not say."""
+    try:
+        fields = _VMSTAT.read_text().split()
+    except OSError:
+        return 0
+    return int(fields[fields.index("oom_kill") + 1]) if "oom_kill" in fields else 0
 
 
 @dataclass(slots=True)
@@ -139,10 +154,14 @@ class Slot:
         """The process that runs the case now."""
         return self.workers[len(self.records)]
 
+    def wait(self) -> None:
+        """Wait until all are ready: no process imports torch while another one measures."""
+        for each in self.workers:
+            assert each.info
+
     def begin(self, job: RunCase, timeout_s: float) -> None:
         self.job, self.records = job, []
-        for each in self.workers:
-            assert each.info  # ready: no process imports torch while another one measures
+        self.wait()  # for one that has replaced another
         self.worker.start(job, timeout_s)
 
     def continue_in_next_process(self, timeout_s: float) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from time import monotonic
+from typing import Protocol
 
 from harness.records import (
     Budget,
@@ -19,14 +20,15 @@ from harness.records import (
     WarningKind,
 )
 from harness.records.refusal import Refusal
-from harness.run.fleet import Fleet
 from harness.run.instructions import count_instructions
 from harness.run.messages import RunCase, WorkerInfo
+from harness.run.placement import missing_jobs
 from harness.store import Journal, Results, prepare, read, read_journal, write
 from harness.sweep import EVERY, PEERS, Planned, Sweep, SweepError, expand, in_shard, mistake_lines
 
 __all__ = [
     "ForeignRunError",
+    "Machines",
     "OutputExistsError",
     "Session",
     "SessionOutcome",
@@ -46,6 +48,24 @@ class ForeignRunError(Refusal):
     exit_code = 4
 
 
+class Machines(Protocol):
+    """What runs the cases: one machine, or those of a Ray cluster."""
+
+    @property
+    def info(self) -> WorkerInfo:
+        """What exists there; with several machines, on any of them."""
+
+    @property
+    def nodes(self) -> Sequence[WorkerInfo]:
+        """What exists on each machine."""
+
+    def unresolved(self, targets: Iterable[str]) -> tuple[str, ...]:
+        """Return why targets cannot be found: a message for each of those that cannot."""
+
+    def run(self, jobs: Iterable[RunCase], timeout_s: float, stop_at: float) -> Iterator[Record]:
+        """Yield a record for each job as it is done."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
     """What to run and where to put it."""
@@ -63,6 +83,8 @@ class Session:
     """Whether instructions are counted, after everything else and in one process."""
     stop_at: float = float("inf")
     """No further case starts after this, by the same clock."""
+    per_environment: bool = False
+    """Whether each case runs once per kind of environment, instead of once."""
 
     @property
     def journal(self) -> Path:
@@ -92,8 +114,10 @@ class SessionOutcome:
         return sum(each.status.is_failure for each in self.results.records)
 
 
-def plan(sweep: Sweep, fleet: Fleet, shard: tuple[int, int] | None = None) -> tuple[Planned, ...]:
-    """Return the cases of a sweep that a shard, or the whole run, has on the machine of ``fleet``.
+def plan(
+    sweep: Sweep, fleet: Machines, shard: tuple[int, int] | None = None
+) -> tuple[Planned, ...]:
+    """Return the cases of a sweep that a shard, or the whole run, has on the machines of ``fleet``.
 
     Raises:
         SweepError: a name does not exist there.
@@ -148,7 +172,7 @@ def cases_on(
 
 def run_session(
     session: Session,
-    fleet: Fleet,
+    fleet: Machines,
     on_record: Callable[[Record], None],
     on_start: Callable[[int], None] = lambda missing: None,
     on_note: Callable[[str], None] = lambda note: None,
@@ -182,43 +206,50 @@ def run_session(
 
 def _run(
     session: Session,
-    fleet: Fleet,
+    fleet: Machines,
     journal: Journal,
     on_record: Callable[[Record], None],
     on_start: Callable[[int], None],
 ) -> SessionOutcome:
     earlier = _earlier(session)
-    environment = fleet.info.environment
-    if earlier.environments and environment.fingerprint not in earlier.environments:
+    here = {each.environment.fingerprint: each.environment for each in fleet.nodes}
+    if earlier.environments and not here.keys() & earlier.environments.keys():
         raise ForeignRunError(
             f"{session.out} was begun on another machine or with other software, so its latencies "
             "and new ones would not be comparable; choose another --out"
         )
-    done = {each.case for each in earlier.records}
-    missing = [each for each in session.planned if each.case not in done]
-    run = _begun(session, environment)
+    sweep = session.sweep
+    missing = missing_jobs(
+        session.planned,
+        _budget(sweep),
+        fleet.nodes,
+        earlier,
+        per_environment=session.per_environment,
+    )
+    run = _begun(session, [*here.values()])
     fresh: list[Record] = []
     if not _holds_anything(session.journal):  # a finished run has left the parquet file only
         kept: list[Run | Environment | Record] = [*earlier.runs, *earlier.environments.values()]
         for entry in (*kept, *earlier.records):
             journal.add(entry)
     journal.add(run)
-    journal.add(environment)
+    for environment in here.values():
+        journal.add(environment)
     on_start(len(missing))
-    for record in _measure(session, fleet, missing):
+    for record in fleet.run(missing, sweep.timeout_s, session.stop_at):
         journal.add(record)
         fresh.append(record)
         on_record(record)
     left = len(missing) - len(fresh)
     if session.instructions and not left:
-        fresh = list(_counted(fresh, session.sweep.timeout_s))
+        fresh = list(_counted(fresh, sweep.timeout_s))
     run = _finished(run, session, fresh)
     order = {each.case: place for place, each in enumerate(session.planned)}
     records = sorted((*earlier.records, *fresh), key=lambda each: order.get(each.case, -1))
     results = Results(
         records=tuple(records),
         runs=(*earlier.runs, run),
-        environments={**earlier.environments, environment.fingerprint: environment},
+        environments={**earlier.environments, **here},
     )
     if not left:
         write(results, session.out)
@@ -232,16 +263,17 @@ def _run(
     )
 
 
-def _begun(session: Session, environment: Environment) -> Run:
+def _begun(session: Session, environments: Sequence[Environment]) -> Run:
+    first = environments[0]  # all have the same version of the program
     return Run(
         name=session.out.stem,
         started_utc=datetime.now(UTC).isoformat(timespec="seconds"),
         command=session.command,
         planned=len(session.planned),
         version=version("layernorm-bench"),
-        environment=environment.fingerprint,
-        git_commit=environment.git_commit,
-        git_dirty=environment.git_dirty,
+        environment=first.fingerprint if len(environments) == 1 else None,
+        git_commit=first.git_commit,
+        git_dirty=first.git_dirty,
     )
 
 
@@ -268,16 +300,13 @@ def _holds_anything(journal: Path) -> bool:
     return journal.exists() and journal.stat().st_size > 0
 
 
-def _measure(session: Session, fleet: Fleet, missing: Sequence[Planned]) -> Iterator[Record]:
-    sweep = session.sweep
-    budget = Budget(
+def _budget(sweep: Sweep) -> Budget:
+    return Budget(
         limit_s=sweep.seconds_per_case,
         max_epochs=sweep.max_epochs,
         min_epochs=min(sweep.min_epochs, sweep.max_epochs),
         processes=sweep.processes,
     )
-    jobs = [RunCase(each.case, each.measurements, budget) for each in missing]
-    yield from fleet.run(jobs, sweep.timeout_s, session.stop_at)
 
 
 def _counted(records: Sequence[Record], timeout_s: float) -> Iterator[Record]:

@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection
 from traceback import format_exc
 
 from harness.run.messages import Bug, Progress, Request, WorkerInfo
+from harness.run.place import Place
 
 __all__ = ["serve", "worker_info"]
 
@@ -21,13 +22,13 @@ _LOST_DEVICE = 70  # exit code; EX_SOFTWARE, internal error, in <sysexits.h>
 _PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
 
-def serve(connection: Connection, log: str, cuda_device: str | None) -> None:
+def serve(connection: Connection, log: str, place: Place) -> None:
     """Answer requests until the parent closes the connection.
 
     Args:
         connection: to the parent.
         log: file that takes standard output and standard error.
-        cuda_device: the only CUDA device to use; None for a worker that uses the CPU.
+        place: what it may use of the machine.
     """
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for stream in (1, 2):
@@ -37,8 +38,10 @@ def serve(connection: Connection, log: str, cuda_device: str | None) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if sys.platform == "linux":  # a parent that is killed cannot end this process
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if cuda_device is not None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = cuda_device
+    if place.cuda_device is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = place.cuda_device
+    if place.cpus is not None:  # memory then comes from the same socket
+        os.sched_setaffinity(0, place.cpus)
     try:
         _answer_all(connection)
     except (EOFError, BrokenPipeError):  # the parent has gone

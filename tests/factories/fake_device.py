@@ -245,6 +245,10 @@ class LocalFleet:
     def __exit__(self, *_: object) -> None:
         return
 
+    @property
+    def nodes(self) -> tuple[WorkerInfo, ...]:
+        return (self.info,)
+
     def unresolved(self, targets: Iterable[str]) -> tuple[str, ...]:
         return tuple(filter(None, map(self._why_not, targets)))
 

@@ -1,0 +1,245 @@
+"""A Ray cluster of three nodes: where cases run, and the cost of a dead node, actor or driver."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+from ray_cluster import LOOPBACK, RayCluster
+
+os.environ.update(LOOPBACK)  # before Ray is imported
+pytest.importorskip("ray", reason="the extra ray is not installed")
+
+
+from harness.records import Budget, Case, Measurement, Record, Status
+from harness.run import ray_fleet as module
+from harness.run.fleet import Fleet
+from harness.run.messages import RunCase
+from harness.run.ray_fleet import RayFleet
+from harness.run.session import Session, plan, run_session
+from harness.store import Results, read, read_journal
+from harness.store.plain import to_plain
+from harness.sweep import Grid, Sweep
+
+UNHURRIED_S = 60.0
+NO_COMPILER = "no-such-compiler"
+ROWS = (1, 2, 3, 4, 5, 6)
+
+# writes the node of each case that it begins and ends; in the case of 3 rows it waits for "go"
+SUBJECTS = """
+import os, signal, time
+from pathlib import Path
+from torch.nn.functional import layer_norm
+
+HERE = Path(__file__).parent
+
+def noted(x, shape, weight=None, bias=None, eps=1e-5):
+    where = os.environ["NAME_OF_NODE"]
+    with open(HERE / "begun", "a") as file:
+        file.write(f"{len(x)} {where}\\n")
+    while len(x) == 3 and not (HERE / "go").exists():
+        time.sleep(0.01)
+    return layer_norm(x, tuple(shape), weight, bias, eps)
+
+def segfaults(*arguments):
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+def ends_its_actor_once(x, *arguments):
+    try:
+        (HERE / "was here").touch(exist_ok=False)
+    except FileExistsError:
+        return layer_norm(x, *arguments)
+    ends_its_actor()
+
+def ends_its_actor(*arguments):
+    os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayCluster]:
+    """Two nodes of one kind, and one without a compiler."""
+    with RayCluster() as made:
+        made.add("first", "second")
+        made.add("third", CXX=NO_COMPILER)
+        yield made
+
+
+@pytest.fixture(scope="class")
+def fleet(cluster: RayCluster) -> Iterator[RayFleet]:
+    with RayFleet(cluster.address) as fleet:
+        yield fleet
+
+
+@pytest.fixture
+def subjects(tmp_path: Path) -> Path:
+    path = tmp_path / "subjects.py"
+    path.write_text(SUBJECTS)
+    return path
+
+
+def job(implementation: str, fleet: RayFleet, *, rows: int = 4) -> RunCase:
+    case = Case(implementation=implementation, shape=(rows, 8))
+    environments = frozenset(each.environment.fingerprint for each in fleet.nodes)
+    return RunCase(case, (Measurement.ERRORS,), Budget(), environments=environments)
+
+
+def begun(subjects: Path) -> list[tuple[int, str]]:
+    """Return rows and node of each call so far."""
+    path = subjects.with_name("begun")
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [(int(rows), node) for rows, node in map(str.split, lines)]
+
+
+# --- the driver and a node end while cases run ---------------------------------------------------
+
+
+def command(cluster: RayCluster, subjects: Path, out: Path) -> list[str]:
+    script = "from harness.cli import main; main(prog_name='layernorm-bench')"
+    shapes = ",".join(f"{rows}x8" for rows in ROWS)
+    return [
+        *(sys.executable, "-c", script, "run", "--on", f"ray:{cluster.address}", "--quiet"),
+        *("-i", f"{subjects}:noted", "--shape", shapes, "--measure", "errors", "--out", str(out)),
+    ]  # fmt: skip
+
+
+def wait_until(what: str, is_true: Any) -> None:
+    stop_at = monotonic() + UNHURRIED_S
+    while not is_true():
+        assert monotonic() < stop_at, what
+        sleep(0.02)
+
+
+def test_what_is_finished_outlasts_a_killed_node_and_a_killed_driver(
+    cluster: RayCluster, subjects: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run.parquet"
+    line = command(cluster, subjects, out)
+    driver = subprocess.Popen(line, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    # the case of 3 rows waits, the other nodes go on
+    journal = out.with_suffix(".jsonl")
+    wait_until("5 records", lambda: journal.exists() and len(read_journal(journal).records) == 5)
+    acknowledged = read_journal(journal).records
+    assert {each.case.rows for each in acknowledged} == set(ROWS) - {3}
+    (dying,) = (node for rows, node in begun(subjects) if rows == 3)
+
+    # its node dies in mid-case: another one begins the case
+    cluster.kill(dying)
+    wait_until("begun again", lambda: Counter(rows for rows, _ in begun(subjects))[3] == 2)
+
+    # the driver dies in mid-case too, and is started again
+    driver.kill()
+    driver.communicate()
+    subjects.with_name("go").touch()
+    again = subprocess.run([*line, "--resume"], capture_output=True, text=True, check=False)
+    cluster.add(dying, **({"CXX": NO_COMPILER} if dying == "third" else {}))  # for other tests
+    assert again.returncode == 0, again.stderr
+    found = read(out).records
+    assert [each.case.rows for each in found] == list(ROWS)
+    assert {each.status for each in found} == {Status.OK}
+    assert {each for each in found if each.case.rows != 3} == {*acknowledged}
+    assert Counter(rows for rows, _ in begun(subjects)) == {**dict.fromkeys(ROWS, 1), 3: 3}
+
+
+# --- one fleet for several tests -----------------------------------------------------------------
+
+
+class TestFleet:
+    def test_each_node_describes_itself(self, fleet: RayFleet) -> None:
+        assert len(fleet.nodes) == fleet.info.device_counts["cpu"] == 3
+        names = Counter(each.environment.fingerprint for each in fleet.nodes)
+        assert sorted(names.values()) == [1, 2]
+        assert Counter(each.environment.compiler is None for each in fleet.nodes) == {
+            False: 2,
+            True: 1,
+        }
+
+    def test_a_record_has_the_form_of_one_of_this_machine(self, fleet: RayFleet) -> None:
+        jobs = [job("native", fleet)]
+        far = list(fleet.run(jobs, UNHURRIED_S))
+        with Fleet() as local:
+            near = list(local.run(jobs, UNHURRIED_S))
+        assert list(map(form, far)) == list(map(form, near))
+        assert far[0].errors == near[0].errors
+        assert far[0].environment in {each.environment.fingerprint for each in fleet.nodes}
+
+    def test_a_crash_costs_one_case_and_is_recorded_with_its_signal(
+        self, fleet: RayFleet, subjects: Path
+    ) -> None:
+        jobs = [job(f"{subjects}:segfaults", fleet), job("native", fleet)]
+        found = {each.case.implementation: each for each in fleet.run(jobs, UNHURRIED_S)}
+        crashed = found[f"{subjects}:segfaults"]
+        assert crashed.status is Status.CRASHED
+        assert "SIGSEGV" in crashed.reason
+        assert found["native"].status is Status.OK
+
+    def test_a_killed_actor_is_restarted_and_its_case_run_again(
+        self, fleet: RayFleet, subjects: Path
+    ) -> None:
+        (found,) = fleet.run([job(f"{subjects}:ends_its_actor_once", fleet)], UNHURRIED_S)
+        assert found.status is Status.OK
+        assert fleet.lost == []
+
+    def test_a_case_that_ends_its_actor_each_time_is_recorded(
+        self, fleet: RayFleet, subjects: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(module, "_ATTEMPTS", 1)
+        jobs = [job(f"{subjects}:ends_its_actor", fleet), job("native", fleet)]
+        found = {each.case.implementation: each for each in fleet.run(jobs, UNHURRIED_S)}
+        assert found[f"{subjects}:ends_its_actor"].status is Status.CRASHED
+        assert "Ray actor" in found[f"{subjects}:ends_its_actor"].reason
+        assert found["native"].status is Status.OK
+
+    def test_a_target_that_cannot_be_found_is_reported_once(self, fleet: RayFleet) -> None:
+        (why,) = fleet.unresolved(["nativ", "native"])
+        assert "did you mean 'native'?" in why
+
+    def test_each_kind_of_node_runs_each_case_if_asked(
+        self, fleet: RayFleet, tmp_path: Path
+    ) -> None:
+        grid = Grid(
+            implementations=("native", "two_pass"), shapes=((4, 8), (2, 8)), measure=("errors",)
+        )  # type: ignore[arg-type]
+        sweep = Sweep(grids=(grid,))
+        session = Session(
+            planned=plan(sweep, fleet),
+            sweep=sweep,
+            out=tmp_path / "run.parquet",
+            command="run",
+            began=monotonic(),
+            per_environment=True,
+        )
+        run_session(session, fleet, lambda record: None)
+        found: Results = read(session.out)
+        kinds = {each.environment.fingerprint for each in fleet.nodes}
+        assert {*found.environments} == kinds
+        assert Counter((each.case, each.environment) for each in found.records) == Counter(
+            (each.case, kind) for each in session.planned for kind in kinds
+        )
+
+
+def form(record: Record) -> Any:
+    """Return the fields of a record, with the types of their values."""
+
+    def of(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: of(each) for name, each in value.items()}
+        return [of(each) for each in value[:1]] if isinstance(value, list) else type(value)
+
+    return of(to_plain(record))
+
+
+def test_an_address_without_a_cluster_is_refused_in_one_line() -> None:
+    with pytest.raises(module.HarnessError, match="ray start --head"), RayFleet("127.0.0.1:1"):
+        pass
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
