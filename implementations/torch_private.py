@@ -14,18 +14,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 __all__ = [
-    "EXTENSION_FILE",
     "NAMES",
     "OPERATOR_LIBRARIES",
     "PrivateName",
     "can_count_instructions",
     "count_modes",
     "end_allocation_to_pool",
-    "is_observed",
-    "is_zero_tensor",
     "keep_backward_buffers",
     "lacks",
     "leave_modes",
@@ -55,36 +51,15 @@ class PrivateName:
     """Whether a torch built without CUDA may lack it."""
 
 
-_UNOBSERVED = "every call of the C and C++ kernels goes through the dispatcher, which is slower"
-
 NAMES = (
-    *(
-        PrivateName(path, f"{purpose}; see is_observed", _UNOBSERVED)
-        for path, purpose in (
-            ("torch._C:_len_torch_dispatch_stack", "active modes"),
-            ("torch._C:_functorch.peek_interpreter_stack", "torch.func transforms"),
-            ("torch._C:_get_tracing_state", "torch.jit.trace"),
-            ("torch._C:_autograd._profiler_enabled", "the profiler"),
-            ("torch.autograd.forward_ad:_current_level", "forward-mode autograd"),
-        )
-    ),
     *(
         PrivateName(path, purpose, "a mode that a target leaves on stays on, unnoticed")
         for path, purpose in (
             ("torch._C:_len_torch_function_stack", "function modes; see count_modes"),
+            ("torch._C:_len_torch_dispatch_stack", "active dispatch modes; see count_modes"),
             ("torch._C:_pop_torch_function_stack", "leaves a function mode"),
             ("torch._C:_pop_torch_dispatch_stack", "leaves a dispatch mode"),
         )
-    ),
-    PrivateName(
-        "torch:Tensor._is_zerotensor",
-        "finds a gradient of zeros that has no memory",
-        "c_recentred copies every gradient of y before it reads it",
-    ),
-    PrivateName(
-        "torch._C:__file__",
-        "the library whose OpenMP threads the C kernels share",
-        "the C kernels run in one thread",
     ),
     PrivateName(
         "torch:_neg_view",
@@ -162,52 +137,6 @@ def lacks(*paths: str) -> str | None:
     return f"torch {torch.__version__} has no {', '.join(absent)}" if absent else None
 
 
-# --- whether anything observes the call of a kernel ----------------------------------------------
-# The previous call has filled the nearest cache with rows and evicted all code. Therefore each
-# further function in a call takes as long as a row.
-
-_is_compiling = torch.compiler.is_dynamo_compiling
-_modes: Callable[[], int] = _find("torch._C:_len_torch_dispatch_stack", None)
-_transform: Callable[[], object] = _find("torch._C:_functorch.peek_interpreter_stack", None)
-_tracing: Callable[[], object] = _find("torch._C:_get_tracing_state", None)
-_is_profiled: Callable[[], bool] = _find("torch._C:_autograd._profiler_enabled", None)
-_PLAIN = frozenset({Tensor, torch.nn.Parameter})
-
-
-def _is_observed(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
-    """Whether something besides the kernel must observe a call with these tensors.
-
-    It may be torch.compile, a dispatch mode (fake tensors, tracing), a transform of torch.func, a
-    tracer, a profiler, forward-mode differentiation, a tensor subclass or a negated view.
-    """
-    return (
-        _is_compiling()
-        or _modes() > 0
-        or _transform() is not None
-        or _tracing() is not None
-        or _is_profiled()
-        or forward_ad._current_level >= 0
-        # not a loop or function: three more calls would take as long as all of this
-        or not (type(x) in _PLAIN and x.is_cpu and not x.is_neg())
-        or not (
-            weight is None or (type(weight) in _PLAIN and weight.is_cpu and not weight.is_neg())
-        )
-        or not (bias is None or (type(bias) in _PLAIN and bias.is_cpu and not bias.is_neg()))
-    )
-
-
-def _assume_observed(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
-    """Assume that every call is observed, because this torch lacks a name to find out."""
-    return True
-
-
-is_observed = (
-    _is_observed
-    if lacks(*(name.path for name in NAMES if name.without is _UNOBSERVED)) is None
-    else _assume_observed
-)
-
-
 # --- modes that a target leaves on ---------------------------------------------------------------
 
 
@@ -237,14 +166,8 @@ def leave_modes(count: int) -> None:
 
 # --- tensors -------------------------------------------------------------------------------------
 
-is_zero_tensor: Callable[[Tensor], bool] = _find("torch:Tensor._is_zerotensor", lambda _: True)
-"""Whether a tensor is all zeros and has no memory; always True if torch lacks the name."""
-
 negated_view: Callable[[Tensor], Tensor] = _find("torch:_neg_view", torch.neg)
 """Return ``-x`` over the memory of ``x``, under the negative bit."""
-
-EXTENSION_FILE: str | None = _find("torch._C:__file__", None)
-"""The library of torch that Python loads."""
 
 
 # --- torch.compile and operators -----------------------------------------------------------------

@@ -1,9 +1,9 @@
-"""Build C and C++ source once, with the system's compiler, into the user's cache.
+"""Build C++ source once, with the system's compiler, into the user's cache.
 
-A library's name contains a digest of everything it depends on: source, flags, the compiler's
-predefined macros for this machine and, for C++, the version of PyTorch, whose headers it includes.
-A changed file, another compiler or another processor therefore builds another library, and machines
-that share a home directory do not share libraries.
+A library's name contains a digest of everything it depends on: source, flags, the version of
+PyTorch, whose headers it includes, and the compiler's predefined macros for this machine. A changed
+file, another compiler or another processor therefore builds another library, and machines that
+share a home directory do not share libraries.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -28,93 +29,57 @@ __all__ = ["FLAGS_VARIABLE", "cache_directory", "load"]
 
 SOURCE = Path(__file__).parent
 FLAGS_VARIABLE = "LAYERNORM_BENCH_CFLAGS"
-"""Environment variable with further compiler flags, such as -march=x86-64-v3 or -g.
+"""Environment variable with further compiler flags for kernels, as -march=x86-64-v3 or -g.
 
 With -ffast-math results are wrong, and the process that loads the library flushes subnormal
 numbers to zero.
 """
 
-_LONGEST_S = 300.0  # C takes seconds, C++ half a minute; the rest is for a loaded machine
-
-
-@dataclass(frozen=True, slots=True)
-class _Language:
-    """How source in one language is compiled."""
-
-    name: str
-    compiler: str
-    """Environment variable that names the compiler."""
-    compilers: tuple[str, ...]
-    """Looked for if the variable is not set."""
-    how: str
-    """What to do if there is no compiler."""
-    flags: tuple[str, ...]
-    libraries: tuple[str, ...]
-    more_flags: str | None
-    """Environment variable with the user's flags."""
-    machines: tuple[tuple[str, ...], ...]
-    """Alternative flags for all instructions of this processor; the first that the compiler accepts
-    is used."""
-    version: str
-    """Version of the headers it includes."""
-
-
-_C = _Language(
-    name="C",
-    compiler="CC",
-    compilers=("cc", "gcc", "clang"),
-    how="install gcc or clang, or set CC",
-    # without errno, sqrt is one instruction
-    flags=("-std=gnu11", "-O3", "-fno-math-errno", "-shared", "-fPIC"),
-    libraries=("-lm",),
-    more_flags=FLAGS_VARIABLE,
-    machines=(("-march=native",), ("-mcpu=native",), ()),  # clang on ARM knows only -mcpu
-    version="",
-)
+_LONGEST_S = 300.0  # a compiler takes less than ten seconds; the rest is for a loaded machine
+_INSTALL = "install g++ or clang++, or set CXX"
+_COMMON = ("-std=gnu++20", "-fPIC")
+# without errno, sqrt is one instruction
+_KERNEL = ("-O3", "-fno-math-errno")
+# alternatives for all instructions of this processor, of which the first that the compiler accepts
+# is used: clang on ARM knows only -mcpu
+MACHINES = (("-march=native",), ("-mcpu=native",), ())
 
 
 @cache
-def _cpp() -> _Language:
-    """Return how C++ is compiled against the headers and libraries of PyTorch."""
+def _torch_flags() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the flags of source that includes PyTorch's headers, and of the linker."""
     package = Path(torch.__file__).parent
-    return _Language(
-        name="C++",
-        compiler="CXX",
-        compilers=("c++", "g++", "clang++"),
-        how="install g++ or clang++, or set CXX",
-        flags=(
-            "-std=gnu++20",
-            "-O2",
-            "-shared",
-            "-fPIC",
-            f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
-            f"-isystem{package / 'include'}",
-            f"-isystem{package / 'include' / 'torch' / 'csrc' / 'api' / 'include'}",
-        ),
-        # the process has loaded them already; the linker resolves them by name
-        libraries=(f"-L{package / 'lib'}", "-ltorch_cpu", "-lc10"),
-        more_flags=None,
-        machines=((),),
-        version=torch.__version__,
+    compiling = (
+        "-O1",  # -O2 takes 2 s longer to compile and no less time to run
+        "-DAT_PER_OPERATOR_HEADERS",  # without it, each header declares every operator: 4 s
+        f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
+        f"-isystem{package / 'include'}",
+        f"-isystem{package / 'include' / 'torch' / 'csrc' / 'api' / 'include'}",
     )
+    # the process has loaded them already; the linker resolves them by name
+    return compiling, (f"-L{package / 'lib'}", "-ltorch_cpu", "-lc10")
 
 
-def load(files: tuple[str, ...], kind: type[ctypes.CDLL] = ctypes.CDLL) -> ctypes.CDLL:
+def load(
+    sources: tuple[str, ...], headers: tuple[str, ...] = (), definitions: tuple[str, ...] = ()
+) -> ctypes.CDLL:
     """Load a library, building it first if it is not in the cache.
 
     Args:
-        files: names of files in this directory; the first is compiled and includes the others.
-        kind: ``ctypes.CDLL``, whose functions release Python's lock, or ``ctypes.PyDLL``.
+        sources: names of C++ files in this directory, compiled at the same time. operator.cpp
+            includes PyTorch's headers; the others are kernels.
+        headers: names of the files in this directory that they include.
+        definitions: flags of operator.cpp.
 
     Raises:
         UnsupportedError: there is no compiler, it fails, or the cache cannot be used; the message
             says why.
     """
-    path = _built(files)
+    path = _built(sources, headers, definitions)
     if isinstance(path, str):
         raise UnsupportedError(path)
     try:
-        return kind(str(path))
+        return ctypes.CDLL(str(path))
     except OSError as error:
         raise UnsupportedError(
             f"cannot load {path}: {error}; delete it to have it built again, or set "
@@ -123,30 +88,39 @@ def load(files: tuple[str, ...], kind: type[ctypes.CDLL] = ctypes.CDLL) -> ctype
 
 
 @cache
-def _built(files: tuple[str, ...]) -> Path | str:
+def _built(
+    sources: tuple[str, ...], headers: tuple[str, ...], definitions: tuple[str, ...]
+) -> Path | str:
     """Return the library, or why there is none; cached, so a failing compiler runs once."""
     try:
-        return _build(files)
+        return _build(sources, headers, definitions)
     except UnsupportedError as error:
         return str(error)
 
 
-def _build(files: tuple[str, ...]) -> Path:
+def _build(
+    sources: tuple[str, ...], headers: tuple[str, ...], definitions: tuple[str, ...]
+) -> Path:
     if sys.platform == "win32":
-        raise UnsupportedError("the C source is built on Linux and macOS, not on Windows")
-    source = SOURCE / files[0]
-    language = _cpp() if source.suffix == ".cpp" else _C
-    compiler = _compiler(language)
-    flags = _words(language.more_flags) if language.more_flags else []
-    machine, macros = _machine(language, compiler, flags)
-    command = [*compiler, *language.flags, *machine, *flags]
-    digest = hashlib.sha256("\0".join([*command, language.version]).encode() + macros)
-    for name in files:
+        raise UnsupportedError("the C++ source is built on Linux and macOS, not on Windows")
+    compiler, flags = _compiler(), _words(FLAGS_VARIABLE)
+    machine, macros = _machine(compiler, flags)
+    of_torch, linking = _torch_flags()
+    commands = {
+        source: [*compiler, *_COMMON, *of_torch, *definitions]
+        if source == "operator.cpp"
+        else [*compiler, *_COMMON, *_KERNEL, *machine, *flags]
+        for source in sources
+    }
+    words = [word for command in commands.values() for word in command]
+    digest = hashlib.sha256("\0".join([*words, torch.__version__]).encode() + macros)
+    for name in (*sources, *headers):
         digest.update((SOURCE / name).read_bytes())
-    digits = digest.hexdigest()[:32]
-    path = cache_directory() / f"{source.stem}-{digits}.so"
+    path = cache_directory() / f"{Path(sources[-1]).stem}-{digest.hexdigest()[:32]}.so"
     if not path.exists():
-        _compile(language, [*command, f"-DDIGEST={digits}"], source, path)
+        with _building(path) as folder:
+            if not path.exists():  # another process may have built it meanwhile
+                _compile(commands, [*compiler, "-shared"], linking, folder, path)
     return path
 
 
@@ -163,7 +137,7 @@ def cache_directory() -> Path:
         return Path.home() / ".cache" / "layernorm-bench"
     except RuntimeError as error:
         raise UnsupportedError(
-            "there is no home directory to keep the built C source in; set XDG_CACHE_HOME"
+            "there is no home directory to keep the built C++ source in; set XDG_CACHE_HOME"
         ) from error
 
 
@@ -175,70 +149,98 @@ def _words(variable: str) -> list[str]:
         raise UnsupportedError(f"{variable} cannot be read: {error}") from error
 
 
-def _compiler(language: _Language) -> list[str]:
-    """Return the compiler command: from its variable, else the first of the usual names found."""
-    if command := _words(language.compiler):
+def _compiler() -> list[str]:
+    """Return the compiler command: from CXX, else the first of the usual names found."""
+    if command := _words("CXX"):
         if shutil.which(command[0]) is None:
-            raise UnsupportedError(
-                f"there is no {command[0]}, which {language.compiler} names; {language.how}"
-            )
+            raise UnsupportedError(f"there is no {command[0]}, which CXX names; {_INSTALL}")
         return command
-    for name in language.compilers:
+    names = ("c++", "g++", "clang++")
+    for name in names:
         if shutil.which(name) is not None:
             return [name]
-    raise UnsupportedError(
-        f"there is no {language.name} compiler ({', '.join(language.compilers)}); {language.how}"
-    )
+    raise UnsupportedError(f"there is no C++ compiler ({', '.join(names)}); {_INSTALL}")
 
 
-def _machine(
-    language: _Language, compiler: list[str], flags: list[str]
-) -> tuple[tuple[str, ...], bytes]:
-    """Return the accepted flags of :attr:`_Language.machines`, and the macros they define.
+def _machine(compiler: list[str], flags: list[str]) -> tuple[tuple[str, ...], bytes]:
+    """Return the accepted flags of :data:`MACHINES`, and the macros they define.
 
     The macros contain the compiler's version and each instruction set.
     """
-    for machine in language.machines:
-        macros = ["-dM", "-E", "-x", language.name.lower(), os.devnull]
-        done = _run(language, [*compiler, *machine, *flags, *macros])
-        if done.returncode == 0:
-            return machine, done.stdout
-    raise UnsupportedError(
-        f"{shlex.join(compiler)} fails: {_complaint(done.stderr)}; {language.how}"
-    )
+    for machine in MACHINES:
+        command = [*compiler, *machine, *flags, "-dM", "-E", "-x", "c++", os.devnull]
+        ((code, output, complaint),) = _run([command])
+        if code == 0:
+            return machine, output
+    raise UnsupportedError(f"{shlex.join(compiler)} fails: {_first(complaint)}; {_INSTALL}")
 
 
-def _compile(language: _Language, command: list[str], source: Path, path: Path) -> None:
-    """Compile to ``path`` atomically, since other processes may build the same library."""
+@contextmanager
+def _building(path: Path) -> Iterator[Path]:
+    """Give an empty folder, in one process at a time; the others wait for its library."""
+    import fcntl  # not on Windows
+
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            made = Path(folder) / path.name
-            done = _run(language, [*command, "-o", str(made), str(source), *language.libraries])
-            if done.returncode:
-                raise UnsupportedError(
-                    f"{command[0]} cannot compile {source.name}: {_complaint(done.stderr)}; "
-                    f"{language.how}"
-                )
-            with made.open("rb") as file:
-                os.fsync(file.fileno())
-            made.replace(path)
+        # the kernel releases the lock of a process that is killed
+        with (path.parent / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+                yield Path(folder)
     except OSError as error:
         raise UnsupportedError(
-            f"cannot keep the built C source in {path.parent}: {error.strerror or error}; set "
+            f"cannot keep the built C++ source in {path.parent}: {error.strerror or error}; set "
             "XDG_CACHE_HOME to a directory that can be written"
         ) from error
 
 
-def _run(language: _Language, command: list[str]) -> subprocess.CompletedProcess[bytes]:
+def _compile(
+    commands: dict[str, list[str]],
+    linker: list[str],
+    linking: tuple[str, ...],
+    folder: Path,
+    path: Path,
+) -> None:
+    """Compile each source by its command, and link them to ``path``, which appears complete."""
+    objects = [str(folder / f"{source}.o") for source in commands]
+    compiling = [
+        [*command, "-c", str(SOURCE / source), "-o", made]
+        for (source, command), made in zip(commands.items(), objects, strict=True)
+    ]
+    made = folder / path.name
+    for steps in (compiling, [[*linker, "-o", str(made), *objects, *linking]]):
+        for source, (code, _, complaint) in zip(commands, _run(steps), strict=False):
+            if code:
+                raise UnsupportedError(
+                    f"{linker[0]} cannot compile {source}: {_first(complaint)}; {_INSTALL}"
+                )
+    with made.open("rb") as file:
+        os.fsync(file.fileno())
+    made.replace(path)
+
+
+def _run(commands: Sequence[list[str]]) -> list[tuple[int, bytes, bytes]]:
+    """Run commands at the same time; return exit code, output and errors of each."""
+    running: list[subprocess.Popen[bytes]] = []
     try:
-        return subprocess.run(command, capture_output=True, timeout=_LONGEST_S, check=False)
+        for command in commands:
+            running.append(
+                subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            )
+        outputs = [process.communicate(timeout=_LONGEST_S) for process in running]
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise UnsupportedError(f"{command[0]} cannot be run: {error}; {language.how}") from error
+        raise UnsupportedError(f"{command[0]} cannot be run: {error}; {_INSTALL}") from error
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+    return [(each.returncode, *output) for each, output in zip(running, outputs, strict=True)]
 
 
-def _complaint(output: bytes) -> str:
+def _first(complaint: bytes) -> str:
     """Return the first line of a compiler's output that contains "error", else its last line."""
-    lines = [each.strip() for each in output.decode(errors="replace").splitlines() if each.strip()]
+    lines = [
+        text for each in complaint.decode(errors="replace").splitlines() if (text := each.strip())
+    ]
     errors = [each for each in lines if "error" in each.lower()]
     return (errors or lines[-1:] or ["no message"])[0]

@@ -1,4 +1,4 @@
-"""A copy in C that bypasses the caches, which is fastest for tensors larger than they are."""
+"""A copy in C++ that bypasses the caches, which is fastest for tensors larger than they are."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from torch import Tensor
 
 from implementations.contract import UnsupportedError
 from implementations.cpu.build import load
-from implementations.cpu.threads import address_of_parallel
 
 __all__ = ["can_stream", "streamed_copy"]
 
-_FILES = ("copy.c", "types.h", "elements.h", "threads.h")
-_pack_copy = struct.Struct("@3Pni").pack  # struct copy of copy.c
+_pack_copy = struct.Struct("@2Pni").pack  # struct Copy of copy.cpp
 
 
 def can_stream() -> bool:
@@ -42,7 +40,6 @@ def streamed_copy(to: Tensor, x: Tensor) -> Callable[[], object]:
     packed = _pack_copy(
         to.data_ptr(),
         x.data_ptr(),
-        address_of_parallel(),
         x.numel() * x.element_size(),
         torch.get_num_threads(),
     )
@@ -56,7 +53,7 @@ def _call(function: Callable[[bytes], object], packed: bytes, *_: Tensor) -> Non
 
 @cache
 def _library() -> ctypes.CDLL:
-    library = load(_FILES)
+    library = load(("copy.cpp",), ("stream.h", "threads.h"))
     library.streamed_copy.argtypes = (ctypes.c_char_p,)
     library.streamed_copy.restype = None
     return library

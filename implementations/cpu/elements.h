@@ -1,27 +1,32 @@
 /* Conversion between elements in memory and vectors: of double for float64, else of float. */
 
-#if defined(__SSE2__)
-#include <immintrin.h>
-#endif
+#include <cstdint>
 
-#include "types.h"
-
-#if defined(__AVX512F__)
-#define VECTOR_BYTES 64
-#elif defined(__AVX__)
-#define VECTOR_BYTES 32
-#else
-#define VECTOR_BYTES 16 /* SSE2, NEON; elsewhere the compiler emulates it */
-#endif
-
-#define INLINE static inline __attribute__((always_inline))
+#include "kernels.h"
+#include "stream.h"
 
 typedef float vector_float __attribute__((vector_size(VECTOR_BYTES)));
 typedef double vector_double __attribute__((vector_size(VECTOR_BYTES)));
+typedef int32_t mask_float __attribute__((vector_size(VECTOR_BYTES)));
+typedef int64_t mask_double __attribute__((vector_size(VECTOR_BYTES)));
 typedef uint32_t bits_float __attribute__((vector_size(VECTOR_BYTES)));
 typedef uint64_t bits_double __attribute__((vector_size(VECTOR_BYTES)));
 typedef uint16_t halves __attribute__((vector_size(VECTOR_BYTES / 2)));
 typedef float floats __attribute__((vector_size(VECTOR_BYTES / 2)));
+
+/* Vectors of the type in which sums are formed, and masks of their lanes. */
+template <class Real> struct VectorsOf;
+template <> struct VectorsOf<float> {
+    using Vector = vector_float;
+    using Mask = mask_float;
+};
+template <> struct VectorsOf<double> {
+    using Vector = vector_double;
+    using Mask = mask_double;
+};
+template <class Real> using Vector = typename VectorsOf<Real>::Vector;
+template <class Real> using Mask = typename VectorsOf<Real>::Mask;
+template <class Real> constexpr ptrdiff_t LANES = VECTOR_BYTES / sizeof(Real);
 
 INLINE ptrdiff_t size_of(int type)
 {
@@ -128,35 +133,30 @@ INLINE halves rounded_to_float16(vector_float v)
 }
 #endif
 
-INLINE vector_float get_float(const float *from)
+template <class Real> INLINE Vector<Real> get(const Real *from)
 {
-    vector_float v;
+    Vector<Real> v;
     memcpy(&v, from, sizeof v);
     return v;
 }
 
-INLINE vector_double get_double(const double *from)
-{
-    vector_double v;
-    memcpy(&v, from, sizeof v);
-    return v;
-}
-
-INLINE void put_float(float *to, vector_float v)
+INLINE void put(float *to, vector_float v)
 {
     memcpy(to, &v, sizeof v);
 }
 
-INLINE void put_double(double *to, vector_double v)
+INLINE void put(double *to, vector_double v)
 {
     memcpy(to, &v, sizeof v);
 }
 
 /* The vector that starts with element i. */
-INLINE vector_float load_float(const char *from, ptrdiff_t i, int type)
+template <class Real> INLINE Vector<Real> load(const char *from, ptrdiff_t i, int type);
+
+template <> inline __attribute__((always_inline)) vector_float load<float>(const char *from, ptrdiff_t i, int type)
 {
     if (type == FLOAT32)
-        return get_float((const float *)from + i);
+        return get((const float *)from + i);
     halves h;
     memcpy(&h, from + 2 * i, sizeof h);
     if (type == FLOAT16)
@@ -165,51 +165,13 @@ INLINE vector_float load_float(const char *from, ptrdiff_t i, int type)
 }
 
 /* From float64, or from parameters in float32; no other type is computed in double. */
-INLINE vector_double load_double(const char *from, ptrdiff_t i, int type)
+template <> inline __attribute__((always_inline)) vector_double load<double>(const char *from, ptrdiff_t i, int type)
 {
     if (type == FLOAT64)
-        return get_double((const double *)from + i);
+        return get((const double *)from + i);
     floats f;
     memcpy(&f, (const float *)from + i, sizeof f);
     return __builtin_convertvector(f, vector_double);
-}
-
-/* Writes to an aligned address, bypassing the caches on x86. */
-INLINE void stream(char *to, const void *v, const size_t size)
-{
-#if defined(__AVX512F__)
-    if (size == 64) {
-        __m512i all;
-        memcpy(&all, v, size);
-        _mm512_stream_si512((void *)to, all);
-        return;
-    }
-#endif
-#if defined(__AVX__)
-    if (size == 32) {
-        __m256i all;
-        memcpy(&all, v, size);
-        _mm256_stream_si256((void *)to, all);
-        return;
-    }
-#endif
-#if defined(__SSE2__)
-    if (size == 16) {
-        __m128i all;
-        memcpy(&all, v, size);
-        _mm_stream_si128((void *)to, all);
-        return;
-    }
-#endif
-    memcpy(to, v, size);
-}
-
-/* Makes streamed writes visible to other threads. */
-INLINE void end_of_stream(void)
-{
-#if defined(__SSE2__)
-    _mm_sfence();
-#endif
 }
 
 /* How elements are stored. */
@@ -220,7 +182,7 @@ enum {
 };
 
 /* Rounds to nearest, ties to even. */
-INLINE void store_float(char *to, ptrdiff_t i, vector_float v, int type, int how)
+INLINE void store(char *to, ptrdiff_t i, vector_float v, int type, int how)
 {
     to += i * size_of(type);
     if (type == FLOAT32) {
@@ -237,7 +199,7 @@ INLINE void store_float(char *to, ptrdiff_t i, vector_float v, int type, int how
         memcpy(to, &h, sizeof h);
 }
 
-INLINE void store_double(char *to, ptrdiff_t i, vector_double v, int type, int how)
+INLINE void store(char *to, ptrdiff_t i, vector_double v, int type, int how)
 {
     to += i * size_of(type);
     if (type == FLOAT64) {
@@ -265,11 +227,11 @@ INLINE void store_double(char *to, ptrdiff_t i, vector_double v, int type, int h
 #if defined(__clang__)
 #define TURNED(v, bits, ...) __builtin_shufflevector(v, v, __VA_ARGS__)
 #else
-#define TURNED(v, bits, ...) __builtin_shuffle(v, (bits){__VA_ARGS__})
+#define TURNED(v, bits, ...) __builtin_shuffle(v, bits{__VA_ARGS__})
 #endif
 
 /* The sum of all lanes, as a tree. */
-INLINE float lanes_sum_float(vector_float v)
+INLINE float lanes_sum(vector_float v)
 {
 #if VECTOR_BYTES == 64
     v += TURNED(v, bits_float, FROM_16(8));
@@ -287,7 +249,7 @@ INLINE float lanes_sum_float(vector_float v)
     return v[0];
 }
 
-INLINE double lanes_sum_double(vector_double v)
+INLINE double lanes_sum(vector_double v)
 {
 #if VECTOR_BYTES == 64
     v += TURNED(v, bits_double, FROM_8(4));

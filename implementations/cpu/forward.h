@@ -1,248 +1,246 @@
-/* Forward of rows, in REAL.
+/* Forward of rows, in Real.
  *
  * One pass forms the mean and the mean square of a row. That is accurate if the mean is small compared
  * to the deviations; otherwise the row is read again and its mean subtracted. y is formed from the
  * deviations from `high`, which is 0 or that first mean, minus `low`, the mean of the deviations.
  */
 
-#define STEPS 4
+constexpr int FORWARD_STEPS = 4;
 /* The mean square must be at least this multiple of the square of `low`. With f roundings per sum, `low`
  * has an error of f u sqrt(mean square), which adds f u / 4 to the relative error of the variance: less
- * than the error bound of a tree with STEPS of 8. */
-#define NEGLIGIBLE 64
+ * than the error bound of a tree with 8 elements per lane. */
+constexpr int NEGLIGIBLE = 64;
 
 /* A row that is read, its statistics, and where it is written. */
-typedef struct {
+template <class Real> struct Row {
     const char *x;
     char *y;
-    REAL *kept; /* its elements in REAL, once they have been read */
-    NAME(statistics) at;
-    REAL scale; /* of the elements, if they are read SCALED */
+    Real *kept; /* its elements in Real, once they have been read */
+    Statistics<Real> at;
+    Real scale; /* of the elements, if they are read SCALED */
     int streams;
-} NAME(row);
+};
 
 /* Sums of deviations, and of their squares. */
-typedef struct {
-    NAME(vector) deviations, squares;
-} NAME(sums);
+template <class Real> struct Sums {
+    Vector<Real> deviations, squares;
+};
 
 /* How deviations are formed: from the elements in memory or the kept ones, and relative to 0, to the
  * higher part of the mean, or to both parts of it with scaled elements. */
-enum NAME(way) { NAME(KEEP) = 1, NAME(KEPT) = 2, NAME(CENTRED) = 4, NAME(SCALED) = 8 };
+enum Way { KEEP = 1, KEPT = 2, CENTRED = 4, SCALED = 8 };
 
-INLINE NAME(vector) NAME(deviations)(const NAME(row) *row, ptrdiff_t i, const int type, const int way)
+template <class Real> INLINE Vector<Real> deviations(const Row<Real> *row, ptrdiff_t i, const int type, const int way)
 {
-    NAME(vector) v = way & NAME(KEPT) ? NAME(get)(row->kept + i) : NAME(load)(row->x, i, type);
-    if (way & NAME(KEEP))
-        NAME(put)(row->kept + i, v);
-    if (way & NAME(SCALED))
+    Vector<Real> v = way & KEPT ? get(row->kept + i) : load<Real>(row->x, i, type);
+    if (way & KEEP)
+        put(row->kept + i, v);
+    if (way & SCALED)
         return v * row->scale - row->at.high - row->at.low;
-    return way & NAME(CENTRED) ? v - row->at.high : v;
+    return way & CENTRED ? v - row->at.high : v;
 }
 
 /* One pass at element i: adds to the sums of one row, and writes another; each may be null. */
-INLINE void NAME(step)(const NAME(row) *read, const int reading, const NAME(row) *written,
-                       const int writing, const REAL *weight, const REAL *bias, ptrdiff_t i,
-                       const NAME(mask) *mask, NAME(sums) *sums, const int type)
+template <class Real> INLINE void step(const Row<Real> *read, const int reading, const Row<Real> *written,
+                       const int writing, const Real *weight, const Real *bias, ptrdiff_t i,
+                       const Mask<Real> *mask, Sums<Real> *sums, const int type)
 {
     if (read) {
-        NAME(vector) v = NAME(only)(NAME(deviations)(read, i, type, reading), mask);
+        Vector<Real> v = only<Real>(deviations(read, i, type, reading), mask);
         sums->deviations += v;
         sums->squares += v * v;
     }
     if (written) {
-        NAME(statistics) at = written->at;
-        NAME(vector) v = NAME(deviations)(written, i, type, writing) * at.rstd;
-        if (!(writing & NAME(SCALED)))
+        Statistics<Real> at = written->at;
+        Vector<Real> v = deviations(written, i, type, writing) * at.rstd;
+        if (!(writing & SCALED))
             v -= at.low * at.rstd;
-        v = v * NAME(get)(weight + i) + NAME(get)(bias + i);
+        v = v * get(weight + i) + get(bias + i);
         /* kept elements are written with NO_NAN; forward_rows corrects rows where that is wrong */
-        NAME(store)(written->y, i, v, type,
-                    (writing & NAME(KEPT) ? NO_NAN : USUAL) | (written->streams ? STREAM : USUAL));
+        store(written->y, i, v, type,
+                    (writing & KEPT ? NO_NAN : USUAL) | (written->streams ? STREAM : USUAL));
     }
 }
 
-INLINE void NAME(add_sums)(NAME(sums) *to, const NAME(sums) *more)
+template <class Real> INLINE void add_sums(Sums<Real> *to, const Sums<Real> *more)
 {
     to->deviations += more->deviations;
     to->squares += more->squares;
 }
 
 /* A pass over two rows at once: one is written while the other is added up. */
-INLINE void NAME(pass)(const NAME(row) *read, const int reading, const NAME(row) *written,
-                       const int writing, const REAL *weight, const REAL *bias,
-                       const NAME(cut) *cut, REAL *residual, REAL *squares, const int type)
+template <class Real> INLINE void pass(const Row<Real> *read, const int reading, const Row<Real> *written,
+                       const int writing, const Real *weight, const Real *bias,
+                       const Cut<Real> *cut, Real *residual, Real *squares, const int type)
 {
-    const ptrdiff_t turn = UNROLL * LANES, turned = cut->whole - cut->whole % turn;
-    NAME(tree) deviations_tree, squares_tree;
-    NAME(sums) all = {0}, rest = {0};
+    const ptrdiff_t turn = UNROLL * LANES<Real>, turned = cut->whole - cut->whole % turn;
+    Tree<Real> deviations_tree, squares_tree;
+    Sums<Real> all = {}, rest = {};
     size_t grown = 0;
     ptrdiff_t i = 0;
     while (i < turned) {
-        NAME(sums) part[UNROLL];
-        ptrdiff_t end = turned - i > STEPS * turn ? i + STEPS * turn : turned;
+        Sums<Real> part[UNROLL];
+        ptrdiff_t end = turned - i > FORWARD_STEPS * turn ? i + FORWARD_STEPS * turn : turned;
         UNROLLED for (int k = 0; k < UNROLL; k++)
-            part[k] = (NAME(sums)){0};
+            part[k] = Sums<Real>{};
         do {
             UNROLLED for (int k = 0; k < UNROLL; k++)
-                NAME(step)(read, reading, written, writing, weight, bias, i + k * LANES, 0,
+                step<Real>(read, reading, written, writing, weight, bias, i + k * LANES<Real>, 0,
                            &part[k], type);
             i += turn;
         } while (i < end);
         UNROLLED for (int half = UNROLL / 2; half; half /= 2)
             UNROLLED for (int k = 0; k < half; k++)
-                NAME(add_sums)(&part[k], &part[k + half]);
+                add_sums(&part[k], &part[k + half]);
         all = part[0];
         if (i == turned)
             break;
         if (read) {
-            NAME(grow)(&deviations_tree, grown, all.deviations);
-            NAME(grow)(&squares_tree, grown, all.squares);
+            grow(&deviations_tree, grown, all.deviations);
+            grow(&squares_tree, grown, all.squares);
         }
         grown++;
     }
-    for (; i < cut->whole; i += LANES)
-        NAME(step)(read, reading, written, writing, weight, bias, i, 0, &rest, type);
+    for (; i < cut->whole; i += LANES<Real>)
+        step<Real>(read, reading, written, writing, weight, bias, i, 0, &rest, type);
     if (cut->tail >= 0) /* writes some elements a second time */
-        NAME(step)(read, reading, written, writing, weight, bias, cut->tail, &cut->left, &rest, type);
+        step<Real>(read, reading, written, writing, weight, bias, cut->tail, &cut->left, &rest, type);
     if (read) {
-        NAME(add_sums)(&all, &rest);
-        *residual = NAME(felled)(&deviations_tree, grown, all.deviations);
-        *squares = NAME(felled)(&squares_tree, grown, all.squares);
+        add_sums(&all, &rest);
+        *residual = felled(&deviations_tree, grown, all.deviations);
+        *squares = felled(&squares_tree, grown, all.squares);
     }
 }
 
-/* A power of two that scales the elements, and their squares, into the range of REAL. */
-static REAL NAME(scale_of)(const char *x, const NAME(cut) *cut, double eps, int type)
+/* A power of two that scales the elements, and their squares, into the range of Real. */
+template <class Real> static Real scale_of(const char *x, const Cut<Real> *cut, double eps, int type)
 {
-    REAL largest = 0;
-    for (ptrdiff_t i = 0; i < cut->whole || cut->tail >= 0; i += LANES) {
+    Real largest = 0;
+    for (ptrdiff_t i = 0; i < cut->whole || cut->tail >= 0; i += LANES<Real>) {
         int is_tail = i >= cut->whole;
-        NAME(vector) v = NAME(load)(x, is_tail ? cut->tail : i, type);
-        for (ptrdiff_t lane = 0; lane < LANES; lane++) {
-            REAL size = v[lane] < 0 ? -v[lane] : v[lane];
+        Vector<Real> v = load<Real>(x, is_tail ? cut->tail : i, type);
+        for (ptrdiff_t lane = 0; lane < LANES<Real>; lane++) {
+            Real size = v[lane] < 0 ? -v[lane] : v[lane];
             largest = size > largest ? size : largest; /* leaves NaN out */
         }
         if (is_tail)
             break;
     }
     int exponent;
-    frexp(largest, &exponent);
-    if (!(largest <= NAME(largest)) || (exponent < 0 && eps > 0))
+    std::frexp(largest, &exponent);
+    if (!(largest <= LARGEST<Real>) || (exponent < 0 && eps > 0))
         return 1; /* infinite; or so small that only eps matters */
-    int most = NAME(exponent) - 2;
-    return (REAL)ldexp(1, exponent > most ? -most : exponent < -most ? most : -exponent);
+    int most = EXPONENT<Real> - 2;
+    return (Real)std::ldexp(1.0, exponent > most ? -most : exponent < -most ? most : -exponent);
 }
 
 /* A third pass, over scaled elements, for a row with a residual mean after two passes, or with squares
- * outside the range of REAL. */
-static OUTLINE void NAME(careful)(NAME(row) *row, const REAL *weight, const REAL *bias,
-                                  const NAME(cut) *cut, double eps, int type)
+ * outside the range of Real. */
+template <class Real> static OUTLINE void careful(Row<Real> *row, const Real *weight, const Real *bias,
+                                  const Cut<Real> *cut, double eps, int type)
 {
-    const REAL inverse = 1 / (REAL)cut->hidden, scale = NAME(scale_of)(row->x, cut, eps, type);
-    REAL residual, squares;
+    const Real inverse = 1 / (Real)cut->hidden, scale = scale_of(row->x, cut, eps, type);
+    Real residual, squares;
     row->scale = scale;
-    row->at = (NAME(statistics)){0};
-    for (int pass = 0; pass < 3; pass++) {
-        NAME(pass)(row, NAME(SCALED), 0, 0, 0, 0, cut, &residual, &squares, type);
+    row->at = Statistics<Real>{};
+    for (int again = 0; again < 3; again++) {
+        pass<Real>(row, SCALED, 0, 0, 0, 0, cut, &residual, &squares, type);
         residual *= inverse;
         /* exactly high + low (Knuth, TAOCP 2, section 4.2.2, theorem B), the larger part in high */
-        REAL high = row->at.high, more = row->at.low + residual;
+        Real high = row->at.high, more = row->at.low + residual;
         row->at.high = high + more;
-        REAL of_more = row->at.high - high;
+        Real of_more = row->at.high - high;
         row->at.low = (high - (row->at.high - of_more)) + (more - of_more);
     }
     double variance = (double)squares * inverse - (double)residual * residual;
-    row->at.rstd = (REAL)(1 / sqrt(variance + eps * scale * scale));
-    NAME(pass)(0, 0, row, NAME(SCALED), weight, bias, cut, 0, 0, type);
-    row->at = (NAME(statistics)){row->at.high / scale, row->at.low / scale, row->at.rstd * scale};
+    row->at.rstd = (Real)(1 / std::sqrt(variance + eps * scale * scale));
+    pass<Real>(0, 0, row, SCALED, weight, bias, cut, 0, 0, type);
+    row->at = Statistics<Real>{row->at.high / scale, row->at.low / scale, row->at.rstd * scale};
 }
 
 /* Space for a row shorter than a vector, so that a whole vector can be read and written. */
-typedef struct {
+struct Buffer {
     char x[VECTOR_BYTES], y[VECTOR_BYTES];
-} NAME(buffer);
+};
 
-INLINE NAME(row) NAME(row_of)(const struct forward *call, ptrdiff_t i, NAME(buffer) *buffer,
-                              REAL *kept, const int type)
+template <class Real>
+INLINE Row<Real> row_of(const Forward &call, ptrdiff_t i, Buffer *buffer, Real *kept, const int type)
 {
-    const ptrdiff_t size = size_of(type), bytes = call->hidden * size;
-    NAME(row) row = {
-        .x = call->x + i * call->x_stride * size,
-        .y = call->y + i * bytes,
+    const ptrdiff_t size = size_of(type), bytes = call.hidden * size;
+    Row<Real> row = {
+        .x = call.x + i * call.x_stride * size,
+        .y = call.y + i * bytes,
         .kept = kept,
-        .streams = streams(call->y, call->rows, bytes),
+        .streams = is_streamed(call.y, call.rows, bytes),
     };
-    if (call->hidden < LANES) {
+    if (call.hidden < LANES<Real>) {
         memset(buffer->x, 0, VECTOR_BYTES);
-        row.x = memcpy(buffer->x, row.x, bytes);
+        row.x = static_cast<char *>(memcpy(buffer->x, row.x, bytes));
         row.y = buffer->y;
     }
     return row;
 }
 
 /* Completes the statistics of a row from its sums; returns whether they are accurate enough. */
-INLINE int NAME(complete)(NAME(row) *row, REAL residual, REAL squares, REAL inverse, REAL eps)
+template <class Real> INLINE int complete(Row<Real> *row, Real residual, Real squares, Real inverse, Real eps)
 {
-    REAL low = residual * inverse, square = squares * inverse;
+    Real low = residual * inverse, square = squares * inverse;
     row->at.low = low;
-    row->at.rstd = 1 / NAME(root)(square - low * low + eps);
+    row->at.rstd = 1 / std::sqrt(square - low * low + eps);
     /* written so that NaN fails */
-    return NEGLIGIBLE * low * low <= square && square <= NAME(largest) &&
-           square + eps >= NAME(smallest);
+    return NEGLIGIBLE * low * low <= square && square <= LARGEST<Real> &&
+           square + eps >= SMALLEST<Real>;
 }
 
 /* Forward of several rows; each is written while the next is added up. */
-INLINE void NAME(forward_rows)(const struct forward *call, const REAL *weight, const REAL *bias,
-                               const NAME(cut) *cut, int is_finite, ptrdiff_t first,
+template <class Real> INLINE void forward_rows(const Forward &call, const Real *weight, const Real *bias,
+                               const Cut<Real> *cut, int is_finite, ptrdiff_t first,
                                ptrdiff_t last, const int type, const int keeps)
 {
-    const REAL inverse = 1 / (REAL)cut->hidden, eps = (REAL)call->eps;
+    const Real inverse = 1 / (Real)cut->hidden, eps = (Real)call.eps;
     const ptrdiff_t bytes = cut->hidden * size_of(type);
-    const int reading = keeps ? NAME(KEEP) : 0, again = keeps ? NAME(KEPT) : 0;
-    const int centred = again | NAME(CENTRED);
-    ALIGNED REAL kept[2][keeps ? NEAR_BYTES / sizeof(REAL) : 1];
-    NAME(buffer) buffers[2];
-    REAL residual, squares;
-    NAME(row) row, next = NAME(row_of)(call, first, &buffers[0], kept[0], type);
-    NAME(pass)(&next, reading, 0, 0, 0, 0, cut, &residual, &squares, type);
+    const int reading = keeps ? KEEP : 0, again = keeps ? KEPT : 0;
+    const int centred = again | CENTRED;
+    ALIGNED Real kept[2][keeps ? NEAR_BYTES / ptrdiff_t(sizeof(Real)) : 1];
+    Buffer buffers[2];
+    Real residual, squares;
+    Row<Real> row, next = row_of(call, first, &buffers[0], kept[0], type);
+    pass<Real>(&next, reading, 0, 0, 0, 0, cut, &residual, &squares, type);
     for (ptrdiff_t i = first; i < last; i++) {
         const int turn = (i + 1 - first) % 2;
         row = next;
-        int is_good = NAME(complete)(&row, residual, squares, inverse, eps);
+        int is_good = complete(&row, residual, squares, inverse, eps);
         if (!is_good) {
             row.at.high = row.at.low;
-            NAME(pass)(&row, centred, 0, 0, 0, 0, cut, &residual, &squares, type);
-            is_good = NAME(complete)(&row, residual, squares, inverse, eps);
+            pass<Real>(&row, centred, 0, 0, 0, 0, cut, &residual, &squares, type);
+            is_good = complete(&row, residual, squares, inverse, eps);
         }
         if (i + 1 == last) {
-            NAME(pass)(0, 0, &row, centred, weight, bias, cut, 0, 0, type);
+            pass<Real>(0, 0, &row, centred, weight, bias, cut, 0, 0, type);
         } else {
-            next = NAME(row_of)(call, i + 1, &buffers[turn], kept[turn], type);
+            next = row_of(call, i + 1, &buffers[turn], kept[turn], type);
             if (row.at.high == 0)
-                NAME(pass)(&next, reading, &row, again, weight, bias, cut, &residual, &squares, type);
+                pass<Real>(&next, reading, &row, again, weight, bias, cut, &residual, &squares, type);
             else
-                NAME(pass)(&next, reading, &row, centred, weight, bias, cut, &residual, &squares, type);
+                pass<Real>(&next, reading, &row, centred, weight, bias, cut, &residual, &squares, type);
         }
         if (!is_good || !is_finite) /* NaN may have been written with NO_NAN */
-            NAME(careful)(&row, weight, bias, cut, call->eps, type);
-        if (call->statistics)
-            ((NAME(statistics) *)call->statistics)[i] = row.at;
-        if (cut->hidden < LANES)
-            memcpy(call->y + i * bytes, row.y, bytes);
+            careful(&row, weight, bias, cut, call.eps, type);
+        if (call.statistics)
+            ((Statistics<Real> *)call.statistics)[i] = row.at;
+        if (cut->hidden < LANES<Real>)
+            memcpy(call.y + i * bytes, row.y, bytes);
     }
 }
 
-INLINE void NAME(forward_part)(const struct forward *call, const REAL *weight, const REAL *bias,
+template <class Real> INLINE void forward_part(const Forward &call, const Real *weight, const Real *bias,
                                int is_finite, ptrdiff_t first, ptrdiff_t last, const int type)
 {
-    const NAME(cut) cut = NAME(cut_of)(call->hidden);
-    const int is_narrow = size_of(type) < (ptrdiff_t)sizeof(REAL);
-    if (is_narrow && cut.hidden >= LANES && cut.hidden * sizeof(REAL) <= NEAR_BYTES)
-        NAME(forward_rows)(call, weight, bias, &cut, is_finite, first, last, type, 1);
+    const Cut<Real> cut = cut_of<Real>(call.hidden);
+    const int is_narrow = size_of(type) < ptrdiff_t(sizeof(Real));
+    if (is_narrow && cut.hidden >= LANES<Real> && cut.hidden * ptrdiff_t(sizeof(Real)) <= NEAR_BYTES)
+        forward_rows(call, weight, bias, &cut, is_finite, first, last, type, 1);
     else
-        NAME(forward_rows)(call, weight, bias, &cut, 1, first, last, type, 0);
+        forward_rows(call, weight, bias, &cut, 1, first, last, type, 0);
 }
 
-#undef STEPS
-#undef NEGLIGIBLE

@@ -16,7 +16,6 @@ import torch
 
 from harness.measure import cuda
 from implementations import torch_private
-from implementations.cpu import threads
 from implementations.torch_private import NAMES, PrivateName, lacks
 
 ROOT = Path(__file__).parents[2]
@@ -90,39 +89,12 @@ def without(monkeypatch: pytest.MonkeyPatch, *paths: str) -> Any:
     return module
 
 
-OBSERVED = [each.path for each in NAMES if "see is_observed" in each.purpose]
-
-
-@pytest.mark.parametrize("path", OBSERVED)
-def test_without_a_name_every_call_counts_as_observed(
-    monkeypatch: pytest.MonkeyPatch, path: str
-) -> None:
-    assert len(OBSERVED) == 5
-    assert not torch_private.is_observed(torch.ones(2, 3), None, None)
-    assert without(monkeypatch, path).is_observed(torch.ones(2, 3), None, None)
-
-
-def test_without_the_name_every_tensor_is_treated_as_zeros(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert not torch_private.is_zero_tensor(torch.ones(2))
-    assert without(monkeypatch, "torch:Tensor._is_zerotensor").is_zero_tensor(torch.ones(2))
-
-
 def test_without_a_negated_view_a_negated_copy_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.ones(2, 3)
     assert torch_private.negated_view(x).data_ptr() == x.data_ptr()
     found = without(monkeypatch, "torch:_neg_view").negated_view(x)
     assert torch.equal(found, -x)
     assert not found.is_neg()
-
-
-def test_without_the_library_of_torch_the_address_of_its_threads_is_0(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    found = without(monkeypatch, "torch._C:__file__").EXTENSION_FILE
-    monkeypatch.setattr(threads, "EXTENSION_FILE", found)
-    assert threads.address_of_parallel.__wrapped__() == 0
 
 
 def test_buffers_of_a_backward_are_kept_where_torch_can(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +109,7 @@ def test_buffers_of_a_backward_are_kept_where_torch_can(monkeypatch: pytest.Monk
 
 
 def test_the_operator_libraries_are_read_from_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "layernorm_bench::c_recentred" in torch_private.OPERATOR_LIBRARIES
+    assert "layernorm_bench::fused_forward" in torch_private.OPERATOR_LIBRARIES
     path = "torch._library.custom_ops:OPDEF_TO_LIB"
     assert without(monkeypatch, path).OPERATOR_LIBRARIES == {}
 

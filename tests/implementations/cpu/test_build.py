@@ -1,31 +1,34 @@
-"""C code is built once; if it cannot be built, the call is refused with the reason."""
+"""C++ code is built once; if it cannot be built, the call is refused with the reason."""
 
 from __future__ import annotations
 
-import ctypes
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 from harness.records import Case, Status
 from harness.verify.trial import try_case
-from implementations import UnsupportedError, c_recentred
-from implementations.cpu import build, calls
+from implementations import UnsupportedError, cpu_recentred
+from implementations.cpu import build, operators
 from implementations.cpu.build import cache_directory, load
 
-FILES = ("copy.c", "elements.h", "threads.h")
+FILES = ("copy.cpp",), ("stream.h", "threads.h")
 
-with_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+MODULE = sys.modules["implementations.cpu.cpu_recentred"]
+with_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
 
 
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """Use an empty cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.delenv("CXX", raising=False)
     monkeypatch.delenv(build.FLAGS_VARIABLE, raising=False)
     build._built.cache_clear()
     yield
@@ -34,7 +37,7 @@ def _fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 
 def compiler(folder: Path, script: str) -> str:
     """Write a script that takes the place of the compiler."""
-    path = folder / "my-cc"
+    path = folder / "my-c++"
     path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
     path.chmod(0o755)
     return str(path)
@@ -50,15 +53,15 @@ def runs(folder: Path) -> int:
 
 @with_compiler
 def test_it_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    script = f'case "$*" in *-shared*) echo x >> {tmp_path}/log;; esac; exec cc "$@"'
-    monkeypatch.setenv("CC", compiler(tmp_path, script))
+    script = f'case "$*" in *-shared*) echo x >> {tmp_path}/log;; esac; exec c++ "$@"'
+    monkeypatch.setenv("CXX", compiler(tmp_path, script))
     for _ in range(2):
-        assert load(FILES).streamed_copy
-        assert load(FILES, ctypes.PyDLL).streamed_copy
+        assert load(*FILES).streamed_copy
+
         build._built.cache_clear()  # as in the next process
     assert runs(tmp_path) == 1
-    (library,) = cache_directory().iterdir()  # and no temporary file of the compiler
-    assert library.suffix == ".so"
+    # and no temporary file of the compiler
+    assert sorted(each.suffix for each in cache_directory().iterdir()) == ["", ".so"]
 
 
 @with_compiler
@@ -70,8 +73,8 @@ def test_other_flags_and_changed_sources_make_other_libraries(
 
     def count() -> int:
         build._built.cache_clear()
-        load(FILES)
-        return len([*cache_directory().iterdir()])
+        load(*FILES)
+        return len([*cache_directory().glob("*.so")])
 
     assert count() == 1
     with (tmp_path / "source" / "threads.h").open("a", encoding="utf-8") as file:
@@ -79,6 +82,22 @@ def test_other_flags_and_changed_sources_make_other_libraries(
     assert count() == 2
     monkeypatch.setenv(build.FLAGS_VARIABLE, "-O1 -DNAME='two words'")
     assert count() == 3
+
+
+@with_compiler
+def test_a_build_follows_one_that_was_killed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    waits = f'case "$*" in *-c*) echo x >> {tmp_path}/log; sleep 60;; esac; exec c++ "$@"'
+    monkeypatch.setenv("CXX", compiler(tmp_path, waits))
+    program = f"from implementations.cpu.build import load; load(*{FILES})"
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, cwd=build.SOURCE.parents[1], start_new_session=True) as killed:
+        while not (tmp_path / "log").exists():
+            assert killed.poll() is None
+        os.killpg(killed.pid, signal.SIGKILL)
+    monkeypatch.delenv("CXX")
+    assert load(*FILES).streamed_copy
 
 
 def test_the_cache_is_in_the_xdg_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -94,23 +113,23 @@ def test_the_cache_is_in_the_xdg_directory(monkeypatch: pytest.MonkeyPatch, tmp_
 
 def refusal() -> str:
     with pytest.raises(UnsupportedError) as error:
-        load(FILES)
+        load(*FILES)
     return str(error.value)
 
 
 @pytest.mark.parametrize(
     ("variable", "value", "words"),
     [
-        ("PATH", "", "install gcc or clang"),
-        ("CC", "no-such-cc -m64", "there is no no-such-cc, which CC names"),
-        ("CC", "'-O2", "CC cannot be read: No closing quotation"),
+        ("PATH", "", "install g++ or clang++"),
+        ("CXX", "no-such-c++ -m64", "there is no no-such-c++, which CXX names"),
+        ("CXX", "'-O2", "CXX cannot be read: No closing quotation"),
         (build.FLAGS_VARIABLE, "'-O2", f"{build.FLAGS_VARIABLE} cannot be read: No closing"),
     ],
 )
 def test_without_a_usable_compiler_the_variable_is_named(
     monkeypatch: pytest.MonkeyPatch, variable: str, value: str, words: str
 ) -> None:
-    monkeypatch.setenv("CC", "sh" if variable != "PATH" else "")
+    monkeypatch.setenv("CXX", "sh" if variable != "PATH" else "")
     monkeypatch.setenv(variable, value)
     assert words in refusal()
 
@@ -120,9 +139,9 @@ def test_a_compiler_that_fails_or_cannot_be_started_is_quoted(
 ) -> None:
     script = 'case "$*" in *-dM*) exit 0;; esac; echo "In file a.c:"; echo "a.c:1: error: no" >&2'
     path = compiler(tmp_path, f"{script}; exit 1")
-    monkeypatch.setenv("CC", path)
-    assert "cannot compile copy.c: a.c:1: error: no" in refusal()
-    assert not [*cache_directory().iterdir()]
+    monkeypatch.setenv("CXX", path)
+    assert "cannot compile copy.cpp: a.c:1: error: no" in refusal()
+    assert not [*cache_directory().glob("*/*"), *cache_directory().glob("*.so")]
     build._built.cache_clear()
     Path(path).write_bytes(b"\x7fELF, but no more")
     assert "cannot be run" in refusal()
@@ -131,9 +150,9 @@ def test_a_compiler_that_fails_or_cannot_be_started_is_quoted(
 def test_a_failing_compiler_is_not_run_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("CC", compiler(tmp_path, f"echo x >> {tmp_path}/log; exit 1"))
+    monkeypatch.setenv("CXX", compiler(tmp_path, f"echo x >> {tmp_path}/log; exit 1"))
     assert refusal() == refusal()
-    assert runs(tmp_path) == len(build._C.machines)
+    assert runs(tmp_path) == len(build.MACHINES)
     assert "no message" in refusal()
 
 
@@ -143,7 +162,7 @@ def test_a_cache_that_cannot_be_written_is_named(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert "cannot keep the built C source in" in refusal()
+    assert "cannot keep the built C++ source in" in refusal()
     assert refusal().endswith("set XDG_CACHE_HOME to a directory that can be written")
 
 
@@ -160,7 +179,7 @@ def test_without_a_home_directory_the_variable_is_named(monkeypatch: pytest.Monk
 
 @with_compiler
 def test_a_damaged_library_is_named(tmp_path: Path) -> None:
-    path = build._built(FILES)
+    path = build._built(*FILES, ())
     assert isinstance(path, Path)
     path.write_bytes(path.read_bytes()[:100])
     assert f"cannot load {path}" in refusal()
@@ -168,17 +187,8 @@ def test_a_damaged_library_is_named(tmp_path: Path) -> None:
 
 
 def test_a_run_without_a_compiler_is_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CC", "no-such-cc")
-    calls._library.cache_clear()
-    trial = try_case(c_recentred, Case(implementation="c_recentred", shape=(4, 8)))
+    monkeypatch.setenv("CXX", "no-such-c++")
+    monkeypatch.setattr(MODULE, "load_operator", operators.load_operator.__wrapped__)
+    trial = try_case(cpu_recentred, Case(implementation="cpu_recentred", shape=(4, 8)))
     assert trial.status is Status.UNSUPPORTED
-    assert "no-such-cc" in (trial.reason or "")
-
-
-@with_compiler
-def test_unsupported_dtypes_are_named() -> None:
-    with pytest.raises(UnsupportedError, match=r"does not take torch\.int32; it takes float32"):
-        c_recentred(torch.ones(2, 4, dtype=torch.int32), (4,))
-    mixed = torch.ones(2, 4, dtype=torch.bfloat16), (4,), torch.ones(4, dtype=torch.float16)
-    with pytest.raises(UnsupportedError, match=r"x is torch\.bfloat16, weight is torch\.float16"):
-        c_recentred(*mixed)
+    assert "no-such-c++" in (trial.reason or "")

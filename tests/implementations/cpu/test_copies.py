@@ -12,7 +12,7 @@ from implementations import UnsupportedError
 from implementations.cpu import build, copies
 from implementations.cpu.copies import can_stream, streamed_copy
 
-with_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+with_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
 
 GUARD = 7
 
@@ -47,13 +47,13 @@ def test_it_keeps_a_reference_to_the_source() -> None:
 
 
 def test_without_a_compiler_it_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("CC", "no-such-cc")
+    monkeypatch.setenv("CXX", "no-such-c++")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for each in (copies._library, build._built):
         each.cache_clear()
     try:
         assert not can_stream()
-        with pytest.raises(UnsupportedError, match="no-such-cc"):
+        with pytest.raises(UnsupportedError, match=r"no-such-c\+\+"):
             streamed_copy(torch.zeros(1), torch.ones(1))
     finally:
         build._built.cache_clear()

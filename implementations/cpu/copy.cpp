@@ -1,29 +1,28 @@
 /* A copy that bypasses the caches: unlike a usual one, it does not read the memory that it
  * overwrites. Called by copies.py. */
 
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include <cstdint>
 
-#include "elements.h"
+#include "stream.h"
 #include "threads.h"
 
 #define PART_BYTES ((ptrdiff_t)1 << 18) /* per turn of a thread; trade-off: balance against turns */
 
-struct copy {
+namespace {
+
+struct Copy {
     char *to;
     const char *from;
-    parallel_function parallel;
     ptrdiff_t bytes;
     int threads;
 };
 
-struct work {
-    const struct copy *copy;
+struct Work {
+    const Copy *copy;
     ptrdiff_t next;
 };
 
-static void copy_part(char *to, const char *from, ptrdiff_t bytes)
+void copy_part(char *to, const char *from, ptrdiff_t bytes)
 {
     ptrdiff_t i = -(uintptr_t)to % VECTOR_BYTES;
     if (i > bytes)
@@ -34,10 +33,10 @@ static void copy_part(char *to, const char *from, ptrdiff_t bytes)
     memcpy(to + i, from + i, bytes - i);
 }
 
-static void copy_work(void *data)
+void copy_work(void *data)
 {
-    struct work *work = data;
-    const struct copy *copy = work->copy;
+    auto *work = static_cast<Work *>(data);
+    const Copy *copy = work->copy;
     ptrdiff_t first;
     while ((first = __atomic_fetch_add(&work->next, PART_BYTES, __ATOMIC_RELAXED)) < copy->bytes) {
         ptrdiff_t left = copy->bytes - first;
@@ -46,8 +45,10 @@ static void copy_work(void *data)
     end_of_stream();
 }
 
-void streamed_copy(const struct copy *copy)
+} // namespace
+
+extern "C" void streamed_copy(const Copy *copy)
 {
-    struct work work = {.copy = copy};
-    share(copy_work, &work, copy->threads, copy->parallel);
+    Work work = {.copy = copy};
+    share(copy_work, &work, copy->threads);
 }

@@ -1,38 +1,33 @@
-/* Calls of recentred.c, for C and C++. calls.py packs the same structures. */
+/* Calls of kernels.cpp. */
 
 #pragma once
 
-#include <stddef.h>
+#include <cstddef>
 
-#include "types.h"
+/* Types of elements. */
+enum Element { FLOAT32, FLOAT64, BFLOAT16, FLOAT16 };
 
 /* Strides are elements from row to row; the elements of a row lie side by side. */
-struct forward {
+struct Forward {
     const char *x, *weight, *bias; /* weight and bias may be null */
     char *y;
     void *statistics; /* null, or three numbers per row: the mean in two parts, and rstd */
-    parallel_function parallel;
     ptrdiff_t rows, hidden, x_stride;
     double eps;
-    int type, weight_type, bias_type, threads;
+    Element type, weight_type, bias_type;
+    int threads;
 };
 
 /* dx may be null, and so may dweight and dbias; if only one of the latter is, it is still computed. */
-struct backward {
+struct Backward {
     const char *x, *dy, *weight;
     const void *statistics;
     char *dx, *dweight, *dbias;
-    parallel_function parallel;
     ptrdiff_t rows, hidden, x_stride, dy_stride;
-    int type, weight_type, bias_type, threads;
+    Element type, weight_type, bias_type;
+    int threads;
 };
 
-/* Both return 0, or 1 if there is not enough memory for temporary arrays. */
-#ifdef __cplusplus
-extern "C" {
-#endif
-int recentred_forward(const struct forward *call);
-int recentred_backward(const struct backward *call);
-#ifdef __cplusplus
-}
-#endif
+/* Both return false if there is not enough memory for temporary arrays. */
+bool run_forward(const Forward &call);
+bool run_backward(const Backward &call);
