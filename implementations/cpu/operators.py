@@ -55,7 +55,6 @@ def _fake(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    load_operator()  # before torch.compile records its gradient
     trailing_axes(x, normalized_shape, weight, bias)
     return _dense_like(x)
 
@@ -89,8 +88,7 @@ def _dense_like(tensor: Tensor) -> Tensor:
 def define(namespace: str) -> torch.library.Library:
     """Define the operators in a namespace, as long as the result is kept.
 
-    torch.compile may meet them before the library is loaded, and calls the shape functions first.
-    They are in Python because it cannot use one in C++ with dynamic sizes.
+    Shape functions are in Python because torch.compile cannot use one in C++ with dynamic sizes.
     """
     library = torch.library.Library(namespace, "FRAGMENT")
     for schema, fake in (

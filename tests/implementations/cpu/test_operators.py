@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from itertools import combinations
+from pathlib import Path
 
 import pytest
 import torch
@@ -146,6 +149,21 @@ def test_torch_checks_schema_autograd_and_shapes_with_static_and_dynamic_sizes()
     y, statistics = operators.cpu_recentred_forward(x, None, None, 8, 1e-5)
     inputs = (y, x, None, None, statistics, 8, [True, False, False])
     torch.library.opcheck(operators.cpu_recentred_backward.default, inputs)
+
+
+def test_a_first_call_may_be_a_compiled_one() -> None:
+    # in its own process, because this one may have loaded the library already
+    program = """
+import torch
+from implementations import cpu_recentred
+x = torch.randn(4, 8, requires_grad=True)
+compiled = torch.compile(lambda x: cpu_recentred(x, (8,)), fullgraph=True, backend="aot_eager")
+found, expected = (torch.autograd.grad(each(x).sin().sum(), x)[0]
+                   for each in (compiled, lambda x: cpu_recentred(x, (8,))))
+print(torch.equal(found, expected))
+"""
+    command = [sys.executable, "-c", program]
+    assert subprocess.check_output(command, cwd=Path(__file__).parents[3], text=True) == "True\n"
 
 
 def test_an_exported_program_calls_the_operator() -> None:
