@@ -17,8 +17,8 @@ __all__ = [
     "terms",
 ]
 
-SIGNIFICAND_BITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
-"""Binary digits of each dtype, the widest first; u is two to the power of minus as many."""
+SIGNIFICAND_BITS = {"float32": 24, "bfloat16": 8, "float16": 11, "float64": 53}
+"""Binary digits of each dtype, those that models use most first; u is two to minus as many."""
 
 COMPILED_LANES = 4  # torch.compile keeps one running sum per lane; float64 in AVX2 has the fewest
 

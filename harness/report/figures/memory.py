@@ -14,7 +14,7 @@ from harness.report.quantities import rounded
 __all__ = ["MOST_BARS", "memory_figure"]
 
 MOST_BARS = 30  # of more, the names cannot be read on a screen
-_WIDTH_IN, _BAR_IN, _LETTER_IN = 7.0, 0.23, 0.066
+_WIDTH_IN, _BAR_IN, _LETTER_IN = 9.6, 0.23, 0.066
 
 
 def memory_figure(theme: Theme, title: str, rows: pd.DataFrame) -> Figure:

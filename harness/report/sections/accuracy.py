@@ -35,8 +35,6 @@ from harness.report.slices import groups, leading, worst
 __all__ = ["error_against_condition"]
 
 _RISING = 4.0  # trade-off: errors within this factor of the least count as rounding, not growth
-_FIRST_DTYPES = ("float32", "bfloat16", "float16", "float64")
-_KNOWN = set(_FIRST_DTYPES)
 _CONDITION_CAPTION = (
     "Marks: the largest error that was measured, of standard normal numbers plus a growing offset; "
     "smaller marks are other inputs of the same shape. Broad lines: the largest error that any "
@@ -70,9 +68,7 @@ def error_against_condition(findings: Findings) -> tuple[Block, ...]:
 def _condition_figures(place: str, forward: pd.DataFrame) -> list[FigureBlock]:
     """Return a figure per dtype, of which the first alone is open: there the classes differ."""
     figures: list[FigureBlock] = []
-    frames = {str(dtype): rows for (dtype,), rows in groups(forward, "dtype")}
-    for dtype in sorted(frames, key=_FIRST_DTYPES.index if set(frames) <= _KNOWN else str):
-        rows = frames[dtype]
+    for (dtype,), rows in groups(forward, "dtype"):
         finite = rows[np.isfinite(rows["condition"]) & (rows["condition"] > 0)]
         series = finite[_is_series(finite)]
         if series["distribution"].nunique() < 2:
