@@ -46,22 +46,32 @@ def speed_map(theme: Theme, title: str, speeds: pd.DataFrame, failed: pd.DataFra
     left_in = 0.25 + 0.066 * max(map(len, labels))  # 0.066 in: a letter at 8.5 pt
     top_in = 0.34 + 0.05 * max(len(str(each)) for each in speeds.columns)
     pairs = zip(speeds.to_numpy(float).flat, failed.to_numpy(bool).flat, strict=True)
-    words = np.array([speed_word(*pair) for pair in pairs], dtype=object).reshape(rows, columns)
-    cell_in = max(0.46, 0.072 * max(map(len, words.flat)))  # 0.072 in: a digit at 8 pt
+    words = np.array([speed_word(*pair) for pair in pairs], dtype=object)
+    cell_in = max(0.46, 0.072 * max(map(len, words)))  # 0.072 in: a digit at 8 pt
     width_in, height_in = left_in + max(cell_in * columns, 1.2) + 0.45, top_in + 0.27 * rows + 0.05
     margins = {"left_in": left_in, "top_in": top_in, "bottom_in": 0.05, "right_in": 0.45}
+    import seaborn as sns  # a second to import: only files of their own need it
+
     with canvas(theme, width_in, height_in, grid=False, **margins) as (figure, axes):
-        logs = np.ma.masked_invalid(np.log2(speeds.to_numpy(float)))
-        axes.pcolormesh(
-            logs, cmap=_SPEED_COLOURS, vmin=-LIMIT_LOG2, vmax=LIMIT_LOG2, lw=1, edgecolor=theme.face
+        sns.heatmap(
+            np.log2(speeds.astype(float)),
+            mask=speeds.isna(),
+            annot=words.reshape(rows, columns),
+            fmt="",
+            annot_kws={"fontsize": 8, "color": theme.ink},
+            cmap=_SPEED_COLOURS,
+            vmin=-LIMIT_LOG2,
+            vmax=LIMIT_LOG2,
+            cbar=False,
+            linewidths=1,
+            linecolor=theme.face,
+            xticklabels=False,
+            yticklabels=False,
+            ax=axes,
         )
-        axes.invert_yaxis()
         axes.set_axis_off()
-        for (i, j), word in np.ndenumerate(words):
-            axes.text(
-                j + 0.5, i + 0.5, word or DASH, ha="center", va="center", fontsize=8,
-                color=theme.ink if word else theme.muted,
-            )  # fmt: skip
+        for i, j in zip(*np.nonzero(speeds.isna().to_numpy()), strict=True):
+            axes.text(j + 0.5, i + 0.5, DASH, ha="center", va="center", color=theme.muted)
         for i, label in enumerate(labels):
             axes.text(-0.12, i + 0.5, label, ha="right", va="center", color=theme.ink)
         for j, shape in enumerate(speeds.columns):
