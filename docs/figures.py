@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PUBLISHED = ROOT / "results" / "published"
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 BLOCK = re.compile(r"(<!-- figures: ([\w-]+) -->\n\n).*?(\n*<!-- end of figures -->)", re.DOTALL)
-EXPERIMENTS = ("timers", "gates", "estimates", "detection_limits", "history", "red_team")
+EXPERIMENTS = ("timers", "gates", "estimates", "detection_limits", "history", "red_team", "sizes")
 
 for folder in ("", *(f"experiments/{name}" for name in EXPERIMENTS)):
     sys.path.append(str(ROOT / folder))
@@ -123,6 +123,20 @@ def peer_test_table() -> str:
     return report.split("\n\n")[2]
 
 
+def size_table() -> str:
+    """Return what experiments/sizes/sizes.py reports."""
+    from sizes import report
+
+    return report()
+
+
+def query_table() -> str:
+    """Return what experiments/sizes/many_files.py reports."""
+    from many_files import report
+
+    return report()
+
+
 def red_team_table() -> str:
     """Return what experiments/red_team/red_team.py reports."""
     from red_team import Row, report
@@ -150,6 +164,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "peer-tests": peer_test_table,
     "red-team": red_team_table,
     "history-detection": history_tables,
+    "sizes": size_table,
+    "many-files": query_table,
 }
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from harness.cli.run_files import NamedPath
 from harness.records.refusal import Refusal
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ __all__ = [
 ]
 
 
-class TextFile(click.Path):
+class TextFile(NamedPath):
     """The name of a text file to write; it is not empty and does not end in .parquet."""
 
     def __init__(self) -> None:

@@ -5,16 +5,31 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
     from harness.store import Results
 
-__all__ = ["PATH", "check_results_name", "read_run", "stored_file", "typed_command"]
+__all__ = ["PATH", "NamedPath", "check_results_name", "read_run", "stored_file", "typed_command"]
 
-PATH = click.Path(path_type=Path)
+
+class NamedPath(click.Path):
+    """The name of a file or folder; a name that the system cannot look up is refused."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path: Any = super().convert(value, param, ctx)
+        try:
+            path.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            return path
+        except OSError as error:  # too long, or in a folder that may not be searched
+            self.fail(f"{path!s:.60}: {error.strerror}", param, ctx)
+        return path
+
+
+PATH = NamedPath(path_type=Path)
 
 
 def check_results_name(option: str, path: Path) -> None:
@@ -45,6 +60,8 @@ def read_run(path: Path, *, samples: bool = True) -> Results:
 
 def stored_file(path: Path) -> Path:
     """Return the file to read: the journal of ``path`` if only that exists, else ``path``."""
+    if not path.name:  # "/" or ".", which have no suffix
+        return path
     journal = path.with_suffix(".jsonl")
     return journal if journal.exists() and not path.exists() else path
 

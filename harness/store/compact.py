@@ -62,9 +62,9 @@ def compact(folder: Path) -> Compacted:
         raise StoreError(f"{folder}: no such folder; `compact` takes a folder of results files")
     with _locked(folder) as is_locked:
         for leftover in folder.glob(f"{_PREFIX}*.partial"):  # of a process that was killed
-            leftover.unlink()
+            _remove(leftover)
         for leftover in replaced_files(folder):
-            leftover.unlink()
+            _remove(leftover)
         runs, errors = stored_runs(folder)
         left = [str(error) for error in errors]
         files: dict[Path, list[StoredRun]] = {}
@@ -129,7 +129,18 @@ def _replace(folder: Path, files: Sequence[Path], members: Sequence[StoredRun]) 
         new.unlink()
         raise StoreError(f"{new}: does not hold what was written; the old files are kept")
     for file in files:
-        file.unlink()
+        _remove(file)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file that is read no more, whether it is there or not."""
+    try:
+        path.unlink()
+    except OSError as error:
+        raise StoreError(
+            f"{path}: cannot be removed: {error.strerror}; it is not read any more, remove it or "
+            "compact the folder again"
+        ) from error
 
 
 def _described(member: StoredRun) -> dict[str, Any]:

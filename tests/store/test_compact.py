@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 import random
 import shutil
 import subprocess
@@ -175,6 +178,34 @@ def test_a_full_disk_leaves_the_old_files(
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
+def test_files_that_cannot_be_removed_are_not_read_twice(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_only(path: Path) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(Path, "unlink", read_only)
+    with pytest.raises(
+        StoreError, match=r"run0\.parquet: cannot be removed: Read-only"
+    ):
+        compact(folder)
+    monkeypatch.undo()
+    assert is_whole(folder)
+
+
+def test_where_nothing_can_be_written_the_old_files_are_kept(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_only(*_: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(Path, "replace", read_only)
+    with pytest.raises(StoreError, match="cannot be written: Read-only file system"):
+        compact(folder)
+    monkeypatch.undo()
+    assert sorted(path.name for path in folder.iterdir()) == sorted(ALL)
+
+
 def test_a_damaged_file_is_named_and_nothing_is_removed(folder: Path) -> None:
     content = bytearray((folder / "run2.parquet").read_bytes())
     content[300] ^= 1
@@ -196,9 +227,6 @@ def test_what_is_no_results_file_or_is_being_written_is_left(folder: Path) -> No
 
 
 def test_a_folder_is_compacted_by_one_process_at_a_time(folder: Path) -> None:
-    import fcntl
-    import os
-
     descriptor = os.open(folder, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     with pytest.raises(StoreError, match="another run is writing it"):

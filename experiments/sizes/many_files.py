@@ -1,0 +1,216 @@
+"""How long do three questions to ten million records take, and how much memory?
+
+    python experiments/sizes/many_files.py FOLDER      half an hour, 2 GB of disk
+    ... --report                                       prints the table of the stored rows
+
+FOLDER gets 4,000 results files of 2,500 records each, with times that vary from file to file, and
+the same runs in 40 compacted files. The questions are those of `history`: the trend of one case,
+the last ten runs of a preset, the ten slowest cases. pyarrow.dataset answers the first one, and
+DuckDB, where it is installed, the first and the third. Each question is asked in a process of its
+own, and once before the timing, so that files are in the cache of the system.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import click
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from harness.records import Record
+from harness.store import read
+from harness.store.digest import ENVIRONMENTS_KEY, MEMBERS_KEY, RUNS_KEY, VERSION_KEY
+from harness.store.parquet import RUN_FIELD
+from harness.store.plain import to_plain
+from harness.store.schema import record_schema
+
+ROOT = Path(__file__).parents[2]
+ROWS = ROOT / "results" / "published" / "many_files.parquet"
+FILES, RECORDS, PACKED = 4000, 2500, 40
+FIRST = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+def make(folder: Path) -> None:
+    """Write the files and the compacted files."""
+    published = read(ROOT / "results" / "published" / "cpu.parquet", samples=False)
+    records = _many(published.records)
+    base = pa.Table.from_pylist([to_plain(each) for each in records], schema=record_schema())
+    (folder / "files").mkdir(parents=True)
+    (folder / "packed").mkdir()
+    draw = np.random.default_rng(1)
+    (environment,) = published.environments.values()
+    share = FILES // PACKED
+    for pack in range(PACKED):
+        members, tables = [], []
+        for place in range(share):
+            number = pack * share + place
+            when = (FIRST + timedelta(hours=6 * number)).isoformat()
+            here = replace(environment, git_commit=f"{number:040x}", git_commit_utc=when)
+            run = replace(
+                published.runs[0], name=f"run{number:05}", started_utc=when, planned=RECORDS,
+                environment=here.fingerprint, git_commit=here.git_commit,
+                command=f"layernorm-bench run --preset {'ci' if number % 3 else 'full'}",
+            )  # fmt: skip
+            runs, places = [to_plain(run)], {here.fingerprint: to_plain(here)}
+            table = _varied(base, draw)
+            header = {VERSION_KEY: b"4", RUNS_KEY: json.dumps(runs),
+                      ENVIRONMENTS_KEY: json.dumps(places)}  # fmt: skip
+            path = folder / "files" / f"{run.name}.parquet"
+            _write(table.replace_schema_metadata(header), path)
+            members.append({"name": path.name, "digest": None, "version": 4, "runs": runs,
+                            "environments": places, "records": RECORDS})  # fmt: skip
+            tables.append(table.append_column(RUN_FIELD, pa.array([place] * RECORDS, pa.int32())))
+        header = {VERSION_KEY: b"5", MEMBERS_KEY: json.dumps(members)}
+        packed = pa.concat_tables(tables).replace_schema_metadata(header)
+        _write(packed, folder / "packed" / f"compacted-{pack:03}.parquet")
+
+
+def _many(records: tuple[Record, ...]) -> list[Record]:
+    timed = [each for each in records if each.latency is not None]
+    return [
+        replace(timed[place % len(timed)], case=replace(
+            timed[place % len(timed)].case, seed=place // len(timed)
+        ))
+        for place in range(RECORDS)
+    ]  # fmt: skip
+
+
+def _varied(table: pa.Table, draw: np.random.Generator) -> pa.Table:
+    """Return the table with times that differ by half a percent."""
+    place = table.schema.get_field_index("latency")
+    latency = table.column(place).combine_chunks()
+    parts = [latency.field(each.name) for each in latency.type]
+    where = latency.type.get_field_index("per_call_s")
+    own = parts[where]
+    noise = pa.array(draw.normal(1, 0.005, len(own)))
+    values = [own.field(name) if name == "confidence" else pc.multiply(own.field(name), noise)
+              for name in ("value", "low", "high", "confidence")]  # fmt: skip
+    parts[where] = pa.StructArray.from_arrays(values, fields=list(own.type))
+    new = pa.StructArray.from_arrays(parts, fields=list(latency.type))
+    return table.set_column(place, table.schema.field(place), new)
+
+
+def _write(table: pa.Table, path: Path) -> None:
+    pq.write_table(table, path, compression="zstd", write_page_checksum=True, row_group_size=62_500)
+
+
+def case_of(folder: Path) -> Any:
+    return pq.read_table(min(folder.glob("*.parquet")), columns=["case"])["case"][0].as_py()
+
+
+def ask_history(*options: str) -> Callable[[Path], None]:
+    def ask(folder: Path) -> None:
+        from harness.cli import main
+        from harness.records import Case
+        from harness.store.plain import from_plain
+
+        given = [
+            from_plain(Case, case_of(folder)).id if each == "CASE" else each for each in options
+        ]
+        main(["history", str(folder), "--metric", "time", *given], standalone_mode=False)
+
+    return ask
+
+
+def ask_dataset(folder: Path) -> None:
+    wanted = None
+    for name, value in case_of(folder).items():
+        if not isinstance(value, list):
+            one = pc.field("case", name) == value
+            wanted = one if wanted is None else wanted & one
+    columns = {"case": pc.field("case"), "time": pc.field("latency", "per_call_s", "value")}
+    ds.dataset(sorted(map(str, folder.glob("*.parquet")))).to_table(columns=columns, filter=wanted)
+
+
+def ask_duckdb(query: str) -> Callable[[Path], None]:
+    def ask(folder: Path) -> None:
+        import duckdb
+
+        wanted = " and ".join(
+            f"\"case\".{name} = '{value}'"
+            for name, value in case_of(folder).items()
+            if not isinstance(value, list)
+        )
+        duckdb.sql(query.format(files=folder / "*.parquet", wanted=wanted)).fetchall()
+
+    return ask
+
+
+_TREND = "select filename, latency.per_call_s.value from read_parquet('{files}') where {wanted}"
+_SLOWEST = (
+    "select \"case\", max(latency.per_call_s.value) from read_parquet('{files}') "
+    "group by 1 order by 2 desc limit 10"
+)
+ASK = {
+    "trend of one case": ask_history("--case", "CASE"),
+    "last ten runs of a preset, one case": ask_history(
+        "--run", "preset ci", "--last", "10", "--case", "CASE"
+    ),
+    "ten slowest cases": ask_history("--worst", "10"),
+    "trend of one case, pyarrow.dataset": ask_dataset,
+    "trend of one case, DuckDB": ask_duckdb(_TREND),
+    "ten slowest cases, DuckDB": ask_duckdb(_SLOWEST),
+}
+
+
+def asked(folder: Path, question: str) -> dict[str, Any] | None:
+    """Return the row of a question; None if it cannot be asked."""
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, __file__, str(folder), "--ask", question],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    if done.returncode:
+        click.echo(f"{question}: {done.stderr.splitlines()[-1]}")
+        return None
+    seconds, memory = done.stdout.splitlines()[-1].split()
+    return {"question": question, "files": folder.name, "time_s": float(seconds),
+            "memory_bytes": int(memory)}  # fmt: skip
+
+
+def report() -> str:
+    rows = pq.read_table(ROWS).to_pylist()
+    found = {(row["question"], row["files"]): row for row in rows}
+    lines = [f"| question | {FILES:,} files | memory | {PACKED} compacted files | memory |",
+             "| --- | --- | --- | --- | --- |"]  # fmt: skip
+    for question in dict.fromkeys(row["question"] for row in rows):
+        own = [found[question, name] for name in ("files", "packed")]
+        cells = [f"{row['time_s']:.1f} s | {row['memory_bytes'] / 2**20:,.0f} MiB" for row in own]
+        lines.append(f"| {question} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path), required=False)
+@click.option("--ask", "question", hidden=True)
+@click.option("--report", "only_report", is_flag=True)
+def main(folder: Path | None, question: str | None, only_report: bool) -> None:
+    if question and folder:
+        began = perf_counter()
+        ASK[question](folder)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        click.echo(f"{perf_counter() - began} {peak}")
+        return
+    if folder and not only_report:
+        if not folder.exists():
+            make(folder)
+        rows = [asked(folder / name, each) for each in ASK for name in ("files", "packed")]
+        pq.write_table(pa.Table.from_pylist([row for row in rows if row]), ROWS)
+    click.echo(report())
+
+
+if __name__ == "__main__":
+    main()
