@@ -7,13 +7,12 @@ FOLDER gets 4,000 results files of 2,500 records each, with times that vary from
 the same runs in 40 compacted files. The questions are those of `history`: the trend of one case,
 the last ten runs of a preset, the ten slowest cases. pyarrow.dataset answers the first one, and
 DuckDB, where it is installed, the first and the third. Each question is asked in a process of its
-own, and once before the timing, so that files are in the cache of the system.
+own; the files are in the cache of the system.
 """
 
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -168,11 +167,10 @@ ASK = {
 
 def asked(folder: Path, question: str) -> dict[str, Any] | None:
     """Return the row of a question; None if it cannot be asked."""
-    for _ in range(2):
-        done = subprocess.run(
-            [sys.executable, __file__, str(folder), "--ask", question],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, __file__, str(folder), "--ask", question],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
     if done.returncode:
         click.echo(f"{question}: {done.stderr.splitlines()[-1]}")
         return None
@@ -201,7 +199,7 @@ def main(folder: Path | None, question: str | None, only_report: bool) -> None:
     if question and folder:
         began = perf_counter()
         ASK[question](folder)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        peak = int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) * 1024
         click.echo(f"{perf_counter() - began} {peak}")
         return
     if folder and not only_report:

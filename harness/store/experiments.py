@@ -33,6 +33,10 @@ _BY_COLUMNS: dict[tuple[str, ...], Experiment] = {
     ("detector", "condition", "runs"): Experiment(
         "which planted changes are found in a history", "history"
     ),
+    ("question", "files", "time_s"): Experiment(
+        "how long questions to ten million records take", "sizes"
+    ),
+    ("stage", "cases", "time_s"): Experiment("how the cost of storing grows", "sizes"),
     ("strength", "dtype", "subject"): Experiment(
         "which planted mistakes verify detects", "verification"
     ),

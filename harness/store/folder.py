@@ -244,10 +244,18 @@ class _Wanted:
         self._known: dict[str, bool] = {}
         self._state = pa.array([], pa.string()), pa.array([], pa.string())
         self._lock = Lock()
+        self._last: dict[int, tuple[pa.StructArray, pa.BooleanArray]] = {}
 
     def mask(self, cases: pa.ChunkedArray) -> pa.ChunkedArray:
         """Return a mask of the rows whose case is wanted."""
-        return pa.chunked_array([self._mask(chunk) for chunk in cases.chunks], pa.bool_())
+        return pa.chunked_array([self._known_mask(chunk) for chunk in cases.chunks], pa.bool_())
+
+    def _known_mask(self, cases: pa.StructArray) -> pa.BooleanArray:
+        """Return the mask of equal cases, since most runs have the cases of an earlier run."""
+        last = self._last.get(len(cases))
+        if last is None or not last[0].equals(cases):
+            last = self._last[len(cases)] = cases, self._mask(cases)
+        return last[1]
 
     def _mask(self, cases: pa.StructArray) -> pa.BooleanArray:
         fields = [_as_text(cases.field(place)) for place in range(cases.type.num_fields)]
