@@ -120,8 +120,8 @@ class Latency:
     """Whether the interval became as narrow as required within the time limit."""
     processes: int
     """Processes that the samples come from."""
-    process_of_epoch: tuple[int, ...]
-    """For each epoch the process it ran in."""
+    process_of_epoch: tuple[int, ...] = ()
+    """For each epoch the process it ran in; empty where only a trend is read."""
     minor_faults_ratio: float | None
     """Page faults per call; from 1 on, the time includes the system's work."""
     compile_s: float | None

@@ -185,9 +185,7 @@ def test_files_that_cannot_be_removed_are_not_read_twice(
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     monkeypatch.setattr(Path, "unlink", read_only)
-    with pytest.raises(
-        StoreError, match=r"run0\.parquet: cannot be removed: Read-only"
-    ):
+    with pytest.raises(StoreError, match=r"run0\.parquet: cannot be removed: Read-only"):
         compact(folder)
     monkeypatch.undo()
     assert is_whole(folder)
