@@ -288,12 +288,25 @@ def _refuse_existing_output(session: Session) -> None:
 
 
 def _earlier(session: Session) -> Results:
-    """Return what an interrupted or finished run has stored in these files."""
-    if _holds_anything(session.journal):
-        return read_journal(session.journal)
-    if session.out.exists():
-        return read(session.out)
-    return Results(records=(), runs=(), environments={})
+    """Return what an interrupted or finished run has stored in these files.
+
+    Both may exist, and neither hold everything: a finished run was being continued.
+    """
+    nothing = Results(records=(), runs=(), environments={})
+    journal = read_journal(session.journal) if _holds_anything(session.journal) else nothing
+    stored = read(session.out) if session.out.exists() else nothing
+    if not (journal.runs and stored.runs):
+        return journal if journal.runs else stored
+    records = {(record.case, record.environment): record for record in stored.records}
+    records |= {(record.case, record.environment): record for record in journal.records}
+    ended = [replace(run, wall_s=None, overhead_ratio=None) for run in stored.runs]
+    begun = [replace(run, wall_s=None, overhead_ratio=None) for run in journal.runs]
+    runs = [run for run, bare in zip(journal.runs, begun, strict=True) if bare not in ended]
+    return Results(
+        records=tuple(records.values()),
+        runs=(*stored.runs, *runs),
+        environments={**stored.environments, **journal.environments},
+    )
 
 
 def _holds_anything(journal: Path) -> bool:

@@ -32,6 +32,12 @@ def segfaults(*arguments):
     os.write(2, b"about to fall\\n\\n")
     os.kill(os.getpid(), signal.SIGSEGV)
 
+def aborts(*arguments):
+    os.abort()
+
+def is_killed(*arguments):
+    os.kill(os.getpid(), signal.SIGKILL)
+
 def leaves(*arguments):
     sys.exit(4)
 
@@ -97,7 +103,7 @@ def test_output_of_an_implementation_is_kept_out_of_the_results(
 def test_a_crash_costs_one_case_and_its_reason_says_how_the_process_ended(
     fleet: Fleet, implementations: Path
 ) -> None:
-    names = ("segfaults", "leaves", "loses_the_device")
+    names = ("segfaults", "leaves", "loses_the_device", "aborts", "is_killed")
     jobs = [job(f"{implementations}:{name}") for name in names]
     before, *crashed, after = run(fleet, job("native"), *jobs, job("two_pass"))
     assert (before.status, after.status) == (Status.OK, Status.OK)
@@ -105,7 +111,10 @@ def test_a_crash_costs_one_case_and_its_reason_says_how_the_process_ended(
     assert {(each.errors, each.cost, each.environment) for each in crashed} == {
         (None, None, after.environment)
     }
-    segfault, leaving, lost_device = (each.reason for each in crashed)
+    segfault, leaving, lost_device, abort, kill = (each.reason for each in crashed)
+    assert "SIGABRT" in abort
+    assert "SIGKILL" in kill
+    assert "memory" not in kill
     assert "SIGSEGV" in segfault
     assert "about to fall" in segfault  # its last line of output
     assert "exit code 4" in leaving

@@ -222,6 +222,20 @@ def test_a_finished_run_that_is_extended_and_stopped_loses_nothing(
     assert rows(outcome.results.records) == list(ROWS)
 
 
+def test_a_finished_run_whose_continuation_was_killed_at_its_start_loses_nothing(
+    make: Make, implementation: Path
+) -> None:
+    first = run(make())
+    with journal.Journal(make().journal) as begun:  # killed after one of five records
+        for entry in (*first.results.runs, *first.results.environments.values()):
+            begun.add(entry)
+        begun.add(first.results.records[0])
+    second = run(make(resume=True))
+    assert calls(implementation) == list(ROWS)
+    assert second.results.records == first.results.records
+    assert second.results.runs[:-1] == first.results.runs
+
+
 def test_cases_that_left_the_sweep_are_kept(make: Make) -> None:
     run(make())
     outcome = run(make(rows=(2,), resume=True))

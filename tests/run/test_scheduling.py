@@ -1,0 +1,140 @@
+"""Which cases run beside each other, on fake workers of fake devices."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from multiprocessing import Pipe
+from pathlib import Path
+from time import monotonic
+
+import pytest
+from fake_device import LocalFleet
+
+from harness.records import Budget, Case, Gpu, Measurement, Record, Status
+from harness.records.refusal import Refusal
+from harness.run import fleet as module
+from harness.run import place as place_module
+from harness.run import process as process_module
+from harness.run.fleet import Fleet
+from harness.run.messages import RunCase, WorkerInfo
+from harness.run.place import Place, gpu_places, socket_places
+
+GPU = Gpu(name="X", uuid="1", memory_bytes=1, power_limit_w=None, compute_capability="9.0")
+INFO = replace(LocalFleet().info, unavailable={}, device_counts={"cpu": 1, "cuda": 3})
+
+
+class Worker:
+    """Answers a case as soon as its record is read, and notes when cases begin and end."""
+
+    noted: list[str]
+
+    def __init__(self, log: Path, place: Place) -> None:
+        self.place, self.deadline = place, float("inf")
+        self.connection, self._far = Pipe()
+        self.job: RunCase | None = None
+        self.process = self
+
+    @property
+    def info(self) -> WorkerInfo:
+        return INFO
+
+    def start(self, job: RunCase, timeout_s: float) -> None:
+        self.job, self.deadline = job, monotonic() + timeout_s
+        self.noted.append(f"{job.case.seed} begins on {self.place.cuda_device or 'cpu'}")
+        self._far.send("done")
+
+    def record(self) -> Record:
+        assert self.job is not None
+        assert self.connection.recv() == "done"
+        self.noted.append(f"{self.job.case.seed} ends")
+        return Record(case=self.job.case, environment="here", status=Status.OK)
+
+    def kill(self) -> None:
+        self.connection.close()
+        self._far.close()
+
+    def join(self) -> None:
+        return
+
+
+@pytest.fixture
+def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.setattr(Worker, "noted", [], raising=False)
+    monkeypatch.setattr(module, "WorkerProcess", Worker)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return Worker.noted
+
+
+def run(fleet: Fleet, devices: str) -> list[Record]:
+    """Run a case per letter: c on a CPU, g on a GPU."""
+    kinds = {"c": "cpu", "g": "cuda"}
+    cases = [
+        Case(implementation="native", shape=(4, 8), device=kinds[each], seed=seed)
+        for seed, each in enumerate(devices)
+    ]
+    jobs = [RunCase(case, (Measurement.ERRORS,), Budget()) for case in cases]
+    return list(fleet.run(jobs, 60.0))
+
+
+def test_gpus_run_cases_at_once_and_cpu_cases_run_alone(noted: list[str]) -> None:
+    with Fleet() as fleet:
+        records = run(fleet, "gggggcc")
+    assert sorted(each.case.seed for each in records) == list(range(7))
+    assert {each.rpartition(" ")[2] for each in noted[:3]} == {"0", "1", "2"}
+    assert [each for each in noted if each.startswith(("5", "6"))] == noted[-4:] == [
+        *("5 begins on cpu", "5 ends", "6 begins on cpu", "6 ends"),
+    ]  # fmt: skip
+
+
+def test_the_workers_of_gpus_are_used_again(noted: list[str]) -> None:
+    with Fleet() as fleet:
+        for _ in range(2):
+            run(fleet, "ggg")
+        assert len(fleet._workers) == 4
+
+
+def test_cpu_sockets_run_cases_at_once_if_asked(noted: list[str]) -> None:
+    sockets = [Place(cpus=frozenset({0})), Place(cpus=frozenset({1}))]
+    with Fleet(sockets) as fleet:
+        run(fleet, "cccc")
+        assert [each.place for each in fleet._workers] == sockets
+    assert [each.split()[1] for each in noted[:2]] == ["begins", "begins"]
+
+
+def test_gpus_of_several_models_are_not_used_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = replace(INFO.environment, gpus=(GPU, replace(GPU, uuid="2")))
+    assert len(gpu_places(["0", "1"], environment)) == 2
+    other = replace(environment, gpus=(GPU, replace(GPU, name="Y")))
+    assert gpu_places(["0", "1"], other) == [Place(cuda_device="0")]
+
+
+@pytest.mark.parametrize(("sockets", "count"), [("00", 1), ("01", 2)])
+def test_sockets_are_read_from_the_system(
+    sockets: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    describe(sockets, tmp_path, monkeypatch)
+    assert len(socket_places()) == count
+
+
+def test_unequal_sockets_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    describe("001", tmp_path, monkeypatch)
+    with pytest.raises(Refusal, match="1 and 2 CPUs"):
+        socket_places()
+
+
+def describe(sockets: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Describe a machine whose CPU number n is in the socket of letter n."""
+    for cpu, socket in enumerate(sockets):
+        (folder / str(cpu)).write_text(f"{socket}\n")
+    monkeypatch.setattr(place_module, "_TOPOLOGY", f"{folder}/{{}}")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(len(sockets))), raising=False)
+
+
+def test_a_kill_for_lack_of_memory_is_told_by_the_count_of_the_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_module, "_VMSTAT", tmp_path / "vmstat")
+    assert process_module._out_of_memory_kills() == 0
+    (tmp_path / "vmstat").write_text("nr_free_pages 12\noom_kill 3\n")
+    assert process_module._out_of_memory_kills() == 3
