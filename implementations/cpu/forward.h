@@ -195,16 +195,16 @@ template <class Real> INLINE int complete(Row<Real> *row, Real residual, Real sq
 /* Forward of several rows; each is written while the next is added up. */
 template <class Real> INLINE void forward_rows(const Forward &call, const Real *weight, const Real *bias,
                                const Cut<Real> *cut, int is_finite, ptrdiff_t first,
-                               ptrdiff_t last, const int type, const int keeps)
+                               ptrdiff_t last, const int type, Real *const *kept)
 {
+    const int keeps = kept != nullptr;
     const Real inverse = 1 / (Real)cut->hidden, eps = (Real)call.eps;
     const ptrdiff_t bytes = cut->hidden * size_of(type);
     const int reading = keeps ? KEEP : 0, again = keeps ? KEPT : 0;
     const int centred = again | CENTRED;
-    ALIGNED Real kept[2][keeps ? NEAR_BYTES / ptrdiff_t(sizeof(Real)) : 1];
     Buffer buffers[2];
     Real residual, squares;
-    Row<Real> row, next = row_of(call, first, &buffers[0], kept[0], type);
+    Row<Real> row, next = row_of(call, first, &buffers[0], keeps ? kept[0] : nullptr, type);
     pass<Real>(&next, reading, 0, 0, 0, 0, cut, &residual, &squares, type);
     for (ptrdiff_t i = first; i < last; i++) {
         const int turn = (i + 1 - first) % 2;
@@ -218,7 +218,7 @@ template <class Real> INLINE void forward_rows(const Forward &call, const Real *
         if (i + 1 == last) {
             pass<Real>(0, 0, &row, centred, weight, bias, cut, 0, 0, type);
         } else {
-            next = row_of(call, i + 1, &buffers[turn], kept[turn], type);
+            next = row_of(call, i + 1, &buffers[turn], keeps ? kept[turn] : nullptr, type);
             if (row.at.high == 0)
                 pass<Real>(&next, reading, &row, again, weight, bias, cut, &residual, &squares, type);
             else
@@ -233,14 +233,21 @@ template <class Real> INLINE void forward_rows(const Forward &call, const Real *
     }
 }
 
-template <class Real> INLINE void forward_part(const Forward &call, const Real *weight, const Real *bias,
-                               int is_finite, ptrdiff_t first, ptrdiff_t last, const int type)
+template <class Real>
+INLINE void forward_part(const Forward &call, const Real *weight, const Real *bias, int is_finite,
+                         ptrdiff_t first, ptrdiff_t last, const int type)
 {
     const Cut<Real> cut = cut_of<Real>(call.hidden);
     const int is_narrow = size_of(type) < ptrdiff_t(sizeof(Real));
-    if (is_narrow && cut.hidden >= LANES<Real> && cut.hidden * ptrdiff_t(sizeof(Real)) <= NEAR_BYTES)
-        forward_rows(call, weight, bias, &cut, is_finite, first, last, type, 1);
-    else
-        forward_rows(call, weight, bias, &cut, 1, first, last, type, 0);
+    if (is_narrow && cut.hidden >= LANES<Real> && cut.hidden * ptrdiff_t(sizeof(Real)) <= NEAR_BYTES) {
+        ALIGNED char room[2 * (NEAR_BYTES + PAGE_BYTES)];
+        /* modulo a page, the weight is a quarter after the first row, the second row a half, and the bias,
+         * if it is in the same room as the weight, three quarters */
+        const uintptr_t apart = uintptr_t(weight) - uintptr_t(room) - PAGE_BYTES / 4;
+        char *start = room + apart % PAGE_BYTES / LINE_BYTES * LINE_BYTES;
+        Real *const kept[] = {(Real *)start, (Real *)(start + NEAR_BYTES + PAGE_BYTES / 2)};
+        forward_rows(call, weight, bias, &cut, is_finite, first, last, type, kept);
+    } else {
+        forward_rows<Real>(call, weight, bias, &cut, 1, first, last, type, nullptr);
+    }
 }
-

@@ -31,6 +31,9 @@ constexpr ptrdiff_t STREAM_BYTES = 8 << 20;
 constexpr int ROWS_OF_GRADIENT = 2; /* rows that share one pass over the sums over rows; more exceed L1 */
 constexpr ptrdiff_t BLOCK_OF_ROWS = 32;  /* rows that are added to the same sums one after the other */
 constexpr ptrdiff_t PARTS_OF_ROWS = 128; /* rows with partial sums of their own */
+/* A load waits for an earlier store if their addresses differ by whole pages: arrays that are read and
+ * written in step are placed apart, modulo a page. */
+constexpr ptrdiff_t PAGE_BYTES = 4096;
 constexpr double GRAIN = 32768;          /* least elements per thread, as in PyTorch */
 
 #define OUTLINE __attribute__((noinline))
@@ -124,12 +127,16 @@ template <class Real> Real *aligned(ptrdiff_t count)
 
 template <class Real, Element type> bool forward(const Forward &call)
 {
-    const ptrdiff_t width = padded<Real>(call.hidden);
-    Real *room = aligned<Real>(2 * width);
+    const ptrdiff_t width = padded<Real>(call.hidden), page = PAGE_BYTES / sizeof(Real);
+    const ptrdiff_t of_bias = (width + page / 2) / page * page + page / 2; /* see forward_part */
+    /* not all calls allocate memory: it takes as long as a short row */
+    ALIGNED Real near[2 * (NEAR_BYTES + PAGE_BYTES) / sizeof(Real)];
+    const bool is_near = (of_bias + width) * sizeof(Real) <= sizeof near;
+    Real *room = is_near ? near : aligned<Real>(of_bias + width);
     if (!room)
         return false;
     const Real *weight = parameter<Real>(call.weight, call.weight_type, call.hidden, 1, room);
-    const Real *bias = parameter<Real>(call.bias, call.bias_type, call.hidden, 0, room + width);
+    const Real *bias = parameter<Real>(call.bias, call.bias_type, call.hidden, 0, room + of_bias);
     Work<Forward> work = {.call = call, .weight = weight, .bias = bias};
     work.is_finite = type != BFLOAT16 || (is_finite(weight, call.hidden) && is_finite(bias, call.hidden));
     const int threads = threads_for(double(call.rows) * call.hidden, call.threads);
@@ -137,7 +144,8 @@ template <class Real, Element type> bool forward(const Forward &call)
     work.rows = threads == 1 ? call.rows : call.rows / (4 * threads) + 1;
     work.parts = (call.rows + work.rows - 1) / work.rows;
     share(forward_work<Real, type>, &work, threads);
-    free(room);
+    if (!is_near)
+        free(room);
     return true;
 }
 

@@ -136,9 +136,10 @@ Tensor normalised(const Tensor &x, const Tensor &weight, const Tensor &bias, int
     return y;
 }
 
-Tensor of(const Parameter &parameter)
+const Tensor &of(const Parameter &parameter)
 {
-    return parameter.value_or(Tensor());
+    static const Tensor none;
+    return parameter ? *parameter : none;
 }
 
 Parameter optional(const Tensor &parameter)
@@ -151,7 +152,7 @@ Parameter optional(const Tensor &parameter)
 Tensor layer_norm_cpu(const Tensor &x, at::IntArrayRef shape, const Parameter &weight,
                       const Parameter &bias, double eps)
 {
-    const Tensor scale = of(weight), shift = of(bias);
+    const Tensor &scale = of(weight), &shift = of(bias);
     return normalised(x, scale, shift, row_of(x, shape, scale, shift), eps, nullptr);
 }
 
@@ -171,7 +172,7 @@ std::tuple<Tensor, Tensor, Tensor> backward_cpu(const Tensor &gradient, const Te
 {
     /* the kernel reads memory: only a copy's holds the sign, or the zeros */
     const Tensor dy = gradient.is_neg() || gradient._is_zerotensor() ? gradient.clone() : gradient;
-    const Tensor scale = of(weight), shift = of(bias);
+    const Tensor &scale = of(weight), &shift = of(bias);
     Tensor dx, dweight, dbias;
     if (wanted[0])
         dx = dense_like(x);
@@ -316,7 +317,7 @@ bool is_required(const Tensor &tensor)
 Tensor layer_norm_autograd(c10::DispatchKeySet keys, const Tensor &x, at::IntArrayRef shape,
                            const Parameter &weight, const Parameter &bias, double eps)
 {
-    const Tensor scale = of(weight), shift = of(bias);
+    const Tensor &scale = of(weight), &shift = of(bias);
     for (const Tensor *each : {&x, &scale, &shift})
         TORCH_CHECK_NOT_IMPLEMENTED(!each->defined() || !each->_fw_grad(/*level=*/0).defined(),
                                     "cpu_recentred has no forward-mode derivative");

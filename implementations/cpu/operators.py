@@ -10,6 +10,7 @@ from torch import Tensor
 
 from implementations.contract import trailing_axes, wide_dtype
 from implementations.cpu.build import load
+from implementations.torch_private import function_of
 
 __all__ = ["OPERATOR", "define", "load_operator"]
 
@@ -44,8 +45,7 @@ def load_operator(namespace: str = OPERATOR.partition("::")[0]) -> Callable[...,
         UnsupportedError: the library cannot be built.
     """
     load(_SOURCES, _HEADERS, (f"-DNAMESPACE={namespace}",))
-    operator: Callable[..., Tensor] = getattr(torch.ops, namespace).cpu_recentred.default
-    return operator
+    return function_of(getattr(torch.ops, namespace).cpu_recentred.default)
 
 
 def _fake(

@@ -89,6 +89,16 @@ def without(monkeypatch: pytest.MonkeyPatch, *paths: str) -> Any:
     return module
 
 
+def test_an_operator_has_a_function_and_is_called_itself_without_the_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    neg = torch.ops.aten.neg.default
+    found = torch_private.function_of(neg)
+    assert found is not neg
+    assert torch.equal(found(torch.ones(2)), -torch.ones(2))
+    assert without(monkeypatch, "torch._C:_get_operation_overload").function_of(neg) is neg
+
+
 def test_without_a_negated_view_a_negated_copy_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.ones(2, 3)
     assert torch_private.negated_view(x).data_ptr() == x.data_ptr()
