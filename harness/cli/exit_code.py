@@ -16,7 +16,7 @@ import click
 
 from harness.records.refusal import Refusal
 
-__all__ = ["CommandGroup", "ExitCode", "exit_with_error", "print_error"]
+__all__ = ["CommandGroup", "ExitCode", "announce", "exit_with_error", "print_error"]
 
 # click 8.2 and later raise this for a command without arguments; earlier versions exit
 _HELP_SHOWN: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
@@ -53,6 +53,12 @@ class CommandGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
+
+
+def announce(text: str) -> None:
+    """Print on a terminal what a command is about to do, before torch is imported for seconds."""
+    if sys.stderr.isatty():
+        click.echo(text, err=True)
 
 
 def print_error(message: str) -> None:

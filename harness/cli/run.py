@@ -21,7 +21,7 @@ from harness.cli.arguments import (
     page_condition_option,
     time_budget_option,
 )
-from harness.cli.exit_code import ExitCode, print_error
+from harness.cli.exit_code import ExitCode, announce, print_error
 from harness.cli.report import write_page
 from harness.cli.run_files import PATH, check_results_name, typed_command
 from harness.cli.sweep_options import SweepChoice, sweep_options
@@ -29,9 +29,12 @@ from harness.records.refusal import Refusal
 from harness.records.text import count
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from harness.run.fleet import Fleet
     from harness.run.ray_fleet import RayFleet
     from harness.run.session import SessionOutcome
+    from harness.sweep import Planned, Sweep
 
 __all__ = ["run"]
 
@@ -99,6 +102,7 @@ FAIL_ON = ("wrong", "out_of_guarantee", "unsupported", "out_of_memory")
     multiple=True,
     help=f"exit with 1 if a case has one of these statuses: {', '.join(FAIL_ON)}",
 )
+@click.option("--dry-run", is_flag=True, help="print the id of each case, and measure nothing")
 @click.option("--verbose", is_flag=True, help="print a row for every case, however many there are")
 @click.option("--quiet", is_flag=True, help="print the results, but no progress")
 @click.option("--json", "as_json", is_flag=True, help="print the outcome as JSON")
@@ -117,6 +121,7 @@ def run(
     processes: int | None,
     instructions: bool,
     fail_on: tuple[tuple[str, ...], ...],
+    dry_run: bool,
     verbose: bool,
     quiet: bool,
     as_json: bool,
@@ -142,6 +147,8 @@ def run(
             raise click.UsageError("--resume needs --out, the results file to continue")
         out = Path("results") / f"{choice.name}-{datetime.now():%Y%m%d-%H%M%S}.parquet"
     check_results_name("--out", out)
+    if not (quiet or dry_run):
+        announce(f"measuring {choice.name}; results go to {out}")
     with _fleet(
         on, per_socket=per_socket
     ) as fleet:  # its process imports torch while the sweep is read
@@ -151,8 +158,12 @@ def run(
         sweep = choice.load()
         given = {"processes": processes, "timeout_s": case_timeout_s}
         sweep = sweep.model_copy(update={name: each for name, each in given.items() if each})
+        planned = plan(sweep, fleet, shard)
+        if dry_run:
+            _print_plan(planned, sweep, as_json=as_json)
+            return
         session = Session(
-            planned=plan(sweep, fleet, shard),
+            planned=planned,
             sweep=sweep,
             out=out,
             command=typed_command(),
@@ -214,6 +225,26 @@ def _fleet(on: str | None, *, per_socket: bool) -> AbstractContextManager[Fleet 
 
         return fleet.Fleet(socket_places())
     return fleet.Fleet()
+
+
+def _print_plan(planned: Sequence[Planned], sweep: Sweep, *, as_json: bool) -> None:
+    """Print the cases that would be measured, and how long sampling them takes at most."""
+    from harness.records import Measurement
+    from harness.records.text import seconds_text
+
+    timings = sum(
+        measurement in {Measurement.LATENCY, Measurement.COLD}
+        for each in planned
+        for measurement in each.measurements
+    )
+    sampling_s = timings * sweep.seconds_per_case * sweep.processes
+    ids = [each.case.id for each in planned]
+    if as_json:
+        click.echo(json.dumps({"cases": ids, "sampling_s_at_most": sampling_s}))
+        return
+    click.echo("".join(f"{each}\n" for each in ids), nl=False)
+    total = f"{count(len(ids), 'case')}; sampling takes up to {seconds_text(sampling_s)}"
+    click.echo(total, err=True)
 
 
 def _print_failures(

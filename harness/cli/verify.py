@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.cli.arguments import DTYPES, Assignment, Duration, Words
-from harness.cli.exit_code import ExitCode, exit_with_error
+from harness.cli.exit_code import ExitCode, announce, exit_with_error
 from harness.records.refusal import Refusal
 
 if TYPE_CHECKING:
@@ -142,6 +142,7 @@ def verify(
     if self_test:
         _run_self_test(as_json)
         return
+    announce(f"verifying {', '.join(targets)} in {', '.join(dtypes)}")
     from harness.records import Direction
     from harness.verify.cases.plan import DEFAULT, QUICKEST
     from harness.verify.messages import VerifySettings

@@ -183,6 +183,17 @@ def test_results_are_printed_and_progress_is_not_if_quiet() -> None:
     assert "results: mine.parquet" in quiet.stdout
 
 
+def test_a_dry_run_names_the_cases_and_measures_nothing() -> None:
+    shown = call("run", *ONE, "--seed", "0,1", "--dry-run")
+    ids = shown.stdout.splitlines()
+    assert len(ids) == 2
+    assert ids[1] == f"{ids[0]}/seed=1"
+    assert shown.stderr.startswith("2 cases; sampling takes up to ")
+    assert not Path("mine.parquet").exists()
+    as_json = call("run", *ONE, "--dry-run", "--json")
+    assert len(json.loads(as_json.stdout)["cases"]) == 1
+
+
 def test_a_large_run_is_a_summary_and_a_verbose_one_has_every_case() -> None:
     seeds = ("--seed", ",".join(map(str, range(41))))
     found = call("run", *ONE, *seeds)

@@ -175,6 +175,10 @@ class ScriptedFleet(AbstractContextManager["ScriptedFleet"]):
             device_counts={"cpu": 1},
         )
 
+    @property
+    def nodes(self) -> tuple[WorkerInfo, ...]:
+        return (self.info,)
+
     def __enter__(self) -> ScriptedFleet:
         self.starts += 1
         return self
