@@ -21,6 +21,12 @@ template <class Real> struct Row {
     int streams;
 };
 
+/* Weight and bias, whole vectors in one type. */
+struct Affine {
+    const char *weight, *bias;
+    int type;
+};
+
 /* Sums of deviations, and of their squares. */
 template <class Real> struct Sums {
     Vector<Real> deviations, squares;
@@ -42,7 +48,7 @@ template <class Real> INLINE Vector<Real> deviations(const Row<Real> *row, ptrdi
 
 /* One pass at element i: adds to the sums of one row, and writes another; each may be null. */
 template <class Real> INLINE void step(const Row<Real> *read, const int reading, const Row<Real> *written,
-                       const int writing, const Real *weight, const Real *bias, ptrdiff_t i,
+                       const int writing, const Affine &affine, ptrdiff_t i,
                        const Mask<Real> *mask, Sums<Real> *sums, const int type)
 {
     if (read) {
@@ -55,7 +61,7 @@ template <class Real> INLINE void step(const Row<Real> *read, const int reading,
         Vector<Real> v = deviations(written, i, type, writing) * at.rstd;
         if (!(writing & SCALED))
             v -= at.low * at.rstd;
-        v = v * get(weight + i) + get(bias + i);
+        v = v * load<Real>(affine.weight, i, affine.type) + load<Real>(affine.bias, i, affine.type);
         /* kept elements are written with NO_NAN; forward_rows corrects rows where that is wrong */
         store(written->y, i, v, type,
                     (writing & KEPT ? NO_NAN : USUAL) | (written->streams ? STREAM : USUAL));
@@ -70,7 +76,7 @@ template <class Real> INLINE void add_sums(Sums<Real> *to, const Sums<Real> *mor
 
 /* A pass over two rows at once: one is written while the other is added up. */
 template <class Real> INLINE void pass(const Row<Real> *read, const int reading, const Row<Real> *written,
-                       const int writing, const Real *weight, const Real *bias,
+                       const int writing, const Affine &affine,
                        const Cut<Real> *cut, Real *residual, Real *squares, const int type)
 {
     const ptrdiff_t turn = UNROLL * LANES<Real>, turned = cut->whole - cut->whole % turn;
@@ -85,7 +91,7 @@ template <class Real> INLINE void pass(const Row<Real> *read, const int reading,
             part[k] = Sums<Real>{};
         do {
             UNROLLED for (int k = 0; k < UNROLL; k++)
-                step<Real>(read, reading, written, writing, weight, bias, i + k * LANES<Real>, 0,
+                step<Real>(read, reading, written, writing, affine, i + k * LANES<Real>, 0,
                            &part[k], type);
             i += turn;
         } while (i < end);
@@ -102,9 +108,9 @@ template <class Real> INLINE void pass(const Row<Real> *read, const int reading,
         grown++;
     }
     for (; i < cut->whole; i += LANES<Real>)
-        step<Real>(read, reading, written, writing, weight, bias, i, 0, &rest, type);
+        step<Real>(read, reading, written, writing, affine, i, 0, &rest, type);
     if (cut->tail >= 0) /* writes some elements a second time */
-        step<Real>(read, reading, written, writing, weight, bias, cut->tail, &cut->left, &rest, type);
+        step<Real>(read, reading, written, writing, affine, cut->tail, &cut->left, &rest, type);
     if (read) {
         add_sums(&all, &rest);
         *residual = felled(&deviations_tree, grown, all.deviations);
@@ -136,7 +142,7 @@ template <class Real> static Real scale_of(const char *x, const Cut<Real> *cut, 
 
 /* A third pass, over scaled elements, for a row with a residual mean after two passes, or with squares
  * outside the range of Real. */
-template <class Real> static OUTLINE void careful(Row<Real> *row, const Real *weight, const Real *bias,
+template <class Real> static OUTLINE void careful(Row<Real> *row, const Affine &affine,
                                   const Cut<Real> *cut, double eps, int type)
 {
     const Real inverse = 1 / (Real)cut->hidden, scale = scale_of(row->x, cut, eps, type);
@@ -144,7 +150,7 @@ template <class Real> static OUTLINE void careful(Row<Real> *row, const Real *we
     row->scale = scale;
     row->at = Statistics<Real>{};
     for (int again = 0; again < 3; again++) {
-        pass<Real>(row, SCALED, 0, 0, 0, 0, cut, &residual, &squares, type);
+        pass<Real>(row, SCALED, 0, 0, affine, cut, &residual, &squares, type);
         residual *= inverse;
         /* exactly high + low (Knuth, TAOCP 2, section 4.2.2, theorem B), the larger part in high */
         Real high = row->at.high, more = row->at.low + residual;
@@ -154,7 +160,7 @@ template <class Real> static OUTLINE void careful(Row<Real> *row, const Real *we
     }
     double variance = (double)squares * inverse - (double)residual * residual;
     row->at.rstd = (Real)(1 / std::sqrt(variance + eps * scale * scale));
-    pass<Real>(0, 0, row, SCALED, weight, bias, cut, 0, 0, type);
+    pass<Real>(0, 0, row, SCALED, affine, cut, 0, 0, type);
     row->at = Statistics<Real>{row->at.high / scale, row->at.low / scale, row->at.rstd * scale};
 }
 
@@ -193,7 +199,7 @@ template <class Real> INLINE int complete(Row<Real> *row, Real residual, Real sq
 }
 
 /* Forward of several rows; each is written while the next is added up. */
-template <class Real> INLINE void forward_rows(const Forward &call, const Real *weight, const Real *bias,
+template <class Real> INLINE void forward_rows(const Forward &call, const Affine &affine,
                                const Cut<Real> *cut, int is_finite, ptrdiff_t first,
                                ptrdiff_t last, const int type, Real *const *kept)
 {
@@ -205,27 +211,27 @@ template <class Real> INLINE void forward_rows(const Forward &call, const Real *
     Buffer buffers[2];
     Real residual, squares;
     Row<Real> row, next = row_of(call, first, &buffers[0], keeps ? kept[0] : nullptr, type);
-    pass<Real>(&next, reading, 0, 0, 0, 0, cut, &residual, &squares, type);
+    pass<Real>(&next, reading, 0, 0, affine, cut, &residual, &squares, type);
     for (ptrdiff_t i = first; i < last; i++) {
         const int turn = (i + 1 - first) % 2;
         row = next;
         int is_good = complete(&row, residual, squares, inverse, eps);
         if (!is_good) {
             row.at.high = row.at.low;
-            pass<Real>(&row, centred, 0, 0, 0, 0, cut, &residual, &squares, type);
+            pass<Real>(&row, centred, 0, 0, affine, cut, &residual, &squares, type);
             is_good = complete(&row, residual, squares, inverse, eps);
         }
         if (i + 1 == last) {
-            pass<Real>(0, 0, &row, centred, weight, bias, cut, 0, 0, type);
+            pass<Real>(0, 0, &row, centred, affine, cut, 0, 0, type);
         } else {
             next = row_of(call, i + 1, &buffers[turn], keeps ? kept[turn] : nullptr, type);
             if (row.at.high == 0)
-                pass<Real>(&next, reading, &row, again, weight, bias, cut, &residual, &squares, type);
+                pass<Real>(&next, reading, &row, again, affine, cut, &residual, &squares, type);
             else
-                pass<Real>(&next, reading, &row, centred, weight, bias, cut, &residual, &squares, type);
+                pass<Real>(&next, reading, &row, centred, affine, cut, &residual, &squares, type);
         }
         if (!is_good || !is_finite) /* NaN may have been written with NO_NAN */
-            careful(&row, weight, bias, cut, call.eps, type);
+            careful(&row, affine, cut, call.eps, type);
         if (call.statistics)
             ((Statistics<Real> *)call.statistics)[i] = row.at;
         if (cut->hidden < LANES<Real>)
@@ -234,20 +240,22 @@ template <class Real> INLINE void forward_rows(const Forward &call, const Real *
 }
 
 template <class Real>
-INLINE void forward_part(const Forward &call, const Real *weight, const Real *bias, int is_finite,
+INLINE void forward_part(const Forward &call, const Affine &affine, int is_finite,
                          ptrdiff_t first, ptrdiff_t last, const int type)
 {
     const Cut<Real> cut = cut_of<Real>(call.hidden);
     const int is_narrow = size_of(type) < ptrdiff_t(sizeof(Real));
-    if (is_narrow && cut.hidden >= LANES<Real> && cut.hidden * ptrdiff_t(sizeof(Real)) <= NEAR_BYTES) {
+    const int is_converted = affine.type != type;
+    if (is_narrow && is_converted && cut.hidden >= LANES<Real> &&
+        cut.hidden * ptrdiff_t(sizeof(Real)) <= NEAR_BYTES) {
         ALIGNED char room[2 * (NEAR_BYTES + PAGE_BYTES)];
         /* modulo a page, the weight is a quarter after the first row, the second row a half, and the bias,
          * if it is in the same room as the weight, three quarters */
-        const uintptr_t apart = uintptr_t(weight) - uintptr_t(room) - PAGE_BYTES / 4;
+        const uintptr_t apart = uintptr_t(affine.weight) - uintptr_t(room) - PAGE_BYTES / 4;
         char *start = room + apart % PAGE_BYTES / LINE_BYTES * LINE_BYTES;
         Real *const kept[] = {(Real *)start, (Real *)(start + NEAR_BYTES + PAGE_BYTES / 2)};
-        forward_rows(call, weight, bias, &cut, is_finite, first, last, type, kept);
+        forward_rows(call, affine, &cut, is_finite, first, last, type, kept);
     } else {
-        forward_rows<Real>(call, weight, bias, &cut, 1, first, last, type, nullptr);
+        forward_rows<Real>(call, affine, &cut, 1, first, last, type, nullptr);
     }
 }

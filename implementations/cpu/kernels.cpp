@@ -73,7 +73,8 @@ template <> constexpr int EXPONENT<double> = DBL_MAX_EXP;
 /* What the threads of a call share. */
 template <class Call> struct Work {
     const Call &call;
-    const void *weight, *bias; /* in the type in which sums are formed */
+    const void *weight, *bias; /* in the type in which sums are formed, unless is_as_given */
+    bool is_as_given;          /* whether both have the type of x */
     bool is_finite;            /* whether each element of both is finite */
     void *sums;                /* over the rows of each part, then of one block per thread */
     ptrdiff_t rows, parts, next_part, next_thread;
@@ -91,10 +92,14 @@ template <class Call> bool take_part(Work<Call> &work, ptrdiff_t *part, ptrdiff_
 template <class Real, Element type> void forward_work(void *data)
 {
     auto &work = *static_cast<Work<Forward> *>(data);
+    const char *weight = static_cast<const char *>(work.weight), *bias = static_cast<const char *>(work.bias);
+    constexpr Element wide = sizeof(Real) == sizeof(double) ? FLOAT64 : FLOAT32;
     ptrdiff_t part, first, last;
     while (take_part(work, &part, &first, &last))
-        forward_part(work.call, static_cast<const Real *>(work.weight),
-                     static_cast<const Real *>(work.bias), work.is_finite, first, last, type);
+        if (type != wide && work.is_as_given)
+            forward_part<Real>(work.call, {weight, bias, type}, false, first, last, type);
+        else
+            forward_part<Real>(work.call, {weight, bias, wide}, work.is_finite, first, last, type);
     end_of_stream();
 }
 
@@ -129,16 +134,23 @@ template <class Real, Element type> bool forward(const Forward &call)
 {
     const ptrdiff_t width = padded<Real>(call.hidden), page = PAGE_BYTES / sizeof(Real);
     const ptrdiff_t of_bias = (width + page / 2) / page * page + page / 2; /* see forward_part */
+    Work<Forward> work = {.call = call, .weight = call.weight, .bias = call.bias};
+    /* conversion pays from the third row on */
+    work.is_as_given = call.rows <= 2 && call.hidden >= LANES<Real> && call.weight && call.bias &&
+                       call.weight_type == type && call.bias_type == type;
     /* not all calls allocate memory: it takes as long as a short row */
     ALIGNED Real near[2 * (NEAR_BYTES + PAGE_BYTES) / sizeof(Real)];
-    const bool is_near = (of_bias + width) * sizeof(Real) <= sizeof near;
+    const bool is_near = work.is_as_given || (of_bias + width) * sizeof(Real) <= sizeof near;
     Real *room = is_near ? near : aligned<Real>(of_bias + width);
     if (!room)
         return false;
-    const Real *weight = parameter<Real>(call.weight, call.weight_type, call.hidden, 1, room);
-    const Real *bias = parameter<Real>(call.bias, call.bias_type, call.hidden, 0, room + of_bias);
-    Work<Forward> work = {.call = call, .weight = weight, .bias = bias};
-    work.is_finite = type != BFLOAT16 || (is_finite(weight, call.hidden) && is_finite(bias, call.hidden));
+    if (!work.is_as_given) {
+        const Real *weight = parameter<Real>(call.weight, call.weight_type, call.hidden, 1, room);
+        const Real *bias = parameter<Real>(call.bias, call.bias_type, call.hidden, 0, room + of_bias);
+        work.weight = weight;
+        work.bias = bias;
+        work.is_finite = type != BFLOAT16 || (is_finite(weight, call.hidden) && is_finite(bias, call.hidden));
+    }
     const int threads = threads_for(double(call.rows) * call.hidden, call.threads);
     /* several parts per thread: other programs may delay a thread */
     work.rows = threads == 1 ? call.rows : call.rows / (4 * threads) + 1;
