@@ -1,9 +1,9 @@
 """How much faster a model gets if its LayerNorms are replaced: time per forward and training step.
 
-The model has the shapes of GPT-2 small: 12 layers, width 768, one sequence of 128 tokens. Two copies
-with the same weights, one with torch's LayerNorms and one with ``cpu_recentred``, are timed in turn.
-A round gives one ratio of times; printed are the median over rounds and a 95 % interval of it by
-bootstrap over rounds, in this process.
+The model has the shapes of GPT-2 small: 12 layers, width 768, one sequence of 128 tokens. Two
+copies with the same weights, one with torch's LayerNorms and one with ``cpu_recentred``, are timed
+in turn. A round gives one ratio of times; printed are the median over rounds and a 95 % interval of
+it by bootstrap over rounds, in this process.
 
     python experiments/drop_in/drop_in_speed.py [--rounds 60]
 """
@@ -16,6 +16,7 @@ import statistics
 import time
 from collections.abc import Callable
 
+import click
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -77,8 +78,8 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
     draws = np.random.default_rng(0)
-    print(f"torch {torch.__version__}, {options.threads} thread(s), {options.rounds} rounds")
-    print("dtype     what           native  replaced  saved")
+    click.echo(f"torch {torch.__version__}, {options.threads} thread(s), {options.rounds} rounds")
+    click.echo("dtype     what           native  replaced  saved")
     for dtype in (torch.float32, torch.bfloat16):
         native = nn.Sequential(*(Block() for _ in range(LAYERS)), nn.LayerNorm(WIDTH)).to(dtype)
         replaced = copy.deepcopy(native)
@@ -97,10 +98,9 @@ def main() -> None:
             drawn = np.median(draws.choice(saved, (2000, len(saved))), axis=1)
             low, high = np.percentile(drawn, [2.5, 97.5])
             one, two = (statistics.median(each) * 1e3 for each in zip(*pairs, strict=True))
-            print(
+            click.echo(
                 f"{str(dtype)[6:]:9} {what:13} {one:5.1f} ms {two:6.1f} ms"
-                f"  {np.median(saved):.1%} [{low:.1%}, {high:.1%}]",
-                flush=True,
+                f"  {np.median(saved):.1%} [{low:.1%}, {high:.1%}]"
             )
 
 
