@@ -30,28 +30,28 @@ from harness.records.text import count, shape_text  # noqa: E402 - of this check
 
 
 def speed_table() -> str:
-    """Return how many times as fast as native c_recentred and cpp_recentred are."""
-    speeds: dict[tuple[int, str, str], dict[str, list[str]]] = {}
-    for record in _records("c_recentred"):  # float32, bfloat16, float16 of each shape in turn
+    """Return how many times as fast as native cpu_recentred is."""
+    speeds: dict[tuple[int, str], dict[str, list[str]]] = {}
+    for record in _records("cpu_recentred"):  # float32, bfloat16, float16 of each shape in turn
         case = record.case
-        cells = speeds.setdefault((case.threads, case.direction, case.implementation), {})
+        cells = speeds.setdefault((case.threads, case.direction), {})
         speed = 1 / record.latency.reference_ratio.value
         cells.setdefault(shape_text(case.shape), []).append(f"{speed:.2f}")
     shapes = list(next(iter(speeds.values())))
     lines: list[tuple[str, ...]] = [("", *shapes)]
-    for (threads, direction, name), cells in sorted(speeds.items()):
-        what = f"{direction} of `{name}`, {count(threads, 'thread')}"
+    for (threads, direction), cells in sorted(speeds.items()):
+        what = f"{direction}, {count(threads, 'thread')}"
         lines.append((what, *(" / ".join(cells[shape]) for shape in shapes)))
     return _table(lines)
 
 
 def copy_table() -> str:
-    """Return the share of a copy's speed that c_recentred reaches in float32, on one thread."""
+    """Return the share of a copy's speed that cpu_recentred reaches in float32, on one thread."""
     lines: list[tuple[str, ...]] = [("shape", "forward", "backward")]
     shares: dict[str, dict[str, float]] = {}
-    for record in _records("c_recentred"):
+    for record in _records("cpu_recentred"):
         case = record.case
-        if (case.implementation, case.dtype, case.threads) == ("c_recentred", "float32", 1):
+        if (case.dtype, case.threads) == ("float32", 1):
             shares.setdefault(shape_text(case.shape), {})[case.direction] = (
                 record.latency.ceiling_ratio
             )

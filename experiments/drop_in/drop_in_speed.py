@@ -1,4 +1,4 @@
-"""How much faster a model gets if its LayerNorms are replaced: time per forward and training step.
+"""How much faster a model gets if its LayerNorms are replaced.
 
 The model has the shapes of GPT-2 small: 12 layers, width 768, one sequence of 128 tokens. Two
 copies with the same weights, one with torch's LayerNorms and one with ``cpu_recentred``, are timed

@@ -39,8 +39,8 @@ _PLACE_COLUMNS = (
     Column("Run"),
     Column("Speed", is_number=True),
     Column(f"{REFERENCE_NAME} takes", is_number=True),
-    Column("Fastest in", is_number=True),
-    Column("The price of the others"),
+    Column("Fastest or tied in", is_number=True),
+    Column("The others"),
 )
 _SCENARIO_COLUMNS = (
     Column("Shape"),
@@ -50,11 +50,11 @@ _SCENARIO_COLUMNS = (
     Column("Speed", is_number=True),
     Column(f"{REFERENCE_NAME} takes", is_number=True),
     Column("Device"),
-    Column("The price of the others"),
+    Column("The others"),
 )
 _PLACE_CAPTION = (
-    f"{_SPEED} It is the geometric mean over all shapes. “Fastest in” compares eligible candidates "
-    "only."
+    f"{_SPEED} It is the geometric mean over all shapes. “Fastest or tied in”: no "
+    "other eligible candidate is faster beyond the intervals."
 )
 
 Row = tuple[Cell, ...]

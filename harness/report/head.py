@@ -8,8 +8,10 @@ from math import isfinite
 
 from harness.records import Environment, Mode, Status
 from harness.records.text import count, seconds_text
+from harness.report.content import heading
 from harness.report.frame import Findings
 from harness.report.quantities import power_of_ten, rounded
+from harness.report.sections.history import how_it_changed
 from harness.selection.answers import Answer
 from harness.selection.headline import headline_lines
 from harness.selection.times import NATIVE
@@ -51,6 +53,14 @@ def place_lines(findings: Findings) -> Iterator[str]:
         if each.git_commit:
             dirty = " with uncommitted changes" if each.git_dirty else ""
             parts.append(f"commit {each.git_commit[:10]}{dirty}")
+        threads = sorted({
+            record.case.threads
+            for record in findings.records
+            if record.latency and record.environment == each.fingerprint
+        })
+        if threads:
+            numbers = " and ".join(map(str, threads))
+            parts.append(f"timed on {numbers} thread{'s' if threads != [1] else ''}")
         days = sorted({
             run.started_utc[:10]
             for run in findings.runs
@@ -59,6 +69,9 @@ def place_lines(findings: Findings) -> Iterator[str]:
         parts += [" to ".join(dict.fromkeys([days[0], days[-1]]))] if days else []
         where = f"Environment {letter}: " if len(findings.environments) > 1 else ""
         yield where + " · ".join(parts)
+    if findings.history is not None:
+        number = count(len(findings.history.runs), "run")
+        yield f"The latest of {number}; what changed is under “{heading(how_it_changed)}”."
 
 
 def headline(place: int, answer: Answer) -> dict[str, object]:
@@ -80,7 +93,7 @@ def usage(findings: Findings) -> str:
     if not others:
         return ""
     name = max(dict.fromkeys(others), key=others.count)[0]
-    return f"layernorm_bench.replace_layer_norms(model, {name!r})"
+    return f"import layernorm_bench; layernorm_bench.replace_layer_norms(model, {name!r})"
 
 
 def cards(findings: Findings) -> list[Card]:

@@ -53,7 +53,7 @@ class OverallChoice:
     timed_cases: int
     """Cases in which any candidate was timed."""
     fastest_in: int
-    """Cases in which no eligible candidate is faster than the best."""
+    """Cases in which no eligible candidate is faster than the best beyond the intervals."""
     candidates: tuple[Candidate, ...]
     """Those that were timed, the fastest first."""
 
@@ -167,10 +167,10 @@ def _ratio(record: Record) -> Estimate | None:
     return reference_ratio_of(record) if has_valid_time(record) else None
 
 
-def _ratios(candidate: Candidate) -> dict[object, float]:
-    """Return the ratio to the reference in each case that the candidate was timed in."""
+def _ratios(candidate: Candidate) -> dict[object, Estimate]:
+    """Return the ratio to the reference in each case, with the interval that is compared."""
     return {
-        point_of(record.case): ratio.value
+        point_of(record.case): widened(ratio, record)
         for record in candidate.timed
         if (ratio := _ratio(record)) is not None
     }
@@ -179,7 +179,7 @@ def _ratios(candidate: Candidate) -> dict[object, float]:
 def _fastest_in(best: Candidate, eligible: Sequence[Candidate]) -> int:
     others = [_ratios(candidate) for candidate in eligible]
     return sum(
-        all(ratio <= other.get(point, inf) for other in others)
+        all(point not in other or ratio.low <= other[point].high for other in others)
         for point, ratio in _ratios(best).items()
     )
 

@@ -37,13 +37,12 @@ __all__ = ["error_against_condition"]
 _RISING = 4.0  # trade-off: errors within this factor of the least count as rounding, not growth
 _CONDITION_CAPTION = (
     "Marks: the largest error that was measured, of standard normal numbers plus a growing offset; "
-    "smaller marks are other inputs of the same shape. Broad lines: the largest error that any "
-    "correct implementation of the class can make, whatever the rows (of shifted: with no element "
-    "beyond 5 standard deviations). Each ends at its condition limit, written above: from there on "
-    "the algorithm may lose every digit. A mark above the line of its class is wrong. The "
+    "smaller marks are other inputs of the same shape. Broad lines: the error bound of each class "
+    "of algorithms, for any rows (of shifted: with no element beyond 5 standard deviations). Each "
+    "ends at its condition limit, written above: beyond it the algorithm may lose every digit, so "
+    "that a mark there is out of guarantee. A mark above the line of its class is wrong. The "
     "condition number of a row, sqrt(1 + mean²/variance), is about its mean over its standard "
-    "deviation. Above the upper "
-    "dashed line no digit of the result is right."
+    "deviation. Above the upper dashed line no digit of the result is right."
 )
 
 

@@ -59,6 +59,7 @@ def _changes(trends: list[Trend]) -> Block:
         for trend in trends
         for series in trend.series
         for change in series.changes
+        if value_text(trend.metric, change.before) != value_text(trend.metric, change.after)
     ]
     if not found:
         return Text("No change was found in any series.")
@@ -67,10 +68,10 @@ def _changes(trends: list[Trend]) -> Block:
     return Table(
         name="changes",
         title=f"{count(len(found), 'change')}",
-        caption="The commits after the first and up to the last named may be the cause. Where a "
-        "change is hardly larger than the noise, it may be one or two runs away. Changes of speed "
-        "are found by PELT (Killick et al. 2012, as ruptures implements it); other metrics "
-        f"repeat exactly.{left_out}",
+        caption="The cause is one of the commits after the first named, up to and including the "
+        "second. Where a change is hardly larger than the noise, it may be one or two runs away. "
+        "Changes of speed are found by PELT (Killick et al. 2012, as ruptures implements it); "
+        f"other metrics repeat exactly, to the digits shown.{left_out}",
         columns=(
             Column("Case"),
             Column("Metric"),

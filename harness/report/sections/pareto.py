@@ -73,7 +73,7 @@ def accuracy_against_speed(findings: Findings) -> tuple[Block, ...]:
 
 def _caption(max_condition: float) -> str:
     return (
-        "Right is faster, down is more accurate. Bold names on the dashed line: no other candidate "
+        "Right is faster, down is more accurate. Bold names: no other candidate "
         "is both faster and more accurate. Speed: geometric mean over the shapes in which most "
         "candidates were timed. Error: the largest of any output, for "
         f"{requirement_text(max_condition)}. ✕: a result was outside its bound. At the top: not "
