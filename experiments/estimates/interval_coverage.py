@@ -36,7 +36,7 @@ ROOT = Path(__file__).parents[2]
 PUBLISHED = ROOT / "results" / "published" / "coverage.parquet"
 RECORDED = (
     ROOT / "results" / "baselines" / "ci-xeon.parquet",
-    ROOT / "results" / "published" / "c_recentred.parquet",
+    ROOT / "results" / "published" / "cpu_recentred.parquet",
 )
 REPEATS = 200_000  # a coverage of 95 % is known to within 0.1 %
 SEED = 1

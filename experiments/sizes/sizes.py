@@ -36,7 +36,7 @@ ROWS = ROOT / "results" / "published" / "sizes.parquet"
 SIZES = (1_000, 10_000, 100_000)
 SHARDS = 10
 SYNCED = 500  # appended lines that wait for the disk
-SUBJECT = "c_recentred"
+SUBJECT = "cpu_recentred"
 STAGES = ("plan", "journal", "resume", "convert", "merge", "compact", "query")
 WHAT = {
     "plan": "expand the sweep to cases",
@@ -53,7 +53,7 @@ def record() -> Record:
     """Return the record that the fake worker returns."""
     from harness.store import read
 
-    path = ROOT / "results" / "published" / "c_recentred.parquet"
+    path = ROOT / "results" / "published" / "cpu_recentred.parquet"
     return read(path, samples=False).records[0]
 
 
@@ -228,7 +228,7 @@ def huge() -> None:
     from harness.verify.checks.huge import huge_findings
 
     memory = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    for name in ("native", "c_recentred", "two_pass"):
+    for name in ("native", "cpu_recentred", "two_pass"):
         case = Case(implementation=name, shape=(1, 1), dtype="bfloat16", param_dtype="bfloat16")
         implementation = replace(implementations.find(name), forward_only=True)
         began = perf_counter()
