@@ -29,7 +29,9 @@ from harness.store import read
 
 ROOT = Path(__file__).parents[2]
 PUBLISHED = ROOT / "results" / "published" / "uneven_calls.parquet"
-RECORDED = [ROOT / "results" / "published" / f"{name}.parquet" for name in ("cpu_recentred", "peers")]
+RECORDED = [
+    ROOT / "results" / "published" / f"{name}.parquet" for name in ("cpu_recentred", "peers")
+]
 SEED = 1
 REPEATS = 5  # of each measurement, with other disturbances
 PAYS_FOR = (2, 4, 16, 64)
