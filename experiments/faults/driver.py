@@ -19,7 +19,8 @@ from uuid import uuid4
 from harness.records import Environment, Record, Status
 from harness.run import session as module
 from harness.run.messages import RunCase, WorkerInfo
-from harness.run.session import Session, plan, run_session
+from harness.run.plan import plan
+from harness.run.session import Session, run_session
 from harness.store import Journal
 from harness.sweep import Grid, Sweep
 

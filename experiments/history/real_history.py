@@ -29,8 +29,8 @@ from harness.regression.ab.messages import LookupRequest, RunBaseCase
 from harness.regression.ab.revision import BASE, Checkout, checked_out
 from harness.regression.baseline import condensed
 from harness.run.fleet import EndedError, Fleet
+from harness.run.plan import plan
 from harness.run.process import START_S
-from harness.run.session import plan
 from harness.store import Results, write
 from harness.sweep import Planned, Sweep, load_sweep
 

@@ -27,7 +27,8 @@ from peer_tables import DIRECTIONS, DTYPES, SHAPES, TIMED_DTYPES, Finding, table
 
 from harness.records import Case, Direction, Measurement, Record, Status
 from harness.run.fleet import EndedError, Fleet
-from harness.run.session import Session, plan, run_session
+from harness.run.plan import plan
+from harness.run.session import Session, run_session
 from harness.store import Results, read, write
 from harness.sweep import Grid, Sweep
 from harness.verify.findings import Failure

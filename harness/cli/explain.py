@@ -63,7 +63,7 @@ def explain(
 
 def _explain(target: str, choice: SweepChoice, row: int | None) -> Explanation:
     from harness.run.fleet import EndedError, Fleet
-    from harness.run.session import plan
+    from harness.run.plan import plan
     from harness.verify.messages import ExplainCase
 
     with Fleet() as fleet:

@@ -30,7 +30,7 @@ from harness.numerics.computed import bind
 from harness.records import Allocation, ArmRole, Cache, Case, Environment, Measurement, Status
 from harness.records.text import count
 from harness.run.case import CaseRunner
-from harness.run.session import cases_on
+from harness.run.plan import cases_on
 from harness.run.timed_calls import model_bytes
 from harness.run.worker import worker_info
 from harness.sweep import (

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from harness.run.fleet import Fleet
+    from harness.run.outcome import SessionOutcome
     from harness.run.ray_fleet import RayFleet
-    from harness.run.session import SessionOutcome
     from harness.sweep import Planned, Sweep
 
 __all__ = ["run"]
@@ -153,7 +153,8 @@ def run(
         on, per_socket=per_socket
     ) as fleet:  # its process imports torch while the sweep is read
         from harness.cli.terminal import RunProgress
-        from harness.run.session import Session, plan, run_session
+        from harness.run.plan import plan
+        from harness.run.session import Session, run_session
 
         sweep = choice.load()
         given = {"processes": processes, "timeout_s": case_timeout_s}

@@ -11,11 +11,9 @@ import logging
 import os
 import signal
 import socket
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from importlib.metadata import version
 from threading import current_thread, main_thread
@@ -25,15 +23,14 @@ from typing import Any
 
 import ray
 from ray.exceptions import RayError, RayTaskError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from harness.records import Case, Record, Status
 from harness.records.text import count
-from harness.run.fleet import Fleet
 from harness.run.messages import RunCase, WorkerInfo
 from harness.run.place import gpu_places
 from harness.run.placement import Placement
 from harness.run.process import START_S, HarnessError
+from harness.run.ray_node import RayWorker, start_actor
 
 __all__ = ["RayFleet"]
 
@@ -42,48 +39,6 @@ _ATTEMPTS = 3
 
 _ANSWER_S = 10.0
 """Until the head of a cluster accepts a connection; a network answers within a second."""
-
-
-class _Node:
-    """The actor: a fleet of one machine, which runs the cases of one device."""
-
-    def __init__(self, folder: str) -> None:
-        # else each worker process would import Ray, as a part of the actor's main module
-        vars(sys.modules["__main__"]).pop("__file__", None)
-        # Ray hides the GPUs from an actor that uses none, but the plan needs to know of them
-        if not os.environ.get("CUDA_VISIBLE_DEVICES"):
-            os.environ.pop("CUDA_VISIBLE_DEVICES", None)
-        with suppress(OSError):  # relative paths of targets, where this folder exists
-            os.chdir(folder)
-        self._fleet = Fleet().__enter__()
-
-    def describe(self) -> tuple[str, WorkerInfo]:
-        return version("layernorm-bench"), self._fleet.info
-
-    def unresolved(self, targets: tuple[str, ...]) -> tuple[str, ...]:
-        return self._fleet.unresolved(targets)
-
-    def run(self, job: RunCase, timeout_s: float) -> Record:
-        (record,) = self._fleet.run([job], timeout_s)
-        return record
-
-    def close(self) -> None:
-        self._fleet.__exit__(None, None, None)
-
-
-@dataclass(frozen=True, slots=True)
-class _Worker:
-    """An actor, and where it is."""
-
-    actor: Any
-    node: str
-    """Ray's id of the node."""
-    address: str
-    info: WorkerInfo
-
-    @property
-    def environment(self) -> str:
-        return self.info.environment.fingerprint
 
 
 class RayFleet:
@@ -119,7 +74,7 @@ class RayFleet:
         if current_thread() is main_thread():  # Ray replaces the handler
             signal.signal(signal.SIGTERM, before)
         self._starting = [
-            (self._actor(node["NodeID"], num_cpus=cpus), node["NodeID"], node["NodeManagerAddress"])
+            (start_actor(node["NodeID"], num_cpus=cpus), node["NodeID"], node["NodeManagerAddress"])
             for node in ray.nodes()
             if node["Alive"] and (cpus := node["Resources"].get("CPU"))
         ]
@@ -134,7 +89,7 @@ class RayFleet:
         ray.shutdown()  # ends the actors, and they their worker processes
 
     @cached_property
-    def _workers(self) -> list[_Worker]:
+    def _workers(self) -> list[RayWorker]:
         """The actors for CPU cases, one per node; waited for when first read.
 
         Raises:
@@ -157,7 +112,7 @@ class RayFleet:
                     f"node {address} has layernorm-bench {its_version}, this machine "
                     f"{version('layernorm-bench')}; install the same version everywhere"
                 )
-            workers.append(_Worker(actor, node, address, info))
+            workers.append(RayWorker(actor, node, address, info))
         for each in late:
             actor, _, address = begun[each]
             ray.kill(actor)
@@ -218,11 +173,11 @@ class RayFleet:
             yield from self._run_on(workers, Placement(own), timeout_s, stop_at)
 
     def _run_on(
-        self, workers: Sequence[_Worker], placement: Placement, timeout_s: float, stop_at: float
+        self, workers: Sequence[RayWorker], placement: Placement, timeout_s: float, stop_at: float
     ) -> Iterator[Record]:
         idle = [*workers]
         finished: list[Record] = []
-        busy: dict[Any, tuple[_Worker, RunCase | None]] = {}
+        busy: dict[Any, tuple[RayWorker, RunCase | None]] = {}
         attempts: Counter[Case] = Counter()
         while True:
             for worker in [*idle] if monotonic() < stop_at else ():
@@ -268,36 +223,22 @@ class RayFleet:
                 "is kept, continue with --resume"
             )
 
-    def _forget(self, worker: _Worker) -> None:
+    def _forget(self, worker: RayWorker) -> None:
         self._workers[:] = [each for each in self._workers if each.node != worker.node]
         self.lost.append(f"node {worker.address} died; its case was run on another one")
 
-    def _gpu_workers(self, kind: str) -> list[_Worker]:
+    def _gpu_workers(self, kind: str) -> list[RayWorker]:
         """Return an actor for each GPU that Ray knows of."""
         gpus = {
             node["NodeID"]: [str(index) for index in range(int(node["Resources"].get("GPU", 0)))]
             for node in ray.nodes()
         }
         return [
-            replace(worker, actor=self._actor(worker.node, num_cpus=0, num_gpus=1))
+            replace(worker, actor=start_actor(worker.node, num_cpus=0, num_gpus=1))
             for worker in self._workers
             if kind in worker.info.device_counts
             for _ in gpu_places(gpus[worker.node], worker.info.environment)
         ]
-
-    @staticmethod
-    def _actor(node: str, **resources: float) -> Any:
-        return (
-            ray
-            .remote(_Node)
-            .options(
-                **resources,
-                max_restarts=-1,
-                max_task_retries=1,  # needed for calls to wait until an actor has been restarted
-                scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
-            )
-            .remote(os.getcwd())
-        )
 
 
 def _check_that_it_answers(address: str | None) -> None:
@@ -311,7 +252,7 @@ def _alive() -> set[str]:
     return {each["NodeID"] for each in ray.nodes() if each["Alive"]}
 
 
-def _crashed(job: RunCase, worker: _Worker, error: Exception) -> Record:
+def _crashed(job: RunCase, worker: RayWorker, error: Exception) -> Record:
     return Record(
         case=job.case,
         environment=worker.environment,

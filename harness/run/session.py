@@ -1,14 +1,13 @@
-"""Run a whole sweep to a results file: plan, measure the missing cases, journal, store."""
+"""Run a whole sweep to a results file: measure the missing cases, journal, store."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from time import monotonic
-from typing import Protocol
 
 from harness.records import (
     Budget,
@@ -21,19 +20,16 @@ from harness.records import (
 )
 from harness.records.refusal import Refusal
 from harness.run.instructions import count_instructions
-from harness.run.messages import RunCase, WorkerInfo
+from harness.run.machines import Machines
+from harness.run.outcome import SessionOutcome
 from harness.run.placement import missing_jobs
-from harness.store import Journal, Results, prepare, read, read_journal, write
-from harness.sweep import EVERY, PEERS, Planned, Sweep, SweepError, expand, in_shard, mistake_lines
+from harness.store import Journal, Results, read, read_journal, write
+from harness.sweep import Planned, Sweep
 
 __all__ = [
     "ForeignRunError",
-    "Machines",
     "OutputExistsError",
     "Session",
-    "SessionOutcome",
-    "cases_on",
-    "plan",
     "run_session",
 ]
 
@@ -46,24 +42,6 @@ class ForeignRunError(Refusal):
     """The run to continue was begun on another machine or with other software."""
 
     exit_code = 4
-
-
-class Machines(Protocol):
-    """What runs the cases: one machine, or those of a Ray cluster."""
-
-    @property
-    def info(self) -> WorkerInfo:
-        """What exists there; with several machines, on any of them."""
-
-    @property
-    def nodes(self) -> Sequence[WorkerInfo]:
-        """What exists on each machine."""
-
-    def unresolved(self, targets: Iterable[str]) -> tuple[str, ...]:
-        """Return why targets cannot be found: a message for each of those that cannot."""
-
-    def run(self, jobs: Iterable[RunCase], timeout_s: float, stop_at: float) -> Iterator[Record]:
-        """Yield a record for each job as it is done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,85 +67,6 @@ class Session:
     @property
     def journal(self) -> Path:
         return self.out.with_suffix(".jsonl")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionOutcome:
-    """The result of a session."""
-
-    results: Results
-    path: Path
-    """The parquet file, or the journal if cases are left."""
-    left: int
-    """Cases that were not started before the time budget was spent."""
-    run: Run
-    earlier: int = 0
-    """Cases that were measured before the run was continued."""
-
-    @property
-    def measured(self) -> int:
-        return sum(each.status.is_measured for each in self.results.records)
-
-    @property
-    def failed(self) -> int:
-        """Cases that should have run and did not."""
-        return sum(each.status.is_failure for each in self.results.records)
-
-
-def plan(
-    sweep: Sweep, fleet: Machines, shard: tuple[int, int] | None = None
-) -> tuple[Planned, ...]:
-    """Return the cases of a sweep that a shard, or the whole run, has on the machines of ``fleet``.
-
-    Raises:
-        SweepError: a name does not exist there.
-    """
-    prepare()  # while the worker still imports torch
-    info = fleet.info
-    places = {name: place for place, name in reversed([*sweep.written("implementations")])}
-    unresolved = [
-        (places[name], why)
-        for name in sorted(places.keys() - {EVERY, PEERS})
-        for why in fleet.unresolved([name])
-    ]
-    if unresolved:
-        raise SweepError("\n".join(mistake_lines(unresolved)))
-    planned = cases_on(sweep, info, info.implementations, info.peers)
-    if shard is None:
-        return planned
-    return tuple(each for each in planned if in_shard(each.case, *shard))
-
-
-def cases_on(
-    sweep: Sweep,
-    info: WorkerInfo,
-    everything: Mapping[str, Collection[str]],
-    peers: Mapping[str, Collection[str]],
-) -> tuple[Planned, ...]:
-    """Return the cases of a sweep on one machine.
-
-    Args:
-        sweep: its implementations must have been found before.
-        info: what exists on the machine.
-        everything: names that "all" stands for, each with its kinds of device.
-        peers: names that "peers" stands for, each with its kinds of device.
-
-    Raises:
-        SweepError: another name of the sweep does not exist on the machine.
-    """
-    devices = {
-        kind: info.unavailable.get(kind) for kind in (*info.device_counts, *info.unavailable)
-    }
-    return expand(
-        sweep,
-        implementations=everything,
-        distributions=info.distributions,
-        layouts=info.layouts,
-        grad_outputs=info.grad_outputs,
-        parameters=info.parameters,
-        devices=devices,
-        peers=peers,
-    )
 
 
 def run_session(

@@ -9,7 +9,7 @@ from pathlib import Path
 from harness.records import Record, Status
 from harness.records.text import count, percent_text, seconds_text
 from harness.run.next_step import next_step
-from harness.run.session import SessionOutcome
+from harness.run.outcome import SessionOutcome
 
 __all__ = [
     "MOST_ROWS",

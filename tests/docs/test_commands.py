@@ -24,7 +24,7 @@ from git_repository import Repository
 from harness.cli import main
 from harness.records.refusal import Refusal
 from harness.run import fleet as fleet_module
-from harness.run.session import plan
+from harness.run.plan import plan
 from harness.selection.workload import find_workload
 from harness.sweep import Grid, Sweep, load_preset, load_sweep
 

@@ -23,8 +23,9 @@ from harness.records import Budget, Case, Measurement, Record, Status
 from harness.run import ray_fleet as module
 from harness.run.fleet import Fleet
 from harness.run.messages import RunCase
+from harness.run.plan import plan
 from harness.run.ray_fleet import RayFleet
-from harness.run.session import Session, plan, run_session
+from harness.run.session import Session, run_session
 from harness.store import Results, read, read_journal
 from harness.store.plain import to_plain
 from harness.sweep import Grid, Sweep

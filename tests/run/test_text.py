@@ -10,7 +10,7 @@ from golden import assert_golden
 from results_factory import make_errors, make_run
 
 from harness.records import Case, MeasurementWarning, Record, Status, WarningKind
-from harness.run.session import SessionOutcome
+from harness.run.outcome import SessionOutcome
 from harness.run.text import (
     case_lines,
     note_lines,

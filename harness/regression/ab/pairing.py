@@ -19,8 +19,8 @@ from harness.regression.ab.revision import (
 )
 from harness.regression.changes import ChangeKind
 from harness.run.fleet import EndedError, Fleet
+from harness.run.plan import cases_on
 from harness.run.process import START_S
-from harness.run.session import cases_on
 from harness.sweep import EVERY, PEERS, Sweep, SweepError, mistake_lines
 
 __all__ = ["Pairing", "notes_of", "pair_up", "repository_of_sweep"]

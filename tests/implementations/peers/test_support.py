@@ -37,7 +37,7 @@ from harness.records import (
     WarningKind,
 )
 from harness.run.case import CaseRunner
-from harness.run.session import plan
+from harness.run.plan import plan
 from harness.run.timed_calls import refusal
 from harness.sweep import Grid, Sweep
 from implementations import PEERS, Implementation, UnsupportedError, find
