@@ -84,7 +84,8 @@ def _acknowledge(record: Record) -> None:
 def main(out: Path) -> None:
     """Run, or continue, all cases."""
     Journal.add = _in_phase("journalling", Journal.add)  # type: ignore[method-assign]
-    module.write = _in_phase("conversion to parquet", module.write)
+    writer = _in_phase("conversion to parquet", module.ResultsWriter)
+    module.ResultsWriter = writer  # type: ignore[misc, assignment]
     _say("phase", "planning")
     sweep = Sweep(
         grids=(Grid(implementations=("native",), shapes=((4, 8),), seeds=tuple(range(CASES))),)

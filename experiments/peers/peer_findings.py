@@ -197,7 +197,8 @@ def timed_with_native(names: Sequence[str], device: str) -> Results:
             command="python experiments/peers/peer_findings.py",
             began=monotonic(),
         )
-        return run_session(session, fleet, _say).results
+        run_session(session, fleet, _say)
+        return read(session.out)
 
 
 def _say(record: Record) -> None:

@@ -41,7 +41,7 @@ STAGES = ("plan", "journal", "resume", "convert", "merge", "compact", "query")
 WHAT = {
     "plan": "expand the sweep to cases",
     "journal": "append each record to the journal, without waiting for the disk",
-    "resume": "read the journal",
+    "resume": "make cases, find each in its journal, read the journals in their order",
     "convert": "journals of ten shards to ten results files",
     "merge": "ten results files to one",
     "compact": "ten results files to a compacted one",
@@ -93,10 +93,20 @@ def journal(folder: Path, cases: int) -> None:
 
 
 def resume(folder: Path, cases: int) -> None:
-    from harness.store import read_journal
+    from harness.run.kept import KeptRecords
+    from harness.run.outcome import in_brief
+    from harness.store import Journal
+    from harness.sweep import Planned
 
-    found = [read_journal(path) for path in sorted(folder.glob("*.jsonl"))]
-    assert sum(len(each.records) for each in found) == cases
+    share, held = cases // SHARDS, []  # what runs of these cases hold at their end
+    for shard, path in enumerate(sorted(folder.glob("*.jsonl"))):
+        planned = [
+            Planned(each.case, ()) for each in fake_worker(shard * share, (shard + 1) * share)
+        ]
+        with Journal(path) as file:
+            kept = KeptRecords(path.with_suffix(".parquet"), file, planned)
+            held.append((kept, in_brief(kept.in_order())))
+    assert sum(len(records) for _, records in held) == cases
 
 
 def convert(folder: Path, cases: int) -> None:

@@ -23,7 +23,7 @@ from harness.cli.arguments import (
 )
 from harness.cli.exit_code import ExitCode, announce, print_error
 from harness.cli.report import write_page
-from harness.cli.run_files import PATH, check_results_name, typed_command
+from harness.cli.run_files import PATH, check_results_name, read_run, typed_command
 from harness.cli.sweep_options import SweepChoice, sweep_options
 from harness.records.refusal import Refusal
 from harness.records.text import count
@@ -188,7 +188,7 @@ def run(
     page, no_page = None, ""
     if with_report and outcome.results.records:
         try:
-            page = write_page([outcome.results], [out], max_condition=max_condition)
+            page = write_page([read_run(outcome.path)], [out], max_condition=max_condition)
         except Refusal as refusal:  # the results are printed nevertheless
             no_page = f"{refusal}; make it with `layernorm-bench report {outcome.path}`"
     from harness.run.text import outcome_as_plain, outcome_lines
@@ -199,7 +199,8 @@ def run(
     else:
         from harness.cli.terminal import print_records
 
-        print_records(outcome.results.records, every=verbose)
+        shown = read_run(outcome.path, samples=False) if verbose else outcome.results
+        print_records(shown.records, every=verbose)
         for line in outcome_lines(outcome, page, statuses, verbose=verbose):
             click.echo(line)
     if no_page:

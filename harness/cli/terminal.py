@@ -21,7 +21,7 @@ from harness.records.speed import as_speed, speed_interval_text, speed_text
 from harness.records.text import bytes_text, seconds_text, ulp_text
 from harness.regression.changes import Comparison
 from harness.regression.text import comparison_as_plain, comparison_lines
-from harness.run.text import MOST_ROWS
+from harness.run.outcome import MOST_ROWS
 
 __all__ = ["RunProgress", "print_comparison", "print_records"]
 

@@ -7,12 +7,11 @@ implementation and mode only, therefore run in one environment.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from harness.records import Budget, Case, Mode
+from harness.records import Budget, Case, Environment, Mode
 from harness.run.messages import RunCase, WorkerInfo
-from harness.store import Results
 from harness.sweep import Planned
 
 __all__ = ["Placement", "missing_jobs"]
@@ -22,7 +21,8 @@ def missing_jobs(
     planned: Sequence[Planned],
     budget: Budget,
     nodes: Sequence[WorkerInfo],
-    earlier: Results,
+    measured: Collection[tuple[Case, str]],
+    environments: Mapping[str, Environment],
     *,
     per_environment: bool,
 ) -> list[RunCase]:
@@ -32,18 +32,19 @@ def missing_jobs(
         planned: all cases of the run.
         budget: of each case.
         nodes: the machines, several of which may have the same environment.
-        earlier: what the run has measured already.
+        measured: cases that the run has measured already, each with its environment.
+        environments: of these cases, by fingerprint.
         per_environment: whether each case runs once per kind of environment, instead of once.
     """
     here = {node.environment.fingerprint: node for node in nodes}
-    known = {**earlier.environments, **{name: node.environment for name, node in here.items()}}
+    known = {**environments, **{name: node.environment for name, node in here.items()}}
     kind_of = {name: each.kind if per_environment else "" for name, each in known.items()}
-    done = {(record.case, kind_of.get(record.environment)) for record in earlier.records}
+    done = {(case, kind_of.get(name)) for case, name in measured}
     # a scenario that was begun is continued in its environment
     begun = {
-        (_scenario(record.case), kind_of[record.environment]): frozenset({record.environment})
-        for record in (earlier.records if len(here) > 1 else ())
-        if record.environment in here
+        (_scenario(case), kind_of[name]): frozenset({name})
+        for case, name in (measured if len(here) > 1 else ())
+        if name in here
     }
     jobs = []
     for kind in dict.fromkeys(kind_of[name] for name in here):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -11,6 +11,7 @@ from time import monotonic
 
 from harness.records import (
     Budget,
+    Case,
     Environment,
     MeasurementWarning,
     Record,
@@ -20,10 +21,11 @@ from harness.records import (
 )
 from harness.records.refusal import Refusal
 from harness.run.instructions import count_instructions
+from harness.run.kept import KeptRecords
 from harness.run.machines import Machines
-from harness.run.outcome import SessionOutcome
+from harness.run.outcome import SessionOutcome, in_brief
 from harness.run.placement import missing_jobs
-from harness.store import Journal, Results, read, read_journal, write
+from harness.store import Journal, Results, ResultsWriter
 from harness.sweep import Planned, Sweep
 
 __all__ = [
@@ -110,55 +112,53 @@ def _run(
     on_record: Callable[[Record], None],
     on_start: Callable[[int], None],
 ) -> SessionOutcome:
-    earlier = _earlier(session)
+    kept = KeptRecords(session.out, journal, session.planned)
     here = {each.environment.fingerprint: each.environment for each in fleet.nodes}
-    if earlier.environments and not here.keys() & earlier.environments.keys():
+    if kept.environments and not here.keys() & kept.environments.keys():
         raise ForeignRunError(
             f"{session.out} was begun on another machine or with other software, so its latencies "
             "and new ones would not be comparable; choose another --out"
         )
-    sweep = session.sweep
+    earlier, sweep = len(kept.measured), session.sweep
     missing = missing_jobs(
         session.planned,
         _budget(sweep),
         fleet.nodes,
-        earlier,
+        kept.measured,
+        kept.environments,
         per_environment=session.per_environment,
     )
     run = _begun(session, [*here.values()])
-    fresh: list[Record] = []
-    if not _holds_anything(session.journal):  # a finished run has left the parquet file only
-        kept: list[Run | Environment | Record] = [*earlier.runs, *earlier.environments.values()]
-        for entry in (*kept, *earlier.records):
-            journal.add(entry)
-    journal.add(run)
-    for environment in here.values():
-        journal.add(environment)
+    kept.begin(run, here.values())
     on_start(len(missing))
+    fresh, to_count = _Fresh(), list[Case]()
     for record in fleet.run(missing, sweep.timeout_s, session.stop_at):
-        journal.add(record)
-        fresh.append(record)
+        kept.add(record)
+        fresh.add(record)
+        if session.instructions and record.status.is_measured:
+            to_count.append(record.case)
         on_record(record)
-    left = len(missing) - len(fresh)
+    left = len(missing) - fresh.count
+    counts: dict[Case, int | str] = {}
     if session.instructions and not left:
-        fresh = list(_counted(fresh, sweep.timeout_s))
-    run = _finished(run, session, fresh)
-    order = {each.case: place for place, each in enumerate(session.planned)}
-    records = sorted((*earlier.records, *fresh), key=lambda each: order.get(each.case, -1))
+        counts = dict(count_instructions(to_count, sweep.timeout_s))
     results = Results(
-        records=tuple(records),
-        runs=(*earlier.runs, run),
-        environments={**earlier.environments, **here},
+        records=(),
+        runs=(*kept.runs, fresh.finished(run, session.began)),
+        environments={**kept.environments, **here},
     )
+    records = (_counted(record, counts.get(record.case)) for record in kept.in_order())
     if not left:
-        write(results, session.out)
+        shown = in_brief(_written(records, results, session.out))
         session.journal.unlink()
+    else:
+        shown = in_brief(records)
     return SessionOutcome(
-        results=results,
+        results=replace(results, records=shown),
         path=session.journal if left else session.out,
         left=left,
-        run=run,
-        earlier=len(earlier.records),
+        run=results.runs[-1],
+        earlier=earlier,
     )
 
 
@@ -186,32 +186,6 @@ def _refuse_existing_output(session: Session) -> None:
             )
 
 
-def _earlier(session: Session) -> Results:
-    """Return what an interrupted or finished run has stored in these files.
-
-    Both may exist, and neither hold everything: a finished run was being continued.
-    """
-    nothing = Results(records=(), runs=(), environments={})
-    journal = read_journal(session.journal) if _holds_anything(session.journal) else nothing
-    stored = read(session.out) if session.out.exists() else nothing
-    if not (journal.runs and stored.runs):
-        return journal if journal.runs else stored
-    records = {(record.case, record.environment): record for record in stored.records}
-    records |= {(record.case, record.environment): record for record in journal.records}
-    ended = [replace(run, wall_s=None, overhead_ratio=None) for run in stored.runs]
-    begun = [replace(run, wall_s=None, overhead_ratio=None) for run in journal.runs]
-    runs = [run for run, bare in zip(journal.runs, begun, strict=True) if bare not in ended]
-    return Results(
-        records=tuple(records.values()),
-        runs=(*stored.runs, *runs),
-        environments={**stored.environments, **journal.environments},
-    )
-
-
-def _holds_anything(journal: Path) -> bool:
-    return journal.exists() and journal.stat().st_size > 0
-
-
 def _budget(sweep: Sweep) -> Budget:
     return Budget(
         limit_s=sweep.seconds_per_case,
@@ -221,27 +195,45 @@ def _budget(sweep: Sweep) -> Budget:
     )
 
 
-def _counted(records: Sequence[Record], timeout_s: float) -> Iterator[Record]:
-    """Add to each record the instructions of a call, or a warning that says why there are none."""
-    measured = [each.case for each in records if each.status.is_measured]
-    counts = dict(count_instructions(measured, timeout_s))
-    for record in records:
-        counted = counts.get(record.case)
-        if isinstance(counted, int):
-            yield replace(record, instructions=counted)
-        elif counted is None:
+def _counted(record: Record, counted: int | str | None) -> Record:
+    """Add to a record the instructions of a call, or a warning that says why there are none."""
+    if counted is None:
+        return record
+    if isinstance(counted, int):
+        return replace(record, instructions=counted)
+    warning = MeasurementWarning(kind=WarningKind.NOT_COUNTED, advice=counted)
+    return replace(record, warnings=(*record.warnings, warning))
+
+
+def _written(records: Iterable[Record], results: Results, out: Path) -> Iterator[Record]:
+    """Yield records that are being written to a results file, which exists after the last."""
+    with ResultsWriter(out, results.runs, results.environments) as writer:
+        for record in records:
+            writer.add(record)
             yield record
-        else:
-            warning = MeasurementWarning(kind=WarningKind.NOT_COUNTED, advice=counted)
-            yield replace(record, warnings=(*record.warnings, warning))
 
 
-def _finished(run: Run, session: Session, fresh: Sequence[Record]) -> Run:
-    """Add to a run how long it took, and the share of that time that was overhead."""
-    wall_s = monotonic() - session.began
-    costs = [each.cost for each in fresh if each.cost is not None]
-    useful_s = sum(each.implementation_s + each.oracle_s + each.sampling_s for each in costs)
-    ended = any(each.status in {Status.TIMEOUT, Status.CRASHED} for each in fresh)
-    # how long an ended process had spent in its case is unknown
-    overhead = None if ended or not costs else max(1 - useful_s / wall_s, 0.0)
-    return replace(run, wall_s=wall_s, overhead_ratio=overhead)
+class _Fresh:
+    """What is kept in memory of the records that an invocation has made."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._useful_s: float | None = None
+        self._has_ended_process = False
+
+    def add(self, record: Record) -> None:
+        self.count += 1
+        if record.cost is not None:
+            cost = record.cost
+            useful_s = cost.implementation_s + cost.oracle_s + cost.sampling_s
+            self._useful_s = (self._useful_s or 0.0) + useful_s
+        # how long an ended process had spent in its case is unknown
+        self._has_ended_process |= record.status in {Status.TIMEOUT, Status.CRASHED}
+
+    def finished(self, run: Run, began: float) -> Run:
+        """Add to a run how long it took, and the share of that time that was overhead."""
+        wall_s = monotonic() - began
+        overhead = None
+        if self._useful_s is not None and not self._has_ended_process:
+            overhead = max(1 - self._useful_s / wall_s, 0.0)
+        return replace(run, wall_s=wall_s, overhead_ratio=overhead)

@@ -9,10 +9,9 @@ from pathlib import Path
 from harness.records import Record, Status
 from harness.records.text import count, percent_text, seconds_text
 from harness.run.next_step import next_step
-from harness.run.outcome import SessionOutcome
+from harness.run.outcome import MOST_ROWS, SessionOutcome
 
 __all__ = [
-    "MOST_ROWS",
     "case_lines",
     "note_lines",
     "outcome_as_plain",
@@ -27,7 +26,6 @@ __all__ = [
 _PROBLEMS = (Status.WRONG, Status.CRASHED, Status.TIMEOUT, Status.ERROR)
 # lines per status. Trade-off: the step to take stays on the screen; --verbose and the page have all
 _MOST_PROBLEMS, _MOST_NOTES = 10, 3
-MOST_ROWS = 40  # trade-off: about a screenful; of more cases only counts are printed
 # trade-off: the overhead of a shorter run is mostly the import of torch, so it is not printed
 _LEAST_WALL_S = 30.0
 

@@ -3,7 +3,13 @@
 from harness.store.compact import Compacted, compact
 from harness.store.error import StoreError
 from harness.store.folder import StoredRun, read_runs, scan_runs, stored_runs
-from harness.store.journal import Journal, entries_of, read_journal
+from harness.store.journal import (
+    Journal,
+    entries_of,
+    located_entries,
+    read_journal,
+    records_at,
+)
 from harness.store.merge import Merged, merge
 from harness.store.parquet import (
     SCHEMA_VERSION,
@@ -30,11 +36,13 @@ __all__ = [
     "compact",
     "entries_of",
     "header_of",
+    "located_entries",
     "merge",
     "prepare",
     "read",
     "read_journal",
     "read_runs",
+    "records_at",
     "records_of",
     "scan_runs",
     "stored_runs",

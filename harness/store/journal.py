@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +20,7 @@ from harness.store.lock import lock
 from harness.store.parquet import Results
 from harness.store.plain import from_plain, to_plain
 
-__all__ = ["Journal", "entries_of", "read_journal"]
+__all__ = ["Journal", "entries_of", "located_entries", "read_journal", "records_at"]
 
 _BLOCK = 1 << 16
 
@@ -44,6 +44,7 @@ class Journal:
                 self._file.close()
                 raise
             _cut_torn_line(path)
+            self._file.seek(0, os.SEEK_END)  # where the line was cut
         except OSError as error:
             raise StoreError(f"{path}: cannot be written: {error.strerror}") from error
 
@@ -57,14 +58,15 @@ class Journal:
             "run that writes it"
         )
 
-    def add(self, entry: Run | Environment | Record) -> None:
-        """Append one line and wait until it is on disk.
+    def add(self, entry: Run | Environment | Record) -> int:
+        """Append one line, wait until it is on disk, and return its offset in bytes.
 
         Raises:
             StoreError: the disk is full, or the file cannot be written any more.
         """
         line = json.dumps({type(entry).__name__: to_plain(entry)}) + "\n"
         try:
+            offset = self._file.tell()
             self._file.write(line.encode())
             self._file.flush()
             os.fsync(self._file.fileno())
@@ -73,6 +75,7 @@ class Journal:
                 f"{self.path}: cannot be written: {error.strerror}; what was measured before is "
                 "kept there, free some space and continue with --resume"
             ) from error
+        return offset
 
     def drop_if_empty(self) -> None:
         """Remove the file if it is empty; it may not exist any more."""
@@ -126,22 +129,47 @@ def entries_of(path: Path) -> Iterator[Run | Environment | Record]:
     Raises:
         StoreError: the file cannot be read, or a line other than the last is damaged.
     """
+    return (entry for _, entry in located_entries(path))
+
+
+def located_entries(path: Path) -> Iterator[tuple[int, Run | Environment | Record]]:
+    """Yield the same with the offset of each line in bytes, for :func:`records_at`."""
+    offset = 0
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
                 if line.endswith(b"\n"):
-                    yield _parse(path, number, line)
+                    yield offset, _parse(path, f"line {number}", line)
+                offset += len(line)
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def _parse(path: Path, number: int, line: bytes) -> Run | Environment | Record:
+def records_at(path: Path, offsets: Iterable[int]) -> Iterator[Record]:
+    """Yield the records of a journal whose lines begin at these offsets, in this order.
+
+    Raises:
+        StoreError: the file cannot be read, or is damaged there.
+    """
+    try:
+        with path.open("rb") as file:
+            for offset in offsets:
+                file.seek(offset)
+                entry = _parse(path, f"the line at byte {offset}", file.readline())
+                if not isinstance(entry, Record):
+                    raise StoreError(f"{path}: no record at byte {offset}")
+                yield entry
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _parse(path: Path, where: str, line: bytes) -> Run | Environment | Record:
     try:
         ((name, content),) = json.loads(line).items()
         kinds: dict[str, Any] = {kind.__name__: kind for kind in (Run, Environment, Record)}
         entry: Run | Environment | Record = from_plain(kinds[name], content)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StoreError(f"{path}: line {number} is damaged: {error!r}") from error
+        raise StoreError(f"{path}: {where} is damaged: {error!r}") from error
     return entry
 
 

@@ -7,14 +7,12 @@ from dataclasses import replace
 
 from fake_device import LocalFleet
 
-from harness.records import Budget, Case, Environment, Gpu, Measurement, Record, Status
+from harness.records import Budget, Case, Environment, Gpu, Measurement
 from harness.run.messages import RunCase, WorkerInfo
 from harness.run.placement import Placement, missing_jobs
-from harness.store import Results
 from harness.sweep import Planned
 
 GPU = Gpu(name="X", uuid="1", memory_bytes=1, power_limit_w=None, compute_capability="9.0")
-NOTHING = Results(records=(), runs=(), environments={})
 CASES = [
     Case(implementation=name, shape=(rows, 8)) for rows in (1, 2) for name in ("native", "two_pass")
 ]
@@ -35,19 +33,21 @@ NODES = (HERE, SAME_KIND, OTHER)
 
 def jobs(
     nodes: Sequence[WorkerInfo] = NODES,
-    earlier: Results = NOTHING,
+    earlier: tuple[Case, Environment] | None = None,
     cases: Sequence[Case] = CASES,
     *,
     per_environment: bool = False,
 ) -> list[RunCase]:
     planned = [Planned(case, (Measurement.ERRORS,)) for case in cases]
-    return missing_jobs(planned, Budget(), nodes, earlier, per_environment=per_environment)
-
-
-def stored(case: Case, environment: Environment) -> Results:
-    where = environment.fingerprint
-    record = Record(case=case, environment=where, status=Status.OK)
-    return Results(records=(record,), runs=(), environments={where: environment})
+    environments = {earlier[1].fingerprint: earlier[1]} if earlier else {}
+    return missing_jobs(
+        planned,
+        Budget(),
+        nodes,
+        [(earlier[0], *environments)] if earlier else [],
+        environments,
+        per_environment=per_environment,
+    )
 
 
 def test_a_kind_leaves_out_the_serial_numbers_of_gpus() -> None:
@@ -78,14 +78,14 @@ def test_a_kind_without_the_device_of_a_case_does_not_run_it() -> None:
 
 
 def test_a_finished_case_is_left_out_in_its_kind_only() -> None:
-    earlier = stored(CASES[0], SAME_KIND.environment)
+    earlier = CASES[0], SAME_KIND.environment
     assert [each.case for each in jobs(earlier=earlier)] == CASES[1:]
     found = jobs(earlier=earlier, per_environment=True)
     assert [each.case for each in found] == [*CASES[1:], *CASES]
 
 
 def test_a_scenario_that_was_begun_is_continued_in_its_environment() -> None:
-    found = jobs(earlier=stored(CASES[0], OTHER.environment))
+    found = jobs(earlier=(CASES[0], OTHER.environment))
     assert [each.environments == {name(OTHER)} for each in found] == [True, False, False]
 
 

@@ -146,7 +146,7 @@ def test_when_the_parquet_file_cannot_be_written_the_journal_stays(
     def full(*_: object) -> None:
         raise StoreError("mine.parquet: cannot be written: No space left on device")
 
-    monkeypatch.setattr(module, "write", full)
+    monkeypatch.setattr(module, "ResultsWriter", full)
     with pytest.raises(StoreError):
         run(session)
     assert rows(read_journal(session.journal).records) == list(ROWS)

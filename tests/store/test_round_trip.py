@@ -11,7 +11,16 @@ from hypothesis import given, settings
 from stored import BARE, FULL, RESULTS, RUN, results, same, without_samples
 
 from harness.records import Status
-from harness.store import Journal, Results, read, read_journal, write
+from harness.store import (
+    Journal,
+    Results,
+    StoreError,
+    located_entries,
+    read,
+    read_journal,
+    records_at,
+    write,
+)
 
 
 @settings(max_examples=15)
@@ -59,6 +68,20 @@ def test_a_journal_goes_on_where_it_stopped(journal: Path) -> None:
     with Journal(journal) as file:
         file.add(BARE)
     assert same(read_journal(journal).records, (FULL, BARE))
+
+
+def test_a_record_is_read_where_its_line_begins(journal: Path) -> None:
+    with Journal(journal) as file:
+        offsets = [file.add(entry) for entry in (RUN, FULL)]
+    with journal.open("ab") as torn:
+        torn.write(b'{"Record": {"case"')
+    with Journal(journal) as file:
+        offsets.append(file.add(BARE))
+        assert same([*records_at(journal, reversed(offsets[1:]))], [BARE, FULL])
+    assert [offset for offset, _ in located_entries(journal)] == offsets
+    for wrong, why in ((offsets[0], "no record"), (offsets[1] + 1, "damaged")):
+        with pytest.raises(StoreError, match=why):
+            list(records_at(journal, [wrong]))
 
 
 @pytest.mark.parametrize(
