@@ -133,7 +133,11 @@ def entries_of(path: Path) -> Iterator[Run | Environment | Record]:
 
 
 def located_entries(path: Path) -> Iterator[tuple[int, Run | Environment | Record]]:
-    """Yield the same with the offset of each line in bytes, for :func:`records_at`."""
+    """Yield the entries of a journal, each after the offset of its line in bytes.
+
+    Raises:
+        StoreError: as :func:`entries_of`.
+    """
     offset = 0
     try:
         with path.open("rb") as file:
