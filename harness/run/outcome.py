@@ -55,14 +55,15 @@ def _thinned(records: Iterable[Record]) -> Iterator[Record]:
     for record in records:
         has_figures = record.errors is not None, record.latency is not None
         kind = record.case.implementation, record.status, *has_figures
-        if kind not in seen:
-            seen.add(kind)
-            yield record
-            continue
-        yield Record(
-            case=record.case,
-            environment=record.environment,
-            status=record.status,
-            reason=record.reason,
-            warnings=record.warnings,
-        )
+        yield record if kind not in seen else _without_figures(record)
+        seen.add(kind)
+
+
+def _without_figures(record: Record) -> Record:
+    return Record(
+        case=record.case,
+        environment=record.environment,
+        status=record.status,
+        reason=record.reason,
+        warnings=record.warnings,
+    )

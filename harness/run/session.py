@@ -148,11 +148,9 @@ def _run(
         environments={**kept.environments, **here},
     )
     records = (_counted(record, counts.get(record.case)) for record in kept.in_order())
+    shown = in_brief(records if left else _written(records, results, session.out))
     if not left:
-        shown = in_brief(_written(records, results, session.out))
         session.journal.unlink()
-    else:
-        shown = in_brief(records)
     return SessionOutcome(
         results=replace(results, records=shown),
         path=session.journal if left else session.out,
