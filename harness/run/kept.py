@@ -78,8 +78,9 @@ class KeptRecords:
             for record in records_of(self._out):
                 if self._offsets[self._key(record)] == _NOT_COPIED:
                     self.add(record)
-        for entry in (run, *environments):
-            self._journal.add(entry)
+        self._journal.add(run)
+        for environment in environments:
+            self._journal.add(environment)
 
     def add(self, record: Record) -> None:
         """Append a record to the journal.
