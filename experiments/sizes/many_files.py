@@ -179,8 +179,8 @@ def asked(folder: Path, question: str) -> dict[str, Any] | None:
             "memory_bytes": int(memory)}  # fmt: skip
 
 
-def report() -> str:
-    rows = pq.read_table(ROWS).to_pylist()
+def report(path: Path = ROWS) -> str:
+    rows = pq.read_table(path).to_pylist()
     found = {(row["question"], row["files"]): row for row in rows}
     lines = [f"| question | {FILES:,} files | memory | {PACKED} compacted files | memory |",
              "| --- | --- | --- | --- | --- |"]  # fmt: skip
@@ -194,8 +194,9 @@ def report() -> str:
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path), required=False)
 @click.option("--ask", "question", hidden=True)
+@click.option("--out", type=click.Path(path_type=Path), default=ROWS, show_default=True)
 @click.option("--report", "only_report", is_flag=True)
-def main(folder: Path | None, question: str | None, only_report: bool) -> None:
+def main(folder: Path | None, question: str | None, out: Path, only_report: bool) -> None:
     if question and folder:
         began = perf_counter()
         ASK[question](folder)
@@ -206,8 +207,8 @@ def main(folder: Path | None, question: str | None, only_report: bool) -> None:
         if not folder.exists():
             make(folder)
         rows = [asked(folder / name, each) for each in ASK for name in ("files", "packed")]
-        pq.write_table(pa.Table.from_pylist([row for row in rows if row]), ROWS)
-    click.echo(report())
+        pq.write_table(pa.Table.from_pylist([row for row in rows if row]), out)
+    click.echo(report(out))
 
 
 if __name__ == "__main__":

@@ -177,11 +177,11 @@ def measured(sizes: Sequence[int]) -> Iterator[dict[str, Any]]:
     yield {"stage": "disk", "cases": SYNCED, "time_s": synced_s(), "memory_bytes": 0}
 
 
-def add_row(row: dict[str, Any]) -> None:
+def add_row(row: dict[str, Any], out: Path) -> None:
     """Store a row in place of the former one of its stage and number of cases."""
-    known = pq.read_table(ROWS).to_pylist() if ROWS.exists() else []
+    known = pq.read_table(out).to_pylist() if out.exists() else []
     rows = {(each["stage"], each["cases"]): each for each in [*known, row]}
-    pq.write_table(pa.Table.from_pylist(list(rows.values())), ROWS)
+    pq.write_table(pa.Table.from_pylist(list(rows.values())), out)
 
 
 def synced_s() -> float:
@@ -203,9 +203,9 @@ def synced_s() -> float:
     return times[0] - times[1]
 
 
-def report() -> str:
+def report(path: Path = ROWS) -> str:
     """Return the table: per case, and the exponent of the growth between the largest two sizes."""
-    rows = pq.read_table(ROWS).to_pylist()
+    rows = pq.read_table(path).to_pylist()
     sizes = sorted({row["cases"] for row in rows if row["stage"] != "disk"})
     found = {(row["stage"], row["cases"]): row for row in rows}
     lines = [
@@ -253,11 +253,16 @@ def huge() -> None:
 
 @click.command()
 @click.option("--cases", "sizes", type=int, multiple=True, default=SIZES, show_default=True)
+@click.option("--out", type=click.Path(path_type=Path), default=ROWS, show_default=True)
 @click.option("--report", "only_report", is_flag=True)
 @click.option("--huge", "only_huge", is_flag=True)
 @click.option("--stage", "one", nargs=3, hidden=True)
 def main(
-    sizes: tuple[int, ...], only_report: bool, only_huge: bool, one: tuple[str, str, str] | None
+    sizes: tuple[int, ...],
+    out: Path,
+    only_report: bool,
+    only_huge: bool,
+    one: tuple[str, str, str] | None,
 ) -> None:
     if one:
         stage_here(one[0], Path(one[1]), int(one[2]))
@@ -268,8 +273,8 @@ def main(
     if not only_report:
         for row in measured(sizes):
             click.echo(row)
-            add_row(row)
-    click.echo(report())
+            add_row(row, out)
+    click.echo(report(out))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,9 @@ MADE_BY = {
     "compare_fail.parquet": "gates/compare_fail.py",
     "driver_kills.parquet": "faults/kill_driver.py",
     "history_detection.parquet": "history/detection.py",
+    "many_files.parquet": "sizes/many_files.py",
     "red_team.parquet": "red_team/red_team.py",
+    "sizes.parquet": "sizes/sizes.py",
 }
 
 
