@@ -28,6 +28,8 @@ ROOT = DOCS.parent
 COPIED = {
     "published/peers.md": ROOT / "reports" / "published" / "peers.md",
     "published/peer-tests.md": ROOT / "reports" / "published" / "peer-tests.md",
+    "published/cpu.html": ROOT / "reports" / "published" / "cpu.html",
+    "published/history.html": ROOT / "reports" / "published" / "history.html",
     "published/real-modules.md": ROOT / "reports" / "published" / "real-modules.md",
     "experiments.md": ROOT / "experiments" / "README.md",
     "changelog.md": ROOT / "CHANGELOG.md",
@@ -55,6 +57,7 @@ def on_page_markdown(markdown: str, **_: object) -> str:
     """Replace each ``<!-- generated: NAME -->`` by its table, and links that leave docs/."""
     for name, path in COPIED.items():
         markdown = markdown.replace(f"](../{path.relative_to(ROOT)}", f"]({name}")
+    markdown = markdown.replace("](../docs/", "](")  # in pages from elsewhere
     for name, make in GENERATED.items():
         marker = f"<!-- generated: {name} -->"
         if marker in markdown:
