@@ -81,7 +81,8 @@ def build_page(
             usage=usage(findings),
             sections=[
                 {"id": each.__name__, "heading": heading(each), "blocks": each(findings)}
-                for each in SECTIONS
+                # the page of a folder is about what changed
+                for each in sorted(SECTIONS, key=lambda each: each is not how_it_changed)
                 if history is not None or each is not how_it_changed
             ],
             style=Markup("\n".join(map(_asset, _STYLES))),

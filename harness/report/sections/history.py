@@ -44,7 +44,10 @@ def how_it_changed(findings: Findings) -> tuple[Block, ...]:
         "order of their commits. The other sections are of the latest run of each environment. "
         "Speeds are relative to the reference, which is timed in turn with each case."
     )
-    blocks: list[Block] = [Text(intro), *(Text(note) for note in notes_of(history, speeds))]
+    blocks: list[Block] = [
+        Text(intro),
+        *(Text(note[0].upper() + note[1:]) for note in notes_of(history, speeds)),
+    ]
     blocks.append(_changes(trends))
     shown = [series for series in speeds.series if len(series.points) > 1][:_MOST_PANELS]
     if shown:
