@@ -33,6 +33,9 @@ _BY_COLUMNS: dict[tuple[str, ...], Experiment] = {
     ("detector", "condition", "runs"): Experiment(
         "which planted changes are found in a history", "history"
     ),
+    ("phase", "acknowledged", "is_torn"): Experiment(
+        "what is left after the driver of a run is killed", "many-machines"
+    ),
     ("question", "files", "time_s"): Experiment(
         "how long questions to ten million records take", "sizes"
     ),
