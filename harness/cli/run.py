@@ -149,9 +149,8 @@ def run(
     check_results_name("--out", out)
     if not (quiet or dry_run):
         announce(f"measuring {choice.name}; results go to {out}")
-    with _fleet(
-        on, per_socket=per_socket
-    ) as fleet:  # its process imports torch while the sweep is read
+    # its process imports torch while the sweep is read
+    with _fleet(on, per_socket=per_socket) as fleet:
         from harness.cli.terminal import RunProgress
         from harness.run.plan import plan
         from harness.run.session import Session, run_session
@@ -182,7 +181,7 @@ def run(
                 click.echo(f"  {_command_to_continue(out)}", err=True)
                 raise SystemExit(ExitCode.INTERRUPTED) from None
 
-        for what in getattr(fleet, "lost", ()):
+        for what in fleet.lost:
             print_error(what)
 
     page, no_page = None, ""

@@ -13,7 +13,7 @@ from harness.report.frame import Findings
 from harness.report.quantities import power_of_ten, rounded
 from harness.report.sections.history import how_it_changed
 from harness.selection.answers import Answer
-from harness.selection.headline import headline_lines
+from harness.selection.headline import first_choice, headline_lines
 from harness.selection.times import NATIVE
 
 __all__ = ["cards", "default_title", "headline", "place_lines", "usage"]
@@ -86,14 +86,12 @@ def headline(place: int, answer: Answer) -> dict[str, object]:
 
 
 def usage(findings: Findings) -> str:
-    """Return how a model gets the first choice; empty if that is native or there is none."""
+    """Return how a model gets what the first sentence says to run; empty if it is native."""
     answer = next((each for each in findings.answers if each.is_default), None)
-    names = [choice.best.name for choice in answer.choices if choice.best] if answer else []
-    others = [name for name in names if name != NATIVE and name[1] is Mode.EAGER]
-    if not others:
+    choice = first_choice(answer.choices, answer.overall) if answer else None
+    if choice is None or choice == NATIVE or choice[1] is not Mode.EAGER:
         return ""
-    name = max(dict.fromkeys(others), key=others.count)[0]
-    return f"import layernorm_bench; layernorm_bench.replace_layer_norms(model, {name!r})"
+    return f"import layernorm_bench; layernorm_bench.replace_layer_norms(model, {choice[0]!r})"
 
 
 def cards(findings: Findings) -> list[Card]:

@@ -30,6 +30,9 @@ class EndedError(Exception):
 class Fleet:
     """Worker processes of one machine. Use as a context manager: leaving it ends them all."""
 
+    lost: Sequence[str] = ()
+    """What happened to machines that cannot be used any more: this one is never lost."""
+
     def __init__(self, cpu_places: Sequence[Place] = (Place(),)) -> None:
         """Choose where CPU cases run.
 

@@ -18,7 +18,7 @@ from harness.selection.requirement import Requirements, requirement_text
 from harness.selection.text import run_text
 from harness.selection.times import NATIVE, REFERENCE_NAME
 
-__all__ = ["headline_lines", "headline_of"]
+__all__ = ["first_choice", "headline_lines", "headline_of"]
 
 _MOST_LINES = 3  # trade-off: more lines are not read; the table has all choices
 # trade-off: more scenarios are easier to read as a number; the table names them
@@ -65,6 +65,11 @@ def headline_lines(
     return lines
 
 
+def first_choice(choices: Sequence[Choice], overall: Mapping[Place, OverallChoice]) -> Default:
+    """Return what the first sentence says to run; None if nothing serves a whole place."""
+    return next(iter(_by_default(choices, overall)), None)
+
+
 def _by_default(
     choices: Sequence[Choice], overall: Mapping[Place, OverallChoice]
 ) -> dict[Default, list[Choice]]:
@@ -74,7 +79,7 @@ def _by_default(
     """
     by_place: dict[Place, list[Choice]] = {}
     for choice in choices:
-        by_place.setdefault(_place(choice), []).append(choice)
+        by_place.setdefault(Place.of(choice.scenario), []).append(choice)
     groups: dict[Default, list[Choice]] = {}
     for place, own in by_place.items():
         best = overall[place].ranking.best if place in overall else None
@@ -82,11 +87,6 @@ def _by_default(
             best = own[0].best
         groups.setdefault(best.name if best else None, []).extend(own)
     return dict(sorted(groups.items(), key=lambda each: (each[0] is None, -len(each[1]))))
-
-
-def _place(choice: Choice) -> Place:
-    case = choice.scenario.case
-    return Place(choice.scenario.environment, case.device, case.dtype, case.direction)
 
 
 def _sentences(choices: Sequence[Choice], overall: Mapping[Place, OverallChoice]) -> Iterator[str]:
@@ -114,7 +114,7 @@ def _sentences(choices: Sequence[Choice], overall: Mapping[Place, OverallChoice]
         yield f"The table names the choices for {count(left, 'more scenario')}."
 
 
-def _is_served(choice: Choice, name: CandidateName | None) -> bool:
+def _is_served(choice: Choice, name: Default) -> bool:
     """Whether a candidate is eligible in a scenario."""
     return any(each.name == name for each in choice.ranking.eligible)
 

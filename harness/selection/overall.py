@@ -38,6 +38,12 @@ class Place:
     dtype: str
     direction: Direction
 
+    @classmethod
+    def of(cls, scenario: Scenario) -> Place:
+        """Return the place of a scenario."""
+        case = scenario.case
+        return cls(scenario.environment, case.device, case.dtype, case.direction)
+
 
 Faults = Mapping[CandidateName, Disqualification]
 """Why candidates are disqualified in a scenario."""
@@ -78,10 +84,10 @@ def choose_overall(
     """
     places: dict[Place, list[Record]] = {}
     for scenario, own in (groups or scenarios_of(records)).items():
-        places.setdefault(_place_of(scenario), []).extend(own)
+        places.setdefault(Place.of(scenario), []).extend(own)
     disqualified: dict[Place, list[Faults]] = {}
     for choice in choices:
-        disqualified.setdefault(_place_of(choice.scenario), []).append({
+        disqualified.setdefault(Place.of(choice.scenario), []).append({
             candidate.name: candidate.disqualification
             for candidate in choice.candidates
             if candidate.disqualification is not None
@@ -91,11 +97,6 @@ def choose_overall(
         for place, own in places.items()
         if any(_ratio(record) for record in own)
     }
-
-
-def _place_of(scenario: Scenario) -> Place:
-    case = scenario.case
-    return Place(scenario.environment, case.device, case.dtype, case.direction)
 
 
 def _choice(

@@ -1,1 +1,1 @@
-"""LayerNorm in C and C++ for the CPU: source, build and calls."""
+"""LayerNorm in C++ for the CPU: source, build and calls."""

@@ -225,6 +225,8 @@ def kinds(sampled: Sampled) -> set[WarningKind]:
 class LocalFleet:
     """A fleet whose requests are answered in this process, in order."""
 
+    lost = ()
+
     def __init__(self, unavailable: dict[str, str] | None = None) -> None:
         self.started: list[Case] = []
         """Cases that were started."""
