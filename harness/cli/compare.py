@@ -33,18 +33,10 @@ def compare(before: Path, after: Path, as_json: bool, form: str) -> None:
     nothing in common.
     """
     from harness.cli.terminal import print_comparison
-    from harness.regression.compare import compare as compare_results
-    from harness.regression.confirm import confirm_from
+    from harness.regression.confirm import compare_as_stored
 
     old, new = read_run(before), read_run(after)
-    comparison = compare_results(
-        old,
-        new,
-        baseline_name=str(before),
-        head_name=str(after),
-        confirm=confirm_from(old, new),
-        least_processes=1,
-    )
+    comparison = compare_as_stored(old, new, (str(before), str(after)))
     as_json = as_json or form == "json"
     if form == "markdown" and not as_json:
         from harness.exports.job_summary import summary_of_comparison

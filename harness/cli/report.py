@@ -14,6 +14,7 @@ from harness.cli.run_files import PATH, read_run
 from harness.selection.requirement import DEFAULT_MAX_CONDITION
 
 if TYPE_CHECKING:
+    from harness.regression.changes import Comparison
     from harness.store import Results
 
 __all__ = ["report", "write_page"]
@@ -24,8 +25,16 @@ __all__ = ["report", "write_page"]
 @click.option(
     "--out", type=PATH, metavar="FILE.html", help="the page to write  [default: reports/RUN.html]"
 )
+@click.option(
+    "--baseline",
+    type=PATH,
+    metavar="FILE",
+    help="also show what changed in RUN since this run, as `compare` does",
+)
 @max_condition_option
-def report(runs: tuple[Path, ...], out: Path | None, max_condition: float) -> None:
+def report(
+    runs: tuple[Path, ...], out: Path | None, baseline: Path | None, max_condition: float
+) -> None:
     """Make one HTML page of results files, with charts and tables.
 
     Its first sentence says which implementation to run. --max-condition sets what is required of
@@ -39,13 +48,21 @@ def report(runs: tuple[Path, ...], out: Path | None, max_condition: float) -> No
     gc.disable()  # each collection would walk the thousands of records that are alive
     if out and out.suffix.lower() not in {".html", ".htm"}:
         raise click.UsageError(f"--out {out}: a page ends in .html")
+    if baseline and (len(runs) > 1 or runs[0].is_dir()):
+        raise click.UsageError("--baseline is for one RUN: report RUN --baseline FILE")
     if any(path.is_dir() for path in runs):
         if len(runs) > 1:
             raise click.UsageError("a folder of runs is given alone: report DIR")
         click.echo(_write_history(runs[0], out, max_condition))
         return
-    results = [read_run(path, samples=False) for path in runs]
-    click.echo(write_page(results, runs, out, max_condition=max_condition))
+    results = [read_run(path, samples=baseline is not None) for path in runs]
+    comparison = None
+    if baseline:
+        from harness.regression.confirm import compare_as_stored
+
+        names = (str(baseline), str(runs[0]))
+        comparison = compare_as_stored(read_run(baseline), results[0], names)
+    click.echo(write_page(results, runs, out, comparison, max_condition=max_condition))
 
 
 def _write_history(folder: Path, out: Path | None, max_condition: float) -> Path:
@@ -70,6 +87,7 @@ def write_page(
     results: Sequence[Results],
     runs: Sequence[Path],
     out: Path | None = None,
+    comparison: Comparison | None = None,
     *,
     max_condition: float = DEFAULT_MAX_CONDITION,
 ) -> Path:
@@ -79,6 +97,7 @@ def write_page(
         results: of one or several runs.
         runs: the results files; the page is named after the first.
         out: the page; by default in reports/.
+        comparison: with a baseline, if the page is to show it.
         max_condition: largest condition number that a choice has to serve.
 
     Raises:
@@ -87,5 +106,11 @@ def write_page(
     from harness.report import write_report
 
     page = out or Path("reports") / f"{runs[0].stem}.html"
-    write_report(results, page, files=[str(run) for run in runs], max_condition=max_condition)
+    write_report(
+        results,
+        page,
+        files=[str(run) for run in runs],
+        comparison=comparison,
+        max_condition=max_condition,
+    )
     return page

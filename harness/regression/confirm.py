@@ -10,18 +10,43 @@ from time import monotonic
 
 from harness.records import Budget, Case, Environment, Measurement
 from harness.records.text import count
-from harness.regression.compare import Confirm
+from harness.regression.changes import Comparison
+from harness.regression.compare import Confirm, compare
 from harness.regression.latency_test import CONFIRMING_PROCESSES, process_ratios
 from harness.run.fleet import Fleet
 from harness.run.messages import RunCase
 from harness.store import Results
 from harness.sweep import Sweep
 
-__all__ = ["CONFIRMING", "EPOCHS", "LIMIT_S", "confirm_from", "confirm_here", "time_again"]
+__all__ = [
+    "CONFIRMING",
+    "EPOCHS",
+    "LIMIT_S",
+    "compare_as_stored",
+    "confirm_from",
+    "confirm_here",
+    "time_again",
+]
 
 EPOCHS = 12  # trade-off: more epochs in one process do not narrow the spread between processes
 LIMIT_S = 10.0  # trade-off: enough for calls of 50 ms; short calls take a third of a second
 CONFIRMING = Budget(min_epochs=EPOCHS, max_epochs=EPOCHS, limit_s=LIMIT_S)
+
+
+def compare_as_stored(before: Results, after: Results, names: tuple[str, str]) -> Comparison:
+    """Compare two runs by what they hold; ``names`` are those of their files.
+
+    Raises:
+        Refusal: the runs have nothing in common, or nothing was measured.
+    """
+    return compare(
+        before,
+        after,
+        baseline_name=names[0],
+        head_name=names[1],
+        confirm=confirm_from(before, after),
+        least_processes=1,
+    )
 
 
 def confirm_here(

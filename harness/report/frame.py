@@ -16,6 +16,7 @@ import pandas as pd
 from harness.numerics.bound_terms import SIGNIFICAND_BITS
 from harness.records import Case, Direction, Environment, Mode, OutputErrors, Record, Run, Status
 from harness.records.text import in_words
+from harness.regression.changes import Comparison
 from harness.regression.history.runs import History
 from harness.report.places import apart_by_revision, letters_of, place_of
 from harness.selection.answers import Answer, answers_of
@@ -52,6 +53,9 @@ class Findings:
     """The results files, as the page names them."""
     history: History | None = None
     """The folder that the runs are the latest of; None for single runs."""
+
+    comparison: Comparison | None = None
+    """Of the run with a baseline, if one was given."""
 
     @property
     def implementations(self) -> tuple[str, ...]:

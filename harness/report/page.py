@@ -15,6 +15,7 @@ from jinja2 import PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from harness.records.refusal import Refusal
+from harness.regression.changes import Comparison
 from harness.regression.history.runs import History
 from harness.report.content import heading, name_of
 from harness.report.frame import gather
@@ -22,6 +23,7 @@ from harness.report.glossary import with_terms
 from harness.report.head import cards, default_title, headline, place_lines, usage
 from harness.report.policy import POLICY_MARK, with_policy
 from harness.report.sections import SECTIONS
+from harness.report.sections.gate import gate_verdicts
 from harness.report.sections.history import how_it_changed
 from harness.selection.requirement import DEFAULT_MAX_CONDITION
 from harness.store import Results
@@ -50,6 +52,7 @@ def build_page(
     title: str | None = None,
     files: Sequence[str] = (),
     history: History | None = None,
+    comparison: Comparison | None = None,
     max_condition: float = DEFAULT_MAX_CONDITION,
 ) -> str:
     """Return the page for ``results``: self-contained HTML.
@@ -61,6 +64,7 @@ def build_page(
         title: heading of the page; by default it names the machine.
         files: the results files, as the page names them.
         history: the folder that ``results`` are the latest of, if the page is to show it.
+        comparison: with a baseline, if the page is to show it.
         max_condition: largest condition number that a choice has to serve.
 
     Raises:
@@ -68,7 +72,9 @@ def build_page(
     """
     if not any(each.records for each in results):
         raise NothingToReportError("no records to report; measure some with `layernorm-bench run`")
-    findings = replace(gather(results, files, max_condition), history=history)
+    findings = replace(
+        gather(results, files, max_condition), history=history, comparison=comparison
+    )
     page = (
         _templates()
         .get_template("page.html.j2")
@@ -83,7 +89,8 @@ def build_page(
                 {"id": each.__name__, "heading": heading(each), "blocks": each(findings)}
                 # the page of a folder is about what changed
                 for each in sorted(SECTIONS, key=lambda each: each is not how_it_changed)
-                if history is not None or each is not how_it_changed
+                if (history is not None or each is not how_it_changed)
+                and (comparison is not None or each is not gate_verdicts)
             ],
             style=Markup("\n".join(map(_asset, _STYLES))),
             script=Markup("\n".join(map(_asset, _SCRIPTS))),
@@ -100,6 +107,7 @@ def write_report(
     title: str | None = None,
     files: Sequence[str] = (),
     history: History | None = None,
+    comparison: Comparison | None = None,
     max_condition: float = DEFAULT_MAX_CONDITION,
 ) -> None:
     """Write the page for ``results`` to ``path``, atomically if it is a regular file.
@@ -117,7 +125,12 @@ def write_report(
             "with `layernorm-bench run`"
         )
     page = build_page(
-        results, title=title, files=files, history=history, max_condition=max_condition
+        results,
+        title=title,
+        files=files,
+        history=history,
+        comparison=comparison,
+        max_condition=max_condition,
     )
     _write(page, path)
 

@@ -24,6 +24,7 @@ from harness.report.frame import gather
 from harness.report.sections import SECTIONS
 from harness.report.sections.account import not_measured, warnings
 from harness.report.sections.cost import memory
+from harness.report.sections.gate import gate_verdicts
 from harness.report.sections.history import how_it_changed
 from harness.report.sections.provenance import environment_and_method
 from harness.report.shown_cases import shown_cases
@@ -59,7 +60,7 @@ def shown(section: Section, results: Results, *records: Record) -> str:
 
 def test_every_section_is_on_the_page_and_in_its_navigation(page: str) -> None:
     for section in SECTIONS:
-        if section is how_it_changed:  # on pages of a folder alone
+        if section in {how_it_changed, gate_verdicts}:  # on other pages alone
             assert heading(section) not in page
             continue
         assert f">{heading(section)}</h2>" in markup_of(page, section.__name__)

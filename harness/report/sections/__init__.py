@@ -11,6 +11,7 @@ from harness.report.sections.backward import (
 )
 from harness.report.sections.choice import which_implementation_to_run
 from harness.report.sections.cost import instructions, memory, speed_against_a_copy
+from harness.report.sections.gate import gate_verdicts
 from harness.report.sections.history import how_it_changed
 from harness.report.sections.pareto import accuracy_against_speed
 from harness.report.sections.provenance import environment_and_method
@@ -21,6 +22,7 @@ __all__ = ["SECTIONS"]
 
 SECTIONS: tuple[Section, ...] = (
     which_implementation_to_run,
+    gate_verdicts,
     how_it_changed,
     error_against_condition,
     accuracy_against_speed,
