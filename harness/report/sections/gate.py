@@ -11,7 +11,7 @@ from harness.report.quantities import DASH
 
 __all__ = ["gate_verdicts"]
 
-_MOST_ROWS = 200  # trade-off: each takes 0.3 kB; `compare` prints all
+_MOST_ROWS = 50  # trade-off: what a reader goes through; `compare` prints all
 
 
 def gate_verdicts(findings: Findings) -> tuple[Block, ...]:
@@ -23,7 +23,7 @@ def gate_verdicts(findings: Findings) -> tuple[Block, ...]:
     verdict = f"{count(worse, 'case')} got worse" if worse else "No case got worse"
     counts = ", ".join(f"{cases:,} {kind}" for kind, cases in comparison.counts.items())
     lead = Text(f"{verdict} from {comparison.baseline} to {comparison.head}: {counts}.")
-    notes = tuple(Text(note[0].upper() + note[1:]) for note in comparison.notes)
+    notes = tuple(Text(f"{note[0].upper()}{note[1:]}.") for note in comparison.notes)
     changed = [each for each in comparison.changes if each.kind is not ChangeKind.UNCHANGED]
     if not changed:
         return (lead, *notes)
