@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -180,8 +181,8 @@ def _templates() -> Templates:
 
 
 def _breakable(text: str) -> Markup:
-    """Return text in which a long name may be broken after _ and +."""
-    return escape(text).replace("_", Markup("_<wbr>")).replace("+", Markup("+<wbr>"))
+    """Return text in which a long name may be broken after _, + and /."""
+    return Markup(re.sub(r"[_+/]", r"\g<0><wbr>", str(escape(text))))
 
 
 def _asset(name: str) -> str:
