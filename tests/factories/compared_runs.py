@@ -22,8 +22,10 @@ from harness.records import (
     Environment,
     Estimate,
     Latency,
+    MeasurementWarning,
     Record,
     Status,
+    WarningKind,
 )
 from harness.regression.changes import Change, Comparison
 from harness.regression.compare import Confirm, compare
@@ -124,6 +126,16 @@ def elsewhere(record: Record) -> Record:
 
 def failed(case: Case | None = None, status: Status = Status.ERROR, reason: str = "why") -> Record:
     return make_record(case, status=status, reason=reason, errors=None, memory=None)
+
+
+BEFORE = make_record(ratios=STEADY)
+"""A case of a baseline."""
+SHARED = MeasurementWarning(kind=WarningKind.NOISY, advice="wall time is 1.3 times CPU time")
+
+
+def now(*ratios: float, **changes: Any) -> Record:
+    """Return the record of the same case, measured now in as many processes as there are ratios."""
+    return make_record(latency=make_latency(ratios, **changes))
 
 
 def results_of(*records: Record, **run: Any) -> Results:

@@ -3,61 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from git_repository import LAYER_NORM, Repository
+from git_repository import LAYER_NORM
+from two_revisions import Open
 
 import implementations
-from harness.measure.environment import compiler
-from harness.numerics.computed import function_of
-from harness.records import Allocation, Budget, Case, Measurement, Mode, Record, Status
-from harness.regression.ab.availability import Availability, LookupResult
+from harness.regression.ab.availability import Availability
 from harness.regression.ab.lookup import look_up
-from harness.regression.ab.messages import RunBaseCase, TimeAgainstBase
-from harness.regression.ab.revision import BASE, Checkout, checked_out
+from harness.regression.ab.revision import Checkout
 from harness.regression.ab.side_by_side import side_by_side
-from harness.run.case import CaseRunner
-from harness.run.messages import RunCase
-from implementations.contract import Algorithm, Implementation
 
-NATIVE = implementations.find("native")
-Open = Callable[[dict[str, str], dict[str, str]], Checkout]
 PACKAGE = """
 def said():
     return "{when}"
 """
-
-
-@pytest.fixture
-def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
-    """Return a function that makes a repository of files and then changes them."""
-    known = set(sys.modules)
-    found: list[object] = []
-
-    def make(before: dict[str, str], now: dict[str, str]) -> Checkout:
-        repository = Repository.at(tmp_path / "repository", before)
-        monkeypatch.chdir(repository.path)
-        monkeypatch.syspath_prepend(repository.path)
-        context = checked_out(repository.path.resolve(), "HEAD")
-        checkout = context.__enter__()
-        found.append(context)
-        for name in before.keys() - now.keys():
-            (repository.path / name).unlink()
-        repository.write(now)
-        return checkout
-
-    finders = list(sys.meta_path)
-    yield make
-    for context in found:
-        context.__exit__(None, None, None)  # type: ignore[attr-defined]
-    sys.meta_path[:] = finders
-    for name in set(sys.modules) - known:
-        if name.startswith(("mine", "other", "implementation", "lacks", "layernorm_")):
-            del sys.modules[name]
 
 
 def both(checkout: Checkout, target: str) -> tuple[object, object]:
@@ -184,6 +146,7 @@ def test_the_modules_of_this_revision_are_not_replaced(opened: Open) -> None:
 
 # --- operators -----------------------------------------------------------------------------------
 
+
 OPERATORS = """
 import torch
 
@@ -224,189 +187,3 @@ def test_an_operator_that_would_replace_another_is_refused(opened: Open) -> None
     (found,) = look_up(checkout, ("implementation.py:f",), ())
     assert found.availability is Availability.BROKEN
     assert "registers the operator layernorm_bench_test_one::said over" in found.reason
-
-
-# --- declarations --------------------------------------------------------------------------------
-
-CONTRACT = """
-from dataclasses import dataclass
-from enum import StrEnum
-
-class Algorithm(StrEnum):
-    ONE_PASS = "one_pass"
-    KAHAN = "kahan"
-
-class UnsupportedError(Exception):
-    pass
-
-@dataclass(frozen=True)
-class Implementation:
-    name: str
-    function: object
-    algorithm: Algorithm
-    motto: str = "of no use now"
-
-def f(x, *arguments):
-    raise UnsupportedError("not on a Sunday")
-
-mine = Implementation("f", f, Algorithm.ONE_PASS)
-unknown = Implementation("f", f, Algorithm.KAHAN)
-"""
-
-
-def test_the_declaration_of_an_older_class_is_converted(opened: Open) -> None:
-    checkout = opened({"implementation.py": CONTRACT}, {"implementation.py": CONTRACT})
-    found = side_by_side(checkout).find("implementation.py:mine")
-    assert type(found) is Implementation
-    assert found.algorithm is Algorithm.ONE_PASS
-    assert (found.name, found.devices) == ("f", NATIVE.devices)
-
-
-def test_a_declaration_unknown_to_this_revision_is_not_comparable(opened: Open) -> None:
-    checkout = opened({"implementation.py": CONTRACT}, {"implementation.py": CONTRACT})
-    (found,) = look_up(checkout, ("implementation.py:unknown",), ())
-    assert found.availability is Availability.NOT_COMPARABLE
-    assert "the base declares the algorithm 'kahan'" in found.reason
-
-
-def test_a_plain_function_declares_nothing(opened: Open) -> None:
-    checkout = opened({"implementation.py": LAYER_NORM}, {})
-    assert side_by_side(checkout).find("implementation.py:layer_norm") == replace(
-        NATIVE,
-        name="implementation.py:layer_norm",
-        source="implementation.py:layer_norm",
-        function=side_by_side(checkout).find("implementation.py:layer_norm").function,
-        declared=False,
-    )
-
-
-# --- availability --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("target", "availability", "reason"),
-    [
-        ("implementation.py:layer_norm", Availability.PRESENT, ""),
-        ("implementation:layer_norm", Availability.PRESENT, ""),
-        ("implementation.py:gone", Availability.ABSENT, "implementation.py has no 'gone'"),
-        ("gone.py:f", Availability.ABSENT, "no file gone.py"),
-        ("mine.gone:f", Availability.ABSENT, "no module 'mine.gone'"),
-        ("broken.py:f", Availability.BROKEN, "cannot import: ZeroDivisionError: division by zero"),
-        (
-            "lacks:f",
-            Availability.BROKEN,
-            "lacks: cannot import: ModuleNotFoundError: No module named",
-        ),
-        ("typo.py:f", Availability.BROKEN, "cannot import: SyntaxError"),
-        ("implementation.py:torch", Availability.BROKEN, "is of type module, not a function"),
-    ],
-)
-@pytest.mark.parametrize("whose", ["base", "now"])
-def test_a_target_is_looked_up_in_either_revision(
-    opened: Open, whose: str, target: str, availability: Availability, reason: str
-) -> None:
-    files = {
-        "implementation.py": LAYER_NORM,
-        "broken.py": "1 / 0",
-        "lacks.py": "import no_such_thing",
-        "typo.py": "def f(:",
-        "mine/__init__.py": "",
-    }
-    checkout = opened(files, files)
-    (found,) = look_up(checkout if whose == "base" else None, (target,), ())
-    if target == "implementation.py:torch" and whose == "now":
-        availability = Availability.ABSENT  # a name that is no function any more is gone
-    assert found.availability is availability, found
-    assert reason in found.reason or whose == "now"
-    assert bool(found.devices) is (availability is Availability.PRESENT)
-
-
-@pytest.mark.parametrize(
-    ("listing", "members"), [("ALL", implementations.ALL), ("PEERS", implementations.PEERS)]
-)
-def test_every_member_of_a_listing_is_looked_up(
-    listing: str, members: tuple[Implementation, ...]
-) -> None:
-    assert look_up(None, (), (listing,)) == tuple(
-        LookupResult(each.name, Availability.PRESENT, devices=each.devices, listing=listing)
-        for each in members
-    )
-
-
-def test_a_listing_or_module_that_the_revision_does_not_hold_is_broken(opened: Open) -> None:
-    checkout = opened({"implementation.py": LAYER_NORM}, {})
-    listing, module = look_up(checkout, ("json:dumps",), ("ALL",))
-    assert listing.availability is module.availability is Availability.BROKEN
-    assert "json" in module.reason  # it is of no repository
-
-
-# --- running both revisions ----------------------------------------------------------------------
-
-
-def answered(request: RunCase) -> Record:
-    return request.answer(CaseRunner("here", Allocation.DEFAULT), lambda update: None)
-
-
-def case_of(target: str, **changes: object) -> Case:
-    return replace(Case(implementation=target, shape=(8, 32)), **changes)  # type: ignore[arg-type]
-
-
-QUICK = Budget(min_epochs=1, max_epochs=1, limit_s=0.1)
-
-
-@pytest.mark.parametrize(
-    ("where", "status"),
-    [("base_1.implementations.contract", Status.UNSUPPORTED), ("numba.errors", Status.ERROR)],
-)
-def test_an_unsupported_error_of_the_base_is_unsupported(
-    opened: Open, where: str, status: Status
-) -> None:
-    text = CONTRACT.replace("(Exception):\n", f"(Exception):\n    __module__ = {where!r}\n")
-    checkout = opened({"implementation.py": text}, {})
-    record = answered(RunBaseCase(case_of(BASE + "implementation.py:f"), (), QUICK, checkout))
-    assert record.status is status
-    assert record.reason.endswith("not on a Sunday")
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, as it loads the compiler
-@pytest.mark.parametrize(
-    "mode",
-    [
-        Mode.EAGER,
-        pytest.param(
-            Mode.COMPILED,
-            marks=pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler"),
-        ),
-    ],
-)
-def test_a_case_is_timed_in_turn_with_its_base_only(opened: Open, mode: Mode) -> None:
-    checkout = opened({"implementation.py": LAYER_NORM}, {"implementation.py": LAYER_NORM})
-    case = case_of("implementation.py:layer_norm", mode=mode)
-    record = answered(TimeAgainstBase(case, (Measurement.LATENCY,), QUICK, checkout))
-    assert record.status is Status.OK
-    assert record.latency is not None
-    assert [each.role for each in record.latency.arms] == ["subject", "reference"]
-    assert record.latency.reference_ratio is not None
-
-
-def test_an_exception_of_the_base_is_an_error(opened: Open) -> None:
-    checkout = opened(
-        {"implementation.py": "def layer_norm(*_): raise OSError('no')"},
-        {"implementation.py": LAYER_NORM},
-    )
-    case = case_of("implementation.py:layer_norm")
-    record = answered(TimeAgainstBase(case, (Measurement.LATENCY,), QUICK, checkout))
-    assert (record.status, record.reason) == (Status.ERROR, "OSError: no")
-    assert record.latency is None
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, as it loads the compiler
-def test_compiled_code_is_kept_while_the_reference_is_compiled(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    resets: list[None] = []
-    monkeypatch.setattr(torch.compiler, "reset", lambda: resets.append(None))
-    function_of(NATIVE, Mode.COMPILED, keep=True)
-    assert not resets
-    function_of(NATIVE, Mode.COMPILED)
-    assert resets
