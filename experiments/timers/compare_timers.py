@@ -11,88 +11,36 @@ processes on a loaded machine. It shows whether A/A is 1, whether a slowdown is 
 an interval over five processes covers the median.
 
 Timers that take seconds run in every second repeat. pyperf takes minutes: it runs in every fourth
-repeat, and only with --with-pyperf. pairs.py defines what is timed, timers.py how, report_timers.py
-which ratio is taken as true.
+repeat, and only with --with-pyperf. pairs.py defines what is timed, timers.py how, tasks.py in
+which order, and report_timers.py which ratio is taken as true.
 """
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from random import Random
-from time import monotonic, sleep
+from time import monotonic
 
 import click
-import torch
+from machine import Here, warn_unless_quiet
 from neighbour import busy_neighbours
-from own_processes import Finding, measure
-from pairs import ALONE_PAIRS, COMPARED_PAIRS, PAIRS, ROLES
+from pairs import COMPARED_PAIRS
 from report_timers import report
 from rows import Row, append, read, write
-from timers import TIMERS, Timer, selected
-
-from harness.measure.environment import read_environment
+from tasks import Task, tasks_of
+from timers import TIMERS, selected
 
 ROOT = Path(__file__).parents[2]
 PUBLISHED = ROOT / "results" / "published" / "timers.parquet"
 QUICK = ROOT / "results" / "timers-quick.parquet"
 
-ALONE_TIMER = "harness-0.3"
 REPEATS, PROCESSES = 4, 40  # half an hour
 QUICK_REPEATS, QUICK_PROCESSES = 2, 4
 QUICK_TIMERS, QUICK_PAIRS = "harness-0.3,blocked-0.2", ("tiny", "dram", "aa")
-IDLE_BEFORE = 0.95  # a machine on which nothing runs is idle for a larger share
-# seconds to start a process on two cores of a server of 2024, for the estimate
-START_S = {"quiet": 1.8, "loaded": 4.0}
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """One process to run."""
-
-    experiment: str
-    condition: str
-    timer: Timer
-    pairs: tuple[str, ...]
-    process: int
-
-    @property
-    def expected_s(self) -> float:
-        each = self.timer.loaded_s if self.condition == "loaded" else self.timer.quiet_s
-        return START_S[self.condition] + len(self.pairs) * each
-
-
-def tasks_of(
-    condition: str, timers: Sequence[Timer], pairs: Sequence[str], repeats: int, processes: int
-) -> list[Task]:
-    """Return the processes of one condition in a random order that is always the same."""
-    random = Random(condition)
-    drawn: list[tuple[str, Timer, tuple[str, ...]]] = []
-    for repeat in range(repeats):
-        round_of = [
-            ("timers", timer, (pair,))
-            for timer in timers
-            for pair in timer.pairs
-            if pair in pairs and repeat % timer.every == 0
-            if condition == "quiet" or not timer.quiet_only
-        ]
-        drawn += random.sample(round_of, len(round_of))
-    if condition == "loaded":
-        alone = next(timer for timer in TIMERS if timer.name == ALONE_TIMER)
-        for _ in range(processes):
-            order = tuple(random.sample(ALONE_PAIRS, len(ALONE_PAIRS)))
-            drawn.append(("processes", alone, order))
-    return [
-        Task(experiment, condition, timer, chosen, number)
-        for number, (experiment, timer, chosen) in enumerate(drawn)
-    ]
 
 
 def run_tasks(tasks: Sequence[Task], progress: Callable[[Task, str], None]) -> Iterator[list[Row]]:
@@ -105,93 +53,6 @@ def run_tasks(tasks: Sequence[Task], progress: Callable[[Task, str], None]) -> I
                 rows = here.run(task)
                 yield rows
                 progress(task, ", ".join(f"{row.case} {row.ratio:.3f}" for row in rows))
-
-
-@dataclass(frozen=True, slots=True)
-class Here:
-    """What is the same for every row."""
-
-    commit: str
-    cpu: str
-    cores: int
-    platform: str
-
-    @classmethod
-    def read(cls) -> Here:
-        found = read_environment()
-        changes = "+" if found.git_dirty else ""
-        return cls(
-            commit=f"{found.git_commit or 'unknown'}{changes}",
-            cpu=f"{found.cpu} {found.cpu_capability}",
-            cores=found.cpu_count,
-            platform=f"{found.platform}, Python {found.python}",
-        )
-
-    def run(self, task: Task) -> list[Row]:
-        """Run one process, and look at the machine before and after."""
-        started, load = datetime.now(UTC), _load_average()
-        before, began = _idle_and_total(), monotonic()
-        seed = f"{task.experiment}/{task.condition}/{task.timer.name}/{task.process}"
-        findings = measure(task.timer, task.pairs, seed)
-        process_s = monotonic() - began
-        idle_ratio = _idle_ratio(before, _idle_and_total())
-        return [
-            self._row(task, finding, process_s, load, idle_ratio, started) for finding in findings
-        ]
-
-    def _row(
-        self,
-        task: Task,
-        finding: Finding,
-        process_s: float,
-        load_average: float | None,
-        idle_ratio: float | None,
-        started: datetime,
-    ) -> Row:
-        pair = PAIRS[finding.pair]
-        subject, reference = map(pair.describe, ROLES)
-        return Row(
-            experiment=task.experiment,
-            condition=task.condition,
-            timer=finding.timer,
-            tool=task.timer.tool,
-            allocation=task.timer.allocation,
-            case=pair.name,
-            subject=subject,
-            reference=reference,
-            process=task.process,
-            ratio=finding.ratio,
-            truth=pair.truth,
-            seconds=finding.seconds,
-            process_s=process_s,
-            load_average=load_average,
-            idle_ratio=idle_ratio,
-            started=started.isoformat(timespec="seconds"),
-            commit=self.commit,
-            cpu=self.cpu,
-            cores=self.cores,
-            torch=torch.__version__,
-            platform=self.platform,
-        )
-
-
-def _load_average() -> float | None:
-    return os.getloadavg()[0] if hasattr(os, "getloadavg") else None
-
-
-def _idle_and_total() -> tuple[int, int] | None:
-    """Ticks that all cores were idle, and all their ticks so far; see proc_stat(5)."""
-    try:
-        ticks = [int(each) for each in Path("/proc/stat").read_text().split("\n")[0].split()[1:9]]
-    except (OSError, ValueError):
-        return None
-    return ticks[3] + ticks[4], sum(ticks)  # waiting for a disk is idle, too
-
-
-def _idle_ratio(before: tuple[int, int] | None, after: tuple[int, int] | None) -> float | None:
-    if before is None or after is None or after[1] == before[1]:
-        return None
-    return (after[0] - before[0]) / (after[1] - before[1])
 
 
 class Progress:
@@ -286,7 +147,7 @@ def _measure(tasks: Sequence[Task], out: Path) -> None:
     expected_s = sum(task.expected_s for task in tasks)
     if any(task.timer.tool == "pyperf" for task in tasks) and find_spec("pyperf") is None:
         raise click.ClickException("pyperf is not installed; pip install pyperf")
-    _warn_unless_quiet(tasks)
+    warn_unless_quiet(tasks)
     click.echo(f"{len(tasks)} processes, about {expected_s / 60:.0f} min, to {out}", err=True)
     signal.signal(
         signal.SIGTERM, signal.default_int_handler
@@ -300,21 +161,6 @@ def _measure(tasks: Sequence[Task], out: Path) -> None:
     click.echo(err=True)
     write(read(lines), out)
     lines.unlink()
-
-
-def _warn_unless_quiet(tasks: Sequence[Task]) -> None:
-    """Look at the machine for two seconds before it is called quiet."""
-    if not any(task.condition == "quiet" for task in tasks):
-        return
-    before = _idle_and_total()
-    sleep(2)
-    idle_ratio = _idle_ratio(before, _idle_and_total())
-    if idle_ratio is not None and idle_ratio < IDLE_BEFORE:
-        click.echo(
-            f"this machine is not quiet: {1 - idle_ratio:.0%} of its time is used; close what else "
-            "runs, since the true ratios are measured in this condition",
-            err=True,
-        )
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
+from checked_runs import Install
+from compared_runs import ScriptedFleet
 from fake_device import LocalFleet
 
 from harness.run import fleet as fleet_module
@@ -26,3 +28,15 @@ def fleet(monkeypatch: pytest.MonkeyPatch) -> LocalFleet:
     made = LocalFleet()
     monkeypatch.setattr(fleet_module, "Fleet", lambda: made)
     return made
+
+
+@pytest.fixture
+def install(fleet: LocalFleet, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Return a function that gives the command its fleet; without it, timing fails the test."""
+
+    def give(machine: ScriptedFleet) -> ScriptedFleet:
+        monkeypatch.setattr(fleet_module, "Fleet", lambda: machine)
+        return machine
+
+    monkeypatch.setattr(fleet_module, "Fleet", lambda: pytest.fail("something was timed"))
+    return give

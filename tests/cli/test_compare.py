@@ -1,14 +1,21 @@
-"""What changed between two runs: ``compare`` as Markdown, ``report --baseline`` on a page."""
+"""What changed between two runs: ``compare`` as text and Markdown, ``report --baseline``."""
+
+from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from choice_records import ran, results_of
-from commanding import call
+from checked_runs import BASELINE, ONE, counts, run_of, store
+from choice_records import ran
+from click.testing import Result
+from commanding import call, write_journal
+from compared_runs import STEADY, make_record, results_of
 
 from harness.records import Status
 from harness.store import write
+
+pytestmark = pytest.mark.usefixtures("install")  # timing fails the test
 
 
 @pytest.fixture
@@ -16,8 +23,8 @@ def runs(tmp_path: Path) -> tuple[str, str]:
     """A run, and a later one in which the case is wrong."""
     before, after = tmp_path / "before.parquet", tmp_path / "after.parquet"
     record = ran("one_pass", 0.5)
-    write(results_of([record]), before)
-    write(results_of([replace(record, status=Status.WRONG, reason="y is off")]), after)
+    write(results_of(record), before)
+    write(results_of(replace(record, status=Status.WRONG, reason="y is off")), after)
     return str(before), str(after)
 
 
@@ -42,3 +49,34 @@ def test_markdown_names_what_got_worse(runs: tuple[str, str]) -> None:
     assert done.exit_code == 0
     assert done.stdout.startswith("## layernorm-bench: ❌ 1 case got worse")
     assert "| one_pass/forward/64x768/float32/normal |" in done.stdout
+
+
+def seen(*more: str) -> Result:
+    return call("compare", "base.parquet", "run.parquet", *more)
+
+
+def test_compare_fails_nothing_and_times_nothing() -> None:
+    wrong = replace(run_of(1.0).records[0], status=Status.WRONG)
+    store(results_of(wrong, *run_of(1.0, 1.5, 1.0).records[1:]))
+    result = seen()
+    assert (result.exit_code, counts(result)) == (0, "1 regressed, 1 inconclusive, 1 unchanged")
+
+
+def test_compare_needs_five_processes_on_each_side() -> None:
+    five = results_of(make_record(ONE, [1.2] * 5))
+    store(five, results_of(make_record(ONE, STEADY[:5])))
+    assert counts(seen()) == "1 slower"
+    store(five, results_of(make_record(ONE, STEADY[:4])))
+    assert counts(seen()) == "1 inconclusive"
+    store(run_of(1.0, 1.5, 1.0), run_of(1.0, 1.0, 1.0))
+    result = seen()
+    assert counts(result) == "3 inconclusive"
+    assert "50 % slower" in result.stdout
+
+
+def test_compare_accepts_a_run_that_was_cut_short_with_a_note() -> None:
+    write(BASELINE, Path("base.parquet"))
+    write_journal(Path("run.jsonl"), make_record(ONE, (1.0,)), planned=3)
+    result = seen()
+    assert result.exit_code == 0
+    assert "note: run.parquet" in result.stdout

@@ -1,13 +1,9 @@
-"""The cases of a sweep as tests of pytest."""
+"""The cases of a sweep as tests of pytest: the outcome of each, and its timing."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import dataclass
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -15,14 +11,14 @@ import pytest
 import torch
 from fake_device import FakeDevice
 from known_functions import CASE
+from pytest_runs import pytest_in
 
 import implementations
-from harness.cli.pytest_sweep import SweepTests, run_case, time_with
+from harness.cli.pytest_sweep import run_case, time_with
 from harness.exports.benchmark_json import KEY, MODEL_BYTES, record_from
 from harness.inputs import make_inputs
 from harness.records import Allocation, Case, Direction, Status
 from harness.run.case import CaseRunner
-from harness.sweep import SweepError
 
 SUBJECTS = """
 import warnings
@@ -45,6 +41,7 @@ def remembers(x, shape, weight=None, bias=None, eps=1e-5):
 
 forward_only = Implementation(name="f", function=layer_norm, source="", forward_only=True)
 """
+
 SWEEP = """
 [[grids]]
 implementations = [
@@ -61,16 +58,8 @@ shapes = ["8x64"]
 distributions = ["normal", "offset_1e4"]
 measure = ["errors"]
 """
+
 QUICKLY = ("--benchmark-max-time=0.01", "--benchmark-min-rounds=2")
-
-
-def pytest_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run pytest in ``folder``, with warnings as errors."""
-    (folder / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
-    return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=300, check=False
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +94,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
 
 # --- the outcome of a case -----------------------------------------------------------------------
 
+
 FORWARD = "forward/4x8/float32/normal"
 OUTCOMES = {
     **{f"native/{direction}/4x8/float32/normal": ("passed", "") for direction in Direction},
@@ -120,6 +110,7 @@ OUTCOMES = {
     # JUnit XML has no expected failure
     "one_pass/forward/8x64/float32/offset_1e4": ("skipped", "out_of_guarantee: "),
 }
+
 TIMED = {*(f"native/{each}/4x8/float32/normal" for each in Direction),
          f"subjects.py:warns/{FORWARD}"}  # fmt: skip
 
@@ -169,116 +160,7 @@ def test_the_file_holds_the_record_and_the_machine(session: Session) -> None:
     assert (where["load_average"], where["git_commit"]) == (None, None)
 
 
-# --- which cases ---------------------------------------------------------------------------------
-
-ONE_CASE = "ci::native/forward/32x128/float32/normal"
-FROM_INI = pytest.Config.ArgsSource.TESTPATHS
-
-
-def config_of(folder: Path, *arguments: str, source: Any = pytest.Config.ArgsSource.ARGS) -> Any:
-    return SimpleNamespace(
-        args=[*arguments], args_source=source, invocation_params=SimpleNamespace(dir=folder)
-    )
-
-
-def header_of(config: Any, sweep: str, alone: bool = True) -> str:
-    return SweepTests.plan(config, sweep, {}, options={}, alone=alone).pytest_report_header()
-
-
-def test_all_cases_of_a_preset_are_planned(tmp_path: Path) -> None:
-    on_cpu = [each for each in implementations.ALL if "cpu" in each.devices]
-    config = config_of(tmp_path, "tests", source=FROM_INI)
-    assert f" {96 + 8 + 24 * len(on_cpu)} cases of ci; no other" in header_of(config, "ci")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "source", "alone", "left"),
-    [
-        (("tests", ONE_CASE), pytest.Config.ArgsSource.ARGS, True, ["tests"]),
-        ((ONE_CASE,), pytest.Config.ArgsSource.ARGS, True, []),
-        (("tests",), FROM_INI, True, []),
-        (("tests",), FROM_INI, False, ["tests"]),  # the option in an ini file hides no tests
-    ],
-)
-def test_other_tests_are_run_if_paths_are_given(
-    tmp_path: Path, arguments: tuple[str, ...], source: Any, alone: bool, left: list[str]
-) -> None:
-    config = config_of(tmp_path, *arguments, source=source)
-    header = header_of(config, "ci", alone)
-    assert config.args == left
-    assert ("no other tests" in header) == (left == [])
-    assert (" 1 case of ci" in header) == (ONE_CASE in arguments)
-
-
-def test_cases_are_selected_by_node_id_and_k_like_any_test(tmp_path: Path) -> None:
-    other = ONE_CASE.replace("/forward/", "/backward/")
-    options = ("--layernorm-sweep", "ci", "--layernorm-implementation", "native", "-v")
-    chosen = (ONE_CASE, other, "-k", "forward/32x128/float32", "--benchmark-disable")
-    done = pytest_in(tmp_path, *options, *chosen)
-    assert f"{ONE_CASE} PASSED" in done.stdout
-    assert "1 passed, 1 deselected" in done.stdout
-
-
-def test_the_option_in_an_ini_file_adds_the_cases_to_other_tests(tmp_path: Path) -> None:
-    (tmp_path / "test_others.py").write_text("def test_other():\n    pass\n")
-    one = '[[grids]]\nimplementations = ["native"]\nshapes = ["4x8"]\n'
-    (tmp_path / "one.toml").write_text(one)
-    ini = ("-o", "addopts=--layernorm-sweep=one.toml")
-    done = pytest_in(tmp_path, *ini, "--collect-only", "-q")
-    assert done.stdout.splitlines()[:2] == [
-        "test_others.py::test_other",
-        f"one.toml::native/{FORWARD}",
-    ]
-
-
 # --- refusals, and what the plugin must not do ---------------------------------------------------
-
-
-@pytest.mark.parametrize("without", [(), ("-p", "no:benchmark")], ids=str)
-def test_without_the_option_nothing_is_added_and_nothing_imported(
-    tmp_path: Path, without: tuple[str, ...]
-) -> None:
-    (tmp_path / "test_others.py").write_text(
-        "import sys\ndef test_other(pytestconfig):\n"
-        "    assert pytestconfig.pluginmanager.hasplugin('layernorm_bench')\n"
-        "    assert not {'torch', 'harness.cli.pytest_sweep'} & set(sys.modules)\n"
-    )
-    done = pytest_in(tmp_path, *without)
-    assert "1 passed" in done.stdout, done.stdout + done.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "fact"),
-    [
-        (("--layernorm-sweep", "cii"), "no preset named 'cii'"),
-        (("--layernorm-implementation", "native"), "--layernorm-sweep quick"),
-        (("--layernorm-sweep", "ci", "-p", "no:benchmark"), "needs pytest-benchmark"),
-    ],
-    ids=["no such preset", "no sweep", "no pytest-benchmark"],
-)
-def test_wrong_use_is_one_line_and_no_test(
-    tmp_path: Path, arguments: tuple[str, ...], fact: str
-) -> None:
-    done = pytest_in(tmp_path, *arguments)
-    assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    assert fact in done.stderr
-    assert "Traceback" not in done.stderr + done.stdout
-
-
-@pytest.mark.parametrize(
-    ("axes", "node_ids", "fact"),
-    [
-        ({"implementations": ("nativ",)}, [], "no implementation named 'nativ'"),
-        ({"devices": ("tpu",)}, [], "--layernorm-device: no device named 'tpu'"),
-        ({}, ["ci::native/x"], "no case ci::native/x"),
-    ],
-)
-def test_a_sweep_that_cannot_be_planned_is_refused(
-    tmp_path: Path, axes: dict[str, tuple[str, ...]], node_ids: list[str], fact: str
-) -> None:
-    config, options = config_of(tmp_path, *node_ids), {"devices": "--layernorm-device"}
-    with pytest.raises(SweepError, match=fact):
-        SweepTests.plan(config, "ci", axes, options=options, alone=True)
 
 
 def test_other_tests_keep_their_number_of_threads() -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 from commanding import Terminal
+from figures_factory import make_errors, make_latency, make_memory
 from golden import assert_golden
-from results_factory import make_errors, make_latency, make_memory, make_results
+from results_factory import make_results
 
 from harness.cli import terminal as module
 from harness.cli.terminal import RunProgress, print_records

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import inf, isinf
 
-from results_factory import make_environment, make_errors, make_latency, make_memory, make_run
+from figures_factory import make_errors, make_latency, make_memory
+from results_factory import make_environment, make_run
 
 from harness.records import Case, Errors, Estimate, Mode, Record, Status
 from harness.selection.choose import Choice, Choices, ScenarioFilter, choose

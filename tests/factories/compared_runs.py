@@ -9,7 +9,8 @@ from itertools import product
 from statistics import median
 from typing import Any
 
-from results_factory import make_environment, make_errors, make_memory, make_run
+from figures_factory import make_errors, make_memory
+from results_factory import make_environment, make_run
 
 from harness.records import (
     Allocation,

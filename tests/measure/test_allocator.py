@@ -14,8 +14,8 @@ import torch
 from harness.measure.allocator import fault_in, use_steady_allocation
 from harness.measure.cpu import CpuDevice
 from harness.records import Allocation, Budget, Case, Direction, Measurement, Record, Status
-from harness.run import case as module
 from harness.run import resources
+from harness.run.case import CaseRunner
 
 # a float32 tensor of 38 MB: above 32 MiB glibc always maps memory afresh; a longer call would not
 # be warmed up on a busy machine. It is not verified, which would take most of the time
@@ -23,12 +23,13 @@ TIME_A_LARGE_CASE = """
 import json, sys
 from harness.measure.allocator import use_steady_allocation
 from harness.records import Allocation, Budget, Case, Direction, Measurement, Status
-from harness.run import case as module
+from harness.run import case_steps
+from harness.run.case import CaseRunner
 
-module.measure_errors = lambda *_: None
-module.verdict_of = lambda *_: (Status.OK, "")
+case_steps.measure_errors = lambda *_: None
+case_steps.verdict_of = lambda *_: (Status.OK, "")
 allocation = use_steady_allocation() if sys.argv[1] == "steady" else Allocation.DEFAULT
-runner = module.CaseRunner("", allocation)
+runner = CaseRunner("", allocation)
 case = Case(implementation="native", shape=(2304, 4096))
 budget = Budget(limit_s=1.0, min_epochs=1, max_epochs=1)
 latency = runner.run(case, [Measurement.LATENCY], budget).latency
@@ -64,12 +65,12 @@ def faulted_in(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return asked
 
 
-def run(runner: module.CaseRunner, case: Case, *asked: Measurement) -> Record:
+def run(runner: CaseRunner, case: Case, *asked: Measurement) -> Record:
     return runner.run(case, asked, Budget(limit_s=0.0, min_epochs=1, max_epochs=1))
 
 
 def test_memory_is_faulted_in_once_before_the_timing(faulted_in: list[int]) -> None:
-    runner = module.CaseRunner("", Allocation.STEADY)
+    runner = CaseRunner("", Allocation.STEADY)
     for measurement in (Measurement.LATENCY, Measurement.COLD):
         run(runner, CASE, measurement)
     run(runner, replace(CASE, shape=(8, 32)), Measurement.LATENCY)
@@ -92,7 +93,7 @@ def test_memory_is_faulted_in_once_before_the_timing(faulted_in: list[int]) -> N
 def test_nothing_is_faulted_in_without_steady_allocation_or_timing(
     faulted_in: list[int], allocation: Allocation, asked: Measurement
 ) -> None:
-    run(module.CaseRunner("", allocation), CASE, asked)
+    run(CaseRunner("", allocation), CASE, asked)
     assert faulted_in == []
 
 
@@ -100,7 +101,7 @@ def test_nothing_is_faulted_in_without_steady_allocation_or_timing(
 def test_memory_that_the_allocator_holds_counts_as_free(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    runner = module.CaseRunner("", Allocation.STEADY)
+    runner = CaseRunner("", Allocation.STEADY)
     monkeypatch.setattr(CpuDevice, "free_bytes", lambda _: 1 << 30)
     run(runner, CASE, Measurement.LATENCY)
     monkeypatch.setattr(CpuDevice, "free_bytes", lambda _: 4 * 1024)  # the rest of what it needs

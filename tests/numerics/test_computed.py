@@ -1,18 +1,18 @@
-"""Calls of an implementation: contract violations, exceptions, and what passes through."""
+"""Calls of an implementation that keep the contract, and calls that are bound once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
+from calling import BACKWARD, FORWARD, TRAINING, changed, raising
+from known_functions import good
 from torch import Tensor
-from torch.nn import functional
 
-from harness.inputs import LAYOUTS, Inputs, make_inputs
+from harness.inputs import make_inputs
 from harness.numerics.computed import (
-    ContractViolationError,
     ImplementationError,
     bind,
     bind_recording_forward,
@@ -20,50 +20,8 @@ from harness.numerics.computed import (
     grad_mode,
     run_once,
 )
-from harness.records import Affine, Case, Direction, Mode, Status
-from implementations import UnsupportedError, find
-
-FORWARD = Case(implementation="implementation", shape=(4, 6))
-BACKWARD = Case(implementation="implementation", shape=(4, 6), direction=Direction.BACKWARD)
-TRAINING = Case(implementation="implementation", shape=(4, 6), direction=Direction.FORWARD_BACKWARD)
-
-Function = Callable[..., Any]
-
-
-def good(
-    x: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
-    return functional.layer_norm(x, tuple(normalized_shape), weight, bias, eps)
-
-
-def changed(change: Callable[[Tensor], object]) -> Function:
-    """Return an implementation that changes y before returning it."""
-    return lambda *arguments: change(good(*arguments))
-
-
-def raising(error: BaseException) -> Function:
-    def function(*arguments: object) -> NoReturn:
-        raise error
-
-    return function
-
-
-class FailingGradient(torch.autograd.Function):
-    """The identity, whose gradient raises what it was given."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, error: BaseException) -> Tensor:
-        ctx.error = error
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> NoReturn:
-        raise ctx.error
-
+from harness.records import Affine, Case, Direction, Mode
+from implementations import find
 
 # --- a contract that is kept ---------------------------------------------------------------------
 
@@ -137,157 +95,6 @@ def test_empty_inputs_keep_the_contract(shape: tuple[int, ...]) -> None:
 
     outputs = run_once(implementation, case, make_inputs(case))
     assert outputs.y.shape == shape
-
-
-# --- a contract that is broken -------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda y: y[:2], "y has shape [2, 6], expected [4, 6]"),
-        (lambda y: y.t(), "y has shape [6, 4], expected [4, 6]"),
-        (lambda y: y[None], "y has shape [1, 4, 6], expected [4, 6]"),
-        (lambda y: y.double(), "y has dtype torch.float64, expected torch.float32"),
-        (lambda y: y.half(), "y has dtype torch.float16, expected torch.float32"),
-        (lambda y: y.to("meta"), "y has device meta, expected cpu"),
-        (lambda y: (y, y.mean()), "y is a tuple, expected a torch.Tensor"),
-        (lambda y: [y], "y is a list, expected a torch.Tensor"),
-        (lambda y: y.detach().numpy(), "y is a ndarray, expected a torch.Tensor"),
-        (lambda y: None, "y is a NoneType, expected a torch.Tensor"),
-        (lambda y: 1, "y is an int, expected a torch.Tensor"),
-    ],
-)
-@pytest.mark.parametrize("case", [FORWARD, BACKWARD], ids=lambda each: each.direction)
-def test_another_type_shape_dtype_or_device_is_named(
-    case: Case, change: Callable[[Tensor], object], words: str
-) -> None:
-    with pytest.raises(ContractViolationError) as found:
-        run_once(changed(change), case, make_inputs(case))
-    assert str(found.value) == words
-
-
-def in_place(x: Tensor, *rest: Any) -> Tensor:
-    with torch.no_grad():
-        x.detach().add_(1)
-    return good(x, *rest)
-
-
-def scales_weight(x: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-    weight.detach().mul_(2)
-    return good(x, shape, weight, bias, eps)
-
-
-def clears_bias(x: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-    y = good(x, shape, weight, bias.clone(), eps)
-    bias.detach().zero_()
-    return y
-
-
-def negates_zeros(x: Tensor, *rest: Any) -> Tensor:
-    x.detach().copy_(torch.where(x == 0, -x, x))
-    return good(x, *rest)
-
-
-@pytest.mark.parametrize("case", [FORWARD, BACKWARD], ids=lambda each: each.direction)
-@pytest.mark.parametrize("function", [in_place, scales_weight, clears_bias, negates_zeros])
-def test_an_input_that_was_modified_is_noticed(function: Function, case: Case) -> None:
-    inputs = make_inputs(case)
-    inputs.x[0, 0] = 0
-    with pytest.raises(ContractViolationError, match="modified one of its inputs"):
-        run_once(function, case, inputs)
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_one_element_that_was_modified_is_noticed_in_every_layout(layout: str, dtype: str) -> None:
-    for shape in ((1,), (1, 1), (1, 1, 1)):
-        case = Case(implementation="", shape=shape, dtype=dtype, param_dtype=dtype, layout=layout)
-        assert run_once(good, case, make_inputs(case)).y.shape == shape
-        with pytest.raises(ContractViolationError, match="modified one of its inputs"):
-            run_once(in_place, case, make_inputs(case))
-
-
-def test_inputs_with_nan_are_not_modified_inputs() -> None:
-    inputs = make_inputs(FORWARD)
-    inputs.x[0, 0] = float("nan")
-    assert run_once(good, FORWARD, inputs).y.shape == (4, 6)
-
-
-def test_a_y_that_is_x_itself_is_not_a_modification() -> None:
-    assert run_once(lambda x, *_: x, FORWARD, make_inputs(FORWARD)).y.shape == (4, 6)
-
-
-@pytest.mark.parametrize("case", [BACKWARD, TRAINING], ids=lambda each: each.direction)
-def test_a_y_without_gradient_is_noticed(case: Case) -> None:
-    with pytest.raises(ContractViolationError, match="without gradient"):
-        run_once(changed(Tensor.detach), case, make_inputs(case))
-
-
-@pytest.mark.parametrize(("detached", "gradient"), [(0, "dx"), (2, "dweight"), (3, "dbias")])
-def test_a_missing_gradient_is_noticed(detached: int, gradient: str) -> None:
-    def function(*arguments: Any) -> Tensor:
-        given = list(arguments)
-        given[detached] = given[detached].detach()
-        return good(*given)
-
-    with pytest.raises(ContractViolationError, match=f"{gradient} is None"):
-        run_once(function, BACKWARD, make_inputs(BACKWARD))
-
-
-# --- an implementation that raises ---------------------------------------------------------------
-
-RAISED = [
-    (UnsupportedError("rows longer than 1024"), Status.UNSUPPORTED, "rows longer than 1024"),
-    (torch.OutOfMemoryError("tried 3 GiB"), Status.OUT_OF_MEMORY, "tried 3 GiB"),
-    (MemoryError(), Status.OUT_OF_MEMORY, "out of memory"),
-    (
-        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"),
-        Status.OUT_OF_MEMORY,
-        "DefaultCPUAllocator: can't allocate memory: you tried",
-    ),
-    (RuntimeError("first\nsecond\nthird"), Status.ERROR, "RuntimeError: first"),
-    (ValueError("\n\n  shapes differ  "), Status.ERROR, "ValueError: shapes differ"),
-    (AssertionError(), Status.ERROR, "AssertionError: "),
-    (NotImplementedError("no"), Status.ERROR, "NotImplementedError: no"),
-    (StopIteration("done"), Status.ERROR, "StopIteration: done"),
-]
-
-
-@pytest.mark.parametrize(("error", "status", "reason"), RAISED, ids=lambda each: repr(each)[:30])
-@pytest.mark.parametrize("case", [FORWARD, BACKWARD], ids=lambda each: each.direction)
-def test_an_exception_becomes_a_status_and_one_line(
-    case: Case, error: Exception, status: Status, reason: str
-) -> None:
-    with pytest.raises(ImplementationError) as found:
-        run_once(raising(error), case, make_inputs(case))
-    assert (found.value.status, found.value.reason) == (status, reason)
-    assert found.value.__cause__ is error
-    assert "\n" not in str(found.value)
-
-
-@pytest.mark.parametrize("case", [BACKWARD, TRAINING], ids=lambda each: each.direction)
-def test_an_exception_of_the_backward_becomes_a_status_too(case: Case) -> None:
-    def implementation(x: Tensor, *rest: Any) -> Tensor:
-        y: Tensor = FailingGradient.apply(good(x, *rest), UnsupportedError("no gradient here"))
-        return y
-
-    with pytest.raises(ImplementationError) as found:
-        run_once(implementation, case, make_inputs(case))
-    assert (found.value.status, found.value.reason) == (Status.UNSUPPORTED, "no gradient here")
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), GeneratorExit()], ids=repr)
-@pytest.mark.parametrize("case", [FORWARD, BACKWARD], ids=lambda each: each.direction)
-def test_an_exception_that_ends_the_program_is_not_caught(case: Case, error: BaseException) -> None:
-    with pytest.raises(type(error)):
-        run_once(raising(error), case, make_inputs(case))
-
-
-def test_an_error_of_the_harness_is_raised_as_it_is() -> None:
-    too_few = Inputs(x=torch.ones(4, 6), weight=None, bias=None, dy=None)
-    with pytest.raises(IndexError):  # the case says that there are parameters
-        run_once(good, FORWARD, too_few)
 
 
 # --- calls that are bound once and made often ----------------------------------------------------

@@ -1,4 +1,4 @@
-"""Error figures of small cases whose errors are known."""
+"""Errors of y in small cases whose errors are known, and the condition of the inputs."""
 
 from __future__ import annotations
 
@@ -7,51 +7,14 @@ from math import inf, isfinite, nan, sqrt
 
 import pytest
 import torch
+from comb import COMB, DTYPES, TWO_PASS, comb_case, comb_inputs, measure
 from torch import Tensor
 
 from harness.inputs import Inputs, make_inputs
 from harness.numerics.bounds import guarantee_of
-from harness.numerics.error_measurement import measure_errors
-from harness.numerics.oracle import Reference
 from harness.numerics.outputs import Outputs
 from harness.numerics.verdict import verdict_of
-from harness.records import Affine, Case, Direction, Errors, OutputErrors, Status
-from implementations import find
-
-TWO_PASS = find("two_pass")
-COMB = [[1.0, -1.0, 1.0, -1.0], [2.0, -2.0, 2.0, -2.0]]
-"""Mean 0 and deviation 1 or 2: with eps = 0 the exact y is +-1, in every dtype."""
-
-DTYPES = ["float32", "float64", "bfloat16", "float16"]
-
-
-def comb_case(dtype: str = "float32", direction: Direction = Direction.FORWARD) -> Case:
-    return Case(
-        implementation="two_pass",
-        shape=(2, 4),
-        dtype=dtype,
-        param_dtype=dtype,
-        direction=direction,
-        eps=0.0,
-    )
-
-
-def comb_inputs(
-    case: Case, weight: float = 1.0, bias: float = 0.0, dy: list[list[float]] | None = None
-) -> Inputs:
-    dtype = getattr(torch, case.dtype)
-    return Inputs(
-        x=torch.tensor(COMB, dtype=dtype),
-        weight=torch.full((4,), weight, dtype=dtype),
-        bias=torch.full((4,), bias, dtype=dtype),
-        dy=None if dy is None else torch.tensor(dy, dtype=dtype),
-    )
-
-
-def measure(outputs: Outputs, inputs: Inputs, case: Case) -> Errors:
-    return measure_errors(
-        outputs, inputs, case, guarantee_of(TWO_PASS, case), Reference(inputs, case)
-    )
+from harness.records import Case, Direction, Errors, OutputErrors, Status
 
 
 def of_y(y: Tensor, inputs: Inputs, case: Case) -> OutputErrors:
@@ -194,105 +157,7 @@ def test_there_is_no_bound_ratio_without_any_guarantee() -> None:
     assert found.bound_ratio is None
 
 
-# --- gradients -----------------------------------------------------------------------------------
-
-ONES = [[1.0] * 4] * 2
-
-
-def backward_outputs(dtype: str = "float32") -> Outputs:
-    """Exact outputs for dy = 1: dx is 0, dweight the sum of y, dbias 2."""
-    of = {"dtype": getattr(torch, dtype)}
-    return Outputs(
-        y=torch.tensor(COMB, **of).sign(),
-        dx=torch.zeros(2, 4, **of),
-        dweight=torch.tensor([2.0, -2.0, 2.0, -2.0], **of),
-        dbias=torch.full((4,), 2.0, **of),
-    )
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_exact_gradients_have_no_error(dtype: str) -> None:
-    case = comb_case(dtype, Direction.BACKWARD)
-    errors = measure(backward_outputs(dtype), comb_inputs(case, dy=ONES), case)
-    assert [each.output for each in errors.outputs] == ["y", "dx", "dweight", "dbias"]
-    assert [each.elements for each in errors.outputs] == [8, 8, 4, 4]
-    assert all(each.scaled_max_ulp == 0 for each in errors.outputs)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("output", "scale"), [("dx", 1), ("dweight", 2), ("dbias", 2)])
-def test_a_gradient_three_ulp_off_is_measured_as_three_ulp(
-    output: str, scale: int, dtype: str
-) -> None:
-    case = comb_case(dtype, Direction.BACKWARD)
-    outputs = backward_outputs(dtype)
-    changed = getattr(outputs, output)
-    changed.view(-1)[0] += 3 * scale * torch.finfo(changed.dtype).eps
-    errors = {
-        each.output: each for each in measure(outputs, comb_inputs(case, dy=ONES), case).outputs
-    }
-    assert errors[output].scaled_max_ulp == 3
-    assert all(each.scaled_max_ulp == 0 for name, each in errors.items() if name != output)
-
-
-@pytest.mark.parametrize("output", ["dx", "dweight", "dbias"])
-def test_a_gradient_that_is_nan_is_infinitely_wrong(output: str) -> None:
-    case = comb_case(direction=Direction.BACKWARD)
-    outputs = backward_outputs()
-    getattr(outputs, output).view(-1)[0] = nan
-    for found in measure(outputs, comb_inputs(case, dy=ONES), case).outputs:
-        expected = (1, inf) if found.output == output else (0, 0)
-        assert (found.unexpected_nonfinite, found.bound_ratio) == expected
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_a_column_without_gradient_does_not_hide_a_wrong_one(dtype: str) -> None:
-    # where dy is 0 dweight and its bound in float64 are exactly 0, and 0/0 is NaN
-    case = comb_case(dtype, Direction.BACKWARD)
-    inputs = comb_inputs(case, dy=[[0.0, 1.0, 1.0, 1.0]] * 2)
-    outputs = backward_outputs(dtype)
-    for gradient in (outputs.dweight, outputs.dbias):
-        assert gradient is not None
-        gradient[0] = 0
-        gradient[1] = 77
-    errors = {each.output: each for each in measure(outputs, inputs, case).outputs}
-    for name in ("dweight", "dbias"):
-        assert errors[name].bound_ratio is not None
-        assert not errors[name].bound_ratio <= 1
-
-
-def test_a_column_without_gradient_must_be_exactly_zero() -> None:
-    case = comb_case("float64", Direction.BACKWARD)
-    inputs = comb_inputs(case, dy=[[0.0, 1.0, 1.0, 1.0]] * 2)
-    outputs = backward_outputs("float64")
-    errors = {each.output: each for each in measure(outputs, inputs, case).outputs}
-    assert errors["dbias"].bound_ratio == inf  # it says 2 there
-
-
-@pytest.mark.parametrize(
-    ("affine", "expected"),
-    [
-        (Affine.BOTH, ["y", "dx", "dweight", "dbias"]),
-        (Affine.WEIGHT, ["y", "dx", "dweight"]),
-        (Affine.BIAS, ["y", "dx", "dbias"]),
-        (Affine.NONE, ["y", "dx"]),
-    ],
-)
-def test_only_gradients_of_existing_parameters_are_compared(
-    affine: Affine, expected: list[str]
-) -> None:
-    case = replace(comb_case(direction=Direction.BACKWARD), affine=affine)
-    inputs, outputs = comb_inputs(case, dy=ONES), backward_outputs()
-    if "dweight" not in expected:
-        inputs, outputs = replace(inputs, weight=None), replace(outputs, dweight=None)
-    if "dbias" not in expected:
-        inputs, outputs = replace(inputs, bias=None), replace(outputs, dbias=None)
-    found = measure(outputs, inputs, case).outputs
-    assert [each.output for each in found] == expected
-    assert all(each.scaled_max_ulp == 0 for each in found)
-
-
-# --- errors of mean and rstd ----------------------------------------------------------------
+# --- errors of mean and rstd ---------------------------------------------------------------------
 
 
 def planted(case: Case, mean_shift: float, rstd_factor: float) -> Errors:
@@ -330,7 +195,7 @@ def test_rows_that_determine_neither_mean_nor_rstd_have_no_error_of_them(
     assert found.rstd_error_ratio is None
 
 
-# --- condition of the inputs ---------------------------------------------------------------
+# --- condition of the inputs ---------------------------------------------------------------------
 
 
 def test_condition_and_rho_are_those_of_the_rows() -> None:

@@ -25,7 +25,7 @@ from harness.records import (
     Status,
     WarningKind,
 )
-from harness.run import case as module
+from harness.run import case_steps as module
 from harness.run.case import CaseRunner
 from harness.run.timing import time_case
 

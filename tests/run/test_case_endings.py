@@ -19,7 +19,7 @@ from harness.records import (
     Mode,
     Status,
 )
-from harness.run import case as module
+from harness.run import case_steps as module
 from harness.run import resources
 from harness.run.case import CaseRunner
 from harness.run.timing import time_case

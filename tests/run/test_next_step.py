@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 import pytest
-from results_factory import make_errors, make_latency
+from figures_factory import make_errors, make_latency
 
 from harness.cli import main
 from harness.cli.explain import explain

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from results_factory import make_errors
+from figures_factory import make_errors
 
 from harness.records import Case, Record, Status
 from harness.run.outcome import MOST_ROWS, in_brief

@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from figures_factory import make_errors
 from golden import assert_golden
-from results_factory import make_errors, make_run
+from results_factory import make_run
 
 from harness.records import Case, MeasurementWarning, Record, Status, WarningKind
 from harness.run.outcome import SessionOutcome

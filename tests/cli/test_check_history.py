@@ -1,0 +1,69 @@
+"""The command check against the runs of a history."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from checked_runs import ONE, Install, counts, run_of
+from click.testing import Result
+from commanding import call, complaint
+from compared_runs import ELSEWHERE, HERE, STEADY, ScriptedFleet
+from histories import runs_of, stored_history
+
+from harness.store import write
+
+pytestmark = pytest.mark.usefixtures("install")  # timing fails the test
+
+
+def against_history(tmp_path: Path, ratios: Sequence[float], head: float, *more: str) -> Result:
+    """Check a run of one case with the ratio ``head`` against a history of ``ratios``."""
+    runs = runs_of(ONE, ratios)
+    folder = stored_history(tmp_path / "history", *runs)
+    write(run_of(head, environment=HERE), folder / "head.parquet")
+    return call("check", str(folder / "head.parquet"), "--against-history", str(folder), *more)
+
+
+def test_a_run_like_those_of_its_history_passes(tmp_path: Path) -> None:
+    found = against_history(tmp_path, STEADY, 1.005)
+    assert (found.exit_code, counts(found)) == (0, "1 unchanged")
+    assert "the last 10 runs of" in found.stdout
+
+
+def test_a_confirmed_slowdown_against_a_history_fails(tmp_path: Path, install: Install) -> None:
+    install(ScriptedFleet({ONE.id: 1.1}))
+    found = against_history(tmp_path, STEADY, 1.1)
+    assert (found.exit_code, counts(found)) == (1, "1 slower")
+
+
+def test_runs_that_differ_among_themselves_widen_what_passes(tmp_path: Path) -> None:
+    noisy = [1.0, 1.06, 0.95, 1.04, 0.97, 1.05, 0.94, 1.02, 0.99, 1.03]
+    found = against_history(tmp_path, noisy, 1.07)
+    assert (found.exit_code, counts(found)) == (0, "1 inconclusive")
+
+
+def test_too_short_a_history_judges_no_time(tmp_path: Path) -> None:
+    found = against_history(tmp_path, STEADY[:4], 1.5)
+    assert (found.exit_code, counts(found)) == (0, "1 inconclusive")
+    assert "until the history has so many comparable runs" in found.stdout
+
+
+def test_only_the_last_runs_of_a_history_count(tmp_path: Path) -> None:
+    found = against_history(tmp_path, (*[0.8] * 3, *STEADY), 1.005)
+    assert counts(found) == "1 unchanged"
+
+
+def test_a_history_of_another_machine_judges_memory_alone(tmp_path: Path) -> None:
+    folder = stored_history(tmp_path, *runs_of(ONE, STEADY, environment=ELSEWHERE))
+    write(run_of(2.0), Path("head.parquet"))
+    found = call("check", "head.parquet", "--against-history", str(folder))
+    assert (found.exit_code, counts(found)) == (0, "1 not comparable")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [(), ("--against-history", ".", "--baseline", "b"), ("--against-history", ".", "--accept")],
+)
+def test_a_gate_has_one_thing_to_compare_with(options: tuple[str, ...]) -> None:
+    assert "--against-history" in complaint("check", "run.parquet", *options)

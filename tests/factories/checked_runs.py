@@ -1,0 +1,43 @@
+"""Runs of three cases in files, and the command check on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from click.testing import Result
+from commanding import call
+from compared_runs import HERE, STEADY, ScriptedFleet, make_case, make_record, results_of
+
+from harness.records import Environment
+from harness.store import Results, write
+
+ONE, TWO, THREE = (make_case(rows=rows) for rows in (1, 2, 3))
+BASELINE = results_of(*(make_record(case, STEADY) for case in (ONE, TWO, THREE)))
+GATE = ("check", "run.parquet", "--baseline", "base.parquet")
+Install = Callable[[ScriptedFleet], ScriptedFleet]
+"""Gives the command its fleet."""
+
+
+def run_of(*ratios: float, environment: Environment = HERE) -> Results:
+    """Return a run of the baseline's first cases, with these ratios."""
+    return results_of(
+        *(
+            make_record(case, (ratio,), environment=environment)
+            for case, ratio in zip((ONE, TWO, THREE), ratios, strict=False)
+        )
+    )
+
+
+def store(head: Results, baseline: Results = BASELINE) -> None:
+    write(head, Path("run.parquet"))
+    write(baseline, Path("base.parquet"))
+
+
+def gate(*more: str) -> Result:
+    return call(*GATE, *more)
+
+
+def counts(result: Result) -> str:
+    """Return the number of changes of each kind, from the first line."""
+    return result.stdout.splitlines()[0].rpartition(": ")[2]
