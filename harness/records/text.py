@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from math import isfinite
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "percent_text",
     "seconds_text",
     "shape_text",
+    "suggest",
     "ulp_text",
 ]
 
@@ -61,3 +63,9 @@ def percent_text(share: float) -> str:
 def shape_text(shape: Sequence[int]) -> str:
     """Return "64x768"; a tensor without axes is "scalar"."""
     return "x".join(map(str, shape)) or "scalar"
+
+
+def suggest(name: str, known: Sequence[str]) -> str:
+    """Return "; did you mean 'native'?" for the known name nearest to ``name``, or nothing."""
+    near = get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""

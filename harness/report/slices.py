@@ -12,7 +12,7 @@ from harness.records import Status
 from harness.report.content import LegendEntry
 from harness.report.figures.theme import DASHES, ON_PAGE, series_variable
 
-__all__ = ["groups", "leading", "legend", "view_of", "worst", "worst_status"]
+__all__ = ["combinations", "groups", "leading", "legend", "view_of", "worst", "worst_status"]
 
 _SEVERITY = {
     status.value: rank
@@ -35,6 +35,11 @@ def groups(rows: pd.DataFrame, *columns: str) -> Iterator[tuple[Any, pd.DataFram
     """Yield the rows for each combination of ``columns`` that occurs, in the order of display."""
     if len(rows):
         yield from rows.groupby(list(columns), observed=True)
+
+
+def combinations(rows: pd.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
+    """Return the combinations of ``columns`` that occur, in the order of display."""
+    return [name for name, _ in groups(rows[list(columns)], *columns)]
 
 
 def worst_status(statuses: pd.Series) -> str:

@@ -12,7 +12,7 @@ from math import inf, isinf
 
 from harness.records import OUR_TIMER, Case, Environment, Estimate, Record, Run, Status
 from harness.records.refusal import Refusal
-from harness.records.text import in_words, shape_text
+from harness.records.text import in_words, shape_text, suggest
 from harness.selection.eligibility import (
     Disqualification,
     DisqualificationKind,
@@ -34,7 +34,6 @@ from harness.selection.scenarios import (
 )
 from harness.selection.times import NATIVE, Times, has_valid_time, times_of, widened
 from harness.store import Results
-from harness.sweep import suggest
 
 __all__ = [
     "Choice",

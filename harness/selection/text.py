@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import inf
+from typing import TYPE_CHECKING
 
 from harness.records import Estimate
 from harness.records.text import bytes_text, count, in_words, percent_text, ulp_text
@@ -14,7 +15,9 @@ from harness.selection.eligibility import DisqualificationKind
 from harness.selection.pace import is_faster_than, pace_text
 from harness.selection.ranking import Candidate, Decider, Ranking, worst_in_common
 from harness.selection.times import REFERENCE_NAME
-from harness.selection.workload_choice import WorkloadChoice
+
+if TYPE_CHECKING:  # it imports pydantic, for which a page has no use
+    from harness.selection.workload_choice import WorkloadChoice
 
 __all__ = [
     "answer_text",

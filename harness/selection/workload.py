@@ -21,9 +21,9 @@ from pydantic import Field
 
 from harness.records import Affine, Direction
 from harness.records.refusal import Refusal
-from harness.records.text import shape_text
+from harness.records.text import shape_text, suggest
 from harness.sweep.grid import Dtype, Eps, Positive, Shape, Threads
-from harness.sweep.strict_toml import StrictTable, TomlFile, read_toml, suggest, validated
+from harness.sweep.strict_toml import StrictTable, TomlFile, read_toml, validated
 
 __all__ = [
     "Call",

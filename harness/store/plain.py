@@ -68,17 +68,24 @@ def _reader(annotation: Any) -> _Reader:
 
 def _dataclass_reader(owner: Any) -> _Reader:
     readers = [
-        (each.name, each.metadata.get("formerly", each.name), _reader(hint), _has_no_default(each))
+        (
+            each.name,
+            each.metadata.get("formerly", each.name),
+            without_none(hint),
+            _reader(hint),
+            _has_no_default(each),
+        )
         for each, hint in typed_fields(owner)
     ]
 
     def read(stored: dict[str, Any]) -> Any:
         values = {}
-        for name, former, read_field, is_required in readers:
+        for name, former, kind, read_field, is_required in readers:
             # older files have a field under its former name
             key = former if name not in stored and former in stored else name
             if key in stored or is_required:
-                values[name] = read_field(stored[key])
+                value = stored[key]  # most are numbers and texts: not worth a call
+                values[name] = value if type(value) is kind else read_field(value)
         return owner(**values)
 
     return read

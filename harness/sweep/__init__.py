@@ -13,7 +13,6 @@ from harness.sweep.grid import (
     preset_names,
 )
 from harness.sweep.shapes import parse_shape, parse_shapes
-from harness.sweep.strict_toml import suggest
 
 __all__ = [
     "AXIS_OF_FIELD",
@@ -32,5 +31,4 @@ __all__ = [
     "parse_shape",
     "parse_shapes",
     "preset_names",
-    "suggest",
 ]

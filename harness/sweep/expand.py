@@ -9,9 +9,8 @@ from itertools import product
 from typing import Any
 
 from harness.records import Case, Measurement
-from harness.records.text import count, shape_text
+from harness.records.text import count, shape_text, suggest
 from harness.sweep.grid import EVERY, PEERS, SAME, Grid, Sweep, SweepError
-from harness.sweep.strict_toml import suggest
 
 __all__ = ["AXIS_OF_FIELD", "Planned", "expand", "in_shard", "mistake_lines"]
 

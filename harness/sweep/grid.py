@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
 
 from harness.records import Affine, Autograd, Direction, Measurement, Mode
 from harness.records.refusal import Refusal
+from harness.records.text import suggest
 from harness.sweep.shapes import check_holdable, check_list_of_shapes, parse_shape
 from harness.sweep.strict_toml import (
     Location,
@@ -22,7 +23,6 @@ from harness.sweep.strict_toml import (
     TomlFile,
     not_one_of,
     read_toml,
-    suggest,
     validated,
 )
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeVar, get_args
 
@@ -16,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from harness.records.refusal import Refusal
+from harness.records.text import suggest
 
 __all__ = [
     "Location",
@@ -24,7 +24,6 @@ __all__ = [
     "key_path",
     "not_one_of",
     "read_toml",
-    "suggest",
     "validated",
 ]
 
@@ -148,12 +147,6 @@ def key_path(location: Location) -> str:
 def not_one_of(value: object, known: tuple[str, ...]) -> str:
     """Return a message that lists the known values, and the one that was probably meant."""
     return f"{value!r} is not one of {', '.join(known)}{suggest(str(value), known)}"
-
-
-def suggest(name: str, known: tuple[str, ...]) -> str:
-    """Return "; did you mean 'native'?" for the known name nearest to ``name``, or nothing."""
-    near = get_close_matches(name, known, n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _message(model: type[StrictTable], mistake: ErrorDetails) -> str:

@@ -34,6 +34,7 @@ from harness.report.slices import groups, leading, worst
 
 __all__ = ["error_against_condition"]
 
+_OF_ERRORS = ["label", "distribution", "shape", "condition", "y_ulp", "status", "reason"]
 _RISING = 4.0  # trade-off: errors within this factor of the least count as rounding, not growth
 _CONDITION_CAPTION = (
     "Marks: the largest error that was measured, of standard normal numbers plus a growing offset; "
@@ -167,7 +168,8 @@ def _fullest(series: pd.DataFrame) -> pd.DataFrame:
 
 
 def _error_table(place: str, dtype: str, rows: pd.DataFrame, *, is_folded: bool) -> Table:
-    firsts = worst(rows, ["label", "distribution"], "y_ulp")
+    firsts = worst(rows[_OF_ERRORS], ["label", "distribution"], "y_ulp")
+    in_series = _is_series(firsts)
     conditions = rows.groupby("distribution")["condition"].max()
     distributions = sorted(
         conditions.index, key=lambda name: (not _is_offset(name), conditions[name], name)
@@ -175,7 +177,7 @@ def _error_table(place: str, dtype: str, rows: pd.DataFrame, *, is_folded: bool)
     lines = []
     for (label,), own in groups(firsts, "label"):
         found = {row.distribution: _error_cell(row) for row in own.itertuples()}
-        order, limit = _growth(own[_is_series(own)], SIGNIFICAND_BITS.get(dtype))
+        order, limit = _growth(own[in_series[own.index]], SIGNIFICAND_BITS.get(dtype))
         cells = (found.get(name, number(DASH)) for name in distributions)
         lines.append((Cell(str(label)), number(order), number(limit), *cells))
     return Table(

@@ -69,7 +69,8 @@ def _gradient_rows(rows: pd.DataFrame, firsts: pd.DataFrame) -> Iterator[tuple[C
         rows: outputs of one device and direction, with the columns of their cases.
         firsts: for each implementation the case that needs the most attention.
     """
-    reasons = {(row.dtype, row.label): row for row in firsts.itertuples()}
+    shown = firsts[["dtype", "label", "reason", "shape", "distribution"]]
+    reasons = {(row.dtype, row.label): row for row in shown.itertuples()}
     cells = {
         name: pill(worst_status(each["status"]), rounded(each["error_ulp"].max()))
         for name, each in groups(
@@ -77,7 +78,7 @@ def _gradient_rows(rows: pd.DataFrame, firsts: pd.DataFrame) -> Iterator[tuple[C
         )
     }
     cases = rows.drop_duplicates("case")
-    for name, own in groups(cases, "dtype", "label"):
+    for name, own in groups(cases[["dtype", "label", "case_status"]], "dtype", "label"):
         failing = int((own["case_status"] != Status.OK).sum())
         first: Any = reasons[name]
         yield (

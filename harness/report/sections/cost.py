@@ -28,7 +28,7 @@ from harness.report.figures.memory import MOST_BARS
 from harness.report.figures.theme import series_variable
 from harness.report.frame import Findings
 from harness.report.quantities import DASH, rounded, speed
-from harness.report.slices import groups
+from harness.report.slices import combinations, groups
 
 __all__ = ["instructions", "memory", "speed_against_a_copy"]
 
@@ -134,7 +134,7 @@ def _by_shape(
         most = group.sort_values(by, ascending=False, kind="stable")
         most = most.drop_duplicates(["label", "dtype", "shape"])
         cells = {(row.dtype, row.label, row.shape): cell(row) for row in most.itertuples()}
-        lines = [name for name, _ in groups(group, "dtype", "label")]
+        lines = combinations(group, "dtype", "label")
         columns = (Column(shape, is_number=True) for shape in shapes)
         tables.append(
             Table(

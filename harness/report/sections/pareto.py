@@ -86,10 +86,12 @@ def _points(timed: pd.DataFrame, checked: pd.DataFrame) -> pd.DataFrame:
     columns = {"label": timed["label"].astype(str), "log_speed": -np.log(timed["ratio"])}
     speeds = pd.DataFrame(columns).groupby("label", sort=False)["log_speed"].agg(["mean", "size"])
     speeds = speeds[speeds["size"] == speeds["size"].max()]
-    own = checked.assign(label=checked["label"].astype(str), bad=checked["status"] == Status.WRONG)
-    errors = own.groupby("label", sort=False).agg(
-        error_ulp=("error_ulp", "max"), is_wrong=("bad", "max")
-    )
+    own = pd.DataFrame({
+        "label": checked["label"].astype(str),
+        "error_ulp": checked["error_ulp"],
+        "is_wrong": checked["status"] == Status.WRONG,
+    })
+    errors = own.groupby("label", sort=False).max()
     points = speeds.join(errors, how="inner").dropna(subset="error_ulp")
     return pd.DataFrame({
         "label": points.index,

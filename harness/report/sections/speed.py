@@ -29,7 +29,7 @@ from harness.report.figures import latency_figure, speed_map
 from harness.report.figures.speed_map import LIMIT_LOG2, speed_word
 from harness.report.frame import Findings
 from harness.report.quantities import DASH
-from harness.report.slices import groups, leading, legend, view_of
+from harness.report.slices import combinations, groups, leading, legend, view_of
 from harness.selection.times import REFERENCE_NAME
 
 __all__ = ["latency_against_size", "speed_relative_to_native"]
@@ -210,7 +210,7 @@ def _speed_tables(timed: pd.DataFrame, whole: pd.DataFrame) -> tuple[pd.DataFram
     shown = whole[
         whole["ratio"].notna() | ~whole["status"].isin(_MEASURED) | (whole["warnings"] != "")
     ]
-    labels = [str(label) for (label,), _ in groups(shown, "label")]
+    labels = [str(label) for (label,) in combinations(shown, "label")]
     shapes = list(timed.sort_values("elements", kind="stable")["shape"].unique())
     rows = pd.DataFrame({
         "label": timed["label"].astype(str),
