@@ -2,7 +2,7 @@
 
 from harness.store.compact import Compacted, compact
 from harness.store.error import StoreError
-from harness.store.folder import StoredRun, read_runs, scan_runs, stored_runs
+from harness.store.folder import StoredRun, read_runs, stored_runs
 from harness.store.journal import (
     Journal,
     entries_of,
@@ -20,6 +20,7 @@ from harness.store.parquet import (
     records_of,
     why_unfinished,
 )
+from harness.store.scan import scan_folder, scan_runs
 from harness.store.schema import prepare
 from harness.store.writer import ResultsWriter, write
 
@@ -44,6 +45,7 @@ __all__ = [
     "read_runs",
     "records_at",
     "records_of",
+    "scan_folder",
     "scan_runs",
     "stored_runs",
     "why_unfinished",

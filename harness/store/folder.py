@@ -7,25 +7,24 @@ file out where it still exists, so each run is read once at any moment of a comp
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from os import cpu_count
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from harness.records import Case, Environment, Record, Run
+from harness.records import Environment, Record, Run
 from harness.store.digest import MEMBERS_KEY
 from harness.store.error import StoreError
 from harness.store.parquet import (
     RUN_FIELD,
     checked_metadata,
-    columns_without_samples,
     damage_named,
     header_in,
     records_of,
@@ -33,7 +32,21 @@ from harness.store.parquet import (
 )
 from harness.store.plain import from_plain
 
-__all__ = ["StoredRun", "read_runs", "replaced_files", "scan_runs", "stored_runs"]
+__all__ = [
+    "Found",
+    "StoredRun",
+    "Visit",
+    "by_file",
+    "opened",
+    "read_runs",
+    "replaced_files",
+    "stored_runs",
+]
+
+Found = dict[Path, tuple[Record, ...]]
+"""Records of runs, by the path of the run."""
+Visit = Callable[[pa.NativeFile, pq.ParquetFile, Sequence["StoredRun"]], None]
+"""Reads more of an open file, of which the runs are known."""
 
 _ATTEMPTS = 20  # listings that a compaction may spoil; each compaction spoils a few
 
@@ -58,8 +71,16 @@ class StoredRun:
     """Checksum of the contents of its results file."""
 
 
-def stored_runs(folder: Path) -> tuple[list[StoredRun], list[StoreError]]:
-    """Return the runs in the results files of a folder, and why other files cannot be read."""
+def stored_runs(
+    folder: Path, visit: Visit | None = None
+) -> tuple[list[StoredRun], list[StoreError]]:
+    """Return the runs in the results files of a folder, and why other files cannot be read.
+
+    Args:
+        folder: its subfolders are not read.
+        visit: reads more of each file while it is open, in several threads; twice where the folder
+            changes meanwhile.
+    """
     for _ in range(_ATTEMPTS):
         paths = _listed(folder)
         # of a folder that is being compacted, one listing may miss the old file and the new one
@@ -68,7 +89,7 @@ def stored_runs(folder: Path) -> tuple[list[StoredRun], list[StoreError]]:
         runs: list[StoredRun] = []
         errors: list[StoreError] = []
         with ThreadPoolExecutor(cpu_count()) as threads:
-            for found in threads.map(_runs_of, paths):
+            for found in threads.map(partial(_runs_of, visit=visit), paths):
                 if isinstance(found, StoreError):
                     errors.append(found)
                 else:
@@ -89,13 +110,32 @@ def _listed(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.parquet"))
 
 
-def _runs_of(path: Path) -> list[StoredRun] | StoreError:
+def _runs_of(path: Path, visit: Visit | None = None) -> list[StoredRun] | StoreError:
     try:
-        with damage_named(path), pq.ParquetFile(path) as file:
+        with opened(path) as (source, file):
             members = checked_metadata(path, file).get(MEMBERS_KEY)
-            return [_single(path, file)] if members is None else _members(path, json.loads(members))
+            runs = _members(path, json.loads(members)) if members else [_single(path, file)]
+            if visit is not None:
+                visit(source, file, runs)
     except StoreError as error:
         return error
+    return runs
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[tuple[pa.NativeFile, pq.ParquetFile]]:
+    """Open a file, whose pages will be compared with their checksums.
+
+    Raises:
+        StoreError: in place of what reading it raises in the block.
+    """
+    with (
+        damage_named(path),
+        pa.OSFile(str(path)) as source,
+        # buffers would be filled by further threads, and the system reads ahead anyway
+        pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False) as file,
+    ):
+        yield source, file
 
 
 def _single(path: Path, file: pq.ParquetFile) -> StoredRun:
@@ -149,47 +189,25 @@ def read_runs(
         runs: of one folder.
         samples: whether the raw samples are needed.
     """
-    return _by_file(runs, lambda file, own: _all_records(file, own, samples))
+    return by_file(runs, lambda file, own: _all_records(file, own, samples))
 
 
-def scan_runs(
-    runs: Sequence[StoredRun], columns: Sequence[str], is_wanted: Callable[[Case], bool]
-) -> tuple[dict[Path, tuple[Record, ...]], list[StoreError]]:
-    """Return some fields of some records of runs, as :func:`read_runs` does.
-
-    Of a file only the pages of ``columns`` are read, a row group at a time in each thread, and
-    compared with their checksums. The checksum of the whole file is not.
-
-    Args:
-        runs: of one folder.
-        columns: columns and parts of them, such as "latency.clock". Others have their default.
-            The raw samples are left out.
-        is_wanted: whether the records of a case are returned.
-    """
-    names = ("case", "environment", "status", *columns)
-    wanted = _Wanted(is_wanted)
-    return _by_file(runs, lambda file, own: _some_records(file, own, names, wanted))
-
-
-_Found = dict[Path, tuple[Record, ...]]
-
-
-def _by_file(
-    runs: Sequence[StoredRun], read: Callable[[Path, Sequence[StoredRun]], _Found]
-) -> tuple[_Found, list[StoreError]]:
+def by_file(
+    runs: Sequence[StoredRun], read: Callable[[Path, Sequence[StoredRun]], Found]
+) -> tuple[Found, list[StoreError]]:
     """Read each file in a thread, with the runs of it that are wanted."""
     files: dict[Path, list[StoredRun]] = {}
     for run in runs:
         files.setdefault(run.file, []).append(run)
 
-    def read_or_refusal(file: Path) -> _Found | StoreError:
+    def read_or_refusal(file: Path) -> Found | StoreError:
         try:
             with damage_named(file):
                 return read(file, files[file])
         except StoreError as error:
             return error
 
-    records: _Found = {}
+    records: Found = {}
     errors: list[StoreError] = []
     with ThreadPoolExecutor(cpu_count()) as threads:
         for found in threads.map(read_or_refusal, files):
@@ -200,7 +218,7 @@ def _by_file(
     return records, errors
 
 
-def _all_records(file: Path, runs: Sequence[StoredRun], samples: bool) -> _Found:
+def _all_records(file: Path, runs: Sequence[StoredRun], samples: bool) -> Found:
     if runs[0].member is None:
         return {runs[0].path: tuple(records_of(file, samples=samples))}
     found: dict[int | None, list[Record]] = {run.member: [] for run in runs}
@@ -208,78 +226,3 @@ def _all_records(file: Path, runs: Sequence[StoredRun], samples: bool) -> _Found
         if (own := found.get(row[RUN_FIELD.name])) is not None:
             own.append(from_plain(Record, row))
     return {run.path: tuple(found[run.member]) for run in runs}
-
-
-def _some_records(
-    path: Path,
-    runs: Sequence[StoredRun],
-    columns: Sequence[str],
-    wanted: _Wanted,
-) -> _Found:
-    found: dict[int | None, list[Record]] = {run.member: [] for run in runs}
-    number = 0
-    with pq.ParquetFile(path, page_checksum_verification=True) as file:
-        names = columns_without_samples(file.schema_arrow, *columns, RUN_FIELD.name)
-        for group in range(file.num_row_groups):
-            table = file.read_row_group(group, columns=names, use_threads=False)
-            number += len(table)
-            mask = wanted.mask(table.column("case"))
-            if RUN_FIELD.name in table.column_names:
-                own = pa.array([run.member for run in runs], RUN_FIELD.type)
-                mask = pc.and_(mask, pc.is_in(table.column(RUN_FIELD.name), own))
-            for row in table.filter(mask).to_pylist():
-                found[row.get(RUN_FIELD.name)].append(from_plain(Record, row))
-    if number != file.metadata.num_rows:
-        raise StoreError(
-            f"{path}: damaged: {number} of its {file.metadata.num_rows} rows are there"
-        )
-    return {run.path: tuple(found[run.member]) for run in runs}
-
-
-class _Wanted:
-    """Which cases are wanted; each is asked once, by the fields of the case in one text."""
-
-    def __init__(self, is_wanted: Callable[[Case], bool]) -> None:
-        self._is_wanted = is_wanted
-        self._known: dict[str, bool] = {}
-        self._state = pa.array([], pa.string()), pa.array([], pa.string())
-        self._lock = Lock()
-        self._last: dict[int, tuple[pa.StructArray, pa.BooleanArray]] = {}
-
-    def mask(self, cases: pa.ChunkedArray) -> pa.ChunkedArray:
-        """Return a mask of the rows whose case is wanted."""
-        return pa.chunked_array([self._known_mask(chunk) for chunk in cases.chunks], pa.bool_())
-
-    def _known_mask(self, cases: pa.StructArray) -> pa.BooleanArray:
-        """Return the mask of equal cases, since most runs have the cases of an earlier run."""
-        last = self._last.get(len(cases))
-        if last is None or not last[0].equals(cases):
-            last = self._last[len(cases)] = cases, self._mask(cases)
-        return last[1]
-
-    def _mask(self, cases: pa.StructArray) -> pa.BooleanArray:
-        fields = [_as_text(cases.field(place)) for place in range(cases.type.num_fields)]
-        keys = pc.binary_join_element_wise(*fields, "/")
-        known, wanted = self._state
-        is_new = pc.invert(pc.is_in(keys, known))
-        if pc.any(is_new).as_py():
-            wanted = self._learn(keys.filter(is_new), cases.filter(is_new))
-        return pc.is_in(keys, wanted)
-
-    def _learn(self, keys: pa.StringArray, cases: pa.StructArray) -> pa.StringArray:
-        unique = keys.dictionary_encode()
-        first = pc.index_in(pa.array(range(len(unique.dictionary)), pa.int32()), unique.indices)
-        with self._lock:
-            for key, case in zip(unique.dictionary, cases.take(first), strict=True):
-                if key.as_py() not in self._known:
-                    is_wanted = self._is_wanted(from_plain(Case, case.as_py()))
-                    self._known[key.as_py()] = is_wanted
-            wanted = [key for key, is_wanted in self._known.items() if is_wanted]
-            self._state = pa.array(self._known, pa.string()), pa.array(wanted, pa.string())
-            return self._state[1]
-
-
-def _as_text(values: pa.Array) -> pa.Array:
-    if pa.types.is_list(values.type):
-        return pc.binary_join(pc.cast(values, pa.list_(pa.string())), "x")
-    return pc.cast(values, pa.string())

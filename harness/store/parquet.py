@@ -216,15 +216,12 @@ def checked_metadata(path: Path, file: pq.ParquetFile) -> dict[bytes, bytes]:
     return metadata
 
 
-def columns_without_samples(schema: pa.Schema, *only: str) -> list[str]:
-    """Return the names of all columns except the raw samples, or only of some and their parts."""
+def columns_without_samples(schema: pa.Schema) -> list[str]:
+    """Return the names of all columns except the raw samples."""
     samples = dict(SAMPLE_FIELDS)
     names: list[str] = []
     for column in schema:
-        parts = [part for part in only if part.startswith(f"{column.name}.")]
-        if only and column.name not in only:
-            names += parts
-        elif held := samples.get(column.name):
+        if held := samples.get(column.name):
             names += [f"{column.name}.{part.name}" for part in column.type if part.name != held]
         else:
             names.append(column.name)

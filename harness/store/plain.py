@@ -29,7 +29,7 @@ def to_plain(value: Any) -> Any:
 def from_plain(annotation: Any, stored: Any) -> Any:
     """Build a value of the annotated type.
 
-    Absent fields take their default; unknown ones are ignored.
+    Absent fields take their default; unknown ones are ignored. A part may have been built already.
 
     Raises:
         KeyError: a field without default is absent.
@@ -78,7 +78,9 @@ def _dataclass_reader(owner: Any) -> _Reader:
         for each, hint in typed_fields(owner)
     ]
 
-    def read(stored: dict[str, Any]) -> Any:
+    def read(stored: Any) -> Any:
+        if isinstance(stored, owner):
+            return stored
         values = {}
         for name, former, kind, read_field, is_required in readers:
             # older files have a field under its former name

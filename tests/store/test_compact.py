@@ -11,14 +11,17 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from full_disk import full_disk_after
 from results_factory import make_environment, make_record, make_results, make_run
 from stored import FULL, same
 
-from harness.records import Record
+from harness.records import Case, Record
 from harness.store import (
     Journal,
     Results,
@@ -26,6 +29,7 @@ from harness.store import (
     compact,
     read,
     read_runs,
+    scan_folder,
     scan_runs,
     stored_runs,
     write,
@@ -240,6 +244,18 @@ def test_a_compacted_file_is_no_results_file(folder: Path) -> None:
 
 
 COLUMNS = ("reason", "errors", "memory")
+_FULL_READ = replace(_FULL, latency=None, warnings=(), cost=None)  # without the other columns
+
+
+def in_two_passes(folder: Path, case: Case) -> tuple[Any, list[StoreError]]:
+    runs, errors = stored_runs(folder)
+    found, unread = scan_runs(runs, COLUMNS, lambda each: each == case)
+    return found, [*errors, *unread]
+
+
+def in_one_pass(folder: Path, case: Case) -> tuple[Any, list[StoreError]]:
+    _, found, errors = scan_folder(folder, COLUMNS, lambda each: each == case, lambda run: True)
+    return found, errors
 
 
 @pytest.mark.parametrize("is_compacted", [True, False])
@@ -249,19 +265,38 @@ def test_a_flipped_bit_is_named_and_never_averaged(folder: Path, is_compacted: b
     file = min(folder.iterdir())
     whole = file.read_bytes()
     case = _FULL.case
-    wanted = [replace(FULL, environment=HERE.fingerprint, latency=None, warnings=(), cost=None)]
     footer = len(whole) - int.from_bytes(whole[-8:-4], "little") - 8
     assert footer > 10_000
     refused = 0
-    for position in range(4, footer, 293):
+    for position, scan in zip(range(4, footer, 293), cycle((in_one_pass, in_two_passes))):
         damaged = bytearray(whole)
         damaged[position] ^= 1 << position % 8
         file.write_bytes(damaged)
-        runs, errors = stored_runs(folder)
-        found, unread = scan_runs(runs, COLUMNS, lambda each: each == case)
-        for error in (*errors, *unread):
+        found, errors = scan(folder, case)
+        for error in errors:
             assert str(file) in str(error)
             refused += 1
         for records in found.values():
-            assert same(list(records), wanted), position
+            assert same(list(records), [_FULL_READ]), position
     assert refused
+
+
+def test_a_flipped_bit_in_cases_that_another_file_has_too_is_named(tmp_path: Path) -> None:
+    write(results_of(0), tmp_path / "a.parquet")
+    whole = (tmp_path / "a.parquet").read_bytes()
+    group = pq.read_metadata(tmp_path / "a.parquet").row_group(0)
+    column = next(
+        group.column(place)
+        for place in range(group.num_columns)
+        if group.column(place).path_in_schema == "case.seed"
+    )
+    first = column.dictionary_page_offset
+    for position in range(first, first + column.total_compressed_size, 3):
+        damaged = bytearray(whole)
+        damaged[position] ^= 1 << position % 8
+        (tmp_path / "b.parquet").write_bytes(damaged)
+        found, errors = in_two_passes(tmp_path, _FULL.case)
+        assert all(same(list(records), [_FULL_READ]) for records in found.values())
+        assert tmp_path / "a.parquet" in found
+        assert len(errors) == 1 - (tmp_path / "b.parquet" in found)
+        assert all("b.parquet" in str(error) for error in errors)

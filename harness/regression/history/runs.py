@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
-from harness.records import Case, Environment, Run
+from harness.records import Case, Environment, Record, Run
 from harness.records.refusal import Refusal
 from harness.records.text import count
 from harness.regression.compare import NotMeasuredError
@@ -18,6 +18,7 @@ from harness.store import (
     StoredRun,
     StoreError,
     read_runs,
+    scan_folder,
     scan_runs,
     stored_runs,
     why_unfinished,
@@ -116,6 +117,15 @@ class Selection:
     only_latest: bool = False
     """Whether only the last run of each environment is needed."""
 
+    @property
+    def is_one_pass(self) -> bool:
+        """Whether a run is needed or not whatever other runs there are."""
+        return self.is_narrow and self.last is None and not self.only_latest
+
+    def is_needed(self, run: StoredRun) -> bool:
+        """Whether the command of a run is one of those that are needed."""
+        return any(self.command in each.command for each in run.runs[-1:])
+
 
 def read_history(
     folder: Path,
@@ -138,7 +148,13 @@ def read_history(
     """
     if not folder.is_dir():
         raise HistoryError(f"{folder}: no such folder; a history is a folder of results files")
-    stored, errors = stored_runs(folder)
+    if selection is not None and selection.is_one_pass:
+        stored, records, errors = scan_folder(
+            folder, selection.columns, selection.is_wanted, selection.is_needed
+        )
+    else:
+        stored, errors = stored_runs(folder)
+        records = None
     if without is not None and without.exists():
         stored = [each for each in stored if not each.file.samefile(without)]
     notes: list[str] = []
@@ -152,7 +168,7 @@ def read_history(
     kept.sort(key=lambda each: (each.committed or each.started, each.started, each.name))
     if selection is not None:
         kept = _selected(folder, kept, selection)
-    found, unread = _records_of(folder, kept, samples, selection)
+    found, unread = _records_of(folder, kept, samples, selection, records)
     notes = [f"left out: {error}" for error in sorted([*errors, *unread], key=str)] + notes
     kept = [replace(run, results=found[run.path]) for run in kept if run.path in found]
     if not kept:
@@ -190,7 +206,7 @@ def _environment_of(results: Results) -> Environment | None:
 
 
 def _selected(folder: Path, runs: list[HistoryRun], selection: Selection) -> list[HistoryRun]:
-    kept = [run for run in runs if selection.command in run.run.command]
+    kept = [run for run in runs if selection.is_needed(run.stored)]
     if runs and not kept:
         raise HistoryError(
             f"{folder}: no run has {selection.command!r} in its command; the last is "
@@ -206,9 +222,16 @@ def _latest(runs: Sequence[HistoryRun]) -> tuple[HistoryRun, ...]:
 
 
 def _records_of(
-    folder: Path, runs: Sequence[HistoryRun], samples: bool, selection: Selection | None
+    folder: Path,
+    runs: Sequence[HistoryRun],
+    samples: bool,
+    selection: Selection | None,
+    records: dict[Path, tuple[Record, ...]] | None,
 ) -> tuple[dict[Path, Results], list[StoreError]]:
-    """Return the results of each run by its path, and why some files cannot be read."""
+    """Return the results of each run by its path, and why some files cannot be read.
+
+    The records may have been read already.
+    """
     stored = [run.stored for run in runs]
     number = sum(each.records for each in stored)
     if number > _MOST_RECORDS and not (selection is not None and selection.is_narrow):
@@ -216,10 +239,12 @@ def _records_of(
             f"{folder}: {number:,} records of {count(len(runs), 'run')} are too many to compare at "
             "once; choose some with `layernorm-bench history` and --case, --worst or --last"
         )
-    if selection is None:
-        records, errors = read_runs(stored, samples=samples)
-    else:
-        records, errors = scan_runs(stored, selection.columns, selection.is_wanted)
+    errors: list[StoreError] = []
+    if records is None:
+        if selection is None:
+            records, errors = read_runs(stored, samples=samples)
+        else:
+            records, errors = scan_runs(stored, selection.columns, selection.is_wanted)
     found = {
         each.path: Results(
             records=records[each.path], runs=each.runs, environments=each.environments

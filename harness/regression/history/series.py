@@ -145,12 +145,12 @@ def series_of(
     Runs of a case that are not comparable, such as runs on two machines, are in separate series.
     """
     can_search = not metric.is_latency or has_detector()
-    cases: dict[str, list[list[tuple[HistoryRun, Record]]]] = {}
+    cases: dict[Case, list[list[tuple[HistoryRun, Record]]]] = {}
     for run in history.runs:
         for record in run.results.records:
             if not is_wanted(record.case) or _value_of(record, metric) is None:
                 continue
-            sets = cases.setdefault(record.case.id, [])
+            sets = cases.setdefault(record.case, [])
             alike = next(
                 (each for each in sets if is_comparable(each[-1][1], record, metric)), None
             )
