@@ -59,7 +59,7 @@ _PLACE_CAPTION = (
 
 Row = tuple[Cell, ...]
 Reach = Callable[[CandidateName], str]
-"""Name of a candidate -> how far it is right, if it is disqualified for some inputs; else empty."""
+"""Name of a candidate -> its first failure, if it is disqualified for some inputs; else empty."""
 
 
 def answer_tables(findings: Findings) -> Iterator[Table]:
@@ -238,7 +238,7 @@ def _others(
         candidates: all of them.
         ranking: the eligible ones.
         native_s: time of native; None if costs are ratios to it.
-        reach: how far an eligible candidate is right.
+        reach: the first failure of an eligible candidate.
     """
     next_best = [each for each in ranking.eligible if each is not best and each.name != NATIVE][:1]
     faster = [

@@ -214,7 +214,8 @@ class CaseTable:
 Block = Text | Table | Facts | FigureBlock | LeftOut | CaseTable
 
 Section = Callable[[Findings], tuple[Block, ...]]
-"""A section of the page: findings -> blocks. Its name is its heading."""
+"""A section of the page: findings -> blocks. Its name is its heading; the page leaves out a section
+without a block."""
 
 
 def name_of(*words: str) -> str:

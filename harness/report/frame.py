@@ -14,7 +14,17 @@ from typing import Any
 import pandas as pd
 
 from harness.numerics.bound_terms import SIGNIFICAND_BITS
-from harness.records import Case, Direction, Environment, Mode, OutputErrors, Record, Run, Status
+from harness.records import (
+    Case,
+    Direction,
+    Environment,
+    Mode,
+    OutputErrors,
+    Record,
+    Run,
+    Status,
+    WarningKind,
+)
 from harness.records.text import in_words
 from harness.regression.changes import Comparison
 from harness.regression.history.runs import History
@@ -25,7 +35,7 @@ from harness.selection.requirement import DEFAULT_MAX_CONDITION
 from harness.selection.times import REFERENCE_NAME, has_valid_time, reference_ratio_of
 from harness.store import Results
 
-__all__ = ["Findings", "gather"]
+__all__ = ["Findings", "gather", "mostly_not_converged"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +111,8 @@ def gather(
         )
         for device, name in {(each.case.device, each.environment) for each in records}
     }
-    rows = [_row(each, places[each.case.device, each.environment]) for each in records]
+    unmarked = {WarningKind.NOT_CONVERGED} if mostly_not_converged(records) else set()
+    rows = [_row(each, places[each.case.device, each.environment], unmarked) for each in records]
     outputs = [
         {"case": index, **_output_row(output)}
         for index, record in enumerate(records)
@@ -161,8 +172,20 @@ def _with_orders(cases: pd.DataFrame) -> pd.DataFrame:
     return cases
 
 
-def _row(record: Record, place: str) -> dict[str, Any]:
+def mostly_not_converged(records: Sequence[Record]) -> bool:
+    """Return whether most timed cases have that warning: a mark on each would tell none apart."""
+    timed = [each for each in records if each.latency or each.cold]
+    wide = [each for each in timed if WarningKind.NOT_CONVERGED in _kinds(each)]
+    return 2 * len(wide) > len(timed)
+
+
+def _kinds(record: Record) -> tuple[WarningKind, ...]:
+    return tuple(dict.fromkeys(each.kind for each in record.warnings))
+
+
+def _row(record: Record, place: str, unmarked: set[WarningKind]) -> dict[str, Any]:
     case = record.case
+    warnings = [each for each in _kinds(record) if each not in unmarked]
     return {
         "place": place,
         "implementation": case.implementation,
@@ -179,7 +202,7 @@ def _row(record: Record, place: str) -> dict[str, Any]:
         "setting": _setting(case),
         "status": str(record.status),
         "reason": record.reason,
-        "warnings": ", ".join(dict.fromkeys(in_words(each.kind) for each in record.warnings)),
+        "warnings": ", ".join(map(in_words, warnings)),
         **_error_columns(record),
         **_latency_columns(record),
         **_cold_columns(record),

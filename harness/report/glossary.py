@@ -23,6 +23,8 @@ TERMS = {
     "condition number": "Condition number",
     "error bound": "Error bound",
     "out of guarantee": "Out of guarantee",
+    "limit in theory": "Limit in theory",
+    "first failure measured": "First failure measured",
     "timed in turn": "Timed in turn",
     "epoch": "Epoch",
     "interval": "Interval",

@@ -118,7 +118,7 @@ def cards(findings: Findings) -> list[Card]:
         Card(
             "Out of guarantee",
             f"{number[Status.OUT_OF_GUARANTEE]:,}",
-            _blamed(findings, Status.OUT_OF_GUARANTEE) or "none beyond its condition limit",
+            _blamed(findings, Status.OUT_OF_GUARANTEE) or "none beyond its limit in theory",
             Status.OUT_OF_GUARANTEE,
         ),
         Card(

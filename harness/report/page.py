@@ -24,7 +24,6 @@ from harness.report.glossary import with_terms
 from harness.report.head import cards, default_title, headline, place_lines, usage
 from harness.report.policy import POLICY_MARK, with_policy
 from harness.report.sections import SECTIONS
-from harness.report.sections.gate import gate_verdicts
 from harness.report.sections.history import how_it_changed
 from harness.selection.requirement import DEFAULT_MAX_CONDITION
 from harness.store import Results
@@ -87,11 +86,10 @@ def build_page(
             answers=[headline(place, each) for place, each in enumerate(findings.answers)],
             usage=usage(findings),
             sections=[
-                {"id": each.__name__, "heading": heading(each), "blocks": each(findings)}
+                {"id": each.__name__, "heading": heading(each), "blocks": blocks}
                 # the page of a folder is about what changed
                 for each in sorted(SECTIONS, key=lambda each: each is not how_it_changed)
-                if (history is not None or each is not how_it_changed)
-                and (comparison is not None or each is not gate_verdicts)
+                if (blocks := each(findings))
             ],
             style=Markup("\n".join(map(_asset, _STYLES))),
             script=Markup("\n".join(map(_asset, _SCRIPTS))),

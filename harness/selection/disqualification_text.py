@@ -68,10 +68,10 @@ def fault_text(disqualification: Disqualification) -> str:
     kind, records = disqualification.kind, disqualification.records
     match kind:
         case DisqualificationKind.WRONG:
-            return f"wrong {_from(_least_conditioned(records))}"
+            return f"wrong {_where(_least_conditioned(records))}"
         case DisqualificationKind.OUT_OF_GUARANTEE:
             record = _least_conditioned(records)
-            return f"{_digits_text(record)} {_from(record)}"
+            return f"{_digits_text(record)} {_where(record)}"
         case DisqualificationKind.UNSUPPORTED:
             return f"declines {count(len(records), 'case')} that others run"
         case DisqualificationKind.UNVERIFIED:
@@ -94,17 +94,19 @@ def reach_text(disqualification: Disqualification) -> str:
         return fault_text(disqualification)
     if isinf(condition):
         return "right except on constant rows"
-    return f"right below condition {condition_text(condition)}"
+    return _first_failure(condition)
 
 
-def _from(record: Record) -> str:
-    """Return the input of a record; if it is ill-conditioned, its condition number."""
+def _where(record: Record) -> str:
+    """Return the input of the first failure; if it is ill-conditioned, its condition number."""
     condition = _condition(record)
     if condition is None or condition < _BENIGN:
         return f"on {record.case.distribution}"
-    return (
-        "on constant rows" if isinf(condition) else f"from condition {condition_text(condition)} on"
-    )
+    return "on constant rows" if isinf(condition) else f"({_first_failure(condition)})"
+
+
+def _first_failure(condition: float) -> str:
+    return f"first failure measured at condition {condition_text(condition)}"
 
 
 def out_of_guarantee_text(candidate: Candidate) -> str | None:
@@ -114,7 +116,7 @@ def out_of_guarantee_text(candidate: Candidate) -> str | None:
         return None
     names = _names(record.case.distribution for record in vacuous)
     place = _from_condition(candidate, _least_conditioned(vacuous), names)
-    return f"is out of guarantee, as all candidates are, {place}"
+    return f"is out of guarantee {place}, as all candidates are"
 
 
 def _lost_text(candidate: Candidate, records: Sequence[Record], scenario: Scenario) -> str:
@@ -139,16 +141,15 @@ def _inaccurate_text(candidate: Candidate, records: Sequence[Record], scenario: 
 
 
 def _from_condition(candidate: Candidate, first: Record, detail: str) -> str:
-    """Return the condition number from which cases fail: the largest one at which a case was ok."""
+    """Return the condition number of the first failure, and the largest one that was right."""
     condition = _condition(first)
     if condition is None:
         return f"on {detail}"
     if isinf(condition):
         return f"on constant rows ({detail})"
     last = _condition_below(condition, candidate, lambda record: record.status is Status.OK)
-    if last is None:
-        return f"at condition {condition_text(condition)} ({detail}) already"
-    return f"beyond condition {condition_text(last)} ({detail}: {condition_text(condition)})"
+    right = "" if last is None else f"; right up to {condition_text(last)}"
+    return f"({_first_failure(condition)}, {detail}{right})"
 
 
 def _condition_below(

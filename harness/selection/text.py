@@ -51,7 +51,7 @@ def answer_text(choice: Choice) -> str:
 def price_text(candidate: Candidate, choice: Choice) -> str:
     """Return what one would gain and lose with ``candidate`` instead; its name comes before it.
 
-    Such as "1.00x against 0.79x, but loses all digits beyond condition 212".
+    Such as "1.00x against 0.79x, but loses all digits (first failure measured at ...)".
     """
     best = choice.best
     pace = pace_text(candidate, choice.native_s, best)
@@ -68,7 +68,7 @@ def price_text(candidate: Candidate, choice: Choice) -> str:
 
 
 def limit_text(candidate: Candidate, choice: Choice) -> Iterator[str]:
-    """Yield from which condition on an eligible candidate fails, beyond what is required."""
+    """Yield the first failure of an eligible candidate, beyond what is required."""
     unlimited = choice.at_any_condition(candidate)
     if unlimited is None or candidate.disqualification is not None:
         return

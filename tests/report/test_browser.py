@@ -152,7 +152,7 @@ def test_the_switch_changes_the_sentence_and_the_tables(tab: Page) -> None:
 
 
 def test_no_word_is_split_on_a_phone(tab: Page, results: Results, tmp_path: Path) -> None:
-    kinds = (WarningKind.NOT_CONVERGED, WarningKind.PAGE_FAULTS)
+    kinds = (WarningKind.TOO_FEW_SAMPLES, WarningKind.PAGE_FAULTS)
     warnings = tuple(
         MeasurementWarning(kind=each, advice="give the case more time") for each in kinds
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from base64 import b64encode
@@ -12,13 +13,14 @@ from math import inf, nan
 
 import pytest
 from results_factory import make_record, make_results
+from small_results import CASE, SMALL
 
 from harness.cli.run import run
 from harness.cli.sweep_options import AXIS_OPTIONS, SweepChoice
 from harness.inputs import DISTRIBUTIONS, GRAD_OUTPUTS, LAYOUTS, PARAMETERS
 from harness.records import Affine, Autograd, Case, Direction, Mode
 from harness.report import build_page
-from harness.report.embedded import case_data, command_rest
+from harness.report.embedded import case_data, command_rest, script_json
 from harness.report.frame import gather
 from harness.report.policy import POLICY_MARK, with_policy
 from harness.report.shown_cases import shown_cases
@@ -161,3 +163,41 @@ def test_a_changed_style_changes_the_policy() -> None:
         for colour in ("red", "blue")
     )
     assert one.split("<style>")[0] != other.split("<style>")[0]
+
+
+def test_json_refuses_a_number_that_it_cannot_hold() -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        script_json({"value": nan})
+
+
+def test_an_infinite_number_becomes_a_text_and_a_missing_one_null() -> None:
+    record = make_record(CASE)
+    assert record.errors is not None
+    output = replace(record.errors.outputs[0], scaled_max_ulp=inf, bound_ratio=inf)
+    errors = replace(record.errors, outputs=(output,), condition_max_ratio=inf)
+    lost = replace(record, errors=errors, latency=None)
+    data = case_data(shown_cases(gather([replace(SMALL, records=(lost,))])))
+    assert data["numbers"]["error_ulp"] == ["inf"]
+    assert data["numbers"].get("latency_s") is None
+    json.loads(script_json(data), parse_constant=pytest.fail)
+
+
+def test_ids_can_be_joined_again_from_the_columns(results: Results) -> None:
+    odd = Case(
+        implementation="some/where.py:norm",
+        mode=Mode.COMPILED,
+        shape=(2, 3, 4),
+        normalized_dims=2,
+        device="cuda",
+        seed=7,
+    )
+    findings = gather([replace(results, records=(make_record(odd), *results.records))])
+    texts = case_data(shown_cases(findings))["texts"]
+
+    def word(name: str, row: int) -> str:
+        return texts[name]["words"][texts[name]["codes"][row]]
+
+    axes = ("implementation", "direction", "shape", "dtype", "distribution")
+    for row, record in enumerate(findings.records):
+        parts = [word(name, row).replace("×", "x") for name in axes]
+        assert "/".join(parts) + word("id_rest", row) == record.case.id

@@ -1,5 +1,6 @@
 """The tables and figures of the sections: small arrangements with one right result each."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
@@ -12,7 +13,7 @@ from choice_records import SHAPES, failed, ran, results_of, timed, vacuous
 from golden import assert_golden
 from results_factory import make_record
 
-from harness.records import Case, Direction, MeasurementWarning, Record, Status, WarningKind
+from harness.records import Case, Direction, MeasurementWarning, Mode, Record, Status, WarningKind
 from harness.report.content import Block, Cell, FigureBlock, Table, Text
 from harness.report.figures.pareto import front_of
 from harness.report.figures.theme import file_of
@@ -114,7 +115,9 @@ def test_under_each_requirement_each_place_and_shape_has_one_row() -> None:
     assert by_place.shown_rows == by_place.rows[:1]
     texts = [row[3].text for row in by_place.rows]
     assert texts == ["keep native", "exact"]
-    assert by_place.rows[0][3].note == "right below condition 1e6\nfor all inputs: exact"
+    assert (
+        by_place.rows[0][3].note == "first failure measured at condition 1e6\nfor all inputs: exact"
+    )
     assert by_place.rows[1][-1].text.startswith("native 1.00x: faster, but loses all digits")
 
 
@@ -165,13 +168,21 @@ def test_memory_that_was_not_counted_says_so_in_its_cell() -> None:
     assert list(cells) == ["seen"]
 
 
+def test_operators_are_counted_only_of_eager_calls() -> None:
+    case = Case(implementation="native", shape=(4, 8))
+    once = replace(make_record(case), operators=1)
+    compiled = replace(make_record(replace(case, mode=Mode.COMPILED)), operators=0)
+    shown = repr(memory(gather([results_of([once, compiled])])))
+    assert re.findall(r"\d+ operators?\b", shown) == ["1 operator"]
+
+
 # --- error against condition ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("slope", [1, 2])
 def test_the_order_of_growth_is_the_slope(slope: int) -> None:
     conditions = 10.0 ** np.arange(5)
-    points = [(each, 0.5 + 0.01 * each**slope, "ok") for each in conditions]
+    points = [(each, 0.5 + 0.01 * each**slope) for each in conditions]
     assert _order(points, 1e9) == str(slope)
 
 
@@ -181,9 +192,7 @@ def test_the_order_of_growth_is_the_slope(slope: int) -> None:
 def test_a_constant_error_or_one_without_digits_has_no_slope(
     errors: tuple[float, ...], order: str
 ) -> None:
-    points = [
-        (condition, error, "") for condition, error in zip((1.0, 1e3, 1e6), errors, strict=True)
-    ]
+    points = list(zip((1.0, 1e3, 1e6), errors, strict=True))
     assert _order(points, 1e7) == order
 
 

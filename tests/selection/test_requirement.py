@@ -40,7 +40,9 @@ def test_by_default_native_is_not_disqualified_at_a_condition_that_no_model_reac
 
 def test_whoever_needs_more_sees_from_where_on_and_what_it_costs() -> None:
     choice = choice_among(*LOST_FROM_1E6, requirements=DEFAULT)
-    assert next(iter(caveats(choice))).startswith("loses all digits beyond condition 1 (")
+    assert next(iter(caveats(choice))).startswith(
+        "loses all digits (first failure measured at condition "
+    )
     assert list(beyond_text(choice)) == ["for inputs of any condition: run exact, 0.80x"]
 
 
@@ -51,7 +53,9 @@ def test_native_keeps_its_place_where_it_is_disqualified() -> None:
     assert speed_in(choice, choice.best) == "0.80x [0.79x, 0.81x]"
     (native,) = (each for each in choice.candidates if each.label == "native")
     price = price_text(native, choice)
-    assert price.startswith("1.00x against 0.80x, but loses all digits beyond condition 1 (")
+    assert price.startswith(
+        "1.00x against 0.80x, but loses all digits (first failure measured at condition "
+    )
 
 
 def test_an_eligible_candidate_that_fails_beyond_the_requirement_says_so() -> None:

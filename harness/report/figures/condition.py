@@ -124,7 +124,7 @@ def _colour(theme: Theme, algorithm: str) -> str:
 
 
 def _bounds(axes: Axes, theme: Theme, bounds: Sequence[BoundLine]) -> None:
-    """Draw each bound up to its condition limit, where it rises without end; mark the limit."""
+    """Draw each bound up to its limit in theory, where it rises without end; mark the limit."""
     (low, high), (_, top) = axes.get_xlim(), axes.get_ylim()
     ending: list[tuple[float, BoundLine]] = []
     for bound in bounds:

@@ -6,11 +6,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
-from harness.records import Status
+from harness.records import Status, WarningKind
 from harness.records.text import count, in_words
 from harness.report.content import Block, CaseTable, Cell, Column, Table, Text, number, pill
 from harness.report.embedded import case_data, script_json
-from harness.report.frame import Findings
+from harness.report.frame import Findings, mostly_not_converged
 from harness.report.shown_cases import shown_cases
 
 __all__ = ["all_cases", "not_measured", "warnings"]
@@ -103,6 +103,21 @@ def warnings(findings: Findings) -> tuple[Block, ...]:
             found.setdefault(warning.kind, []).append((label, warning.advice))
     if not found:
         return (Text("No measurement has a warning."),)
+    lead: tuple[Block, ...] = ()
+    if mostly_not_converged(findings.records):
+        del found[WarningKind.NOT_CONVERGED]
+        timed = sum(1 for each in findings.records if each.latency or each.cold)
+        lead = (
+            Text(
+                f"Not converged: {cases[WarningKind.NOT_CONVERGED]:,} of "
+                f"{count(timed, 'timed case')}. Their intervals did not become as narrow as "
+                "required in time. Most cases have this warning, so that the table of all cases "
+                "does not repeat it. For narrower intervals give a case more time or more "
+                "processes, or stop other work."
+            ),
+        )
+    if not found:
+        return lead
     rows = [
         (
             Cell(in_words(kind)),
@@ -120,6 +135,7 @@ def warnings(findings: Findings) -> tuple[Block, ...]:
     )
     caption = "The numbers of these cases may be less certain than their intervals."
     return (
+        *lead,
         Table(
             name="warnings",
             title="Warnings, by kind",

@@ -40,10 +40,10 @@ _CONDITION_CAPTION = (
     "Marks: the largest error that was measured, of standard normal numbers plus a growing offset; "
     "smaller marks are other inputs of the same shape. Broad lines: the error bound of each class "
     "of algorithms, for any rows (of shifted: with no element beyond 5 standard deviations). Each "
-    "ends at its condition limit, written above: beyond it the algorithm may lose every digit, so "
-    "that a mark there is out of guarantee. A mark above the line of its class is wrong. The "
-    "condition number of a row, sqrt(1 + mean²/variance), is about its mean over its standard "
-    "deviation. Above the upper dashed line no digit of the result is right."
+    "ends at its limit in theory, the condition number written above: beyond it the algorithm may "
+    "lose every digit, so that a mark there is out of guarantee. A mark above the line of its "
+    "class is wrong. The condition number of a row, sqrt(1 + mean²/variance), is about its mean "
+    "over its standard deviation. Above the upper dashed line no digit of the result is right."
 )
 
 
@@ -126,8 +126,8 @@ def _conclusion(lines: pd.DataFrame) -> str:
             f"Right at every condition number: {', '.join(kept)} (up to {ulp_text(worst_ulp)} off)."
         )
     if limits:
-        names = (f"{label} from {rounded(limit)}" for limit, label in sorted(limits))
-        sentences.append(f"Wrong or out of guarantee: {', '.join(names)} on.")
+        names = (f"{label} at condition {rounded(limit)}" for limit, label in sorted(limits))
+        sentences.append(f"First failure measured: {', '.join(names)}.")
     return " ".join(sentences)
 
 
@@ -174,23 +174,27 @@ def _error_table(place: str, dtype: str, rows: pd.DataFrame, *, is_folded: bool)
     distributions = sorted(
         conditions.index, key=lambda name: (not _is_offset(name), conditions[name], name)
     )
+    failing = rows.loc[rows["status"] != Status.OK, ["label", "distribution", "condition"]]
+    failing = failing[_is_series(failing) & np.isfinite(failing["condition"])]
+    first_failures = failing.groupby("label", observed=True)["condition"].min()
     lines = []
     for (label,), own in groups(firsts, "label"):
         found = {row.distribution: _error_cell(row) for row in own.itertuples()}
-        order, limit = _growth(own[in_series[own.index]], SIGNIFICAND_BITS.get(dtype))
+        order = _growth(own[in_series[own.index]], SIGNIFICAND_BITS.get(dtype))
+        first = rounded(first_failures[label]) if label in first_failures else "none"
         cells = (found.get(name, number(DASH)) for name in distributions)
-        lines.append((Cell(str(label)), number(order), number(limit), *cells))
+        lines.append((Cell(str(label)), number(order), number(first), *cells))
     return Table(
         name=name_of("errors", place, dtype),
         title=f"Largest error of y in ulp: {place}, forward, {dtype}",
         caption="The worst case of all shapes. ✕ wrong, ○ out of guarantee. Order: 1 if the error "
         "grows like the condition number, 2 if like its square, 0 if not at all; a dash where "
-        "rounding hides it. Not ok from: the least condition number of an offset at which a case "
-        "was not ok.",
+        "rounding hides it. First failure measured: the least condition number of an offset "
+        "at which a case was wrong or out of guarantee.",
         columns=(
             Column("Implementation"),
             Column("Order", is_number=True),
-            Column("Not ok from", is_number=True),
+            Column("First failure measured", is_number=True),
             *(Column(in_words(name), is_number=True) for name in distributions),
         ),
         rows=tuple(lines),
@@ -207,22 +211,18 @@ def _error_cell(row: Any) -> Cell:
     return pill(row.status, rounded(row.y_ulp), title=f"{where}: {row.reason or 'ok'}")
 
 
-def _growth(series: pd.DataFrame, bits: int | None) -> tuple[str, str]:
-    """Return the order of the error's growth, and the least condition that was not ok.
+def _growth(series: pd.DataFrame, bits: int | None) -> str:
+    """Return the order of the error's growth: the rounded slope of log error over log condition.
 
-    The order is the rounded slope of log error over log condition, where the error grows. Only
-    errors below 2**bits ulp count: larger ones have no digit left to lose.
+    Only errors below 2**bits ulp count: larger ones have no digit left to lose.
     """
-    points = sorted(zip(series["condition"], series["y_ulp"], series["status"], strict=True))
+    points = sorted(zip(series["condition"], series["y_ulp"], strict=True))
     points = [each for each in points if 0 < each[0] < inf]
-    if len(points) < 2:
-        return DASH, DASH
-    failing = [condition for condition, _, status in points if status != Status.OK]
-    return _order(points, 2.0**bits if bits else inf), rounded(failing[0]) if failing else "never"
+    return DASH if len(points) < 2 else _order(points, 2.0**bits if bits else inf)
 
 
-def _order(points: list[tuple[float, float, str]], lost_ulp: float) -> str:
-    known = [(condition, error) for condition, error, _ in points if error < lost_ulp]
+def _order(points: list[tuple[float, float]], lost_ulp: float) -> str:
+    known = [(condition, error) for condition, error in points if error < lost_ulp]
     if not known:
         return DASH
     # half an ulp is the rounding of the result itself

@@ -15,10 +15,10 @@ _MOST_ROWS = 50  # trade-off: what a reader goes through; `compare` prints all
 
 
 def gate_verdicts(findings: Findings) -> tuple[Block, ...]:
-    """Show what changed since the baseline, the worst first."""
+    """Show what changed since the baseline, if one was given, the worst first."""
     comparison = findings.comparison
     if comparison is None:
-        return (Text("No baseline was given. To compare with one: report RUN --baseline FILE."),)
+        return ()
     worse = sum(change.kind.is_failure for change in comparison.changes)
     verdict = f"{count(worse, 'case')} got worse" if worse else "No case got worse"
     counts = ", ".join(f"{cases:,} {kind}" for kind, cases in comparison.counts.items())

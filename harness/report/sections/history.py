@@ -34,7 +34,7 @@ def how_it_changed(findings: Findings) -> tuple[Block, ...]:
     """Show the changes in a folder of runs, and the trend of each case's speed."""
     history = findings.history
     if history is None:
-        return (Text("This page is of single runs; `layernorm-bench report DIR` shows a folder."),)
+        return ()
     trends = [series_of(history, metric) for metric in _METRICS]
     speeds = trends[_METRICS.index(TrendMetric.SPEED)]
     first, last = history.runs[0], history.runs[-1]

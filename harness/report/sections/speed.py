@@ -130,11 +130,6 @@ def _latency_caption(findings: Findings, group: pd.DataFrame, others: int) -> st
         if one_process
         else " across the processes that were sampled."
     )
-    slow = sum(not each.converged for each in measured)
-    if slow:
-        text += (
-            f" The interval of {count(slow, 'case')} did not become as narrow as required in time."
-        )
     if others:
         text += f" {count(others, 'case')} with other inputs or settings are only in the table."
     return f"{text} Of two shapes of equal size the slower is shown."

@@ -1,0 +1,95 @@
+"""Several results files on one page, and the environments of their records."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from results_factory import make_environment, make_run
+from small_results import FAILED, SMALL, shown
+
+from harness.records import Status
+from harness.report import build_page
+from harness.report.frame import gather
+from harness.report.sections.provenance import environment_and_method
+from harness.store import Results
+
+# --- what the page holds -------------------------------------------------------------------------
+
+
+def test_every_field_of_the_environment_is_shown(results: Results) -> None:
+    text, environment = shown(environment_and_method, results), make_environment()
+    for part in (
+        environment.fingerprint,
+        environment.cpu,
+        "2 usable",
+        environment.cpu_capability,
+        "8 GiB",
+        environment.platform,
+        environment.python,
+        "torch 2.13.0",
+        str(environment.compiler),
+        "Imaginary GPU, 80 GiB, compute capability 9.0, limited to 700 W, GPU-0",
+        environment.nvml,
+        f"{environment.git_commit}, with uncommitted changes",
+        "0.25 processes",
+    ):
+        assert part in text
+
+
+# --- several files -------------------------------------------------------------------------------
+
+
+def test_the_later_of_two_measurements_in_one_environment_counts() -> None:
+    later = replace(FAILED, status=Status.WRONG, reason="worse since")
+    findings = gather([SMALL, replace(SMALL, records=(later,))])
+    assert [record.reason for record in findings.records] == ["worse since"]
+    assert findings.cases["place"].tolist() == ["cpu"]
+
+
+def test_measurements_from_two_environments_are_kept_apart() -> None:
+    here, there = make_environment(), make_environment(cpu="Another CPU")
+    both = [
+        Results(
+            records=(replace(FAILED, environment=each.fingerprint),),
+            runs=(),
+            environments={each.fingerprint: each},
+        )
+        for each in (here, there)
+    ]
+    expected = ["cpu, environment A, Imaginary CPU 9000", "cpu, environment B, Another CPU"]
+    assert gather(both).cases["place"].tolist() == expected
+    page = build_page(both)
+    assert "Environment B, fingerprint" in page
+    assert "Another CPU" in page
+
+
+def test_two_revisions_on_one_machine_are_kept_apart() -> None:
+    before, after = make_environment(git_dirty=False), make_environment(git_commit="f" * 40)
+    assert before.fingerprint == after.fingerprint
+    both = [
+        Results(
+            records=(replace(FAILED, environment=each.fingerprint),),
+            runs=(),
+            environments={each.fingerprint: each},
+        )
+        for each in (before, after)
+    ]
+    findings = gather(both)
+    assert findings.cases["place"].tolist() == [
+        "cpu, environment A, commit 01234567",
+        "cpu, environment B, commit ffffffff changed",
+    ]
+    assert list(findings.environments.values()) == [before, after]
+
+
+def test_several_runs_are_side_by_side() -> None:
+    other = make_environment(cpu="Another CPU")
+    record = replace(FAILED, environment=other.fingerprint)
+    second = Results(
+        records=(record,), runs=(make_run(name="other"),), environments={other.fingerprint: other}
+    )
+    assert "runs on this page" not in shown(environment_and_method, SMALL)
+    text = repr(environment_and_method(gather([SMALL, second])))
+    assert "2 runs on this page" in text
+    assert "Another CPU" in text
+    assert "1 timeout" in text
