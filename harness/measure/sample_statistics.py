@@ -21,6 +21,7 @@ from harness.records import Arm, Budget, Estimate
 __all__ = [
     "EPOCH_QUANTILE",
     "LEAST_SPREAD",
+    "LONG_CALL_S",
     "centre",
     "epoch_value",
     "epoch_values",
@@ -60,6 +61,7 @@ _MEDIAN_LIMIT = sqrt(pi / 2)  # the limit for many values
 # assumes. Few processes may agree by chance: of 175 recorded cases only one in ten spread by less.
 # With it five processes can reach the default target of 1 %.
 LEAST_SPREAD = 0.007
+LONG_CALL_S = 1e-3  # longer calls exceed the cache, which other processes share
 
 _AS_FAST = 1.05  # a copy is itself measured to within a few per cent only
 
@@ -189,8 +191,11 @@ def has_converged(per_call_s: Estimate, reference_ratio: Estimate | None, budget
 
     The interval is of the ratio to the reference or, without a reference, of the time per call.
     """
-    decisive = reference_ratio or per_call_s
-    return decisive.high / decisive.value - 1 < budget.target_ratio
+    decisive, target = reference_ratio or per_call_s, budget.target_ratio
+    if budget.long_target_ratio is not None and reference_ratio is not None:
+        reference_s = per_call_s.value / reference_ratio.value if reference_ratio.value else 0.0
+        target = budget.long_target_ratio if reference_s >= LONG_CALL_S else target
+    return decisive.high / decisive.value - 1 < target
 
 
 def is_faster(copy_ratio: Estimate | None) -> bool:

@@ -170,6 +170,8 @@ class Budget:
 
     target_ratio: float = 0.01
     """Sampling stops when the half-width of the ratio's 95 % interval is at most this."""
+    long_target_ratio: float | None = None
+    """The same where a call of the reference takes a millisecond or more; None if as above."""
     min_epochs: int = 4
     """Minimum number of epochs; an interval from fewer is too uncertain."""
     max_epochs: int = 12

@@ -74,7 +74,8 @@ class CaseRun:
         self._implementation = implementation
         self.device = self._resources.ready_device(case, implementation)
         self.inputs, _ = self._resources.inputs(case)
-        self.function = function_of(implementation, case.mode)
+        with self._in_implementation():  # torch.compile imports its compiler
+            self.function = function_of(implementation, case.mode)
         self.trusted.mark_state()
         check = partial(self.trusted.check, quick=True)
         run = partial(run_once, self.function, case, self.inputs, is_judged=True, after_call=check)

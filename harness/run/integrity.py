@@ -162,10 +162,10 @@ class Trusted:
 
     def extend(self) -> None:
         """Add the harness's modules that were imported since; call before a target is imported."""
-        for name, module in list(sys.modules.items()):
-            if name.partition(".")[0] not in _ROOMS or name in self._known:
-                continue
-            self._known.add(name)
+        new = sys.modules.keys() - self._known
+        self._known |= new
+        for name in sorted(each for each in new if each.partition(".")[0] in _ROOMS):
+            module = sys.modules[name]
             judges = name.startswith("harness.numerics")
             (self._namespaces if judges else self._rest).append(_Namespace.of(module))
             for value in vars(module).values():

@@ -119,5 +119,9 @@ class RunCase(Request[Record, Never]):
     environments: frozenset[str] = field(default=frozenset(), kw_only=True)
     """Fingerprints of the environments that may run it; not used on a single machine."""
 
+    @property
+    def is_timed(self) -> bool:
+        return not TIMINGS.isdisjoint(self.measurements)
+
     def answer(self, runner: CaseRunner, report: Callable[[Never], None]) -> Record:
         return runner.run(self.case, self.measurements, self.budget)

@@ -62,6 +62,11 @@ class WorkerProcess:
             raise HarnessError(f"a worker {self.end()}") from error
         return info
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether ``info`` would not wait."""
+        return "info" in vars(self) or self.connection.poll()
+
     def ask(
         self,
         request: Request[Reply, Update],
@@ -145,6 +150,8 @@ class Slot:
     """The worker processes of one device, which run a case one after the other."""
 
     workers: list[WorkerProcess]
+    takes_last: bool = False
+    """Whether it takes its cases from the end of the queue."""
     job: RunCase | None = None
     records: list[Record] = field(default_factory=list)
     """From the processes that have run the case so far."""
@@ -154,8 +161,12 @@ class Slot:
         """The process that runs the case now."""
         return self.workers[len(self.records)]
 
+    @property
+    def is_ready(self) -> bool:
+        return all(each.is_ready for each in self.workers)
+
     def wait(self) -> None:
-        """Wait until all are ready: no process imports torch while another one measures."""
+        """Wait until all are ready."""
         for each in self.workers:
             assert each.info
 

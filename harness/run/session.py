@@ -217,6 +217,7 @@ class _Fresh:
     def __init__(self) -> None:
         self.count = 0
         self._useful_s: float | None = None
+        self._last = monotonic()
         self._has_ended_process = False
 
     def add(self, record: Record) -> None:
@@ -224,7 +225,10 @@ class _Fresh:
         if record.cost is not None:
             cost = record.cost
             useful_s = cost.implementation_s + cost.oracle_s + cost.sampling_s
-            self._useful_s = (self._useful_s or 0.0) + useful_s
+            now, last = monotonic(), self._last
+            # of cases that run at the same time, no second counts twice
+            self._useful_s = (self._useful_s or 0.0) + min(useful_s, now - last)
+            self._last = now
         # how long an ended process had spent in its case is unknown
         self._has_ended_process |= record.status in {Status.TIMEOUT, Status.CRASHED}
 

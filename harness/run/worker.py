@@ -59,6 +59,8 @@ def serve(connection: Connection, log: str, place: Place) -> None:
 def _answer_all(connection: Connection) -> None:
     import gc
 
+    gc.disable()  # a collection inside a sample would be timed; during imports they take 0.4 s
+
     import torch
 
     from harness.run.case import CaseRunner
@@ -68,10 +70,7 @@ def _answer_all(connection: Connection) -> None:
     info = worker_info()
     connection.send(info)
     runner = CaseRunner(info.environment.fingerprint, trusted=Trusted())
-    # a collection inside a sample would be timed; what is alive now is never examined again
-    gc.collect()
-    gc.freeze()
-    gc.disable()
+    gc.freeze()  # what is alive now is never examined again
 
     def report(update: object) -> None:
         connection.send(Progress(update))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from collections.abc import Callable
 from statistics import stdev
 
@@ -211,3 +212,12 @@ def test_the_interval_of_the_ratio_or_else_of_the_time_has_to_be_narrow(
 ) -> None:
     assert has_converged(interval(math.inf), interval(high), BUDGET) is expected
     assert has_converged(interval(high), None, BUDGET) is expected
+
+
+@pytest.mark.parametrize(("reference_s", "expected"), [(0.9e-3, False), (1.1e-3, True)])
+def test_the_ratio_of_long_calls_may_have_an_interval_of_its_own(
+    reference_s: float, expected: bool
+) -> None:
+    ratio = Estimate(value=2.0, low=1.96, high=2.04)
+    per_call = Estimate(value=2 * reference_s, low=0.0, high=1.0)
+    assert has_converged(per_call, ratio, replace(BUDGET, long_target_ratio=0.025)) is expected

@@ -39,6 +39,8 @@ class Worker:
     def info(self) -> WorkerInfo:
         return INFO
 
+    is_ready = True
+
     def start(self, job: RunCase, timeout_s: float) -> None:
         self.job, self.deadline = job, monotonic() + timeout_s
         self.noted.append(f"{job.case.seed} begins on {self.place.cuda_device or 'cpu'}")
@@ -85,6 +87,26 @@ def test_gpus_run_cases_at_once_and_cpu_cases_run_alone(noted: list[str]) -> Non
     assert [each for each in noted if each.startswith(("5", "6"))] == noted[-4:] == [
         *("5 begins on cpu", "5 ends", "6 begins on cpu", "6 ends"),
     ]  # fmt: skip
+
+
+def test_many_untimed_cases_run_first_and_in_pairs_the_timed_ones_alone(noted: list[str]) -> None:
+    timed, number = 7, 120
+    jobs = [
+        RunCase(
+            Case(implementation="native", shape=(4, 8), seed=seed),
+            (Measurement.LATENCY if seed < timed else Measurement.ERRORS,),
+            Budget(),
+        )
+        for seed in range(number)
+    ]
+    with Fleet() as fleet:
+        assert len(list(fleet.run(jobs, 60.0))) == number
+    assert [each.split()[1] for each in noted[:2]] == ["begins", "begins"]
+    assert {int(each.split()[0]) for each in noted[:2]} == {timed, number - 1}  # from both ends
+    alone = noted[-2 * timed :]
+    assert [each.split()[:2] for each in alone] == [
+        [str(seed), what] for seed in range(timed) for what in ("begins", "ends")
+    ]
 
 
 def test_the_workers_of_gpus_are_used_again(noted: list[str]) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from math import exp, inf, isfinite, log, log1p, sqrt
 from statistics import median, stdev
 
-from harness.measure.sample_statistics import median_estimate, median_quantile
+from harness.measure.sample_statistics import LONG_CALL_S, median_estimate, median_quantile
 from harness.records import Budget, Case, Estimate, Record, WarningKind
 from harness.records.speed import speed_text
 from harness.records.text import percent_text
@@ -31,14 +31,18 @@ __all__ = ["SCREENING", "UNEVEN_RATIO", "Look", "confirmed_change", "look_at"]
 # each split in two halves, none differed clearly and by more than 5 %.
 UNEVEN_RATIO = 1.05
 # Eight epochs, 0.2 s, decide most short calls. Up to three times as many are sampled where the
-# interval, of 2.4 standard errors, stays wider than the least suspicious change of 1 %.
+# interval, of 2.4 standard errors, stays wider than half of the least effect that can fail.
 SCREENING = Budget(
-    target_ratio=0.01, min_epochs=8, max_epochs=24, limit_s=4.0, uneven_ratio=UNEVEN_RATIO
+    target_ratio=0.01,
+    long_target_ratio=0.025,
+    min_epochs=8,
+    max_epochs=24,
+    limit_s=4.0,
+    uneven_ratio=UNEVEN_RATIO,
 )
 _SUSPECT = log1p(0.01)  # half of the least effect that can fail
 _ERRORS = 2.0  # standard errors; one noisy unchanged case in twenty lies beyond
 _CLEAR_ERRORS = 3.0  # standard errors of the median of the fresh processes, as simulated
-_SHORT_S = 1e-3  # longer calls exceed the cache, which other processes share
 _LEAST_SHORT = log1p(0.02)  # twice the measured ratio of two functions of equal speed
 _LEAST_LONG = log1p(0.05)  # one process in a hundred is off by as much
 
@@ -96,7 +100,7 @@ def look_at(record: Record) -> Look | Finding:
         case=record.case,
         ratio=ratio,
         error=error,
-        is_long=latency.per_call_s.value / ratio.value >= _SHORT_S,
+        is_long=latency.per_call_s.value / ratio.value >= LONG_CALL_S,
         is_uneven=latency.uneven_ratio is not None,
         unsteady="the clock jumped while it was timed" if stepped else None,
     )
