@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from math import inf
 from random import Random
@@ -85,8 +86,8 @@ def time_again(
 ) -> dict[str, list[float]] | str:
     """Return the ratio of each case in each fresh process, or why there are none.
 
-    The processes run one after the other, each with the cases in another order, so that the ratios
-    include what differs between processes and between minutes.
+    The processes start together. Then they time the cases one after the other, each in another
+    order, so that the ratios include what differs between processes and between minutes.
 
     Args:
         jobs: the suspects.
@@ -100,12 +101,14 @@ def time_again(
     jobs = list(jobs)
     ratios: dict[str, list[float]] = {job.case.id: [] for job in jobs}
     suspects = count(len(jobs), "suspect")
-    for number in range(CONFIRMING_PROCESSES):
-        if monotonic() >= stop_at:
-            return "the time was up before it could be confirmed"
-        with make_fleet() as fleet:
+    with ExitStack() as stack:
+        fleets = [stack.enter_context(make_fleet()) for _ in range(CONFIRMING_PROCESSES)]
+        for fleet in fleets:  # none imports torch while another one measures
             if why := why_not(fleet.info.environment):
                 return f"it cannot be confirmed here: {why}"
+        for number, fleet in enumerate(fleets):
+            if monotonic() >= stop_at:
+                return "the time was up before it could be confirmed"
             say(f"timing {suspects} again, process {number + 1} of {CONFIRMING_PROCESSES}")
             Random(number).shuffle(jobs)
             for record in fleet.run(jobs, timeout_s, stop_at):

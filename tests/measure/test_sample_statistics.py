@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from collections.abc import Callable
+from dataclasses import replace
 from statistics import stdev
 
 import numpy as np
