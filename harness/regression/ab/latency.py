@@ -6,8 +6,9 @@ on a busy machine too.
 
 There are two stages. The first look at unchanged code suspects a few cases in a hundred. A suspect
 fails only if every one of several fresh processes agrees with the first look, by more than their
-spread and by more than a least effect. Simulated over recorded processes of unchanged code, and
-with eight epochs in the first look, this gives no false failure in 100,000 short calls, and 2 in 100,000 long ones.
+spread and by more than a least effect. Simulated over recorded processes of unchanged code, with
+eight epochs in the first look, this gives no false failure in 100,000 short calls, and 2 in 100,000
+long ones.
 """
 
 from __future__ import annotations
