@@ -9,6 +9,7 @@ template <class Real> struct Gradients {
     Statistics<Real> at[ROWS_OF_GRADIENT];
     Real *dweight, *dbias; /* over all rows so far; null if not needed */
     int streams;
+    ptrdiff_t x_ahead, dy_ahead; /* see bytes_ahead */
 };
 
 /* Elements minus the higher part of the mean, unless it is 0. */
@@ -29,6 +30,10 @@ template <class Real> INLINE void gradient_sums(const Gradients<Real> *rows, con
     Vector<Real> product[ROWS_OF_GRADIENT], dy[ROWS_OF_GRADIENT];
     UNROLLED for (int row = 0; row < count; row++) {
         const Statistics<Real> at = rows->at[row];
+        if (rows->streams) {
+            __builtin_prefetch(rows->x[row] + i * size_of(type) + rows->x_ahead, 0, 2);
+            __builtin_prefetch(rows->dy[row] + i * size_of(type) + rows->dy_ahead, 0, 2);
+        }
         Vector<Real> v = centred(rows, row, i, type, has_high);
         dy[row] = only<Real>(load<Real>(rows->dy[row], i, type), mask);
         /* beyond the row's end, 0 - mean may become infinite, and 0 times infinity is NaN */
@@ -43,8 +48,11 @@ template <class Real> INLINE void gradient_sums(const Gradients<Real> *rows, con
             product[row] += product[row + half];
             dy[row] += dy[row + half];
         }
-    put(rows->dweight + i, get(rows->dweight + i) + product[0]);
-    put(rows->dbias + i, get(rows->dbias + i) + dy[0]);
+    /* both are loaded first: a load waits for an earlier store if their addresses differ by whole pages */
+    const Vector<Real> dweight = held(get(rows->dweight + i) + product[0]);
+    const Vector<Real> dbias = held(get(rows->dbias + i) + dy[0]);
+    put(rows->dweight + i, dweight);
+    put(rows->dbias + i, dbias);
 }
 
 /* With n the normalised x and g = dy weight: dx = rstd (g - mean g - n mean(g n)). */
@@ -88,7 +96,7 @@ template <class Real> INLINE void backward_some(const Gradients<Real> *rows, con
         grown++;
     }
     if (cut->tail >= 0)
-        gradient_sums(rows, weight, cut->tail, &cut->left, plain, along, type, count,
+        gradient_sums(rows, weight, cut->tail, cut->left, plain, along, type, count,
                             has_high);
     if (!rows->dx[0])
         return;
@@ -113,6 +121,8 @@ template <class Real> INLINE void backward_rows(const Backward &call, const Real
         .dweight = sums,
         .dbias = sums ? sums + cut->padded : 0,
         .streams = call.dx && is_streamed(call.dx, call.rows, bytes) ? STREAM : USUAL,
+        .x_ahead = bytes_ahead(bytes, call.x_stride * size, count),
+        .dy_ahead = bytes_ahead(bytes, call.dy_stride * size, count),
     };
     UNROLLED for (int row = 0; row < count; row++) {
         rows.at[row] = ((const Statistics<Real> *)call.statistics)[first + row];
@@ -143,7 +153,7 @@ template <class Real> INLINE void backward_rows(const Backward &call, const Real
 template <class Real> INLINE void backward_part(const Backward &call, const Real *weight, Real *total,
                                 Real *block, ptrdiff_t first, ptrdiff_t last, const int type)
 {
-    const Cut<Real> cut = cut_of<Real>(call.hidden);
+    const Cut<Real> cut = cut_of<Real>(call.hidden, 1);
     for (ptrdiff_t i = first; i < last;) {
         const ptrdiff_t end = last - i > BLOCK_OF_ROWS ? i + BLOCK_OF_ROWS : last;
         Real *sums = i == first ? total : block;

@@ -83,12 +83,13 @@ INLINE bits_float with_one_where_odd(bits_float to, bits_float bits)
 }
 #endif
 
-/* To nearest, ties to even: adds half a unit less one, and one more if the last digit is odd. */
-INLINE halves rounded_to_bfloat16(vector_float v, int may_be_nan)
+/* To nearest, ties to even: adds half a unit less one, and one more if the last digit is odd. The
+ * digits of bfloat16 are the upper half of each lane. */
+INLINE bits_float rounded_to_bfloat16(vector_float v, int may_be_nan)
 {
     bits_float bits = (bits_float)v;
     bits_float rounded = with_one_where_odd(bits + 0x7fff, bits);
-    return narrowed((may_be_nan ? with_nan(rounded, v) : rounded) >> 16);
+    return may_be_nan ? with_nan(rounded, v) : rounded;
 }
 
 #if defined(__F16C__) && VECTOR_BYTES == 64
@@ -192,7 +193,7 @@ INLINE void store(char *to, ptrdiff_t i, vector_float v, int type, int how)
             memcpy(to, &v, sizeof v);
         return;
     }
-    halves h = type == FLOAT16 ? rounded_to_float16(v) : rounded_to_bfloat16(v, !(how & NO_NAN));
+    halves h = type == FLOAT16 ? rounded_to_float16(v) : narrowed(rounded_to_bfloat16(v, !(how & NO_NAN)) >> 16);
     if (how & STREAM)
         stream(to, &h, sizeof h);
     else
@@ -212,6 +213,63 @@ INLINE void store(char *to, ptrdiff_t i, vector_double v, int type, int how)
     floats f = __builtin_convertvector(v, floats);
     memcpy(to, &f, sizeof f);
 }
+
+/* --- vectors that are converted together -------------------------------------------------------- */
+
+/* bfloat16 is converted two vectors at a time: first the elements of even index, then the others. Each is
+ * half of a lane, so that one shift or mask converts a vector. */
+INLINE int together(int type)
+{
+    return type == BFLOAT16 ? 2 : 1;
+}
+
+/* The vectors that start with element i. */
+template <class Real> INLINE void load_together(Vector<Real> *v, const char *from, ptrdiff_t i, int type)
+{
+    v[0] = load<Real>(from, i, type);
+}
+
+template <> inline __attribute__((always_inline)) void load_together<float>(vector_float *v, const char *from, ptrdiff_t i, int type)
+{
+    if (type != BFLOAT16) {
+        v[0] = load<float>(from, i, type);
+        return;
+    }
+    bits_float both;
+    memcpy(&both, from + 2 * i, sizeof both);
+    v[0] = (vector_float)(both << 16);
+    v[1] = (vector_float)(both & 0xffff0000);
+}
+
+INLINE void store_together(char *to, ptrdiff_t i, const vector_double *v, int type, int how)
+{
+    store(to, i, v[0], type, how);
+}
+
+INLINE void store_together(char *to, ptrdiff_t i, const vector_float *v, int type, int how)
+{
+    if (type != BFLOAT16) {
+        store(to, i, v[0], type, how);
+        return;
+    }
+    const bits_float even = rounded_to_bfloat16(v[0], !(how & NO_NAN)) >> 16;
+    const bits_float both = even | (rounded_to_bfloat16(v[1], !(how & NO_NAN)) & 0xffff0000);
+    if (how & STREAM)
+        stream(to + 2 * i, &both, sizeof both);
+    else
+        memcpy(to + 2 * i, &both, sizeof both);
+}
+
+/* Keeps a vector in a register: gcc may otherwise load it from memory for each use. */
+template <class V> INLINE V held(V v)
+{
+#if defined(__SSE2__)
+    asm("" : "+v"(v));
+#endif
+    return v;
+}
+
+/* --- sums of lanes ------------------------------------------------------------------------------ */
 
 /* Indices that rotate a vector of 2, 4, 8 or 16 lanes by `n`. */
 #define FROM_2(n) (n) & 1, ((n) + 1) & 1

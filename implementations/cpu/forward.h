@@ -15,16 +15,16 @@ constexpr int NEGLIGIBLE = 64;
 template <class Real> struct Row {
     const char *x;
     char *y;
-    Real *kept; /* its elements in Real, once they have been read */
     Statistics<Real> at;
     Real scale; /* of the elements, if they are read SCALED */
     int streams;
 };
 
-/* Weight and bias, whole vectors in one type. */
+/* Weight and bias in one type. */
 struct Affine {
     const char *weight, *bias;
     int type;
+    ptrdiff_t tail; /* where the elements of the last step of a row are */
 };
 
 /* Sums of deviations, and of their squares. */
@@ -32,39 +32,65 @@ template <class Real> struct Sums {
     Vector<Real> deviations, squares;
 };
 
-/* How deviations are formed: from the elements in memory or the kept ones, and relative to 0, to the
- * higher part of the mean, or to both parts of it with scaled elements. */
-enum Way { KEEP = 1, KEPT = 2, CENTRED = 4, SCALED = 8 };
+/* How deviations are formed: relative to 0, to the higher part of the mean, or to both parts of it with
+ * scaled elements; and whether what is written may be taken to be no NaN. */
+enum Way { CENTRED = 1, SCALED = 2, NUMBERS = 4 };
 
-template <class Real> INLINE Vector<Real> deviations(const Row<Real> *row, ptrdiff_t i, const int type, const int way)
+template <class Real>
+INLINE void deviations(Vector<Real> *v, const Row<Real> *row, ptrdiff_t i, const int type, const int way)
 {
-    Vector<Real> v = way & KEPT ? get(row->kept + i) : load<Real>(row->x, i, type);
-    if (way & KEEP)
-        put(row->kept + i, v);
-    if (way & SCALED)
-        return v * row->scale - row->at.high - row->at.low;
-    return way & CENTRED ? v - row->at.high : v;
+    const int vectors = together(type);
+    load_together<Real>(v, row->x, i, type);
+    UNROLLED for (int n = 0; n < vectors; n++)
+        if (way & SCALED)
+            v[n] = v[n] * row->scale - row->at.high - row->at.low;
+        else if (way & CENTRED)
+            v[n] -= row->at.high;
 }
 
-/* One pass at element i: adds to the sums of one row, and writes another; each may be null. */
-template <class Real> INLINE void step(const Row<Real> *read, const int reading, const Row<Real> *written,
-                       const int writing, const Affine &affine, ptrdiff_t i,
-                       const Mask<Real> *mask, Sums<Real> *sums, const int type)
+/* The elements of weight or bias for one step; they lie as those of x, or vector after vector. */
+template <class Real>
+INLINE void load_parameter(Vector<Real> *v, const char *from, ptrdiff_t i, const int from_type, const int type)
 {
+    const int vectors = together(type);
+    if (from_type == type)
+        load_together<Real>(v, from, i, type);
+    else
+        UNROLLED for (int n = 0; n < vectors; n++)
+            v[n] = load<Real>(from, i + n * LANES<Real>, from_type);
+}
+
+/* One step at element i: adds to the sums of one row, and writes another, with the parameters at
+ * element j; each row may be null. */
+template <class Real> INLINE void step(const Row<Real> *read, const int reading, const Row<Real> *written,
+                       const int writing, const Affine &affine, ptrdiff_t i, ptrdiff_t j,
+                       const Mask<Real> *masks, Sums<Real> *sums, const int type, const int streams,
+                       ptrdiff_t ahead)
+{
+    const int vectors = together(type);
+    Vector<Real> v[2], weight[2], bias[2];
     if (read) {
-        Vector<Real> v = only<Real>(deviations(read, i, type, reading), mask);
-        sums->deviations += v;
-        sums->squares += v * v;
+        if (streams)
+            __builtin_prefetch(read->x + i * size_of(type) + ahead, 0, 2);
+        deviations(v, read, i, type, reading);
+        UNROLLED for (int n = 0; n < vectors; n++) {
+            const Vector<Real> each = held(only<Real>(v[n], masks ? masks + n : nullptr));
+            sums[n].deviations += each;
+            sums[n].squares += each * each;
+        }
     }
     if (written) {
-        Statistics<Real> at = written->at;
-        Vector<Real> v = deviations(written, i, type, writing) * at.rstd;
-        if (!(writing & SCALED))
-            v -= at.low * at.rstd;
-        v = v * load<Real>(affine.weight, i, affine.type) + load<Real>(affine.bias, i, affine.type);
-        /* kept elements are written with NO_NAN; forward_rows corrects rows where that is wrong */
-        store(written->y, i, v, type,
-                    (writing & KEPT ? NO_NAN : USUAL) | (written->streams ? STREAM : USUAL));
+        const Statistics<Real> at = written->at;
+        deviations(v, written, i, type, writing);
+        load_parameter<Real>(weight, affine.weight, j, affine.type, type);
+        load_parameter<Real>(bias, affine.bias, j, affine.type, type);
+        UNROLLED for (int n = 0; n < vectors; n++) {
+            v[n] = v[n] * at.rstd;
+            if (!(writing & SCALED))
+                v[n] -= at.low * at.rstd;
+            v[n] = v[n] * weight[n] + bias[n];
+        }
+        store_together(written->y, i, v, type, (writing & NUMBERS ? NO_NAN : USUAL) | (streams ? STREAM : USUAL));
     }
 }
 
@@ -74,14 +100,17 @@ template <class Real> INLINE void add_sums(Sums<Real> *to, const Sums<Real> *mor
     to->squares += more->squares;
 }
 
-/* A pass over two rows at once: one is written while the other is added up. */
+/* A pass over two rows at once: one is written while the other is added up. With `streams`, writes bypass
+ * the caches, and elements that are read `ahead` bytes later are fetched. */
 template <class Real> INLINE void pass(const Row<Real> *read, const int reading, const Row<Real> *written,
                        const int writing, const Affine &affine,
-                       const Cut<Real> *cut, Real *residual, Real *squares, const int type)
+                       const Cut<Real> *cut, Real *residual, Real *squares, const int type,
+                       const int streams, ptrdiff_t ahead)
 {
     const ptrdiff_t turn = UNROLL * LANES<Real>, turned = cut->whole - cut->whole % turn;
+    const int vectors = together(type);
     Tree<Real> deviations_tree, squares_tree;
-    Sums<Real> all = {}, rest = {};
+    Sums<Real> all = {}, rest[2] = {};
     size_t grown = 0;
     ptrdiff_t i = 0;
     while (i < turned) {
@@ -90,9 +119,10 @@ template <class Real> INLINE void pass(const Row<Real> *read, const int reading,
         UNROLLED for (int k = 0; k < UNROLL; k++)
             part[k] = Sums<Real>{};
         do {
-            UNROLLED for (int k = 0; k < UNROLL; k++)
-                step<Real>(read, reading, written, writing, affine, i + k * LANES<Real>, 0,
-                           &part[k], type);
+            UNROLLED for (int k = 0; k < UNROLL; k += vectors) {
+                const ptrdiff_t at = i + k * LANES<Real>;
+                step<Real>(read, reading, written, writing, affine, at, at, nullptr, &part[k], type, streams, ahead);
+            }
             i += turn;
         } while (i < end);
         UNROLLED for (int half = UNROLL / 2; half; half /= 2)
@@ -107,12 +137,15 @@ template <class Real> INLINE void pass(const Row<Real> *read, const int reading,
         }
         grown++;
     }
-    for (; i < cut->whole; i += LANES<Real>)
-        step<Real>(read, reading, written, writing, affine, i, 0, &rest, type);
+    for (; i < cut->whole; i += vectors * LANES<Real>)
+        step<Real>(read, reading, written, writing, affine, i, i, nullptr, rest, type, streams, ahead);
     if (cut->tail >= 0) /* writes some elements a second time */
-        step<Real>(read, reading, written, writing, affine, cut->tail, &cut->left, &rest, type);
+        step<Real>(read, reading, written, writing, affine, cut->tail, affine.tail, cut->left, rest, type, streams,
+                   ahead);
     if (read) {
-        add_sums(&all, &rest);
+        add_sums(&all, &rest[0]);
+        if (vectors > 1)
+            add_sums(&all, &rest[1]);
         *residual = felled(&deviations_tree, grown, all.deviations);
         *squares = felled(&squares_tree, grown, all.squares);
     }
@@ -122,11 +155,12 @@ template <class Real> INLINE void pass(const Row<Real> *read, const int reading,
 template <class Real> static Real scale_of(const char *x, const Cut<Real> *cut, double eps, int type)
 {
     Real largest = 0;
-    for (ptrdiff_t i = 0; i < cut->whole || cut->tail >= 0; i += LANES<Real>) {
+    for (ptrdiff_t i = 0; i < cut->whole || cut->tail >= 0; i += cut->step) {
         int is_tail = i >= cut->whole;
-        Vector<Real> v = load<Real>(x, is_tail ? cut->tail : i, type);
-        for (ptrdiff_t lane = 0; lane < LANES<Real>; lane++) {
-            Real size = v[lane] < 0 ? -v[lane] : v[lane];
+        Vector<Real> v[2];
+        load_together<Real>(v, x, is_tail ? cut->tail : i, type);
+        for (ptrdiff_t lane = 0; lane < cut->step; lane++) {
+            Real element = v[lane / LANES<Real>][lane % LANES<Real>], size = element < 0 ? -element : element;
             largest = size > largest ? size : largest; /* leaves NaN out */
         }
         if (is_tail)
@@ -150,7 +184,7 @@ template <class Real> static OUTLINE void careful(Row<Real> *row, const Affine &
     row->scale = scale;
     row->at = Statistics<Real>{};
     for (int again = 0; again < 3; again++) {
-        pass<Real>(row, SCALED, 0, 0, affine, cut, &residual, &squares, type);
+        pass<Real>(row, SCALED, 0, 0, affine, cut, &residual, &squares, type, USUAL, 0);
         residual *= inverse;
         /* exactly high + low (Knuth, TAOCP 2, section 4.2.2, theorem B), the larger part in high */
         Real high = row->at.high, more = row->at.low + residual;
@@ -160,26 +194,25 @@ template <class Real> static OUTLINE void careful(Row<Real> *row, const Affine &
     }
     double variance = (double)squares * inverse - (double)residual * residual;
     row->at.rstd = (Real)(1 / std::sqrt(variance + eps * scale * scale));
-    pass<Real>(0, 0, row, SCALED, affine, cut, 0, 0, type);
+    pass<Real>(0, 0, row, SCALED, affine, cut, 0, 0, type, row->streams, 0);
     row->at = Statistics<Real>{row->at.high / scale, row->at.low / scale, row->at.rstd * scale};
 }
 
-/* Space for a row shorter than a vector, so that a whole vector can be read and written. */
+/* Space for a row shorter than a step, so that whole vectors can be read and written. */
 struct Buffer {
     char x[VECTOR_BYTES], y[VECTOR_BYTES];
 };
 
 template <class Real>
-INLINE Row<Real> row_of(const Forward &call, ptrdiff_t i, Buffer *buffer, Real *kept, const int type)
+INLINE Row<Real> row_of(const Forward &call, const Cut<Real> *cut, ptrdiff_t i, Buffer *buffer, const int type)
 {
     const ptrdiff_t size = size_of(type), bytes = call.hidden * size;
     Row<Real> row = {
         .x = call.x + i * call.x_stride * size,
         .y = call.y + i * bytes,
-        .kept = kept,
         .streams = is_streamed(call.y, call.rows, bytes),
     };
-    if (call.hidden < LANES<Real>) {
+    if (call.hidden < cut->step) {
         memset(buffer->x, 0, VECTOR_BYTES);
         row.x = static_cast<char *>(memcpy(buffer->x, row.x, bytes));
         row.y = buffer->y;
@@ -198,64 +231,59 @@ template <class Real> INLINE int complete(Row<Real> *row, Real residual, Real sq
            square + eps >= SMALLEST<Real>;
 }
 
-/* Forward of several rows; each is written while the next is added up. */
-template <class Real> INLINE void forward_rows(const Forward &call, const Affine &affine,
-                               const Cut<Real> *cut, int is_finite, ptrdiff_t first,
-                               ptrdiff_t last, const int type, Real *const *kept)
+/* The statistics of a row from its sums, after a second pass if they are not accurate; returns whether
+ * they are now. */
+template <class Real>
+INLINE int centre(Row<Real> *row, const Affine &affine, const Cut<Real> *cut, Real residual, Real squares, Real inverse,
+                  Real eps, const int type)
 {
-    const int keeps = kept != nullptr;
+    if (complete(row, residual, squares, inverse, eps))
+        return 1;
+    row->at.high = row->at.low;
+    pass<Real>(row, CENTRED, 0, 0, affine, cut, &residual, &squares, type, USUAL, 0);
+    return complete(row, residual, squares, inverse, eps);
+}
+
+/* Forward of several rows. Each is written while the next but one is added up: the statistics of the row
+ * between them, a chain of operations that wait for each other, are computed meanwhile. */
+template <class Real>
+INLINE void forward_rows(const Forward &call, const Affine &affine, const Cut<Real> *cut, int is_finite,
+                         ptrdiff_t first, ptrdiff_t last, const int type, const int usual)
+{
     const Real inverse = 1 / (Real)cut->hidden, eps = (Real)call.eps;
     const ptrdiff_t bytes = cut->hidden * size_of(type);
-    const int reading = keeps ? KEEP : 0, again = keeps ? KEPT : 0;
-    const int centred = again | CENTRED;
-    Buffer buffers[2];
+    const ptrdiff_t ahead = bytes_ahead(bytes, call.x_stride * size_of(type), 1);
+    Buffer buffers[3];
     Real residual, squares;
-    Row<Real> row, next = row_of(call, first, &buffers[0], keeps ? kept[0] : nullptr, type);
-    pass<Real>(&next, reading, 0, 0, affine, cut, &residual, &squares, type);
+    Row<Real> row = row_of(call, cut, first, &buffers[0], type), next = row, third = row;
+    pass<Real>(&row, 0, 0, 0, affine, cut, &residual, &squares, type, USUAL, 0);
+    int is_good = centre(&row, affine, cut, residual, squares, inverse, eps, type), is_next_good = 1;
+    if (first + 1 < last) {
+        next = row_of(call, cut, first + 1, &buffers[1], type);
+        pass<Real>(&next, 0, 0, 0, affine, cut, &residual, &squares, type, USUAL, 0);
+    }
     for (ptrdiff_t i = first; i < last; i++) {
-        const int turn = (i + 1 - first) % 2;
-        row = next;
-        int is_good = complete(&row, residual, squares, inverse, eps);
-        if (!is_good) {
-            row.at.high = row.at.low;
-            pass<Real>(&row, centred, 0, 0, affine, cut, &residual, &squares, type);
-            is_good = complete(&row, residual, squares, inverse, eps);
-        }
-        if (i + 1 == last) {
-            pass<Real>(0, 0, &row, centred, affine, cut, 0, 0, type);
+        if (i + 1 < last)
+            is_next_good = centre(&next, affine, cut, residual, squares, inverse, eps, type);
+        if (i + 2 >= last) {
+            pass<Real>(0, 0, &row, CENTRED | usual, affine, cut, 0, 0, type, row.streams, 0);
         } else {
-            next = row_of(call, i + 1, &buffers[turn], keeps ? kept[turn] : nullptr, type);
-            if (row.at.high == 0)
-                pass<Real>(&next, reading, &row, again, affine, cut, &residual, &squares, type);
+            third = row_of(call, cut, i + 2, &buffers[(i + 2 - first) % 3], type);
+            if (row.at.high != 0)
+                pass<Real>(&third, 0, &row, CENTRED | usual, affine, cut, &residual, &squares, type, row.streams, ahead);
+            else if (row.streams)
+                pass<Real>(&third, 0, &row, usual, affine, cut, &residual, &squares, type, STREAM, ahead);
             else
-                pass<Real>(&next, reading, &row, centred, affine, cut, &residual, &squares, type);
+                pass<Real>(&third, 0, &row, usual, affine, cut, &residual, &squares, type, USUAL, 0);
         }
-        if (!is_good || !is_finite) /* NaN may have been written with NO_NAN */
+        if (!is_good || !is_finite) /* NaN may have been written as NUMBERS */
             careful(&row, affine, cut, call.eps, type);
         if (call.statistics)
             ((Statistics<Real> *)call.statistics)[i] = row.at;
-        if (cut->hidden < LANES<Real>)
+        if (cut->hidden < cut->step)
             memcpy(call.y + i * bytes, row.y, bytes);
-    }
-}
-
-template <class Real>
-INLINE void forward_part(const Forward &call, const Affine &affine, int is_finite,
-                         ptrdiff_t first, ptrdiff_t last, const int type)
-{
-    const Cut<Real> cut = cut_of<Real>(call.hidden);
-    const int is_narrow = size_of(type) < ptrdiff_t(sizeof(Real));
-    const int is_converted = affine.type != type;
-    if (is_narrow && is_converted && cut.hidden >= LANES<Real> &&
-        cut.hidden * ptrdiff_t(sizeof(Real)) <= NEAR_BYTES) {
-        ALIGNED char room[2 * (NEAR_BYTES + PAGE_BYTES)];
-        /* modulo a page, the weight is a quarter after the first row, the second row a half, and the bias,
-         * if it is in the same room as the weight, three quarters */
-        const uintptr_t apart = uintptr_t(affine.weight) - uintptr_t(room) - PAGE_BYTES / 4;
-        char *start = room + apart % PAGE_BYTES / LINE_BYTES * LINE_BYTES;
-        Real *const kept[] = {(Real *)start, (Real *)(start + NEAR_BYTES + PAGE_BYTES / 2)};
-        forward_rows(call, affine, &cut, is_finite, first, last, type, kept);
-    } else {
-        forward_rows<Real>(call, affine, &cut, 1, first, last, type, nullptr);
+        row = next;
+        next = third;
+        is_good = is_next_good;
     }
 }

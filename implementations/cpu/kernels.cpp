@@ -19,7 +19,7 @@
 namespace {
 
 constexpr size_t LINE_BYTES = 64; /* cache line; another size costs speed on a few machines */
-constexpr ptrdiff_t NEAR_BYTES = 8192; /* largest row that is kept in the type of the sums: a few fit in L1 */
+constexpr ptrdiff_t NEAR_BYTES = 8192; /* longest converted parameter that is kept on the stack */
 #if defined(__AVX512F__)
 constexpr int UNROLL = 4; /* vectors whose sums do not wait for each other */
 #else
@@ -31,9 +31,9 @@ constexpr ptrdiff_t STREAM_BYTES = 8 << 20;
 constexpr int ROWS_OF_GRADIENT = 2; /* rows that share one pass over the sums over rows; more exceed L1 */
 constexpr ptrdiff_t BLOCK_OF_ROWS = 32;  /* rows that are added to the same sums one after the other */
 constexpr ptrdiff_t PARTS_OF_ROWS = 128; /* rows with partial sums of their own */
-/* A load waits for an earlier store if their addresses differ by whole pages: arrays that are read and
- * written in step are placed apart, modulo a page. */
-constexpr ptrdiff_t PAGE_BYTES = 4096;
+/* How far ahead elements are fetched if rows are streamed: as far as the next rows, and at least so far;
+ * a processor by itself fetches within a page only, and a row may be one. In longer rows it does well. */
+constexpr ptrdiff_t AHEAD_BYTES = 4096, FETCHED_BYTES = 16384;
 constexpr double GRAIN = 32768;          /* least elements per thread, as in PyTorch */
 
 #define OUTLINE __attribute__((noinline))
@@ -54,6 +54,13 @@ template <class Real> constexpr ptrdiff_t padded(ptrdiff_t hidden)
 bool is_streamed(const void *to, ptrdiff_t rows, ptrdiff_t bytes)
 {
     return rows * bytes >= STREAM_BYTES && uintptr_t(to) % LINE_BYTES == 0 && bytes % LINE_BYTES == 0;
+}
+
+/* How far ahead elements are fetched, in bytes, if `rows` are read at a time. */
+INLINE ptrdiff_t bytes_ahead(ptrdiff_t row, ptrdiff_t stride, int rows)
+{
+    const ptrdiff_t next = rows * stride;
+    return row > FETCHED_BYTES ? 0 : next > rows * AHEAD_BYTES ? next : rows * AHEAD_BYTES;
 }
 
 template <class Real> constexpr Real LARGEST = FLT_MAX;
@@ -94,12 +101,14 @@ template <class Real, Element type> void forward_work(void *data)
     auto &work = *static_cast<Work<Forward> *>(data);
     const char *weight = static_cast<const char *>(work.weight), *bias = static_cast<const char *>(work.bias);
     constexpr Element wide = sizeof(Real) == sizeof(double) ? FLOAT64 : FLOAT32;
+    const Cut<Real> cut = cut_of<Real>(work.call.hidden, together(type));
     ptrdiff_t part, first, last;
     while (take_part(work, &part, &first, &last))
         if (type != wide && work.is_as_given)
-            forward_part<Real>(work.call, {weight, bias, type}, false, first, last, type);
+            forward_rows<Real>(work.call, {weight, bias, type, cut.tail}, &cut, true, first, last, type, 0);
         else
-            forward_part<Real>(work.call, {weight, bias, wide}, work.is_finite, first, last, type);
+            forward_rows<Real>(work.call, {weight, bias, wide, type == BFLOAT16 ? cut.whole : cut.tail}, &cut,
+                               work.is_finite, first, last, type, NUMBERS);
     end_of_stream();
 }
 
@@ -132,24 +141,24 @@ template <class Real> Real *aligned(ptrdiff_t count)
 
 template <class Real, Element type> bool forward(const Forward &call)
 {
-    const ptrdiff_t width = padded<Real>(call.hidden), page = PAGE_BYTES / sizeof(Real);
-    const ptrdiff_t of_bias = (width + page / 2) / page * page + page / 2; /* see forward_part */
+    const Cut<Real> cut = cut_of<Real>(call.hidden, together(type));
+    const ptrdiff_t width = cut.padded;
     Work<Forward> work = {.call = call, .weight = call.weight, .bias = call.bias};
     /* conversion pays from the third row on */
-    work.is_as_given = call.rows <= 2 && call.hidden >= LANES<Real> && call.weight && call.bias &&
+    work.is_as_given = call.rows <= 2 && call.hidden >= cut.step && call.weight && call.bias &&
                        call.weight_type == type && call.bias_type == type;
     /* not all calls allocate memory: it takes as long as a short row */
-    ALIGNED Real near[2 * (NEAR_BYTES + PAGE_BYTES) / sizeof(Real)];
-    const bool is_near = work.is_as_given || (of_bias + width) * sizeof(Real) <= sizeof near;
-    Real *room = is_near ? near : aligned<Real>(of_bias + width);
+    ALIGNED Real near[2 * NEAR_BYTES / sizeof(Real)];
+    const bool is_near = work.is_as_given || 2 * width * sizeof(Real) <= sizeof near;
+    Real *room = is_near ? near : aligned<Real>(2 * width);
     if (!room)
         return false;
     if (!work.is_as_given) {
-        const Real *weight = parameter<Real>(call.weight, call.weight_type, call.hidden, 1, room);
-        const Real *bias = parameter<Real>(call.bias, call.bias_type, call.hidden, 0, room + of_bias);
+        const Real *weight = parameter<Real>(call.weight, call.weight_type, cut, 1, room);
+        const Real *bias = parameter<Real>(call.bias, call.bias_type, cut, 0, room + width);
         work.weight = weight;
         work.bias = bias;
-        work.is_finite = type != BFLOAT16 || (is_finite(weight, call.hidden) && is_finite(bias, call.hidden));
+        work.is_finite = type != BFLOAT16 || (is_finite(weight, width) && is_finite(bias, width));
     }
     const int threads = threads_for(double(call.rows) * call.hidden, call.threads);
     /* several parts per thread: other programs may delay a thread */
@@ -177,7 +186,7 @@ template <class Real, Element type> bool backward(const Backward &call)
     work.parts = parts;
     Real *sums = has_sums ? room + width : nullptr;
     work.sums = sums;
-    work.weight = parameter<Real>(call.weight, call.weight_type, call.hidden, 1, room);
+    work.weight = parameter<Real>(call.weight, call.weight_type, cut_of<Real>(call.hidden, 1), 1, room);
     share(backward_work<Real, type>, &work, threads);
     if (has_sums)
         finish(call, sums, parts);

@@ -1,20 +1,37 @@
 /* Weight and bias, and their gradients, in Real and in the types that they have in memory. */
 
-/* A parameter in Real and in whole vectors, either in place or copied to `room`. Without a parameter,
- * every element is `missing`. */
-template <class Real> static const Real *parameter(const char *from, int type, ptrdiff_t hidden, Real missing,
-                                   Real *room)
+/* A parameter in Real, in whole steps, either in place or copied to `room`. Without a parameter, every
+ * element is `missing`. If vectors are converted together, a step's vectors lie one after the other, and
+ * those of the tail after all others. */
+template <class Real>
+static const Real *parameter(const char *from, int type, const Cut<Real> &cut, Real missing, Real *room)
 {
-    if (from && size_of(type) == ptrdiff_t(sizeof(Real)) && hidden >= LANES<Real>)
+    const int vectors = int(cut.step / LANES<Real>);
+    if (from && size_of(type) == ptrdiff_t(sizeof(Real)) && vectors == 1 && cut.hidden >= LANES<Real>)
         return (const Real *)from;
-    for (ptrdiff_t i = 0; i < hidden; i += LANES<Real>) {
-        char last[VECTOR_BYTES] = {};
-        Vector<Real> v = Vector<Real>{} + missing;
-        if (from && i + LANES<Real> <= hidden)
-            v = load<Real>(from, i, type);
-        else if (from)
-            memcpy(last, from + i * size_of(type), (hidden - i) * size_of(type)), v = load<Real>(last, 0, type);
-        put(room + i, v);
+    for (ptrdiff_t i = 0; i < cut.padded; i += cut.step) {
+        Vector<Real> v[2] = {Vector<Real>{} + missing, Vector<Real>{} + missing};
+        if (from) {
+            char last[2 * VECTOR_BYTES] = {};
+            const ptrdiff_t size = size_of(type), left = cut.hidden - i;
+            const char *at = from + i * size;
+            if (left < cut.step && vectors > 1 && cut.tail > 0)
+                at = from + cut.tail * size;
+            else if (left < cut.step)
+                at = static_cast<char *>(memcpy(last, at, left * size));
+            if (vectors == 1)
+                v[0] = load<Real>(at, 0, type);
+            else if (type == BFLOAT16)
+                load_together<Real>(v, at, 0, type);
+            else /* float32 beside x in bfloat16 */
+                for (ptrdiff_t n = 0; n < cut.step; n++) {
+                    float element;
+                    memcpy(&element, at + n * sizeof element, sizeof element);
+                    v[n % 2][n / 2] = element;
+                }
+        }
+        for (int n = 0; n < vectors; n++)
+            put(room + i + n * LANES<Real>, v[n]);
     }
     return room;
 }

@@ -1,8 +1,8 @@
 /* Rows, and sums over them. Real is the type in which sums are formed.
  *
- * A row is read as vectors of LANES elements, for every type in memory. The last vector overlaps the
- * one before if necessary, and is masked so that a sum counts no element twice. A row shorter than a
- * vector is computed in a buffer.
+ * A row is read in steps of one vector, or of two that are converted together. The last step overlaps
+ * the one before if necessary, and is masked so that a sum counts no element twice. A row shorter than
+ * a step is computed in a buffer.
  *
  * Every sum is a tree: a lane adds up a few elements, then equal numbers of vectors are added to each
  * other, then the lanes. With n elements per lane, an addend undergoes at most n + log2(N / n) + 1
@@ -11,13 +11,14 @@
 
 constexpr int LEVELS = 48; /* of a tree: more than a row can have */
 
-/* How a row is cut into vectors. */
+/* How a row is cut into steps. */
 template <class Real> struct Cut {
-    ptrdiff_t hidden; /* elements of a row */
-    ptrdiff_t padded; /* rounded up to whole vectors */
-    ptrdiff_t whole;  /* elements in whole vectors */
-    ptrdiff_t tail;   /* where the last, overlapping vector starts; negative if there is none */
-    Mask<Real> left;  /* the lanes of that vector that no other vector contains */
+    ptrdiff_t hidden;   /* elements of a row */
+    ptrdiff_t step;     /* elements of a step */
+    ptrdiff_t padded;   /* elements of a row, rounded up to whole steps */
+    ptrdiff_t whole;    /* elements in whole steps */
+    ptrdiff_t tail;     /* where the last, overlapping step starts; negative if there is none */
+    Mask<Real> left[2]; /* the lanes of its vectors that no other step contains */
 };
 
 /* The mean, as the sum of two numbers, and 1/sqrt(variance + eps). */
@@ -30,16 +31,17 @@ template <class Real> struct Tree {
     Vector<Real> level[LEVELS];
 };
 
-template <class Real> static Cut<Real> cut_of(ptrdiff_t hidden)
+template <class Real> static Cut<Real> cut_of(ptrdiff_t hidden, const int vectors)
 {
-    Cut<Real> cut = {.hidden = hidden, .whole = hidden / LANES<Real> * LANES<Real>, .tail = -1};
-    cut.padded = padded<Real>(hidden);
+    const ptrdiff_t step = vectors * LANES<Real>;
+    Cut<Real> cut = {.hidden = hidden, .step = step, .whole = hidden / step * step, .tail = -1};
+    cut.padded = (hidden + step - 1) / step * step;
     ptrdiff_t rest = hidden - cut.whole;
-    int is_short = hidden < LANES<Real>; /* its own elements come first in the buffer */
+    int is_short = hidden < step; /* its own elements come first in the buffer */
     if (rest)
-        cut.tail = is_short ? 0 : hidden - LANES<Real>;
-    for (ptrdiff_t lane = 0; lane < LANES<Real>; lane++)
-        cut.left[lane] = (is_short ? lane < rest : lane >= LANES<Real> - rest) ? -1 : 0;
+        cut.tail = is_short ? 0 : hidden - step;
+    for (ptrdiff_t i = 0; i < step; i++)
+        cut.left[i % vectors][i / vectors] = (is_short ? i < rest : i >= step - rest) ? -1 : 0;
     return cut;
 }
 
