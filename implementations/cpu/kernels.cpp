@@ -82,7 +82,7 @@ template <class Call> struct Work {
     const Call &call;
     const void *weight, *bias; /* in the type in which sums are formed, unless is_as_given */
     bool is_as_given;          /* whether both have the type of x */
-    bool is_finite;            /* whether each element of both is finite */
+    bool is_finite;            /* whether each element of both is finite, if that is asked */
     void *sums;                /* over the rows of each part, then of one block per thread */
     ptrdiff_t rows, parts, next_part, next_thread;
 };
@@ -143,7 +143,7 @@ template <class Real, Element type> bool forward(const Forward &call)
 {
     const Cut<Real> cut = cut_of<Real>(call.hidden, together(type));
     const ptrdiff_t width = cut.padded;
-    Work<Forward> work = {.call = call, .weight = call.weight, .bias = call.bias};
+    Work<Forward> work = {.call = call, .weight = call.weight, .bias = call.bias, .is_finite = true};
     /* conversion pays from the third row on */
     work.is_as_given = call.rows <= 2 && call.hidden >= cut.step && call.weight && call.bias &&
                        call.weight_type == type && call.bias_type == type;
@@ -158,7 +158,8 @@ template <class Real, Element type> bool forward(const Forward &call)
         const Real *bias = parameter<Real>(call.bias, call.bias_type, cut, 0, room + width);
         work.weight = weight;
         work.bias = bias;
-        work.is_finite = type != BFLOAT16 || (is_finite(weight, width) && is_finite(bias, width));
+        if (type == BFLOAT16)
+            work.is_finite = is_finite(weight, width) && is_finite(bias, width);
     }
     const int threads = threads_for(double(call.rows) * call.hidden, call.threads);
     /* several parts per thread: other programs may delay a thread */
