@@ -120,7 +120,7 @@ template <class Real> INLINE void backward_rows(const Backward &call, const Real
     Gradients<Real> rows = {
         .dweight = sums,
         .dbias = sums ? sums + cut->padded : 0,
-        .streams = call.dx && is_streamed(call.dx, call.rows, bytes) ? STREAM : USUAL,
+        .streams = call.dx && is_streamed(call.dx, call.rows, bytes, STREAM_GRADIENT_BYTES) ? STREAM : USUAL,
         .x_ahead = bytes_ahead(bytes, call.x_stride * size, count),
         .dy_ahead = bytes_ahead(bytes, call.dy_stride * size, count),
     };

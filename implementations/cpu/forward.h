@@ -210,7 +210,7 @@ INLINE Row<Real> row_of(const Forward &call, const Cut<Real> *cut, ptrdiff_t i, 
     Row<Real> row = {
         .x = call.x + i * call.x_stride * size,
         .y = call.y + i * bytes,
-        .streams = is_streamed(call.y, call.rows, bytes),
+        .streams = is_streamed(call.y, call.rows, bytes, STREAM_BYTES),
     };
     if (call.hidden < cut->step) {
         memset(buffer->x, 0, VECTOR_BYTES);

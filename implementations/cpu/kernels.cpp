@@ -25,9 +25,9 @@ constexpr int UNROLL = 4; /* vectors whose sums do not wait for each other */
 #else
 constexpr int UNROLL = 2; /* registers are half as many */
 #endif
-/* measured with 2 MiB of L2: from about here on a call took less time, also together with a reader of
- * its result */
-constexpr ptrdiff_t STREAM_BYTES = 8 << 20;
+/* measured with 1 and 2 MiB of L2 and 32 MiB of L3: results from about these sizes on took less time, that
+ * of a forward also together with a reader of its result; a backward reads twice as much */
+constexpr ptrdiff_t STREAM_BYTES = 8 << 20, STREAM_GRADIENT_BYTES = 4 << 20;
 constexpr int ROWS_OF_GRADIENT = 2; /* rows that share one pass over the sums over rows; more exceed L1 */
 constexpr ptrdiff_t BLOCK_OF_ROWS = 32;  /* rows that are added to the same sums one after the other */
 constexpr ptrdiff_t PARTS_OF_ROWS = 128; /* rows with partial sums of their own */
@@ -50,10 +50,10 @@ template <class Real> constexpr ptrdiff_t padded(ptrdiff_t hidden)
     return (hidden + LANES<Real> - 1) / LANES<Real> * LANES<Real>;
 }
 
-/* Whether rows bypass the caches: they would not stay in them, and each starts at a cache line. */
-bool is_streamed(const void *to, ptrdiff_t rows, ptrdiff_t bytes)
+/* Whether rows bypass the caches: together they have `least` bytes, and each starts at a cache line. */
+bool is_streamed(const void *to, ptrdiff_t rows, ptrdiff_t bytes, ptrdiff_t least)
 {
-    return rows * bytes >= STREAM_BYTES && uintptr_t(to) % LINE_BYTES == 0 && bytes % LINE_BYTES == 0;
+    return rows * bytes >= least && uintptr_t(to) % LINE_BYTES == 0 && bytes % LINE_BYTES == 0;
 }
 
 /* How far ahead elements are fetched, in bytes, if `rows` are read at a time. */

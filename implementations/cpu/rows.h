@@ -50,6 +50,57 @@ template <class Real> INLINE Vector<Real> only(Vector<Real> v, const Mask<Real> 
     return mask ? (Vector<Real>)((Mask<Real>)v & *mask) : v;
 }
 
+/* Indices that rotate a vector of 2, 4, 8 or 16 lanes by `n`. */
+#define FROM_2(n) (n) & 1, ((n) + 1) & 1
+#define FROM_4(n) (n) & 3, ((n) + 1) & 3, ((n) + 2) & 3, ((n) + 3) & 3
+#define FROM_8(n) \
+    (n) & 7, ((n) + 1) & 7, ((n) + 2) & 7, ((n) + 3) & 7, \
+    ((n) + 4) & 7, ((n) + 5) & 7, ((n) + 6) & 7, ((n) + 7) & 7
+#define FROM_16(n) \
+    (n) & 15, ((n) + 1) & 15, ((n) + 2) & 15, ((n) + 3) & 15, \
+    ((n) + 4) & 15, ((n) + 5) & 15, ((n) + 6) & 15, ((n) + 7) & 15, \
+    ((n) + 8) & 15, ((n) + 9) & 15, ((n) + 10) & 15, ((n) + 11) & 15, \
+    ((n) + 12) & 15, ((n) + 13) & 15, ((n) + 14) & 15, ((n) + 15) & 15
+#if defined(__clang__)
+#define TURNED(v, bits, ...) __builtin_shufflevector(v, v, __VA_ARGS__)
+#else
+#define TURNED(v, bits, ...) __builtin_shuffle(v, bits{__VA_ARGS__})
+#endif
+
+/* The sum of all lanes, as a tree. */
+INLINE float lanes_sum(vector_float v)
+{
+#if VECTOR_BYTES == 64
+    v += TURNED(v, bits_float, FROM_16(8));
+    v += TURNED(v, bits_float, FROM_16(4));
+    v += TURNED(v, bits_float, FROM_16(2));
+    v += TURNED(v, bits_float, FROM_16(1));
+#elif VECTOR_BYTES == 32
+    v += TURNED(v, bits_float, FROM_8(4));
+    v += TURNED(v, bits_float, FROM_8(2));
+    v += TURNED(v, bits_float, FROM_8(1));
+#else
+    v += TURNED(v, bits_float, FROM_4(2));
+    v += TURNED(v, bits_float, FROM_4(1));
+#endif
+    return v[0];
+}
+
+INLINE double lanes_sum(vector_double v)
+{
+#if VECTOR_BYTES == 64
+    v += TURNED(v, bits_double, FROM_8(4));
+    v += TURNED(v, bits_double, FROM_8(2));
+    v += TURNED(v, bits_double, FROM_8(1));
+#elif VECTOR_BYTES == 32
+    v += TURNED(v, bits_double, FROM_4(2));
+    v += TURNED(v, bits_double, FROM_4(1));
+#else
+    v += TURNED(v, bits_double, FROM_2(1));
+#endif
+    return v[0];
+}
+
 /* Adds a vector; sums of equally many vectors are added to each other, as in a binary counter. */
 template <class Real> INLINE void grow(Tree<Real> *tree, size_t grown, Vector<Real> sum)
 {

@@ -115,6 +115,16 @@ def test_rows_written_past_the_caches_have_the_same_bits_as_others(dtype: str, r
     assert torch.equal(dx[part], torch.autograd.grad(y_of_part, x, dy[part])[0][part])
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_row_has_the_same_bits_in_any_batch(dtype: str) -> None:
+    # one or two rows read weight and bias without a conversion; the last two rows are only written
+    x, weight, bias = make_inputs(case((7, 100), dtype=dtype, param_dtype=dtype)).tensors
+    y = cpu_recentred(x, (100,), weight, bias)
+    for rows in (1, 2, 3):
+        parts = [cpu_recentred(part, (100,), weight, bias) for part in x.split(rows)]
+        assert torch.equal(torch.cat(parts), y), rows
+
+
 @pytest.mark.parametrize("shape", [(1, 300_000), (7, 40_000), (3000, 768), (5000, 48)], ids=str)
 def test_two_threads_return_the_same_bits_as_one(shape: tuple[int, int]) -> None:
     x, weight, bias, dy = make_inputs(case(shape, direction=Direction.BACKWARD)).tensors
