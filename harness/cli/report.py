@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,7 +48,8 @@ def report(
     The page is self-contained. It needs neither torch nor the machine that was measured.
     """
     gc.disable()  # each collection would walk the thousands of records that are alive
-    atexit.register(gc.freeze)  # so would those of the interpreter as it ends
+    if "torch" not in sys.modules:  # a program that has it, such as a test, may need its last one
+        atexit.register(gc.freeze)  # the interpreter's last collection would walk them, too
     if out and out.suffix.lower() not in {".html", ".htm"}:
         raise click.UsageError(f"--out {out}: a page ends in .html")
     if baseline and (len(runs) > 1 or runs[0].is_dir()):
