@@ -116,9 +116,9 @@ def ask_history(*options: str) -> Callable[[Path], None]:
         from harness.records import Case
         from harness.store.plain import from_plain
 
-        given = [
-            from_plain(Case, case_of(folder)).id if each == "CASE" else each for each in options
-        ]
+        # a pattern with a ? is of the whole id, which other ids may begin with
+        case = f"?{from_plain(Case, case_of(folder)).id[1:]}"
+        given = [case if each == "CASE" else each for each in options]
         main(["history", str(folder), "--metric", "time", *given], standalone_mode=False)
 
     return ask
