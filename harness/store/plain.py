@@ -14,16 +14,28 @@ __all__ = ["from_plain", "is_optional", "to_plain", "typed_fields", "without_non
 
 def to_plain(value: Any) -> Any:
     """Turn dataclasses into dicts, tuples into lists and enumerations into strings."""
-    if is_dataclass(value):
-        return {each.name: to_plain(getattr(value, each.name)) for each in fields(value)}
+    if value is None or type(value) in _NUMBERS:
+        return value
+    if isinstance(value, str):
+        text = str(value)
+        # UTF-8 cannot hold lone surrogates, which stand for undecodable bytes in messages
+        return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, tuple):
         # tuples of numbers may be long (samples): copied without looking at each
         plain = not value or isinstance(value[0], int | float)
         return list(value) if plain else [to_plain(each) for each in value]
-    if isinstance(value, str):
-        # UTF-8 cannot hold lone surrogates, which stand for undecodable bytes in messages
-        return str(value).encode("utf-8", "backslashreplace").decode()
+    if names := _field_names(type(value)):
+        return {name: to_plain(getattr(value, name)) for name in names}
     return value
+
+
+_NUMBERS = {int, float, bool}
+
+
+@cache
+def _field_names(kind: type) -> tuple[str, ...]:
+    """Return the names of the fields of a dataclass; none for other types."""
+    return tuple(each.name for each in fields(kind)) if is_dataclass(kind) else ()
 
 
 def from_plain(annotation: Any, stored: Any) -> Any:
