@@ -21,7 +21,9 @@ ROOT = Path(__file__).resolve().parents[1]
 PUBLISHED = ROOT / "results" / "published"
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 BLOCK = re.compile(r"(<!-- figures: ([\w-]+) -->\n\n).*?(\n*<!-- end of figures -->)", re.DOTALL)
-EXPERIMENTS = ("timers", "gates", "estimates", "detection_limits", "history", "red_team", "sizes")
+EXPERIMENTS = (
+    "timers", "gates", "estimates", "detection_limits", "history", "red_team", "sizes", "faults",
+)  # fmt: skip
 
 for folder in ("", *(f"experiments/{name}" for name in EXPERIMENTS)):
     sys.path.append(str(ROOT / folder))
@@ -137,6 +139,13 @@ def query_table() -> str:
     return report()
 
 
+def kills_table() -> str:
+    """Return what experiments/faults/kill_driver.py reports."""
+    from kill_driver import Kill, table
+
+    return table([Kill(**row) for row in _rows("driver_kills")])
+
+
 def red_team_table() -> str:
     """Return what experiments/red_team/red_team.py reports."""
     from red_team import Row, report
@@ -166,6 +175,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "history-detection": history_tables,
     "sizes": size_table,
     "many-files": query_table,
+    "driver-kills": kills_table,
 }
 
 
