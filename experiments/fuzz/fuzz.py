@@ -50,6 +50,9 @@ class NoWorkersError(Refusal):
 
 
 class NoFleet:
+    def __init__(self, places: object = None) -> None:
+        return
+
     def __enter__(self) -> NoFleet:
         raise NoWorkersError("no workers: this is a fuzzer")
 

@@ -30,8 +30,17 @@ __all__ = [
 ]
 
 
+# no text ends so; a slip of the pen would replace what took hours, or was written by hand
+_NOT_TEXT = {
+    ".parquet": "a results file",
+    ".jsonl": "a journal",
+    ".toml": "a sweep or workload",
+    ".py": "a program",
+}
+
+
 class TextFile(NamedPath):
-    """The name of a text file to write; it is not empty and does not end in .parquet."""
+    """The name of a text file to write; it is not empty and not that of another kind of file."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path, dir_okay=False)
@@ -45,8 +54,8 @@ class TextFile(NamedPath):
                 ctx,
             )
         path: Any = super().convert(value, param, ctx)
-        if path.suffix == ".parquet":
-            self.fail(f"{path} is the name of a results file: choose another for text", param, ctx)
+        if other := _NOT_TEXT.get(path.suffix):
+            self.fail(f"{path} is the name of {other}: choose another for text", param, ctx)
         return path
 
 

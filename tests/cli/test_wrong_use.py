@@ -48,6 +48,7 @@ OTHERS = (
     "choose gone.parquet --max-error -1", "choose gone.parquet --workload gone.toml",
     "choose gone.parquet --workload gpt2xl",
     "export gone.parquet", "export gone.parquet --format junit", "export gone.parquet --format xml",
+    "export gone.parquet --format csv --out mine.toml", "check a.parquet --junit run.jsonl",
     "import gone.json --out mine.csv",
     "verify", "verify native --self-test", "verify native --quik", "verify native --eps nan",
     "verify native --eps=-1", "verify native --dtype float23", "verify native --dtype float32,",
