@@ -14,7 +14,8 @@ __all__ = ["from_plain", "is_optional", "to_plain", "typed_fields", "without_non
 
 def to_plain(value: Any) -> Any:
     """Turn dataclasses into dicts, tuples into lists and enumerations into strings."""
-    if value is None or type(value) in _NUMBERS:
+    kind: Any = type(value)
+    if value is None or kind in _NUMBERS:
         return value
     if isinstance(value, str):
         text = str(value)
@@ -24,7 +25,7 @@ def to_plain(value: Any) -> Any:
         # tuples of numbers may be long (samples): copied without looking at each
         plain = not value or isinstance(value[0], int | float)
         return list(value) if plain else [to_plain(each) for each in value]
-    if names := _field_names(type(value)):
+    if names := _field_names(kind):
         return {name: to_plain(getattr(value, name)) for name in names}
     return value
 
