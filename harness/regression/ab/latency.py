@@ -34,12 +34,12 @@ UNEVEN_RATIO = 1.05
 # Six epochs, 0.15 s, decide most short calls. More are sampled where the interval, of about 2.5
 # standard errors, is wider than the target: a short call that is 3 % slower, or a long one that is
 # 5 % slower, is then at least three standard errors beyond what is suspected. In 96 recorded cases
-# of 24 epochs, 6 to 16 of them suspected as many unchanged and more slowed cases than 8 to 24.
+# of 24 epochs, a least number of 6 suspected as many unchanged and more slowed cases than 8.
 SCREENING = Budget(
     target_ratio=0.015,
     long_target_ratio=0.025,
     min_epochs=6,
-    max_epochs=16,
+    max_epochs=24,
     limit_s=4.0,
     uneven_ratio=UNEVEN_RATIO,
 )
