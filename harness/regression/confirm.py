@@ -87,7 +87,8 @@ def time_again(
     """Return the ratio of each case in each fresh process, or why there are none.
 
     The processes start together. Then they time the cases one after the other, each in another
-    order, so that the ratios include what differs between processes and between minutes.
+    order, so that the ratios include what differs between processes and between minutes. Each ends
+    before the next one times a case.
 
     Args:
         jobs: the suspects.
@@ -102,17 +103,19 @@ def time_again(
     ratios: dict[str, list[float]] = {job.case.id: [] for job in jobs}
     suspects = count(len(jobs), "suspect")
     with ExitStack() as stack:
-        fleets = [stack.enter_context(make_fleet()) for _ in range(CONFIRMING_PROCESSES)]
+        stacks = [stack.enter_context(ExitStack()) for _ in range(CONFIRMING_PROCESSES)]
+        fleets = [own.enter_context(make_fleet()) for own in stacks]
         for fleet in fleets:  # none imports torch while another one measures
             if why := why_not(fleet.info.environment):
                 return f"it cannot be confirmed here: {why}"
-        for number, fleet in enumerate(fleets):
+        for number, (own, fleet) in enumerate(zip(stacks, fleets, strict=True)):
             if monotonic() >= stop_at:
                 return "the time was up before it could be confirmed"
             say(f"timing {suspects} again, process {number + 1} of {CONFIRMING_PROCESSES}")
             Random(number).shuffle(jobs)
-            for record in fleet.run(jobs, timeout_s, stop_at):
-                ratios[record.case.id] += process_ratios(record.latency)
+            with own:  # ended before the next one measures: it holds memory, and may have threads
+                for record in fleet.run(jobs, timeout_s, stop_at):
+                    ratios[record.case.id] += process_ratios(record.latency)
     return ratios
 
 

@@ -58,8 +58,7 @@ class Fleet:
         trace: TracebackType | None,
     ) -> None:
         for each in self._workers:
-            each.process.kill()
-            each.process.join()
+            _end(each)
         self._folder.cleanup()
 
     @property
@@ -158,8 +157,10 @@ class Fleet:
         """Run cases in which nothing is timed, two at a time if they are many and small.
 
         The second process takes its cases from the end of the queue, so that consecutive cases of
-        a process have inputs in common. All processes that later time cases start meanwhile.
+        a process have inputs in common. All processes that later time cases start meanwhile. A
+        process that times none ends here: it holds memory, and threads of its targets may run.
         """
+        timing = processes
         can_pair = self.info.environment.cpu_count > 1 and all(map(_is_small, queue))
         if can_pair and len(queue) >= _WORTH_A_PROCESS:
             processes = max(processes, 2)
@@ -168,6 +169,9 @@ class Fleet:
         if can_pair and others:
             slots.append(Slot([others[0]], takes_last=True))
         yield from self._run_in(slots, queue, timeout_s, stop_at)
+        for each in self._workers_at(self._cpu_places[0], processes)[timing:]:
+            self._workers.remove(each)
+            _end(each)
 
     def _run_in(
         self, idle: list[Slot], queue: deque[RunCase], timeout_s: float, stop_at: float
@@ -195,9 +199,9 @@ class Fleet:
                 worker = slot.worker
                 if worker.connection in ready or monotonic() >= worker.deadline:
                     turn = len(slot.records)
-                    record, slot.workers[turn] = self._finish(
-                        worker, worker.connection in ready, timeout_s
-                    )
+                    # asked again: it may have come while another worker was ended
+                    is_ready = worker.connection.poll()
+                    record, slot.workers[turn] = self._finish(worker, is_ready, timeout_s)
                     slot.records.append(record)
                     if not slot.continue_in_next_process(timeout_s):
                         busy.remove(slot)
@@ -253,6 +257,11 @@ class Fleet:
         worker = WorkerProcess(log, place)
         self._workers.insert(len(self._workers) if index is None else index, worker)
         return worker
+
+
+def _end(worker: WorkerProcess) -> None:
+    worker.process.kill()
+    worker.process.join()
 
 
 def _processes(jobs: Iterable[RunCase]) -> int:

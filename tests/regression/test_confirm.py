@@ -14,13 +14,16 @@ from harness.run.fleet import Fleet
 from harness.run.messages import RunCase
 
 
-def test_no_process_starts_while_another_one_measures() -> None:
+def test_processes_start_together_and_each_ends_before_the_next_one_measures() -> None:
     noted: list[str] = []
 
     class Noting(ScriptedFleet):
         def __enter__(self) -> Noting:
             noted.append("start")
             return self
+
+        def __exit__(self, *_: object) -> None:
+            noted.append("end")
 
         def run(
             self, jobs: Sequence[RunCase], timeout_s: float, stop_at: float = float("inf")
@@ -36,4 +39,4 @@ def test_no_process_starts_while_another_one_measures() -> None:
         timeout_s=60.0,
     )
     assert found == {case.id: [1.25] * CONFIRMING_PROCESSES}
-    assert noted == ["start"] * CONFIRMING_PROCESSES + ["measure"] * CONFIRMING_PROCESSES
+    assert noted == ["start"] * CONFIRMING_PROCESSES + ["measure", "end"] * CONFIRMING_PROCESSES

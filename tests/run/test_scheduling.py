@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 from multiprocessing import Pipe
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 
 import pytest
 from fake_device import LocalFleet
@@ -101,12 +101,41 @@ def test_many_untimed_cases_run_first_and_in_pairs_the_timed_ones_alone(noted: l
     ]
     with Fleet() as fleet:
         assert len(list(fleet.run(jobs, 60.0))) == number
+        assert len(fleet._workers) == 1  # the other one has ended: it times nothing
     assert [each.split()[1] for each in noted[:2]] == ["begins", "begins"]
     assert {int(each.split()[0]) for each in noted[:2]} == {timed, number - 1}  # from both ends
     alone = noted[-2 * timed :]
     assert [each.split()[:2] for each in alone] == [
         [str(seed), what] for seed in range(timed) for what in ("begins", "ends")
     ]
+
+
+def test_a_record_that_comes_while_another_one_is_read_is_in_time(
+    noted: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit_s = 0.02
+    waiting: list[Worker] = []
+
+    def start(self: Worker, job: RunCase, timeout_s: float) -> None:
+        self.job, self.deadline = job, monotonic() + limit_s
+        waiting.append(self)
+        if len(waiting) == 2:
+            waiting[0]._far.send("done")
+
+    def record(self: Worker) -> Record:
+        assert self.job is not None
+        self.connection.recv()
+        waiting.remove(self)
+        for other in waiting:
+            other._far.send("done")
+            sleep(2 * limit_s)
+        return Record(case=self.job.case, environment="here", status=Status.OK)
+
+    monkeypatch.setattr(Worker, "start", start)
+    monkeypatch.setattr(Worker, "record", record)
+    sockets = [Place(cpus=frozenset({0})), Place(cpus=frozenset({1}))]
+    with Fleet(sockets) as fleet:
+        assert [each.status for each in run(fleet, "cc")] == [Status.OK] * 2
 
 
 def test_the_workers_of_gpus_are_used_again(noted: list[str]) -> None:

@@ -1,8 +1,8 @@
 """Measure two revisions of the same implementations side by side, and compare each case.
 
 There are three passes. The first measures the exact metrics, of base and head one after the other,
-on the same inputs in one process. The second times the cases that are right in both, base and head
-in turn. The third times the suspects again, in fresh processes.
+on the same inputs, in one or two processes. The second times the cases that are right in both, base
+and head in turn. The third times the suspects again, in fresh processes.
 """
 
 from __future__ import annotations
