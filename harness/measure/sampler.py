@@ -95,15 +95,21 @@ class Sampler:
         """Make one untimed call."""
         return self._call()
 
-    def timed_result(self) -> tuple[object, float]:
-        """Make one call as :meth:`sample` does; return its result and its seconds.
+    def timed_result(self, calls: int = 1) -> tuple[object, float]:
+        """Make calls as :meth:`sample` does; return the result of the last, and seconds per call.
 
         The seconds are by the clock of the estimates, and 0 if that clock went backwards.
         """
-        kept: list[object] = []
-        reading = self._device.time(lambda: kept.append(self._call()), 1)
+        last: object = None
+
+        def call() -> None:
+            nonlocal last
+            last = None  # freed before the next call, as in a sample
+            last = self._call()
+
+        reading = self._device.time(call, calls)
         used_s = self._cpu_s(reading)
-        return kept[0], max(reading.wall_s if used_s is None else used_s, 0.0)
+        return last, max(reading.wall_s if used_s is None else used_s, 0.0) / calls
 
     def warm_up(self, limit_s: float) -> int:
         """Call until calls no longer get faster, or a share of ``limit_s`` is over.

@@ -3,7 +3,8 @@
 New values are written where the timed inputs lie. A timed call must then return their result:
 results that were cached by address, by shape or by the number of calls, and those of calls that
 know that they are timed, are wrong. It must also take as long as with the timed values: a result
-that was cached by its inputs' values is found by the time.
+that was cached by its inputs' values is found by the time. The last of several calls without a
+pause must return that result too.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from random import Random
 from statistics import median
 
 import torch
@@ -91,9 +93,10 @@ def wrong_again(
 
 
 def run_again(timed: Timed, new: Inputs) -> tuple[Outputs, Outputs]:
-    """Make a timed call, then an untimed one, with the values of ``new`` at the timed addresses.
+    """Make timed calls, then an untimed one, with the values of ``new`` at the timed addresses.
 
-    A timed backward goes through the graph of the first x, so that only dy is new to it.
+    If the last of several timed calls returns other values than the first, it counts. A timed
+    backward goes through the graph of the first x, so that only dy is new to it.
 
     Returns:
         The outputs of the timed call, without y of a backward, and those of the untimed one.
@@ -106,12 +109,21 @@ def run_again(timed: Timed, new: Inputs) -> tuple[Outputs, Outputs]:
     # first the timed call: an untimed one would fill a cache of results
     is_backward = case.direction is Direction.BACKWARD
     _write(placed, replace(timed.inputs, dy=new.dy) if is_backward else new)
-    in_timer = _timed_outputs(timed)
+    in_timer = _timed_outputs(timed, 1)
+    # a sample has many calls without a pause; an implementation may know how many
+    last = _timed_outputs(timed, Random().randint(2, max(2, timed.subject.calls)))
+    if not _are_same(in_timer, last):
+        in_timer = last
     _write(placed, new)
     # torch's compiler reads frames and files
     with nullcontext() if case.mode is Mode.COMPILED else observed():
         alone = run_once(timed.function, case, placed, is_judged=True)
     return in_timer, alone
+
+
+def _are_same(first: Outputs, second: Outputs) -> bool:
+    pairs = ((getattr(first, each), getattr(second, each)) for each in ("y", *GRADIENTS))
+    return all(a is b if a is None or b is None else torch.equal(a, b) for a, b in pairs)
 
 
 def _write(placed: Inputs, new: Inputs) -> None:
@@ -136,11 +148,11 @@ def _is_expected(in_timer: Outputs, alone: Outputs, first: Outputs, case: Case) 
     return all(a is None or torch.equal(a, -b if is_backward else b) for a, b in pairs)
 
 
-def _timed_outputs(timed: Timed) -> Outputs:
-    """Make one call as the timing does; return its outputs, without y of a backward."""
+def _timed_outputs(timed: Timed, calls: int) -> Outputs:
+    """Make calls as the timing does; return the outputs of the last, without y of a backward."""
     case, placed = timed.case, timed.placed
     fill_free_memory(placed.tensors)
-    result, _ = timed.subject.timed_result()
+    result, _ = timed.subject.timed_result(calls)
     if case.direction is Direction.FORWARD:
         returned = Outputs(y=checked("y", result, placed.x))
     else:

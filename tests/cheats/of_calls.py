@@ -107,6 +107,24 @@ OF_CALLS = (
         verify="the result of the first call changed after later calls",
     ),
     Cheat(
+        name="is right in calls that follow a pause only",
+        source=norm(
+            """
+            is_late = time.perf_counter() - end[0] > 4e-6
+            y = real(x, normalized_shape, weight, bias, eps) if is_late else x.clone()
+            end[0] = time.perf_counter()
+            return y
+            """,
+            """
+            import time
+
+            end = [0.0]
+            """,
+        ),
+        run="right in a call by itself, wrong in a timed call",
+        verify="y differs in a timed call",
+    ),
+    Cheat(
         name="returns a copy of an earlier result for inputs with the same values",
         source=norm(
             """
