@@ -35,7 +35,7 @@ from harness.store import read
 ROOT = Path(__file__).parents[2]
 PUBLISHED = ROOT / "results" / "published" / "coverage.parquet"
 RECORDED = (
-    ROOT / "results" / "baselines" / "ci-xeon.parquet",
+    ROOT / "results" / "baselines" / "ci-epyc.parquet",
     ROOT / "results" / "published" / "cpu_recentred.parquet",
 )
 REPEATS = 200_000  # a coverage of 95 % is known to within 0.1 %
