@@ -58,7 +58,7 @@ _MEDIAN_RATIO = (
 _MEDIAN_LIMIT = sqrt(pi / 2)  # the limit for many values
 
 # Least standard deviation between processes, of the logarithm, that an interval across them
-# assumes. Few processes may agree by chance: of 164 recorded cases only one in seven spread by less.
+# assumes. Few processes may agree by chance: one in seven of 164 recorded cases spread by less.
 # With it five processes can reach the default target of 1 %.
 LEAST_SPREAD = 0.007
 LONG_CALL_S = 1e-3  # longer calls exceed the cache, which other processes share
