@@ -72,7 +72,7 @@ def wrong_again(
     other = shifted_or_negated(timed.inputs, case)
     if other is not None:
         in_timer, alone = run_again(timed, other)
-        is_same = _is_expected(in_timer, alone, first, case)
+        is_same = all(_is_expected(each, alone, first, case) for each in in_timer)
         if is_same and are_equivariant(first, alone, case):
             return None
     # a right result may depend on a row's place or sign: judge results of new values
@@ -83,42 +83,44 @@ def wrong_again(
     if judged.status is Status.WRONG:
         return f"right before the timing, wrong after it: {judged.reason}"
     if case.direction is Direction.BACKWARD:  # its graph is of the first x
-        in_timer, inputs = replace(in_timer, y=first.y), replace(timed.inputs, dy=inputs.dy)
-    elif case.direction is Direction.FORWARD_BACKWARD:  # which returns no y
-        in_timer = replace(in_timer, y=alone.y)
-    judged = judge(fresh, in_timer, inputs)
-    if judged.status is Status.WRONG:
-        return f"right in a call by itself, wrong in a timed call: {judged.reason}"
+        inputs = replace(timed.inputs, dy=inputs.dy)
+    for each in in_timer:
+        if case.direction is Direction.BACKWARD:
+            each = replace(each, y=first.y)
+        elif case.direction is Direction.FORWARD_BACKWARD:  # which returns no y
+            each = replace(each, y=alone.y)
+        judged = judge(fresh, each, inputs)
+        if judged.status is Status.WRONG:
+            return f"right in a call by itself, wrong in a timed call: {judged.reason}"
     return None
 
 
-def run_again(timed: Timed, new: Inputs) -> tuple[Outputs, Outputs]:
+def run_again(timed: Timed, new: Inputs) -> tuple[tuple[Outputs, ...], Outputs]:
     """Make timed calls, then an untimed one, with the values of ``new`` at the timed addresses.
 
-    If the last of several timed calls returns other values than the first, it counts. A timed
-    backward goes through the graph of the first x, so that only dy is new to it.
+    A timed backward goes through the graph of the first x, so that only dy is new to it.
 
     Returns:
-        The outputs of the timed call, without y of a backward, and those of the untimed one.
+        The outputs of a timed call, without y of a backward, and, if they differ, those of the last
+        of several; and the outputs of the untimed call.
 
     Raises:
         ImplementationError: the implementation raised.
         ContractViolationError: it violated its contract.
     """
     case, placed = timed.case, timed.placed
-    # first the timed call: an untimed one would fill a cache of results
+    # first the timed calls: an untimed one would fill a cache of results
     is_backward = case.direction is Direction.BACKWARD
     _write(placed, replace(timed.inputs, dy=new.dy) if is_backward else new)
     in_timer = _timed_outputs(timed, 1)
     # a sample has many calls without a pause; an implementation may know how many
-    last = _timed_outputs(timed, Random().randint(2, max(2, timed.subject.calls)))
-    if not _are_same(in_timer, last):
-        in_timer = last
+    most = max(2, timed.subject.calls)
+    last = _timed_outputs(timed, Random().randint(max(2, most // 2), most))
     _write(placed, new)
     # torch's compiler reads frames and files
     with nullcontext() if case.mode is Mode.COMPILED else observed():
         alone = run_once(timed.function, case, placed, is_judged=True)
-    return in_timer, alone
+    return (in_timer,) if _are_same(in_timer, last) else (in_timer, last), alone
 
 
 def _are_same(first: Outputs, second: Outputs) -> bool:
@@ -136,7 +138,7 @@ def _is_expected(in_timer: Outputs, alone: Outputs, first: Outputs, case: Case) 
     """Whether the results of :func:`run_again` agree bit by bit, with a negated dy if any.
 
     Args:
-        in_timer: of the timed call.
+        in_timer: of a timed call.
         alone: of the untimed call.
         first: of the first call, with the first inputs.
         case: what is timed.

@@ -97,11 +97,13 @@ def _unlike_while_timed(implementation: Implementation, case: Case) -> str | Non
         subject.timed_result()
         calls += 1
     timed = Timed(case, implementation.function, subject, placed, first)
+    subject.calls = calls
     in_timer, alone = run_again(timed, new)
-    if case.direction is not Direction.FORWARD:
-        in_timer = replace(in_timer, y=alone.y)  # a training step does not return y
-    if names := differing_outputs(implementation, case, new, alone, in_timer):
-        return f"{names[0]} differs in a timed call, after {calls} calls"
+    for each in in_timer:
+        # a training step does not return y
+        whole = each if case.direction is Direction.FORWARD else replace(each, y=alone.y)
+        if names := differing_outputs(implementation, case, new, alone, whole):
+            return f"{names[0]} differs in a timed call, after {calls} calls"
     return reuse(timed)
 
 
