@@ -47,9 +47,9 @@ def ab(
 
     This is the gate of a pull request. Both revisions are imported side by side and measured in
     turn in the same processes, so that a busy machine does not matter. Statuses, errors and
-    memory are compared exactly. A case that looks slower is timed again in five fresh processes,
-    and fails only if all of them agree. The revisions are those of the repository that holds the
-    implementations: this package's, or yours if -i names functions in it.
+    memory are compared exactly. A case that looks slower is timed again in up to five fresh
+    processes, and fails only if all five agree. The revisions are those of the repository that
+    holds the implementations: this package's, or yours if -i names functions in it.
 
     Exit code 0: nothing got worse. 1: a case got worse. 2: there is no such revision, or it
     cannot be imported. 3: nothing was measured. 4: nothing can be compared.

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
-from harness.records import Case, Record
+from harness.records import Record
 from harness.records.refusal import Refusal
 from harness.records.speed import speed_text
 from harness.records.text import count
@@ -44,9 +44,9 @@ __all__ = [
     "findings_of",
 ]
 
-Confirm = Callable[[Sequence[Case]], Mapping[str, Sequence[float]] | str]
-"""Times cases again. Returns for each id the ratio to the reference in each fresh process, or why
-that cannot be done."""
+Confirm = Callable[[Sequence[Shift]], Mapping[str, Sequence[float]] | str]
+"""Times suspects again. Returns for each case's id the ratio to the reference in each fresh
+process, up to the one that refutes it; or why that cannot be done."""
 
 
 class NotComparableError(Refusal):
@@ -202,7 +202,7 @@ def _latencies(
     names = {shift.case.id for shift in to_confirm}
     confirmed: Mapping[str, Sequence[float]] | str = "suspected, but not confirmed"
     if to_confirm and confirm is not None:
-        confirmed = confirm([shift.case for shift in to_confirm])
+        confirmed = confirm(to_confirm)
     for shift in shifts:
         name = shift.case.id
         answer: Sequence[float] | str | None = None

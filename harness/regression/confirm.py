@@ -13,7 +13,7 @@ from harness.records import Budget, Case, Environment, Measurement
 from harness.records.text import count
 from harness.regression.changes import Comparison
 from harness.regression.compare import Confirm, compare
-from harness.regression.latency_test import CONFIRMING_PROCESSES, process_ratios
+from harness.regression.latency_test import CONFIRMING_PROCESSES, Shift, process_ratios
 from harness.run.fleet import Fleet
 from harness.run.messages import RunCase
 from harness.store import Results
@@ -32,6 +32,7 @@ __all__ = [
 EPOCHS = 12  # trade-off: more epochs in one process do not narrow the spread between processes
 LIMIT_S = 10.0  # trade-off: enough for calls of 50 ms; short calls take a third of a second
 CONFIRMING = Budget(min_epochs=EPOCHS, max_epochs=EPOCHS, limit_s=LIMIT_S)
+_MAJORITY = CONFIRMING_PROCESSES // 2 + 1  # processes that refute nearly all chance suspects
 
 
 def compare_as_stored(before: Results, after: Results, names: tuple[str, str]) -> Comparison:
@@ -68,9 +69,17 @@ def confirm_here(
             return f"the run was of commit {commit[:12]}, but {here.git_commit[:12]} is checked out"
         return None
 
-    def confirm(cases: Sequence[Case]) -> Mapping[str, Sequence[float]] | str:
-        jobs = [RunCase(case, (Measurement.LATENCY,), CONFIRMING) for case in cases]
-        return time_again(jobs, make_fleet, say, Sweep().timeout_s, why_not=partial(why_not, cases))
+    def confirm(suspects: Sequence[Shift]) -> Mapping[str, Sequence[float]] | str:
+        by_case = {each.case: each for each in suspects}
+        jobs = [RunCase(case, (Measurement.LATENCY,), CONFIRMING) for case in by_case]
+        return time_again(
+            jobs,
+            make_fleet,
+            say,
+            Sweep().timeout_s,
+            is_refuted=lambda case, ratios: by_case[case].is_refuted(ratios),
+            why_not=partial(why_not, [*by_case]),
+        )
 
     return confirm
 
@@ -81,41 +90,50 @@ def time_again(
     say: Callable[[str], None],
     timeout_s: float,
     *,
+    is_refuted: Callable[[Case, Sequence[float]], bool],
     why_not: Callable[[Environment], str | None] = lambda here: None,
     stop_at: float = inf,
 ) -> dict[str, list[float]] | str:
     """Return the ratio of each case in each fresh process, or why there are none.
 
-    The processes start together. Then they time the cases one after the other, each in another
-    order, so that the ratios include what differs between processes and between minutes. Each ends
-    before the next one times a case.
+    Processes that start together time the cases one after the other, each in another order, so that
+    the ratios include what differs between processes and between minutes. Each ends before the next
+    one times a case. A refuted case is not timed again.
 
     Args:
         jobs: the suspects.
         make_fleet: starts a worker process.
         say: called with each line of progress.
         timeout_s: for one case in one process.
+        is_refuted: called with a case and its ratios so far; whether no further ratios can confirm
+            it.
         why_not: called with the environment of each process; returns why it cannot confirm, or
             None.
         stop_at: no case starts after this, by the monotonic clock; missing ratios confirm nothing.
     """
-    jobs = list(jobs)
+    left = list(jobs)
     ratios: dict[str, list[float]] = {job.case.id: [] for job in jobs}
-    suspects = count(len(jobs), "suspect")
-    with ExitStack() as stack:
-        stacks = [stack.enter_context(ExitStack()) for _ in range(CONFIRMING_PROCESSES)]
-        fleets = [own.enter_context(make_fleet()) for own in stacks]
-        for fleet in fleets:  # none imports torch while another one measures
-            if why := why_not(fleet.info.environment):
-                return f"it cannot be confirmed here: {why}"
-        for number, (own, fleet) in enumerate(zip(stacks, fleets, strict=True)):
-            if monotonic() >= stop_at:
-                return "the time was up before it could be confirmed"
-            say(f"timing {suspects} again, process {number + 1} of {CONFIRMING_PROCESSES}")
-            Random(number).shuffle(jobs)
-            with own:  # ended before the next one measures: it holds memory, and may have threads
-                for record in fleet.run(jobs, timeout_s, stop_at):
-                    ratios[record.case.id] += process_ratios(record.latency)
+    number = 0
+    for together in (_MAJORITY, CONFIRMING_PROCESSES - _MAJORITY):
+        with ExitStack() as stack:
+            stacks = [stack.enter_context(ExitStack()) for _ in range(together if left else 0)]
+            fleets = [own.enter_context(make_fleet()) for own in stacks]
+            for fleet in fleets:  # none imports torch while another one measures
+                if why := why_not(fleet.info.environment):
+                    return f"it cannot be confirmed here: {why}"
+            for own, fleet in zip(stacks, fleets, strict=True):
+                if not left:
+                    break
+                if monotonic() >= stop_at:
+                    return "the time was up before it could be confirmed"
+                number += 1
+                suspects = count(len(left), "suspect")
+                say(f"timing {suspects} again, process {number} of at most {CONFIRMING_PROCESSES}")
+                Random(number).shuffle(left)
+                with own:  # ended before the next measures: it holds memory, and may have threads
+                    for record in fleet.run(left, timeout_s, stop_at):
+                        ratios[record.case.id] += process_ratios(record.latency)
+                left = [each for each in left if not is_refuted(each.case, ratios[each.case.id])]
     return ratios
 
 
@@ -124,11 +142,12 @@ def confirm_from(baseline: Results, head: Results) -> Confirm:
     before = {record.case.id: record.latency for record in baseline.records}
     after = {record.case.id: record.latency for record in head.records}
 
-    def confirm(cases: Sequence[Case]) -> Mapping[str, Sequence[float]]:
+    def confirm(suspects: Sequence[Shift]) -> Mapping[str, Sequence[float]]:
+        names = [each.case.id for each in suspects]
         return {
-            case.id: process_ratios(after[case.id])
-            for case in cases
-            if len(process_ratios(before[case.id])) >= CONFIRMING_PROCESSES
+            name: process_ratios(after[name])
+            for name in names
+            if len(process_ratios(before[name])) >= CONFIRMING_PROCESSES
         }
 
     return confirm

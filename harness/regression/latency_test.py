@@ -39,6 +39,8 @@ __all__ = [
     "is_steady",
     "latency_change",
     "process_ratios",
+    "rules_out",
+    "speeds_text",
     "why_not_comparable",
     "why_too_few",
 ]
@@ -90,6 +92,16 @@ class Shift:
     def spread(self) -> float:
         """Standard deviation between the baseline's processes, as a logarithm."""
         return spread_of(self.before)
+
+    def is_refuted(self, confirmed: Sequence[float]) -> bool:
+        """Whether these fresh processes rule out that all five confirm the suspicion."""
+        is_slower = _moved(self.before, self.after) > 0
+        return rules_out(
+            confirmed,
+            each=max(self.before) if is_slower else min(self.before),
+            middle=median(self.before) * exp(_LEAST_EFFECT if is_slower else -_LEAST_EFFECT),
+            is_slower=is_slower,
+        )
 
     def estimate(self, after: Sequence[float]) -> Estimate:
         """Return time now over time before and its interval, by Welch's t of the logarithms.
@@ -226,14 +238,14 @@ def latency_change(
         return latency_finding(ChangeKind.UNCHANGED, text, shift.estimate(shift.after))
     if isinstance(confirmed, str):
         return inconclusive(confirmed)
-    if why := why_too_few(confirmed):
+    if not shift.is_refuted(confirmed) and (why := why_too_few(confirmed)):
         return inconclusive(why)
     slower = _moved(shift.before, shift.after) > 0
     extreme = max(shift.before) if slower else min(shift.before)
     beyond = min(confirmed) > extreme if slower else max(confirmed) < extreme
     moved = _moved(shift.before, confirmed)
-    slowest, fastest = speed_text(1 / max(confirmed), 3), speed_text(1 / min(confirmed), 3)
-    among = f"{slowest} to {fastest} in {len(confirmed)} fresh processes"
+    processes = count(len(confirmed), "fresh process", "fresh processes")
+    among = f"{speeds_text(confirmed)} in {processes}"
     least = max(_LEAST_EFFECT, _AGREEING_SPREADS * spread_of(confirmed))
     if shift.noise:
         least = max(least, shift.noise.least)
@@ -248,6 +260,23 @@ def latency_change(
         f"baseline, of which {first})"
     )
     return latency_finding(kind, text, shift.estimate(confirmed))
+
+
+def rules_out(confirmed: Sequence[float], *, each: float, middle: float, is_slower: bool) -> bool:
+    """Whether these fresh processes rule out a change, whatever those that may follow find.
+
+    Args:
+        confirmed: the ratio in each process so far.
+        each: ratio that every process has to exceed or, if not ``is_slower``, to stay below.
+        middle: ratio that the median of all processes has to exceed or to stay below.
+        is_slower: the direction of the change.
+    """
+
+    def short_of(limit: float) -> int:
+        return sum(ratio <= limit if is_slower else ratio >= limit for ratio in confirmed)
+
+    is_usable = all(0 < ratio < inf for ratio in confirmed)
+    return is_usable and (short_of(each) > 0 or short_of(middle) > CONFIRMING_PROCESSES // 2)
 
 
 def why_too_few(confirmed: Sequence[float]) -> str | None:
@@ -272,6 +301,11 @@ def why_not_comparable(old: Latency, new: Latency) -> str | None:
         if first != second:
             return f"its {name} was {first} before and is {second} now"
     return None
+
+
+def speeds_text(ratios: Sequence[float]) -> str:
+    """Return the least and the largest speed, as in ``0.97x to 1.02x``."""
+    return " to ".join(dict.fromkeys(speed_text(1 / each(ratios), 3) for each in (max, min)))
 
 
 def _stepped(record: Record) -> bool:

@@ -98,7 +98,7 @@ def test_three_times_the_time_is_slower_in_five_processes(repository: Repository
     found = call("ab", "--base", "HEAD", *sweep)
     assert found.exit_code == 1, found.output
     assert "1 slower" in found.stdout
-    assert "process 5 of 5" in found.stderr.splitlines()[-1]
+    assert "process 5 of at most 5" in found.stderr.splitlines()[-1]
 
 
 def test_a_path_is_relative_to_the_current_folder(

@@ -162,7 +162,7 @@ def change(before: Record, after: Record, **more: Any) -> Change:
 
 def confirming(*ratios: float) -> Confirm:
     """Return a confirmation with the same ratios for every suspect."""
-    return lambda cases: {case.id: ratios for case in cases}
+    return lambda suspects: {each.case.id: ratios for each in suspects}
 
 
 @dataclass

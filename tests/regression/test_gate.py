@@ -51,8 +51,9 @@ class Machine:
         return compared(
             self._run(BASELINE_PROCESSES, is_head=False),
             self._run(1, is_head=True),
-            confirm=lambda cases: {
-                case.id: self.ratios(case, CONFIRMING_PROCESSES, is_head=True) for case in cases
+            confirm=lambda suspects: {
+                each.case.id: self.ratios(each.case, CONFIRMING_PROCESSES, is_head=True)
+                for each in suspects
             },
         )
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import exp, inf, log, nan
 from statistics import median, stdev
-from typing import Any
 
 import numpy as np
 import pytest
@@ -111,8 +111,8 @@ def test_only_the_suspects_are_timed_again() -> None:
     slow, steady = make_case(rows=1), make_case(rows=2)
     asked = []
 
-    def confirm(cases: Any) -> str:
-        asked.append(list(cases))
+    def confirm(suspects: Sequence[Shift]) -> str:
+        asked.append([each.case for each in suspects])
         return "no"
 
     before = results_of(make_record(slow, STEADY), make_record(steady, STEADY))
@@ -162,6 +162,20 @@ def test_a_suspect_is_slower_only_if_every_fresh_process_agrees(
     assert found.kind.is_failure is (kind is ChangeKind.SLOWER)
     assert found.ratio is not None
     assert not isinstance(confirmed, str) or found.reason.endswith(confirmed)
+
+
+@pytest.mark.parametrize("first", [1.2, 0.8])
+def test_processes_that_refute_a_suspect_are_never_among_five_that_confirm_it(first: float) -> None:
+    shift = Shift(BEFORE.case, process_ratios(BEFORE.latency), (first,), "native")
+    refuted = confirmed = 0
+    for row in np.random.default_rng(2).normal(1, 0.04, (500, 5)) * first**0.3:
+        ratios = tuple(row.tolist())
+        found = change(BEFORE, now(first), confirm=confirming(*ratios)).kind
+        is_confirmed = found in {ChangeKind.SLOWER, ChangeKind.FASTER}
+        is_refuted = any(shift.is_refuted(ratios[:number]) for number in range(1, 6))
+        assert not (is_refuted and is_confirmed)
+        refuted, confirmed = refuted + is_refuted, confirmed + is_confirmed
+    assert min(refuted, confirmed) > 50
 
 
 @pytest.mark.parametrize(

@@ -191,7 +191,12 @@ def _compare_latencies(
     if suspects:
         jobs = [TimeAgainstBase(case, _LATENCY, _CONFIRMING, bench.checkout) for case in suspects]
         confirmed = time_again(
-            jobs, bench.make_fleet, bench.say, bench.timeout_s, stop_at=bench.stop_at
+            jobs,
+            bench.make_fleet,
+            bench.say,
+            bench.timeout_s,
+            is_refuted=lambda case, ratios: looks[case].is_refuted(ratios),
+            stop_at=bench.stop_at,
         )
     findings = {case: look for case, look in screened.items() if isinstance(look, Finding)}
     for case, look in looks.items():

@@ -20,10 +20,14 @@ from statistics import median, stdev
 
 from harness.measure.sample_statistics import LONG_CALL_S, median_estimate, median_quantile
 from harness.records import Budget, Case, Estimate, Record, WarningKind
-from harness.records.speed import speed_text
-from harness.records.text import percent_text
+from harness.records.text import count, percent_text
 from harness.regression.changes import ChangeKind, Finding, inconclusive_latency, latency_finding
-from harness.regression.latency_test import why_too_few
+from harness.regression.latency_test import (
+    CONFIRMING_PROCESSES,
+    rules_out,
+    speeds_text,
+    why_too_few,
+)
 from harness.regression.text import slower_text
 
 __all__ = ["SCREENING", "UNEVEN_RATIO", "Look", "confirmed_change", "look_at"]
@@ -82,6 +86,12 @@ class Look:
         """The least effect that can be confirmed, as a logarithm."""
         return _LEAST_LONG if self.is_long else _LEAST_SHORT
 
+    def is_refuted(self, confirmed: Sequence[float]) -> bool:
+        """Whether these fresh processes rule out that all five confirm the suspicion."""
+        is_slower = self.moved > 0
+        middle = exp(self.least_effect if is_slower else -self.least_effect)
+        return rules_out(confirmed, each=1.0, middle=middle, is_slower=is_slower)
+
 
 def look_at(record: Record) -> Look | Finding:
     """Return the first look, from the record of a case timed in turn with its base.
@@ -126,16 +136,20 @@ def confirmed_change(look: Look, confirmed: Sequence[float] | str | None) -> Fin
         return _unsuspected(look, text)
     if isinstance(confirmed, str):
         return inconclusive_latency(f"{text} at first sight; {confirmed}", look.ratio)
-    if why := why_too_few(confirmed):
+    is_refuted = look.is_refuted(confirmed)
+    if not is_refuted and (why := why_too_few(confirmed)):
         return inconclusive_latency(f"{text} at first sight; {why}", look.ratio)
     logs = [log(each) for each in confirmed]
-    moved, ratio = median(logs), median_estimate(confirmed)
-    needed = max(look.least_effect, _CLEAR_ERRORS * stdev(logs) / sqrt(len(logs)))
-    slowest, fastest = speed_text(1 / max(confirmed), 3), speed_text(1 / min(confirmed), 3)
-    among = f"{slowest} to {fastest} its speed in {len(logs)} processes"
-    agree = min(logs) > 0 if look.moved > 0 else max(logs) < 0
-    if not (agree and abs(moved) > needed):
-        needs = f"{percent_text(exp(needed) - 1)} in the same direction in all of them is needed"
+    moved, ratio, needed = median(logs), median_estimate(confirmed), look.least_effect
+    if not is_refuted:
+        needed = max(needed, _CLEAR_ERRORS * stdev(logs) / sqrt(len(logs)))
+    processes = count(len(logs), "fresh process", "fresh processes")
+    among = f"{speeds_text(confirmed)} its speed in {processes}"
+    if is_refuted or abs(moved) <= needed:
+        needs = (
+            f"{percent_text(exp(needed) - 1)} in the same direction in all of "
+            f"{CONFIRMING_PROCESSES} is needed"
+        )
         why = f"{slower_text(moved)}, {among}; {needs}"
         return inconclusive_latency(f"{text} at first sight; not confirmed: {why}", ratio)
     kind = ChangeKind.SLOWER if moved > 0 else ChangeKind.FASTER

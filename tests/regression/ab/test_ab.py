@@ -219,7 +219,7 @@ def test_suspects_in_all_implementations_are_timed_again_with_a_note() -> None:
     names = {each.implementation for each in cases}
     found, _, again = compared(lambda job: right(job, 1.5), *cases, fresh=right)
     assert len(names) > 1
-    assert again.starts == 5
+    assert again.starts == 3  # refuted by the first process, when two more have started
     assert not found.failed
     (note,) = found.notes
     assert note.startswith("36 of 36 cases")

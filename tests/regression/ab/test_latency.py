@@ -163,6 +163,10 @@ def test_an_effect_that_would_not_show_is_inconclusive(is_long: bool, error: flo
         (seen(0.9), (0.9,) * 5, ChangeKind.FASTER, "10 % faster"),
         (seen(0.9), (0.99,) * 5, ChangeKind.INCONCLUSIVE, "1 % faster"),
         (seen(0.9), (1.022,) * 5, ChangeKind.INCONCLUSIVE, "not confirmed"),
+        # refuted before the last process: one is faster; three are within the least effect
+        (seen(1.5), (0.99,), ChangeKind.INCONCLUSIVE, "1.010x its speed in 1 fresh process"),
+        (seen(1.5), (1.03, 1.01, 1.02, 1.015), ChangeKind.INCONCLUSIVE, "in 4 fresh processes"),
+        (seen(1.5), (1.03, 1.01, 1.03, 1.015), ChangeKind.INCONCLUSIVE, "only 4 of 5"),
         (seen(1.1), (0.978,) * 5, ChangeKind.INCONCLUSIVE, "not confirmed"),
         *((seen(1.5), (1.5,) * 4 + more, ChangeKind.INCONCLUSIVE, "4 of 5") for more in NO_RATIO),
         (seen(1.5), "the time was up", ChangeKind.INCONCLUSIVE, "the time was up"),
@@ -177,6 +181,18 @@ def test_a_suspect_is_confirmed_if_every_process_agrees_on_more_than_the_least_e
     assert found.ratio is not None
     if kind is ChangeKind.SLOWER:
         assert found.ratio.low <= np.median(confirmed) <= found.ratio.high  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("first", [1.1, 0.9])
+def test_processes_that_refute_a_suspect_are_never_among_five_that_confirm_it(first: float) -> None:
+    look, refuted, confirmed = seen(first), 0, 0
+    for row in np.random.default_rng(2).normal(1, 0.02, (500, 5)) * first**0.3:
+        ratios = tuple(row.tolist())
+        is_confirmed = confirmed_change(look, ratios).kind is not ChangeKind.INCONCLUSIVE
+        is_refuted = any(look.is_refuted(ratios[:number]) for number in range(1, 6))
+        assert not (is_refuted and is_confirmed)
+        refuted, confirmed = refuted + is_refuted, confirmed + is_confirmed
+    assert min(refuted, confirmed) > 50
 
 
 def test_a_latency_during_which_the_clock_jumped_is_not_judged() -> None:
