@@ -89,8 +89,8 @@ def check(
     on another one they may differ as by another order of the same sums. Latency is compared as
     the ratio to the reference, and only between runs on the same machine with the same software.
     A case that looks slower is timed again in up to five fresh processes, and fails only if all
-    five agree. With a history, a run counts as one process, so that the differences between runs are
-    part of the judgement; times are judged from ten comparable runs on.
+    five agree. With a history, a run counts as one process, so that the differences between runs
+    are part of the judgement; times are judged from ten comparable runs on.
 
     Exit code 0: nothing got worse. 1: a case got worse. 2: a file cannot be read. 3: nothing was
     measured, or RUN was cut short. 4: nothing can be compared.

@@ -1,10 +1,10 @@
 """Measure the latency of several calls in turn, so that disturbances affect all of them alike.
 
-Sampling is divided into epochs of 25 ms. In each epoch the inputs get a new random place in memory,
-since a process's luck with one place would not average out; every arm is called untimed; and then
-the arms are sampled in random order, about 200 us per sample. Sampling stops when the interval of
-the ratio to the reference is narrow enough, or at a cap; the result says which. Estimates come from
-:mod:`harness.measure.sample_statistics`.
+Sampling is divided into epochs, of 25 ms for three arms and 17 ms for two. In each epoch the inputs
+get a new random place in memory, since a process's luck with one place would not average out; every
+arm is called untimed; and then the arms are sampled in random order, about 200 us per sample.
+Sampling stops when the interval of the ratio to the reference is narrow enough, or at a cap; the
+result says which. Estimates come from :mod:`harness.measure.sample_statistics`.
 
 Cold latencies are sampled in the same way, but no call finds its inputs in a cache. On the CPU
 every call takes the next of more copies than the cache holds; on a GPU the cache is overwritten
@@ -41,7 +41,8 @@ from harness.records import (
 
 __all__ = ["DOUBTFUL_FACTOR", "Sampled", "measure_latency"]
 
-_EPOCH_S = 25e-3  # trade-off: long enough for many samples, short enough to be one machine state
+# of an epoch, per arm. Trade-off: long enough for many samples, short for one machine state
+_ARM_S = 25e-3 / 3
 _ROUNDS = 4  # least samples of an arm per epoch, for the low quantile; a short budget may end it
 _MOST_ROUNDS = 1000  # six times what fits in an epoch: ends it even if the clock was set back
 _MOST_TRIES = 3  # trade-off: epochs begun per epoch that counts, on a throttled device
@@ -155,6 +156,7 @@ class _Sampling:
         self._random, self._cache, self._copies = random, cache, copies
         self._faults = self._calls = self._warm_up_calls = 0
         self._orders: list[tuple[Sampler, ...]] = []
+        self._epoch_s = 0.0
         self._can_throttle = can_throttle
         self._clock = device.clock
         self.left_over = 0.0
@@ -169,6 +171,7 @@ class _Sampling:
         slower = sorted(ceilings, key=lambda each: each.best_s)[1:]
         self._arms = [each for each in self._arms if each not in slower]
         self._orders = list(permutations(self._arms))
+        self._epoch_s = _ARM_S * len(self._arms)
         self.warming_s += perf_counter() - began
 
     def run_epoch(self) -> None:
@@ -202,7 +205,7 @@ class _Sampling:
         self._place()
         untimed = max(_UNTIMED_CALLS, self._copies)  # a full turn allocates all held results
         for each in self._arms:
-            for _ in range(untimed if each.best_s < _EPOCH_S else 0):
+            for _ in range(untimed if each.best_s < self._epoch_s else 0):
                 each.call()
         self._device.synchronize()
         self.warming_s += perf_counter() - began
@@ -222,7 +225,7 @@ class _Sampling:
                     self._calls += each.calls
             took_s = perf_counter() - began
             hurry = took_s > self._budget.limit_s / self._budget.min_epochs
-            if took_s >= _EPOCH_S and (rounds >= _ROUNDS or hurry):
+            if took_s >= self._epoch_s and (rounds >= _ROUNDS or hurry):
                 return
 
     def estimates(self) -> Estimates:

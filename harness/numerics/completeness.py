@@ -47,27 +47,14 @@ def copies_of(outputs: Outputs) -> Outputs:
 def incomplete_output(copies: Outputs, outputs: Outputs) -> str | None:
     """Return which output was not complete when ``copies`` were made, and how; None if all were."""
     for (name, copy), (_, output) in zip(_named(copies), _named(outputs), strict=True):
-        if not _is_equal(copy, output.detach()):
+        if not torch.equal(bits_of(copy), bits_of(output.detach())):
             return (
                 f"{name} was still written after the call had returned: the call leaves work to "
                 "another thread, process or stream; wait for it"
             )
-        if _holds_filled(copy):
+        if bool((bits_of(copy) == _FILLED[copy.dtype][1]).any()):
             return f"{name} has elements that were never written: it returns uninitialised memory"
     return None
-
-
-def _is_equal(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors are equal; NaN equals NaN."""
-    return torch.equal(one, other) or torch.equal(one.nan_to_num(), other.nan_to_num())
-
-
-def _holds_filled(tensor: Tensor) -> bool:
-    """Whether elements hold what :func:`fill_free_memory` wrote."""
-    if not tensor.numel() or not bool(torch.isnan(tensor).any()):
-        return False
-    integer, value = _FILLED[tensor.dtype]
-    return bool((tensor.resolve_neg().contiguous().view(integer) == value).any())
 
 
 def _named(outputs: Outputs) -> Iterator[tuple[str, Tensor]]:
@@ -78,10 +65,8 @@ def _named(outputs: Outputs) -> Iterator[tuple[str, Tensor]]:
 
 
 def bits_of(tensor: Tensor) -> Tensor:
-    """Return the bytes of a tensor, in which NaN is equal to NaN."""
-    if not tensor.numel():
-        return tensor
+    """Return the elements of a tensor as integers: NaN is equal to NaN, and 0 not to -0."""
     flat = tensor.resolve_neg().reshape(-1)
     if flat.stride(0) != 1:  # contiguous() keeps the stride of a single element
         flat = flat.clone(memory_format=torch.contiguous_format)
-    return flat.view(torch.uint8)
+    return flat.view(_FILLED[tensor.dtype][0])

@@ -14,7 +14,6 @@ from harness.measure.latency import Sampled
 from harness.numerics.bounds import guarantee_of
 from harness.numerics.completeness import SETTLE_S
 from harness.numerics.computed import function_of, run_once
-from harness.numerics.error_measurement import measure_errors
 from harness.numerics.oracle import Reference
 from harness.numerics.outputs import Outputs
 from harness.numerics.verdict import verdict_of
@@ -192,7 +191,7 @@ class CaseRun:
             inputs, oracle = given, Reference(given, case)
         before_s = oracle.spent_s
         guarantee = guarantee_of(self._implementation, case)
-        errors = measure_errors(outputs, inputs, case, guarantee, oracle)
+        errors = self._resources.errors(outputs, inputs, case, guarantee, oracle)
         self._oracle_s += oracle.spent_s - before_s
         status, reason = verdict_of(errors, case, guarantee)
         return replace(record, status=status, reason=reason, errors=errors)

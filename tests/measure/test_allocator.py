@@ -23,10 +23,10 @@ TIME_A_LARGE_CASE = """
 import json, sys
 from harness.measure.allocator import use_steady_allocation
 from harness.records import Allocation, Budget, Case, Direction, Measurement, Status
-from harness.run import case_steps
+from harness.run import case_steps, resources
 from harness.run.case import CaseRunner
 
-case_steps.measure_errors = lambda *_: None
+resources.measure_errors = lambda *_: None
 case_steps.verdict_of = lambda *_: (Status.OK, "")
 allocation = use_steady_allocation() if sys.argv[1] == "steady" else Allocation.DEFAULT
 runner = CaseRunner("", allocation)

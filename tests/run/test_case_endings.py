@@ -173,7 +173,7 @@ def test_ctrl_c_in_the_implementation_ends_the_run(
 def test_an_exception_in_the_harness_propagates(
     runner: CaseRunner, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
-    owner = resources if part == "make_inputs" else module
+    owner = resources if part in {"make_inputs", "measure_errors"} else module
     monkeypatch.setattr(owner, part, raises(RuntimeError("a bug in the harness")))
     with pytest.raises(RuntimeError, match="a bug in the harness"):
         runner.run(CASE, tuple(Measurement), ONE_EPOCH)
