@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 import implementations
 from harness.inputs import UnrepresentableError
 from harness.measure.allocator import use_steady_allocation
 from harness.numerics.computed import ContractViolationError, ImplementationError, grad_mode
-from harness.records import Allocation, Budget, Case, Measurement, Record, Status
+from harness.records import Allocation, Budget, Case, Errors, Measurement, Record, Status
 from harness.run.case_steps import CaseRun
 from harness.run.integrity import Trusted
 from harness.run.resources import Resources
@@ -42,6 +42,15 @@ class CaseRunner:
         """What measures and judges the targets of this process."""
         return self._trusted or Trusted()
 
+    @property
+    def measured_errors(self) -> Mapping[bytes, Errors]:
+        """The errors that were measured for the last case, for :meth:`learn` of another process."""
+        return self._resources.measured
+
+    def learn(self, errors: Mapping[bytes, Errors]) -> None:
+        """Take errors that another process has measured: equal outputs are not judged again."""
+        self._resources.learn(errors)
+
     def run(
         self,
         case: Case,
@@ -69,6 +78,7 @@ class CaseRunner:
 
         An exception of the implementation ends the steps and becomes the status of the record.
         """
+        self._resources.measured.clear()
         run = CaseRun(case, self.environment, self._resources, self.trusted)
         try:
             with grad_mode(case):

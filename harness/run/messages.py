@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Generic, Never, TypeVar
 
-from harness.records import Budget, Case, Environment, Measurement, Record
+from harness.records import Budget, Case, Environment, Errors, Measurement, Record
 
 if TYPE_CHECKING:
     from harness.run.case import CaseRunner
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "TIMINGS",
     "Bug",
+    "KnownErrors",
     "Progress",
     "Reply",
     "Request",
@@ -32,6 +33,9 @@ __all__ = [
 
 TIMINGS = frozenset({Measurement.LATENCY, Measurement.COLD})
 """Measurements that differ from process to process."""
+
+KnownErrors = tuple[tuple[bytes, Errors], ...]
+"""Errors of outputs, each with a key that is the same in each process of a run."""
 
 Reply = TypeVar("Reply")
 Update = TypeVar("Update")
@@ -110,18 +114,27 @@ class Resolve(Request[str | None, Never]):
 
 
 @dataclass(frozen=True, slots=True)
-class RunCase(Request[Record, Never]):
-    """A case to run to its record."""
+class RunCase(Request[Record, KnownErrors]):
+    """A case to run to its record.
+
+    If it runs in several processes, the errors that were measured come first, as an update.
+    """
 
     case: Case
     measurements: Collection[Measurement]
     budget: Budget
     environments: frozenset[str] = field(default=frozenset(), kw_only=True)
     """Fingerprints of the environments that may run it; not used on a single machine."""
+    known: KnownErrors = field(default=(), kw_only=True)
+    """Errors that earlier processes have measured for the case."""
 
     @property
     def is_timed(self) -> bool:
         return not TIMINGS.isdisjoint(self.measurements)
 
-    def answer(self, runner: CaseRunner, report: Callable[[Never], None]) -> Record:
-        return runner.run(self.case, self.measurements, self.budget)
+    def answer(self, runner: CaseRunner, report: Callable[[KnownErrors], None]) -> Record:
+        runner.learn(dict(self.known))
+        record = runner.run(self.case, self.measurements, self.budget)
+        if self.budget.processes > 1:
+            report(tuple(runner.measured_errors.items()))
+        return record

@@ -15,7 +15,17 @@ from typing import Any
 from harness.records import Record
 from harness.records.refusal import Refusal
 from harness.run.across_processes import ENOUGH_PROCESSES, merged
-from harness.run.messages import TIMINGS, Bug, Progress, Reply, Request, RunCase, Update, WorkerInfo
+from harness.run.messages import (
+    TIMINGS,
+    Bug,
+    KnownErrors,
+    Progress,
+    Reply,
+    Request,
+    RunCase,
+    Update,
+    WorkerInfo,
+)
 from harness.run.place import Place
 from harness.run.worker import serve
 
@@ -46,6 +56,8 @@ class WorkerProcess:
         self._out_of_memory = _out_of_memory_kills()
         self.job: RunCase | None = None
         self.deadline = float("inf")
+        self.measured: KnownErrors = ()
+        """The errors that were measured for the last case, if it runs in several processes."""
 
     @cached_property
     def info(self) -> WorkerInfo:
@@ -95,6 +107,7 @@ class WorkerProcess:
         assert self.info  # the worker is ready: the case's time starts now
         self.job = job
         self.deadline = monotonic() + timeout_s
+        self.measured = ()
         with suppress(ConnectionError):  # if the process has ended, ``record`` raises
             self.connection.send(job)
 
@@ -105,8 +118,10 @@ class WorkerProcess:
             EOFError, ConnectionError: the process has ended.
             HarnessError: the worker reports a bug.
         """
-        record: Record = self._receive()
-        return record
+        message: Record | Progress[KnownErrors] = self._receive()
+        while isinstance(message, Progress):  # the next message follows at once
+            self.measured, message = message.update, self._receive()
+        return message
 
     def _receive(self) -> Any:
         """Take the next message, whose type follows from what was sent."""
@@ -155,6 +170,8 @@ class Slot:
     job: RunCase | None = None
     records: list[Record] = field(default_factory=list)
     """From the processes that have run the case so far."""
+    known: KnownErrors = ()
+    """Errors that these processes have measured."""
 
     @property
     def worker(self) -> WorkerProcess:
@@ -171,7 +188,7 @@ class Slot:
             assert each.info
 
     def begin(self, job: RunCase, timeout_s: float) -> None:
-        self.job, self.records = job, []
+        self.job, self.records, self.known = job, [], ()
         self.wait()  # for one that has replaced another
         self.worker.start(job, timeout_s)
 
@@ -187,7 +204,9 @@ class Slot:
             if latency is None or latency.converged:
                 return False
         timings = [each for each in self.job.measurements if each in TIMINGS]
-        self.worker.start(replace(self.job, measurements=timings), timeout_s)
+        self.known += self.workers[count - 1].measured
+        job = replace(self.job, measurements=timings, known=self.known)
+        self.worker.start(job, timeout_s)
         return True
 
     def record(self) -> Record:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
@@ -41,7 +42,9 @@ class Resources:
     def __init__(self, allocation: Allocation) -> None:
         self.allocation = allocation
         self._drawn: dict[Case, tuple[Inputs, Reference]] = {}
-        self._known: dict[tuple[Case, Guarantee, bytes], Errors] = {}
+        self._known: dict[bytes, Errors] = {}
+        self.measured: dict[bytes, Errors] = {}
+        """The errors that were measured since this was emptied."""
         self._faulted_in_bytes = 0
 
     def ready_device(self, case: Case, implementation: Implementation) -> Device:
@@ -101,20 +104,26 @@ class Resources:
         measure = partial(measure_errors, outputs, inputs, case, guarantee, reference)
         if inputs is not self.inputs(case)[0]:
             return measure()
-        key = _case_of_inputs(case), guarantee, _digest(outputs)
+        key = _digest(outputs, case, guarantee)
         if key not in self._known:
-            while len(self._known) >= _KNOWN:
-                del self._known[next(iter(self._known))]  # the oldest
-            self._known[key] = measure()
+            self.measured[key] = measure()
+            self.learn({key: self.measured[key]})
         return self._known[key]
+
+    def learn(self, errors: Mapping[bytes, Errors]) -> None:
+        """Take the errors that another process has measured, by their keys there."""
+        self._known |= errors
+        while len(self._known) > _KNOWN:
+            del self._known[next(iter(self._known))]  # the oldest
 
     def forget_inputs(self) -> None:
         """Forget all drawn inputs, since an implementation may have written to them."""
         self._drawn.clear()
 
 
-def _digest(outputs: Outputs) -> bytes:
-    digest = sha256()
+def _digest(outputs: Outputs, case: Case, guarantee: Guarantee) -> bytes:
+    """Return a key of the errors of outputs, the same in each process of a run."""
+    digest = sha256(repr((_case_of_inputs(case), guarantee)).encode())
     for name in OUTPUTS:
         output: Tensor | None = getattr(outputs, name)
         if output is not None:

@@ -10,14 +10,15 @@ from typing import cast
 import pytest
 from fake_device import FakeDevice, latency_of, measure
 
-from harness.records import Budget, Case, Latency, Measurement, Record, Status
+from harness.records import Budget, Case, Errors, Latency, Measurement, Record, Status
 from harness.run.fleet import Fleet
-from harness.run.messages import RunCase
+from harness.run.messages import KnownErrors, RunCase
 from harness.run.process import Slot, WorkerProcess
 
 CASE = Case(implementation="native", shape=(4, 8))
 QUICK = Budget(limit_s=0.0, min_epochs=1, max_epochs=1, target_ratio=0.0)
 UNHURRIED_S = 120.0
+ERRORS = cast("Errors", "not looked at")
 
 
 # --- which process runs the case -----------------------------------------------------------------
@@ -30,6 +31,7 @@ class Worker:
     name: str
     noted: list[str]
     asked: list[RunCase] = field(default_factory=list)
+    measured: KnownErrors = ()
 
     @property
     def info(self) -> str:
@@ -103,6 +105,15 @@ def test_later_processes_measure_times_only() -> None:
     assert workers[1].asked == [
         RunCase(CASE, [Measurement.LATENCY, Measurement.COLD], Budget()),
     ]
+
+
+def test_later_processes_get_the_errors_that_earlier_ones_measured() -> None:
+    slot, workers, _ = slot_of(3)
+    workers[0].measured, workers[1].measured = ((b"outputs", ERRORS),), ((b"others", ERRORS),)
+    for _ in range(2):  # nothing is kept for the next case
+        turns(slot, [record(warm=1.0), record(warm=1.5)], Budget())
+        known = [worker.asked.pop().known for worker in workers]
+        assert known == [(), workers[0].measured, workers[0].measured + workers[1].measured]
 
 
 def test_the_next_case_begins_with_the_first_process_again() -> None:

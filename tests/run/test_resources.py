@@ -16,6 +16,7 @@ from harness.numerics.outputs import Outputs
 from harness.records import Allocation, Case, Direction, Errors, Measurement, Status
 from harness.run import resources as module
 from harness.run.case import CaseRunner
+from harness.run.messages import KnownErrors, RunCase
 
 
 @pytest.fixture
@@ -147,6 +148,22 @@ def test_outputs_with_the_same_bits_are_judged_once(runner: CaseRunner, judged: 
     second = runner.run(both, ERRORS, ONE_EPOCH)
     assert judged == [BACKWARD.id]
     assert first.errors == second.errors
+
+
+@pytest.mark.parametrize(("processes", "times"), [(1, 2), (2, 1)])
+def test_a_second_process_judges_no_outputs_that_the_first_has_judged(
+    judged: list[str], processes: int, times: int
+) -> None:
+    known: list[KnownErrors] = [()]
+    budget = replace(ONE_EPOCH, processes=processes)
+    records = [
+        RunCase(CASE, ERRORS, budget, known=known[-1]).answer(
+            CaseRunner("here", Allocation.DEFAULT), known.append
+        )
+        for _ in range(2)
+    ]
+    assert len(judged) == times
+    assert records[0].errors == records[1].errors
 
 
 @pytest.mark.parametrize(

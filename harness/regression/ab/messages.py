@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Never
 from harness.records import Record, Status
 from harness.regression.ab.availability import LookupResult
 from harness.regression.ab.revision import BASE, Checkout
-from harness.run.messages import Request, RunCase
+from harness.run.messages import KnownErrors, Request, RunCase
 
 if TYPE_CHECKING:
     from harness.run.case import CaseRunner
@@ -42,7 +42,7 @@ class RunBaseCase(RunCase):
 
     checkout: Checkout
 
-    def answer(self, runner: CaseRunner, report: Callable[[Never], None]) -> Record:
+    def answer(self, runner: CaseRunner, report: Callable[[KnownErrors], None]) -> Record:
         from harness.regression.ab.side_by_side import side_by_side
 
         def find(target: str) -> Implementation:
@@ -57,7 +57,7 @@ class TimeAgainstBase(RunCase):
 
     checkout: Checkout
 
-    def answer(self, runner: CaseRunner, report: Callable[[Never], None]) -> Record:
+    def answer(self, runner: CaseRunner, report: Callable[[KnownErrors], None]) -> Record:
         import implementations
         from harness.numerics.computed import function_of, run_once
         from harness.regression.ab.side_by_side import side_by_side
