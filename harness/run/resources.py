@@ -128,7 +128,7 @@ def _digest(outputs: Outputs, case: Case, guarantee: Guarantee) -> bytes:
         output: Tensor | None = getattr(outputs, name)
         if output is not None:
             digest.update(name.encode())
-            digest.update(bits_of(output.detach()).cpu().numpy())
+            digest.update(bits_of(output.detach()).cpu().numpy().data)
     return digest.digest()
 
 
