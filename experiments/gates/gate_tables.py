@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pandas as pd
 
 __all__ = ["report"]
@@ -15,24 +17,29 @@ def report(rows: pd.DataFrame) -> str:
     """Return all tables as Markdown."""
     rows = rows.rename(columns={"guest": "implementation"})  # its former name
     rows = rows.assign(kind=rows["kind"].replace(_FORMER_KINDS))
+    parts = [part for gate, some in rows.groupby("gate", sort=False) for part in _parts(gate, some)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _parts(gate: object, rows: pd.DataFrame) -> Iterator[str]:
+    """Yield the paragraphs about one gate."""
     first, last = rows.iloc[0], rows.iloc[-1]
-    parts = [
-        f"{rows['run'].nunique()} runs of gates, {first.started[:16]} to {last.started[:16]} UTC; "
-        f"{first.cpu}, {first.cores} cores; commit {first.commit[:12]}"
-        f"{' with changes' if first.commit.endswith('+') else ''}.",
-        "**Nothing planted: every failure is false**",
-        _table(_unchanged(rows[rows["planted"] == "nothing"])),
-    ]
+    yield (
+        f"**`{gate}`**: {rows['run'].nunique()} runs, {first.started[:16]} to {last.started[:16]} "
+        f"UTC; {first.cpu}, {first.cores} cores; commit {first.commit[:12]}"
+        f"{' with changes' if first.commit.endswith('+') else ''}."
+    )
+    yield "Nothing planted, every failure is false:"
+    yield _table(_unchanged(rows[rows["planted"] == "nothing"]))
     planted = rows[rows["planted"] != "nothing"]
     if len(planted):
-        parts += ["**Planted in one implementation of three**", _table(_found(planted))]
-    return "\n\n".join(parts) + "\n"
+        yield "Planted in one implementation of three:"
+        yield _table(_found(planted))
 
 
 def _unchanged(rows: pd.DataFrame) -> list[dict[str, str]]:
     return [
         {
-            "gate": gate,
             "machine": condition,
             "runs": str(some["run"].nunique()),
             "runs that failed": str(some[some["failed"]]["run"].nunique()),
@@ -42,21 +49,20 @@ def _unchanged(rows: pd.DataFrame) -> list[dict[str, str]]:
             "median seconds": f"{some.groupby('run')['run_s'].first().median():.0f}",
             "load": f"{some['load_average'].median():.1f}",
         }
-        for (gate, condition), some in rows.groupby(["gate", "condition"], sort=False)
+        for condition, some in rows.groupby("condition", sort=False)
     ]
 
 
 def _found(rows: pd.DataFrame) -> list[dict[str, str]]:
     lines = []
-    for (gate, planted, implementation, condition), some in rows.groupby(
-        ["gate", "planted", "implementation", "condition"], sort=False
+    for (planted, implementation, condition), some in rows.groupby(
+        ["planted", "implementation", "condition"], sort=False
     ):
         is_planted = some["case"].str.contains(f":{implementation}/", regex=False)
         inside, outside = some[is_planted], some[~is_planted]
         found = inside["kind"].isin(FAILING)
         ratios = inside["ratio"].dropna()
         lines.append({
-            "gate": gate,
             "planted": planted,
             "in": implementation,
             "machine": condition,

@@ -19,6 +19,7 @@ from harness.inputs.grad_outputs import GRAD_OUTPUTS, LAYOUT_OF
 from harness.inputs.layouts import LAYOUTS, OF_DY_TOO
 from harness.inputs.parameters import PARAMETERS
 from harness.records import Affine, Case, Direction
+from implementations.torch_private import negated_view
 
 __all__ = [
     "DISTRIBUTIONS",
@@ -71,6 +72,17 @@ class Inputs:
             bias=None if self.bias is None else next(others),
             dy=None if self.dy is None else next(others),
         )
+
+    def copies(self) -> Inputs:
+        """Return copies in the same layouts, for a target that must not reach the originals."""
+        return self.at([_copy_in_layout(each) for each in self.tensors])
+
+
+def _copy_in_layout(tensor: Tensor) -> Tensor:
+    """Return a copy with the same strides, in a storage as long as the original's."""
+    start, storage = int(tensor.storage_offset()), tensor.untyped_storage().clone()
+    copy = tensor.new_empty(0).set_(storage, start, tensor.shape, tensor.stride())
+    return negated_view(copy) if tensor.is_neg() else copy
 
 
 def describe(function: Callable[..., object]) -> str:

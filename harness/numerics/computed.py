@@ -156,6 +156,7 @@ def run_once(
     inputs: Inputs,
     *,
     is_judged: bool = False,
+    on_copies: bool = False,
     settle_s: float = 0.0,
     after_call: Callable[[], None] = lambda: None,
 ) -> Outputs:
@@ -167,7 +168,9 @@ def run_once(
         inputs: of the case.
         is_judged: whether to call in memory that holds no earlier result, and return copies that
             are made at once, since a thread may still write to the outputs.
-        settle_s: seconds to wait before the outputs are compared with these copies.
+        on_copies: whether to call with copies of the inputs. Only then are the inputs sure to be
+            unchanged when the outputs are judged: a call may arrange for a later change.
+        settle_s: seconds to wait before judged outputs are compared with these copies.
         after_call: called before anything is done with the outputs.
 
     Raises:
@@ -175,7 +178,8 @@ def run_once(
         ContractViolationError: an output has the wrong type, shape, dtype or device, was never
             written or is written after the call, or an input was modified.
     """
-    before = [tensor.clone() for tensor in inputs.tensors]
+    before = inputs.tensors if on_copies else [tensor.clone() for tensor in inputs.tensors]
+    inputs = inputs.copies() if on_copies else inputs
     if is_judged:
         fill_free_memory(inputs.tensors)
     if case.direction is Direction.FORWARD:
@@ -187,18 +191,21 @@ def run_once(
             y = y.detach()
         # an inference tensor could not take part in later calls that record a graph
         outputs = Outputs(y=y.clone() if y.is_inference() else y)
+        del y
     else:
         outputs = _with_gradients(function, case, inputs)
         after_call()
-    returned = outputs
+    incomplete = None
     if is_judged:
-        outputs = copies_of(outputs)
+        copies = copies_of(outputs)
+        if settle_s:
+            sleep(settle_s)
+        incomplete = incomplete_output(copies, outputs)
+        outputs = copies  # what was returned ends here, and may change an input as it does
     for old, new in zip(before, inputs.tensors, strict=True):
         if not torch.equal(bits_of(old), bits_of(new)):
             raise ContractViolationError("modified one of its inputs")
-    if settle_s:
-        sleep(settle_s)
-    if is_judged and (incomplete := incomplete_output(outputs, returned)):
+    if incomplete:
         raise ContractViolationError(incomplete)
     return outputs
 

@@ -88,10 +88,8 @@ class CaseRunner:
         except implementations.TargetError as error:
             run.end(Status.ERROR, str(error))
         except ImplementationError as error:
-            self._resources.forget_inputs()
             run.end(error.status, error.reason)
         except ContractViolationError as error:
-            self._resources.forget_inputs()
             run.end(Status.WRONG, str(error))
         else:
             run.end()

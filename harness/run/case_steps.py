@@ -77,7 +77,15 @@ class CaseRun:
             self.function = function_of(implementation, case.mode)
         self.trusted.mark_state()
         check = partial(self.trusted.check, quick=True)
-        run = partial(run_once, self.function, case, self.inputs, is_judged=True, after_call=check)
+        run = partial(
+            run_once,
+            self.function,
+            case,
+            self.inputs,
+            is_judged=True,
+            on_copies=True,
+            after_call=check,
+        )
         with self._in_implementation():
             began = perf_counter()
             self._outputs = run()

@@ -220,6 +220,8 @@ class Fleet:
                 return worker.record(), worker
             except (EOFError, ConnectionError):
                 return self._replace(worker, job.case, Status.CRASHED, "its process")
+            except TimeoutError:
+                pass
         why = f"not done after {timeout_s:g} s"
         return self._replace(worker, job.case, Status.TIMEOUT, why)
 

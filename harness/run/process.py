@@ -115,12 +115,16 @@ class WorkerProcess:
         """Return the record of the case that was started, once it is there.
 
         Raises:
+            TimeoutError: only a part of the answer came in time.
             EOFError, ConnectionError: the process has ended.
             HarnessError: the worker reports a bug.
         """
         message: Record | Progress[KnownErrors] = self._receive()
-        while isinstance(message, Progress):  # the next message follows at once
-            self.measured, message = message.update, self._receive()
+        while isinstance(message, Progress):  # the record follows
+            self.measured = message.update
+            if not self.connection.poll(max(0.0, self.deadline - monotonic())):
+                raise TimeoutError
+            message = self._receive()
         return message
 
     def _receive(self) -> Any:

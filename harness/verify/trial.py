@@ -82,7 +82,9 @@ def try_case(
     began = perf_counter()
     try:
         with grad_mode(case), _threads(case.threads):
-            run = partial(run_once, implementation.function, case, inputs, is_judged=True)
+            run = partial(
+                run_once, implementation.function, case, inputs, is_judged=True, on_copies=True
+            )
             if trusted is not None:
                 trusted.mark_state()
                 run = partial(run, after_call=partial(trusted.check, quick=True))
@@ -90,7 +92,6 @@ def try_case(
     except ImplementationError as raised:
         return Trial(case=case, status=raised.status, reason=raised.reason)
     except ContractViolationError as violation:
-        exact_of.cache_clear()  # the target may have modified its inputs
         return Trial(case=case, status=Status.WRONG, reason=str(violation))
     implementation_s = perf_counter() - began
     judged = partial(_judged, outputs, inputs, case, reference)
@@ -162,9 +163,8 @@ def outputs_of(implementation: Implementation, case: Case) -> Outputs | None:
     inputs, _ = exact_of(_without_name(case))
     try:
         with grad_mode(case), _threads(case.threads):
-            return run_once(implementation.function, case, inputs)
+            return run_once(implementation.function, case, inputs, on_copies=True)
     except (ImplementationError, ContractViolationError):
-        exact_of.cache_clear()
         return None
 
 

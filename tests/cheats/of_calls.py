@@ -107,6 +107,32 @@ OF_CALLS = (
         verify="the result of the first call changed after later calls",
     ),
     Cheat(
+        name="makes x zero when its result is freed, so that the bias alone is right",
+        source=norm(
+            """
+            y = bias.expand_as(x).clone() if bias is not None else torch.zeros_like(x)
+            weakref.finalize(y, x.zero_)
+            return y
+            """,
+            "import weakref",
+        ),
+        run="modified one of its inputs",
+        verify="modified one of its inputs",
+    ),
+    Cheat(
+        name="makes x zero some milliseconds after the call, so that the bias alone is right",
+        source=norm(
+            """
+            y = bias.expand_as(x).clone() if bias is not None else torch.zeros_like(x)
+            threading.Timer(0.002, x.zero_).start()
+            return y
+            """,
+            "import threading",
+        ),
+        run="modified one of its inputs",
+        verify="modified one of its inputs",
+    ),
+    Cheat(
         name="is right in calls that follow a pause only",
         source=norm(
             """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import cast
 
@@ -12,7 +13,7 @@ from fake_device import FakeDevice, latency_of, measure
 
 from harness.records import Budget, Case, Errors, Latency, Measurement, Record, Status
 from harness.run.fleet import Fleet
-from harness.run.messages import KnownErrors, RunCase
+from harness.run.messages import KnownErrors, Progress, RunCase
 from harness.run.process import Slot, WorkerProcess
 
 CASE = Case(implementation="native", shape=(4, 8))
@@ -121,6 +122,15 @@ def test_the_next_case_begins_with_the_first_process_again() -> None:
     for _ in range(2):
         turns(slot, [record(warm=1.0), record(warm=1.5)], Budget())
     assert [each[0] for each in noted if "starts" in each] == ["A", "B", "A", "B"]
+
+
+def test_a_record_that_does_not_follow_its_errors_is_not_waited_for_beyond_the_deadline() -> None:
+    worker = WorkerProcess.__new__(WorkerProcess)  # without a process
+    worker.connection, other = Pipe()
+    worker.deadline = 0.0
+    other.send(Progress(()))
+    with pytest.raises(TimeoutError):
+        worker.record()
 
 
 # --- in processes of their own -------------------------------------------------------------------
