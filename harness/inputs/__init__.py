@@ -79,7 +79,9 @@ class Inputs:
 
 
 def _copy_in_layout(tensor: Tensor) -> Tensor:
-    """Return a copy with the same strides, in a storage as long as the original's."""
+    """Return a copy with the same strides and offset, in a storage as long as the original's."""
+    if tensor.is_contiguous() and not tensor.storage_offset() and not tensor.is_neg():
+        return tensor.clone()
     start, storage = int(tensor.storage_offset()), tensor.untyped_storage().clone()
     copy = tensor.new_empty(0).set_(storage, start, tensor.shape, tensor.stride())
     return negated_view(copy) if tensor.is_neg() else copy

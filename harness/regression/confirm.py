@@ -11,9 +11,10 @@ from time import monotonic
 
 from harness.records import Budget, Case, Environment, Measurement
 from harness.records.text import count
+from harness.regression.agreement import CONFIRMING_PROCESSES
 from harness.regression.changes import Comparison
 from harness.regression.compare import Confirm, compare
-from harness.regression.latency_test import CONFIRMING_PROCESSES, Shift, process_ratios
+from harness.regression.latency_test import Shift, process_ratios
 from harness.run.fleet import Fleet
 from harness.run.messages import RunCase
 from harness.store import Results

@@ -25,13 +25,13 @@ from harness.measure.sample_statistics import centre, epoch_values, median_ratio
 from harness.records import ArmRole, Case, Estimate, Latency, Record, WarningKind
 from harness.records.speed import speed_text
 from harness.records.text import count
+from harness.regression.agreement import rules_out, speeds_text, why_too_few
 from harness.regression.changes import ChangeKind, Finding, inconclusive_latency, latency_finding
 from harness.regression.noise import FAR, Noise, noise_of, spread_of
 from harness.regression.text import slower_text
 
 __all__ = [
     "BASELINE_PROCESSES",
-    "CONFIRMING_PROCESSES",
     "Shift",
     "examine",
     "has_machine_changed",
@@ -39,16 +39,12 @@ __all__ = [
     "is_steady",
     "latency_change",
     "process_ratios",
-    "rules_out",
-    "speeds_text",
     "why_not_comparable",
-    "why_too_few",
 ]
 
-# These four were simulated over processes recorded on a shared machine. Of 1000 checks of unchanged
-# cases 24 were suspects and 0.03 failed; of short calls that took 5 % longer 97 % failed.
+# These were simulated over processes recorded on a shared machine, with five fresh ones. Of 1000
+# checks of unchanged cases 24 were suspects and 0.03 failed; of short calls 5 % slower 97 % failed.
 BASELINE_PROCESSES = 10  # a confirmation has to exceed their maximum
-CONFIRMING_PROCESSES = 5
 _SUSPECT = log1p(0.03)
 _LEAST_EFFECT = log1p(0.04)
 _SPREADS = 2.0  # of the baseline's processes, to suspect a case that spreads by more than 1.5 %
@@ -262,31 +258,6 @@ def latency_change(
     return latency_finding(kind, text, shift.estimate(confirmed))
 
 
-def rules_out(confirmed: Sequence[float], *, each: float, middle: float, is_slower: bool) -> bool:
-    """Whether these fresh processes rule out a change, whatever those that may follow find.
-
-    Args:
-        confirmed: the ratio in each process so far.
-        each: ratio that every process has to exceed or, if not ``is_slower``, to stay below.
-        middle: ratio that the median of all processes has to exceed or to stay below.
-        is_slower: the direction of the change.
-    """
-
-    def short_of(limit: float) -> int:
-        return sum(ratio <= limit if is_slower else ratio >= limit for ratio in confirmed)
-
-    is_usable = all(0 < ratio < inf for ratio in confirmed)
-    return is_usable and (short_of(each) > 0 or short_of(middle) > CONFIRMING_PROCESSES // 2)
-
-
-def why_too_few(confirmed: Sequence[float]) -> str | None:
-    """Return why the ratios of the fresh processes confirm nothing; None if they can."""
-    valid = sum(0 < ratio < inf for ratio in confirmed)
-    if valid == len(confirmed) >= CONFIRMING_PROCESSES:
-        return None
-    return f"only {valid} of {CONFIRMING_PROCESSES} processes could time it again"
-
-
 def why_not_comparable(old: Latency, new: Latency) -> str | None:
     """Return why two latencies of one machine do not measure the same thing; None if they do."""
     if old.timer != new.timer:
@@ -301,11 +272,6 @@ def why_not_comparable(old: Latency, new: Latency) -> str | None:
         if first != second:
             return f"its {name} was {first} before and is {second} now"
     return None
-
-
-def speeds_text(ratios: Sequence[float]) -> str:
-    """Return the least and the largest speed, as in ``0.97x to 1.02x``."""
-    return " to ".join(dict.fromkeys(speed_text(1 / each(ratios), 3) for each in (max, min)))
 
 
 def _stepped(record: Record) -> bool:

@@ -8,8 +8,8 @@ from typing import cast
 from compared_runs import ScriptedFleet
 
 from harness.records import Case, Measurement, Record
+from harness.regression.agreement import CONFIRMING_PROCESSES
 from harness.regression.confirm import CONFIRMING, time_again
-from harness.regression.latency_test import CONFIRMING_PROCESSES
 from harness.run.fleet import Fleet
 from harness.run.messages import RunCase
 

@@ -16,8 +16,9 @@ from torch import Tensor
 
 import implementations
 from harness.records import Allocation, Budget, Case, Direction, Measurement, Record
+from harness.regression.agreement import CONFIRMING_PROCESSES
 from harness.regression.changes import ChangeKind, Comparison, Metric
-from harness.regression.latency_test import BASELINE_PROCESSES, CONFIRMING_PROCESSES
+from harness.regression.latency_test import BASELINE_PROCESSES
 from harness.run.case import CaseRunner
 from harness.store import Results
 from harness.verify.mutants import precision, semantics

@@ -21,13 +21,13 @@ from statistics import median, stdev
 from harness.measure.sample_statistics import LONG_CALL_S, median_estimate, median_quantile
 from harness.records import Budget, Case, Estimate, Record, WarningKind
 from harness.records.text import count, percent_text
-from harness.regression.changes import ChangeKind, Finding, inconclusive_latency, latency_finding
-from harness.regression.latency_test import (
+from harness.regression.agreement import (
     CONFIRMING_PROCESSES,
     rules_out,
     speeds_text,
     why_too_few,
 )
+from harness.regression.changes import ChangeKind, Finding, inconclusive_latency, latency_finding
 from harness.regression.text import slower_text
 
 __all__ = ["SCREENING", "UNEVEN_RATIO", "Look", "confirmed_change", "look_at"]
