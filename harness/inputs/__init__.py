@@ -29,6 +29,7 @@ __all__ = [
     "PARAMETERS",
     "Inputs",
     "UnrepresentableError",
+    "copy_in_layout",
     "describe",
     "make_inputs",
 ]
@@ -75,10 +76,10 @@ class Inputs:
 
     def copies(self) -> Inputs:
         """Return copies in the same layouts, for a target that must not reach the originals."""
-        return self.at([_copy_in_layout(each) for each in self.tensors])
+        return self.at([copy_in_layout(each) for each in self.tensors])
 
 
-def _copy_in_layout(tensor: Tensor) -> Tensor:
+def copy_in_layout(tensor: Tensor) -> Tensor:
     """Return a copy with the same strides and offset, in a storage as long as the original's."""
     if tensor.is_contiguous() and not tensor.storage_offset() and not tensor.is_neg():
         return tensor.clone()

@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from harness.inputs import Inputs
+from harness.inputs import Inputs, copy_in_layout
 from harness.numerics.completeness import copies_of
 from harness.numerics.computed import ImplementationError, guarded
 from harness.numerics.outputs import Outputs
@@ -15,7 +15,6 @@ from harness.records import Case
 from harness.verify.checks.graph import Graph, leaves_of, training_case
 from harness.verify.checks.outputs import (
     compute_y,
-    copy_in_layout,
     first_differing_output,
     forward_case,
 )

@@ -9,11 +9,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from harness.inputs import Inputs, make_inputs
+from harness.inputs import Inputs, copy_in_layout, make_inputs
 from harness.numerics.computed import ContractViolationError, checked, guarded
 from harness.numerics.outputs import Outputs
 from harness.records import Case, Direction
-from harness.verify.checks.outputs import copy_in_layout
 from harness.verify.scope import fitted, scope_of
 from implementations.contract import Implementation
 

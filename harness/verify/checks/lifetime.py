@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from harness.inputs import Inputs
+from harness.inputs import Inputs, copy_in_layout
 from harness.numerics.computed import checked, guarded
 from harness.records import Case
 from harness.verify.checks.graph import Graph, training_case
-from harness.verify.checks.outputs import copy_in_layout, forward_case
+from harness.verify.checks.outputs import forward_case
 from harness.verify.checks.settings import BLOCK, LONG, PADDED, SMALL, at
 from implementations.contract import Implementation
 
@@ -85,7 +85,7 @@ def _of_a_backward(
     implementation: Implementation, case: Case, inputs: Inputs
 ) -> dict[str, StorageWeakRef]:
     assert inputs.dy is not None  # a case with gradients has one
-    copies = inputs.at([copy_in_layout(each) for each in inputs.tensors])
+    copies = inputs.copies()
     graph = Graph.of(implementation, case, copies)
     outputs = graph.gradients()
     kept = {"x": graph.leaves["x"], "y": graph.y, "dy": graph.dy, "dx": outputs.dx}

@@ -23,7 +23,6 @@ from implementations.contract import Implementation
 __all__ = [
     "compute",
     "compute_y",
-    "copy_in_layout",
     "differing_outputs",
     "elsewhere",
     "first_differing_output",
@@ -67,14 +66,6 @@ def compute(implementation: Implementation, case: Case, inputs: Inputs) -> Outpu
 def elsewhere(tensor: Tensor) -> Tensor:
     """Return a copy at a new address: no other tensor asks for a block of this size."""
     return tensor.new_empty(_LARGE)[: tensor.numel()].view(tensor.shape).copy_(tensor)
-
-
-def copy_in_layout(tensor: Tensor) -> Tensor:
-    """Return a copy with the same strides, in a storage as long as the original's."""
-    if tensor.is_neg():
-        return tensor.clone()
-    start, storage = int(tensor.storage_offset()), tensor.untyped_storage().clone()
-    return tensor.new_empty(0).set_(storage, start, tensor.shape, tensor.stride())
 
 
 def differing_outputs(

@@ -12,7 +12,6 @@ from harness.numerics.outputs import Outputs
 from harness.records import Case
 from harness.verify.checks.outputs import (
     compute_y,
-    copy_in_layout,
     elsewhere,
     first_differing_output,
     forward_case,
@@ -62,7 +61,7 @@ def repeated_calls_agree(implementation: Implementation, case: Case) -> str | No
 def sees_new_values_at_old_addresses(implementation: Implementation, case: Case) -> str | None:
     """Values that change in place, at the same address, change the result."""
     case, inputs = forward_case(implementation, case)
-    held = inputs.at([copy_in_layout(each) for each in inputs.tensors])
+    held = inputs.copies()
     compute_y(implementation, case, held)
     later = make_inputs(replace(case, seed=case.seed + 1))
     for name in ("x", "weight", "bias"):
