@@ -20,7 +20,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 from harness.cli import main
-from harness.store.schema import record_schema
+from harness.store import record_schema
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent

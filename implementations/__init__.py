@@ -5,7 +5,6 @@ To add one, write a function decorated with ``@implementation`` and list it in :
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from difflib import get_close_matches
 from importlib.metadata import entry_points
@@ -43,7 +42,6 @@ from implementations.welford import welford, welford_chunked
 
 __all__ = [
     "ALL",
-    "FORMER_NAMES",
     "OTHER_NAMES",
     "PEERS",
     "Algorithm",
@@ -95,10 +93,6 @@ ALL: tuple[Implementation, ...] = (
 )
 
 
-FORMER_NAMES = {"c_recentred": "cpu_recentred", "cpp_recentred": "cpu_recentred"}
-"""Names under which records were stored before, and the implementation that has them now."""
-
-
 class TargetError(Exception):
     """A target names no implementation; the message names the places that were searched."""
 
@@ -107,8 +101,8 @@ def find(target: str, options: CallOptions | None = None) -> Implementation:
     """Return the implementation that ``target`` names.
 
     Args:
-        target: a name in :data:`ALL`, in :data:`FORMER_NAMES`, in :data:`PEERS` or in the
-            entry-point group ``layernorm_bench.implementations``, ``package.module:function``, or
+        target: a name in :data:`ALL`, in :data:`PEERS` or in the entry-point group
+            ``layernorm_bench.implementations``, ``package.module:function``, or
             ``path/to/file.py:function``. A function that is not an :class:`Implementation`
             declares nothing; see :func:`adopt` for the error bound that then applies.
         options: what the user declares about a function or module of another signature.
@@ -119,10 +113,6 @@ def find(target: str, options: CallOptions | None = None) -> Implementation:
     named = {known.name: known for known in (*ALL, *PEERS)}
     if target in named:
         return named[target]
-    if target in FORMER_NAMES:
-        now = FORMER_NAMES[target]
-        warnings.warn(f"{target} is now {now}: the same algorithm", FutureWarning, stacklevel=2)
-        return named[now]
     plugins = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
     if target in plugins:
         return adopt(_load(target, plugins[target].value), target, options)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -17,13 +17,19 @@ __all__ = [
     "Algorithm",
     "Implementation",
     "LayerNormFunction",
+    "Param",
     "Reduction",
     "UnsupportedError",
     "implementation",
+    "requires_gradient",
     "scale_and_shift",
     "trailing_axes",
     "wide_dtype",
 ]
+
+
+Param = Tensor | None
+"""A weight or a bias; None if there is none."""
 
 
 class LayerNormFunction(Protocol):
@@ -139,41 +145,27 @@ class Implementation:
 
 
 def implementation(
-    *,
-    source: str,
-    algorithm: Algorithm,
-    reduction: Reduction = Reduction.TREE,
-    backward_reduction: Reduction | None = None,
-    column_reduction: Reduction = Reduction.TREE,
-    centred_backward: bool = True,
-    lanes: int = 1,
-    statistics_in_input_dtype: bool = False,
-    devices: frozenset[str] = frozenset({"cpu", "cuda"}),
-    requires: tuple[str, ...] = (),
+    *, source: str, algorithm: Algorithm, **declared: Any
 ) -> Callable[[LayerNormFunction], Implementation]:
-    """Wrap a function as an :class:`Implementation` named after it."""
+    """Wrap a function as an :class:`Implementation` named after it.
+
+    Args:
+        source: paper, documentation page or repository of the algorithm.
+        algorithm: how mean and variance are computed.
+        declared: other fields of :class:`Implementation`, by name.
+    """
 
     def wrap(function: LayerNormFunction) -> Implementation:
+        name = getattr(function, "__name__")  # noqa: B009 - a Protocol carries no __name__
         return Implementation(
-            name=getattr(function, "__name__"),  # noqa: B009 - a Protocol carries no __name__
-            function=function,
-            source=source,
-            algorithm=algorithm,
-            reduction=reduction,
-            backward_reduction=backward_reduction,
-            column_reduction=column_reduction,
-            centred_backward=centred_backward,
-            lanes=lanes,
-            statistics_in_input_dtype=statistics_in_input_dtype,
-            devices=devices,
-            requires=requires,
+            name=name, function=function, source=source, algorithm=algorithm, **declared
         )
 
     return wrap
 
 
 def trailing_axes(
-    x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None
+    x: Tensor, normalized_shape: Sequence[int], weight: Param, bias: Param
 ) -> tuple[int, ...]:
     """Check the shapes, and return the axes to normalise over, as negative numbers.
 
@@ -198,12 +190,19 @@ def trailing_axes(
     return tuple(range(-len(expected), 0))
 
 
+def requires_gradient(*tensors: Param) -> bool:
+    """Whether a call with these tensors is recorded for a backward."""
+    return torch.is_grad_enabled() and any(
+        tensor is not None and tensor.requires_grad for tensor in tensors
+    )
+
+
 def wide_dtype(dtype: torch.dtype) -> torch.dtype:
     """Return float32, or ``dtype`` if that is wider: the dtype in which statistics are computed."""
     return torch.promote_types(dtype, torch.float32)
 
 
-def scale_and_shift(y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+def scale_and_shift(y: Tensor, weight: Param, bias: Param) -> Tensor:
     """Return ``y * weight + bias`` in the widest of the dtypes; None is left out."""
     if weight is not None:
         y = y * weight

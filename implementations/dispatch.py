@@ -113,16 +113,14 @@ class Dispatch:
             )
         return self.default
 
-    def _plain(self) -> tuple[dict[DispatchKey, str | Implementation], str | Implementation | None]:
-        """Return constructor arguments for an equal table, as names where possible."""
-        table = {key: reference_to(each) for key, each in self.entries}
-        return table, None if self.default is None else reference_to(self.default)
-
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), self._plain()
+        """Store the arguments of an equal table, as names where possible."""
+        table = {key: reference_to(chosen) for key, chosen in self.entries}
+        default = None if self.default is None else reference_to(self.default)
+        return type(self), (table, default)
 
     def __repr__(self) -> str:
-        entries = ", ".join(f"{tuple(key)}: {each.name!r}" for key, each in self.entries)
+        entries = ", ".join(f"{tuple(key)}: {chosen.name!r}" for key, chosen in self.entries)
         default = None if self.default is None else self.default.name
         return f"{type(self).__name__}({{{entries}}}, default={default!r})"
 

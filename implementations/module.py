@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from implementations.contract import Implementation, UnsupportedError
+from implementations.contract import Implementation, UnsupportedError, requires_gradient
 from implementations.dispatch import Dispatch, ImplementationLike, name_of, reference_to, resolve
 
 __all__ = ["FLOAT32_UNDER_AUTOCAST", "OTHER_NAMES", "LayerNorm", "rename_layer_norm_keys"]
@@ -101,9 +101,7 @@ class LayerNorm(nn.LayerNorm):
             return self._run(input, weight, bias)
 
     def _run(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-        gradient = torch.is_grad_enabled() and any(
-            each is not None and each.requires_grad for each in (x, weight, bias)
-        )
+        gradient = requires_gradient(x, weight, bias)
         chosen = self._implementation
         if isinstance(chosen, Dispatch):
             chosen = chosen.choose(x, self.normalized_shape, gradient=gradient)

@@ -41,9 +41,6 @@ class PrivateName:
 
     path: str
     """``module:attribute``, as ``pkgutil.resolve_name`` takes it."""
-    purpose: str
-    without: str
-    """What happens if the installed torch lacks it."""
     since: str = "2.6"
     """First version that has it, or 2.6, the oldest version that this project supports."""
     until: str | None = None
@@ -52,77 +49,43 @@ class PrivateName:
     """Whether a torch built without CUDA may lack it."""
 
 
+# each comment says what the names below it are for, and what happens if torch lacks them
 NAMES = (
-    *(
-        PrivateName(path, purpose, "a mode that a target leaves on stays on, unnoticed")
-        for path, purpose in (
-            ("torch._C:_len_torch_function_stack", "function modes; see count_modes"),
-            ("torch._C:_len_torch_dispatch_stack", "active dispatch modes; see count_modes"),
-            ("torch._C:_pop_torch_function_stack", "leaves a function mode"),
-            ("torch._C:_pop_torch_dispatch_stack", "leaves a dispatch mode"),
-        )
-    ),
-    PrivateName(
-        "torch._C:_get_operation_overload",
-        "finds the function of an operator, which is called without a Python frame",
-        "cpu_recentred is called through torch.ops, which takes 0.3 us longer",
-    ),
-    PrivateName(
-        "torch:_neg_view",
-        "a view with the negative bit: the layout 'negated', and the memory behind such a view",
-        "a contiguous negated copy is used instead of the view",
-    ),
-    PrivateName(
-        "torch._functorch.config:donated_buffer",
-        "makes a compiled backward keep its buffers, so that it can be timed repeatedly",
-        "a compiled backward that frees its buffers cannot be timed alone; torch raises an error",
-    ),
-    PrivateName(
-        "torch._library.custom_ops:OPDEF_TO_LIB",
-        "finds an operator of the head revision that the base revision registers again",
-        "such an operator is not refused",
-    ),
-    PrivateName(
-        "torch.profiler:_ExperimentalConfig",
-        "has the profiler record the operators of all threads (from 2.7 on)",
-        "operators on other Python threads are not detected when memory is counted",
-    ),
-    PrivateName(
-        "torch.cuda:_sleep",
-        "keeps a GPU busy while calls are issued",
-        "nothing is timed on CUDA; the device reports the reason",
-    ),
-    PrivateName(
-        "torch._C:_cuda_endAllocateToPool",
-        "leaves the memory pool of a failed capture",
-        "older versions have the next name; without both, the pool is not left",
-        since="2.8",
-        of_cuda=True,
-    ),
-    PrivateName(
-        "torch._C:_cuda_endAllocateCurrentStreamToPool",
-        "the name of _cuda_endAllocateToPool before 2.8",
-        "not used if the new name exists",
-        until="2.8",
-        of_cuda=True,
-    ),
-    PrivateName(
-        "torch._C:_cuda_releasePool",
-        "frees the memory pool of a failed capture",
-        "the pool is not freed",
-        of_cuda=True,
-    ),
-    *(
-        PrivateName(path, purpose, "no instructions are counted; the reason is reported")
-        for path, purpose in (
-            ("torch._C:_valgrind_supported_platform", "whether torch can control callgrind"),
-            ("torch._C:_valgrind_toggle", "switches the counting of callgrind on"),
-            (
-                "torch._C:_valgrind_toggle_and_dump_stats",
-                "switches the counting of callgrind off and writes a dump",
-            ),
-        )
-    ),
+    # count and leave the function and dispatch modes that are on;
+    # a mode that a target leaves on stays on, unnoticed
+    PrivateName("torch._C:_len_torch_function_stack"),
+    PrivateName("torch._C:_len_torch_dispatch_stack"),
+    PrivateName("torch._C:_pop_torch_function_stack"),
+    PrivateName("torch._C:_pop_torch_dispatch_stack"),
+    # finds the function of an operator, which is called without a Python frame;
+    # cpu_recentred is called through torch.ops, which takes 0.3 us longer
+    PrivateName("torch._C:_get_operation_overload"),
+    # a view with the negative bit: the layout 'negated', and the memory behind such a view;
+    # a contiguous negated copy is used instead of the view
+    PrivateName("torch:_neg_view"),
+    # makes a compiled backward keep its buffers, so that it can be timed repeatedly;
+    # a compiled backward that frees its buffers cannot be timed alone: torch raises an error
+    PrivateName("torch._functorch.config:donated_buffer"),
+    # finds an operator of the head revision that the base revision registers again;
+    # such an operator is not refused
+    PrivateName("torch._library.custom_ops:OPDEF_TO_LIB"),
+    # has the profiler record the operators of all threads (from 2.7 on);
+    # operators on other Python threads are not detected when memory is counted
+    PrivateName("torch.profiler:_ExperimentalConfig"),
+    # keeps a GPU busy while calls are issued;
+    # nothing is timed on CUDA, and the device reports the reason
+    PrivateName("torch.cuda:_sleep"),
+    # leave the memory pool of a failed capture, by its name from 2.8 on and the name before that;
+    # without both, the pool is not left
+    PrivateName("torch._C:_cuda_endAllocateToPool", since="2.8", of_cuda=True),
+    PrivateName("torch._C:_cuda_endAllocateCurrentStreamToPool", until="2.8", of_cuda=True),
+    # frees the memory pool of a failed capture; the pool is not freed
+    PrivateName("torch._C:_cuda_releasePool", of_cuda=True),
+    # whether torch can control callgrind, and its switch: on, and off with a dump;
+    # no instructions are counted, and the reason is reported
+    PrivateName("torch._C:_valgrind_supported_platform"),
+    PrivateName("torch._C:_valgrind_toggle"),
+    PrivateName("torch._C:_valgrind_toggle_and_dump_stats"),
 )
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from implementations.contract import (
     Algorithm,
+    Param,
     Reduction,
     implementation,
     scale_and_shift,
@@ -100,7 +101,7 @@ def welford_chunked(
     if hidden % CHUNK or not hidden:
         tail = rows[:, None, whole * CHUNK :]
         parts.append([(hidden - whole * CHUNK, *_two_pass_moments(tail))])
-    pending = [each for part in parts for each in part]
+    pending = [moments for part in parts for moments in part]
     while len(pending) > 1:  # smallest last, so that a short tail undergoes few roundings
         pending.append(_combine(pending.pop(-2), pending.pop()))
     _, mean, squares = pending[0]
@@ -147,13 +148,7 @@ def _combine(a: Moments, b: Moments) -> Moments:
 
 
 def _finish(
-    x: Tensor,
-    rows: Tensor,
-    mean: Tensor,
-    squares: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    eps: float,
+    x: Tensor, rows: Tensor, mean: Tensor, squares: Tensor, weight: Param, bias: Param, eps: float
 ) -> Tensor:
     """Normalise ``rows`` (rows, hidden) by their moments; return x's shape and dtype."""
     variance = squares / max(rows.shape[1], 1)

@@ -18,18 +18,46 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pytest
 
-    from harness.verify import assert_layer_norm, verify
-    from implementations import LayerNorm, replace_layer_norms
+    from harness.store import read
+    from harness.verify import assert_layer_norm, verify, verify_case
+    from implementations import (
+        Algorithm,
+        CallOptions,
+        Dispatch,
+        LayerNorm,
+        Reduction,
+        TargetError,
+        UnsupportedError,
+        find,
+        implementation,
+        replace_layer_norms,
+    )
 
-__all__ = ["LayerNorm", "assert_layer_norm", "replace_layer_norms", "verify"]
+__all__ = [
+    "Algorithm",
+    "CallOptions",
+    "Dispatch",
+    "LayerNorm",
+    "Reduction",
+    "TargetError",
+    "UnsupportedError",
+    "assert_layer_norm",
+    "find",
+    "implementation",
+    "read",
+    "replace_layer_norms",
+    "verify",
+    "verify_case",
+]
 
 _PACKAGES = ("harness", "implementations")
-_PACKAGE_OF = {
-    "LayerNorm": "implementations",
+_OF_HARNESS = {
     "assert_layer_norm": "harness.verify",
-    "replace_layer_norms": "implementations",
+    "read": "harness.store",
     "verify": "harness.verify",
+    "verify_case": "harness.verify",
 }
+_PACKAGE_OF = {name: _OF_HARNESS.get(name, "implementations") for name in __all__}
 
 if not TYPE_CHECKING:  # a type checker would accept every name
 
@@ -136,7 +164,7 @@ def pytest_configure(config: pytest.Config) -> None:
     from harness.records.refusal import Refusal
 
     # an option in an ini file must not hide the other tests
-    typed = any(str(each).startswith(_SWEEP) for each in config.invocation_params.args)
+    typed = any(str(argument).startswith(_SWEEP) for argument in config.invocation_params.args)
     try:
         tests = SweepTests.plan(config, sweep, axes, options=options, alone=typed)
     except Refusal as refusal:

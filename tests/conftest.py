@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -33,3 +34,10 @@ def _import_path() -> Iterator[None]:
     before = list(sys.path)
     yield
     sys.path[:] = before
+
+
+@pytest.fixture(autouse=True)
+def _garbage_collector() -> Iterator[None]:
+    """Switch the garbage collector on again after a command that switches it off for speed."""
+    yield
+    gc.enable()

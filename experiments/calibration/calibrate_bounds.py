@@ -17,11 +17,12 @@ import click
 import torch
 
 import implementations
-from harness.inputs import DISTRIBUTIONS, GRAD_OUTPUTS
+from harness.cases.inputs import DISTRIBUTIONS, GRAD_OUTPUTS
+from harness.mutants import RIGHT
+from harness.numerics.error_measurement import measure_errors
 from harness.records import Case, Direction, Status
-from harness.verify.mutants import RIGHT
-from harness.verify.trial import try_case
-from harness.verify.verify import DTYPES
+from harness.run.attempt import attempt
+from harness.verify.result import DTYPES
 from implementations.contract import Implementation, Reduction
 
 LENGTHS = (1, 2, 7, 64, 1000, 4097)
@@ -41,7 +42,7 @@ def main() -> int:
         used = {"y": 0.0, "gradients": 0.0}
         tried = failed = 0
         for case in cases_of(subject):
-            trial = try_case(subject, case, measure=True)
+            trial = attempt(subject, case, measure=measure_errors)
             if trial.errors is None or trial.status is Status.OUT_OF_GUARANTEE:
                 continue
             tried += 1

@@ -24,14 +24,14 @@ import torch
 from torch import Tensor
 
 import implementations
-from harness.inputs import DISTRIBUTIONS, GRAD_OUTPUTS
-from harness.numerics.error_measurement import scale_of_dx, scale_of_y
+from harness.cases.inputs import DISTRIBUTIONS, GRAD_OUTPUTS
+from harness.numerics.bounds import spacing
+from harness.numerics.error_measurement import measure_errors, scale_of_dx, scale_of_y
 from harness.numerics.oracle import wide_parameter, wide_rows
-from harness.numerics.rounding import spacing
 from harness.records import Case, Direction
-from harness.verify.exact_outputs import exact_outputs
-from harness.verify.trial import exact_of, try_case
-from harness.verify.verify import DTYPES
+from harness.run.attempt import attempt, exact_of
+from harness.verify.checks.calls import exact_outputs
+from harness.verify.result import DTYPES
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published" / "detection_limits.parquet"
 # one right implementation of each class, with tree sums. PyTorch's own is what a target without a
@@ -93,7 +93,7 @@ def limits() -> Iterator[Row]:
 def _limits_of(case: Case, algorithm: str) -> Iterator[Row]:
     """Yield a row for each output; none if the dtype cannot represent the inputs."""
     right = implementations.find(CLASSES[algorithm])
-    trial = try_case(right, case, measure=True)
+    trial = attempt(right, case, measure=measure_errors)
     if trial.errors is None:
         return
     errors = {each.output: each for each in trial.errors.outputs}

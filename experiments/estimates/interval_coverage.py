@@ -26,10 +26,8 @@ from harness.measure.sample_statistics import (
     t_quantile,
 )
 from harness.records import Budget
-from harness.regression.agreement import CONFIRMING_PROCESSES
-from harness.regression.latency_test import BASELINE_PROCESSES
-from harness.regression.latency_test import process_ratios as ratios_of
-from harness.regression.noise import spread_of
+from harness.regression import BASELINE_PROCESSES, CONFIRMING_PROCESSES, spread_of
+from harness.regression import process_ratios as ratios_of
 from harness.run.across_processes import ENOUGH_PROCESSES
 from harness.store import read
 

@@ -21,10 +21,9 @@ from numpy.typing import NDArray
 from simulated import command, table
 
 from harness.measure.latency import DOUBTFUL_FACTOR
-from harness.measure.sample_statistics import epoch_values, ratio_estimate
-from harness.measure.unevenness import unevenness
+from harness.measure.sample_statistics import epoch_values, estimate, ratios, unevenness
 from harness.records import Arm, ArmRole, Budget, Latency
-from harness.regression.ab.latency import UNEVEN_RATIO as UNEVEN_TO_BASE
+from harness.regression import UNEVEN_IN_TURN_RATIO as UNEVEN_TO_BASE
 from harness.store import read
 
 ROOT = Path(__file__).parents[2]
@@ -217,7 +216,7 @@ def paying(
 
 def _ratio(subject: Samples, reference: Samples, *, mean: bool) -> float:
     one, other = (epoch_values(each, cpu=False, mean=mean) for each in arms_of(subject, reference))
-    return ratio_estimate(one, other, mean=mean).value
+    return estimate(ratios(one, other), mean=mean).value
 
 
 def simulate() -> Iterator[Row]:

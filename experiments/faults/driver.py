@@ -16,13 +16,13 @@ from time import monotonic, sleep
 from typing import Any
 from uuid import uuid4
 
+from harness.cases import Grid, Sweep
 from harness.records import Environment, Record, Status
 from harness.run import session as module
-from harness.run.messages import RunCase, WorkerInfo
 from harness.run.plan import plan
 from harness.run.session import Session, run_session
+from harness.run.worker import Job, WorkerInfo
 from harness.store import Journal
-from harness.sweep import Grid, Sweep
 
 CASES = 12
 CASE_S = 0.004
@@ -43,10 +43,7 @@ class Fleet:
             git_dirty=None, load_average=None,
         ),
         implementations={"native": frozenset({"cpu"})},
-        distributions=("normal",),
-        layouts=("contiguous",),
-        grad_outputs=("shifted_normal",),
-        parameters=("normal",),
+        names={},
         unavailable={},
         device_counts={"cpu": 1},
     )  # fmt: skip
@@ -55,7 +52,7 @@ class Fleet:
     def unresolved(self, targets: Iterable[str]) -> tuple[str, ...]:
         return ()
 
-    def run(self, jobs: Iterable[RunCase], timeout_s: float, stop_at: float) -> Iterator[Record]:
+    def run(self, jobs: Iterable[Job], timeout_s: float, stop_at: float) -> Iterator[Record]:
         for job in jobs:
             _say("phase", "mid-case")
             sleep(CASE_S)
@@ -84,8 +81,8 @@ def _acknowledge(record: Record) -> None:
 def main(out: Path) -> None:
     """Run, or continue, all cases."""
     Journal.add = _in_phase("journalling", Journal.add)  # type: ignore[method-assign]
-    writer = _in_phase("conversion to parquet", module.ResultsWriter)
-    module.ResultsWriter = writer  # type: ignore[misc, assignment]
+    writer = _in_phase("conversion to parquet", module.writing)
+    module.writing = writer  # type: ignore[misc, assignment]
     _say("phase", "planning")
     sweep = Sweep(
         grids=(Grid(implementations=("native",), shapes=((4, 8),), seeds=tuple(range(CASES))),)

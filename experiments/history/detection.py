@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from harness.regression.history.change_points import change_points, spread_between
+from harness.regression.history import change_points, spread_between
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published" / "history_detection.parquet"
 SEED = 1

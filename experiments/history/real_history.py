@@ -23,16 +23,21 @@ from time import monotonic
 
 import click
 
+from harness.cases import Planned, Sweep, load_sweep
 from harness.records import Budget, Environment, Record, Run, Status
-from harness.regression.ab.availability import Availability
-from harness.regression.ab.messages import LookupRequest, RunBaseCase
-from harness.regression.ab.revision import BASE, Checkout, checked_out
-from harness.regression.baseline import condensed
+from harness.regression import condensed
+from harness.regression.ab import (
+    BASE,
+    Availability,
+    Checkout,
+    checked_out,
+    look_up_targets,
+    run_base_case,
+)
 from harness.run.fleet import EndedError, Fleet
 from harness.run.plan import plan
-from harness.run.process import START_S
+from harness.run.worker import START_S, Job
 from harness.store import Results, write
-from harness.sweep import Planned, Sweep, load_sweep
 
 ROOT = Path(__file__).parents[2]
 SWEEP = Path(__file__).with_name("real_history.toml")
@@ -78,14 +83,15 @@ def measured(commit: str, sweep: Sweep, out: Path) -> Results:
             processes=sweep.processes,
         )
         jobs = [
-            RunBaseCase(
-                replace(each.case, implementation=BASE + each.case.implementation),
-                each.measurements,
+            Job(
+                replace(row.case, implementation=BASE + row.case.implementation),
+                row.measurements,
                 budget,
-                checkout,
+                function=run_base_case,
+                options=checkout,
             )
-            for each in planned
-            if each.case.implementation not in absent
+            for row in planned
+            if row.case.implementation not in absent
         ]
         for record in fleet.run(jobs, sweep.timeout_s):
             name = record.case.implementation.removeprefix(BASE)
@@ -99,7 +105,7 @@ def why_absent(
     """Return the implementations that a commit cannot run, each with a status and a reason."""
     targets = tuple(dict.fromkeys(each.case.implementation for each in planned))
     try:
-        found = fleet.ask(LookupRequest(checkout, targets), START_S)
+        found = fleet.call(look_up_targets, (checkout, targets, ()), START_S)
     except EndedError as ended:
         return dict.fromkeys(targets, (Status.ERROR, f"importing this commit {ended}"))
     status = {Availability.BROKEN: Status.ERROR}

@@ -17,10 +17,10 @@ from pathlib import Path
 import click
 import torch
 
+from harness.mutants import WRONG, Mutant
 from harness.records.text import count
-from harness.verify.mutants import WRONG, Mutant
+from harness.verify.result import DTYPES
 from harness.verify.self_test import is_found
-from harness.verify.verify import DTYPES
 from peer_tests.peer_checks import PEER_CHECKS
 
 ROOT = Path(__file__).parents[2]

@@ -25,15 +25,15 @@ from typing import Any
 import click
 from peer_tables import DIRECTIONS, DTYPES, SHAPES, TIMED_DTYPES, Finding, tables
 
+from harness.cases import Grid, Sweep
 from harness.records import Case, Direction, Measurement, Record, Status
+from harness.records.finding import Finding as FailedCase
 from harness.run.fleet import EndedError, Fleet
 from harness.run.plan import plan
 from harness.run.session import Session, run_session
 from harness.store import Results, read, write
-from harness.sweep import Grid, Sweep
-from harness.verify.findings import Failure
-from harness.verify.messages import VerifySettings, VerifyTarget
-from harness.verify.result import Verdict
+from harness.verify.result import Verdict, VerifyOptions
+from harness.verify.workers import verify_in_worker
 from implementations import PEERS, find
 from implementations.peers import PACKAGES
 
@@ -92,12 +92,12 @@ def _verified(name: str, device: str) -> list[Finding]:
     with Fleet() as fleet:
         for dtype in DTYPES:
             began = monotonic()
-            settings = VerifySettings(
+            options = VerifyOptions(
                 quick=True, dtypes=(dtype,), directions=tuple(Direction), device=device
             )
             verdict: Verdict | str
             try:
-                verdict = fleet.ask(VerifyTarget(name, settings), TIMEOUT_S)
+                verdict = fleet.call(verify_in_worker, (name, options, {}), TIMEOUT_S)
             except EndedError as ended:
                 verdict = str(ended)
             found.append(_finding(name, dtype, verdict))
@@ -130,7 +130,7 @@ def _finding(name: str, dtype: str, verdict: object) -> Finding:
 
 def _outputs(verdict: Verdict) -> set[str]:
     """Return the outputs that the reasons of wrong cases name."""
-    wrong = [each.reason for each in verdict.failures if each.status is Status.WRONG]
+    wrong = [failure.text for failure in verdict.failures if failure.kind == Status.WRONG]
     return {part.split()[0].rstrip(":") for reason in wrong for part in reason.split("; ")}
 
 
@@ -139,27 +139,27 @@ def _why(verdict: Verdict) -> str:
         return f"it {verdict.suspects[0].mistake}"
     if verdict.failures:
         shown = _telling(verdict.failures)
-        shape = "×".join(map(str, shown.case.shape))
-        return f"at {shape}, for one: {shown.reason}"
+        shape = "×".join(map(str, shown.evidence.case.shape))
+        return f"at {shape}, for one: {shown.text}"
     if verdict.violations:
         return verdict.violations[0].text
-    return "" if verdict.cases else next((each.reason for each in verdict.declined), "")
+    return "" if verdict.cases else next((finding.text for finding in verdict.declined), "")
 
 
-def _telling(failures: Sequence[Failure]) -> Failure:
+def _telling(failures: Sequence[FailedCase]) -> FailedCase:
     """Return the largest wrong case with usual settings, or the first failure if there is none."""
     plain = [
-        each
-        for each in failures
-        if each.status is Status.WRONG
-        and each.case
+        failure
+        for failure in failures
+        if failure.kind == Status.WRONG
+        and (case := failure.evidence.case)
         == Case(
-            implementation=each.case.implementation,
-            shape=each.case.shape,
-            dtype=each.case.dtype,
-            param_dtype=each.case.dtype,
-            device=each.case.device,
-            direction=each.case.direction,
+            implementation=case.implementation,
+            shape=case.shape,
+            dtype=case.dtype,
+            param_dtype=case.dtype,
+            device=case.device,
+            direction=case.direction,
         )
     ]
     return plain[-1] if plain else failures[0]

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from harness.records import Clock, Direction, Latency, Record, Status
-from harness.records.speed import as_speed, speed_interval_text
-from harness.records.text import seconds_text
+from harness.records.text import as_speed, seconds_text, speed_interval_text
 from harness.store import Results
 
 __all__ = ["DIRECTIONS", "DTYPES", "SHAPES", "TIMED_DTYPES", "Finding", "tables"]

@@ -22,15 +22,14 @@ import pyarrow.parquet as pq
 import torch
 
 import implementations
+from harness.mutants import ORDERS, RIGHT, draw_compounds
 from harness.records import Case, Direction, Status
 from harness.records.text import count
+from harness.run.attempt import attempt
+from harness.verify import verify
 from harness.verify.cases.plan import planned_cases
-from harness.verify.mutants import RIGHT
-from harness.verify.mutants.compound import ORDERS, draw_compounds
-from harness.verify.red_team import run_red_team
-from harness.verify.self_test_result import Fate
-from harness.verify.trial import try_case
-from harness.verify.verify import DTYPES, verify
+from harness.verify.red_team import Fate, run_red_team
+from harness.verify.result import DTYPES
 from implementations.contract import Implementation, Reduction
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "results" / "published" / "red_team.parquet"
@@ -87,7 +86,7 @@ def main(
             for dtype in dtypes:
                 new = [*compound_rows(compounds, composed, strength, dtype)]
                 new += right_rows(strength, dtype) if right else []
-                replaced = {(each.strength, each.dtype, each.order > 0) for each in new}
+                replaced = {(row.strength, row.dtype, row.order > 0) for row in new}
                 rows = [
                     row for row in rows if (row.strength, row.dtype, row.order > 0) not in replaced
                 ]
@@ -108,12 +107,12 @@ def compound_rows(compounds: int, composed: int, strength: int, dtype: str) -> I
     for alarm in result.false_alarms:
         click.echo(f"right code fails {alarm}", err=True)
     drawn = draw_compounds(compounds)
-    for place, (compound, judged) in enumerate(zip(drawn, result.compounds, strict=True)):
+    for number, (compound, judged) in enumerate(zip(drawn, result.compounds, strict=True)):
         said = ""
         # the simulation knows the cases alone, and verify checks the contract too
-        if place % compounds < composed and judged.fate is not Fate.INVISIBLE:
+        if number % compounds < composed and judged.fate is not Fate.INVISIBLE:
             verdict = verify(
-                implementations.adopt(compound.function, judged.text),
+                implementations.adopt(compound.fresh(), judged.text),
                 strength=strength,
                 dtypes=(dtype,),
                 fail_fast=True,
@@ -133,12 +132,12 @@ def compound_rows(compounds: int, composed: int, strength: int, dtype: str) -> I
 
 def right_rows(strength: int, dtype: str) -> Iterator[Row]:
     """Try every LayerNorm that is known to be right on the cases of ``verify``."""
-    on_cpu = [each for each in implementations.ALL if "cpu" in each.devices]
+    on_cpu = [known for known in implementations.ALL if "cpu" in known.devices]
     for subject in (*on_cpu, *RIGHT):
         click.echo(f"strength {strength}, {dtype}: {subject.name}", err=True)
         tried, wrong = 0, ""
         for case in right_cases(subject, strength, dtype):
-            trial = try_case(subject, case)
+            trial = attempt(subject, case)
             if trial.errors is None and trial.status is not Status.WRONG:
                 continue  # it declines the case
             tried += 1

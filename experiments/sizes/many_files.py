@@ -30,11 +30,15 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from harness.records import Record
-from harness.store import read
-from harness.store.digest import ENVIRONMENTS_KEY, MEMBERS_KEY, RUNS_KEY, VERSION_KEY
-from harness.store.parquet import RUN_FIELD
-from harness.store.plain import to_plain
-from harness.store.schema import record_schema
+from harness.store import SCHEMA_VERSION, read, record_schema, to_plain
+from harness.store.schema import (
+    DIGEST_KEY,
+    ENVIRONMENTS_KEY,
+    MEMBERS_KEY,
+    RUN_FIELD,
+    RUNS_KEY,
+    VERSION_KEY,
+)
 
 ROOT = Path(__file__).parents[2]
 ROWS = ROOT / "results" / "published" / "many_files.parquet"
@@ -65,14 +69,14 @@ def make(folder: Path) -> None:
             )  # fmt: skip
             runs, places = [to_plain(run)], {here.fingerprint: to_plain(here)}
             table = _varied(base, draw)
-            header = {VERSION_KEY: b"4", RUNS_KEY: json.dumps(runs),
-                      ENVIRONMENTS_KEY: json.dumps(places)}  # fmt: skip
+            header = {VERSION_KEY: str(SCHEMA_VERSION), RUNS_KEY: json.dumps(runs),
+                      ENVIRONMENTS_KEY: json.dumps(places), DIGEST_KEY: run.name}  # fmt: skip
             path = folder / "files" / f"{run.name}.parquet"
             _write(table.replace_schema_metadata(header), path)
-            members.append({"name": path.name, "digest": None, "version": 4, "runs": runs,
+            members.append({"name": path.name, "digest": run.name, "runs": runs,
                             "environments": places, "records": RECORDS})  # fmt: skip
             tables.append(table.append_column(RUN_FIELD, pa.array([place] * RECORDS, pa.int32())))
-        header = {VERSION_KEY: b"5", MEMBERS_KEY: json.dumps(members)}
+        header = {VERSION_KEY: str(SCHEMA_VERSION), MEMBERS_KEY: json.dumps(members)}
         packed = pa.concat_tables(tables).replace_schema_metadata(header)
         _write(packed, folder / "packed" / f"compacted-{pack:03}.parquet")
 
@@ -114,7 +118,7 @@ def ask_history(*options: str) -> Callable[[Path], None]:
     def ask(folder: Path) -> None:
         from harness.cli import main
         from harness.records import Case
-        from harness.store.plain import from_plain
+        from harness.store import from_plain
 
         # a pattern with a ? is of the whole id, which other ids may begin with
         case = f"?{from_plain(Case, case_of(folder)).id[1:]}"

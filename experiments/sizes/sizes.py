@@ -69,14 +69,11 @@ def run_of(planned: int, name: str) -> Run:
 
 
 def plan(folder: Path, cases: int) -> None:
-    from harness.sweep import Grid, Sweep, expand
+    from harness.cases import Grid, Sweep, expand
 
     grid = Grid(implementations=(SUBJECT,), shapes=((8, 64),), seeds=tuple(range(cases)))
-    found = expand(
-        Sweep(grids=(grid,)), implementations={SUBJECT: ("cpu",)}, distributions=("normal",),
-        layouts=("contiguous",), grad_outputs=("shifted_normal",), parameters=("normal",),
-        devices={"cpu": None},
-    )  # fmt: skip
+    sweep = Sweep(grids=(grid,))
+    found = expand(sweep, implementations={SUBJECT: ("cpu",)}, devices={"cpu": None})
     assert len(found) == cases
 
 
@@ -93,10 +90,9 @@ def journal(folder: Path, cases: int) -> None:
 
 
 def resume(folder: Path, cases: int) -> None:
-    from harness.run.kept import KeptRecords
-    from harness.run.outcome import in_brief
+    from harness.cases import Planned
+    from harness.run.session import KeptRecords, in_brief
     from harness.store import Journal
-    from harness.sweep import Planned
 
     share, held = cases // SHARDS, []  # what runs of these cases hold at their end
     for shard, path in enumerate(sorted(folder.glob("*.jsonl"))):
@@ -150,11 +146,11 @@ RUN: dict[str, Callable[[Path, int], None]] = {
 
 def stage_here(name: str, folder: Path, cases: int) -> None:
     """Run one stage and print its seconds and the memory that it added."""
+    import harness.cases
     import harness.store
-    import harness.sweep
 
     harness.store.prepare()
-    assert harness.sweep.Grid
+    assert harness.cases.Grid
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = perf_counter()
     RUN[name](folder, cases)

@@ -12,12 +12,12 @@ from pairs import ROLES, Pair
 from peer_timers import Measured
 from torch import Tensor
 
-from harness.measure.allocator import fault_in
 from harness.measure.devices import device_of
-from harness.measure.latency import measure_latency
+from harness.measure.latency import Sampling
+from harness.measure.memory import fault_in
 from harness.measure.sampler import TimedCall
-from harness.numerics.computed import bind
 from harness.records import Allocation, ArmRole, Budget
+from harness.run.call import bind
 
 __all__ = ["sampler"]
 
@@ -37,7 +37,7 @@ def sampler(pair: Pair, random: Random, *, limit_s: float) -> Measured:
     began = perf_counter()
     fault_in(8 * sum(each.numel() * each.element_size() for each in tensors))  # as for any case
     left_s = limit_s - (perf_counter() - began)
-    sampled = measure_latency(
+    sampling = Sampling(
         timed_calls,
         tensors,
         device_of("cpu", threads=1),
@@ -47,6 +47,7 @@ def sampler(pair: Pair, random: Random, *, limit_s: float) -> Measured:
         model_bytes=0,  # only stored with the result, which is not kept here
         copied_bytes=0,
     )
+    sampled = sampling.sampled()
     seconds = perf_counter() - began
     latency = sampled.latency
     assert latency is not None  # the clock of a CPU does step

@@ -12,7 +12,7 @@ from random import Random
 from pairs import PAIRS, prepare_torch
 from timers import TIMERS
 
-from harness.measure.allocator import use_steady_allocation
+from harness.measure.memory import use_steady_allocation
 from harness.records import Allocation
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 import implementations
-from harness.inputs import make_inputs
+from harness.cases.inputs import make_inputs
 from harness.records import ArmRole, Case
 from implementations.contract import LayerNormFunction
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.cli.arguments import time_budget_option
-from harness.cli.ci_outputs import CiOutputs, ci_output_options
+from harness.cli.ci_outputs import CiOutputs, gate_options
 from harness.cli.exit_code import ExitCode
 from harness.cli.sweep_options import SweepChoice, sweep_options
 from harness.records.refusal import Refusal
 
 if TYPE_CHECKING:
-    from harness.regression.changes import Comparison
+    from harness.regression import Comparison
 
 __all__ = ["ab"]
 
@@ -34,14 +34,12 @@ class InterruptedComparisonError(Refusal):
 )
 @sweep_options("ci")
 @time_budget_option
-@ci_output_options
-@click.option("--json", "as_json", is_flag=True, help="print the comparison as JSON")
+@gate_options
 def ab(
     revision: str,
     choice: SweepChoice,
     time_budget_s: float | None,
     outputs: CiOutputs,
-    as_json: bool,
 ) -> None:
     """Did my working copy get worse than revision REV?
 
@@ -61,10 +59,7 @@ def ab(
             raise InterruptedComparisonError(
                 "interrupted: an unfinished comparison has no result, so nothing was kept"
             ) from None
-    from harness.cli.terminal import print_comparison
-
-    print_comparison(comparison, as_json=as_json)
-    outputs.write(comparison)
+    outputs.report(comparison)
     if comparison.failed:
         raise SystemExit(ExitCode.FAILED)
 
@@ -75,9 +70,7 @@ def _compare(choice: SweepChoice, revision: str, time_budget_s: float | None) ->
     sweep = choice.load()
     with Fleet() as fleet:  # its process imports torch while the revision is checked out
         from harness.cli.terminal import RunProgress
-        from harness.regression.ab.ab import Bench, ab
-        from harness.regression.ab.pairing import notes_of, pair_up, repository_of_sweep
-        from harness.regression.ab.revision import checked_out
+        from harness.regression.ab import Bench, ab, checked_out, pair_up, repository_of_sweep
 
         with checked_out(repository_of_sweep(sweep), revision) as checkout:
             name = f"{revision} ({checkout.commit[:12]})"
@@ -99,11 +92,4 @@ def _compare(choice: SweepChoice, revision: str, time_budget_s: float | None) ->
                     on_record=progress.show,
                     say=say,
                 )
-                return ab(
-                    pairing.pairs,
-                    bench,
-                    baseline_name=name,
-                    head_name="the working copy",
-                    unpaired=pairing.unpaired,
-                    notes=notes_of(pairing, checkout),
-                )
+                return ab(pairing, bench, baseline_name=name, head_name="the working copy")

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.ci_outputs import CiOutputs, ci_output_options
-from harness.cli.exit_code import ExitCode
+from harness.cli.ci_outputs import CiOutputs, gate_options
+from harness.cli.exit_code import ExitCode, exit_with_error
 from harness.cli.run_files import PATH, check_results_name, read_run, typed_command
 from harness.records.refusal import Refusal
 from harness.records.text import count
 
 if TYPE_CHECKING:
-    from harness.regression.changes import Comparison
-    from harness.regression.compare import Confirm
     from harness.store import Results
 
 __all__ = ["check"]
@@ -27,12 +25,6 @@ class UnfinishedError(Refusal):
     """A run that was cut short cannot pass a gate."""
 
     exit_code = ExitCode.NOT_MEASURED
-
-
-class InterruptedRecordingError(Refusal):
-    """The recording of a baseline was interrupted, and can be continued."""
-
-    exit_code = ExitCode.INTERRUPTED
 
 
 @click.command()
@@ -69,8 +61,7 @@ class InterruptedRecordingError(Refusal):
 @click.option(
     "--resume", is_flag=True, help="with --record-baseline: continue an interrupted recording"
 )
-@ci_output_options
-@click.option("--json", "as_json", is_flag=True, help="print the comparison as JSON")
+@gate_options
 def check(
     run: Path,
     baseline: Path | None,
@@ -81,7 +72,6 @@ def check(
     record: bool,
     resume: bool,
     outputs: CiOutputs,
-    as_json: bool,
 ) -> None:
     """Did RUN get worse than a baseline, or than the runs before it? The gate of a CI job.
 
@@ -95,20 +85,19 @@ def check(
     Exit code 0: nothing got worse. 1: a case got worse. 2: a file cannot be read. 3: nothing was
     measured, or RUN was cut short. 4: nothing can be compared.
     """
-    if record and (accept or no_confirm or as_json or outputs.junit or outputs.summary):
+    if record and (accept or no_confirm or outputs.is_given):
         raise click.UsageError(
             "--record-baseline compares nothing: give no other option but --resume"
         )
     if resume and not record:
         raise click.UsageError("--resume continues a --record-baseline: give both")
-    if folder is not None:
-        if baseline is not None or record or accept:
-            raise click.UsageError(
-                "--against-history takes the place of --baseline, and records nothing"
-            )
-    elif baseline is None:
+    if folder is not None and (baseline is not None or record or accept):
+        raise click.UsageError(
+            "--against-history takes the place of --baseline, and records nothing"
+        )
+    if folder is None and baseline is None:
         raise click.UsageError("give --baseline FILE or --against-history DIR")
-    elif record or accept:
+    if baseline is not None and (record or accept):
         check_results_name("--baseline", baseline)
         if record:
             _record(read_run(run), baseline, resume)
@@ -117,54 +106,40 @@ def check(
             _accept(_read_finished(run), None, baseline)
             return
     with outputs.prepared(run, *([baseline] if baseline else [])):
-        from harness.regression.baseline import refuse_unacceptable
-        from harness.regression.compare import compare as compare_results
-        from harness.regression.confirm import confirm_here
+        from harness.regression import RECORD_BASELINE, compare, confirm_here, refuse_unacceptable
+        from harness.regression.history import (
+            FEW_RUNS,
+            baseline_of_history,
+            history_name,
+            read_history,
+        )
         from harness.run.fleet import Fleet
 
         head = _read_finished(run)
-        confirm = None if no_confirm else confirm_here(head, Fleet, _print_progress)
-        if baseline is None:
-            assert folder is not None  # checked above
-            comparison = _against_history(run, head, folder, last, confirm)
+        notes: tuple[str, ...] = ()
+        if baseline is not None:
+            before, name, advice = _read_baseline(baseline, run), str(baseline), RECORD_BASELINE
         else:
-            before = _read_baseline(baseline, run)
-            if accept:  # before cases are timed again for a minute
-                refuse_unacceptable(head, before)
-            comparison = compare_results(
-                before,
-                head,
-                baseline_name=str(baseline),
-                head_name=str(run),
-                confirm=confirm,
-            )
-    from harness.cli.terminal import print_comparison
-
-    print_comparison(comparison, as_json=as_json)
-    outputs.write(comparison)
+            assert folder is not None  # checked above
+            history = read_history(folder, samples=True, without=run)
+            before = baseline_of_history(history, head, last)
+            name, notes, advice = history_name(history, last), history.notes, FEW_RUNS
+        if accept:  # before cases are timed again for a minute
+            refuse_unacceptable(head, before)
+        comparison = compare(
+            before,
+            head,
+            baseline_name=name,
+            head_name=str(run),
+            confirm=None if no_confirm else confirm_here(head, Fleet, _print_progress),
+            advice=advice,
+        )
+        comparison = replace(comparison, notes=(*comparison.notes, *notes))
+    outputs.report(comparison)
     if accept and baseline is not None:
         _accept(head, before, baseline)
     elif comparison.failed:
         raise SystemExit(ExitCode.FAILED)
-
-
-def _against_history(
-    run: Path, head: Results, folder: Path, last: int, confirm: Confirm | None
-) -> Comparison:
-    from harness.regression.compare import compare as compare_results
-    from harness.regression.history.gate import FEW_RUNS, baseline_of_history, history_name
-    from harness.regression.history.runs import read_history
-
-    history = read_history(folder, samples=True, without=run)
-    comparison = compare_results(
-        baseline_of_history(history, head, last),
-        head,
-        baseline_name=history_name(history, last),
-        head_name=str(run),
-        confirm=confirm,
-        advice=FEW_RUNS,
-    )
-    return replace(comparison, notes=(*comparison.notes, *history.notes))
 
 
 def _read_finished(run: Path) -> Results:
@@ -191,13 +166,12 @@ def _read_baseline(path: Path, run: Path) -> Results:
 
 def _record(head: Results, baseline: Path, resume: bool) -> None:
     from harness.cli.terminal import RunProgress
-    from harness.regression.baseline import passes_left, record_baseline
-    from harness.regression.latency_test import is_steady
+    from harness.regression import is_steady, passes_left, record_baseline
     from harness.run.fleet import Fleet
 
     command = typed_command()
-    with RunProgress(passes_left(baseline) * len(head.records)) as progress:
-        try:
+    try:
+        with RunProgress(passes_left(baseline) * len(head.records)) as progress:
             recorded = record_baseline(
                 head,
                 baseline,
@@ -206,10 +180,9 @@ def _record(head: Results, baseline: Path, resume: bool) -> None:
                 resume=resume,
                 on_record=progress.show,
             )
-        except KeyboardInterrupt:
-            raise InterruptedRecordingError(
-                f"interrupted; continue with\n  {command}{'' if resume else ' --resume'}"
-            ) from None
+    except KeyboardInterrupt:
+        again = f"{command}{'' if resume else ' --resume'}"
+        exit_with_error(f"interrupted; continue with\n  {again}", ExitCode.INTERRUPTED)
     timed = [record for record in recorded.records if record.latency is not None]
     steady = sum(map(is_steady, timed))
     click.echo(f"baseline: {baseline}, {count(len(recorded.records), 'case')}")
@@ -220,7 +193,7 @@ def _record(head: Results, baseline: Path, resume: bool) -> None:
 
 
 def _accept(head: Results, before: Results | None, baseline: Path) -> None:
-    from harness.regression.baseline import accept
+    from harness.regression import accept
 
     accept(head, before, baseline)
     click.echo(f"accepted: {baseline} now holds the run", err=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from math import isnan
 from pathlib import Path
@@ -11,24 +10,22 @@ from typing import Any
 
 import click
 
-from harness.cli.arguments import ShapeText, Words, max_condition_option
+from harness.cli.arguments import SHAPES, Parsed, Words, max_condition_option
 from harness.cli.exit_code import ExitCode
 from harness.cli.run_files import PATH, read_run
 
-__all__ = ["choose"]
-
 
 def _axis(
-    name: str, kind: ShapeText | Words, values: str
+    name: str, kind: Parsed, values: str
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return an option that filters the scenarios by an axis."""
     text = f"choose only for {values}"
-    return click.option(f"--{name}", type=kind, metavar=kind.name, multiple=True, help=text)
+    return click.option(f"--{name}", type=kind, multiple=True, help=text)
 
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, type=PATH, metavar="RUN...")
-@_axis("shape", ShapeText(), "these shapes of x")
+@_axis("shape", SHAPES, "these shapes of x")
 @_axis("dtype", Words(), "these dtypes of x")
 @_axis("device", Words(), "these kinds of device")
 @_axis("direction", Words(), "forward, backward or forward+backward")
@@ -39,7 +36,7 @@ def _axis(
     metavar="E",
     help="largest allowed error of the worst output, in scaled ulp; 0.5 is correctly rounded",
 )
-@max_condition_option
+@max_condition_option()
 @click.option(
     "--workload",
     metavar="NAME|FILE",
@@ -85,48 +82,44 @@ def choose(
             raise click.UsageError(
                 f"--direction {name}: write forward, backward or forward+backward"
             )
-    from harness.selection.choose import ScenarioFilter
-    from harness.selection.choose import choose as choose_among
-    from harness.selection.evidence_text import evidence_lines
-    from harness.selection.requirement import Requirements
-    from harness.selection.workload import find_workload
-    from harness.selection.workload_choice import choose_for_workload
+    from harness.report.choice import (
+        choices_as_json,
+        choices_document,
+        evidence_lines,
+        workload_document,
+    )
+    from harness.report.document import markdown, show
+    from harness.selection import FILTERS, Requirements
+    from harness.selection import choose as choose_among
+    from harness.selection.workload import choose_for_workload, find_workload
 
     wanted = None if workload is None else find_workload(workload)
-    results = [read_run(run, samples=False) for run in runs]
-    scenario_filter = ScenarioFilter(
-        shapes=sum(shape, ()),
-        dtypes=sum(dtype, ()),
-        devices=sum(device, ()),
-        directions=sum(direction, ()),
+    filters = dict(zip(FILTERS, (shape, dtype, device, direction), strict=True))
+    choices = choose_among(
+        [read_run(run, samples=False) for run in runs],
+        {axis: sum(values, ()) for axis, values in filters.items()},
+        Requirements(max_error_ulp=max_error_ulp, max_condition=max_condition),
     )
-    requirements = Requirements(max_error_ulp=max_error_ulp, max_condition=max_condition)
-    choices = choose_among(results, scenario_filter, requirements)
     workload_choices = () if wanted is None else choose_for_workload(wanted, choices)
     evidence = list(evidence_lines(choices, [run.name for run in runs]))
     if form == "json":
-        from harness.selection.as_json import choices_as_json
-
         click.echo(json.dumps(choices_as_json(choices, workload_choices, evidence)))
     elif form == "python":
-        from harness.selection.python_code import python_lines
+        from harness.report.choice_code import python_lines
 
         click.echo("\n".join(python_lines(choices, workload_choices, [*evidence, *choices.notes])))
-    elif form == "markdown":
-        from harness.exports.choices_markdown import choices_markdown
-
-        click.echo(choices_markdown(choices, workload_choices, [*choices.notes, *evidence]))
     else:
-        from harness.cli.choice_table import print_choices, print_workload_choices
-
-        if workload_choices:
-            print_workload_choices(workload_choices, sys.stdout)
+        document = (
+            workload_document(choices, workload_choices, evidence)
+            if workload_choices
+            else choices_document(choices, evidence)
+        )
+        if form == "markdown":
+            click.echo(markdown(document).rstrip())
         else:
-            print_choices(choices, sys.stdout)
-        for line in (*choices.notes, *evidence):
-            click.echo(line)
+            show(document)
     has_choice = (
-        all(each.best is not None or each.per_shape_s is not None for each in workload_choices)
+        all(one.best is not None or one.per_shape_s is not None for one in workload_choices)
         if workload_choices
         else choices.is_complete
     )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,17 +17,18 @@ from harness.cli.run_files import NamedPath
 from harness.records.refusal import Refusal
 
 if TYPE_CHECKING:
-    from harness.regression.changes import Comparison
+    from harness.regression import Comparison
+    from harness.report.document import Document
 
 __all__ = [
     "CiOutputs",
     "OutputFileError",
     "TextFile",
     "add_summary",
-    "ci_output_options",
+    "gate_options",
+    "print_comparison",
     "refuse_input",
-    "write_bytes",
-    "write_text",
+    "write_file",
 ]
 
 
@@ -76,99 +78,102 @@ def refuse_input(out: Path, *inputs: Path) -> None:
             )
 
 
-def write_text(path: Path, text: str) -> None:
-    """Replace the content of a file; missing folders are made.
+def write_file(path: Path, content: str | bytes, mode: Literal["ab", "wb"] = "wb") -> None:
+    """Replace the content of a file, or append to it; missing folders are made.
 
     Raises:
         OutputFileError: the file cannot be written.
     """
-    _write(path, text.encode(), "wb")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open(mode) as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+    except OSError as error:
+        raise OutputFileError(f"{path}: cannot be written: {error.strerror}") from error
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Replace the content of a file that is not text; missing folders are made.
-
-    Raises:
-        OutputFileError: the file cannot be written.
-    """
-    _write(path, content, "wb")
-
-
-def add_summary(path: Path, summary: Callable[[int], str]) -> None:
+def add_summary(path: Path, document: Document, rest: str = "") -> None:
     """Write a job summary: append it if the file is GitHub's, else replace the file.
 
     GitHub's file collects the summaries of all commands of a step, and its limit is for their sum.
 
     Args:
         path: the file.
-        summary: makes a summary of at most so many bytes; empty if that is too few.
+        document: the summary.
+        rest: a clause that says where to find the rows for which there is no room.
 
     Raises:
         OutputFileError: the file cannot be written.
     """
-    from harness.exports.job_summary import LIMIT_BYTES
+    from harness.report.document import markdown
+    from harness.report.exports.ci import LIMIT_BYTES
 
-    used = 0
-    if _is_github_summary(path):
-        try:
-            used = path.stat().st_size
-        except FileNotFoundError:  # this command is the first to write there
-            used = 0
+    used = path.stat().st_size if _is_github_summary(path) and path.exists() else 0
     separator = "\n" if used else ""  # a heading begins its line
-    text = summary(LIMIT_BYTES - used - len(separator))
+    text = markdown(document, limit_bytes=LIMIT_BYTES - used - len(separator), rest=rest)
     if not text:
         click.echo(f"{path}: has no room for a summary, with {used} bytes in it already", err=True)
         return
-    _write(path, (separator + text).encode(), "ab" if used else "wb")
+    write_file(path, separator + text, "ab" if used else "wb")
 
 
-def ci_output_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of CI outputs; the command takes them as ``outputs``.
+def gate_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of what a gate prints and writes; the command takes them as ``outputs``."""
 
-    The command also has an option ``as_json``: annotations then go to standard error.
-    """
-
-    @wraps(command)
-    def with_outputs(
-        junit: Path | None, summary: Path | None, annotations: bool | None, **others: Any
-    ) -> None:
-        outputs = CiOutputs(
-            junit=junit, summary=summary, annotations=annotations, to_stderr=others["as_json"]
-        )
-        command(outputs=outputs, **others)
-
-    file = TextFile()
-    options = (
-        click.option("--junit", type=file, help="also write JUnit XML, for GitLab, Jenkins, ..."),
-        click.option(
-            "--summary",
-            type=file,
-            help="also write a summary in Markdown; it is appended to $GITHUB_STEP_SUMMARY and "
-            "replaces any other file",
-        ),
-        click.option(
-            "--annotations/--no-annotations",
-            default=None,
-            help="print GitHub's ::error and ::warning lines  "
-            "[default: if $GITHUB_ACTIONS is true]",
-        ),
+    @click.option("--junit", type=TextFile(), help="also write JUnit XML, for GitLab, Jenkins, ...")
+    @click.option(
+        "--summary",
+        type=TextFile(),
+        help="also write a summary in Markdown; it is appended to $GITHUB_STEP_SUMMARY and "
+        "replaces any other file",
     )
-    decorated: Callable[..., None] = with_outputs
-    for option in reversed(options):
-        decorated = option(decorated)
-    return decorated
+    @click.option(
+        "--annotations/--no-annotations",
+        default=None,
+        help="print GitHub's ::error and ::warning lines  [default: if $GITHUB_ACTIONS is true]",
+    )
+    @click.option("--json", "as_json", is_flag=True, help="print the comparison as JSON")
+    @wraps(command)
+    def with_outputs(**values: Any) -> None:
+        outputs = CiOutputs(**{field.name: values.pop(field.name) for field in fields(CiOutputs)})
+        command(outputs=outputs, **values)
+
+    return with_outputs
+
+
+def print_comparison(comparison: Comparison, form: str) -> None:
+    """Print a comparison on standard output, as "text", "markdown" or "json"."""
+    from harness.report.comparison import (
+        MOST_ROWS,
+        comparison_as_plain,
+        document_of_comparison,
+    )
+    from harness.report.document import markdown, show
+    from harness.report.exports.ci import LIMIT_BYTES, summary_of_comparison
+
+    if form == "json":
+        click.echo(json.dumps(comparison_as_plain(comparison)))
+    elif form == "markdown":
+        click.echo(markdown(summary_of_comparison(comparison), limit_bytes=LIMIT_BYTES))
+    else:
+        show(document_of_comparison(comparison, most_rows=MOST_ROWS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CiOutputs:
-    """Where a gate reports its result besides the terminal."""
+    """Where a gate reports its result."""
 
     junit: Path | None
     summary: Path | None
     annotations: bool | None
     """None: print annotations if the command runs in a GitHub job."""
-    to_stderr: bool
-    """Whether annotations go to standard error; GitHub reads them from both streams."""
+    as_json: bool
+    """Print JSON; annotations then go to standard error, since GitHub reads both streams."""
+
+    @property
+    def is_given(self) -> bool:
+        """Whether an option asks for an output."""
+        return bool(self.junit or self.summary or self.as_json)
 
     @contextmanager
     def prepared(self, *inputs: Path) -> Iterator[None]:
@@ -188,65 +193,49 @@ class CiOutputs:
             if out:
                 refuse_input(out, *inputs)
         if self.junit:
-            write_text(self.junit, "")
+            write_file(self.junit, "")
         if self.summary and not _is_github_summary(self.summary):
-            write_text(self.summary, "")
+            write_file(self.summary, "")
         try:
             yield
         except Refusal as refusal:
-            self._write_refusal(str(refusal))
+            from harness.report.exports import ci
+
+            why = str(refusal)
+            self._write(
+                ci.junit_of_refusal(why), ci.summary_of_refusal(why), ci.annotations_of_refusal(why)
+            )
             raise
 
-    def write(self, comparison: Comparison) -> None:
-        """Write the result of the gate.
+    def report(self, comparison: Comparison) -> None:
+        """Print and write the result of the gate.
 
         Raises:
             OutputFileError: a file cannot be written.
         """
-        from harness.exports.annotations import annotations_of_comparison
-        from harness.exports.job_summary import summary_of_comparison
-        from harness.exports.junit import junit_of_comparison
+        from harness.report.exports import ci
 
+        print_comparison(comparison, "json" if self.as_json else "text")
+        rest = f"all are in {self.junit}" if self.junit else "--junit FILE has all of them"
+        self._write(
+            ci.junit_of_comparison(comparison),
+            ci.summary_of_comparison(comparison),
+            ci.annotations_of_comparison(comparison),
+            rest,
+        )
+
+    def _write(self, junit: str, summary: Document, annotations: list[str], rest: str = "") -> None:
         if self.junit:
-            write_text(self.junit, junit_of_comparison(comparison))
+            write_file(self.junit, junit)
         if self.summary:
-            rest = f"all are in {self.junit}" if self.junit else "--junit FILE has all of them"
-            add_summary(
-                self.summary,
-                lambda room: summary_of_comparison(comparison, limit_bytes=room, rest=rest),
-            )
-        self._annotate(annotations_of_comparison(comparison))
-
-    def _write_refusal(self, why: str) -> None:
-        from harness.exports.annotations import annotations_of_refusal
-        from harness.exports.job_summary import summary_of_refusal
-        from harness.exports.junit import junit_of_refusal
-
-        if self.junit:
-            write_text(self.junit, junit_of_refusal(why))
-        if self.summary:
-            text = summary_of_refusal(why)
-            add_summary(self.summary, lambda room: text if len(text.encode()) <= room else "")
-        self._annotate(annotations_of_refusal(why))
-
-    def _annotate(self, lines: list[str]) -> None:
+            add_summary(self.summary, summary, rest)
         is_wanted = self.annotations
         if is_wanted is None:
             is_wanted = os.environ.get("GITHUB_ACTIONS") == "true"
-        if is_wanted:
-            for line in lines:
-                click.echo(line, err=self.to_stderr)
+        for line in annotations if is_wanted else ():
+            click.echo(line, err=self.as_json)
 
 
 def _is_github_summary(path: Path) -> bool:
     name = os.environ.get("GITHUB_STEP_SUMMARY", "")
     return name != "" and path.resolve() == Path(name).resolve()
-
-
-def _write(path: Path, content: bytes, mode: Literal["ab", "wb"]) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open(mode) as file:
-            file.write(content)
-    except OSError as error:
-        raise OutputFileError(f"{path}: cannot be written: {error.strerror}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -10,8 +11,6 @@ import click
 from harness.cli.exit_code import print_error
 from harness.cli.run_files import PATH
 from harness.records.text import count
-
-__all__ = ["compact"]
 
 
 @click.command()
@@ -34,21 +33,16 @@ def compact(folder: Path, as_json: bool) -> None:
             f"{folder}: cannot be locked here (a network file system?); start no second one"
         )
     if as_json:
-        outcome = {
-            "runs": done.runs,
-            "records": done.records,
-            "files_before": done.before,
-            "files_after": done.after,
-            "left_out": list(done.left),
-        }
+        outcome = asdict(done)
+        del outcome["is_locked"]
         click.echo(json.dumps(outcome))
         return
-    if done.after:
+    if done.files_after:
         click.echo(
             f"{folder}: {count(done.runs, 'run')} with {count(done.records, 'record')}: "
-            f"{count(done.before, 'file')} became {done.after:,}"
+            f"{count(done.files_before, 'file')} became {done.files_after:,}"
         )
     else:
         click.echo(f"{folder}: nothing to compact")
-    for why in done.left:
+    for why in done.left_out:
         click.echo(f"left out: {why}")

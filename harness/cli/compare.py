@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from harness.cli.ci_outputs import print_comparison
 from harness.cli.run_files import PATH, read_run
 
 __all__ = ["compare"]
@@ -32,18 +33,11 @@ def compare(before: Path, after: Path, as_json: bool, form: str) -> None:
     Exit code 0: compared. 2: a file cannot be read. 3: nothing was measured. 4: the runs have
     nothing in common.
     """
-    from harness.cli.terminal import print_comparison
-    from harness.regression.confirm import compare_as_stored
+    from harness.regression import compare_as_stored
 
     old, new = read_run(before), read_run(after)
-    comparison = compare_as_stored(old, new, (str(before), str(after)))
-    as_json = as_json or form == "json"
-    if form == "markdown" and not as_json:
-        from harness.exports.job_summary import summary_of_comparison
-
-        click.echo(summary_of_comparison(comparison))
-    else:
-        print_comparison(comparison, as_json=as_json)
+    form = "json" if as_json else form
+    print_comparison(compare_as_stored(old, new, (str(before), str(after))), form)
     for path, results in ((before, old), (after, new)):
         if why := results.why_unfinished:
-            click.echo(f"note: {path} was cut short, {why}", err=as_json)
+            click.echo(f"note: {path} was cut short, {why}", err=form == "json")

@@ -10,13 +10,11 @@ from contextlib import contextmanager
 from enum import IntEnum
 from io import TextIOWrapper
 from threading import current_thread, main_thread
-from typing import Any, NoReturn, TextIO
+from typing import Any, NoReturn
 
 import click
 
 from harness.records.refusal import Refusal
-
-__all__ = ["CommandGroup", "ExitCode", "announce", "exit_with_error", "print_error"]
 
 # click 8.2 and later raise this for a command without arguments; earlier versions exit
 _HELP_SHOWN: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
@@ -137,17 +135,11 @@ def _stream_errors_handled() -> Iterator[None]:
 def _exit_if_unwritable() -> None:
     """Exit if standard output or standard error cannot be written any more."""
     for name, stream in (("standard output", sys.stdout), ("standard error", sys.stderr)):
-        if (why := _why_unwritable(stream)) is not None:
+        try:
+            click.echo(file=stream)
+        except OSError as error:
             # when Python exits, it flushes the stream, and would fail again
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-            if isinstance(why, BrokenPipeError):
+            if isinstance(error, BrokenPipeError):
                 raise SystemExit(ExitCode.PIPE_CLOSED) from None
-            exit_with_error(f"{name}: cannot be written: {why.strerror}", ExitCode.WRONG_USE)
-
-
-def _why_unwritable(stream: TextIO) -> OSError | None:
-    try:
-        click.echo(file=stream)
-    except OSError as error:
-        return error
-    return None
+            exit_with_error(f"{name}: cannot be written: {error.strerror}", ExitCode.WRONG_USE)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.arguments import Shape
+from harness.cli.arguments import SHAPE
 from harness.cli.sweep_options import SweepChoice, axis_options
 from harness.records.refusal import Refusal
 from harness.records.text import count
@@ -20,14 +20,14 @@ __all__ = ["explain"]
 _TIMEOUT_S = 600  # trade-off: enough for the exact values of a large shape on a slow machine
 # the axes whose values can be explained: y of an eager forward pass
 _AXES = (
-    "normalized_dims", "dtypes", "param_dtypes", "devices", "distributions", "layouts",
-    "affines", "eps", "seeds",
+    "normalized_dims", "dtype", "param_dtype", "device", "distribution", "layout", "affine",
+    "eps", "seed",
 )  # fmt: skip
 
 
 @click.command()
 @click.argument("target")
-@click.option("--shape", type=Shape(), metavar=Shape.name, required=True, help="shape of x")
+@click.option("--shape", type=SHAPE, required=True, help="shape of x")
 @axis_options(*_AXES)
 @click.option(
     "--row",
@@ -52,7 +52,7 @@ def explain(
     choice = SweepChoice.of_axes({"shapes": ((shape,),), **axes})
     explanation = _explain(target, choice, None if row == "worst" else int(row))
     if as_json:
-        from harness.store.plain import to_plain
+        from harness.store import to_plain
 
         click.echo(json.dumps(to_plain(explanation)))
     else:
@@ -64,14 +64,14 @@ def explain(
 def _explain(target: str, choice: SweepChoice, row: int | None) -> Explanation:
     from harness.run.fleet import EndedError, Fleet
     from harness.run.plan import plan
-    from harness.verify.messages import ExplainCase
+    from harness.verify.workers import explain_in_worker
 
     with Fleet() as fleet:
         planned = plan(choice.load().with_axes({"implementations": (target,)}), fleet)
         if len(planned) != 1:
             raise Refusal(f"the options choose {count(len(planned), 'case')}: choose one")
         try:
-            answer = fleet.ask(ExplainCase(planned[0].case, row), _TIMEOUT_S)
+            answer = fleet.call(explain_in_worker, (planned[0].case, row), _TIMEOUT_S)
         except EndedError as ended:
             raise Refusal(f"{target} {ended}") from None
     if isinstance(answer, str):  # why it cannot be explained

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,34 +12,20 @@ from harness.cli.ci_outputs import (
     TextFile,
     add_summary,
     refuse_input,
-    write_bytes,
-    write_text,
+    write_file,
 )
-from harness.cli.exit_code import ExitCode
 from harness.cli.run_files import PATH, read_run
-from harness.records.refusal import Refusal
-from harness.records.text import count
 
 if TYPE_CHECKING:
-    from harness.report.content import Panel, Table
+    from harness.report.document import Panel, Table
     from harness.store import Results
 
 __all__ = ["export"]
 
-# the names in harness.exports.formats, which takes a second to import
+# the names in harness.report.exports.tables, which takes a second to import
 FORMATS = ("csv", "junit", "summary", "pytest-benchmark", "smaller-is-better", "bencher")
 # what the page shows, in files of their own
 PAGE_FORMATS = ("markdown", "svg", "png")
-
-
-class NothingToExportError(Refusal):
-    """A run holds nothing that the format can express."""
-
-    exit_code = ExitCode.NOT_MEASURED
-
-
-class DuplicateError(Refusal):
-    """A run holds a case twice; readers of the export could not distinguish the two records."""
 
 
 @click.command()
@@ -71,8 +57,9 @@ def export(run: Path, form: str, figure: str | None, out: Path | None) -> None:
     Exit code 0: written. 2: a file cannot be read or written. 3: RUN holds nothing that the
     format can express.
     """
-    from harness.exports.formats import AS_TEXT
-    from harness.exports.job_summary import summary_of_run
+    from harness.regression import NotMeasuredError, refuse_duplicates
+    from harness.report.exports.ci import summary_of_run
+    from harness.report.exports.tables import AS_TEXT
 
     if figure and form not in PAGE_FORMATS:
         raise click.UsageError(f"--figure {figure}: goes with --format {', '.join(PAGE_FORMATS)}")
@@ -80,14 +67,8 @@ def export(run: Path, form: str, figure: str | None, out: Path | None) -> None:
         refuse_input(out, run)
     results = read_run(run, samples=form == "pytest-benchmark")
     if not results.records:
-        raise NothingToExportError(f"{run}: holds no cases; run the sweep again")
-    occurrences = Counter(record.case.id for record in results.records)
-    duplicates = [case for case, number in occurrences.items() if number > 1]
-    if duplicates:
-        raise DuplicateError(
-            f"{run}: holds {count(len(duplicates), 'case')} more than once, such as "
-            f"{duplicates[0]}; keep one record of each"
-        )
+        raise NotMeasuredError(f"{run}: holds no cases; run the sweep again")
+    refuse_duplicates(results, str(run))
     if why := results.why_unfinished:
         click.echo(f"note: {run} was cut short, {why}", err=True)
     if form in PAGE_FORMATS:
@@ -95,18 +76,16 @@ def export(run: Path, form: str, figure: str | None, out: Path | None) -> None:
         return
     if form == "summary" and out:
         rest = f"layernorm-bench export {run} --format csv has all of them"
-        add_summary(
-            out, lambda room: summary_of_run(results, str(run), limit_bytes=room, rest=rest)
-        )
+        add_summary(out, summary_of_run(results, str(run)), rest)
         return
     text = AS_TEXT[form](results, str(run))
     if text is None:
-        raise NothingToExportError(
+        raise NotMeasuredError(
             f"{run}: no case in it has a figure for {form}; the status of each case is in "
             f"`layernorm-bench export {run} --format csv`"
         )
     if out:
-        write_text(out, text)
+        write_file(out, text)
     else:
         click.echo(text, nl=False)
 
@@ -115,26 +94,29 @@ def _export_of_page(
     results: Results, run: str, form: str, figure: str | None, out: Path | None
 ) -> None:
     """Write a figure or tables of the page."""
-    from harness.report.single import drawings_of, figure_file, markdown_of, tables_of
+    from harness.regression import NotMeasuredError
+    from harness.report.document import markdown
+    from harness.report.figures.theme import file_of
+    from harness.report.page import drawings_of, tables_of
 
     tables: dict[str, Table] = tables_of([results]) if form == "markdown" else {}
     drawings: dict[str, Panel] = {} if form == "markdown" else drawings_of([results])
     found = [*tables, *drawings]
     if not found:
-        raise NothingToExportError(f"{run}: no case in it has a figure for {form}")
+        raise NotMeasuredError(f"{run}: no case in it has a figure for {form}")
     if figure == "list":
         click.echo("\n".join(found))
         return
     if figure is not None and figure not in found:
         raise click.UsageError(f"--figure {figure}: not in {run}, which has {', '.join(found)}")
     if form == "markdown":
-        text = "\n".join(markdown_of(tables[name]) for name in ([figure] if figure else tables))
-        content = text.encode()
+        chosen = [tables[name] for name in ([figure] if figure else tables)]
+        content = markdown([replace(table, is_folded=False) for table in chosen]).encode()
     elif figure is None:
         raise click.UsageError(f"--format {form} needs --figure, one of {', '.join(found)}")
     else:
-        content = figure_file(drawings[figure], form)
+        content = file_of(drawings[figure].draw, form)
     if out:
-        write_bytes(out, content)
+        write_file(out, content)
     else:
         click.echo(content, nl=False)

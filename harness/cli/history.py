@@ -8,11 +8,11 @@ from pathlib import Path
 import click
 
 from harness.cli.run_files import PATH
+from harness.records.metrics import metrics_in
 
 __all__ = ["history"]
 
-# the values of harness.regression.history.series.TrendMetric, which takes a second to import
-METRICS = ("speed", "time", "error", "peak-memory", "saved-memory", "operators")
+_METRICS = tuple(metric.heading("trend") for metric in metrics_in("trend"))
 
 
 @click.command()
@@ -25,7 +25,7 @@ METRICS = ("speed", "time", "error", "peak-memory", "saved-memory", "operators")
 )
 @click.option(
     "--metric",
-    type=click.Choice(METRICS),
+    type=click.Choice(_METRICS),
     default="speed",
     show_default=True,
     help="speed: relative to the reference, above 1 is faster",
@@ -70,15 +70,14 @@ def history(
     Exit code 0: printed. 2: there is no such folder or run, or too much to read. 3: no file in it
     can be read, or no case has the metric.
     """
-    from harness.regression.compare import NotMeasuredError
-    from harness.regression.history.select import HistoryQuery, query_history
-    from harness.regression.history.series import TrendMetric
-    from harness.regression.history.text import history_as_plain, history_lines
+    from harness.regression import NotMeasuredError
+    from harness.regression.history import TREND_METRICS, query_history
+    from harness.report.document import show
+    from harness.report.history import document_of_history, history_as_plain
 
-    query = HistoryQuery(
-        metric=TrendMetric(metric), pattern=pattern, command=command, last=last, worst=worst
+    found, trend = query_history(
+        folder, TREND_METRICS[metric], pattern=pattern, command=command, last=last, worst=worst
     )
-    found, trend = query_history(folder, query)
     if not trend.series:
         raise NotMeasuredError(
             f"{folder}: no case{f' that matches {pattern}' if pattern else ''} has a value of "
@@ -87,4 +86,4 @@ def history(
     if as_json:
         click.echo(json.dumps(history_as_plain(found, trend), allow_nan=False))
     else:
-        click.echo("\n".join(history_lines(found, trend)))
+        show(document_of_history(found, trend))

@@ -31,13 +31,9 @@ def import_results(benchmark: Path, out: Path) -> None:
     check_results_name("--out", out)
     if out.exists():
         raise Refusal(f"{out} exists; choose another --out")
-    from harness.exports.benchmark_import import import_benchmarks
+    from harness.report.exports.pytest_benchmark import import_benchmarks
     from harness.store import write
 
     results = import_benchmarks(benchmark, typed_command())
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise Refusal(f"{out}: cannot be written: {error.strerror}") from error
     write(results, out)
     click.echo(f"results: {out}, {count(len(results.records), 'case')}")

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import click
 
+from harness.cases import AXES
+
 if TYPE_CHECKING:  # torch is imported only when implementations are listed
     from implementations import Implementation
 
 __all__ = ["CATALOGUE", "list_"]
-
-_DEVICE_NAMES = {"cpu": "CPU", "cuda": "CUDA"}
 
 
 def _implementations() -> dict[str, str]:
@@ -31,10 +32,8 @@ def _implementations() -> dict[str, str]:
 
 def _summary(implementation: Implementation) -> str:
     """Return the summary of an implementation, and its devices unless the CPU is one of them."""
-    devices = " and ".join(_DEVICE_NAMES.get(each, each) for each in sorted(implementation.devices))
-    return implementation.summary + (
-        "" if "cpu" in implementation.devices else f" ({devices} only)"
-    )
+    devices = " and ".join(map(str.upper, sorted(implementation.devices)))
+    return implementation.summary + (f" ({devices} only)" if "CPU" not in devices else "")
 
 
 def _peer_summary(peer: Implementation) -> str:
@@ -44,7 +43,7 @@ def _peer_summary(peer: Implementation) -> str:
 
 
 def _presets() -> dict[str, str]:
-    from harness.sweep import load_preset, preset_names
+    from harness.cases import load_preset, preset_names
 
     return {name: load_preset(name).description for name in preset_names()}
 
@@ -55,14 +54,10 @@ def _workloads() -> dict[str, str]:
     return {name: find_workload(name).description for name in workload_names()}
 
 
-def _inputs(registry: str) -> Callable[[], dict[str, str]]:
-    def described() -> dict[str, str]:
-        from harness import inputs
+def _inputs(axis: str) -> dict[str, str]:
+    from harness.cases.inputs import NAMED, describe
 
-        makers: Mapping[str, Callable[..., object]] = getattr(inputs, registry)
-        return {name: inputs.describe(maker) for name, maker in makers.items()}
-
-    return described
+    return {name: describe(maker) for name, maker in NAMED[axis].items()}
 
 
 def _devices() -> dict[str, str]:
@@ -76,10 +71,11 @@ CATALOGUE: dict[str, Callable[[], dict[str, str]]] = {
     "implementations": _implementations,
     "presets": _presets,
     "workloads": _workloads,
-    "distributions": _inputs("DISTRIBUTIONS"),
-    "layouts": _inputs("LAYOUTS"),
-    "grad_outputs": _inputs("GRAD_OUTPUTS"),
-    "parameters": _inputs("PARAMETERS"),
+    **{
+        axis.key: partial(_inputs, axis.name)
+        for axis in AXES.values()
+        if axis.is_registered and axis.name != "device"
+    },
     "devices": _devices,
 }
 """What can be listed: for each kind, a function that returns names and descriptions."""

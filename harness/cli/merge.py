@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -12,8 +13,6 @@ import click
 from harness.cli.run_files import PATH, check_results_name, stored_file, typed_command
 from harness.records import Run
 from harness.records.text import count
-
-__all__ = ["merge"]
 
 
 @click.command()
@@ -33,13 +32,8 @@ def merge(files: tuple[Path, ...], out: Path, as_json: bool) -> None:
     in one environment. 3: the files hold no record.
     """
     check_results_name("--out", out)
-    from harness.store import StoreError
     from harness.store import merge as merge_files
 
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreError(f"{out}: cannot be written: {error.strerror}") from error
     run = Run(
         name=out.stem,
         started_utc=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -50,16 +44,8 @@ def merge(files: tuple[Path, ...], out: Path, as_json: bool) -> None:
     merged = merge_files([stored_file(path) for path in files], run, out)
     missing = merged.planned - merged.records
     if as_json:
-        outcome = {
-            "results": str(out),
-            "records": merged.records,
-            "planned": merged.planned,
-            "missing": missing,
-            "duplicates": merged.duplicates,
-            "environments": merged.environments,
-            "unfinished": [str(path) for path in merged.unfinished],
-        }
-        click.echo(json.dumps(outcome))
+        outcome = {"results": out, **asdict(merged), "missing": missing}
+        click.echo(json.dumps(outcome, default=str))  # paths as text
         return
     where = count(merged.environments, "environment")
     click.echo(f"results: {out}, {count(merged.records, 'case')} in {where}")

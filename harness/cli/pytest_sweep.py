@@ -7,7 +7,7 @@ times that the harness measured.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,32 +20,21 @@ import torch
 from pytest_benchmark.fixture import BenchmarkFixture
 
 import implementations
-from harness.exports.benchmark_json import extra_info_of, machine_info_of
-from harness.inputs import Inputs
+from harness.cases import Planned, SweepError, load_preset, load_sweep
+from harness.cases.inputs import Inputs
 from harness.measure.device import Device
 from harness.measure.latency import Sampled
-from harness.measure.placement import relocate
+from harness.measure.memory import relocate
 from harness.measure.sampler import Sampler, TimedCall
-from harness.numerics.computed import bind
 from harness.records import Allocation, ArmRole, Cache, Case, Environment, Measurement, Status
 from harness.records.text import count
+from harness.report.exports.pytest_benchmark import extra_info_of, machine_info_of
+from harness.run.call import bind
 from harness.run.case import CaseRunner
-from harness.run.plan import cases_on
-from harness.run.timed_calls import model_bytes
+from harness.run.plan import cases_on, refuse_unresolved
+from harness.run.timing import model_bytes
 from harness.run.worker import worker_info
-from harness.sweep import (
-    EVERY,
-    PEERS,
-    Planned,
-    Sweep,
-    SweepError,
-    load_preset,
-    load_sweep,
-    mistake_lines,
-)
 from implementations.contract import LayerNormFunction
-
-__all__ = ["SweepTests", "run_case", "time_with"]
 
 # Warnings fail no case, whatever the user's settings. A case that is not ok leaves its benchmark
 # fixture unused.
@@ -90,9 +79,9 @@ class SweepTests:
             name, loaded = sweep, load_preset(sweep)
         given = {axis: names for axis, names in axes.items() if names}
         chosen = loaded.with_axes(given, options)
-        _refuse_unknown_implementations(chosen)
+        refuse_unresolved(chosen, _why_unresolved)
         info = worker_info()
-        planned = cases_on(chosen, info, info.implementations, info.peers)
+        planned = cases_on(chosen, info)
         ids = {argument for argument in config.args if argument.startswith(f"{name}::")}
         if ids:
             planned = _with_ids(planned, name, ids)
@@ -123,17 +112,11 @@ class SweepTests:
         machine_info.update(machine_info_of(lasting))
 
 
-def _refuse_unknown_implementations(sweep: Sweep) -> None:
-    mistakes = []
-    for place, name in sweep.written("implementations"):
-        if name in {EVERY, PEERS}:
-            continue
-        try:
-            implementations.find(name)
-        except implementations.TargetError as error:
-            mistakes.append((place, str(error)))
-    if mistakes:
-        raise SweepError("\n".join(mistake_lines(mistakes)))
+def _why_unresolved(name: str) -> Iterator[str]:
+    try:
+        implementations.find(name)
+    except implementations.TargetError as error:
+        yield str(error)
 
 
 def _with_ids(planned: tuple[Planned, ...], name: str, ids: set[str]) -> tuple[Planned, ...]:

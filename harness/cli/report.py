@@ -7,16 +7,14 @@ import gc
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from harness.cli.arguments import max_condition_option
 from harness.cli.run_files import PATH, read_run
-from harness.selection.requirement import DEFAULT_MAX_CONDITION
 
 if TYPE_CHECKING:
-    from harness.regression.changes import Comparison
     from harness.store import Results
 
 __all__ = ["report", "write_page"]
@@ -33,7 +31,7 @@ __all__ = ["report", "write_page"]
     metavar="FILE",
     help="also show what changed in RUN since this run, as `compare` does",
 )
-@max_condition_option
+@max_condition_option()
 def report(
     runs: tuple[Path, ...], out: Path | None, baseline: Path | None, max_condition: float
 ) -> None:
@@ -57,43 +55,31 @@ def report(
     if any(path.is_dir() for path in runs):
         if len(runs) > 1:
             raise click.UsageError("a folder of runs is given alone: report DIR")
-        click.echo(_write_history(runs[0], out, max_condition))
-        return
-    results = [read_run(path, samples=baseline is not None) for path in runs]
-    comparison = None
-    if baseline:
-        from harness.regression.confirm import compare_as_stored
+        from harness.regression.history import read_history
 
-        names = (str(baseline), str(runs[0]))
-        comparison = compare_as_stored(read_run(baseline), results[0], names)
-    click.echo(write_page(results, runs, out, comparison, max_condition=max_condition))
+        history, name = read_history(runs[0]), runs[0].resolve().name
+        page = write_page(
+            [run.results for run in history.latest],
+            [run.path for run in history.latest],
+            out or Path("reports") / f"{name}.html",
+            title=f"LayerNorm: history of {name}",
+            history=history,
+            max_condition=max_condition,
+        )
+    else:
+        results = [read_run(path, samples=baseline is not None) for path in runs]
+        comparison = None
+        if baseline:
+            from harness.regression import compare_as_stored
 
-
-def _write_history(folder: Path, out: Path | None, max_condition: float) -> Path:
-    from harness.regression.history.runs import read_history
-    from harness.report import write_report
-
-    history = read_history(folder)
-    latest = history.latest
-    page = out or Path("reports") / f"{folder.resolve().name}.html"
-    write_report(
-        [run.results for run in latest],
-        page,
-        title=f"LayerNorm: history of {folder.resolve().name}",
-        files=[str(run.path) for run in latest],
-        history=history,
-        max_condition=max_condition,
-    )
-    return page
+            names = (str(baseline), str(runs[0]))
+            comparison = compare_as_stored(read_run(baseline), results[0], names)
+        page = write_page(results, runs, out, comparison=comparison, max_condition=max_condition)
+    click.echo(page)
 
 
 def write_page(
-    results: Sequence[Results],
-    runs: Sequence[Path],
-    out: Path | None = None,
-    comparison: Comparison | None = None,
-    *,
-    max_condition: float = DEFAULT_MAX_CONDITION,
+    results: Sequence[Results], runs: Sequence[Path], out: Path | None = None, **others: Any
 ) -> Path:
     """Write the page of ``results`` and return its path.
 
@@ -101,8 +87,7 @@ def write_page(
         results: of one or several runs.
         runs: the results files; the page is named after the first.
         out: the page; by default in reports/.
-        comparison: with a baseline, if the page is to show it.
-        max_condition: largest condition number that a choice has to serve.
+        others: what else the page shows, as :func:`harness.report.build_page` takes it.
 
     Raises:
         Refusal: there is nothing to report, or the page cannot be written.
@@ -110,11 +95,5 @@ def write_page(
     from harness.report import write_report
 
     page = out or Path("reports") / f"{runs[0].stem}.html"
-    write_report(
-        results,
-        page,
-        files=[str(run) for run in runs],
-        comparison=comparison,
-        max_condition=max_condition,
-    )
+    write_report(results, page, files=[str(run) for run in runs], **others)
     return page

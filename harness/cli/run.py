@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.cli.arguments import (
-    ChosenWords,
-    Duration,
-    Machine,
-    Shard,
-    page_condition_option,
+    DURATION,
+    MACHINE,
+    SHARD,
+    Words,
+    max_condition_option,
     time_budget_option,
 )
 from harness.cli.exit_code import ExitCode, announce, print_error
@@ -31,12 +31,10 @@ from harness.records.text import count
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from harness.cases import Planned, Sweep
     from harness.run.fleet import Fleet
-    from harness.run.outcome import SessionOutcome
     from harness.run.ray_fleet import RayFleet
-    from harness.sweep import Planned, Sweep
-
-__all__ = ["run"]
+    from harness.run.session import SessionOutcome
 
 _STARTED = monotonic()
 # results that a user may not want; a failure, such as a crash, fails the run in any case
@@ -55,14 +53,11 @@ FAIL_ON = ("wrong", "out_of_guarantee", "unsupported", "out_of_memory")
     "--resume", is_flag=True, help="continue the run in --out; finished cases are not run again"
 )
 @click.option("--report", "with_report", is_flag=True, help="also write the HTML page")
-@page_condition_option
-@click.option(
-    "--shard", type=Shard(), metavar="i/n", help="run only part i of n of the cases, such as 2/4"
-)
+@max_condition_option("of the choice on the page: ")
+@click.option("--shard", type=SHARD, help="run only part i of n of the cases, such as 2/4")
 @click.option(
     "--on",
-    type=Machine(),
-    metavar=Machine.name,
+    type=MACHINE,
     help="run on the nodes of a Ray cluster, such as ray:10.0.0.1:6379; needs the extra ray",
 )
 @click.option(
@@ -70,17 +65,11 @@ FAIL_ON = ("wrong", "out_of_guarantee", "unsupported", "out_of_memory")
     is_flag=True,
     help="with --on: run each case once per kind of node, instead of once",
 )
-@click.option(
-    "--per-socket",
-    is_flag=True,
-    help="run CPU cases on all CPU sockets at once, each on one  [default: one case at a time]",
-)
 @time_budget_option
 @click.option(
     "--case-timeout",
     "case_timeout_s",
-    type=Duration(),
-    metavar=Duration.name,
+    type=DURATION,
     help="end a case that takes longer  [default: timeout_s of the sweep, usually 2m]",
 )
 @click.option(
@@ -97,8 +86,7 @@ FAIL_ON = ("wrong", "out_of_guarantee", "unsupported", "out_of_memory")
 )
 @click.option(
     "--fail-on",
-    type=ChosenWords(FAIL_ON),
-    metavar="wrong[,...]",
+    type=Words(FAIL_ON, is_closed=True),
     multiple=True,
     help=f"exit with 1 if a case has one of these statuses: {', '.join(FAIL_ON)}",
 )
@@ -115,7 +103,6 @@ def run(
     shard: tuple[int, int] | None,
     on: str | None,
     per_environment: bool,
-    per_socket: bool,
     time_budget_s: float | None,
     case_timeout_s: float | None,
     processes: int | None,
@@ -139,9 +126,8 @@ def run(
     """
     if per_environment and on is None:
         raise click.UsageError("--per-environment needs --on, the nodes to run on")
-    if on is not None and (instructions or per_socket):
-        option = "--instructions" if instructions else "--per-socket"
-        raise click.UsageError(f"{option} is for this machine; leave out --on")
+    if on is not None and instructions:
+        raise click.UsageError("--instructions is for this machine; leave out --on")
     if out is None:
         if resume:
             raise click.UsageError("--resume needs --out, the results file to continue")
@@ -150,14 +136,14 @@ def run(
     if not (quiet or dry_run):
         announce(f"measuring {choice.name}; results go to {out}")
     # its process imports torch while the sweep is read
-    with _fleet(on, per_socket=per_socket) as fleet:
+    with _fleet(on) as fleet:
         from harness.cli.terminal import RunProgress
         from harness.run.plan import plan
         from harness.run.session import Session, run_session
 
         sweep = choice.load()
         given = {"processes": processes, "timeout_s": case_timeout_s}
-        sweep = sweep.model_copy(update={name: each for name, each in given.items() if each})
+        sweep = sweep.model_copy(update={name: value for name, value in given.items() if value})
         planned = plan(sweep, fleet, shard)
         if dry_run:
             _print_plan(planned, sweep, as_json=as_json)
@@ -209,7 +195,7 @@ def run(
         raise SystemExit(code or ExitCode.WRONG_USE)
 
 
-def _fleet(on: str | None, *, per_socket: bool) -> AbstractContextManager[Fleet | RayFleet]:
+def _fleet(on: str | None) -> AbstractContextManager[Fleet | RayFleet]:
     """Return what runs the cases: this machine, or a Ray cluster."""
     if on is not None:
         try:
@@ -221,29 +207,21 @@ def _fleet(on: str | None, *, per_socket: bool) -> AbstractContextManager[Fleet 
         return RayFleet(on or None)
     from harness.run import fleet
 
-    if per_socket:
-        from harness.run.place import socket_places
-
-        return fleet.Fleet(socket_places())
     return fleet.Fleet()
 
 
 def _print_plan(planned: Sequence[Planned], sweep: Sweep, *, as_json: bool) -> None:
     """Print the cases that would be measured, and how long sampling them takes at most."""
-    from harness.records import Measurement
     from harness.records.text import seconds_text
+    from harness.run.worker import TIMINGS
 
-    timings = sum(
-        measurement in {Measurement.LATENCY, Measurement.COLD}
-        for each in planned
-        for measurement in each.measurements
-    )
+    timings = sum(len(TIMINGS.intersection(row.measurements)) for row in planned)
     sampling_s = timings * sweep.seconds_per_case * sweep.processes
-    ids = [each.case.id for each in planned]
+    ids = [row.case.id for row in planned]
     if as_json:
         click.echo(json.dumps({"cases": ids, "sampling_s_at_most": sampling_s}))
         return
-    click.echo("".join(f"{each}\n" for each in ids), nl=False)
+    click.echo("".join(f"{name}\n" for name in ids), nl=False)
     total = f"{count(len(ids), 'case')}; sampling takes up to {seconds_text(sampling_s)}"
     click.echo(total, err=True)
 
@@ -259,18 +237,19 @@ def _print_failures(
         verb = "was" if outcome.left == 1 else "were"
         print_error(f"{count(outcome.left, 'case')} {verb} not started; continue with")
         click.echo(f"  {_command_to_continue(out)}", err=True)
+    not_measured = ""
     if not records:
         why = "the time budget was spent" if outcome.left else "this part of the sweep has no case"
-        print_error(f"nothing was measured: {why}")
-        code = ExitCode.NOT_MEASURED
+        not_measured = f"nothing was measured: {why}"
     elif not outcome.measured:
-        print_error("nothing was measured; the reasons are above")
-        code = ExitCode.NOT_MEASURED
+        not_measured = "nothing was measured; the reasons are above"
     elif outcome.failed:
         failures = status_counts([record for record in records if record.status.is_failure])
         listed = ", ".join(f"{number} {status}" for status, number in failures.items())
         could_not = f"{count(outcome.failed, 'case')} could not be measured"
-        print_error(f"{could_not} ({listed}); the reasons are above")
+        not_measured = f"{could_not} ({listed}); the reasons are above"
+    if not_measured:
+        print_error(not_measured)
         code = ExitCode.NOT_MEASURED
     unwanted = status_counts([record for record in records if record.status in fail_on])
     if unwanted:

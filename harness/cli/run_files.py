@@ -12,8 +12,6 @@ import click
 if TYPE_CHECKING:
     from harness.store import Results
 
-__all__ = ["PATH", "NamedPath", "check_results_name", "read_run", "stored_file", "typed_command"]
-
 
 class NamedPath(click.Path):
     """The name of a file or folder; a name that the system cannot look up is refused."""

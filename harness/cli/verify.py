@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from math import isfinite
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.arguments import DTYPES, Assignment, Duration, Words
+from harness.cases.axes import DTYPES
+from harness.cli.arguments import ASSIGNMENT, DURATION, Words
 from harness.cli.exit_code import ExitCode, announce, exit_with_error
 from harness.records.refusal import Refusal
 
@@ -72,7 +74,7 @@ DIRECTIONS = ("forward", "backward")
 @click.option(
     "--init",
     "init",
-    type=Assignment(),
+    type=ASSIGNMENT,
     multiple=True,
     metavar="KEY=VALUE",
     help="an argument of the target's constructor, or of the function; repeatable",
@@ -85,7 +87,7 @@ DIRECTIONS = ("forward", "backward")
 @click.option(
     "--time-budget",
     "time_budget_s",
-    type=Duration(),
+    type=DURATION,
     metavar="1m",
     help="start no new case after this time per target; the most revealing cases come first  "
     "[default: no limit]",
@@ -93,7 +95,7 @@ DIRECTIONS = ("forward", "backward")
 @click.option(
     "--timeout",
     "timeout_s",
-    type=Duration(),
+    type=DURATION,
     metavar="10m",
     default="10m",
     show_default=True,
@@ -105,21 +107,14 @@ DIRECTIONS = ("forward", "backward")
 )
 def verify(
     targets: tuple[str, ...],
-    quick: bool,
-    strength: int | None,
-    strict: bool,
     dtypes: tuple[str, ...],
     directions: tuple[str, ...],
-    device: str,
-    eps: float | None,
-    normalized_dims: int | None,
-    channels_first: bool,
     init: tuple[tuple[str, object], ...],
     huge: bool,
-    time_budget_s: float | None,
     timeout_s: float,
     as_json: bool,
     self_test: bool,
+    **options: Any,
 ) -> None:
     """Is TARGET a LayerNorm? If not, which mistake does it make?
 
@@ -131,9 +126,10 @@ def verify(
     """
     _check_names("--dtype", dtypes, DTYPES)
     _check_names("--direction", directions, DIRECTIONS)
+    eps, strength = options["eps"], options["strength"]
     if eps is not None and not isfinite(eps):
         raise click.UsageError(f"--eps {eps}: write a finite number")
-    if quick and strength not in {None, 2}:
+    if options["quick"] and strength not in {None, 2}:
         raise click.UsageError(
             f"--quick means --strength 2: leave out one of --quick and --strength {strength}"
         )
@@ -144,25 +140,19 @@ def verify(
         return
     announce(f"verifying {', '.join(targets)} in {', '.join(dtypes)}")
     from harness.records import Direction
-    from harness.verify.cases.plan import DEFAULT, QUICKEST
-    from harness.verify.messages import VerifySettings
-    from harness.verify.worker_verdicts import INTERRUPTED, verdicts_of
+    from harness.verify.result import VerifyOptions
+    from harness.verify.workers import INTERRUPTED, verdicts_of
 
-    settings = VerifySettings(
-        strength=strength or (QUICKEST if quick else DEFAULT),
+    chosen = VerifyOptions(
         dtypes=dtypes,
         directions=tuple(map(Direction, directions)),
-        device=device,
-        huge=huge,
-        eps=eps,
-        normalized_dims=normalized_dims,
-        channels_first=channels_first,
-        init=init,
-        time_budget_s=time_budget_s,
+        init=dict(init),
+        huge_bytes=sys.maxsize if huge else None,
+        **options,
     )
     verdicts: list[tuple[str, Verdict]] = []
     is_interrupted = False
-    for target, verdict in verdicts_of(targets, settings, timeout_s):
+    for target, verdict in verdicts_of(targets, chosen, timeout_s):
         verdicts.append((target, verdict))
         is_interrupted = verdict.ended == INTERRUPTED
         if not as_json:
@@ -174,7 +164,7 @@ def verify(
     if is_interrupted:
         done = f"{len(verdicts) - 1} of {len(targets)}"
         exit_with_error(f"interrupted; targets fully verified: {done}", ExitCode.INTERRUPTED)
-    if any(verdict.is_wrong or (strict and verdict.remarks) for _, verdict in verdicts):
+    if any(verdict.is_wrong or (chosen.strict and verdict.remarks) for _, verdict in verdicts):
         raise SystemExit(ExitCode.FAILED)
     if not all(verdict.passed for _, verdict in verdicts):
         raise SystemExit(ExitCode.NOT_MEASURED)
@@ -183,7 +173,7 @@ def verify(
 def _check_names(option: str, names: tuple[str, ...], known: tuple[str, ...]) -> None:
     unknown = [name for name in names if name not in known]
     if unknown:
-        from harness.sweep.strict_toml import not_one_of
+        from harness.cases.strict_toml import not_one_of
 
         raise Refusal("\n".join(f"{option}: {not_one_of(name, known)}" for name in unknown))
 
@@ -203,7 +193,7 @@ def _run_self_test(as_json: bool) -> None:
 
         click.echo(json.dumps(self_test_as_json(result)))
     else:
-        from harness.verify.self_test_text import self_test_lines
+        from harness.verify.self_test import self_test_lines
 
         click.echo("\n".join(self_test_lines(result)))
     if not result.passed:

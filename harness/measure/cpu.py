@@ -16,9 +16,7 @@ from time import perf_counter_ns, process_time_ns, thread_time_ns
 import torch
 
 from harness.measure.device import Reading
-from harness.records import Clock, Condition
-
-__all__ = ["CpuDevice"]
+from harness.records import Clock, DeviceState
 
 _UNKNOWN_CACHE_BYTES = 64 << 20  # above the last-level cache of most processors
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -89,8 +87,8 @@ class CpuDevice:
     def replayed(self, prepare: Callable[[], Callable[[], object]]) -> Callable[[], object] | None:
         return None
 
-    def condition(self) -> Condition:
-        return Condition(
+    def condition(self) -> DeviceState:
+        return DeviceState(
             load_average=_load_average(),
             steal_s=_steal_s(),
             governor=_text(_GOVERNOR),
@@ -156,6 +154,6 @@ def _steal_s() -> float | None:
 
 
 def _on_battery() -> bool | None:
-    mains = [each for each in _SUPPLIES.glob("*") if _text(each / "type") == "Mains"]
-    online = [text for each in mains if (text := _text(each / "online"))]
+    mains = [supply for supply in _SUPPLIES.glob("*") if _text(supply / "type") == "Mains"]
+    online = [text for supply in mains if (text := _text(supply / "online"))]
     return "1" not in online if online else None

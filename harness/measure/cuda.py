@@ -9,29 +9,34 @@ Work on other streams escapes both the block and the events. It is detected by w
 device once the stream is done; calls with such work are timed by the host's clock, up to the end of
 all work. Work that ends before its call has been issued, within some microseconds, is not detected:
 only a check of the results can find that it ran too early.
+
+The condition of the device is read from its driver's management library, NVML. Nothing is ever set
+there: no clock, limit or mode.
 """
 
 from __future__ import annotations
 
+import os
 import warnings
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from multiprocessing import parent_process
+from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
+import pynvml
 import torch
 
-from harness.measure.device import Reading
-from harness.measure.nvml import keep_open, read_condition
-from harness.records import Clock, Condition
+from harness.measure.device import POWER_CAP, Reading
+from harness.records import Clock, DeviceState
 from implementations.torch_private import end_allocation_to_pool, lacks, release_pool, spin
-
-__all__ = ["CudaDevice"]
 
 _BLOCK_RATIO = 1.5  # trade-off: block over the time that issuing took last, which varies
 _MOST_BLOCK_S = 50e-3  # trade-off: a launch queue is full long before
@@ -43,6 +48,16 @@ _WAKING_S = 0.2  # trade-off: an idle GPU needs time to raise its clocks
 _PAIRS = 101  # trade-off: event pairs to compare
 _PAIR_SPINS = 64  # cycles, some 30 ns: how much longer each pair of events is apart
 _WARM_UPS = 3  # on a side stream before a capture, as torch.cuda.make_graphed_callables does
+# Bits for reasons why the GPU is slowed down (nvml.h, nvmlClocksEventReasons; bindings name them in
+# two ways). Settings (application clocks, sync boost, display clocks) are not listed, because they
+# are the same for everything timed; nor is an idle GPU.
+_SLOWED_BY = {
+    0x04: POWER_CAP,
+    0x08: "hardware slowdown",
+    0x20: "thermal slowdown by the driver",
+    0x40: "thermal slowdown by the hardware",
+    0x80: "power brake",
+}
 
 
 @dataclass(slots=True)
@@ -181,7 +196,7 @@ class CudaDevice:
             except RuntimeError:  # the call cannot be recorded: it waits for a result, for example
                 _give_up(pool)
                 return None
-        if any("CUDA Graph is empty" in str(each.message) for each in caught):
+        if any("CUDA Graph is empty" in str(warning.message) for warning in caught):
             return None  # its work is on other streams, or there is none
 
         def replay() -> object:
@@ -190,7 +205,7 @@ class CudaDevice:
 
         return replay
 
-    def condition(self) -> Condition:
+    def condition(self) -> DeviceState:
         if not self._is_watched:
             keep_open(self)
             self._is_watched = True
@@ -237,7 +252,7 @@ class CudaDevice:
             runs.append(self._run(call, 1, 0.0))
         if flooded:  # that call has filled the cache again
             self.evict()
-        block_s = _BLOCK_RATIO * min(each.issue_s for each in runs)
+        block_s = _BLOCK_RATIO * min(run.issue_s for run in runs)
         return _Pace(block_s, dry=0, escapes=runs[-1].late_s > late_s)
 
     def _measured_hz(self) -> float:
@@ -300,3 +315,122 @@ def _give_up(pool: tuple[int, int]) -> None:
 
 def _between_s(before: torch.cuda.Event, after: torch.cuda.Event) -> float:
     return float(before.elapsed_time(after)) / 1e3  # it gives milliseconds
+
+
+def read_condition(uuid: str | None) -> DeviceState:
+    """Read the condition of one GPU; what cannot be read is None, and all of it without NVML.
+
+    Args:
+        uuid: of the GPU, with or without NVML's prefix "GPU-"; None where it is unknown. An index
+            would be ambiguous: NVML counts all GPUs, but CUDA only the visible ones.
+    """
+    if uuid is None:
+        return DeviceState()
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return DeviceState()
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}")
+        return _condition(handle)
+    except pynvml.NVMLError:  # no such GPU: a slice of a GPU (MIG) has another kind of UUID
+        return DeviceState()
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def keep_open(owner: object) -> None:
+    """Keep NVML open as long as ``owner`` lives, so that a reading does not initialise it."""
+    try:
+        pynvml.nvmlInit()  # NVML counts: later initialisations and shutdowns then cost nothing
+    except pynvml.NVMLError:
+        return
+    weakref.finalize(owner, pynvml.nvmlShutdown)
+
+
+def _condition(handle: object) -> DeviceState:
+    def ask(*names: str, of: tuple[object, ...] = ()) -> Any:
+        return _answer(handle, names, of)
+
+    multiprocessor, memory = (pynvml.NVML_CLOCK_SM,), (pynvml.NVML_CLOCK_MEM,)
+    return DeviceState(
+        clock_hz=_scaled(ask("nvmlDeviceGetClockInfo", of=multiprocessor), 1e6),
+        clock_max_hz=_scaled(ask("nvmlDeviceGetMaxClockInfo", of=multiprocessor), 1e6),
+        memory_clock_hz=_scaled(ask("nvmlDeviceGetClockInfo", of=memory), 1e6),
+        power_w=_scaled(ask("nvmlDeviceGetPowerUsage"), 1e-3),
+        power_limit_w=_scaled(ask("nvmlDeviceGetEnforcedPowerLimit"), 1e-3),
+        temperature_c=_scaled(
+            ask(
+                "nvmlDeviceGetTemperatureV",
+                "nvmlDeviceGetTemperature",  # older
+                of=(pynvml.NVML_TEMPERATURE_GPU,),
+            ),
+            1.0,
+        ),
+        throttled_by=_slowed_by(
+            ask(
+                "nvmlDeviceGetCurrentClocksEventReasons",
+                "nvmlDeviceGetCurrentClocksThrottleReasons",  # older
+            )
+        ),
+        # by version: on older drivers the unversioned name raises something else than NVMLError
+        other_processes=_others(
+            ask(
+                "nvmlDeviceGetComputeRunningProcesses_v3",
+                "nvmlDeviceGetComputeRunningProcesses_v2",
+            )
+        ),
+    )
+
+
+def _answer(handle: object, names: tuple[str, ...], arguments: tuple[object, ...]) -> Any:
+    """Return the answer of the first function that binding, driver and GPU support, or None."""
+    for name in names:
+        function = getattr(pynvml, name, None)
+        if function is None:  # an older binding
+            continue
+        try:
+            return function(handle, *arguments)
+        except pynvml.NVMLError:
+            continue
+    return None
+
+
+def _scaled(value: int | None, unit: float) -> float | None:
+    """Convert NVML's MHz, milliwatts and degrees to SI units."""
+    return None if value is None else value * unit
+
+
+def _slowed_by(reasons: int | None) -> tuple[str, ...] | None:
+    if reasons is None:
+        return None
+    return tuple(words for bit, words in _SLOWED_BY.items() if reasons & bit)
+
+
+def _others(processes: list[Any] | None) -> int | None:
+    """Return how many of the processes are neither this one nor workers of the same run.
+
+    None if this process is not listed. In a container its number may differ, or not all processes
+    may be listed, so it is unknown which of them are others.
+    """
+    if processes is None:
+        return None
+    numbers = {
+        process.pid for process in processes
+    }  # one process may be listed per slice of the GPU
+    if os.getpid() not in numbers:
+        return None
+    return sum(not _is_of_this_run(pid) for pid in numbers)
+
+
+def _is_of_this_run(pid: int) -> bool:
+    """Whether a process is this one or another worker of the same parent, which is idle now."""
+    if pid == os.getpid():
+        return True
+    parent = parent_process()
+    try:
+        # the name in parentheses may hold anything; after it come the state and the parent
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return False
+    return parent is not None and fields[1:2] == [str(parent.pid)]

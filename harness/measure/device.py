@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from harness.records import Clock, Condition
-
-__all__ = ["POWER_CAP", "Device", "Reading"]
+from harness.records import Clock, DeviceState
 
 POWER_CAP = "power cap"
 """Reason for throttling that may last: the device then works at the speed that its power allows."""
@@ -63,5 +61,5 @@ class Device(Protocol):
             prepare: returns the call.
         """
 
-    def condition(self) -> Condition:
+    def condition(self) -> DeviceState:
         """Return the device's present condition."""

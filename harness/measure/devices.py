@@ -8,8 +8,6 @@ from harness.measure.cpu import CpuDevice
 from harness.measure.cuda import CudaDevice
 from harness.measure.device import Device
 
-__all__ = ["DEVICES", "device_of"]
-
 DEVICES: dict[str, Callable[[], Device]] = {"cpu": CpuDevice, "cuda": CudaDevice}
 
 

@@ -8,31 +8,28 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 
 import pynvml
-import torch
 
-from harness.measure.git import environment_outside_hooks
 from harness.records import Environment, Gpu
-from implementations.peers import PACKAGES
-
-__all__ = ["compiler", "read_environment", "web_address"]
 
 _PROGRAM = Path(__file__).resolve().parents[1]
-_PEERS = tuple(name for each in PACKAGES for name in each.distributions)
 # https://user:token@host/path.git, ssh://git@host:22/path.git, git@host:path.git
 _REMOTE = re.compile(
     r"(?:(?:https?|ssh|git)://(?:[^/@]*@)?(?P<host>[\w.-]+)(?::\d+)?/|(?:[^/@:]+@)(?P<scp>[\w.-]+):)"
     r"(?P<path>[\w./~+-]+?)(?:\.git)?/?"
 )
-_PACKAGES = tuple(dict.fromkeys(("torch", "numpy", "triton", *_PEERS)))
+# set by git for its hooks: they name the repository of the hook, and overrule `git -C`
+_HOOK_VARIABLES = {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR"}
 
 
 def read_environment() -> Environment:
     """Describe the machine and the software; what cannot be read is None."""
+    import torch  # here, since a process that only calls git needs none
+
     nvml, gpus = _gpus()
     # installed inside another repository, the program is not of that repository's commit
     is_tracked = _git("ls-files", "--error-unmatch", "__init__.py") is not None
@@ -47,7 +44,7 @@ def read_environment() -> Environment:
         memory_bytes=_memory_bytes(),
         platform=f"{platform.platform()} {''.join(platform.libc_ver())}".strip(),
         python=platform.python_version(),
-        packages=tuple((name, version) for name in _PACKAGES if (version := _version(name))),
+        packages=tuple((name, version) for name in _packages() if (version := _version(name))),
         compiler=_compiler_version(),
         gpus=gpus,
         nvml=nvml,
@@ -57,6 +54,11 @@ def read_environment() -> Environment:
         git_commit_utc=_git("show", "-s", "--format=%cI", "HEAD") if is_tracked else None,
         repository_url=web_address(_git("remote", "get-url", "origin")) if is_tracked else None,
     )
+
+
+def environment_outside_hooks() -> dict[str, str]:
+    """Return this process's environment without what git sets for its hooks."""
+    return {name: value for name, value in os.environ.items() if name not in _HOOK_VARIABLES}
 
 
 def web_address(remote: str | None) -> str | None:
@@ -93,6 +95,13 @@ def _memory_bytes() -> int | None:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError, AttributeError):
         return None
+
+
+def _packages() -> Iterable[str]:
+    from implementations.peers import PACKAGES
+
+    peers = (name for peer in PACKAGES for name in peer.distributions)
+    return dict.fromkeys(("torch", "numpy", "triton", *peers))
 
 
 def _version(package: str) -> str | None:

@@ -11,14 +11,12 @@ from harness.records import (
     ArmRole,
     Budget,
     Clock,
-    Condition,
+    DeviceState,
     Latency,
     MeasurementWarning,
     WarningKind,
 )
 from harness.records.text import count, percent_text, seconds_text
-
-__all__ = ["uneven_advice", "warnings_of"]
 
 _BUSY = 1.05  # trade-off: least ratio of wall to CPU time to warn of
 _STOLEN = 0.02  # trade-off: share of one CPU's time that the hypervisor may take unnoticed
@@ -29,68 +27,48 @@ _SLOW_GOVERNORS = {"powersave", "conservative"}
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    """What the warnings are derived from."""
+class Seen:
+    """What the warnings about a latency are derived from."""
 
     latency: Latency
     budget: Budget
-    before: Condition
-    after: Condition
+    before: DeviceState
+    """Of the device, before the samples."""
+    after: DeviceState
+    """Of the device, after them."""
     wall_s: float
+    """Between the two."""
     stepped: int
-    left_over: float
+    """Samples that were dropped because the clock did not move forward in them."""
+    left_over: float = 0.0
+    """CPU time of other threads after some calls, over that of the calls."""
 
     @property
     def epochs(self) -> int:
         return len(self.latency.process_of_epoch)
 
-    def times(self, role: ArmRole) -> list[float] | None:
-        """Return the value of each epoch of an arm, by the clock of the estimates."""
-        return self.values(role, cpu=self.latency.clock.is_cpu)
-
     def values(self, role: ArmRole, *, cpu: bool) -> list[float] | None:
         """Return the value of each epoch of an arm, by CPU or wall clock."""
-        arms = (each for each in self.latency.arms if each.role is role)
-        return next((epoch_values(each, cpu=cpu) for each in arms), None)
+        arms = (arm for arm in self.latency.arms if arm.role is role)
+        return next((epoch_values(arm, cpu=cpu) for arm in arms), None)
 
 
-def warnings_of(
-    latency: Latency | None,
-    budget: Budget,
-    before: Condition,
-    after: Condition,
-    wall_s: float,
-    stepped: int,
-    left_over: float = 0.0,
-) -> tuple[MeasurementWarning, ...]:
-    """Return the warnings about a latency.
-
-    Args:
-        latency: None where no sample was usable.
-        budget: of the sampling.
-        before: of the device, before the samples.
-        after: of the device, after them.
-        wall_s: between the two.
-        stepped: samples that were dropped because the clock did not move forward in them.
-        left_over: CPU time of other threads after some calls, over that of the calls.
-    """
-    if latency is None:
-        return (
-            MeasurementWarning(kind=WarningKind.TOO_FEW_SAMPLES, advice=_nothing(after, stepped)),
-        )
-    seen = _Seen(latency, budget, before, after, wall_s, stepped, left_over)
+def warnings_of(seen: Seen) -> tuple[MeasurementWarning, ...]:
+    """Return the warnings about a latency."""
     advices = ((kind, advice_on(seen)) for kind, advice_on in _WARNINGS)
     return tuple(MeasurementWarning(kind=kind, advice=advice) for kind, advice in advices if advice)
 
 
-def _nothing(after: Condition, stepped: int) -> str:
+def nothing_measured(after: DeviceState, stepped: int) -> MeasurementWarning:
+    """Return the warning that no sample was usable; arguments as in :class:`Seen`."""
     why = [f"in {count(stepped, 'sample')} the clock did not move forward"] if stepped else []
     if after.throttled_by:
         why.append(f"the device was throttled ({', '.join(after.throttled_by)})")
-    return f"no sample was usable: {' and '.join(why)}; nothing was measured"
+    advice = f"no sample was usable: {' and '.join(why)}; nothing was measured"
+    return MeasurementWarning(kind=WarningKind.TOO_FEW_SAMPLES, advice=advice)
 
 
-def _too_few(seen: _Seen) -> str | None:
+def _too_few(seen: Seen) -> str | None:
     if seen.epochs >= seen.budget.min_epochs:
         return None
     return (
@@ -99,7 +77,7 @@ def _too_few(seen: _Seen) -> str | None:
     )
 
 
-def _wide(seen: _Seen) -> str | None:
+def _wide(seen: Seen) -> str | None:
     if seen.latency.converged or _too_few(seen):
         return None
     return (
@@ -109,8 +87,8 @@ def _wide(seen: _Seen) -> str | None:
     )
 
 
-def _noisy(seen: _Seen) -> str | None:
-    subject = next(each for each in seen.latency.arms if each.role is ArmRole.SUBJECT)
+def _noisy(seen: Seen) -> str | None:
+    subject = seen.latency.arms[0]
     if seen.latency.clock is Clock.THREAD_CPU and subject.cpu_s:
         busy = median_estimate(epoch_values(subject, cpu=False)).value
         if busy > _BUSY * seen.latency.per_call_s.value:
@@ -143,14 +121,16 @@ def uneven_advice(latency: Latency) -> str | None:
     )
 
 
-def _changed(seen: _Seen) -> str | None:
-    subject, reference = seen.times(ArmRole.SUBJECT), seen.times(ArmRole.REFERENCE)
-    if subject is None or seen.epochs < 4:  # each half needs two for an interval
+def _changed(seen: Seen) -> str | None:
+    if seen.epochs < 4:  # each half needs two for an interval
         return None
+    cpu = seen.latency.clock.is_cpu
+    subject = epoch_values(seen.latency.arms[0], cpu=cpu)
+    reference = seen.values(ArmRole.REFERENCE, cpu=cpu)
     values = ratios(subject, reference) if reference else subject
     middle = len(values) // 2
     early, late = estimate(values[:middle]), estimate(values[middle:])
-    low, high = sorted((early, late), key=lambda each: each.value)
+    low, high = sorted((early, late), key=lambda half: half.value)
     if high.value < _CHANGED * low.value or not low.high < high.low:
         return None
     relative = "relative to the reference" if reference else "without a reference to compare with"
@@ -160,8 +140,8 @@ def _changed(seen: _Seen) -> str | None:
     )
 
 
-def _coarse(seen: _Seen) -> str | None:
-    subject = next(each for each in seen.latency.arms if each.role is ArmRole.SUBJECT)
+def _coarse(seen: Seen) -> str | None:
+    subject = seen.latency.arms[0]
     sample_s = median(subject.wall_s) * subject.calls_per_sample
     step_s = seen.latency.resolution_s or 0.0
     if step_s > _COARSE * sample_s:
@@ -179,7 +159,7 @@ def _coarse(seen: _Seen) -> str | None:
     return None
 
 
-def _stepped(seen: _Seen) -> str | None:
+def _stepped(seen: Seen) -> str | None:
     if not seen.stepped:
         return None
     return (
@@ -188,7 +168,7 @@ def _stepped(seen: _Seen) -> str | None:
     )
 
 
-def _faults(seen: _Seen) -> str | None:
+def _faults(seen: Seen) -> str | None:
     faults = seen.latency.minor_faults_ratio
     if faults is None or faults < 1:
         return None
@@ -198,7 +178,7 @@ def _faults(seen: _Seen) -> str | None:
     )
 
 
-def _too_fast(seen: _Seen) -> str | None:
+def _too_fast(seen: Seen) -> str | None:
     if seen.latency.is_valid or seen.left_over:
         return None
     return (
@@ -207,7 +187,7 @@ def _too_fast(seen: _Seen) -> str | None:
     )
 
 
-def _throttled(seen: _Seen) -> str | None:
+def _throttled(seen: Seen) -> str | None:
     reasons = sorted({*(seen.before.throttled_by or ()), *(seen.after.throttled_by or ())})
     if not seen.latency.throttled_epochs and not reasons:
         return None
@@ -217,7 +197,7 @@ def _throttled(seen: _Seen) -> str | None:
     return f"{effect}the device was throttled{why}; let it cool, or compare the ratio alone"
 
 
-def _saving(seen: _Seen) -> str | None:
+def _saving(seen: Seen) -> str | None:
     if seen.after.on_battery:
         return "the machine runs on battery; plug it in"
     if seen.after.governor not in _SLOW_GOVERNORS:
@@ -228,7 +208,7 @@ def _saving(seen: _Seen) -> str | None:
     )
 
 
-def _other_threads(seen: _Seen) -> str | None:
+def _other_threads(seen: Seen) -> str | None:
     if seen.left_over:
         return (
             f"after it returned, other threads computed for {seen.left_over:.1f} times its own CPU "
@@ -250,7 +230,7 @@ def _other_threads(seen: _Seen) -> str | None:
     return f"{advice}: by the wall clock it takes {by_wall:.2f} times as long as the reference"
 
 
-def _shared(seen: _Seen) -> str | None:
+def _shared(seen: Seen) -> str | None:
     others = seen.after.other_processes
     if not others:
         return None
@@ -258,7 +238,7 @@ def _shared(seen: _Seen) -> str | None:
     return f"the GPU is shared with {processes}; measure when no other uses it"
 
 
-def _launch_bound(seen: _Seen) -> str | None:
+def _launch_bound(seen: Seen) -> str | None:
     launch_s = seen.latency.launch_s
     if launch_s is None or launch_s <= seen.latency.per_call_s.value:
         return None
@@ -269,7 +249,7 @@ def _launch_bound(seen: _Seen) -> str | None:
     )
 
 
-_WARNINGS: tuple[tuple[WarningKind, Callable[[_Seen], str | None]], ...] = (
+_WARNINGS: tuple[tuple[WarningKind, Callable[[Seen], str | None]], ...] = (
     (WarningKind.FASTER_THAN_COPY, _too_fast),
     (WarningKind.TOO_FEW_SAMPLES, _too_few),
     (WarningKind.NOT_CONVERGED, _wide),

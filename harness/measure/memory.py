@@ -1,4 +1,10 @@
-"""Count what one call allocates, and its operators: exact, and the same in every process.
+"""Memory: of the allocator, of copies at random addresses, and what a call allocates.
+
+By default glibc maps memory for each large result and unmaps it again, so every call pays for page
+faults: 1.8 us per 4 KiB, several times what the kernel itself takes. With the settings made here it
+faults a page in once and reuses it, as a long-lived process or a caching allocator would.
+
+What one call allocates, and its operators, are counted: exact, and the same in every process.
 
 On the CPU the profiler's memory events are added up. They cover every tensor allocation, also
 inside operators and compiled code. The resident set size would show what the allocator retains
@@ -11,21 +17,91 @@ other Python threads allocate, since torch reports allocations to the profiler o
 
 from __future__ import annotations
 
+import ctypes
 import os
+import platform
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import accumulate
+from random import Random
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from harness.records import Allocation
 from harness.records.text import bytes_text, count
-from implementations.torch_private import profiling_of_all_threads
+from implementations.torch_private import negated_view, profiling_of_all_threads
 
-__all__ = ["Allocations", "count_allocations", "uncountable", "undercounted"]
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # <malloc.h>
+_NEVER = 2**31 - 1
+_LINE_BYTES = {"cpu": 64, "cuda": 512}  # a cache line, and what torch aligns on a GPU
+_LINES = 64  # to choose from: on a CPU, the lines of a page
+_LEAST_PAD_BYTES, _LARGEST_PAD_BYTES = 64, 1 << 21
+_BEYOND = 2.5  # caches, since replacement is not exactly least-recently-used
+_HOLDERS = 16  # four arms hold inputs, results and saved tensors; half of the memory stays free
+_MOST_COPIES = 4096  # trade-off: bounds the time to copy tiny inputs on a large cache
 
 # read by the profiler at its first use; otherwise each session prints to standard error
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+
+
+def use_steady_allocation() -> Allocation:
+    """Have the process's allocator reuse pages, if it can; return the setting from now on."""
+    if platform.libc_ver()[0] != "glibc":
+        return Allocation.DEFAULT
+    mallopt = ctypes.CDLL(None).mallopt
+    accepted = mallopt(_M_MMAP_MAX, 0) and mallopt(_M_TRIM_THRESHOLD, _NEVER)
+    return Allocation.STEADY if accepted else Allocation.DEFAULT
+
+
+def fault_in(size_bytes: int) -> None:
+    """Write to memory once and return it to the allocator, so that no sample faults it in."""
+    torch.empty(size_bytes, dtype=torch.uint8).zero_()
+
+
+def relocate(tensor: Tensor, random: Random, *, far: bool = True) -> Tensor:
+    """Copy ``tensor`` with its layout to a random line of memory.
+
+    With ``far``, the copy is allocated behind a pad of random size, which is then freed. Without
+    it, hundreds of copies waste no memory on such holes.
+    """
+    storage = tensor.new_empty(0).set_(tensor.untyped_storage())
+    size = tensor.element_size()
+    pad_bytes = random.randrange(_LEAST_PAD_BYTES, _LARGEST_PAD_BYTES) if far else 0
+    pad = torch.empty(pad_bytes, dtype=torch.uint8, device=tensor.device)
+    line_bytes = _LINE_BYTES[tensor.device.type]
+    line = max(line_bytes // size, 1)
+    buffer = storage.new_empty(storage.numel() + (_LINES + 1) * line)
+    del pad  # needed only while the buffer was allocated
+    start = -buffer.data_ptr() % line_bytes // size + random.randrange(_LINES) * line
+    buffer[start : start + storage.numel()].copy_(storage)
+    moved = buffer.as_strided(tensor.size(), tensor.stride(), start + tensor.storage_offset())
+    return negated_view(moved) if tensor.is_neg() else moved
+
+
+def overwrite(placed: Tensor, tensor: Tensor) -> None:
+    """Write the values of ``tensor`` to the memory of ``placed``, a relocated one of its layout."""
+    old = placed.new_empty(0).set_(placed.untyped_storage())
+    new = tensor.new_empty(0).set_(tensor.untyped_storage())
+    start = placed.storage_offset() - tensor.storage_offset()
+    old[start : start + new.numel()].copy_(new)
+
+
+def copies_beyond(cache_bytes: int, touched_bytes: int, free_bytes: int | None) -> int:
+    """Return the number of copies of the inputs that together exceed a cache.
+
+    It is at least two, and no larger than fits in ``free_bytes`` several times.
+
+    Args:
+        cache_bytes: size of the last-level cache.
+        touched_bytes: bytes that a call reads and writes.
+        free_bytes: free memory, or None where it is unknown.
+    """
+    once = max(touched_bytes, 1)
+    beyond = -int(-_BEYOND * cache_bytes // once)
+    fitting = _MOST_COPIES if free_bytes is None else free_bytes // _HOLDERS // once
+    return max(2, min(beyond, _MOST_COPIES, fitting))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +164,15 @@ def _count_on_cpu(call: Callable[[], object]) -> Allocations:
     # apart: with all threads, the profiler records no allocations, not even of the caller's thread
     with profile(**profiling_of_all_threads()) as session_of_all:
         call()
-    counted_threads = {each.start_thread_id() for each in events}
+    counted_threads = {event.start_thread_id() for event in events}
     elsewhere = [
-        each
-        for each in session_of_all.kineto_results.events()
-        if each.start_thread_id() not in counted_threads
+        event
+        for event in session_of_all.kineto_results.events()
+        if event.start_thread_id() not in counted_threads
     ]
-    sizes = sorted((each.start_ns(), each.nbytes()) for each in events if each.name() == "[memory]")
+    sizes = sorted(
+        (event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"
+    )
     changes = [size for _, size in sizes]
     held = list(accumulate(changes, initial=0))
     allocated = [size for size in changes if size > 0]
@@ -115,9 +193,9 @@ def _operators(events: Iterable[Any]) -> int:
     the implementation's. Nodes of the backward have similar names and are not counted.
     """
     spans = sorted(
-        (each.start_ns(), -each.duration_ns(), each.start_thread_id(), each.name())
-        for each in events
-        if "::" in each.name() and not each.name().startswith(("autograd::", "torch::"))
+        (event.start_ns(), -event.duration_ns(), event.start_thread_id(), event.name())
+        for event in events
+        if "::" in event.name() and not event.name().startswith(("autograd::", "torch::"))
     )
     count = 0
     ends: dict[int, int] = {}  # of the last outermost operator of ATen, per thread

@@ -4,39 +4,23 @@ The estimate is the median over epochs of a low quantile within each epoch, 25 m
 machine is assumed not to change. The quantile discards preempted samples, the median discards
 disturbed epochs, and slow drift moves neither.
 
-Where calls are uneven (:mod:`harness.measure.unevenness`), the estimate is
-the mean.
+Calls that do the work of others are uneven, which a low quantile does not show: if every fourth
+call pays for the next three, three samples in four are fast. So the mean over the low quantile of
+the samples is compared with that of the reference, timed in the same epochs: what disturbs the
+machine affects both alike. Where calls are uneven, the estimate is the mean.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import exp, log, pi, sqrt
+from dataclasses import dataclass
+from math import exp, hypot, log, pi, sqrt
 from statistics import fmean, median
 
 import numpy as np
+from numpy.typing import NDArray
 
-from harness.records import Arm, Budget, Estimate
-
-__all__ = [
-    "EPOCH_QUANTILE",
-    "LEAST_SPREAD",
-    "LONG_CALL_S",
-    "centre",
-    "epoch_value",
-    "epoch_values",
-    "estimate",
-    "has_converged",
-    "is_faster",
-    "mean_estimate",
-    "median_estimate",
-    "median_quantile",
-    "median_ratio",
-    "ratio_estimate",
-    "ratios",
-    "samples_by_epoch",
-    "t_quantile",
-]
+from harness.records import Arm, ArmRole, Budget, Estimate
 
 EPOCH_QUANTILE = 0.10  # measured: spreads less from run to run than minimum, median or mean
 
@@ -63,6 +47,8 @@ _MEDIAN_LIMIT = sqrt(pi / 2)  # the limit for many values
 LEAST_SPREAD = 0.007
 LONG_CALL_S = 1e-3  # longer calls exceed the cache, which other processes share
 
+_CLEAR_ERRORS = 3.0  # standard errors; simulated in experiments/estimates/uneven_calls.py
+_NOISE = 4  # trade-off: the three longest samples count as if they were as long as the fourth
 _AS_FAST = 1.05  # a copy is itself measured to within a few per cent only
 
 
@@ -90,10 +76,10 @@ def median_ratio(count: int) -> float:
 def epoch_value(samples: Sequence[float]) -> float:
     """Return the value of one epoch: the low quantile of its samples, interpolated linearly."""
     ordered = sorted(samples)
-    place = EPOCH_QUANTILE * (len(ordered) - 1)
-    below = int(place)
+    position = EPOCH_QUANTILE * (len(ordered) - 1)
+    below = int(position)
     above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
 
 
 def epoch_values(arm: Arm, *, cpu: bool, mean: bool = False) -> list[float]:
@@ -166,24 +152,13 @@ def estimate(
         by_process.setdefault(process, []).append(value)
     if len(by_process) < 2:
         return mean_estimate(values) if mean else median_estimate(values)
-    centres = [centre(each, mean=mean) for each in by_process.values()]
+    centres = [centre(epochs, mean=mean) for epochs in by_process.values()]
     return median_estimate(centres, least_spread=LEAST_SPREAD)
 
 
 def centre(values: Sequence[float], *, mean: bool = False) -> float:
     """Return the value of a process: the mean or the median of its epochs."""
     return fmean(values) if mean else exp(median(map(log, values)))
-
-
-def ratio_estimate(
-    numerator: Sequence[float],
-    denominator: Sequence[float],
-    process_of_epoch: Sequence[int] = (),
-    *,
-    mean: bool = False,
-) -> Estimate:
-    """Estimate the ratio of two arms that were timed in the same epochs."""
-    return estimate(ratios(numerator, denominator), process_of_epoch, mean=mean)
 
 
 def has_converged(per_call_s: Estimate, reference_ratio: Estimate | None, budget: Budget) -> bool:
@@ -201,3 +176,111 @@ def has_converged(per_call_s: Estimate, reference_ratio: Estimate | None, budget
 def is_faster(copy_ratio: Estimate | None) -> bool:
     """Whether a call took less time than a copy of its bytes, by more than the interval allows."""
     return copy_ratio is not None and copy_ratio.value > _AS_FAST and copy_ratio.low > 1
+
+
+@dataclass(frozen=True, slots=True)
+class Unevenness:
+    """How much more uneven the calls of a subject are than those of its reference."""
+
+    ratio: float
+    """Mean over low quantile of the samples, over the same of the reference."""
+    uneven_ratio: float | None
+    """The same ratio if calls are clearly uneven; None if not."""
+    least: float
+    """Calls count as uneven beyond this ratio, or below its inverse."""
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether calls look uneven, and more samples are needed to know."""
+        return self.uneven_ratio is None and _is_beyond(self.ratio, self.least)
+
+
+def unevenness(arms: Sequence[Arm], *, cpu: bool, least: float) -> Unevenness | None:
+    """Compare the subject with the reference or, without one, with the copy.
+
+    Each sample is divided by the low quantile of its epoch, so that drift does not count. All
+    epochs count together, because a call that pays for many others is missing from most epochs.
+    Calls are clearly uneven only if they still are with the few longest samples cut.
+
+    Args:
+        arms: timed in turn, each in the same epochs.
+        cpu: whether by CPU or by wall clock.
+        least: the ratio beyond which calls count as uneven.
+
+    Returns:
+        None if there is nothing to compare with.
+    """
+    by_role = {arm.role: arm for arm in arms}
+    other = by_role.get(ArmRole.REFERENCE) or by_role.get(ArmRole.CEILING)
+    if other is None or not other.epochs:
+        return None
+    ours = _over_quantile(by_role[ArmRole.SUBJECT], cpu=cpu)
+    others = _over_quantile(other, cpu=cpu)
+    most = np.sort(np.concatenate([ours, others]))[-_NOISE:][0]
+    mean, error = _mean_and_error(np.minimum(ours, most))
+    other_mean, other_error = _mean_and_error(np.minimum(others, most))
+    is_clear = abs(mean - other_mean) > _CLEAR_ERRORS * hypot(error, other_error)
+    ratio = float(ours.mean() / others.mean())
+    is_uneven = is_clear and _is_beyond(mean / other_mean, least)
+    return Unevenness(ratio=ratio, uneven_ratio=ratio if is_uneven else None, least=least)
+
+
+def _is_beyond(ratio: float, least: float) -> bool:
+    return max(ratio, 1 / ratio) > least
+
+
+def _over_quantile(arm: Arm, *, cpu: bool) -> NDArray[np.float64]:
+    """Return all samples, each divided by the quantile of its epoch."""
+    epochs = samples_by_epoch(arm, cpu=cpu)
+    return np.concatenate([np.asarray(samples) / epoch_value(samples) for samples in epochs])
+
+
+def _mean_and_error(values: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the mean and its standard error, which is 0 for a single value."""
+    spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    return float(np.mean(values)), spread / sqrt(len(values))
+
+
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """The time of a subject, and its ratio to the reference."""
+
+    per_call_s: Estimate
+    reference_ratio: Estimate | None
+    """None without a reference."""
+    uneven_ratio: float | None
+    """Mean over low quantile, if calls are uneven; then the estimates are means. None if not."""
+    is_doubtful: bool
+    """Whether calls look uneven, and more samples are needed to know."""
+    converged: bool
+    """Whether calls do not look uneven, and the interval is as narrow as the budget asks."""
+
+
+def estimates_of(
+    arms: Sequence[Arm], budget: Budget, *, cpu: bool, process_of_epoch: Sequence[int] = ()
+) -> Estimates:
+    """Estimate time and ratio of the subject among ``arms``.
+
+    Args:
+        arms: timed in turn, each in the same epochs; at least one.
+        budget: how narrow the interval has to be, and from which ratio on calls are uneven.
+        cpu: whether by CPU or by wall clock.
+        process_of_epoch: the process of each epoch; empty if there was only one.
+    """
+    found = unevenness(arms, cpu=cpu, least=budget.uneven_ratio)
+    uneven_ratio = found.uneven_ratio if found else None
+    mean = uneven_ratio is not None
+    values = {arm.role: epoch_values(arm, cpu=cpu, mean=mean) for arm in arms}
+    subject, reference = values[ArmRole.SUBJECT], values.get(ArmRole.REFERENCE)
+    per_call_s = estimate(subject, process_of_epoch, mean=mean)
+    ratio = None
+    if reference is not None:
+        ratio = estimate(ratios(subject, reference), process_of_epoch, mean=mean)
+    is_doubtful = found is not None and found.is_doubtful
+    return Estimates(
+        per_call_s=per_call_s,
+        reference_ratio=ratio,
+        uneven_ratio=uneven_ratio,
+        is_doubtful=is_doubtful,
+        converged=not is_doubtful and has_converged(per_call_s, ratio, budget),
+    )

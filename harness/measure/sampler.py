@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from statistics import fmean
 from time import sleep
 
 from torch import Tensor
 
 from harness.measure.device import Device, Reading
-from harness.measure.sample_statistics import epoch_value
 from harness.records import Arm, ArmRole, Cache
-
-__all__ = ["Sampler", "Stepped", "TimedCall"]
 
 SAMPLE_S = 200e-6  # far below a scheduler slice (4 ms), far above the clock's own cost (0.5 us)
 _SETTLED_CALLS = 3  # trade-off: calls in a row without a faster one, after which a call is warm
@@ -63,8 +61,6 @@ class Sampler:
     def __init__(self, timed_call: TimedCall, device: Device, cache: Cache) -> None:
         self.timed_call = timed_call
         self.calls = 1
-        self.epoch_values: list[float] = []
-        """The value of each epoch that counts."""
         self.launches_s: list[float] = []
         """For each sample, the seconds per call that the host took to issue it."""
         self.best_s = float("inf")
@@ -73,16 +69,15 @@ class Sampler:
         self._flushes = cache is Cache.FLUSHED
         self._call: Callable[[], object] = lambda: None
         self._turn = 1  # calls until the first copy is used again
-        self._counts_all_threads = False
-        self._whole_s = self._others_s = 0.0  # CPU time of all threads, and of all others
-        self._compared = 0  # readings that have both times
+        self.counts_all_threads = False
+        """Whether the CPU time is that of all threads, of the samples so far too."""
         self._pending: list[Reading] = []
         self._readings: list[Reading] = []
         self._epochs: list[int] = []
 
-    def bind(self, places: Iterable[Sequence[Tensor]]) -> None:
+    def bind(self, copies: Iterable[Sequence[Tensor]]) -> None:
         """Call on these inputs from now on, one set after the other."""
-        calls = [self.timed_call.prepare(each) for each in places]
+        calls = [self.timed_call.prepare(tensors) for tensors in copies]
         self._call, self._turn = calls[0], 1
         if len(calls) > 1:
             self._call, self._turn = _Rotating(calls), len(calls)
@@ -136,7 +131,7 @@ class Sampler:
         if self.best_s < SAMPLE_S / 5:  # too short to be timed alone: the clock's cost would count
             several = max(1, round(SAMPLE_S / 5 / self.best_s))
             tries = [self._device.time(self._call, several).wall_s for _ in range(5)]
-            took_s = min((each for each in tries if each > 0), default=several * self.best_s)
+            took_s = min((took_s for took_s in tries if took_s > 0), default=several * self.best_s)
             self.best_s = took_s / several
             made += 5 * several
         self.calls = max(1, round(SAMPLE_S / self.best_s))
@@ -163,17 +158,11 @@ class Sampler:
     def close_epoch(self, epoch: int) -> None:
         """Count the samples since the last epoch as those of ``epoch``."""
         readings, self._pending = self._pending, []
-        self.epoch_values.append(self._value(readings))
         self.launches_s += [
-            each.launch_s / self.calls for each in readings if each.launch_s is not None
+            reading.launch_s / self.calls for reading in readings if reading.launch_s is not None
         ]
         self._readings += readings
         self._epochs += [epoch] * len(readings)
-        for each in readings:
-            if each.process_s is not None and each.cpu_s is not None:
-                self._compared += 1
-                self._whole_s += each.process_s
-                self._others_s += each.process_s - each.cpu_s
 
     def drop_epoch(self) -> None:
         """Forget the samples since the last epoch."""
@@ -181,9 +170,15 @@ class Sampler:
 
     def others_ratio(self) -> float | None:
         """Return the share of CPU time of other threads; 0 if negligible, None if unknown."""
-        if not self._compared:
+        both_s = [
+            (reading.process_s, reading.cpu_s)
+            for reading in self._readings
+            if reading.process_s is not None and reading.cpu_s is not None
+        ]
+        if not both_s:
             return None
-        whole_s, others_s = self._whole_s / self._compared, self._others_s / self._compared
+        whole_s = fmean(process_s for process_s, _ in both_s)
+        others_s = fmean(process_s - cpu_s for process_s, cpu_s in both_s)
         return others_s / whole_s if others_s > max(_OTHERS_S, _OTHERS * whole_s) else 0.0
 
     def left_over_ratio(self) -> float:
@@ -197,34 +192,17 @@ class Sampler:
         is_much = left_s > max(_OTHERS_S, _OTHERS * calls.process_s)
         return left_s / calls.process_s if is_much else 0.0
 
-    def count_all_threads(self) -> None:
-        """Use the CPU time of all threads, for the samples so far and from now on."""
-        self._counts_all_threads = True
-        by_epoch: dict[int, list[Reading]] = {}
-        for epoch, reading in zip(self._epochs, self._readings, strict=True):
-            by_epoch.setdefault(epoch, []).append(reading)
-        self.epoch_values = [self._value(each) for each in by_epoch.values()]
-
-    def _value(self, readings: Sequence[Reading]) -> float:
-        """Return the value of an epoch, per call."""
-        cpu_s = [self._cpu_s(each) for each in readings]
-        times_s = [
-            reading.wall_s if used_s is None else used_s
-            for reading, used_s in zip(readings, cpu_s, strict=True)
-        ]
-        return epoch_value(times_s) / self.calls
-
     def _cpu_s(self, reading: Reading) -> float | None:
-        return reading.process_s if self._counts_all_threads else reading.cpu_s
+        return reading.process_s if self.counts_all_threads else reading.cpu_s
 
     def arm(self) -> Arm:
-        readings_s = [self._cpu_s(each) for each in self._readings]
-        cpu_s = [each / self.calls for each in readings_s if each is not None]
+        readings_s = [self._cpu_s(reading) for reading in self._readings]
+        cpu_s = [reading_s / self.calls for reading_s in readings_s if reading_s is not None]
         return Arm(
             role=self.timed_call.role,
             name=self.timed_call.name,
             calls_per_sample=self.calls,
-            wall_s=tuple(each.wall_s / self.calls for each in self._readings),
+            wall_s=tuple(reading.wall_s / self.calls for reading in self._readings),
             cpu_s=tuple(cpu_s) or None,
             epochs=tuple(self._epochs),
         )

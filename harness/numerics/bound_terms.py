@@ -48,7 +48,7 @@ def terms(algorithm: str, f: float, u: float) -> tuple[float, float, float]:
 
 
 def condition_limit(algorithm: str, f: float, u: float) -> float:
-    """Condition number from which on nothing is guaranteed, ignoring eps: where t reaches 1."""
+    """Condition number from which on there is no bound, ignoring eps: where t reaches 1."""
     a, b, c = terms(algorithm, f, u)
     if c >= 1:
         return 1.0
@@ -98,5 +98,5 @@ def largest_error_ulp(
     rstd_error = 1 / sqrt(1 - t) - 1
     of_weight = (f + 2) * u * mean_size * (1 + rstd_error)
     of_part = 4 * u * (1 + rstd_error) + rstd_error
-    # rounding the result: half an ulp, with the slack of numerics.rounding
+    # rounding the result: half an ulp, with the slack of numerics.bounds
     return 2.0 ** SIGNIFICAND_BITS[dtype] * (of_weight + 2 * of_part + 4 * u) + 0.5 * (1 + 2.0**-10)

@@ -12,10 +12,11 @@ and ``rho = sqrt(s2/(s2 + eps))``. t bounds the relative error of s2 + eps:
     one_pass    2 (f+2) u K^2                                   the same
     shifted     2 (f+2) u (rho^2 + (m - pivot)^2/(s2 + eps))    the same, shifted data
 
-The relative error of rstd is at most ``1/sqrt(1-t) - 1``. At t >= 1 the algorithm guarantees
-nothing, and the bound is infinite (vacuous). Two passes with a mean that is off by d compute
+The relative error of rstd is at most ``1/sqrt(1-t) - 1``. At t >= 1 no digit is
+certain, and the bound is infinite. Two passes with a mean that is off by d compute
 ``s2 + d^2``, so that rstd comes out at most ``1 - 1/sqrt(1+t)`` too small, whatever t, and too
-large by the first term of t alone: ``beyond_limit`` bounds results without a correct digit by this.
+large by the first term of t alone: ``at_any_condition`` bounds results
+without a correct digit by this.
 The bound of y adds the error of a mean kept in one word, (f+2) u K, and one rounding for each
 remaining operation and for the result. These are bounds, not estimates: correct code cannot exceed
 them, whatever the data.
@@ -41,17 +42,105 @@ import torch
 from torch import Tensor
 
 from harness.numerics.bound_terms import COMPILED_LANES, chain_length, condition_limit, terms
-from harness.numerics.column_sums import ColumnSums
 from harness.numerics.oracle import ExactRows
-from harness.numerics.rounding import grain, rounding, unit_roundoff
 from harness.records import Case, Mode
 from implementations.contract import Algorithm, Implementation, Reduction
 
-__all__ = ["Guarantee", "guarantee_of"]
+_SLACK = 1 + 2.0**-10  # the spacing is that of the exact value; the rounded value differs slightly
+_EXPONENT_BITS = 0x7FF << 52
+_DTYPES = {  # significand bits, smallest normal exponent
+    torch.float16: (11, -14),
+    torch.bfloat16: (8, -126),
+    torch.float32: (24, -126),
+    torch.float64: (53, -1022),
+}
+
+
+def unit_roundoff(dtype: torch.dtype) -> float:
+    """Half the spacing of ``dtype`` just above 1."""
+    return 2.0 ** -_DTYPES[dtype][0]
+
+
+def spacing(dtype: torch.dtype, value: Tensor) -> Tensor:
+    """Spacing of ``dtype`` at abs(value), a float64 tensor (one ulp); the least one at 0.
+
+    The exponent bits of a float64 alone are the power of two at or below its size. For infinity
+    and NaN the result is finite, so that an error there is infinitely many of it.
+    """
+    bits, smallest = _DTYPES[dtype]
+    power = (value.contiguous().view(torch.int64) & _EXPONENT_BITS).view(torch.float64)
+    return power.clamp_(2.0**smallest, 2.0**1023).mul_(2.0 ** (1 - bits))
+
+
+def rounding(dtype: torch.dtype, exact: Tensor) -> Tensor:
+    """Half an ulp: the result is rounded once, whatever else is right."""
+    half = 0.5 * spacing(dtype, exact) * _SLACK
+    # half of the smallest float64 is 0, and no error is within a bound of 0
+    return half.clamp_(min=5e-324) if dtype is torch.float64 else half
+
+
+def grain(value: Tensor) -> Tensor:
+    """Return the largest power of two of which each float64 is a multiple; infinite for 0."""
+    value = value.resolve_neg().contiguous()
+    digits = (value.view(torch.int64) & ((1 << 52) - 1)) | (1 << 52)
+    last = (digits & -digits).double().mul_(spacing(torch.float64, value))
+    return last.masked_fill_(value == 0, float("inf"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Guarantee:
+class ColumnSums:
+    """What the bounds of dweight and dbias need of a block of rows; each (1, hidden) float64."""
+
+    addends: Tensor
+    """Rows whose dy is not 0."""
+    size: Tensor
+    """Sum of abs(dy)."""
+    grain: Tensor
+    """The largest power of two of which every dy is a multiple; infinite without addends."""
+    product_size: Tensor
+    """Sum of abs(dy xhat), as large as it can be computed."""
+    inherited: Tensor
+    """Error of dweight from the addends themselves; infinite without a bound."""
+
+    @classmethod
+    def without_rows(cls, hidden: int) -> ColumnSums:
+        """Return the sums over no rows."""
+        nothing = torch.zeros((1, hidden), dtype=torch.float64)
+        return cls(
+            addends=nothing,
+            size=nothing,
+            grain=torch.full_like(nothing, float("inf")),
+            product_size=nothing,
+            inherited=nothing,
+        )
+
+    def __add__(self, other: ColumnSums) -> ColumnSums:
+        return ColumnSums(
+            addends=self.addends + other.addends,
+            size=self.size + other.size,
+            grain=torch.minimum(self.grain, other.grain),
+            product_size=self.product_size + other.product_size,
+            inherited=self.inherited + other.inherited,
+        )
+
+    def additions(self, chain: float, size: Tensor, total: Tensor, u: float) -> Tensor:
+        """Return how much the additions of a sum over the rows can round, (1, hidden), over u.
+
+        Args:
+            chain: the most roundings that an addend can meet.
+            size: sum of the absolute values of the addends.
+            total: absolute value of their sum.
+            u: unit roundoff of the additions.
+        """
+        # k - 1 additions, and one more for a mean that is multiplied by the number of rows
+        count = self.addends.clamp(min=1)
+        # no partial sum exceeds that of the positive addends, or that of the negative ones
+        largest = (size + total) / 2 * (1 + count * u)
+        return torch.minimum(count.clamp(max=chain) * size, count * largest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorBound:
     """The error bounds of an implementation, from its algorithm and the shape of its sums."""
 
     algorithm: Algorithm
@@ -67,22 +156,22 @@ class Guarantee:
     """Running sums of a BLOCKS reduction."""
     accumulate_dtype: torch.dtype
     """In which mean and variance are formed."""
-    beyond_limit: bool = False
-    """Whether two passes are bounded at t >= 1 too, where they guarantee no digit."""
+    at_any_condition: bool = False
+    """Whether two passes are bounded at t >= 1 too, where no digit is certain."""
 
     def chain(self, count: int, reduction: Reduction) -> float:
         """Roundings an addend can meet in a sum of ``count``: f."""
         return chain_length(count, reduction, self.lanes)
 
     def condition_limit(self, hidden: int) -> float:
-        """Condition number from which on nothing is guaranteed, ignoring eps: where t reaches 1."""
+        """Condition number from which on there is no bound, ignoring eps: where t reaches 1."""
         u = unit_roundoff(self.accumulate_dtype)
         return condition_limit(self.algorithm, self.chain(hidden, self.reduction), u)
 
     def y(
         self, exact: ExactRows, weight: Tensor, bias: Tensor, eps: float, dtype: torch.dtype
     ) -> Tensor:
-        """Bound of abs(y - exact y), (rows, hidden) float64; infinite without a guarantee."""
+        """Bound of abs(y - exact y), (rows, hidden) float64; infinite where t >= 1."""
         u = unit_roundoff(self.accumulate_dtype)
         f = self.chain(exact.y[0].shape[1], self.reduction)
         size, rho, rstd_error = _of_statistics(self, exact, eps)
@@ -94,7 +183,7 @@ class Guarantee:
         bound = part.add_(of_weight).mul_(weight.abs())
         bound.add_(exact.y[0].abs(), alpha=2 * u).add_(bias.abs(), alpha=2 * u)
         bound += rounding(dtype, exact.y[0])
-        return _vacuous_where_unbounded(bound, rstd_error)
+        return _infinite_where_unbounded(bound, rstd_error)
 
     def dx(
         self, exact: ExactRows, weight: Tensor, dy: Tensor, eps: float, dtype: torch.dtype
@@ -137,15 +226,15 @@ class Guarantee:
         # beyond their limit, two passes compute a much smaller rstd than the exact one
         computed = torch.where(rstd_error < 1, cube * (1 - rstd_error) ** 3, cube)
         usable = (computed > limits.tiny) & (cube < limits.max / 4)
-        return _vacuous_where_unbounded(bound, torch.where(usable, rstd_error, float("inf")))
+        return _infinite_where_unbounded(bound, torch.where(usable, rstd_error, float("inf")))
 
     def columns(self, exact: ExactRows, dy: Tensor, eps: float) -> ColumnSums:
         """Return what one block adds to the bounds of dweight and dbias."""
         rstd_error, fixed, slope = self._backward_errors(exact, eps)
         size, normalised = dy.abs(), exact.normalised[0].abs()
         # an addend dy n is off by dy e, e = fixed + slope n, and is of size dy (n + e)
-        error = _vacuous_where_unbounded((normalised * slope).add_(fixed), rstd_error)
-        inherited = _vacuous_where_unbounded(error * size, rstd_error)
+        error = _infinite_where_unbounded((normalised * slope).add_(fixed), rstd_error)
+        inherited = _infinite_where_unbounded(error * size, rstd_error)
         product_size = normalised.add_(error).mul_(size).sum(0, keepdim=True)
         return ColumnSums(
             addends=torch.count_nonzero(dy, 0)[None].double(),
@@ -164,7 +253,7 @@ class Guarantee:
         total = exact.abs() + sums.inherited
         rounded = u * sums.additions(chain, sums.product_size, total, u)
         bound = rounded + 2 * u * sums.product_size + sums.addends * self._smallest
-        bound = _vacuous_where_unbounded(bound + sums.inherited, sums.inherited)
+        bound = _infinite_where_unbounded(bound + sums.inherited, sums.inherited)
         return bound + rounding(dtype, exact)
 
     def dbias(self, sums: ColumnSums, rows: int, exact: Tensor, dtype: torch.dtype) -> Tensor:
@@ -223,18 +312,18 @@ class Guarantee:
         # Welford's chunks square the difference of their means, and an empty one has the mean 0
         squares_mean = self.algorithm in {Algorithm.ONE_PASS, Algorithm.WELFORD}
         summed = squares if squares_mean else exact.variance
-        if self.beyond_limit:  # the square of the mean's error is summed too
+        if self.at_any_condition:  # the square of the mean's error is summed too
             summed = summed + self._terms(hidden)[0] * squares
         # written so that NaN, of an exact square that overflows float64 itself, counts
         return ~((hidden * summed < limit) & (hidden * squares.sqrt() < limit))
 
     def of_rstd(self, exact: ExactRows, size: Tensor, rho: Tensor) -> Tensor:
-        """Bound of the relative error of rstd, (rows, 1); infinite where nothing is guaranteed."""
+        """Bound of the relative error of rstd, (rows, 1); infinite where t >= 1."""
         a, b, c = self._terms(exact.y[0].shape[1])
         of_mean, of_sum = a * size**2, b * size * rho + c * rho**2
         if self.algorithm is Algorithm.SHIFTED:
             of_sum = c * self._mean_size(exact, size, rho) ** 2
-        if self.beyond_limit and self.algorithm is Algorithm.TWO_PASS:
+        if self.at_any_condition and self.algorithm is Algorithm.TWO_PASS:
             bounded = (of_sum <= 0.5) & torch.isfinite(of_mean) & ~self.overflows(exact)
             too_large = 1 / torch.sqrt(1 - of_sum.clamp(max=0.5)) - 1
             too_small = 1 - 1 / torch.sqrt(1 + of_sum + of_mean * (1 + of_sum))
@@ -250,8 +339,8 @@ class Guarantee:
         return terms(self.algorithm, f, u)
 
 
-def guarantee_of(implementation: Implementation, case: Case) -> Guarantee:
-    """Return what ``implementation`` guarantees for ``case``.
+def error_bound_of(implementation: Implementation, case: Case) -> ErrorBound:
+    """Return the error bounds of ``implementation`` for ``case``.
 
     torch.compile replaces trees over a row by running sums in the lanes of a vector, and trees
     over all rows by one running sum; the declared dtype of the statistics still bounds it.
@@ -264,7 +353,7 @@ def guarantee_of(implementation: Implementation, case: Case) -> Guarantee:
     if compiled and forward is Reduction.TREE:
         forward = backward = Reduction.BLOCKS
         lanes = COMPILED_LANES
-    return Guarantee(
+    return ErrorBound(
         algorithm=implementation.algorithm,
         reduction=forward,
         backward_reduction=backward,
@@ -277,7 +366,7 @@ def guarantee_of(implementation: Implementation, case: Case) -> Guarantee:
 
 @lru_cache(maxsize=1)  # y, dx and the columns of a block need them in turn
 def _of_statistics(
-    guarantee: Guarantee, exact: ExactRows, eps: float
+    bounds: ErrorBound, exact: ExactRows, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """K, rho and the bound of the relative error of rstd of each row, (rows, 1).
 
@@ -285,7 +374,7 @@ def _of_statistics(
     """
     size = torch.sqrt((exact.mean.square() + exact.variance) / (exact.variance + eps))
     rho = torch.sqrt(exact.variance / (exact.variance + eps))
-    return size, rho, guarantee.of_rstd(exact, size, rho)
+    return size, rho, bounds.of_rstd(exact, size, rho)
 
 
 def _row_mean(a: Tensor, b: Tensor) -> Tensor:
@@ -294,7 +383,7 @@ def _row_mean(a: Tensor, b: Tensor) -> Tensor:
     return products[:, None] / a.shape[1]
 
 
-def _vacuous_where_unbounded(bound: Tensor, rstd_error: Tensor) -> Tensor:
+def _infinite_where_unbounded(bound: Tensor, rstd_error: Tensor) -> Tensor:
     finite = torch.isfinite(rstd_error)
     if bool(finite.all()):  # the usual case, without a pass over the elements
         return bound

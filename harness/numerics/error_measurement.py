@@ -13,42 +13,177 @@ Every comparison is written so that NaN fails it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import inf, isfinite
 
 import torch
 from torch import Tensor
 
-from harness.inputs import Inputs
-from harness.numerics.bound_ratio import BoundRatio, Column, Columns
-from harness.numerics.bounds import Guarantee
+from harness.cases.inputs import Inputs
+from harness.numerics import double_double as dd
+from harness.numerics.bounds import ColumnSums, ErrorBound, spacing
 from harness.numerics.double_double import Pair
 from harness.numerics.oracle import ExactRows, Reference, wide_parameter, wide_rows
 from harness.numerics.outputs import Outputs
-from harness.numerics.rounding import spacing
 from harness.records import Case, Errors, OutputErrors
-
-__all__ = ["measure_errors", "scale_of_dx", "scale_of_y"]
 
 _P99_SAMPLES = 1 << 16  # at most so many evenly spaced elements determine the percentile
 
 
-def measure_errors(
-    outputs: Outputs, inputs: Inputs, case: Case, guarantee: Guarantee, reference: Reference
-) -> Errors:
-    """Compare every output with its exact value and with the bound of ``guarantee``."""
+@dataclass(slots=True)
+class BoundRatio:
+    """The errors of one output over their bounds, collected over blocks of rows."""
+
+    output: str
+    dtype: torch.dtype
+    """Of the output."""
+    bound_ratio: float | None = None
+    """Largest error over its bound; above 1 is wrong. None where all bounds are infinite."""
+    vacuous_elements: int = 0
+    """Elements whose exact value is finite and whose bound is not."""
+    unexpected_nonfinite: int = 0
+    """Elements that are not finite where the exact value is."""
+
+    def add(self, computed: Tensor, exact: Pair, bound: Tensor) -> tuple[Tensor, float]:
+        """Add float64 rows, (rows, hidden); return their absolute errors, and the largest."""
+        high, low = exact
+        error = computed - high
+        if low.dim():  # all low parts of a float64 reference are one 0
+            error.sub_(low)
+        error.abs_()
+        if not error.numel():
+            return error, 0.0
+        largest = float(error.amax())
+        if not isfinite(largest):  # amax of NaN is NaN
+            error = self._settle_nonfinite(error, computed, high, bound)
+            largest = float(error.amax())
+        self._add_ratio(error, bound, high)
+        return error, largest
+
+    def _settle_nonfinite(
+        self, error: Tensor, computed: Tensor, exact: Tensor, bound: Tensor
+    ) -> Tensor:
+        """Count elements that are not finite but should be, and return errors without NaN.
+
+        Where the exact value is not finite (NaN or infinite inputs), any value that is not finite
+        is right. Where a value within the bound is beyond the largest number of the dtype, infinity
+        is its rounding.
+        """
+        allowed = torch.where(torch.isfinite(bound), bound, torch.zeros_like(bound))
+        beyond = exact.abs() + allowed > torch.finfo(self.dtype).max
+        rounded = beyond & (computed == torch.copysign(torch.full_like(exact, inf), exact))
+        agrees = (torch.isfinite(computed) == torch.isfinite(exact)) | rounded
+        self.unexpected_nonfinite += int((~agrees & torch.isfinite(exact)).sum())
+        error = torch.where(torch.isfinite(error), error, torch.full_like(error, inf))
+        return torch.where(
+            agrees & (rounded | ~torch.isfinite(exact)), torch.zeros_like(error), error
+        )
+
+    def _add_ratio(self, error: Tensor, bound: Tensor, exact: Tensor) -> None:
+        if isfinite(float(bound.amax())):
+            self._raise_to(float((error / bound).amax()))
+            return
+        bounded, defined = torch.isfinite(bound), torch.isfinite(exact)
+        self.vacuous_elements += int((~bounded & defined).sum())
+        # a finite value where the exact one is NaN or infinite is within no bound
+        if bool(((error > 0) & ~defined).any()):
+            self.bound_ratio = inf
+        elif bool(bounded.any()):
+            ratios = torch.where(bounded, error / bound, torch.zeros_like(error))
+            self._raise_to(float(ratios.amax()))
+
+    def _raise_to(self, ratio: float) -> None:
+        before = self.bound_ratio or 0.0
+        self.bound_ratio = before if before >= ratio else ratio  # NaN, which max would drop, wins
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """dweight or dbias as computed, its exact value and its bound; float64 (1, hidden)."""
+
+    output: str
+    dtype: torch.dtype
+    computed: Tensor
+    exact: Pair
+    bound: Tensor
+
+
+class Columns:
+    """Exact dweight and dbias and their bounds, summed over blocks of rows."""
+
+    def __init__(self, case: Case, bounds: ErrorBound) -> None:
+        zero = torch.zeros((1, case.hidden), dtype=torch.float64)
+        self._case, self._bounds = case, bounds
+        self._sums: dict[str, Pair] = dict.fromkeys(("dweight", "dbias"), (zero, zero))
+        self._of_bounds = ColumnSums.without_rows(case.hidden)
+
+    def add(self, exact: ExactRows, dy: Tensor) -> None:
+        """Add a block of rows and its dy, float64 (rows, hidden)."""
+        self._of_bounds += self._bounds.columns(exact, dy, self._case.eps)
+        for name, total in (("dweight", exact.dweight), ("dbias", exact.dbias)):
+            if total is not None:
+                self._sums[name] = dd.add(self._sums[name], total)
+
+    def compared(self, outputs: Outputs) -> Iterator[Column]:
+        """Yield dweight and dbias, where they were computed."""
+        bounds = {"dweight": self._bounds.dweight, "dbias": self._bounds.dbias}
+        for name, exact in self._sums.items():
+            tensor: Tensor | None = getattr(outputs, name)
+            if tensor is None:
+                continue
+            computed = wide_parameter(tensor, 0.0, self._case)[None, :]
+            bound = bounds[name](self._of_bounds, self._case.rows, exact[0], tensor.dtype)
+            yield Column(name, tensor.dtype, computed, exact, bound)
+
+
+def bound_ratios(
+    outputs: Outputs, inputs: Inputs, case: Case, bounds: ErrorBound, reference: Reference
+) -> tuple[BoundRatio, ...]:
+    """Return each output's errors over their bounds.
+
+    It is half the work of :func:`harness.numerics.error_measurement.measure_errors`.
+    """
     weight = wide_parameter(inputs.weight, 1.0, case)
     bias = wide_parameter(inputs.bias, 0.0, case)
-    y, dx, statistics = _OutputErrorSums.of("y", outputs.y), None, _StatisticsErrors()
-    columns, norms = Columns(case, guarantee), _SummandNorms(case.hidden)
+    found = [BoundRatio("y", outputs.y.dtype)]
+    if outputs.dx is not None:
+        found.append(BoundRatio("dx", outputs.dx.dtype))
+    columns = Columns(case, bounds)
+    for exact in reference:
+        computed = wide_rows(outputs.y, case, exact.start, exact.stop)
+        found[0].add(computed, exact.y, bounds.y(exact, weight, bias, case.eps, outputs.y.dtype))
+        if inputs.dy is None:
+            continue
+        dy = wide_rows(inputs.dy, case, exact.start, exact.stop)
+        columns.add(exact, dy)
+        if outputs.dx is not None and exact.dx is not None:
+            computed = wide_rows(outputs.dx, case, exact.start, exact.stop)
+            bound = bounds.dx(exact, weight, dy, case.eps, outputs.dx.dtype)
+            found[1].add(computed, exact.dx, bound)
+    for column in columns.compared(outputs):
+        found.append(BoundRatio(column.output, column.dtype))
+        found[-1].add(column.computed, column.exact, column.bound)
+    return tuple(found)
+
+
+def measure_errors(
+    outputs: Outputs, inputs: Inputs, case: Case, bounds: ErrorBound, reference: Reference
+) -> Errors:
+    """Compare every output with its exact value and with its bound."""
+    weight = wide_parameter(inputs.weight, 1.0, case)
+    bias = wide_parameter(inputs.bias, 0.0, case)
+    y, dx, condition_max = _OutputErrorSums.of("y", outputs.y), None, 1.0
+    columns, norms = Columns(case, bounds), _SummandNorms(case.hidden)
     if outputs.dx is not None:
         dx = _OutputErrorSums.of("dx", outputs.dx)
     for exact in reference:
         computed = wide_rows(outputs.y, case, exact.start, exact.stop)
         rho = torch.sqrt(exact.variance / (exact.variance + case.eps))
         scale = scale_of_y(exact, rho, weight, bias)
-        bound = guarantee.y(exact, weight, bias, case.eps, outputs.y.dtype)
-        error = y.add(computed, exact.y, scale, bound)
-        statistics.add(exact, rho, computed - exact.y[0], weight, error)
+        bound = bounds.y(exact, weight, bias, case.eps, outputs.y.dtype)
+        y.add(computed, exact.y, scale, bound)
+        condition_max = max(condition_max, _condition(exact))
         if inputs.dy is None:
             continue
         dy = wide_rows(inputs.dy, case, exact.start, exact.stop)
@@ -56,7 +191,7 @@ def measure_errors(
         norms.add(exact, dy)
         if dx is not None and outputs.dx is not None and exact.dx is not None:
             computed = wide_rows(outputs.dx, case, exact.start, exact.stop)
-            dx_bound = guarantee.dx(exact, weight, dy, case.eps, outputs.dx.dtype)
+            dx_bound = bounds.dx(exact, weight, dy, case.eps, outputs.dx.dtype)
             dx.add(computed, exact.dx, scale_of_dx(exact, weight, dy), dx_bound)
     measured = [y, *([dx] if dx else [])]
     for column in columns.compared(outputs):
@@ -65,14 +200,11 @@ def measure_errors(
         measured.append(sums)
     return Errors(
         outputs=tuple(output.result() for output in measured),
-        condition_max_ratio=statistics.condition_max,
-        rho_min_ratio=statistics.rho_min,
-        mean_error_ratio=statistics.mean_error,
-        rstd_error_ratio=statistics.rstd_error,
+        condition_max_ratio=condition_max,
         # a plain string: with the enumeration, reading a record would import torch
-        algorithm=guarantee.algorithm.value,
-        reduction=guarantee.reduction.value,
-        accumulate_dtype=str(guarantee.accumulate_dtype).removeprefix("torch."),
+        algorithm=bounds.algorithm.value,
+        reduction=bounds.reduction.value,
+        accumulate_dtype=str(bounds.accumulate_dtype).removeprefix("torch."),
         oracle=reference.name,
     )
 
@@ -156,45 +288,12 @@ def _larger(a: float, b: float) -> float:
     return a if a >= b else b
 
 
-@dataclass(slots=True)
-class _StatisticsErrors:
-    """Condition of the rows, and the errors of mean and rstd that y implies.
-
-    With computed mean m' and rstd r', y' - y = weight (xhat (r'/r - 1) - (m' - m) r'), up to
-    rounding. These are two unknowns per row, found by least squares over its elements.
-    """
-
-    condition_max: float = 1.0
-    rho_min: float = 1.0
-    mean_error: float | None = None
-    rstd_error: float | None = None
-
-    def add(
-        self, exact: ExactRows, rho: Tensor, difference: Tensor, weight: Tensor, error: Tensor
-    ) -> None:
-        if not difference.numel():
-            return
-        variance = exact.variance
-        condition = torch.where(
-            variance > 0,
-            torch.sqrt(1 + exact.mean.square() / variance),
-            torch.where(exact.mean == 0, 1.0, float("inf")),
-        )
-        self.condition_max = max(self.condition_max, float(condition.amax()))
-        self.rho_min = min(self.rho_min, float(rho.amin()))
-        slope = weight * exact.normalised[0]
-        aa, ab, bb = torch.linalg.vecdot(slope, slope), slope @ weight, weight @ weight
-        ea, eb = torch.linalg.vecdot(difference, slope), difference @ weight
-        determinant = aa * bb - ab.square()
-        # rows of one element, and constant rows, determine neither
-        usable = (determinant > 1e-6 * aa * bb) & torch.isfinite(error).all(-1)
-        if not bool(usable.any()):
-            return
-        rstd_error = ((ea * bb - eb * ab) / determinant)[usable]
-        mean_error = ((eb * aa - ea * ab) / determinant)[usable] / (1 + rstd_error)
-        in_deviations = (mean_error / rho.squeeze(-1)[usable]).abs()
-        self.rstd_error = max(self.rstd_error or 0.0, float(rstd_error.abs().amax()))
-        self.mean_error = max(self.mean_error or 0.0, float(in_deviations.amax()))
+def _condition(exact: ExactRows) -> float:
+    """Return the largest condition number of the rows, sqrt(1 + mean^2/variance); 1 of none."""
+    mean, variance = exact.mean, exact.variance
+    finite = torch.where(mean == 0, 1.0, float("inf"))
+    condition = torch.where(variance > 0, torch.sqrt(1 + mean.square() / variance), finite)
+    return float(condition.amax()) if condition.numel() else 1.0
 
 
 class _SummandNorms:

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 
 import torch
 
-from harness.numerics.bound_ratio import BoundRatio
-from harness.numerics.bounds import Guarantee
-from harness.numerics.rounding import unit_roundoff
+from harness.numerics.bounds import ErrorBound, unit_roundoff
+from harness.numerics.error_measurement import BoundRatio
 from harness.records import Case, Errors, OutputErrors, Status
 
 __all__ = ["is_beyond", "status_of", "verdict_of"]
@@ -20,7 +19,7 @@ _NOTHING_RATIO = 1e6
 
 
 def status_of(outputs: Iterable[BoundRatio | OutputErrors]) -> Status:
-    """Return WRONG if a bound is broken, OUT_OF_GUARANTEE if one is vacuous, OK otherwise."""
+    """Return WRONG if a bound is broken, OUT_OF_GUARANTEE if one is infinite, OK otherwise."""
     status = Status.OK
     for output in outputs:
         if is_beyond(output):
@@ -35,15 +34,15 @@ def is_beyond(output: BoundRatio | OutputErrors, ratio: float = 1.0) -> bool:
     return output.bound_ratio is not None and not output.bound_ratio <= ratio
 
 
-def verdict_of(errors: Errors, case: Case, guarantee: Guarantee) -> tuple[Status, str]:
+def verdict_of(errors: Errors, case: Case, bound: ErrorBound) -> tuple[Status, str]:
     """Return the status of measured errors, and its reason; empty if it is OK."""
     status, outputs = status_of(errors.outputs), errors.outputs
     if status is Status.WRONG:
         broken = filter(is_beyond, outputs)
         return status, "; ".join(_broken_text(output, errors, case) for output in broken)
     if status is Status.OUT_OF_GUARANTEE:
-        vacuous = [output for output in outputs if output.vacuous_elements]
-        return status, _vacuous_text(vacuous, errors, case, guarantee)
+        unbounded = [output for output in outputs if output.vacuous_elements]
+        return status, _unbounded_text(unbounded, errors, case, bound)
     return status, ""
 
 
@@ -68,19 +67,19 @@ def _error_text(output: OutputErrors, case: Case) -> str:
     return f"{output.max_abs:.3g}"
 
 
-def _vacuous_text(
-    vacuous: list[OutputErrors], errors: Errors, case: Case, guarantee: Guarantee
+def _unbounded_text(
+    unbounded: list[OutputErrors], errors: Errors, case: Case, bound: ErrorBound
 ) -> str:
-    worst = max(vacuous, key=lambda output: output.worst_ulp)
+    worst = max(unbounded, key=lambda output: output.worst_ulp)
     error = (
         f"{worst.unexpected_nonfinite} of {worst.elements} elements of {worst.output} "
         "are not finite"
         if worst.unexpected_nonfinite
         else f"{worst.output} is {_error_text(worst, case)} off"
     )
-    limit = guarantee.condition_limit(case.hidden)
+    limit = bound.condition_limit(case.hidden)
     return (
-        f"{errors.algorithm} with {errors.accumulate_dtype} statistics guarantees nothing beyond "
+        f"{errors.algorithm} with {errors.accumulate_dtype} statistics has no error bound beyond "
         f"condition number {limit:.3g}, and these inputs reach {errors.condition_max_ratio:.3g}: "
         f"{error}"
     )

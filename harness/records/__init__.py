@@ -8,9 +8,7 @@ description in the stored schema.
 """
 
 from harness.records.case import Affine, Autograd, Budget, Case, Direction, Measurement, Mode
-from harness.records.condition import Condition
-from harness.records.environment import Environment, Gpu, Run
-from harness.records.errors import Errors, OutputErrors
+from harness.records.environment import DeviceState, Environment, Gpu, Run
 from harness.records.latency import (
     OUR_TIMER,
     Allocation,
@@ -21,7 +19,16 @@ from harness.records.latency import (
     Estimate,
     Latency,
 )
-from harness.records.outcome import Cost, MeasurementWarning, Memory, Record, Status, WarningKind
+from harness.records.record import (
+    Cost,
+    Errors,
+    MeasurementWarning,
+    Memory,
+    OutputErrors,
+    Record,
+    Status,
+    WarningKind,
+)
 
 __all__ = [
     "OUR_TIMER",
@@ -34,8 +41,8 @@ __all__ = [
     "Cache",
     "Case",
     "Clock",
-    "Condition",
     "Cost",
+    "DeviceState",
     "Direction",
     "Environment",
     "Errors",

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from math import prod
-
-__all__ = ["Affine", "Autograd", "Budget", "Case", "Direction", "Measurement", "Mode"]
 
 
 class Mode(StrEnum):
@@ -101,7 +99,7 @@ class Case:
     """Which pass is run."""
     autograd: Autograd = Autograd.DEFAULT
     """How the call takes part in autograd; values of the other pass count as "default"."""
-    grad_output: str = field(default="shifted_normal", metadata={"formerly": "upstream"})
+    grad_output: str = "shifted_normal"
     """Name of the output gradient that a backward starts from."""
     affine: Affine = Affine.BOTH
     """Which of weight and bias are given."""
@@ -115,13 +113,17 @@ class Case:
     """Seed of the inputs."""
 
     @property
+    def leading_shape(self) -> tuple[int, ...]:
+        return self.shape[: len(self.shape) - self.normalized_dims]
+
+    @property
     def normalized_shape(self) -> tuple[int, ...]:
         return self.shape[len(self.shape) - self.normalized_dims :]
 
     @property
     def rows(self) -> int:
         """Number of rows; mean and variance are computed per row."""
-        return prod(self.shape[: len(self.shape) - self.normalized_dims])
+        return prod(self.leading_shape)
 
     @property
     def hidden(self) -> int:
@@ -147,21 +149,18 @@ class Case:
 
     def settings(self) -> tuple[str, ...]:
         """Return the settings that differ from their default, as the id writes them."""
-        optional = (
-            (self.mode is not Mode.EAGER, f"{self.mode}"),
-            (self.device != "cpu", self.device),
-            (self.normalized_dims != 1, f"dims={self.normalized_dims}"),
-            (self.param_dtype != self.dtype, f"params={self.param_dtype}"),
-            (self.layout != "contiguous", f"layout={self.layout}"),
-            (self.autograd is not Autograd.DEFAULT, f"autograd={self.autograd}"),
-            (self.grad_output != "shifted_normal", f"grad_output={self.grad_output}"),
-            (self.affine is not Affine.BOTH, f"affine={self.affine}"),
-            (self.parameters != "normal", f"parameters={self.parameters}"),
-            (self.eps != 1e-5, f"eps={self.eps!r}"),
-            (self.threads != 1, f"threads={self.threads}"),
-            (self.seed != 0, f"seed={self.seed}"),
-        )
-        return tuple(text for differs, text in optional if differs)
+        found = []
+        for name in dict.fromkeys((*_LABELS, *(name for name in _FIELDS if name not in _IN_ID))):
+            value, usual = getattr(self, name), _FIELDS[name].default
+            if value != (self.dtype if name == "param_dtype" else usual):
+                found.append(f"{_LABELS.get(name, f'{name}=')}{value}")
+        return tuple(found)
+
+
+_FIELDS = Case.__dataclass_fields__
+_IN_ID = ("implementation", "direction", "shape", "dtype", "distribution")  # of every case
+# first in the id, and how it writes them; other settings are written as name=value
+_LABELS = {"mode": "", "device": "", "normalized_dims": "dims=", "param_dtype": "params="}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

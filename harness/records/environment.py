@@ -1,11 +1,9 @@
-"""Where and when: the machine, its software, and the invocation."""
+"""Where and when: the machine and its state, its software, and the invocation."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from hashlib import sha256
-
-__all__ = ["Environment", "Gpu", "Run"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +71,7 @@ class Environment:
     @property
     def kind(self) -> str:
         """The same for machines that differ in nothing but the serial numbers of their GPUs."""
-        return replace(self, gpus=tuple(replace(each, uuid="") for each in self.gpus)).fingerprint
+        return replace(self, gpus=tuple(replace(gpu, uuid="") for gpu in self.gpus)).fingerprint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,3 +98,33 @@ class Run:
     """Seconds from start to end; None while it runs, or if it was interrupted."""
     overhead_ratio: float | None = None
     """Share of the wall time not spent in the implementation, the oracle or timed samples."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceState:
+    """State of a device at one moment. Each field is None where it cannot be read."""
+
+    load_average: float | None = None
+    """Average number of runnable processes over the last minute."""
+    steal_s: float | None = None
+    """CPU time that the hypervisor gave to other machines since boot, summed over all CPUs."""
+    governor: str | None = None
+    """CPU frequency governor, e.g. "performance"."""
+    on_battery: bool | None = None
+    """Whether the machine runs on its battery."""
+    clock_hz: float | None = None
+    """Clock of the GPU's multiprocessors."""
+    clock_max_hz: float | None = None
+    """Maximum clock of the GPU's multiprocessors."""
+    memory_clock_hz: float | None = None
+    """Clock of the GPU's memory."""
+    power_w: float | None = None
+    """Power draw of the GPU."""
+    power_limit_w: float | None = None
+    """Power limit of the GPU."""
+    temperature_c: float | None = None
+    """Temperature of the GPU."""
+    throttled_by: tuple[str, ...] | None = None
+    """Reasons why the GPU's clock is reduced; empty where it is not."""
+    other_processes: int | None = None
+    """Number of other processes that compute on the GPU."""

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from harness.records.condition import Condition
-
-__all__ = ["OUR_TIMER", "Allocation", "Arm", "ArmRole", "Cache", "Clock", "Estimate", "Latency"]
+from harness.records.environment import DeviceState
 
 OUR_TIMER = "layernorm-bench"
 
@@ -140,9 +138,9 @@ class Latency:
     """Share of a call's CPU time spent by threads other than the calling one; None if unknown."""
     throttled_epochs: int = 0
     """Epochs that were dropped and repeated because the device was throttled."""
-    before: Condition | None = None
+    before: DeviceState | None = None
     """State of the device before the first sample."""
-    after: Condition | None = None
+    after: DeviceState | None = None
     """State of the device after the last sample."""
     is_valid: bool = True
     """False if a call was faster than its bytes can move, or continued after it returned."""

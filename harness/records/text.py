@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from difflib import get_close_matches
-from math import isfinite
+from math import inf, isfinite
+
+from harness.records.latency import Estimate
 
 __all__ = [
+    "as_speed",
     "bytes_text",
     "count",
     "in_words",
     "percent_text",
     "seconds_text",
     "shape_text",
+    "speed_interval_text",
+    "speed_text",
     "suggest",
     "ulp_text",
 ]
@@ -69,3 +74,38 @@ def suggest(name: str, known: Sequence[str]) -> str:
     """Return "; did you mean 'native'?" for the known name nearest to ``name``, or nothing."""
     near = get_close_matches(name, known, n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+# --- speed: how people read a comparison of times -------------------------------------------------
+# A record stores time over the reference's time, so that below 1 is faster. Commands, the page and
+# the documents show its inverse: "1.31x" takes 1/1.31 of the time of native.
+
+
+def as_speed(time_ratio: Estimate) -> Estimate:
+    """Return the speed that belongs to a time over the reference's time, with its interval."""
+    return Estimate(
+        value=_inverse(time_ratio.value),
+        low=_inverse(time_ratio.high),
+        high=_inverse(time_ratio.low),
+        confidence=time_ratio.confidence,
+    )
+
+
+def speed_text(speed: float, decimals: int = 2) -> str:
+    """Return a speed relative to another one: "1.31x", "12.3x", "0.0123x".
+
+    Near 1 it has ``decimals``; gates, which judge changes of a few percent, write three.
+    """
+    if not isfinite(speed):
+        return "unknown"
+    return f"{speed:.{decimals}f}x" if 0.095 <= speed < 10 else f"{speed:.3g}x"
+
+
+def speed_interval_text(speed: Estimate) -> str:
+    """Return a speed with its interval: "1.31x [1.28x, 1.34x]"."""
+    ends = ", ".join(speed_text(end) if isfinite(end) else "∞" for end in (speed.low, speed.high))
+    return f"{speed_text(speed.value)} [{ends}]"
+
+
+def _inverse(value: float) -> float:
+    return inf if value == 0 else 1 / value

@@ -1,1 +1,85 @@
-"""Did it get worse? Compare two runs, or a run with a baseline."""
+"""Did it get worse? One run against another, a baseline, a history, or another revision."""
+
+from harness.regression.baseline import (
+    RecordingError,
+    accept,
+    condensed,
+    passes_left,
+    record_baseline,
+    refuse_unacceptable,
+)
+from harness.regression.changes import (
+    Change,
+    ChangeKind,
+    Comparison,
+)
+from harness.regression.compare import (
+    RECORD_BASELINE,
+    DuplicateCaseError,
+    NotComparableError,
+    NotMeasuredError,
+    compare,
+    refuse_duplicates,
+)
+from harness.regression.confirm import (
+    CONFIRMING,
+    compare_as_stored,
+    confirm_here,
+    time_again,
+)
+from harness.regression.latency_judge import (
+    AGAINST_BASELINE,
+    BASELINE_PROCESSES,
+    CONFIRMING_PROCESSES,
+    IN_TURN,
+    LONG_IN_TURN,
+    SCREENING_IN_TURN,
+    UNEVEN_IN_TURN_RATIO,
+    Confirm,
+    Shift,
+    is_steady,
+    judge,
+    noise_of,
+    process_ratios,
+    ratio_between,
+    screen_in_turn,
+    spread_of,
+)
+
+__all__ = [
+    "AGAINST_BASELINE",
+    "BASELINE_PROCESSES",
+    "CONFIRMING",
+    "CONFIRMING_PROCESSES",
+    "IN_TURN",
+    "LONG_IN_TURN",
+    "RECORD_BASELINE",
+    "SCREENING_IN_TURN",
+    "UNEVEN_IN_TURN_RATIO",
+    "Change",
+    "ChangeKind",
+    "Comparison",
+    "Confirm",
+    "DuplicateCaseError",
+    "NotComparableError",
+    "NotMeasuredError",
+    "RecordingError",
+    "Shift",
+    "accept",
+    "compare",
+    "compare_as_stored",
+    "condensed",
+    "confirm_here",
+    "is_steady",
+    "judge",
+    "noise_of",
+    "passes_left",
+    "process_ratios",
+    "ratio_between",
+    "record_baseline",
+    "refuse_duplicates",
+    "refuse_unacceptable",
+    "screen_in_turn",
+    "spread_of",
+    "time_again",
+]

@@ -10,36 +10,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain
 from math import fsum
 from pathlib import Path
 from random import Random
 from shutil import rmtree
 from time import monotonic
 
+from harness.cases import Grid, Planned, Sweep
 from harness.measure.sample_statistics import epoch_values, median_quantile
-from harness.records import Arm, Budget, Measurement, Record, WarningKind
+from harness.records import Budget, Case, Latency, Measurement, Record, WarningKind
 from harness.records.refusal import Refusal
 from harness.records.text import count
 from harness.regression.compare import NotMeasuredError
 from harness.regression.confirm import EPOCHS, LIMIT_S
-from harness.regression.latency_test import BASELINE_PROCESSES
-from harness.regression.noise import NOISY_SPREAD
+from harness.regression.latency_judge import BASELINE_PROCESSES, NOISY_SPREAD
 from harness.run.across_processes import merged
 from harness.run.fleet import Fleet
-from harness.run.messages import TIMINGS
 from harness.run.session import Session, run_session
+from harness.run.worker import TIMINGS
 from harness.store import Results, read, write
-from harness.sweep import Grid, Planned, Sweep
-
-__all__ = [
-    "RecordingError",
-    "accept",
-    "condensed",
-    "merged_processes",
-    "passes_left",
-    "record_baseline",
-    "refuse_unacceptable",
-]
 
 _SWEEP = Sweep(seconds_per_case=LIMIT_S, min_epochs=EPOCHS, max_epochs=EPOCHS)
 # The width of the interval over the baseline's processes at the spread beyond which a case counts
@@ -126,7 +116,6 @@ def record_baseline(
                 "nothing was written"
             )
     results = _joined(passes, wanted, out, folder)
-    out.parent.mkdir(parents=True, exist_ok=True)
     write(results, out)
     rmtree(folder)
     return results
@@ -140,7 +129,6 @@ def accept(head: Results, baseline: Results | None, out: Path) -> None:
         StoreError: the file cannot be written.
     """
     refuse_unacceptable(head, baseline)
-    out.parent.mkdir(parents=True, exist_ok=True)
     write(head, out)
 
 
@@ -173,13 +161,7 @@ def _measured_of(record: Record) -> tuple[Measurement, ...]:
     """Return what to measure of a case: what its record holds, or the default if it failed."""
     if not record.status.is_measured:
         return Grid().measure
-    measured = {
-        Measurement.ERRORS: record.errors,
-        Measurement.LATENCY: record.latency,
-        Measurement.COLD: record.cold,
-        Measurement.MEMORY: record.memory,
-    }
-    return tuple(measurement for measurement, value in measured.items() if value is not None)
+    return tuple(name for name in Measurement if getattr(record, name) is not None)
 
 
 def _timed(planned: Sequence[Planned], first: Results) -> list[Planned]:
@@ -195,7 +177,7 @@ def _timed(planned: Sequence[Planned], first: Results) -> list[Planned]:
 
 def _joined(passes: Sequence[Results], wanted: Results, out: Path, folder: Path) -> Results:
     """Return the records of all passes as one run."""
-    runs = [each.runs[-1] for each in passes]
+    runs = [results.runs[-1] for results in passes]
     origins = {(run.environment, run.git_commit, run.version) for run in runs}
     cases = {record.case for record in wanted.records}
     if len(origins) > 1 or cases != {record.case for record in passes[0].records}:
@@ -203,10 +185,9 @@ def _joined(passes: Sequence[Results], wanted: Results, out: Path, folder: Path)
             f"{folder}: its processes measured other cases, or on several commits or machines; "
             "delete it and record again"
         )
-    parts: dict[str, list[Record]] = {record.case.id: [] for record in wanted.records}
-    for results in passes:
-        for record in results.records:
-            parts[record.case.id].append(record)
+    parts: dict[Case, list[Record]] = {record.case: [] for record in wanted.records}
+    for record in chain.from_iterable(results.records for results in passes):
+        parts[record.case].append(record)
     run = replace(
         runs[0],
         name=out.stem,
@@ -215,7 +196,7 @@ def _joined(passes: Sequence[Results], wanted: Results, out: Path, folder: Path)
         overhead_ratio=None,
     )
     return Results(
-        records=tuple(condensed(merged_processes(each)) for each in parts.values()),
+        records=tuple(condensed(merged_processes(records)) for records in parts.values()),
         runs=(run,),
         environments=passes[0].environments,
     )
@@ -239,23 +220,23 @@ def merged_processes(parts: Sequence[Record]) -> Record:
 
 def condensed(record: Record) -> Record:
     """Return a record with one sample per epoch: the value that is compared."""
-    latency, cold = (
-        timing
-        and replace(
-            timing,
-            arms=tuple(
-                _one_per_epoch(each, mean=timing.uneven_ratio is not None) for each in timing.arms
-            ),
+
+    def short(timing: Latency | None) -> Latency | None:
+        if timing is None:
+            return None
+        mean = timing.uneven_ratio is not None
+        arms = tuple(
+            replace(
+                arm,
+                wall_s=tuple(epoch_values(arm, cpu=False, mean=mean)),
+                cpu_s=arm.cpu_s and tuple(epoch_values(arm, cpu=True, mean=mean)),
+                epochs=tuple(sorted(set(arm.epochs))),
+            )
+            for arm in timing.arms
         )
-        for timing in (record.latency, record.cold)
-    )
-    return replace(record, latency=latency, cold=cold)
+        return replace(timing, arms=arms)
 
-
-def _one_per_epoch(arm: Arm, *, mean: bool) -> Arm:
-    cpu_s = None if arm.cpu_s is None else tuple(epoch_values(arm, cpu=True, mean=mean))
-    wall_s = tuple(epoch_values(arm, cpu=False, mean=mean))
-    return replace(arm, wall_s=wall_s, cpu_s=cpu_s, epochs=tuple(sorted(set(arm.epochs))))
+    return replace(record, latency=short(record.latency), cold=short(record.cold))
 
 
 def _well_timed(results: Results) -> set[str]:

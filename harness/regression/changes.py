@@ -1,25 +1,21 @@
-"""How each metric, and each case, changed between two runs."""
+"""How each metric, and each case, changed between two runs.
+
+Status, errors, memory and operators are compared without statistics. On one machine with the same
+software they repeat bit by bit, so any difference comes from the code. On another machine errors
+may differ, because another instruction set adds in another order.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from math import inf, isfinite, isnan
 
-from harness.records import Case, Estimate
-
-__all__ = [
-    "Change",
-    "ChangeKind",
-    "Comparison",
-    "Finding",
-    "Metric",
-    "change_of",
-    "inconclusive_latency",
-    "latency_finding",
-    "worst_first",
-]
+from harness.records import Case, Estimate, Mode, OutputErrors, Record, Status
+from harness.records.metrics import OUTPUT_METRICS, metrics_in
+from harness.records.text import count, in_words
 
 
 class ChangeKind(StrEnum):
@@ -60,48 +56,22 @@ class ChangeKind(StrEnum):
         }
 
 
-_WORST_FIRST = tuple(ChangeKind)
-
-
-class Metric(StrEnum):
-    """A metric that is compared."""
-
-    STATUS = "status"
-    ERROR = "error"
-    LATENCY = "latency"
-    PEAK_MEMORY = "peak memory"
-    ALLOCATED_MEMORY = "allocated memory"
-    SAVED_MEMORY = "memory saved for the backward"
-    OPERATORS = "operators"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """How one metric of a case changed."""
-
-    kind: ChangeKind
-    metric: Metric
-    reason: str
-    """In words, with the figures."""
-    severity: float = 1.0
-    """Orders findings of one kind: now over before, or infinite if that is not a number."""
-    ratio: Estimate | None = None
-    """Latency now over latency before; None for every other metric."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Change:
-    """How one case changed."""
+    """How one case changed, in one metric or in all."""
 
     case: Case
     kind: ChangeKind
     reason: str
     """Why it is of this kind, with the figures, in one line."""
-    metric: Metric | None = None
-    """What changed most; None if nothing changed or nothing can be compared."""
+    metric: str | None = None
+    """``status``, or the title of a metric of a record: what changed most. None if nothing changed
+    or nothing can be compared."""
     ratio: Estimate | None = None
     """Latency now over latency before, each as the ratio to the reference where there is one;
     above 1 is slower. None where it was not compared."""
+    severity: float = 1.0
+    """Orders changes of one kind: now over before, or infinite if that is not a number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,50 +98,231 @@ class Comparison:
         return {kind: counts[kind] for kind in ChangeKind if counts[kind]}
 
 
-def latency_finding(kind: ChangeKind, reason: str, ratio: Estimate | None = None) -> Finding:
-    """Return a finding about a latency; the more the latency grew, the more severe it is."""
-    return Finding(
-        kind=kind,
-        metric=Metric.LATENCY,
-        reason=f"latency: {reason}",
-        severity=ratio.value if ratio else 1.0,
-        ratio=ratio,
-    )
+def latency_change(
+    case: Case, kind: ChangeKind, reason: str, ratio: Estimate | None = None
+) -> Change:
+    """Return a change of a latency; the more the latency grew, the more severe it is."""
+    severity = ratio.value if ratio else 1.0
+    return Change(case, kind, f"latency: {reason}", "latency", ratio, severity)
 
 
-def inconclusive_latency(why: str, ratio: Estimate | None = None) -> Finding:
-    """Return the finding that a latency cannot be judged."""
-    return latency_finding(ChangeKind.INCONCLUSIVE, why, ratio)
+def change_of(changes: Sequence[Change]) -> Change:
+    """Return the change of a case from those of its metrics.
 
-
-def change_of(case: Case, findings: Sequence[Finding]) -> tuple[Change, float]:
-    """Return the change of a case and its severity.
-
-    The worst finding gives kind and metric; the reason names all findings but the unchanged.
+    The worst gives kind and metric; the reason names all but the unchanged.
     """
-    ordered = sorted(findings, key=lambda finding: _rank(finding.kind, finding.severity))
+    ordered = worst_first(changes)
     worst = ordered[0]
-    unchanged = worst.kind is ChangeKind.UNCHANGED
-    change = Change(
-        case=case,
-        kind=worst.kind,
-        reason="; ".join(
-            finding.reason
-            for finding in ordered
-            if unchanged or finding.kind is not ChangeKind.UNCHANGED
-        ),
-        metric=None if unchanged else worst.metric,
-        ratio=next((finding.ratio for finding in findings if finding.ratio is not None), None),
+    is_unchanged = worst.kind is ChangeKind.UNCHANGED
+    named = [one for one in ordered if is_unchanged or one.kind is not ChangeKind.UNCHANGED]
+    return replace(
+        worst,
+        reason="; ".join(one.reason for one in named),
+        metric=None if is_unchanged else worst.metric,
+        ratio=next((one.ratio for one in ordered if one.ratio is not None), None),
     )
-    return change, worst.severity
 
 
-def worst_first(changes: Sequence[tuple[Change, float]]) -> tuple[Change, ...]:
+def worst_first(changes: Sequence[Change]) -> tuple[Change, ...]:
     """Order changes by kind and, within a kind, by severity."""
-    ordered = sorted(changes, key=lambda weighed: _rank(weighed[0].kind, weighed[1]))
-    return tuple(change for change, _ in ordered)
+    kinds = list(ChangeKind)
+    return tuple(sorted(changes, key=lambda change: (kinds.index(change.kind), -change.severity)))
 
 
-def _rank(kind: ChangeKind, severity: float) -> tuple[int, float]:
-    """Sort key: worst kind first, then the most severe."""
-    return _WORST_FIRST.index(kind), -severity
+# --- metrics that repeat exactly -----------------------------------------------------------------
+
+_RANK = {
+    Status.OK: 0,
+    Status.OUT_OF_GUARANTEE: 1,
+    Status.UNSUPPORTED: 2,  # to decline a case is better than to get it wrong
+    Status.WRONG: 3,
+    Status.OUT_OF_MEMORY: 4,
+    Status.TIMEOUT: 4,
+    Status.CRASHED: 4,
+    Status.ERROR: 4,
+}
+_OF_THE_MACHINE = {Status.OUT_OF_MEMORY, Status.TIMEOUT}
+# parts of a record, each with what is compared of it first, and what a run lacks that lacks it
+_PARTS = {
+    "errors": ("error", "errors were measured"),
+    "memory": ("peak memory", "memory was counted"),
+    "operators": ("operators", "operators were counted"),
+}
+
+# The limits for errors of two instruction sets. The bound of one input and one declared algorithm
+# is the same on every machine and holds for sums in any order; how far below the bound the error
+# lies is chance. f roundings of random sign sum to about sqrt(f) of the f that the bound allows
+# for, and f is 18 or more in a sum of a thousand. An error up to 1/sqrt(18) of its bound, about a
+# quarter, can therefore be due to the order alone. Beyond that share, twice the error is more than
+# another order explains. Measured with torch's kernels for no vectors, AVX2 and AVX-512, 640 cases
+# from each to each: an error of ten thousand ulp at condition 1e4 became 2.5 times as large, and
+# one of 0 ulp became 1e40 where the exact result is 0; both stayed below a tenth of the bound. No
+# error exceeded both limits.
+_LUCKY_SHARE = 0.25
+_ELSEWHERE_FACTOR = 2.0
+# Another declared algorithm has another bound, so the errors themselves are compared. Trade-off:
+# errors of less than 1 ulp may grow by 1 ulp, because a factor says little about them.
+_ELSEWHERE_ULP = 1.0
+
+
+def exact_changes(before: Record, after: Record) -> list[Change]:
+    """Compare the deterministic metrics of two records of one case."""
+    same_machine = before.environment == after.environment
+    changes = list(_status_changes(before, after, same_machine=same_machine))
+    if not (before.status.is_measured and after.status.is_measured):
+        return changes
+    for part, (metric, was_measured) in _PARTS.items():
+        if getattr(before, part) is None:
+            continue
+        if getattr(after, part) is None:
+            why = f"{was_measured} before, but not now"
+            changes.append(Change(before.case, ChangeKind.INCONCLUSIVE, why, metric))
+        elif part != "errors":
+            changes += _figure_changes(before, after, part, same_machine=same_machine)
+        elif same_machine and before.case.device == "cpu":  # on a GPU sums have no fixed order
+            changes.append(_errors_here(before, after))
+        elif before.status is after.status is Status.OK:
+            # beyond the error bound, another order may change anything
+            changes.append(_errors_elsewhere(before, after, same_machine=same_machine))
+    return changes
+
+
+def _status_changes(before: Record, after: Record, *, same_machine: bool) -> Iterator[Change]:
+    """Compare statuses; yield nothing if the case was measured with the same status in both."""
+    old, new = before.status, after.status
+    if old is new and old.is_measured:
+        return
+    kind = ChangeKind.UNCHANGED
+    reason = f"{in_words(old)} before, {in_words(new)} now"
+    if old is new:
+        reason = f"{in_words(old)} in both"
+    if after.reason:
+        reason += f": {after.reason}"
+    if _RANK[new] < _RANK[old]:
+        kind = ChangeKind.IMPROVED
+    elif _RANK[new] > _RANK[old]:
+        kind = ChangeKind.REGRESSED
+        if not same_machine and new in _OF_THE_MACHINE:
+            kind = ChangeKind.INCONCLUSIVE
+            reason += "; the other machine may be the cause"
+    yield Change(before.case, kind, reason, "status", severity=inf)
+
+
+def _figure_changes(
+    before: Record, after: Record, part: str, *, same_machine: bool
+) -> list[Change]:
+    """Compare memory or operators."""
+    case, caveat, changes = before.case, "", []
+    if not same_machine and part == "memory" and case.device != "cpu":
+        caveat = "kernels may size their buffers by the GPU"
+    if not same_machine and part == "operators" and case.mode is not Mode.EAGER:
+        caveat = "another machine may compile differently"
+    for metric in metrics_in("exact"):
+        (first, *_), (second, *_) = metric.numbers(before), metric.numbers(after)
+        if metric.part != part or first is None:
+            continue
+        what = metric.heading("exact")
+        if second is None:
+            why = f"{what} were counted before, but not now"
+            changes.append(Change(case, ChangeKind.INCONCLUSIVE, why, metric.title))
+        elif first != second:
+            changes.append(_figure_change(case, metric.title, what, first, second, caveat))
+    if part == "memory" and not changes:
+        return [Change(case, ChangeKind.UNCHANGED, "memory is equal", "peak memory")]
+    return changes
+
+
+def _errors_here(before: Record, after: Record) -> Change:
+    """Compare errors that must be equal: on the same CPU with the same software."""
+    changes: list[Change] = []
+    for old, new in _outputs(before, after):
+        if new is None:
+            changes.append(_not_returned(before.case, old))
+            continue
+        for metric in OUTPUT_METRICS:
+            (first, *_), (second, *_) = metric.numbers(old), metric.numbers(new)
+            if first is not None and second is not None and first != second:
+                what = f"{old.output}, {metric.heading('exact')}"
+                changes.append(_figure_change(before.case, "error", what, first, second))
+    if not changes:
+        return Change(before.case, ChangeKind.UNCHANGED, "errors are equal", "error")
+    counts = Counter(change.kind for change in changes)
+    worst = next(kind for kind in ChangeKind if counts[kind])
+    named = next(change for change in changes if change.kind is worst)
+    others = [count(counts[worst] - 1, "more figure")] if counts[worst] > 1 else []
+    if worst is ChangeKind.REGRESSED and counts[ChangeKind.IMPROVED]:
+        others.append(f"{counts[ChangeKind.IMPROVED]} improved")
+    return replace(named, reason=f"{named.reason} ({', '.join(others)})") if others else named
+
+
+def _errors_elsewhere(before: Record, after: Record, *, same_machine: bool) -> Change:
+    """Compare errors that may differ by the order of sums."""
+    declared = _declared(before), _declared(after)
+    for old, new in _outputs(before, after):
+        if new is None:
+            return _not_returned(before.case, old)
+        figures = old.scaled_max_ulp, new.scaled_max_ulp
+        change = _figure_change(before.case, "error", f"{old.output}, largest scaled ulp", *figures)
+        if change.kind is ChangeKind.INCONCLUSIVE:
+            return change
+        if _is_worse_elsewhere(old, new, same_bound=declared[0] == declared[1]):
+            text = change.reason
+            if declared[0] != declared[1]:
+                text += f"; declared {declared[0]} before, {declared[1]} now"
+            elif old.bound_ratio is not None and new.bound_ratio is not None:
+                text += f", {old.bound_ratio:.2g} of its bound before, {new.bound_ratio:.2g} now"
+            text += ", more than another order of the same sums explains"
+            return replace(change, kind=ChangeKind.REGRESSED, reason=text)
+    where = "the order of sums on a GPU" if same_machine else "another instruction set"
+    reason = f"errors within what {where} may change"
+    return Change(before.case, ChangeKind.UNCHANGED, reason, "error")
+
+
+def _is_worse_elsewhere(old: OutputErrors, new: OutputErrors, *, same_bound: bool) -> bool:
+    if same_bound and old.bound_ratio is not None and new.bound_ratio is not None:
+        allowed = max(_ELSEWHERE_FACTOR * old.bound_ratio, _LUCKY_SHARE)
+        return not new.bound_ratio <= allowed
+    allowed = max(_ELSEWHERE_FACTOR * old.scaled_max_ulp, old.scaled_max_ulp + _ELSEWHERE_ULP)
+    return not new.scaled_max_ulp <= allowed
+
+
+def _outputs(before: Record, after: Record) -> Iterator[tuple[OutputErrors, OutputErrors | None]]:
+    """Yield the errors of each output, and those now if it is still returned."""
+    now = {output.output: output for output in after.errors.outputs} if after.errors else {}
+    for output in before.errors.outputs if before.errors else ():
+        yield output, now.get(output.output)
+
+
+def _figure_change(
+    case: Case, metric: str, what: str, before: float, after: float, caveat: str = ""
+) -> Change:
+    """Compare two figures that differ; with a caveat, the difference proves nothing."""
+    reason = f"{what}: {_figures_text(before, after)}"
+    if isnan(before) and isnan(after):
+        return Change(case, ChangeKind.INCONCLUSIVE, reason, metric)
+    # a NaN is below no number, so a figure that became NaN has regressed
+    kind = ChangeKind.IMPROVED if after < before else ChangeKind.REGRESSED
+    if caveat:
+        kind, reason = ChangeKind.INCONCLUSIVE, f"{reason}; {caveat}"
+    has_ratio = before > 0 and isfinite(before) and isfinite(after)
+    severity = after / before if has_ratio else inf
+    return Change(case, kind, reason, metric, severity=severity)
+
+
+def _not_returned(case: Case, output: OutputErrors) -> Change:
+    reason = f"{output.output} is no longer returned"
+    return Change(case, ChangeKind.REGRESSED, reason, "error", severity=inf)
+
+
+def _declared(record: Record) -> str:
+    errors = record.errors
+    return f"{errors.algorithm} ({errors.reduction}, {errors.accumulate_dtype})" if errors else ""
+
+
+def _figures_text(before: float, after: float) -> str:
+    """Return "1 before, 2 now", with as many digits as tell the figures apart."""
+    if isinstance(before, int) and isinstance(after, int):
+        return f"{before} before, {after} now"
+    texts = ((f"{before:.{digits}g}", f"{after:.{digits}g}") for digits in (3, 6, 9, 12, 17))
+    first, second = next(((old, new) for old, new in texts if old != new), ("nan", "nan"))
+    return f"{first} before, {second} now"

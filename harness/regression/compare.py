@@ -6,47 +6,43 @@ Nothing here measures or reads a clock: the caller passes a function that times 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, replace
 from statistics import median
 
-from harness.records import Record
+from harness.records import Environment, Record, Status
 from harness.records.refusal import Refusal
-from harness.records.speed import speed_text
-from harness.records.text import count
+from harness.records.text import count, in_words, speed_text
 from harness.regression.changes import (
     Change,
     ChangeKind,
     Comparison,
-    Finding,
-    Metric,
     change_of,
-    latency_finding,
+    exact_changes,
+    latency_change,
     worst_first,
 )
-from harness.regression.exact import exact_findings
-from harness.regression.latency_test import (
+from harness.regression.latency_judge import (
     BASELINE_PROCESSES,
+    FAR,
+    Confirm,
     Shift,
-    examine,
     has_machine_changed,
-    latency_change,
+    judge_all,
     process_ratios,
+    screen_against_baseline,
 )
-from harness.regression.text import RECORD_BASELINE, notes_on, status_text
 from harness.store import Results
 
-__all__ = [
-    "Confirm",
-    "DuplicateCaseError",
-    "NotComparableError",
-    "NotMeasuredError",
-    "compare",
-    "findings_of",
-]
-
-Confirm = Callable[[Sequence[Shift]], Mapping[str, Sequence[float]] | str]
-"""Times suspects again. Returns for each case's id the ratio to the reference in each fresh
-process, up to the one that refutes it; or why that cannot be done."""
+RECORD_BASELINE = (
+    "record a baseline of as many with `layernorm-bench check RUN --baseline FILE "
+    "--record-baseline`"
+)
+# fields of an environment that are not part of its fingerprint
+_NO_DIFFERENCE = {
+    "memory_bytes", "git_commit", "git_commit_utc", "git_dirty", "load_average", "repository_url",
+}  # fmt: skip
+_NOT_RIGHT = {Status.WRONG, Status.TIMEOUT, Status.CRASHED, Status.ERROR}
 
 
 class NotComparableError(Refusal):
@@ -92,8 +88,6 @@ def compare(
         DuplicateCaseError: a run holds a case twice.
     """
     old, new = _by_id(baseline, baseline_name), _by_id(head, head_name)
-    _refuse_unmeasured(old, baseline_name)
-    _refuse_unmeasured(new, head_name)
     both = [(old[name], new[name]) for name in old if name in new]
     if not any(first.status.is_measured and second.status.is_measured for first, second in both):
         raise NotComparableError(
@@ -102,120 +96,116 @@ def compare(
             "second): compare runs of one sweep on one kind of device"
         )
     latencies, notes = _latencies(both, confirm, least_processes)
-    findings = [findings_of(first, second, latencies.get(first.case.id)) for first, second in both]
-    if all(
-        finding.kind is ChangeKind.NOT_COMPARABLE for of_case in findings for finding in of_case
-    ):
+    of_metrics = [changes_of(first, second, latencies.get(first.case.id)) for first, second in both]
+    if all(change.kind is ChangeKind.NOT_COMPARABLE for own in of_metrics for change in own):
         raise NotComparableError(
             f"nothing that {baseline_name} and {head_name} have in common may be compared: "
-            f"{both[0][0].case.id}: {findings[0][0].reason}"
+            f"{both[0][0].case.id}: {of_metrics[0][0].reason}"
         )
-    changes = [
-        change_of(first.case, of_case) for (first, _), of_case in zip(both, findings, strict=True)
-    ]
+    changes = list(map(change_of, of_metrics))
     changes += [_only_in(old[name], ChangeKind.GONE, "baseline") for name in old if name not in new]
     changes += [_only_in(new[name], ChangeKind.NEW, "run") for name in new if name not in old]
+    if baseline.records == head.records:
+        notes.append("both files hold the same measurements, so every case is unchanged")
+    notes += _environment_notes(both, baseline, head)
+    notes += _case_notes(both, old, new, least_processes, advice)
     return Comparison(
-        changes=worst_first(changes),
-        baseline=baseline_name,
-        head=head_name,
-        notes=(*notes, *notes_on(baseline, head, old, new, least_processes, advice)),
+        changes=worst_first(changes), baseline=baseline_name, head=head_name, notes=tuple(notes)
     )
 
 
-def findings_of(before: Record, after: Record, latency: Finding | None) -> list[Finding]:
-    """Return the findings about a case that is in both runs; at least one."""
-    findings = [*exact_findings(before, after), *([latency] if latency else [])]
-    if findings:
-        return findings
-    why = f"{status_text(before.status)} in both, and nothing else of it may be compared"
-    return [Finding(kind=ChangeKind.NOT_COMPARABLE, metric=Metric.STATUS, reason=why)]
+def changes_of(before: Record, after: Record, latency: Change | None) -> list[Change]:
+    """Return the changes of the metrics of a case that is in both runs; at least one."""
+    if changes := [*exact_changes(before, after), *([latency] if latency else [])]:
+        return changes
+    why = f"{in_words(before.status)} in both, and nothing else of it may be compared"
+    return [Change(before.case, ChangeKind.NOT_COMPARABLE, why, "status")]
 
 
-def _only_in(record: Record, kind: ChangeKind, where: str) -> tuple[Change, float]:
-    """Return the change, and its severity, of a case that one of the runs lacks."""
-    reason = f"in the {where} only, {status_text(record.status)} there"
+def _only_in(record: Record, kind: ChangeKind, where: str) -> Change:
+    """Return the change of a case that one of the runs lacks."""
+    reason = f"in the {where} only, {in_words(record.status)} there"
     if record.reason:
         reason += f": {record.reason}"
-    return Change(case=record.case, kind=kind, reason=reason), 0.0
+    return Change(record.case, kind, reason)
 
 
-def _by_id(results: Results, name: str) -> dict[str, Record]:
+def refuse_duplicates(results: Results, name: str) -> None:
+    """Refuse a file that holds a case twice: readers could not tell the two records apart.
+
+    Raises:
+        DuplicateCaseError: it does.
+    """
     counts = Counter(record.case.id for record in results.records)
     duplicates = [case for case, number in counts.items() if number > 1]
     if duplicates:
         raise DuplicateCaseError(
             f"{name}: holds {count(len(duplicates), 'case')} more than once, such as "
-            f"{duplicates[0]}; leave one record of each"
+            f"{duplicates[0]}; keep one record of each"
+        )
+
+
+def _by_id(results: Results, name: str) -> dict[str, Record]:
+    """Return the records of a run by the id of their case; refuse one without a measured case."""
+    refuse_duplicates(results, name)
+    if not results.records:
+        raise NotMeasuredError(f"{name}: holds no case; run the sweep again")
+    if not any(record.status.is_measured for record in results.records):
+        statuses = Counter(record.status for record in results.records)
+        listed = ", ".join(f"{number} {in_words(status)}" for status, number in statuses.items())
+        raise NotMeasuredError(
+            f"{name}: no case in it was measured ({listed}), so nothing can be compared; see the "
+            "reasons in its records and run the sweep again"
         )
     return {record.case.id: record for record in results.records}
 
 
-def _refuse_unmeasured(records: Mapping[str, Record], name: str) -> None:
-    if any(record.status.is_measured for record in records.values()):
-        return
-    if not records:
-        raise NotMeasuredError(f"{name}: holds no case; run the sweep again")
-    counts = Counter(record.status for record in records.values())
-    statuses = ", ".join(f"{number} {status_text(status)}" for status, number in counts.items())
-    raise NotMeasuredError(
-        f"{name}: no case in it was measured ({statuses}), so nothing can be compared; see the "
-        "reasons in its records and run the sweep again"
-    )
+# --- latencies -----------------------------------------------------------------------------------
 
 
 def _latencies(
     both: Sequence[tuple[Record, Record]], confirm: Confirm | None, least_processes: int
-) -> tuple[dict[str, Finding], list[str]]:
-    """Judge the latencies; return the findings by id of the case, and notes on all of them."""
-    findings: dict[str, Finding] = {}
+) -> tuple[dict[str, Change], list[str]]:
+    """Judge the latencies; return the changes by id of the case, and notes on all of them."""
+    changes: dict[str, Change] = {}
     shifts: list[Shift] = []
     for before, after in both:
         # the times of a wrong and of a right result are not comparable
         if before.status is not after.status:
             continue
-        elsewhere = before.environment != after.environment and after.latency is not None
-        examined = (
+        is_elsewhere = before.environment != after.environment and after.latency is not None
+        screened = (
             _of_another_machine(before, after)
-            if elsewhere
-            else examine(before, after, least_processes)
+            if is_elsewhere
+            else screen_against_baseline(before, after, least_processes)
         )
-        if isinstance(examined, Finding):
-            findings[before.case.id] = examined
-        elif examined is not None and examined.unsteady:
-            findings[before.case.id] = latency_change(examined, examined.unsteady)
-        elif examined is not None:
-            shifts.append(examined)
-    suspects = [shift for shift in shifts if shift.is_suspect]
+        if isinstance(screened, Shift):
+            shifts.append(screened)
+        elif screened is not None:
+            changes[before.case.id] = screened
+    steady = [shift for shift in shifts if not shift.unsteady]
+    suspects = [shift for shift in steady if shift.is_suspect]
     notes = []
-    if noisy := sum(shift.noise is not None and not shift.is_suspect for shift in shifts):
+    if noisy := sum(bool(shift.noise) and not shift.is_suspect for shift in steady):
         notes.append(f"latency of {count(noisy, 'case')} is too noisy to show a small change")
-    to_confirm = suspects
-    if changed := has_machine_changed(shifts):
-        to_confirm = [shift for shift in suspects if shift.is_far]
+    if has_machine_changed(steady):
+        unjudged = "not judged, since too many cases moved at once"
+        shifts = [
+            replace(shift, least=max(shift.least, FAR), noise=shift.noise or unjudged)
+            for shift in shifts
+        ]
+        far = sum(shift.is_suspect for shift in shifts)
         notes.append(
-            f"latency is ambiguous: {len(suspects)} of {count(len(shifts), 'case')} are suspect, "
+            f"latency is ambiguous: {len(suspects)} of {count(len(steady), 'case')} are suspect, "
             "of several implementations: the machine changed, or code that they share; "
-            f"{count(len(to_confirm), 'case')} moved by more than a change of the machine explains "
+            f"{count(far, 'case')} moved by more than a change of the machine explains "
             "and may fail; measure again, and if the result is the same, record a new baseline"
         )
-    names = {shift.case.id for shift in to_confirm}
-    confirmed: Mapping[str, Sequence[float]] | str = "suspected, but not confirmed"
-    if to_confirm and confirm is not None:
-        confirmed = confirm(to_confirm)
-    for shift in shifts:
-        name = shift.case.id
-        answer: Sequence[float] | str | None = None
-        if name in names:
-            answer = confirmed if isinstance(confirmed, str) else confirmed.get(name, ())
-        elif changed:
-            answer = "not judged, since too many cases moved at once"
-        findings[name] = latency_change(shift, answer, has_machine_changed=changed)
-    return findings, notes
+    return changes | judge_all(shifts, confirm), notes
 
 
-def _of_another_machine(before: Record, after: Record) -> Finding | None:
-    """Return the finding that a latency is not comparable; None if it was not timed in both."""
+def _of_another_machine(before: Record, after: Record) -> Change | None:
+    """Return that a latency is not comparable; None if it was not timed in both."""
     old, new = before.latency, after.latency
     if old is None or new is None:
         return None
@@ -226,4 +216,86 @@ def _of_another_machine(before: Record, after: Record) -> Finding | None:
             f": {speed_text(1 / median(old_ratios), 3)} the speed of {old.reference} there, "
             f"{speed_text(1 / median(new_ratios), 3)} here"
         )
-    return latency_finding(ChangeKind.NOT_COMPARABLE, why)
+    return latency_change(before.case, ChangeKind.NOT_COMPARABLE, why)
+
+
+# --- notes ---------------------------------------------------------------------------------------
+
+
+def _environment_notes(
+    both: Sequence[tuple[Record, Record]], baseline: Results, head: Results
+) -> Iterator[str]:
+    moved = [(first, second) for first, second in both if first.environment != second.environment]
+    if moved:
+        first, second = moved[0]
+        differences = _differences(
+            baseline.environments.get(first.environment),
+            head.environments.get(second.environment),
+        )
+        yield (
+            f"another machine or other software ({differences}): latency of "
+            f"{count(len(moved), 'case')} is not compared; errors are compared only beyond what "
+            "another order of the same sums explains"
+        )
+
+
+def _case_notes(
+    both: Sequence[tuple[Record, Record]],
+    old: Mapping[str, Record],
+    new: Mapping[str, Record],
+    least_processes: int,
+    advice: str,
+) -> Iterator[str]:
+    few = sum(
+        first.latency is not None
+        and first.latency.processes < least_processes
+        and second.latency is not None
+        and first.latency.timer == second.latency.timer
+        for first, second in both
+        if first.environment == second.environment
+    )
+    if few:
+        yield (
+            f"latency of {count(few, 'case')} is not judged, because the baseline has fewer than "
+            f"{least_processes} processes; {advice}"
+        )
+    gone, added = len(old) - len(both), len(new) - len(both)
+    if gone or added:
+        yield (
+            f"the runs are not of one sweep: {count(gone, 'case')} of the baseline gone, "
+            f"{count(added, 'case')} of the run new"
+        )
+    bad = [
+        record for name, record in new.items() if name not in old and record.status in _NOT_RIGHT
+    ]
+    if bad:
+        yield (
+            f"{count(len(bad), 'new case')} did not end well, such as {bad[0].case.id}: "
+            f"{in_words(bad[0].status)}; the baseline holds nothing to compare them with"
+        )
+    if any(first.cold is not None and second.cold is not None for first, second in both):
+        yield "cold latencies are not compared"
+
+
+def _differences(before: Environment | None, after: Environment | None) -> str:
+    if before is None or after is None:
+        return "one of the files does not say which"
+    changed = [
+        f"{field.name} {_field_text(getattr(before, field.name))} before, "
+        f"{_field_text(getattr(after, field.name))} now"
+        for field in fields(Environment)
+        if field.name not in _NO_DIFFERENCE
+        and getattr(before, field.name) != getattr(after, field.name)
+    ]
+    return "; ".join(changed) or "with the same description"
+
+
+def _field_text(value: object) -> str:
+    """Return a field of an environment; packages as "torch 2.13.0, numpy 2.4.6"."""
+    if not isinstance(value, tuple):
+        return str(value)
+    parts = (
+        " ".join(part) if isinstance(part, tuple) else str(getattr(part, "name", part))
+        for part in value
+    )
+    return ", ".join(parts) or "none"

@@ -1,39 +1,61 @@
-"""The page: sections, template, style and script in one file that loads nothing."""
+"""The page: head, sections, template, style and script in one file that loads nothing."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from functools import cache
+from dataclasses import dataclass
+from hashlib import sha256
+from html import unescape
 from importlib.resources import files
+from math import isfinite
 from pathlib import Path
+from typing import Any
 
-from jinja2 import Environment as Templates
-from jinja2 import PackageLoader, StrictUndefined
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
+from harness.records import Environment, Mode, Status
 from harness.records.refusal import Refusal
-from harness.regression.changes import Comparison
-from harness.regression.history.runs import History
-from harness.report.content import heading, name_of
-from harness.report.frame import gather
-from harness.report.glossary import with_terms
-from harness.report.head import cards, default_title, headline, place_lines, usage
-from harness.report.policy import POLICY_MARK, with_policy
+from harness.records.text import count, seconds_text
+from harness.report.choice import first_choice, headline_lines
+from harness.report.document import (
+    Block,
+    FigureBlock,
+    LeftOut,
+    Panel,
+    Table,
+    heading,
+    html,
+    name_of,
+    power_of_ten,
+    rounded,
+    templates,
+)
+from harness.report.frame import PageData, gather
+from harness.report.history import how_it_changed
 from harness.report.sections import SECTIONS
-from harness.report.sections.history import how_it_changed
-from harness.selection.requirement import DEFAULT_MAX_CONDITION
+from harness.selection import DEFAULT_MAX_CONDITION, NATIVE
 from harness.store import Results
 
-__all__ = ["ReportError", "build_page", "write_report"]
-
+__all__ = [
+    "POLICY_MARK",
+    "ReportError",
+    "build_page",
+    "drawings_of",
+    "tables_of",
+    "with_policy",
+    "write_report",
+]
 
 _STYLES = ("page.css", "figures.css", "cases.css")
 _SCRIPTS = ("page.js", "cases.js", "explorer.js", "table.js")
 """One script of the page: later files use what earlier ones define."""
+POLICY_MARK = "CONTENT-SECURITY-POLICY"
+"""What the template has in place of the policy, which follows from the rest of the page."""
+_MOST_BLAMED = 2  # trade-off: a card has room for two names
 
 
 class ReportError(Refusal):
@@ -51,9 +73,8 @@ def build_page(
     *,
     title: str | None = None,
     files: Sequence[str] = (),
-    history: History | None = None,
-    comparison: Comparison | None = None,
     max_condition: float = DEFAULT_MAX_CONDITION,
+    **others: Any,
 ) -> str:
     """Return the page for ``results``: self-contained HTML.
 
@@ -63,90 +84,62 @@ def build_page(
         results: what results files hold; the samples are not needed.
         title: heading of the page; by default it names the machine.
         files: the results files, as the page names them.
-        history: the folder that ``results`` are the latest of, if the page is to show it.
-        comparison: with a baseline, if the page is to show it.
         max_condition: largest condition number that a choice has to serve.
+        others: ``history``, the folder that ``results`` are the latest of, and ``comparison`` with
+            a baseline, if the page is to show them.
 
     Raises:
         NothingToReportError: there is no record to report.
     """
-    if not any(each.records for each in results):
+    if not any(result.records for result in results):
         raise NothingToReportError("no records to report; measure some with `layernorm-bench run`")
-    findings = replace(
-        gather(results, files, max_condition), history=history, comparison=comparison
+    data = gather(results, files, max_condition, **others)
+    # the page of a folder is about what changed
+    sections = sorted(SECTIONS, key=lambda section: section is not how_it_changed)
+    return _rendered(
+        "page.html.j2",
+        _STYLES,
+        title=title or _default_title(data),
+        data=data,
+        environments=list(_environment_lines(data)),
+        cards=list(_cards(data)),
+        answers=list(_answers(data)),
+        usage=_usage(data),
+        sections=[
+            {"id": section.__name__, "heading": heading(section), "html": html(blocks)}
+            for section in sections
+            if (blocks := section(data))
+        ],
+        script=Markup("\n".join(map(_asset, _SCRIPTS))),
     )
-    page = (
-        _templates()
-        .get_template("page.html.j2")
-        .render(
-            title=title or default_title(findings),
-            findings=findings,
-            places=list(place_lines(findings)),
-            cards=cards(findings),
-            answers=[headline(place, each) for place, each in enumerate(findings.answers)],
-            usage=usage(findings),
-            sections=[
-                {"id": each.__name__, "heading": heading(each), "blocks": blocks}
-                # the page of a folder is about what changed
-                for each in sorted(SECTIONS, key=lambda each: each is not how_it_changed)
-                if (blocks := each(findings))
-            ],
-            style=Markup("\n".join(map(_asset, _STYLES))),
-            script=Markup("\n".join(map(_asset, _SCRIPTS))),
-            policy=POLICY_MARK,
-        )
-    )
-    return with_policy(page)
 
 
 def write_report(
-    results: Sequence[Results],
-    path: Path,
-    *,
-    title: str | None = None,
-    files: Sequence[str] = (),
-    history: History | None = None,
-    comparison: Comparison | None = None,
-    max_condition: float = DEFAULT_MAX_CONDITION,
+    results: Sequence[Results], path: Path, *, title: str | None = None, **others: Any
 ) -> None:
     """Write the page for ``results`` to ``path``, atomically if it is a regular file.
 
     A pipe or a device is written to, and a link is followed.
 
+    Args:
+        results: as for :func:`build_page`, which also takes the ``others``.
+        path: the page.
+        title: heading of the page.
+        others: what else the page shows.
+
     Raises:
         NothingToReportError: there is no record to report, which the page says.
         ReportError: the file cannot be written.
     """
-    if not any(each.records for each in results):
-        _write(_empty_page(results, title), path)
+    if not any(result.records for result in results):
+        runs = [run for result in results for run in result.runs]
+        title = title or "LayerNorm: no results"
+        _write(_rendered("empty.html.j2", _STYLES[:1], title=title, runs=runs), path)
         raise NothingToReportError(
             f"{path}: the page has no result, because there are no records to report; measure some "
             "with `layernorm-bench run`"
         )
-    page = build_page(
-        results,
-        title=title,
-        files=files,
-        history=history,
-        comparison=comparison,
-        max_condition=max_condition,
-    )
-    _write(page, path)
-
-
-def _empty_page(results: Sequence[Results], title: str | None) -> str:
-    """Return a page that says that there is nothing to report, and which runs were read."""
-    page = (
-        _templates()
-        .get_template("empty.html.j2")
-        .render(
-            title=title or "LayerNorm: no results",
-            runs=[run for each in results for run in each.runs],
-            style=Markup(_asset("page.css")),
-            policy=POLICY_MARK,
-        )
-    )
-    return with_policy(page)
+    _write(build_page(results, title=title, **others), path)
 
 
 def _write(page: str, path: Path) -> None:
@@ -165,23 +158,184 @@ def _write(page: str, path: Path) -> None:
         raise ReportError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
-@cache
-def _templates() -> Templates:
-    templates = Templates(
-        loader=PackageLoader("harness.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    templates.filters |= {"terms": with_terms, "slug": name_of, "breakable": _breakable}
-    return templates
-
-
-def _breakable(text: str) -> Markup:
-    """Return text in which a long name may be broken after _, + and /."""
-    return Markup(re.sub(r"[_+/]", r"\g<0><wbr>", str(escape(text))))
+def _rendered(template: str, styles: Sequence[str], **values: Any) -> str:
+    style = Markup("\n".join(map(_asset, styles)))
+    page = templates().get_template(template).render(style=style, policy=POLICY_MARK, **values)
+    return with_policy(page)
 
 
 def _asset(name: str) -> str:
     return files("harness.report").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def with_policy(page: str) -> str:
+    """Return a page with its Content-Security-Policy in place of the mark.
+
+    It proves that the page loads and sends nothing: nothing is allowed except the scripts and
+    styles that are in the page, each by its SHA-256 hash; see https://www.w3.org/TR/CSP3/. A hash
+    of a style attribute needs 'unsafe-hashes', which allows no others. The texts of results cannot
+    hold a tag or a quoted attribute, because the template escapes them.
+    """
+    head, mark, body = page.partition(POLICY_MARK)
+    scripts = re.findall(r"<script>(.*?)</script>", body, re.DOTALL)
+    styles = re.findall(r"<style>(.*?)</style>", body, re.DOTALL)
+    attributes = [unescape(text) for text in re.findall(r' style="([^"]*)"', body)]
+    policy = (
+        "default-src 'none'",
+        f"script-src {_hashes(scripts)}",
+        f"style-src 'unsafe-hashes' {_hashes(styles + attributes)}",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+    return f"{head}{'; '.join(policy)}{body}" if mark else page
+
+
+def _hashes(texts: list[str]) -> str:
+    found = dict.fromkeys(b64encode(sha256(text.encode()).digest()).decode() for text in texts)
+    return " ".join(f"'sha256-{digest}'" for digest in found)
+
+
+# --- parts of the page, as files for a README, a paper or a pull request --------------------------
+
+
+def drawings_of(results: Sequence[Results]) -> dict[str, Panel]:
+    """Return the figures by name; none is drawn before it is asked for."""
+    drawings: dict[str, Panel] = {}
+    for block in _blocks(results):
+        if isinstance(block, FigureBlock | LeftOut | Table):
+            panels = block.panels if isinstance(block, FigureBlock) else block.drawings
+            drawings |= {panel.name: panel for panel in panels}
+    return drawings
+
+
+def tables_of(results: Sequence[Results]) -> dict[str, Table]:
+    """Return the tables by name."""
+    tables = [block for block in _blocks(results) if isinstance(block, Table)]
+    return {table.name or name_of(table.title): table for table in tables}
+
+
+def _blocks(results: Sequence[Results]) -> Iterator[Block]:
+    data = gather(results)
+    return (block for section in SECTIONS for block in section(data))
+
+
+# --- the head: what was measured where, the answer in words, and the numbers of cases ------------
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A number at the top of the page."""
+
+    heading: str
+    text: str
+    note: str
+    status: str = ""
+    """Status of the cases that the card links to."""
+
+
+def _default_title(data: PageData) -> str:
+    """Return the heading of a page without a title of its own: of the machine, if it is one."""
+    machines = {own.gpus[0].name if own.gpus else own.cpu for own in data.environments.values()}
+    return f"LayerNorm on {machines.pop()}" if len(machines) == 1 else "LayerNorm"
+
+
+def _environment_lines(data: PageData) -> Iterator[str]:
+    """Yield for each environment its machine, software, commit and days."""
+    for letter, own in data.environments.items():
+        where = f"Environment {letter}: " if len(data.environments) > 1 else ""
+        yield where + " · ".join(_environment_words(data, own))
+    if data.history is not None:
+        number = count(len(data.history.runs), "run")
+        yield f"The latest of {number}; what changed is under “{heading(how_it_changed)}”."
+
+
+def _environment_words(data: PageData, own: Environment) -> Iterator[str]:
+    packages = dict(own.packages)
+    yield f"{own.cpu}, {'1 CPU' if own.cpu_count == 1 else f'{own.cpu_count} CPUs'}"
+    yield from (gpu.name for gpu in own.gpus)
+    if "torch" in packages:
+        yield f"torch {packages['torch']}"
+    if own.git_commit:
+        dirty = " with uncommitted changes" if own.git_dirty else ""
+        yield f"commit {own.git_commit[:10]}{dirty}"
+    threads = sorted({
+        record.case.threads
+        for record in data.records
+        if record.latency and record.environment == own.fingerprint
+    })
+    if threads:
+        plural = "" if threads == [1] else "s"
+        yield f"timed on {' and '.join(map(str, threads))} thread{plural}"
+    days = sorted(
+        run.started_utc[:10] for run in data.runs if run.environment in {own.fingerprint, None}
+    )
+    if days:
+        yield " to ".join(dict.fromkeys([days[0], days[-1]]))
+
+
+def _answers(data: PageData) -> Iterator[dict[str, object]]:
+    """Yield what the head says under each requirement, and its entry in the switch."""
+    for index, answer in enumerate(data.answers):
+        level = answer.requirements.max_condition
+        yield {
+            "number": index,
+            "name": f"up to {power_of_ten(level)}" if isfinite(level) else "any",
+            "is_default": answer.is_default,
+            "lines": headline_lines(answer.choices, answer.overall, answer.requirements),
+        }
+
+
+def _usage(data: PageData) -> str:
+    """Return how a model gets what the first sentence says to run; empty if it is native."""
+    answer = next((answer for answer in data.answers if answer.is_default), None)
+    choice = first_choice(answer.choices, answer.overall) if answer else None
+    if choice is None or choice == NATIVE or choice[1] is not Mode.EAGER:
+        return ""
+    return f"import layernorm_bench; layernorm_bench.replace_layer_norms(model, {choice[0]!r})"
+
+
+def _cards(data: PageData) -> Iterator[Card]:
+    """Yield the numbers of cases by status, and what the runs cost."""
+    statuses = data.cases["status"]
+    number = {status: int((statuses == status).sum()) for status in Status}
+    measured = sum(number[status] for status in Status if status.is_measured)
+    failed = sum(number[status] for status in Status if status.is_failure)
+    absent = len(statuses) - measured
+    share = f"{rounded(100 * number[Status.OK] / max(measured, 1))} % of those measured"
+    yield Card("Measured", f"{measured:,}", f"of {count(data.planned, 'case')} planned")
+    yield Card("Within bound", f"{number[Status.OK]:,}", share, Status.OK)
+    for status, title, none in (
+        (Status.WRONG, "Wrong", "none outside its bound"),
+        (Status.OUT_OF_GUARANTEE, "Out of guarantee", "none beyond its limit in theory"),
+    ):
+        yield Card(title, f"{number[status]:,}", _blamed(data, status) or none, status)
+    yield Card(
+        "Not measured",
+        f"{absent + data.missing:,}",
+        f"{failed} failed, {absent - failed} declined or too large, {data.missing} without record",
+    )
+    walls = [run.wall_s for run in data.runs if run.wall_s is not None]
+    shares = [
+        (run.wall_s, run.overhead_ratio)
+        for run in data.runs
+        if run.wall_s and run.overhead_ratio is not None
+    ]
+    if walls:
+        note = "in the runs that ended" if len(walls) < len(data.runs) else "from start to end"
+        if shares:
+            spent = sum(wall * share for wall, share in shares)
+            ratio = spent / sum(wall for wall, _ in shares)
+            note = f"{rounded(100 * ratio)} % of it overhead of the harness"
+        yield Card("Wall time", seconds_text(sum(walls)), note)
+
+
+def _blamed(data: PageData, status: Status) -> str:
+    """Return the implementations with the most cases of a status, and how many each has."""
+    of_status = data.cases[data.cases["status"] == status]
+    numbers = of_status["implementation"].value_counts(sort=False)
+    ordered = sorted(numbers.items(), key=lambda item: -item[1])
+    names = [f"{name} {number:,}" for name, number in ordered[:_MOST_BLAMED]]
+    left = len(ordered) - _MOST_BLAMED
+    return ", ".join([*names, *([f"{count(left, 'other')}"] if left > 0 else [])])

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import accumulate
 from math import fsum
 
-from harness.measure.estimates import estimates_of
 from harness.measure.measurement_warnings import uneven_advice
-from harness.measure.sample_statistics import estimate, is_faster
+from harness.measure.sample_statistics import estimate, estimates_of, is_faster
 from harness.records import (
     Arm,
     ArmRole,
@@ -22,8 +21,6 @@ from harness.records import (
     Status,
     WarningKind,
 )
-
-__all__ = ["ENOUGH_PROCESSES", "merged"]
 
 # Simulated: fewer processes agree by chance too often. Where the interval over three is narrow, it
 # covers 51 to 83 % if processes spread by 2 to 1 %; see experiments/intervals.
@@ -41,37 +38,32 @@ def merged(records: Sequence[Record], budget: Budget) -> Record:
     worst = max(records, key=_severity)
     if _severity(worst) > min(map(_severity, records)):
         return worst
-    warm = _joined([each.latency for each in records], budget)
-    warnings = {each.kind: each for record in records for each in record.warnings}
+    warm = _joined([record.latency for record in records], budget)
+    cold = _joined([record.cold for record in records], budget)
+    timed = [latency for latency in (warm, cold) if latency is not None]
+    advices = {warning.kind: warning.advice for record in records for warning in record.warnings}
     for kind in (WarningKind.NOT_CONVERGED, WarningKind.UNEVEN):
-        warnings.pop(kind, None)
-    cold = _joined([each.cold for each in records], budget)
-    wide = next((each for each in (warm, cold) if each is not None and not each.converged), None)
-    if wide is not None:
-        warnings[WarningKind.NOT_CONVERGED] = MeasurementWarning(
-            kind=WarningKind.NOT_CONVERGED,
-            advice=f"the interval across {wide.processes} processes is wider than "
-            f"±{budget.target_ratio:.1%}; give the case more processes",
+        advices.pop(kind, None)
+    if wide := [latency for latency in timed if not latency.converged]:
+        advices[WarningKind.NOT_CONVERGED] = (
+            f"the interval across {wide[0].processes} processes is wider than "
+            f"±{budget.target_ratio:.1%}; give the case more processes"
         )
-    for advice in (uneven_advice(each) for each in (warm, cold) if each is not None):
-        if advice:
-            warnings[WarningKind.UNEVEN] = MeasurementWarning(
-                kind=WarningKind.UNEVEN, advice=advice
-            )
-    if all(each is None or each.is_valid for each in (warm, cold)):
-        warnings.pop(WarningKind.FASTER_THAN_COPY, None)
-    costs = [each.cost for each in records if each.cost is not None]
+    for latency in timed:
+        if advice := uneven_advice(latency):
+            advices[WarningKind.UNEVEN] = advice
+    if all(latency.is_valid for latency in timed):
+        advices.pop(WarningKind.FASTER_THAN_COPY, None)
+    costs = [record.cost for record in records if record.cost is not None]
+    parts = (field.name for field in fields(Cost))
     return replace(
         records[0],
         latency=warm,
         cold=cold,
-        warnings=tuple(warnings.values()),
-        cost=Cost(
-            total_s=fsum(each.total_s for each in costs),
-            implementation_s=fsum(each.implementation_s for each in costs),
-            oracle_s=fsum(each.oracle_s for each in costs),
-            sampling_s=fsum(each.sampling_s for each in costs),
+        warnings=tuple(
+            MeasurementWarning(kind=kind, advice=advice) for kind, advice in advices.items()
         ),
+        cost=Cost(**{part: fsum(getattr(cost, part) for cost in costs) for part in parts}),
     )
 
 
@@ -83,26 +75,25 @@ def _severity(record: Record) -> tuple[bool, bool, bool]:
 
 def _joined(latencies: Sequence[Latency | None], budget: Budget) -> Latency | None:
     """Join the samples of several processes; the estimates are across processes."""
-    parts = [each for each in latencies if each is not None]
+    parts = [latency for latency in latencies if latency is not None]
     if not parts:
         return None
-    epochs = [len(each.process_of_epoch) for each in parts]
+    epochs = [len(part.process_of_epoch) for part in parts]
     starts = list(accumulate(epochs, initial=0))
-    processes = tuple(place for place, count in enumerate(epochs) for _ in range(count))
-    roles = [each.role for each in parts[0].arms]
-    arms = {role: _arm([_of(each, role) for each in parts], starts) for role in roles}
-    clocks = [each.clock for each in parts]
+    processes = tuple(process for process, count in enumerate(epochs) for _ in range(count))
+    arms = tuple(_arm(arm.role, parts, starts) for arm in parts[0].arms)
+    clocks = [part.clock for part in parts]
     clock = Clock.PROCESS_CPU if Clock.PROCESS_CPU in clocks else clocks[0]
-    found = estimates_of(tuple(arms.values()), budget, cpu=clock.is_cpu, process_of_epoch=processes)
-    ceilings = [each.ceiling_ratio for each in parts if each.ceiling_ratio is not None]
+    found = estimates_of(arms, budget, cpu=clock.is_cpu, process_of_epoch=processes)
+    ceilings = [part.ceiling_ratio for part in parts if part.ceiling_ratio is not None]
     ceiling = estimate(ceilings) if ceilings else None
-    replays = [each.replay_s.value for each in parts if each.replay_s is not None]
-    replay_ratios = [each.replay_ratio.value for each in parts if each.replay_ratio is not None]
+    replays = [part.replay_s.value for part in parts if part.replay_s is not None]
+    replay_ratios = [part.replay_ratio.value for part in parts if part.replay_ratio is not None]
     # One process may be faster than a copy by chance, so the ratio across processes decides. It is
     # not used where every process is valid: on a GPU, a short copy is mostly its launch.
-    is_too_fast = is_faster(ceiling) and not all(each.is_valid for each in parts)
+    is_too_fast = is_faster(ceiling) and not all(part.is_valid for part in parts)
     is_invalid = is_too_fast or any(map(_leaves_work, parts))
-    faults = [each.minor_faults_ratio for each in parts if each.minor_faults_ratio is not None]
+    faults = [part.minor_faults_ratio for part in parts if part.minor_faults_ratio is not None]
     return replace(
         parts[0],
         clock=clock,
@@ -114,12 +105,12 @@ def _joined(latencies: Sequence[Latency | None], budget: Budget) -> Latency | No
         processes=len(parts),
         process_of_epoch=processes,
         minor_faults_ratio=max(faults, default=None),
-        others_ratio=max((each.others_ratio for each in parts), key=lambda each: each or 0.0),
-        throttled_epochs=sum(each.throttled_epochs for each in parts),
+        others_ratio=max((part.others_ratio for part in parts), key=lambda ratio: ratio or 0.0),
+        throttled_epochs=sum(part.throttled_epochs for part in parts),
         replay_s=estimate(replays) if replays else None,
         replay_ratio=estimate(replay_ratios) if replay_ratios else None,
         is_valid=not is_invalid,
-        arms=tuple(arms.values()),
+        arms=arms,
     )
 
 
@@ -128,20 +119,15 @@ def _leaves_work(latency: Latency) -> bool:
     return not latency.is_valid and not (latency.ceiling_ratio or 0.0) > 1
 
 
-def _of(latency: Latency, role: ArmRole) -> Arm:
-    return next(each for each in latency.arms if each.role is role)
-
-
-def _arm(arms: Sequence[Arm], starts: Sequence[int]) -> Arm:
+def _arm(role: ArmRole, parts: Sequence[Latency], starts: Sequence[int]) -> Arm:
     """Concatenate the samples of several processes, with consecutive epochs."""
-    cpu_s = [each.cpu_s for each in arms if each.cpu_s is not None]
+    arms = [next(arm for arm in part.arms if arm.role is role) for part in parts]
+    cpu_s = [arm.cpu_s for arm in arms if arm.cpu_s is not None]
     return replace(
         arms[0],
-        wall_s=tuple(sample for each in arms for sample in each.wall_s),
-        cpu_s=tuple(sample for each in cpu_s for sample in each) or None,
+        wall_s=tuple(sample for arm in arms for sample in arm.wall_s),
+        cpu_s=tuple(sample for samples in cpu_s for sample in samples) or None,
         epochs=tuple(
-            start + epoch
-            for start, each in zip(starts, arms, strict=False)
-            for epoch in each.epochs
+            start + epoch for start, arm in zip(starts, arms, strict=False) for epoch in arm.epochs
         ),
     )

@@ -1,31 +1,85 @@
-"""Run one case to its record: verify it on the timed inputs, then time it and count its memory."""
+"""Run one case to its record: verify it on the timed inputs, time it and count its memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from hashlib import sha256
+from random import Random
+from time import perf_counter
+
+import torch
+from torch import Tensor
 
 import implementations
-from harness.inputs import UnrepresentableError
-from harness.measure.allocator import use_steady_allocation
-from harness.numerics.computed import ContractViolationError, ImplementationError, grad_mode
-from harness.records import Allocation, Budget, Case, Errors, Measurement, Record, Status
-from harness.run.case_steps import CaseRun
+from harness.cases.inputs import Inputs
+from harness.measure.device import Device
+from harness.measure.devices import device_of
+from harness.measure.latency import Sampled
+from harness.measure.memory import (
+    count_allocations,
+    fault_in,
+    relocate,
+    uncountable,
+    undercounted,
+    use_steady_allocation,
+)
+from harness.numerics.bounds import ErrorBound, error_bound_of
+from harness.numerics.error_measurement import measure_errors
+from harness.numerics.oracle import Reference
+from harness.numerics.outputs import OUTPUTS, SETTLE_S, Outputs, bits_of
+from harness.records import (
+    Allocation,
+    Budget,
+    Cache,
+    Case,
+    Cost,
+    Direction,
+    Errors,
+    Measurement,
+    MeasurementWarning,
+    Memory,
+    Record,
+    Status,
+    WarningKind,
+)
+from harness.records.text import bytes_text
+from harness.run.attempt import (
+    FAILURES,
+    ExactResults,
+    Judged,
+    Stopwatch,
+    attempt,
+    failure_of,
+    inputs_key,
+    judge,
+)
+from harness.run.call import ImplementationError, bind, bind_recording_forward, grad_mode, run_once
 from harness.run.integrity import Trusted
-from harness.run.resources import Resources
-from implementations.contract import Implementation
+from harness.run.recheck import Timed, reuse, wrong_again
+from harness.run.timing import refusal, result_bytes, time_case
+from implementations.contract import Implementation, LayerNormFunction
 
-__all__ = ["CaseRunner"]
+_SETTLED_RUNS = 3  # on a busy machine a thread may end before the outputs are copied
+# Tensors of x's size that a case holds at most, beside float64 copies and the exact values, bounds
+# and errors of a block of rows. A forward holds x and y, their relocated copies, the inputs of the
+# check after the timing, and the implementation's intermediate tensors. A backward holds the same
+# for dy and dx, and the tensors that its forward saved.
+_HELD_COPIES = {Direction.FORWARD: 8, Direction.BACKWARD: 16, Direction.FORWARD_BACKWARD: 16}
+_DRAWN_BYTES = 8  # per element: inputs are drawn in float64
+_KNOWN = 1000  # outputs whose errors are kept, in 1 MB: those of a few hundred cases
 
 
 class CaseRunner:
-    """Runs cases one after the other in this process.
+    """Runs cases one after the other in this process, and keeps what they have in common.
 
     Args:
         environment: fingerprint, for the records.
         allocation: how the process gets memory; None has the allocator reuse pages.
         trusted: taken before any target was imported; None for one per case, which shows only what
             changes during the case.
+        report: sends an update to the parent of this process.
     """
 
     def __init__(
@@ -33,23 +87,20 @@ class CaseRunner:
         environment: str,
         allocation: Allocation | None = None,
         trusted: Trusted | None = None,
+        report: Callable[[object], None] = lambda update: None,
     ) -> None:
-        self.environment, self._trusted = environment, trusted
-        self._resources = Resources(allocation or use_steady_allocation())
+        self.environment, self._trusted, self.report = environment, trusted, report
+        self.allocation = allocation or use_steady_allocation()
+        self.exact = ExactResults()
+        self.measured_errors: dict[bytes, Errors] = {}
+        """The errors that were measured for the last case, for :meth:`learn` of another process."""
+        self._known: dict[bytes, Errors] = {}
+        self._faulted_in_bytes = 0
 
     @property
     def trusted(self) -> Trusted:
         """What measures and judges the targets of this process."""
         return self._trusted or Trusted()
-
-    @property
-    def measured_errors(self) -> Mapping[bytes, Errors]:
-        """The errors that were measured for the last case, for :meth:`learn` of another process."""
-        return self._resources.measured
-
-    def learn(self, errors: Mapping[bytes, Errors]) -> None:
-        """Take errors that another process has measured: equal outputs are not judged again."""
-        self._resources.learn(errors)
 
     def run(
         self,
@@ -66,9 +117,9 @@ class CaseRunner:
         with self.begin(case) as run:
             run.verify(run.trusted.imported(case.implementation, find))
             for measurement in (Measurement.LATENCY, Measurement.COLD):
-                if measurement in measurements:
+                if measurement in measurements and run.judged.outputs:
                     run.time(budget, measurement)
-            if Measurement.MEMORY in measurements:
+            if Measurement.MEMORY in measurements and run.judged.outputs:
                 run.count_memory()
         return run.record
 
@@ -78,18 +129,292 @@ class CaseRunner:
 
         An exception of the implementation ends the steps and becomes the status of the record.
         """
-        self._resources.measured.clear()
-        run = CaseRun(case, self.environment, self._resources, self.trusted)
+        self.measured_errors.clear()
+        run = CaseRun(case, self)
         try:
             with grad_mode(case):
                 yield run
-        except UnrepresentableError as error:
-            run.end(Status.UNSUPPORTED, str(error))
-        except implementations.TargetError as error:
-            run.end(Status.ERROR, str(error))
-        except ImplementationError as error:
-            run.end(error.status, error.reason)
-        except ContractViolationError as error:
-            run.end(Status.WRONG, str(error))
+        except FAILURES as error:
+            status, reason = failure_of(error)
+            run.record = replace(run.record, status=status, reason=reason)
+        run.add_cost()
+
+    def ready_device(self, case: Case, implementation: Implementation) -> Device:
+        """Return the case's device, with as many threads as the case asks for.
+
+        Raises:
+            ImplementationError: the case cannot run here, for a reason known beforehand.
+        """
+        device = device_of(case.device, case.threads)
+        if why := device.unavailable() or refusal(implementation, case):
+            raise ImplementationError(Status.UNSUPPORTED, why)
+        needed = case.rows * case.hidden * _DRAWN_BYTES + _held_bytes(case)
+        free = device.free_bytes()
+        if free is not None and case.device == "cpu":
+            free += self._faulted_in_bytes  # the system counts it as used
+        if free is not None and needed > free:
+            raise ImplementationError(
+                Status.OUT_OF_MEMORY,
+                f"needs about {bytes_text(needed)}, {bytes_text(free)} are free",
+            )
+        torch.set_num_threads(case.threads)
+        return device
+
+    def fault_in(self, case: Case) -> None:
+        """Have the allocator hold as much memory as a case of this size needs at most."""
+        needed = _held_bytes(case)
+        is_steady = self.allocation is Allocation.STEADY and case.device == "cpu"
+        if is_steady and needed > self._faulted_in_bytes:
+            fault_in(needed)
+            self._faulted_in_bytes = needed
+
+    def errors(
+        self,
+        outputs: Outputs,
+        inputs: Inputs,
+        case: Case,
+        bound: ErrorBound,
+        exact: Reference,
+    ) -> Errors:
+        """Measure outputs; with the inputs of the case, equal bits have the errors found before."""
+        if inputs is not self.exact(case)[0]:
+            return measure_errors(outputs, inputs, case, bound, exact)
+        key = _digest(outputs, case, bound)
+        if key not in self._known:
+            self.measured_errors[key] = measure_errors(outputs, inputs, case, bound, exact)
+            self.learn({key: self.measured_errors[key]})
+        return self._known[key]
+
+    def learn(self, errors: Mapping[bytes, Errors]) -> None:
+        """Take errors that another process has measured: equal outputs are not judged again."""
+        self._known |= errors
+        while len(self._known) > _KNOWN:
+            del self._known[next(iter(self._known))]  # the oldest
+
+
+def _digest(outputs: Outputs, case: Case, bound: ErrorBound) -> bytes:
+    """Return a key of the errors of outputs, the same in each process of a run."""
+    # with other threads torch adds in another order, so that a mean error has another last bit
+    judged = replace(inputs_key(case), threads=case.threads)
+    digest = sha256(repr((judged, bound)).encode())
+    for name in OUTPUTS:
+        output: Tensor | None = getattr(outputs, name)
+        if output is not None:
+            digest.update(name.encode())
+            digest.update(bits_of(output.detach()).cpu().numpy().data)
+    return digest.digest()
+
+
+def _held_bytes(case: Case) -> int:
+    dtype: torch.dtype = getattr(torch, case.dtype)
+    return _HELD_COPIES[case.direction] * case.rows * case.hidden * dtype.itemsize
+
+
+class CaseRun:
+    """The steps of one case: ``verify`` comes first, the others are optional.
+
+    Each step adds to ``record``. An exception of the implementation ends the steps (see
+    :meth:`CaseRunner.begin`), and the record keeps what was added before.
+    """
+
+    device: Device  # this and the next three are set by verify
+    judged: Judged
+    """The case as it was verified; if it has no outputs, no other step can follow."""
+    function: LayerNormFunction
+    """The implementation's function, compiled if the case says so."""
+    inputs: Inputs
+
+    def __init__(self, case: Case, runner: CaseRunner) -> None:
+        self.record = Record(case=case, environment=runner.environment, status=Status.OK)
+        self._runner, self.trusted = runner, runner.trusted
+        self._began = perf_counter()
+        self._spent = Stopwatch()
+        self._oracle_s = self._sampling_s = 0.0
+
+    def verify(self, implementation: Implementation) -> None:
+        """Run the case once; add its errors and status to the record.
+
+        Raises:
+            ImplementationError: the implementation cannot run the case.
+        """
+        case = self.record.case
+        self._implementation = implementation
+        self.device = self._runner.ready_device(case, implementation)
+        self.judged = attempt(
+            implementation,
+            case,
+            self.trusted,
+            exact=self._runner.exact,
+            measure=self._runner.errors,
+            settled_runs=_SETTLED_RUNS,
+        )
+        judged = self.judged
+        self._spent.seconds += judged.implementation_s
+        self._oracle_s += judged.oracle_s
+        status, reason, errors = judged.status, judged.reason, judged.errors
+        self.record = replace(self.record, status=status, reason=reason, errors=errors)
+        if judged.function is not None:
+            self.function, self.inputs = judged.function, self._runner.exact(case)[0]
+
+    def time(
+        self,
+        budget: Budget,
+        measurement: Measurement = Measurement.LATENCY,
+        reference: Implementation | None = None,
+    ) -> None:
+        """Add a latency to the record.
+
+        Args:
+            budget: when to stop.
+            measurement: LATENCY or COLD.
+            reference: timed in turn with the case, alone; None for the usual reference and copies.
+
+        Raises:
+            ImplementationError: the implementation raised.
+            ContractViolationError: it broke its contract after the timing.
+        """
+        case = self.record.case
+        self._runner.fault_in(case)
+        cache = Cache.WARM
+        if measurement is Measurement.COLD:
+            cache = Cache.ROTATE if case.device == "cpu" else Cache.FLUSHED
+        sampled = time_case(
+            self.function,
+            case,
+            self.inputs,
+            self.device,
+            budget,
+            allocation=self._runner.allocation,
+            cache=cache,
+            reference=reference,
+        )
+        self.add_timing(sampled, measurement)
+
+    def add_timing(self, sampled: Sampled, measurement: Measurement = Measurement.LATENCY) -> None:
+        """Add a latency to the record, and check the results again.
+
+        Raises:
+            ImplementationError: the implementation raised.
+            ContractViolationError: it broke its contract.
+        """
+        self._sampling_s += sampled.sampling_s
+        self._spent.seconds += sampled.warming_s
+        warnings, latency = sampled.warnings, sampled.latency
+        if latency is not None:
+            latency = replace(latency, compile_s=self.judged.compile_s)
+        if measurement is Measurement.COLD:
+            warnings = tuple(replace(row, advice=f"cold: {row.advice}") for row in warnings)
+            self.record = replace(self.record, cold=latency)
         else:
-            run.end()
+            self.record = replace(self.record, latency=latency)
+        self._warn(*warnings)
+        self._check_after_timing(sampled)
+
+    def count_memory(self) -> None:
+        """Add what one call allocates, what its forward keeps, and its operators to the record.
+
+        If torch does not see all of the memory, the record gets a warning with the reason instead.
+
+        Raises:
+            ImplementationError: the implementation raised.
+        """
+        name = self._implementation.name
+        why: str | None = f"{name} takes memory that torch does not see"
+        if not self._implementation.outside_torch:
+            with self._spent:
+                why = self._count_memory()
+        if why is not None:
+            self._warn(MeasurementWarning(kind=WarningKind.MEMORY_NOT_COUNTED, advice=why))
+
+    def _count_memory(self) -> str | None:
+        """Add the memory and the operators of a call; or return why they cannot be counted."""
+        case, inputs = self.record.case, self.inputs
+        if why := uncountable(case.device):
+            return why
+        # copies: the function may write to its inputs
+        tensors = [relocate(tensor, Random(case.id)) for tensor in inputs.tensors]
+        call = bind(self.function, case, tensors)
+        call()  # creates caches and workspaces, which are not part of a call
+        counted, y_bytes = count_allocations(call, case.device), inputs.x.nbytes
+        minimum_bytes = result_bytes(case, inputs)
+        if why := undercounted(counted, minimum_bytes - _not_held_bytes(case, inputs)):
+            return why
+        saved_bytes = None
+        if case.direction is not Direction.FORWARD:
+            forward = bind_recording_forward(self.function, case, tensors)
+            forward_counted = count_allocations(forward, case.device)
+            if why := undercounted(forward_counted, y_bytes):
+                return f"in the forward {why}"
+            saved_bytes = forward_counted.held_bytes - y_bytes
+        memory = Memory(
+            peak_extra_bytes=counted.peak_bytes,
+            allocated_bytes=counted.total_bytes,
+            allocations=counted.count,
+            saved_bytes=saved_bytes,
+            minimum_bytes=minimum_bytes,
+        )
+        self.record = replace(self.record, memory=memory, operators=counted.operators)
+        return None
+
+    def add_cost(self) -> None:
+        """Add the seconds that the case has taken to the record."""
+        cost = Cost(
+            total_s=perf_counter() - self._began,
+            implementation_s=self._spent.seconds,
+            oracle_s=self._oracle_s,
+            sampling_s=self._sampling_s,
+        )
+        self.record = replace(self.record, cost=cost)
+
+    def _warn(self, *warnings: MeasurementWarning) -> None:
+        self.record = replace(self.record, warnings=(*self.record.warnings, *warnings))
+
+    def _check_after_timing(self, sampled: Sampled) -> None:
+        """Check again with new values at the timed addresses, to catch cached results.
+
+        Finds results that were cached by address, by shape, by the number of calls or by the values
+        of the inputs, and calls that do something else when they are timed.
+        """
+        self.trusted.check()
+        case, outputs = self.record.case, self.judged.outputs
+        is_wrong = self.record.status is Status.WRONG
+        if not sampled.tensors or sampled.subject is None or outputs is None or is_wrong:
+            return
+        placed = self.inputs.at(sampled.tensors)
+        timed = Timed(case, self.function, sampled.subject, placed, self.inputs)
+        with self._spent:
+            wrong = wrong_again(timed, outputs, self._runner.exact, self._judge)
+            if sampled.latency is not None:
+                wrong = wrong or reuse(timed, sampled.latency.per_call_s.value)
+            self.trusted.check()
+            if wrong is None:
+                return
+            run_once(self.function, case, placed, is_judged=True, settle_s=SETTLE_S)
+        self.record = replace(self.record, status=Status.WRONG, reason=wrong)
+        self._warn(
+            MeasurementWarning(
+                kind=WarningKind.CACHED_RESULT,
+                advice="its results after the timing do not belong to its inputs, or come without "
+                "their work: look for results that it caches by address, shape, number of calls or "
+                "values, and for calls that differ while they are timed",
+            )
+        )
+
+    def _judge(self, case: Case, outputs: Outputs, inputs: Inputs) -> Judged:
+        """Judge outputs of inputs that may be others than those of the case."""
+        own, exact = self._runner.exact(case)
+        exact = exact if inputs is own else Reference(inputs, case)
+        bound = error_bound_of(self._implementation, case)
+        judged = judge(outputs, case, bound, inputs, exact, self._runner.errors)
+        self._oracle_s += judged.oracle_s
+        return judged
+
+
+def _not_held_bytes(case: Case, inputs: Inputs) -> int:
+    """Return the bytes of results that a call need not hold at its end."""
+    if case.direction is Direction.FORWARD:
+        return 0
+    y_bytes = inputs.x.nbytes if case.direction is Direction.FORWARD_BACKWARD else 0
+    # of a single row, dbias is dy: torch's autograd returns the dy that it was given
+    dbias_bytes = inputs.bias.nbytes if inputs.bias is not None and case.rows == 1 else 0
+    return y_bytes + dbias_bytes  # a training step returns gradients, but not y

@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from time import monotonic
-from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
-from harness.records import Case, Record, Status
-from harness.run.messages import Reply, Request, Resolve, RunCase, Update, WorkerInfo
-from harness.run.place import Place, gpu_places, visible_gpus
-from harness.run.process import START_S, HarnessError, Slot, WorkerProcess
+from harness.records import Environment, Record, Status
+from harness.run.across_processes import ENOUGH_PROCESSES, merged
+from harness.run.worker import (
+    START_S,
+    TIMINGS,
+    Job,
+    KnownErrors,
+    Options,
+    Reply,
+    WorkerInfo,
+    WorkerProcess,
+    why_unresolved,
+)
 
-__all__ = ["EndedError", "Fleet", "HarnessError"]
+if TYPE_CHECKING:
+    from harness.run.case import CaseRunner
 
 _WORTH_A_PROCESS = 100  # trade-off: a process starts in 2 s, and runs as many small cases in 1 s
 _SMALL = 1 << 24  # elements; two such cases at a time take 2 GB at most
 
 
 class EndedError(Exception):
-    """A request ended the worker process; the message says how."""
+    """A call ended the worker process; the message says how."""
 
     def __init__(self, why: str, *, timed_out: bool = False) -> None:
         super().__init__(why)
@@ -36,29 +48,18 @@ class Fleet:
     lost: Sequence[str] = ()
     """What happened to machines that cannot be used any more: this one is never lost."""
 
-    def __init__(self, cpu_places: Sequence[Place] = (Place(),)) -> None:
-        """Choose where CPU cases run.
-
-        Args:
-            cpu_places: parts of the CPU, each of which runs a case at the same time; all alike.
-        """
-        self._cpu_places = cpu_places
+    def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="layernorm-bench-")
         self._logs = 0
         self._workers: list[WorkerProcess] = []
 
     def __enter__(self) -> Fleet:
-        self._start(self._cpu_places[0])
+        self._start(None)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for each in self._workers:
-            _end(each)
+    def __exit__(self, *_: object) -> None:
+        for worker in self._workers:
+            _end(worker)
         self._folder.cleanup()
 
     @property
@@ -75,36 +76,38 @@ class Fleet:
         self,
         targets: Iterable[str],
         init: tuple[tuple[str, object], ...] = (),
-        resolve: type[Resolve] = Resolve,
+        why: Callable[[CaseRunner, tuple[str, Any]], str | None] = why_unresolved,
     ) -> tuple[str, ...]:
         """Return why targets cannot be found: a message for each of those that cannot.
 
         Args:
             targets: names, ``module:name`` or ``file.py:name``.
             init: arguments of their constructors, by name.
-            resolve: the request; what its module imports is imported before any target.
+            why: what the worker runs; what its module imports is imported before any target.
         """
-        whys = (self._unresolved(resolve(target, init)) for target in targets)
-        return tuple(why for why in whys if why)
+        messages = []
+        for target in targets:
+            try:
+                messages.append(self.call(why, (target, init), START_S))
+            except EndedError as ended:
+                messages.append(f"{target}: cannot be imported: it {ended}")
+        return tuple(message for message in messages if message)
 
-    def _unresolved(self, resolve: Resolve) -> str | None:
-        try:
-            return self.ask(resolve, START_S)
-        except EndedError as ended:
-            return f"{resolve.target}: cannot be imported: it {ended}"
-
-    def ask(
+    def call(
         self,
-        request: Request[Reply, Update],
+        function: Callable[[CaseRunner, Options], Reply],
+        options: Options,
         timeout_s: float,
-        on_update: Callable[[Update], None] = lambda update: None,
+        on_update: Callable[[Any], None] = lambda update: None,
     ) -> Reply:
-        """Send a request to the first worker and wait for its reply.
+        """Run a function in the first worker and return what it returns.
 
         Args:
-            request: what to ask.
-            timeout_s: seconds to wait for the reply.
-            on_update: called with each update that comes before the reply.
+            function: importable; called with the :class:`harness.run.case.CaseRunner` of the
+                worker, whose ``report`` sends updates.
+            options: the second argument of the function.
+            timeout_s: seconds to wait.
+            on_update: called with each update that the function reports.
 
         Raises:
             EndedError: the worker crashed, or took longer than ``timeout_s``; a new worker
@@ -112,19 +115,17 @@ class Fleet:
         """
         worker = self._workers[0]
         try:
-            return worker.ask(request, timeout_s, on_update)
+            return worker.call(function, options, timeout_s, on_update)
         except TimeoutError:
-            last_line = worker.end().partition("; ")[2]
-            why = f"was not done after {timeout_s:g} s{'; ' if last_line else ''}{last_line}"
+            why = f"was not done after {timeout_s:g} s{worker.end()[1]}"
             ended = EndedError(why, timed_out=True)
         except (EOFError, ConnectionError):
-            ended = EndedError(f"took its process down, which {worker.end()}")
-        self._workers.remove(worker)
-        self._start(worker.place, 0)
+            ended = EndedError(f"took its process down, which {''.join(worker.end())}")
+        self._replace(worker)
         raise ended
 
     def run(
-        self, jobs: Iterable[RunCase], timeout_s: float, stop_at: float = float("inf")
+        self, jobs: Iterable[Job], timeout_s: float, stop_at: float = float("inf")
     ) -> Iterator[Record]:
         """Yield a record for each job as it is done; one case at a time on each device.
 
@@ -137,22 +138,22 @@ class Fleet:
         Raises:
             HarnessError: the harness itself failed.
         """
-        by_kind: dict[str, deque[RunCase]] = {}
+        by_kind: dict[str, deque[Job]] = {}
         for job in jobs:
             by_kind.setdefault(job.case.device, deque()).append(job)
         for kind, queue in by_kind.items():
-            untimed = deque(each for each in queue if not each.is_timed)
-            if kind == "cpu" and len(self._cpu_places) == 1 and untimed:
-                queue = deque(each for each in queue if each.is_timed)
+            untimed = deque(job for job in queue if not job.is_timed)
+            if kind == "cpu" and untimed:
+                queue = deque(job for job in queue if job.is_timed)
                 yield from self._run_untimed(untimed, timeout_s, stop_at, _processes(queue))
             if queue and monotonic() < stop_at:
                 slots = self._slots_for(kind, len(queue), _processes(queue))
-                for each in self._workers:  # none imports torch while another one measures
-                    assert each.info
+                for worker in self._workers:  # none imports torch while another one measures
+                    assert worker.info
                 yield from self._run_in(slots, queue, timeout_s, stop_at)
 
     def _run_untimed(
-        self, queue: deque[RunCase], timeout_s: float, stop_at: float, processes: int
+        self, queue: deque[Job], timeout_s: float, stop_at: float, processes: int
     ) -> Iterator[Record]:
         """Run cases in which nothing is timed, two at a time if they are many and small.
 
@@ -164,22 +165,22 @@ class Fleet:
         can_pair = self.info.environment.cpu_count > 1 and all(map(_is_small, queue))
         if can_pair and len(queue) >= _WORTH_A_PROCESS:
             processes = max(processes, 2)
-        first, *others = self._workers_at(self._cpu_places[0], processes)
+        first, *others = self._workers_of(None, processes)
         slots = [Slot([first])]
         if can_pair and others:
             slots.append(Slot([others[0]], takes_last=True))
         yield from self._run_in(slots, queue, timeout_s, stop_at)
-        for each in self._workers_at(self._cpu_places[0], processes)[timing:]:
-            self._workers.remove(each)
-            _end(each)
+        for worker in self._workers_of(None, processes)[timing:]:
+            self._workers.remove(worker)
+            _end(worker)
 
     def _run_in(
-        self, idle: list[Slot], queue: deque[RunCase], timeout_s: float, stop_at: float
+        self, idle: list[Slot], queue: deque[Job], timeout_s: float, stop_at: float
     ) -> Iterator[Record]:
         """Run the cases of a queue in slots, each of which begins as soon as it is ready."""
         idle[0].wait()
-        starting = [each for each in idle if not each.is_ready]
-        idle = [each for each in idle if each.is_ready]
+        starting = [slot for slot in idle if not slot.is_ready]
+        idle = [slot for slot in idle if slot.is_ready]
         busy: list[Slot] = []
         finished: list[Record] = []
         while busy or (queue and monotonic() < stop_at):
@@ -190,18 +191,16 @@ class Fleet:
             # only now, so that the next cases draw their inputs while these are written
             yield from finished
             finished.clear()
-            first = min(each.worker.deadline for each in busy)
-            connections: list[Connection] = [each.worker.connection for each in (*busy, *starting)]
+            first = min(slot.worker.deadline for slot in busy)
+            connections: list[Connection] = [slot.worker.connection for slot in (*busy, *starting)]
             ready = wait(connections, timeout=max(0.0, first - monotonic()))
-            idle += [each for each in starting if each.is_ready]
-            starting = [each for each in starting if each not in idle]
+            idle += [slot for slot in starting if slot.is_ready]
+            starting = [slot for slot in starting if slot not in idle]
             for slot in list(busy):
                 worker = slot.worker
                 if worker.connection in ready or monotonic() >= worker.deadline:
                     turn = len(slot.records)
-                    # asked again: it may have come while another worker was ended
-                    is_ready = worker.connection.poll()
-                    record, slot.workers[turn] = self._finish(worker, is_ready, timeout_s)
+                    record, slot.workers[turn] = self._finish(worker, timeout_s)
                     slot.records.append(record)
                     if not slot.continue_in_next_process(timeout_s):
                         busy.remove(slot)
@@ -209,56 +208,122 @@ class Fleet:
                         finished.append(slot.record())
         yield from finished
 
-    def _finish(
-        self, worker: WorkerProcess, is_ready: bool, timeout_s: float
-    ) -> tuple[Record, WorkerProcess]:
-        """Return the record of a worker's case, or one that says how the worker ended."""
-        job = worker.job
-        assert job is not None  # it was busy
-        if is_ready:
-            try:
-                return worker.record(), worker
-            except (EOFError, ConnectionError):
-                return self._replace(worker, job.case, Status.CRASHED, "its process")
-            except TimeoutError:
-                pass
-        why = f"not done after {timeout_s:g} s"
-        return self._replace(worker, job.case, Status.TIMEOUT, why)
+    def _finish(self, worker: WorkerProcess, timeout_s: float) -> tuple[Record, WorkerProcess]:
+        """Return the record of a worker's case, and the worker for the next case.
 
-    def _replace(
-        self, worker: WorkerProcess, case: Case, status: Status, why: str
-    ) -> tuple[Record, WorkerProcess]:
-        ended = worker.end()
+        If the worker ended, or is late, the record says so, and another one replaces it.
+        """
+        assert worker.job is not None  # it was busy
+        try:
+            return worker.record(), worker
+        except (EOFError, ConnectionError):
+            status, reason = Status.CRASHED, f"its process {''.join(worker.end())}"
+        except TimeoutError:
+            status, reason = Status.TIMEOUT, f"not done after {timeout_s:g} s"
+            worker.end()
+        fingerprint = worker.info.environment.fingerprint
+        record = Record(case=worker.job.case, environment=fingerprint, status=status, reason=reason)
+        return record, self._replace(worker)
+
+    def _replace(self, worker: WorkerProcess) -> WorkerProcess:
+        """Start a worker in the place of one that has ended."""
         index = self._workers.index(worker)
-        self._workers.remove(worker)
-        reason = f"{why} {ended}" if status is Status.CRASHED else why
-        record = Record(
-            case=case,
-            environment=worker.info.environment.fingerprint,
-            status=status,
-            reason=reason,
-        )
-        return record, self._start(worker.place, index)
+        del self._workers[index]
+        return self._start(worker.cuda_device, index)
 
     def _slots_for(self, kind: str, jobs: int, processes: int) -> list[Slot]:
         """Return a slot for each device of a kind, but no more than there are jobs."""
-        places = self._cpu_places
+        devices: list[str | None] = [None]
         if kind == "cuda":
             names = visible_gpus(self.info.device_counts.get(kind, 0))
-            places = gpu_places(names, self.info.environment)
-        return [Slot(self._workers_at(place, processes)) for place in places[:jobs]]
+            devices = [*usable_gpus(names, self.info.environment)]
+        return [Slot(self._workers_of(device, processes)) for device in devices[:jobs]]
 
-    def _workers_at(self, place: Place, processes: int) -> list[WorkerProcess]:
-        there = [each for each in self._workers if each.place == place][:processes]
-        return [*there, *(self._start(place) for _ in range(processes - len(there)))]
+    def _workers_of(self, device: str | None, processes: int) -> list[WorkerProcess]:
+        own = [worker for worker in self._workers if worker.cuda_device == device][:processes]
+        return [*own, *(self._start(device) for _ in range(processes - len(own)))]
 
-    def _start(self, place: Place, index: int | None = None) -> WorkerProcess:
+    def _start(self, device: str | None, index: int | None = None) -> WorkerProcess:
         self._logs += 1
         log = Path(self._folder.name) / f"worker{self._logs}.log"
         log.touch()
-        worker = WorkerProcess(log, place)
+        worker = WorkerProcess(log, device)
         self._workers.insert(len(self._workers) if index is None else index, worker)
         return worker
+
+
+@dataclass(slots=True)
+class Slot:
+    """The worker processes of one device, which run a case one after the other."""
+
+    workers: list[WorkerProcess]
+    takes_last: bool = False
+    """Whether it takes its cases from the end of the queue."""
+    job: Job | None = None
+    records: list[Record] = field(default_factory=list)
+    """From the processes that have run the case so far."""
+    known: KnownErrors = ()
+    """Errors that these processes have measured."""
+
+    @property
+    def worker(self) -> WorkerProcess:
+        """The process that runs the case now."""
+        return self.workers[len(self.records)]
+
+    @property
+    def is_ready(self) -> bool:
+        return all(worker.is_ready for worker in self.workers)
+
+    def wait(self) -> None:
+        """Wait until all are ready."""
+        for worker in self.workers:
+            assert worker.info
+
+    def begin(self, job: Job, timeout_s: float) -> None:
+        self.job, self.records, self.known = job, [], ()
+        self.wait()  # for one that has replaced another
+        self.worker.start(job, timeout_s)
+
+    def continue_in_next_process(self, timeout_s: float) -> bool:
+        """Start the case in the next process if that can narrow its interval; whether it did."""
+        assert self.job is not None  # it was begun
+        last, count = self.records[-1], len(self.records)
+        if count == len(self.workers) or (last.latency is None and last.cold is None):
+            return False
+        if count >= ENOUGH_PROCESSES:
+            so_far = self.record()
+            latency = so_far.latency or so_far.cold
+            if latency is None or latency.converged:
+                return False
+        timings = [asked for asked in self.job.measurements if asked in TIMINGS]
+        self.known += self.workers[count - 1].measured
+        job = replace(self.job, measurements=timings, known=self.known)
+        self.worker.start(job, timeout_s)
+        return True
+
+    def record(self) -> Record:
+        """Return the record over all processes."""
+        assert self.job is not None  # it was begun
+        return merged(self.records, self.job.budget)
+
+
+def visible_gpus(count: int) -> list[str]:
+    """Return the names of the GPUs, ``count`` as torch sees them, for CUDA_VISIBLE_DEVICES."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return visible.split(",") if visible else [str(index) for index in range(count)]
+
+
+def usable_gpus(names: Sequence[str], environment: Environment) -> list[str]:
+    """Return the GPUs that may be used at once; only one if the GPUs are of several models.
+
+    A record does not name its GPU, so latencies of different models could be compared.
+
+    Args:
+        names: of the GPUs, for CUDA_VISIBLE_DEVICES.
+        environment: of the machine, which describes its GPUs.
+    """
+    models = {(gpu.name, gpu.memory_bytes, gpu.power_limit_w) for gpu in environment.gpus}
+    return list(names if len(models) <= 1 else names[:1])
 
 
 def _end(worker: WorkerProcess) -> None:
@@ -266,9 +331,9 @@ def _end(worker: WorkerProcess) -> None:
     worker.process.join()
 
 
-def _processes(jobs: Iterable[RunCase]) -> int:
-    return max((each.budget.processes for each in jobs), default=1)
+def _processes(jobs: Iterable[Job]) -> int:
+    return max((job.budget.processes for job in jobs), default=1)
 
 
-def _is_small(job: RunCase) -> bool:
+def _is_small(job: Job) -> bool:
     return job.case.rows * job.case.hidden <= _SMALL

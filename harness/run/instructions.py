@@ -3,7 +3,7 @@
 A count does not depend on what else the machine does, so it tells small changes apart; but it does
 not see caches, memory and page faults. It is the count of the AVX2 kernels on any processor, since
 valgrind hides AVX-512 from torch. torch takes about a minute to start under valgrind. All cases are
-therefore counted in one process (:mod:`harness.run.callgrind`), and not by torch's own callgrind
+therefore counted in one process, which runs this module, and not by torch's own callgrind
 collector, which starts one process per case. The results of the calls are not checked.
 
 Repeated with nothing changed, a count is equal to the instruction. Other cases before it, other
@@ -13,20 +13,25 @@ Python's look-up of names depends: counts of small calls then differ by about a 
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import os
+import re
+import select
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
+from itertools import count
 from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from harness.records import Case, Mode
-
-__all__ = ["count_instructions", "unavailable"]
+from harness.run.worker import how_it_ended
 
 # trade-off: far above the times on a quiet machine, which are 12 s and fractions of a second
 _START_S, _SWITCH_S, _END_S = 600.0, 60.0, 10.0
@@ -35,6 +40,9 @@ _ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",  # only the calling thread is counted; others take long to start
     "PYTHONHASHSEED": "0",  # a look-up of a name takes longer where hashes collide
 }
+_COUNTED = 20_000_000  # trade-off: instructions per count; takes half a second under callgrind
+_MOST_CALLS, _FEWEST_CALLS = 100, 3  # after a hundred calls Python has specialised its bytecode
+_PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
 
 def unavailable() -> str | None:
@@ -91,10 +99,10 @@ class _Counter:
             # switched on later: torch is then imported in a quarter of the time
             *("valgrind", "--tool=callgrind", "--instr-atstart=no", "--collect-atstart=no"),
             *(f"--callgrind-out-file={folder / 'dump'}", f"--log-file={folder / 'valgrind'}"),
-            *(self._prefix, sys.executable, "-P", "-m", "harness.run.callgrind"),
+            *(self._prefix, sys.executable, "-P", "-m", "harness.run.instructions"),
             *(str(counters_end.fileno()), str(folder / "dump")),
         ]
-        path = os.pathsep.join(each or os.getcwd() for each in sys.path)
+        path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
                 command,
@@ -121,7 +129,9 @@ class _Counter:
                 return answer
             why = f"not done after {timeout_s:g} s"
         except (EOFError, ConnectionError):
-            why = f"its process {self._how_it_ended()}"
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_END_S)
+            why = f"its process {''.join(how_it_ended(self._process.poll(), self._log))}"
         except subprocess.SubprocessError as error:
             why = f"valgrind did not begin to count: {error}"
         self.close()
@@ -143,15 +153,90 @@ class _Counter:
         subprocess.run(command, check=True, capture_output=True, timeout=_SWITCH_S)
         self._is_counting = True
 
-    def _how_it_ended(self) -> str:
-        """Return how the process ended, and its last line of output."""
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(_END_S)
-        code = self._process.poll()
-        lines = [line for line in self._log.read_text(errors="replace").splitlines() if line]
-        last_line = f"; its last line was: {lines[-1][:200]}" if lines else ""
-        if code is None:
-            return f"had to be ended{last_line}"
-        if code < 0:
-            return f"was ended by {signal.Signals(-code).name}{last_line}"
-        return f"ended with exit code {code}{last_line}"
+
+# --- the process under callgrind. Nothing here may depend on time or chance: what runs before a
+# count moves the objects created after it, which changes the count.
+
+
+def serve_counts(connection: Connection, dumps: Iterator[Path]) -> None:
+    """Answer each case with the instructions per call, or why there are none.
+
+    Args:
+        connection: to the parent; the first message says that torch is imported. Closing it ends
+            this.
+        dumps: files that callgrind writes, in this order.
+    """
+    import torch
+
+    from harness.measure.memory import use_steady_allocation
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a parent that is killed ends us
+    use_steady_allocation()
+    torch.set_num_threads(1)
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    connection.send("ready")
+    # wait busily, since vgdb's command does not reach a process that sleeps; not by
+    # connection.poll, which allocates objects at each call
+    while not select.select([connection], [], [], 0)[0]:
+        pass
+    with suppress(EOFError):
+        while True:
+            connection.send(_count(connection.recv(), dumps))
+            gc.collect(1)  # autograd graphs may be cycles; the oldest generation is left alone
+
+
+def total_of(dump: str) -> int:
+    """Return the number of instructions in a dump of callgrind's.
+
+    Raises:
+        ValueError: it holds no number, or none were counted.
+    """
+    total = re.search(r"^totals: (\d+)$", dump, re.MULTILINE)
+    if total is None or int(total[1]) == 0:
+        raise ValueError("callgrind counted nothing")
+    return int(total[1])
+
+
+def _count(case: Case, dumps: Iterator[Path]) -> int | str:
+    import implementations
+    from harness.cases.inputs import make_inputs
+    from harness.run.attempt import FAILURES, failure_of
+    from harness.run.call import bind, grad_mode
+
+    try:
+        function = implementations.find(case.implementation).function
+        with grad_mode(case):
+            call = bind(function, case, make_inputs(case).tensors)
+            call()
+            once = _instructions(call, 1, dumps)
+            calls = min(max(_COUNTED // once, _FEWEST_CALLS), _MOST_CALLS)
+            for _ in range(calls):
+                call()
+            loop = _instructions(_nothing, calls, dumps)
+            return round((_instructions(call, calls, dumps) - loop) / calls)
+    except FAILURES as error:
+        return failure_of(error)[1]
+
+
+def _nothing() -> None: ...
+
+
+def _instructions(call: Callable[[], object], calls: int, dumps: Iterator[Path]) -> int:
+    """Return the instructions of ``calls`` calls and of the loop around them."""
+    from implementations.torch_private import toggle_counting, toggle_counting_and_dump
+
+    repeats = range(calls)
+    toggle_counting()
+    try:
+        for _ in repeats:
+            call()
+    finally:  # also if the call raises
+        toggle_counting_and_dump()
+        dump = next(dumps)
+    return total_of(dump.read_text())
+
+
+if __name__ == "__main__":
+    serve_counts(Connection(int(sys.argv[1])), (Path(f"{sys.argv[2]}.{n}") for n in count(1)))

@@ -12,29 +12,31 @@ from __future__ import annotations
 
 import builtins
 import gc
+import inspect
 import math
+import os
 import random
 import statistics
 import sys
+import sysconfig
 import threading
 import time
 import timeit
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
 import implementations
-from harness.numerics.computed import ContractViolationError
 from harness.records.text import count
-from implementations.torch_private import count_modes, leave_modes
-
-__all__ = ["COLLECTOR", "DEFAULT_DTYPE", "THREADS", "StatePart", "TamperingError", "Trusted"]
+from harness.run.call import ContractViolationError
+from harness.run.process_state import WATCHED
 
 _ROOMS = ("harness", "implementations")
 _MODULES: tuple[ModuleType, ...] = (
@@ -73,33 +75,6 @@ _COMPILER = tuple(str(Path(torch.__file__).parent / name) for name in ("_dynamo"
 
 class TamperingError(ContractViolationError):
     """The target changed something that measures or judges targets; the message names it."""
-
-
-@dataclass(frozen=True, slots=True)
-class StatePart:
-    """One part of the state of the process."""
-
-    name: str
-    read: Callable[[], Any]
-    """Returns a value that can be compared."""
-    write: Callable[[Any], object]
-    """Sets a value that was read."""
-
-
-THREADS = StatePart("the number of threads", torch.get_num_threads, torch.set_num_threads)
-DEFAULT_DTYPE = StatePart("the default dtype", torch.get_default_dtype, torch.set_default_dtype)
-COLLECTOR = StatePart(
-    "Python's garbage collector", gc.isenabled, lambda on: gc.enable() if on else gc.disable()
-)
-# state that other code runs with; to read all such state after each call would take long
-_STATE = (
-    THREADS,
-    DEFAULT_DTYPE,
-    StatePart("torch's function and dispatch modes", count_modes, leave_modes),
-    COLLECTOR,
-    StatePart("Python's profile function", sys.getprofile, sys.setprofile),
-    StatePart("Python's trace function", sys.gettrace, sys.settrace),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +129,7 @@ class Trusted:
         self._namespaces = [*map(_Namespace.of, _MODULES), *map(_Namespace.of, _CLASSES)]
         self._rest: list[_Namespace] = []
         self._code: list[tuple[str, FunctionType, CodeType]] = []
-        self._functions = [(each, each.function) for each in implementations.ALL]
+        self._functions = [(known, known.function) for known in implementations.ALL]
         self._known: set[str] = set()
         self._by_import: dict[str, str] = {}
         self._state = _state()
@@ -164,7 +139,7 @@ class Trusted:
         """Add the harness's modules that were imported since; call before a target is imported."""
         new = sys.modules.keys() - self._known
         self._known |= new
-        for name in sorted(each for each in new if each.partition(".")[0] in _ROOMS):
+        for name in sorted(name for name in new if name.partition(".")[0] in _ROOMS):
             module = sys.modules[name]
             judges = name.startswith("harness.numerics")
             (self._namespaces if judges else self._rest).append(_Namespace.of(module))
@@ -240,17 +215,97 @@ class Trusted:
                 object.__setattr__(known, "function", original)
 
     def _put_back_state(self) -> Iterator[str]:
-        for part, now, value in zip(_STATE, _state(), self._state, strict=True):
+        for part, now, value in zip(WATCHED, _state(), self._state, strict=True):
             if now != value:
                 yield f"leaves {part.name} at {now}, where it was {value}"
                 part.write(value)
 
 
 def _state() -> tuple[Any, ...]:
-    return tuple(part.read() for part in _STATE)
+    return tuple(part.read() for part in WATCHED)
 
 
 def _is_of_compiler(value: object) -> bool:
     """Whether a value is the function by which torch.compile replaces one of torch."""
     code = getattr(value, "__code__", None)
     return code is not None and code.co_filename.startswith(_COMPILER)
+
+
+_LIBRARIES = (sysconfig.get_path("stdlib"), "<frozen ")
+_INSPECTORS = (inspect.__file__, traceback.__file__)
+# mutants are part of the harness, but here they are targets, and their conditions are those of axes
+_OWN_TARGETS = ("harness.mutants", "harness.cases.axes")
+_FRAMES = "reads the frames of its callers"
+_PROCESS = "starts a process"
+_FILE = "opens a file"
+_MEMORY = "searches the objects of the process"
+
+
+def _c_functions() -> dict[object, str]:
+    found: dict[object, str] = {
+        open: _FILE,
+        os.open: _FILE,
+        torch.set_num_threads: "sets the number of threads",
+        gc.get_objects: _MEMORY,
+        gc.get_referrers: _MEMORY,
+        sys._getframe: _FRAMES,
+        sys._current_frames: _FRAMES,
+    }
+    for name in ("fork", "forkpty", "posix_spawn", "posix_spawnp"):
+        if (function := getattr(os, name, None)) is not None:  # not on every system
+            found[function] = _PROCESS
+    return found
+
+
+_C_FUNCTIONS = _c_functions()
+
+
+class observed:  # noqa: N801 - used as a function
+    """A context around one call of a target, which finds what it does besides computing.
+
+    Nothing else of the harness may run in it. A profile function (``sys.setprofile``) sees each
+    function that Python code calls. Calls that compiled code makes by itself are not seen.
+
+    Raises:
+        ContractViolationError: at its end, if the target did what no LayerNorm needs.
+    """
+
+    def __enter__(self) -> None:
+        self._seen: dict[str, None] = {}
+        if sys.getprofile() is None:  # otherwise this process is being profiled
+            sys.setprofile(self._see)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if sys.getprofile() == self._see:
+            sys.setprofile(None)
+        if self._seen and kind is None:
+            raise ContractViolationError(
+                f"in a call it {' and '.join(self._seen)}, which no LayerNorm needs"
+            )
+
+    def _see(self, frame: FrameType, event: str, argument: object) -> None:
+        if event == "c_call":
+            what = _C_FUNCTIONS.get(argument)
+            if what is not None and not (what is _FRAMES and _is_library(frame)):
+                self._seen[f"{what} ({getattr(argument, '__qualname__', argument)})"] = None
+        elif event == "call" and _is_harness(frame) and not _may_call(frame.f_back):
+            self._seen[f"calls {frame.f_globals['__name__']}.{frame.f_code.co_qualname}"] = None
+
+
+def _is_harness(frame: FrameType) -> bool:
+    """Whether a frame is of the harness, but not of one of its own mutants or their conditions."""
+    name = str(frame.f_globals.get("__name__", ""))
+    return name.startswith("harness.") and not name.startswith(_OWN_TARGETS)
+
+
+def _may_call(caller: FrameType | None) -> bool:
+    """Whether a frame may call the harness: one of the harness, or of Python's library."""
+    return caller is None or _is_harness(caller) or _is_library(caller)
+
+
+def _is_library(frame: FrameType) -> bool:
+    """Whether a frame is of Python's own library, except where that inspects frames."""
+    file = frame.f_code.co_filename
+    # without a virtual environment, site-packages lies in the folder of the standard library
+    is_installed = "-packages" in file
+    return file.startswith(_LIBRARIES) and not is_installed and file not in _INSPECTORS

@@ -11,28 +11,26 @@ import logging
 import os
 import signal
 import socket
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
 from threading import current_thread, main_thread
 from time import monotonic
-from types import TracebackType
 from typing import Any
 
 import ray
 from ray.exceptions import RayError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from harness.records import Case, Record, Status
 from harness.records.text import count
-from harness.run.messages import RunCase, WorkerInfo
-from harness.run.place import gpu_places
-from harness.run.placement import Placement
-from harness.run.process import START_S, HarnessError
-from harness.run.ray_node import RayWorker, start_actor
-
-__all__ = ["RayFleet"]
+from harness.run.fleet import Fleet, usable_gpus
+from harness.run.plan import JobQueue
+from harness.run.worker import START_S, HarnessError, Job, WorkerInfo
 
 _ATTEMPTS = 3
 """A case that ends this many actors is recorded as crashed: nodes may die of it."""
@@ -41,11 +39,65 @@ _ANSWER_S = 10.0
 """Until the head of a cluster accepts a connection; a network answers within a second."""
 
 
+class RayNode:
+    """The actor: a fleet of one machine, which runs the cases of one device."""
+
+    def __init__(self, folder: str) -> None:
+        # else each worker process would import Ray, as a part of the actor's main module
+        vars(sys.modules["__main__"]).pop("__file__", None)
+        # Ray hides the GPUs from an actor that uses none, but the plan needs to know of them
+        if not os.environ.get("CUDA_VISIBLE_DEVICES"):
+            os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+        with suppress(OSError):  # relative paths of targets, where this folder exists
+            os.chdir(folder)
+        self._fleet = Fleet().__enter__()
+
+    def describe(self) -> tuple[str, WorkerInfo]:
+        return version("layernorm-bench"), self._fleet.info
+
+    def unresolved(self, targets: tuple[str, ...]) -> tuple[str, ...]:
+        return self._fleet.unresolved(targets)
+
+    def run(self, job: Job, timeout_s: float) -> Record:
+        (record,) = self._fleet.run([job], timeout_s)
+        return record
+
+
+@dataclass(frozen=True, slots=True)
+class RayWorker:
+    """An actor, and where it is."""
+
+    actor: Any
+    node: str
+    """Ray's id of the node."""
+    address: str
+    info: WorkerInfo
+
+    @property
+    def environment(self) -> str:
+        return self.info.environment.fingerprint
+
+
+def _start_actor(node: str, **resources: float) -> Any:
+    """Start an actor on a node, with resources of it: ``num_cpus`` or ``num_gpus``."""
+    return (
+        ray
+        .remote(RayNode)
+        .options(
+            **resources,
+            max_restarts=-1,
+            max_task_retries=1,  # needed for calls to wait until an actor has been restarted
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+        )
+        .remote(os.getcwd())
+    )
+
+
 class RayFleet:
     """The machines of a Ray cluster. Use as a context manager.
 
-    A CPU case has the CPUs of a whole node, and a CUDA case has a GPU. :mod:`harness.run.placement`
-    chooses the environment of each case.
+    A CPU case has the CPUs of a whole node, and a CUDA case has a GPU. A queue chooses the
+    environment of each case (:mod:`harness.run.plan`).
     """
 
     def __init__(self, address: str | None = None) -> None:
@@ -74,18 +126,17 @@ class RayFleet:
         if current_thread() is main_thread():  # Ray replaces the handler
             signal.signal(signal.SIGTERM, before)
         self._starting = [
-            (start_actor(node["NodeID"], num_cpus=cpus), node["NodeID"], node["NodeManagerAddress"])
+            (
+                _start_actor(node["NodeID"], num_cpus=cpus),
+                node["NodeID"],
+                node["NodeManagerAddress"],
+            )
             for node in ray.nodes()
             if node["Alive"] and (cpus := node["Resources"].get("CPU"))
         ]
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         ray.shutdown()  # ends the actors, and they their worker processes
 
     @cached_property
@@ -100,10 +151,10 @@ class RayFleet:
             ray.wait([*begun], num_returns=len(begun), timeout=START_S) if begun else ([], [])
         )
         workers = []
-        for each in ready:
-            actor, node, address = begun[each]
+        for answer in ready:
+            actor, node, address = begun[answer]
             try:
-                its_version, info = ray.get(each)
+                its_version, info = ray.get(answer)
             except RayError as error:
                 self.lost.append(f"node {address} is not used: {_first_line(error)}")
                 continue
@@ -113,8 +164,8 @@ class RayFleet:
                     f"{version('layernorm-bench')}; install the same version everywhere"
                 )
             workers.append(RayWorker(actor, node, address, info))
-        for each in late:
-            actor, _, address = begun[each]
+        for answer in late:
+            actor, _, address = begun[answer]
             ray.kill(actor)
             self.lost.append(f"node {address} is not used: not all of its CPUs were free")
         if not workers:
@@ -126,16 +177,16 @@ class RayFleet:
     @property
     def nodes(self) -> tuple[WorkerInfo, ...]:
         """What exists on each node."""
-        return tuple(each.info for each in self._workers)
+        return tuple(worker.info for worker in self._workers)
 
     @property
     def info(self) -> WorkerInfo:
         """What exists in the cluster: the first node's names, and the devices of all."""
         counts: Counter[str] = Counter()
         unavailable: dict[str, str] = {}
-        for each in self.nodes:
-            counts.update(each.device_counts)
-            unavailable |= each.unavailable
+        for node in self.nodes:
+            counts.update(node.device_counts)
+            unavailable |= node.unavailable
         return replace(
             self.nodes[0],
             device_counts=dict(counts),
@@ -145,7 +196,7 @@ class RayFleet:
     def unresolved(self, targets: Iterable[str]) -> tuple[str, ...]:
         """Return why targets cannot be found: a message per target and node that lacks it."""
         names = tuple(targets)
-        whys = ray.get([each.actor.unresolved.remote(names) for each in self._workers])
+        whys = ray.get([worker.actor.unresolved.remote(names) for worker in self._workers])
         if all(own == whys[0] for own in whys):
             return tuple(whys[0])
         return tuple(
@@ -155,7 +206,7 @@ class RayFleet:
         )
 
     def run(
-        self, jobs: Iterable[RunCase], timeout_s: float, stop_at: float = float("inf")
+        self, jobs: Iterable[Job], timeout_s: float, stop_at: float = float("inf")
     ) -> Iterator[Record]:
         """Yield a record for each job as it is done; one case at a time on each device.
 
@@ -165,30 +216,30 @@ class RayFleet:
         Raises:
             HarnessError: the harness itself failed, or no node is left for some cases.
         """
-        by_kind: dict[str, list[RunCase]] = {}
+        by_kind: dict[str, list[Job]] = {}
         for job in jobs:
             by_kind.setdefault(job.case.device, []).append(job)
         for kind, own in by_kind.items():
             workers = self._workers if kind == "cpu" else self._gpu_workers(kind)
-            yield from self._run_on(workers, Placement(own), timeout_s, stop_at)
+            yield from self._run_on(workers, JobQueue(own), timeout_s, stop_at)
 
     def _run_on(
-        self, workers: Sequence[RayWorker], placement: Placement, timeout_s: float, stop_at: float
+        self, workers: Sequence[RayWorker], queue: JobQueue, timeout_s: float, stop_at: float
     ) -> Iterator[Record]:
         idle = [*workers]
         finished: list[Record] = []
-        busy: dict[Any, tuple[RayWorker, RunCase | None]] = {}
+        busy: dict[Any, tuple[RayWorker, Job | None]] = {}
         attempts: Counter[Case] = Counter()
         while True:
             for worker in [*idle] if monotonic() < stop_at else ():
-                job = placement.take(worker.environment)
+                job = queue.take(worker.environment)
                 if job is not None:
                     idle.remove(worker)
                     busy[worker.actor.run.remote(job, timeout_s)] = worker, job
             # only now, so that the nodes work while these are written
             yield from finished
             finished.clear()
-            is_over = not len(placement) or monotonic() >= stop_at
+            is_over = not len(queue) or monotonic() >= stop_at
             if not busy or (is_over and not any(job for _, job in busy.values())):
                 break
             (done,), _ = ray.wait([*busy], num_returns=1)
@@ -201,31 +252,28 @@ class RayFleet:
                 if job is not None:
                     attempts[job.case] += 1
                     if attempts[job.case] < _ATTEMPTS:
-                        placement.give_back(job, worker.environment)
+                        queue.give_back(job, worker.environment)
                     else:
                         finished.append(_crashed(job, worker, error))
                 if worker.node in _alive():
                     # answers once the actor has been restarted; fails once the node is known dead
                     busy[worker.actor.describe.remote()] = worker, None
                     continue
-                self._forget(worker)
-                idle = [each for each in idle if each.node != worker.node]
-                left = [*idle, *(each for each, _ in busy.values())]
-                if worker.environment not in {each.environment for each in left}:
-                    placement.leave(worker.environment)
+                self._workers[:] = [other for other in self._workers if other.node != worker.node]
+                self.lost.append(f"node {worker.address} died; its case was run on another one")
+                idle = [other for other in idle if other.node != worker.node]
+                left = [*idle, *(other for other, _ in busy.values())]
+                if worker.environment not in {other.environment for other in left}:
+                    queue.leave(worker.environment)
             else:
                 idle.append(worker)
                 if job is not None:
                     finished.append(found)
-        if len(placement) and monotonic() < stop_at:
+        if len(queue) and monotonic() < stop_at:
             raise HarnessError(
-                f"no node is left that can run {count(len(placement), 'case')}; what was measured "
+                f"no node is left that can run {count(len(queue), 'case')}; what was measured "
                 "is kept, continue with --resume"
             )
-
-    def _forget(self, worker: RayWorker) -> None:
-        self._workers[:] = [each for each in self._workers if each.node != worker.node]
-        self.lost.append(f"node {worker.address} died; its case was run on another one")
 
     def _gpu_workers(self, kind: str) -> list[RayWorker]:
         """Return an actor for each GPU that Ray knows of."""
@@ -234,10 +282,10 @@ class RayFleet:
             for node in ray.nodes()
         }
         return [
-            replace(worker, actor=start_actor(worker.node, num_cpus=0, num_gpus=1))
+            replace(worker, actor=_start_actor(worker.node, num_cpus=0, num_gpus=1))
             for worker in self._workers
             if kind in worker.info.device_counts
-            for _ in gpu_places(gpus[worker.node], worker.info.environment)
+            for _ in usable_gpus(gpus[worker.node], worker.info.environment)
         ]
 
 
@@ -249,10 +297,10 @@ def _check_that_it_answers(address: str | None) -> None:
 
 
 def _alive() -> set[str]:
-    return {each["NodeID"] for each in ray.nodes() if each["Alive"]}
+    return {node["NodeID"] for node in ray.nodes() if node["Alive"]}
 
 
-def _crashed(job: RunCase, worker: RayWorker, error: Exception) -> Record:
+def _crashed(job: Job, worker: RayWorker, error: Exception) -> Record:
     return Record(
         case=job.case,
         environment=worker.environment,

@@ -5,6 +5,11 @@ results that were cached by address, by shape or by the number of calls, and tho
 know that they are timed, are wrong. It must also take as long as with the timed values: a result
 that was cached by its inputs' values is found by the time. The last of several calls without a
 pause must return that result too.
+
+The new values are such that their exact results follow bit by bit from those of the timed values
+(the equivariance check). In a forward pass the rows are shifted by one, and the rows of y with
+them. In a backward pass x and dy are negated: this negates dx and dbias and leaves dweight as it
+is. Rounding is the same either way, unless the result of a row depends on its position or its sign.
 """
 
 from __future__ import annotations
@@ -18,20 +23,24 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from harness.inputs import Inputs
-from harness.measure.placement import overwrite
+from harness.cases.inputs import LAYOUTS, Inputs
+from harness.measure.memory import overwrite
 from harness.measure.sampler import Sampler
-from harness.numerics.completeness import copies_of, fill_free_memory, incomplete_output
-from harness.numerics.computed import ContractViolationError, checked, run_once
-from harness.numerics.outputs import GRADIENTS, Outputs
-from harness.records import Case, Direction, Mode, Record, Status
-from harness.run.equivariance import are_equivariant, shifted_or_negated
-from harness.run.observed import observed
+from harness.numerics.outputs import (
+    GRADIENTS,
+    Outputs,
+    copies_of,
+    fill_free_memory,
+    incomplete_output,
+)
+from harness.records import Case, Direction, Mode, Status
+from harness.run.attempt import ExactResults, Judged
+from harness.run.call import ContractViolationError, checked, run_once
+from harness.run.integrity import observed
 from implementations.contract import LayerNormFunction
 
-__all__ = ["Timed", "reuse", "run_again", "wrong_again"]
-
 _REUSED = 1.25  # trade-off: from this ratio of times on, results count as reused
+_SIGNS = {"dx": -1, "dweight": 1, "dbias": -1}
 _PAIRS = 7  # of calls; the fastest call with new values is compared with the median of the others
 
 
@@ -53,16 +62,16 @@ class Timed:
 def wrong_again(
     timed: Timed,
     first: Outputs,
-    draw: Callable[[Case], Inputs],
-    judge: Callable[[Case, Outputs, Inputs], Record],
+    exact: ExactResults,
+    judge: Callable[[Case, Outputs, Inputs], Judged],
 ) -> str | None:
     """Return what is wrong with calls on new values at the timed addresses; None if nothing is.
 
     Args:
         timed: what was timed.
         first: outputs of a call before the timing.
-        draw: returns the inputs of a case.
-        judge: returns the record of a case with these outputs, for these inputs.
+        exact: inputs of cases, and their exact results.
+        judge: judges a case by these outputs, for these inputs.
 
     Raises:
         ImplementationError: the implementation raised.
@@ -72,24 +81,24 @@ def wrong_again(
     other = shifted_or_negated(timed.inputs, case)
     if other is not None:
         in_timer, alone = run_again(timed, other)
-        is_same = all(_is_expected(each, alone, first, case) for each in in_timer)
+        is_same = all(_is_expected(outputs, alone, first, case) for outputs in in_timer)
         if is_same and are_equivariant(first, alone, case):
             return None
-    # a right result may depend on a row's place or sign: judge results of new values
+    # a right result may depend on a row's index or sign: judge results of new values
     fresh = replace(case, seed=case.seed + 1)
-    inputs = draw(fresh)
+    inputs, _ = exact(fresh)
     in_timer, alone = run_again(timed, inputs)
     judged = judge(fresh, alone, inputs)
     if judged.status is Status.WRONG:
         return f"right before the timing, wrong after it: {judged.reason}"
     if case.direction is Direction.BACKWARD:  # its graph is of the first x
         inputs = replace(timed.inputs, dy=inputs.dy)
-    for each in in_timer:
+    for outputs in in_timer:
         if case.direction is Direction.BACKWARD:
-            each = replace(each, y=first.y)
+            outputs = replace(outputs, y=first.y)
         elif case.direction is Direction.FORWARD_BACKWARD:  # which returns no y
-            each = replace(each, y=alone.y)
-        judged = judge(fresh, each, inputs)
+            outputs = replace(outputs, y=alone.y)
+        judged = judge(fresh, outputs, inputs)
         if judged.status is Status.WRONG:
             return f"right in a call by itself, wrong in a timed call: {judged.reason}"
     return None
@@ -124,8 +133,7 @@ def run_again(timed: Timed, new: Inputs) -> tuple[tuple[Outputs, ...], Outputs]:
 
 
 def _are_same(first: Outputs, second: Outputs) -> bool:
-    pairs = ((getattr(first, each), getattr(second, each)) for each in ("y", *GRADIENTS))
-    return all(a is b if a is None or b is None else torch.equal(a, b) for a, b in pairs)
+    return all(_is_equal(getattr(first, o), getattr(second, o)) for o in ("y", *GRADIENTS))
 
 
 def _write(placed: Inputs, new: Inputs) -> None:
@@ -145,9 +153,8 @@ def _is_expected(in_timer: Outputs, alone: Outputs, first: Outputs, case: Case) 
     """
     if case.direction is Direction.FORWARD:
         return torch.equal(in_timer.y, alone.y)
-    is_backward = case.direction is Direction.BACKWARD
-    pairs = [(getattr(in_timer, d), getattr(first if is_backward else alone, d)) for d in GRADIENTS]
-    return all(a is None or torch.equal(a, -b if is_backward else b) for a, b in pairs)
+    like, sign = (first, -1) if case.direction is Direction.BACKWARD else (alone, 1)
+    return all(_is_equal(getattr(in_timer, d), getattr(like, d), sign) for d in GRADIENTS)
 
 
 def _timed_outputs(timed: Timed, calls: int) -> Outputs:
@@ -159,15 +166,11 @@ def _timed_outputs(timed: Timed, calls: int) -> Outputs:
         returned = Outputs(y=checked("y", result, placed.x))
     else:
         assert isinstance(result, tuple)  # the type that autograd.grad returns
-        leaves = {name: getattr(placed, name) for name in ("x", "weight", "bias")}
-        used = {
-            f"d{name}": leaf
-            for name, leaf in leaves.items()
-            if leaf is not None and name in case.differentiated
-        }
+        given = [name for name in ("x", "weight", "bias") if getattr(placed, name) is not None]
+        leaves = [name for name in given if name in case.differentiated]
         gradients = {
-            name: checked(name, gradient, leaf)
-            for (name, leaf), gradient in zip(used.items(), result, strict=True)
+            f"d{name}": checked(f"d{name}", gradient, getattr(placed, name))
+            for name, gradient in zip(leaves, result, strict=True)
         }
         returned = Outputs(y=placed.x, **gradients)  # y is not returned, and not used
     outputs = copies_of(returned)
@@ -215,3 +218,29 @@ def _scale(tensor: Tensor, factor: float) -> None:
     steps = zip(tensor.shape, tensor.stride(), strict=True)
     extent = 1 + sum((size - 1) * stride for size, stride in steps)
     storage[tensor.storage_offset() : tensor.storage_offset() + extent].mul_(factor)
+
+
+def shifted_or_negated(inputs: Inputs, case: Case) -> Inputs | None:
+    """Return the inputs of the check, in the layout of ``inputs``; None if they would be equal."""
+    if case.direction is not Direction.FORWARD:
+        assert inputs.dy is not None  # a backward case has one
+        return replace(inputs, x=LAYOUTS[case.layout](-inputs.x), dy=-inputs.dy)
+    if case.layout == "expanded" or case.rows < 2 or case.shape[0] < 2:
+        return None
+    return replace(inputs, x=LAYOUTS[case.layout](inputs.x.roll(1, 0)))
+
+
+def are_equivariant(first: Outputs, outputs: Outputs, case: Case) -> bool:
+    """Whether ``outputs``, of shifted or negated inputs, follow from ``first``; False if NaN."""
+    if case.direction is Direction.FORWARD:
+        return torch.equal(outputs.y, first.y.roll(1, 0))
+    return all(
+        _is_equal(getattr(outputs, name), getattr(first, name), sign)
+        for name, sign in _SIGNS.items()
+    )
+
+
+def _is_equal(output: Tensor | None, like: Tensor | None, sign: int = 1) -> bool:
+    if output is None or like is None:
+        return output is like
+    return torch.equal(output, like if sign == 1 else -like)

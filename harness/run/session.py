@@ -1,14 +1,22 @@
-"""Run a whole sweep to a results file: measure the missing cases, journal, store."""
+"""Run a whole sweep to a results file: measure the missing cases, journal, store.
+
+The records stay on disk while the run lasts, in its journal and in the results file that it
+continues, so that its memory does not grow with their samples.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
+from itertools import chain, islice
 from pathlib import Path
 from time import monotonic
 
+from harness.cases import Planned, Sweep
 from harness.records import (
     Budget,
     Case,
@@ -21,19 +29,19 @@ from harness.records import (
 )
 from harness.records.refusal import Refusal
 from harness.run.instructions import count_instructions
-from harness.run.kept import KeptRecords
-from harness.run.machines import Machines
-from harness.run.outcome import SessionOutcome, in_brief
-from harness.run.placement import missing_jobs
-from harness.store import Journal, Results, ResultsWriter
-from harness.sweep import Planned, Sweep
+from harness.run.plan import Machines, missing_jobs
+from harness.store import (
+    Journal,
+    Results,
+    header_of,
+    located_entries,
+    records_at,
+    records_of,
+    writing,
+)
 
-__all__ = [
-    "ForeignRunError",
-    "OutputExistsError",
-    "Session",
-    "run_session",
-]
+MOST_ROWS = 40  # trade-off: about a screenful; of more cases only counts are printed
+_NOT_COPIED = -1  # no offset: the record is in the results file only
 
 
 class OutputExistsError(Refusal):
@@ -71,6 +79,30 @@ class Session:
         return self.out.with_suffix(".jsonl")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOutcome:
+    """The result of a session."""
+
+    results: Results
+    """With the records as :func:`in_brief` has them; ``path`` holds them in full."""
+    path: Path
+    """The parquet file, or the journal if cases are left."""
+    left: int
+    """Cases that were not started before the time budget was spent."""
+    run: Run
+    earlier: int = 0
+    """Cases that were measured before the run was continued."""
+
+    @property
+    def measured(self) -> int:
+        return sum(record.status.is_measured for record in self.results.records)
+
+    @property
+    def failed(self) -> int:
+        """Cases that should have run and did not."""
+        return sum(record.status.is_failure for record in self.results.records)
+
+
 def run_session(
     session: Session,
     fleet: Machines,
@@ -96,68 +128,57 @@ def run_session(
         HarnessError: the harness itself failed.
     """
     _refuse_existing_output(session)
-    with Journal(session.journal) as journal:  # locks out other runs
+    with ExitStack() as stack:
+        journal = stack.enter_context(Journal(session.journal))  # locks out other runs
+        stack.callback(journal.drop_if_empty)
         if journal.note:
             on_note(journal.note)
-        try:
-            return _run(session, fleet, journal, on_record, on_start)
-        finally:
-            journal.drop_if_empty()
-
-
-def _run(
-    session: Session,
-    fleet: Machines,
-    journal: Journal,
-    on_record: Callable[[Record], None],
-    on_start: Callable[[int], None],
-) -> SessionOutcome:
-    kept = KeptRecords(session.out, journal, session.planned)
-    here = {each.environment.fingerprint: each.environment for each in fleet.nodes}
-    if kept.environments and not here.keys() & kept.environments.keys():
-        raise ForeignRunError(
-            f"{session.out} was begun on another machine or with other software, so its latencies "
-            "and new ones would not be comparable; choose another --out"
+        kept = KeptRecords(session.out, journal, session.planned)
+        here = {node.environment.fingerprint: node.environment for node in fleet.nodes}
+        if kept.environments and not here.keys() & kept.environments.keys():
+            raise ForeignRunError(
+                f"{session.out} was begun on another machine or with other software, so its "
+                "latencies and new ones would not be comparable; choose another --out"
+            )
+        earlier, sweep = len(kept.measured), session.sweep
+        missing = missing_jobs(
+            session.planned,
+            _budget(sweep),
+            fleet.nodes,
+            kept.measured,
+            kept.environments,
+            per_environment=session.per_environment,
         )
-    earlier, sweep = len(kept.measured), session.sweep
-    missing = missing_jobs(
-        session.planned,
-        _budget(sweep),
-        fleet.nodes,
-        kept.measured,
-        kept.environments,
-        per_environment=session.per_environment,
-    )
-    run = _begun(session, [*here.values()])
-    kept.begin(run, here.values())
-    on_start(len(missing))
-    fresh, to_count = _Fresh(), list[Case]()
-    for record in fleet.run(missing, sweep.timeout_s, session.stop_at):
-        kept.add(record)
-        fresh.add(record)
-        if session.instructions and record.status.is_measured:
-            to_count.append(record.case)
-        on_record(record)
-    left = len(missing) - fresh.count
-    counts: dict[Case, int | str] = {}
-    if session.instructions and not left:
-        counts = dict(count_instructions(to_count, sweep.timeout_s))
-    results = Results(
-        records=(),
-        runs=(*kept.runs, fresh.finished(run, session.began)),
-        environments={**kept.environments, **here},
-    )
-    records = (_counted(record, counts.get(record.case)) for record in kept.in_order())
-    shown = in_brief(records if left else _written(records, results, session.out))
-    if not left:
-        session.journal.unlink()
-    return SessionOutcome(
-        results=replace(results, records=shown),
-        path=session.journal if left else session.out,
-        left=left,
-        run=results.runs[-1],
-        earlier=earlier,
-    )
+        run = _begun(session, [*here.values()])
+        kept.begin(run, here.values())
+        on_start(len(missing))
+        fresh, to_count = _Fresh(), list[Case]()
+        for record in fleet.run(missing, sweep.timeout_s, session.stop_at):
+            kept.add(record)
+            fresh.add(record)
+            if session.instructions and record.status.is_measured:
+                to_count.append(record.case)
+            on_record(record)
+        left = len(missing) - fresh.count
+        counts: dict[Case, int | str] = {}
+        if session.instructions and not left:
+            counts = dict(count_instructions(to_count, sweep.timeout_s))
+        results = Results(
+            records=(),
+            runs=(*kept.runs, fresh.finished(run, session.began)),
+            environments={**kept.environments, **here},
+        )
+        records = (_counted(record, counts.get(record.case)) for record in kept.in_order())
+        shown = in_brief(records if left else _written(records, results, session.out))
+        if not left:
+            session.journal.unlink()
+        return SessionOutcome(
+            results=replace(results, records=shown),
+            path=session.journal if left else session.out,
+            left=left,
+            run=results.runs[-1],
+            earlier=earlier,
+        )
 
 
 def _begun(session: Session, environments: Sequence[Environment]) -> Run:
@@ -205,7 +226,7 @@ def _counted(record: Record, counted: int | str | None) -> Record:
 
 def _written(records: Iterable[Record], results: Results, out: Path) -> Iterator[Record]:
     """Yield records that are being written to a results file, which exists after the last."""
-    with ResultsWriter(out, results.runs, results.environments) as writer:
+    with writing(out, results.runs, results.environments) as writer:
         for record in records:
             writer.add(record)
             yield record
@@ -239,3 +260,124 @@ class _Fresh:
         if self._useful_s is not None and not self._has_ended_process:
             overhead = max(1 - self._useful_s / wall_s, 0.0)
         return replace(run, wall_s=wall_s, overhead_ratio=overhead)
+
+
+class KeptRecords:
+    """Where in the journal of a run the record of each case and environment is."""
+
+    def __init__(self, out: Path, journal: Journal, planned: Sequence[Planned]) -> None:
+        """Look through the files of a run, and write nothing.
+
+        Both files may hold records, and neither all of them: a finished run was being continued.
+
+        Args:
+            out: the results file; it need not exist.
+            journal: of the run; it may be empty.
+            planned: all cases of the run.
+
+        Raises:
+            StoreError: a file cannot be read.
+        """
+        self._out, self._journal, self._planned = out, journal, planned
+        self._indices = {row.case: index for index, row in enumerate(planned)}
+        self._offsets: dict[tuple[Case, str], int] = {}
+        self.runs: tuple[Run, ...] = ()
+        """The earlier invocations, in order."""
+        self.environments: dict[str, Environment] = {}
+        """Their environments, by fingerprint."""
+        if out.exists():
+            header = header_of(out)
+            self.runs, self.environments = header.runs, dict(header.environments)
+            self._offsets = {self._key(record): _NOT_COPIED for record in records_of(out)}
+        self._to_copy: list[Run | Environment] = [*self.runs, *self.environments.values()]
+        stored = [*map(_identity, self.runs)]
+        for offset, entry in located_entries(journal.path):
+            if isinstance(entry, Record):
+                self._offsets[self._key(entry)] = offset
+                continue
+            if isinstance(entry, Environment):
+                self.environments[entry.fingerprint] = entry
+            elif _identity(entry) not in stored:
+                self.runs = (*self.runs, entry)
+            self._to_copy = [left for left in self._to_copy if _identity(left) != _identity(entry)]
+
+    @property
+    def measured(self) -> Collection[tuple[Case, str]]:
+        """The cases that have a record, each with the environment that it was measured in."""
+        return self._offsets.keys()
+
+    def begin(self, run: Run, environments: Iterable[Environment]) -> None:
+        """Write the start of a run to the journal, after all that only the results file holds.
+
+        Raises:
+            StoreError: a file cannot be read or written.
+        """
+        for entry in self._to_copy:
+            self._journal.add(entry)
+        if _NOT_COPIED in self._offsets.values():
+            for record in records_of(self._out):
+                if self._offsets[self._key(record)] == _NOT_COPIED:
+                    self.add(record)
+        self._journal.add(run)
+        for environment in environments:
+            self._journal.add(environment)
+
+    def add(self, record: Record) -> None:
+        """Append a record to the journal.
+
+        Raises:
+            StoreError: the disk is full, or the journal cannot be written any more.
+        """
+        self._offsets[self._key(record)] = self._journal.add(record)
+
+    def in_order(self) -> Iterator[Record]:
+        """Yield all records in the order of the plan; first those that are not planned any more.
+
+        Raises:
+            StoreError: the journal cannot be read.
+        """
+        keys = sorted(self._offsets, key=lambda key: self._indices.get(key[0], -1))
+        offsets = (self._offsets[key] for key in keys)
+        for key, record in zip(keys, records_at(self._journal.path, offsets), strict=True):
+            yield replace(record, case=key[0], environment=key[1])
+
+    def _key(self, record: Record) -> tuple[Case, str]:
+        """Return the case and environment of a record, as the same objects each time."""
+        index = self._indices.get(record.case)
+        case = record.case if index is None else self._planned[index].case
+        return case, sys.intern(record.environment)
+
+
+def _identity(entry: Run | Environment) -> Run | str:
+    """Return what is equal in a run and its start, which the journal has."""
+    if isinstance(entry, Environment):
+        return entry.fingerprint
+    return replace(entry, wall_s=None, overhead_ratio=None)
+
+
+def in_brief(records: Iterable[Record]) -> tuple[Record, ...]:
+    """Return at most MOST_ROWS records as they are, and more of them without their figures.
+
+    A record without figures has its case, environment, status, reason and warnings. The first of
+    each implementation and status keeps its figures, because the next step depends on them.
+    """
+    rest = iter(records)
+    first = tuple(islice(rest, MOST_ROWS + 1))
+    if len(first) <= MOST_ROWS:
+        return first
+    brief: list[Record] = []
+    seen: set[tuple[object, ...]] = set()
+    for record in chain(first, rest):
+        has_figures = record.errors is not None, record.latency is not None
+        kind = record.case.implementation, record.status, *has_figures
+        if kind in seen:
+            record = Record(
+                case=record.case,
+                environment=record.environment,
+                status=record.status,
+                reason=record.reason,
+                warnings=record.warnings,
+            )
+        brief.append(record)
+        seen.add(kind)
+    return tuple(brief)

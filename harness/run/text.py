@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from harness.records import Record, Status
+from harness.cases.axes import command_options
+from harness.records import Case, Direction, Mode, OutputErrors, Record, Status, WarningKind
 from harness.records.text import count, percent_text, seconds_text
-from harness.run.next_step import next_step
-from harness.run.outcome import MOST_ROWS, SessionOutcome
-
-__all__ = [
-    "case_lines",
-    "note_lines",
-    "outcome_as_plain",
-    "outcome_lines",
-    "problems_of",
-    "status_counts",
-    "totals_line",
-    "warning_lines",
-]
+from harness.run.session import MOST_ROWS, SessionOutcome
 
 # statuses that a user has to act upon, the most urgent first; --fail-on adds statuses
 _PROBLEMS = (Status.WRONG, Status.CRASHED, Status.TIMEOUT, Status.ERROR)
@@ -28,6 +19,9 @@ _PROBLEMS = (Status.WRONG, Status.CRASHED, Status.TIMEOUT, Status.ERROR)
 _MOST_PROBLEMS, _MOST_NOTES = 10, 3
 # trade-off: the overhead of a shorter run is mostly the import of torch, so it is not printed
 _LEAST_WALL_S = 30.0
+_DEFAULT = Case(implementation="", shape=())
+# fields of a case that `explain` has no option for
+_NOT_EXPLAINED = ("mode", "parameters", "threads")
 
 
 def outcome_lines(
@@ -41,12 +35,14 @@ def outcome_lines(
         fail_on: statuses that fail the run.
         verbose: whether all cases are named that did not end well.
     """
-    records, run = outcome.results.records, outcome.run
+    records = outcome.results.records
     problems = problems_of(records, fail_on)
     most_notes = _MOST_PROBLEMS if len(records) <= MOST_ROWS else _MOST_NOTES
-    yield from note_lines(records, fail_on, None if verbose else most_notes)
+    others = {Status.OK, *(record.status for record in problems)}
+    notes = [record for record in records if record.status not in others]
+    yield from case_lines(notes, None if verbose else most_notes)
     yield from warning_lines(records)
-    yield totals_line(records, run.wall_s or 0.0, run.overhead_ratio, outcome.earlier)
+    yield totals_line(outcome)
     yield f"results: {outcome.path}"
     if page:
         yield f"page:    {page}"
@@ -73,12 +69,13 @@ def outcome_as_plain(
         "wall_s": outcome.run.wall_s,
         "overhead_ratio": outcome.run.overhead_ratio,
         "statuses": status_counts(records),
-        "wrong": [each.case.id for each in records if each.status is Status.WRONG],
+        "wrong": [record.case.id for record in records if record.status is Status.WRONG],
         "fail_on": list(fail_on),
-        "failed_on": [each.case.id for each in records if each.status in fail_on],
+        "failed_on": [record.case.id for record in records if record.status in fail_on],
         "next_command": step.command if step else None,
         "cases": [
-            {"id": each.case.id, "status": each.status, "reason": each.reason} for each in records
+            {"id": record.case.id, "status": record.status, "reason": record.reason}
+            for record in records
         ],
     }
 
@@ -86,15 +83,7 @@ def outcome_as_plain(
 def problems_of(records: Sequence[Record], fail_on: Collection[str] = ()) -> tuple[Record, ...]:
     """Return the cases to act upon: wrong ones, then failed ones, then those of ``fail_on``."""
     order = dict.fromkeys((*_PROBLEMS, *map(Status, fail_on)))
-    return tuple(each for status in order for each in records if each.status is status)
-
-
-def note_lines(
-    records: Sequence[Record], fail_on: Collection[str] = (), most: int | None = None
-) -> Iterator[str]:
-    """Name the cases that are neither ok nor a problem, in at most ``most`` lines per status."""
-    others = {Status.OK, *(each.status for each in problems_of(records, fail_on))}
-    yield from case_lines([each for each in records if each.status not in others], most)
+    return tuple(record for status in order for record in records if record.status is status)
 
 
 def case_lines(records: Sequence[Record], most: int | None = None) -> Iterator[str]:
@@ -114,12 +103,14 @@ def case_lines(records: Sequence[Record], most: int | None = None) -> Iterator[s
             own = record.case.id if status is Status.WRONG else ""
             key = record.case.implementation, record.reason, own
             groups.setdefault(key, []).append(record)
-        shown, hidden = _shown_and_hidden(list(groups.values()), most)
-        for first, *others in shown:
-            more = f" and {count(len(others), 'more case')}" if others else ""
-            yield f"  {first.case.id}{more}: {first.reason}"
+        shown = _shown([*groups], most)
+        for key, (first, *others) in groups.items():
+            if key in shown:
+                more = f" and {count(len(others), 'more case')}" if others else ""
+                yield f"  {first.case.id}{more}: {first.reason}"
+        hidden = [record for key in groups if key not in shown for record in groups[key]]
         if hidden:
-            names = Counter(record.case.implementation for group in hidden for record in group)
+            names = Counter(record.case.implementation for record in hidden)
             listed = ", ".join(f"{name} {number}" for name, number in names.items())
             more = count(names.total(), "more case")
             yield f"  and {more} ({listed}): --verbose or the page lists all"
@@ -140,47 +131,108 @@ def warning_lines(records: Sequence[Record]) -> list[str]:
 
 def status_counts(records: Sequence[Record]) -> dict[str, int]:
     """Return how many cases have each status, the most frequent first."""
-    counts = Counter(each.status for each in records)
+    counts = Counter(record.status for record in records)
     return {str(status): number for status, number in counts.most_common()}
 
 
-def totals_line(
-    records: Sequence[Record], wall_s: float, overhead_ratio: float | None, earlier: int = 0
-) -> str:
-    """Return how many cases ended in which status, and how long the run took.
-
-    Args:
-        records: of the run.
-        wall_s: time that the run took.
-        overhead_ratio: share of that time in which nothing was measured, if known.
-        earlier: number of cases that were measured before the run was continued.
-    """
+def totals_line(outcome: SessionOutcome) -> str:
+    """Return how many cases ended in which status, and how long the run took."""
+    records, wall_s = outcome.results.records, outcome.run.wall_s or 0.0
     statuses = ", ".join(f"{number} {status}" for status, number in status_counts(records).items())
-    before = f" ({earlier} of them measured earlier)" if earlier else ""
+    before = f" ({outcome.earlier} of them measured earlier)" if outcome.earlier else ""
     parts = [f"{count(len(records), 'case')}{before} in {seconds_text(wall_s)}"]
     parts[0] += f": {statuses}" if statuses else ""
     warned = sum(bool(record.warnings) for record in records)
     if warned:
         parts.append(f"{count(warned, 'case')} with a measurement warning")
-    if overhead_ratio is not None and wall_s >= _LEAST_WALL_S:
-        parts.append(f"overhead of the benchmark {percent_text(overhead_ratio)} of the time")
+    overhead = outcome.run.overhead_ratio
+    if overhead is not None and wall_s >= _LEAST_WALL_S:
+        parts.append(f"overhead of the benchmark {percent_text(overhead)} of the time")
     return "; ".join(parts)
 
 
-def _shown_and_hidden(
-    groups: Sequence[list[Record]], most: int | None
-) -> tuple[list[list[Record]], list[list[Record]]]:
-    """Divide groups of cases so that every implementation has some shown."""
-    if most is None or len(groups) <= most:
-        return list(groups), []
+def _shown(groups: Sequence[tuple[str, ...]], most: int | None) -> set[tuple[str, ...]]:
+    """Return at most ``most`` groups of cases, of every implementation its first ones."""
     seen: Counter[str] = Counter()
-    ranks = []  # of each group within its implementation
-    for place, group in enumerate(groups):
-        name = group[0].case.implementation
-        ranks.append((seen[name], place))
-        seen[name] += 1
-    shown = {place for _, place in sorted(ranks)[:most]}
+    turns = []  # of each group within its implementation
+    for implementation, *_ in groups:
+        turns.append(seen[implementation])
+        seen[implementation] += 1
+    order = sorted(range(len(groups)), key=turns.__getitem__)
+    return {groups[index] for index in order[:most]}
+
+
+@dataclass(frozen=True, slots=True)
+class NextStep:
+    """What to do next."""
+
+    purpose: str
+    """The purpose of the command, such as "make a page of these results"."""
+    command: str
+
+
+def next_step(
+    records: Sequence[Record], problems: Sequence[Record], results: Path, *, has_page: bool
+) -> NextStep | None:
+    """Return a look at the first problem or, if there is none, a use of the results.
+
+    Args:
+        records: of the run.
+        problems: those to act upon, the most urgent first.
+        results: the results file.
+        has_page: whether a page was made of it.
+    """
+    for record in problems:
+        if step := look_closer(record):
+            return step
+    if len({record.case.implementation for record in records if record.latency is not None}) > 1:
+        return NextStep("choose an implementation from these results", _command("choose", results))
+    if any(record.errors is not None for record in records) and not has_page:
+        return NextStep("make a page of these results", _command("report", results))
+    return None
+
+
+def look_closer(record: Record) -> NextStep | None:
+    """Return the command that shows more of a case that did not end well, if there is one."""
+    case = record.case
+    if record.status is Status.UNSUPPORTED:
+        return None
+    if record.status in {Status.WRONG, Status.OUT_OF_GUARANTEE}:
+        if _can_be_explained(record):
+            options = command_options(case, without=("direction",))
+            command = _command("explain", case.implementation, *options)
+            return NextStep(f"see exact and computed values of {case.id} step by step", command)
+        if case.mode is Mode.EAGER and record.status is Status.WRONG:
+            return NextStep(f"see which mistake {case.implementation} makes", _verify(case))
+    command = _command("run", "-i", case.implementation, *command_options(case))
+    return NextStep(f"run {case.id} again by itself", command)
+
+
+def _command(*arguments: str | Path) -> str:
+    return shlex.join(["layernorm-bench", *map(str, arguments)])
+
+
+def _can_be_explained(record: Record) -> bool:
+    """Whether ``explain``, which computes y of a forward pass, shows what went wrong."""
+    case = record.case
     return (
-        [group for place, group in enumerate(groups) if place in shown],
-        [group for place, group in enumerate(groups) if place not in shown],
+        case.direction is Direction.FORWARD
+        and record.errors is not None
+        and _is_beyond(record.errors.outputs[0])
+        and all(warning.kind is not WarningKind.CACHED_RESULT for warning in record.warnings)
+        and all(getattr(case, name) == getattr(_DEFAULT, name) for name in _NOT_EXPLAINED)
     )
+
+
+def _is_beyond(output: OutputErrors) -> bool:
+    ratio = output.bound_ratio
+    return bool(output.vacuous_elements) or (ratio is not None and not ratio <= 1)
+
+
+def _verify(case: Case) -> str:
+    """Return the verification of the dtype, the direction and the device of a case."""
+    options = ["--dtype", case.dtype]
+    options += ["--direction", "forward" if case.direction is Direction.FORWARD else "backward"]
+    if case.device != _DEFAULT.device:
+        options += ["--device", case.device]
+    return _command("verify", case.implementation, *options)

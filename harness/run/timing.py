@@ -1,4 +1,7 @@
-"""Time a case and, where launching it takes long, a replay of it from a CUDA graph."""
+"""Time a case in turn with a reference and copies; on a GPU, also a replay from a CUDA graph.
+
+A replay is timed where launching the call takes long.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,28 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from math import prod
 from random import Random
 
+import numpy as np
+import torch
 from torch import Tensor
 
-from harness.inputs import Inputs
+import implementations
+from harness.cases.inputs import Inputs
 from harness.measure.device import Device
-from harness.measure.latency import Sampled, measure_latency
+from harness.measure.environment import compiler
+from harness.measure.latency import Sampled, Sampling
 from harness.measure.sampler import TimedCall
-from harness.numerics.computed import ImplementationError
-from harness.records import Allocation, ArmRole, Budget, Cache, Case, Latency
-from harness.run.timed_calls import model_bytes, timed_calls_of
+from harness.records import Allocation, ArmRole, Budget, Cache, Case, Direction, Mode
+from harness.run.call import ImplementationError, bind
 from implementations.contract import Implementation, LayerNormFunction
+from implementations.cpu.copies import can_stream, streamed_copy
+from implementations.torch_private import negated_view
 
-__all__ = ["time_case"]
-
+REFERENCE = implementations.find("native")
+_STREAMED_BYTES = 1 << 20  # below, results fit in a cache, and a copy through it is faster
+_AS_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 # trade-off: from this share on, the time of a call on a GPU may depend on the host
 _LAUNCH_SHARE = 0.5
 
@@ -37,7 +47,6 @@ def time_case(
     budget: Budget,
     *,
     allocation: Allocation,
-    compile_s: float | None,
     cache: Cache,
     reference: Implementation | None = None,
 ) -> Sampled:
@@ -45,32 +54,33 @@ def time_case(
 
     If ``reference`` is given, it replaces the usual reference and the copies.
     """
-    measure = partial(
-        measure_latency,
+    sampling = partial(
+        Sampling,
         tensors=inputs.tensors,
         device=device,
         budget=budget,
-        # each process has other places and orders, so that their luck averages out
+        # each process has other addresses and orders, so that their luck averages out
         random=Random(f"{case.id}/{os.getpid()}"),
         allocation=allocation,
         model_bytes=model_bytes(case, inputs),
-        copied_bytes=2 * inputs.x.numel() * inputs.x.element_size(),
-        compile_s=compile_s,
+        copied_bytes=2 * inputs.x.nbytes,
         cache=cache,
     )
     timed_calls = timed_calls_of(function, case, reference)
-    sampled = measure(timed_calls)
-    if sampled.latency is None or not _is_launch_bound(sampled.latency):
+    sampled = sampling(timed_calls).sampled()
+    latency = sampled.latency
+    if latency is None or (latency.launch_s or 0.0) <= _LAUNCH_SHARE * latency.per_call_s.value:
         return sampled
     recorded = [
-        _replaying(each, device) for each in timed_calls if each.role is not ArmRole.CEILING
+        _replaying(timed_call, device)
+        for timed_call in timed_calls
+        if timed_call.role is not ArmRole.CEILING
     ]
     try:
-        replayed = measure(recorded)
+        replayed = sampling(recorded).sampled()
     except (_NotReplayable, ImplementationError):  # it may call what a graph cannot record
         return sampled
-    latency, replay = sampled.latency, replayed.latency
-    if replay is not None:
+    if (replay := replayed.latency) is not None:
         latency = replace(latency, replay_s=replay.per_call_s, replay_ratio=replay.reference_ratio)
     return replace(
         sampled,
@@ -78,11 +88,6 @@ def time_case(
         sampling_s=sampled.sampling_s + replayed.sampling_s,
         warming_s=sampled.warming_s + replayed.warming_s,
     )
-
-
-def _is_launch_bound(latency: Latency) -> bool:
-    launch_s = latency.launch_s
-    return launch_s is not None and launch_s > _LAUNCH_SHARE * latency.per_call_s.value
 
 
 def _replaying(timed_call: TimedCall, device: Device) -> TimedCall:
@@ -93,3 +98,103 @@ def _replaying(timed_call: TimedCall, device: Device) -> TimedCall:
         return replay
 
     return replace(timed_call, prepare=prepare)
+
+
+def timed_calls_of(
+    function: LayerNormFunction, case: Case, reference: Implementation | None = None
+) -> list[TimedCall]:
+    """Return the calls that are timed in turn: the implementation, a reference, and copies.
+
+    Args:
+        function: the implementation's, or its compiled version.
+        case: bound to each call.
+        reference: timed without copies, for a comparison with it alone; None for the usual
+            reference, if it takes the case, and all copies.
+    """
+    calls = [TimedCall(ArmRole.SUBJECT, case.implementation, partial(bind, function, case))]
+    if reference is not None:
+        return [*calls, _reference_call(reference, case)]
+    if not refusal(REFERENCE, case):  # without a reference the record has no ratio
+        calls.append(_reference_call(REFERENCE, case))
+    calls.append(TimedCall(ArmRole.CEILING, "torch copy_", _bind_torch_copy))
+    if case.device == "cuda":  # the driver's copy may be slower than a kernel's
+        calls.append(TimedCall(ArmRole.CEILING, "torch add", _bind_torch_add))
+    if case.device == "cpu":  # below 1 MB numpy is up to twice as fast: it dispatches less
+        calls.append(TimedCall(ArmRole.CEILING, "numpy copyto", _bind_numpy_copy))
+        size = prod(case.shape) * getattr(torch, case.dtype).itemsize
+        if size >= _STREAMED_BYTES and case.layout == "contiguous" and can_stream():
+            calls.append(TimedCall(ArmRole.CEILING, "streamed copy", _bind_streamed_copy))
+    return calls
+
+
+def _reference_call(reference: Implementation, case: Case) -> TimedCall:
+    prepare = partial(bind, reference.function, case)
+    return TimedCall(ArmRole.REFERENCE, reference.name, prepare)
+
+
+def refusal(implementation: Implementation, case: Case) -> str | None:
+    """Return why an implementation cannot run a case, by what it declares; None if it can."""
+    if case.device not in implementation.devices:
+        return f"{implementation.name} is not written for {case.device}"
+    if case.dtype not in implementation.dtypes:
+        return f"{implementation.name} does not take {case.dtype}"
+    if implementation.forward_only and case.direction is not Direction.FORWARD:
+        return f"{implementation.name} has no gradient"
+    if case.mode is Mode.COMPILED and implementation.outside_torch:
+        return f"{implementation.name} computes outside torch, which cannot compile it"
+    if case.mode is Mode.COMPILED and case.device == "cpu" and compiler() is None:
+        return "torch.compile needs a C++ compiler, and there is none (install g++, or set CXX)"
+    return None
+
+
+def model_bytes(case: Case, inputs: Inputs) -> int:
+    """Return the bytes any implementation must move: needed tensors read, results written once."""
+    forward = (inputs.x, inputs.weight, inputs.bias)
+    backward = (inputs.x, inputs.dy, inputs.weight)
+    read = {
+        Direction.FORWARD: forward,
+        Direction.BACKWARD: backward,
+        # both passes read x: the rest of a model runs between them
+        Direction.FORWARD_BACKWARD: (*forward, *backward),
+    }[case.direction]
+    return _bytes_of(read) + result_bytes(case, inputs)
+
+
+def result_bytes(case: Case, inputs: Inputs) -> int:
+    """Return the bytes of the results: y is like x, and each gradient like its input."""
+    gradients = tuple(getattr(inputs, name) for name in case.differentiated)
+    results = {
+        Direction.FORWARD: (inputs.x,),
+        Direction.BACKWARD: gradients,
+        Direction.FORWARD_BACKWARD: (inputs.x, *gradients),
+    }[case.direction]
+    return _bytes_of(results)
+
+
+def _bytes_of(tensors: Sequence[Tensor | None]) -> int:
+    return sum(tensor.nbytes for tensor in tensors if tensor is not None)
+
+
+def _bind_torch_copy(tensors: Sequence[Tensor]) -> Callable[[], object]:
+    """Copy x into preallocated memory."""
+    x = tensors[0]
+    out = torch.empty_like(x)
+    return partial(out.copy_, x)
+
+
+def _bind_torch_add(tensors: Sequence[Tensor]) -> Callable[[], object]:
+    """Copy x by a kernel: an addition of 0."""
+    x = tensors[0]
+    return partial(torch.add, x, 0, out=torch.empty_like(x))
+
+
+def _bind_numpy_copy(tensors: Sequence[Tensor]) -> Callable[[], object]:
+    """Copy x with numpy, as integers of its size, since numpy lacks some dtypes."""
+    x = negated_view(tensors[0]) if tensors[0].is_neg() else tensors[0]  # as it lies in memory
+    x = x.view(_AS_INTEGERS[x.element_size()])
+    return partial(np.copyto, torch.empty_like(x).numpy(), x.numpy())
+
+
+def _bind_streamed_copy(tensors: Sequence[Tensor]) -> Callable[[], object]:
+    """Copy x past the caches, as an implementation may write results that exceed them."""
+    return streamed_copy(torch.empty_like(tensors[0]), tensors[0])

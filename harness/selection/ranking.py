@@ -3,34 +3,33 @@
 Accuracy and memory decide only between candidates that are close to the fastest. A wide interval
 overlaps many others, but does not make its candidate as fast as they are. Scenarios, workloads
 and the report all rank here.
+
+Times are compared on one scale: the ratio to the reference, timed in turn with each case. The
+seconds of two cases may be minutes apart. A change of the machine in between, such as a slower
+clock, affects a case and its reference alike, and cancels in their ratio. What affects only one of
+them, such as a cache used by a neighbour or the memory layout of its process, stays in the ratio.
+An interval over several processes includes that; one over a single process does not, so it is
+widened by a fixed ratio.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from math import exp, log
+from math import exp, inf, log
+from statistics import median
 
-from harness.records import Estimate, Mode, Record, Status
-from harness.records.speed import as_speed
-from harness.selection.eligibility import Disqualification, point_of, time_disqualification
-
-__all__ = [
-    "CLOSE_RATIO",
-    "Candidate",
-    "CandidateName",
-    "Decider",
-    "Ranking",
-    "geometric_mean",
-    "is_close",
-    "is_tie",
-    "label_of",
-    "rank",
-    "speed_of",
-    "weighted_sum",
-    "worst_in_common",
-]
+from harness.records import OUR_TIMER, Estimate, Mode, Record, Status
+from harness.records.text import as_speed
+from harness.selection.evidence import (
+    CandidateName,
+    Disqualification,
+    candidate_name,
+    point_of,
+    time_disqualification,
+)
 
 # trade-off: how much time a smaller error or less memory may cost at most
 CLOSE_RATIO = 1.1
@@ -38,8 +37,13 @@ CLOSE_RATIO = 1.1
 _SAME_ERROR = 1.1
 _ROUNDED_ULP = 0.5  # correctly rounded: no error below it is better
 
-CandidateName = tuple[str, Mode]
-"""The implementation, and how it is run."""
+REFERENCE_NAME = "native"  # the reference of a record that does not name one
+NATIVE: CandidateName = (REFERENCE_NAME, Mode.EAGER)
+# Differences between processes, either way. Measured: ratios of one function spread by up to 3 %
+# over processes where calls are short, and by 6 or 7 % where their data exceed the cache.
+SHORT_FLOOR = 1.03
+LONG_FLOOR = 1.10
+_LONG_S = 1e-3  # trade-off: longer calls are treated as exceeding the cache
 
 
 class Decider(StrEnum):
@@ -89,66 +93,71 @@ class Candidate:
         return label_of(self.name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ranking:
-    """Which candidate is chosen, and what decided it."""
-
-    best: Candidate | None
-    """None where no candidate is eligible."""
-    decider: Decider | None
-    """What decided the choice; None where there is none."""
-    tied: tuple[tuple[Candidate, Decider], ...]
-    """Candidates whose intervals overlap the interval of the fastest, and why each lost."""
-    eligible: tuple[Candidate, ...]
-    """The fastest first."""
-
-
 def label_of(name: CandidateName) -> str:
     """Return an implementation and its mode as text."""
     implementation, mode = name
     return f"{implementation} (compiled)" if mode is Mode.COMPILED else implementation
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """Which candidate is chosen, and what decided it."""
+
+    best: Candidate | None = None
+    """None where no candidate is eligible."""
+    decider: Decider | None = None
+    """What decided the choice; None where there is none."""
+    tied: tuple[tuple[Candidate, Decider], ...] = ()
+    """Candidates whose intervals overlap the interval of the fastest, and why each lost."""
+    eligible: tuple[Candidate, ...] = ()
+    """The fastest first."""
+
+
 def rank(candidates: Sequence[Candidate]) -> Ranking:
     """Choose among the eligible ``candidates`` by time, then accuracy, then memory."""
-    timed = [
-        (candidate.cost.value, candidate.label, candidate)
-        for candidate in candidates
-        if candidate.disqualification is None
-        and candidate.cost is not None
-        and time_disqualification(candidate.cost) is None
-    ]
-    eligible = tuple(candidate for *_, candidate in sorted(timed, key=lambda entry: entry[:2]))
+    eligible = tuple(
+        sorted(
+            (
+                candidate
+                for candidate in candidates
+                if candidate.disqualification is None
+                and candidate.cost is not None
+                and time_disqualification(candidate.cost) is None
+            ),
+            key=lambda candidate: (cost_of(candidate), candidate.label),
+        )
+    )
     if not eligible:
-        return Ranking(best=None, decider=None, tied=(), eligible=())
+        return Ranking()
     fastest = eligible[0]
-    tied = [each for each in eligible if is_tie(each, fastest)]
-    left = [each for each in tied if each is fastest or is_close(each, fastest)]
-    defeated = [(each, Decider.ESTIMATE) for each in tied if each not in left]
+    tied = [candidate for candidate in eligible if is_tie(candidate, fastest)]
+    left = [one for one in tied if one is fastest or is_close(one, fastest)]
+    defeated = [(candidate, Decider.ESTIMATE) for candidate in tied if candidate not in left]
     decider = Decider.ONLY if len(eligible) == 1 else Decider.TIME
     if defeated:
         decider = Decider.ESTIMATE
-    for criterion in (Decider.ACCURACY, Decider.MEMORY):
-        kept = _most_accurate(left) if criterion is Decider.ACCURACY else _leanest(left)
+    for criterion, best_of in ((Decider.ACCURACY, _most_accurate), (Decider.MEMORY, _leanest)):
+        kept = best_of(left)
         if len(kept) < len(left):
             decider = criterion
-            defeated += [(each, criterion) for each in left if each not in kept]
+            defeated += [(candidate, criterion) for candidate in left if candidate not in kept]
             left = kept
     if len(left) > 1:
         # if the first has a wide interval, the two cannot be called equal
         decider = Decider.NOTHING if is_close(left[0], left[0]) else Decider.ESTIMATE
-        defeated += [(each, decider) for each in left[1:]]
+        defeated += [(candidate, decider) for candidate in left[1:]]
     return Ranking(best=left[0], decider=decider, tied=tuple(defeated), eligible=eligible)
+
+
+def cost_of(candidate: Candidate | None) -> float:
+    """Return the estimate of a candidate's time, to sort by; infinite if there is none."""
+    return inf if candidate is None or candidate.cost is None else candidate.cost.value
 
 
 def is_tie(one: Candidate, other: Candidate) -> bool:
     """Whether the intervals of the two overlap."""
-    if one.widened_cost is None or other.widened_cost is None:
-        return False
-    return (
-        one.widened_cost.low <= other.widened_cost.high
-        and other.widened_cost.low <= one.widened_cost.high
-    )
+    ours, theirs = one.widened_cost, other.widened_cost
+    return bool(ours and theirs and ours.low <= theirs.high and theirs.low <= ours.high)
 
 
 def is_close(candidate: Candidate, other: Candidate) -> bool:
@@ -170,43 +179,67 @@ def speed_of(candidate: Candidate, native: Estimate | None) -> Estimate | None:
         candidate: its cost is on the scale of ``native``.
         native: the cost of native.
     """
-    cost, widened = candidate.cost, candidate.widened_cost
-    if native is None or cost is None or widened is None or not native.value > 0:
+    if candidate.name == NATIVE:
+        return Estimate(value=1.0, low=1.0, high=1.0)
+    cost, widened_cost = candidate.cost, candidate.widened_cost
+    if native is None or cost is None or widened_cost is None or not native.value > 0:
         return None
     ratio = Estimate(
         value=cost.value / native.value,
-        low=widened.low / native.high,
-        high=widened.high / native.low,
+        low=widened_cost.low / native.high,
+        high=widened_cost.high / native.low,
     )
     return as_speed(ratio)
 
 
-def worst_in_common(candidates: Sequence[Candidate]) -> list[Record]:
-    """Return, for each candidate, its record of the largest error where all of them are right.
+def worst_in_common(candidates: Sequence[Candidate]) -> list[tuple[float, Record]]:
+    """Return the largest error of each candidate in ulp where all are right, and its record.
 
     Empty where there is no such point.
     """
     right = [
         {
-            point_of(record.case): record
+            point_of(record.case): (record.worst_ulp, record)
             for record in candidate.evidence
             if record.status is Status.OK and record.worst_ulp is not None
         }
         for candidate in candidates
     ]
-    first, *others = right or [{}]
-    common = [point for point in first if all(point in other for other in others)]
+    common = [point for point in right[0] if all(point in other for other in right)]
     if not common:
         return []
-    return [max((records[point] for point in common), key=_error_ulp) for records in right]
+    return [max((own[point] for point in common), key=lambda entry: entry[0]) for own in right]
 
 
-def weighted_sum(parts: Sequence[tuple[Estimate, float]]) -> Estimate:
-    """Add times, each times its count; the ends of the intervals are added as fully correlated."""
+def _most_accurate(candidates: list[Candidate]) -> list[Candidate]:
+    errors = [error for error, _ in worst_in_common(candidates)]
+    if not errors:
+        return candidates
+    allowed = _SAME_ERROR * max(_ROUNDED_ULP, min(errors))
+    return [one for one, error in zip(candidates, errors, strict=True) if error <= allowed]
+
+
+def _leanest(candidates: list[Candidate]) -> list[Candidate]:
+    """Keep the candidates with the least peak memory; all if the memory of one is unknown."""
+    known = [one.peak_bytes for one in candidates if one.peak_bytes is not None]
+    if len(known) < len(candidates):
+        return candidates
+    return [candidate for candidate in candidates if candidate.peak_bytes == min(known)]
+
+
+def scaled(estimate: Estimate, factor: float) -> Estimate:
+    """Return an estimate and its interval times a factor."""
+    ends = (estimate.value, estimate.low, estimate.high)
+    value, low, high = (end * factor for end in ends)
+    return replace(estimate, value=value, low=low, high=high)
+
+
+def total(parts: Sequence[Estimate]) -> Estimate:
+    """Add times; the ends of the intervals are added as fully correlated."""
     return Estimate(
-        value=sum(each.value * count for each, count in parts),
-        low=sum(each.low * count for each, count in parts),
-        high=sum(each.high * count for each, count in parts),
+        value=sum(part.value for part in parts),
+        low=sum(part.low for part in parts),
+        high=sum(part.high for part in parts),
     )
 
 
@@ -217,32 +250,110 @@ def geometric_mean(parts: Sequence[Estimate]) -> Estimate:
         return exp(sum(map(log, values)) / len(values)) if min(values) > 0 else 0.0
 
     return Estimate(
-        value=mean([each.value for each in parts]),
-        low=mean([each.low for each in parts]),
-        high=mean([each.high for each in parts]),
+        value=mean([part.value for part in parts]),
+        low=mean([part.low for part in parts]),
+        high=mean([part.high for part in parts]),
     )
 
 
-def _most_accurate(candidates: list[Candidate]) -> list[Candidate]:
-    worst = worst_in_common(candidates)
-    if not worst:
-        return candidates
-    allowed = _SAME_ERROR * max(_ROUNDED_ULP, min(map(_error_ulp, worst)))
-    return [
-        each
-        for each, record in zip(candidates, worst, strict=True)
-        if _error_ulp(record) <= allowed
-    ]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """The times of one scenario, by candidate."""
+
+    records: dict[CandidateName, Record]
+    """Records that the times are from."""
+    costs: dict[CandidateName, Estimate]
+    """Seconds, on a scale that all candidates share."""
+    invalid: dict[CandidateName, Record]
+    """Records whose time is not believable."""
+    reference_s: float | None
+    """Seconds of the reference on that scale; None if not all have a ratio to one reference."""
+    native_s: Estimate | None
+    """Seconds of native on that scale; None if it is not known."""
 
 
-def _leanest(candidates: list[Candidate]) -> list[Candidate]:
-    """Keep the candidates with the least peak memory; all if the memory of one is unknown."""
-    known = [each.peak_bytes for each in candidates if each.peak_bytes is not None]
-    if len(known) < len(candidates):
-        return candidates
-    return [each for each in candidates if each.peak_bytes == min(known)]
+def has_valid_time(record: Record) -> bool:
+    """Whether a record has a time, and the time is believable."""
+    latency = record.latency
+    if latency is None or not latency.is_valid:
+        return False
+    estimates = [latency.per_call_s, *filter(None, [latency.reference_ratio])]
+    return all(0 < estimate.value < inf for estimate in estimates)
 
 
-def _error_ulp(record: Record) -> float:
-    assert record.worst_ulp is not None  # worst_in_common returns no others
-    return record.worst_ulp
+def widened(time: Estimate, record: Record) -> Estimate:
+    """Return ``time``; if ``record`` is of one process, with a wider interval."""
+    latency = record.latency
+    if latency is None or latency.processes > 1:
+        return time
+    floor = LONG_FLOOR if latency.per_call_s.value > _LONG_S else SHORT_FLOOR
+    return replace(time, low=time.low / floor, high=time.high * floor)
+
+
+def reference_ratio_of(record: Record) -> Estimate | None:
+    """Return the ratio to the time of the reference, which itself has 1; None if unknown."""
+    latency = record.latency
+    if latency is None:
+        return None
+    if latency.reference_ratio is None and candidate_name(record) == NATIVE:
+        return Estimate(value=1.0, low=1.0, high=1.0)
+    return latency.reference_ratio
+
+
+def times_of(records: Sequence[Record]) -> Times:
+    """Return the times to compare: on the same inputs, by the same timer and clock.
+
+    If not all times are of one kind, the kind with the most candidates is taken; of two kinds with
+    as many, the one of this project's timer.
+    """
+    valid = [record for record in records if has_valid_time(record)]
+    counts = Counter(map(_kind_of_time, valid))
+    commonest = max(counts, key=lambda kind: (counts[kind], OUR_TIMER in kind), default=None)
+    compared = {candidate_name(one): one for one in valid if _kind_of_time(one) == commonest}
+    costs, reference_s, native_s = _costs(compared)
+    return Times(
+        records=compared,
+        costs=costs,
+        reference_s=reference_s,
+        native_s=native_s,
+        invalid={
+            candidate_name(record): record
+            for record in records
+            if record.latency is not None and not has_valid_time(record)
+        },
+    )
+
+
+def _kind_of_time(record: Record) -> tuple[object, ...]:
+    """Return the inputs and the method of a time; only times with equal ones are compared."""
+    case, latency = record.case, record.latency
+    assert latency is not None  # it has a valid time
+    inputs = (case.distribution, case.grad_output, case.parameters, case.seed)
+    return (*inputs, latency.timer, latency.clock, latency.cache, latency.allocation)
+
+
+def _costs(
+    records: Mapping[CandidateName, Record],
+) -> tuple[dict[CandidateName, Estimate], float | None, Estimate | None]:
+    """Return seconds on one scale, those of the reference and those of native.
+
+    The scale is ratios times the reference's seconds, where all have a ratio to one reference.
+    """
+    latencies = {name: one.latency for name, one in records.items() if one.latency is not None}
+    ratios = {
+        name: ratio
+        for name, record in records.items()
+        if (ratio := reference_ratio_of(record)) is not None
+    }
+    references = {latency.reference or REFERENCE_NAME for latency in latencies.values()}
+    if len(references) != 1 or len(ratios) < len(latencies):
+        costs = {name: latency.per_call_s for name, latency in latencies.items()}
+        return costs, None, costs.get(NATIVE)
+    # the seconds of the reference: as timed, or as the ratios of the others imply
+    implied = {name: one.per_call_s.value / ratios[name].value for name, one in latencies.items()}
+    reference_s = implied.get(NATIVE, median(implied.values()))
+    costs = {name: scaled(ratio, reference_s) for name, ratio in ratios.items()}
+    if references != {REFERENCE_NAME}:
+        return costs, reference_s, costs.get(NATIVE)
+    # the interval of a ratio to native includes that of native
+    return costs, reference_s, Estimate(value=reference_s, low=reference_s, high=reference_s)

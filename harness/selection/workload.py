@@ -1,4 +1,4 @@
-"""Workloads: TOML files of calls, and how often each occurs.
+"""Workloads: TOML files of calls and how often they occur; one implementation for all of them.
 
 The package has some in ``harness/selection/workloads/``; a workload has the name of its file.
 
@@ -13,26 +13,24 @@ All mistakes of a file are reported together, each with its line.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, create_model
 
-from harness.records import Affine, Direction
+from harness.cases.axes import AXES
+from harness.cases.strict_toml import StrictTable, TomlFile, read_toml, validated
+from harness.cases.sweep import type_of
+from harness.records import Case, Estimate
 from harness.records.refusal import Refusal
 from harness.records.text import shape_text, suggest
-from harness.sweep.grid import Dtype, Eps, Positive, Shape, Threads
-from harness.sweep.strict_toml import StrictTable, TomlFile, read_toml, validated
-
-__all__ = [
-    "Call",
-    "Workload",
-    "WorkloadError",
-    "find_workload",
-    "load_workload",
-    "workload_names",
-]
+from harness.selection.choice import Choice, Choices, NotInRunError, combined
+from harness.selection.evidence import CandidateName
+from harness.selection.ranking import Candidate, Ranking, cost_of, rank, scaled, total
 
 _Count = Annotated[int, Field(strict=True, ge=1, le=1 << 53)]  # larger ones are not exact as floats
 
@@ -43,36 +41,50 @@ class WorkloadError(Refusal):
     """A workload that cannot be used; the message has a line for each mistake."""
 
 
-class Call(StrictTable):
-    """One kind of call. An axis that is None has the value of the run, if the run has only one."""
+_REQUIRED = ("shape", "dtype", "direction")
+_OPTIONAL = ("device", "normalized_dims", "param_dtype", "layout", "affine", "eps", "threads")
+"""Axes without which a call has the value of the run, if the run has only one; without a device it
+is a call on every device of the run, each with its own choice."""
 
-    shape: Shape
-    """Of x."""
-    dtype: Dtype
-    """Of x."""
-    direction: Direction
+if TYPE_CHECKING:
+
+    class _Axes(StrictTable):
+        def __init__(self, **axes: Any) -> None: ...
+        def __getattr__(self, axis: str) -> Any: ...
+
+else:
+    _Axes = create_model(
+        "_Axes",
+        __base__=StrictTable,
+        **{name: (type_of(AXES[name]), ...) for name in _REQUIRED},
+        **{name: (type_of(AXES[name]) | None, None) for name in _OPTIONAL},
+    )
+
+
+class Call(_Axes):
+    """One kind of call: a value on each axis that a workload may name."""
+
     count: _Count = 1
     """How often it occurs."""
-    device: str | None = None
-    """Kind of device; None is every device of the run, each with its own choice."""
-    normalized_dims: Positive | None = None
-    param_dtype: Dtype | None = None
-    layout: str | None = None
-    affine: Affine | None = None
-    eps: Eps | None = None
-    threads: Threads | None = None
 
     @property
     def text(self) -> str:
         """The call in one line, without its count."""
-        given = self.model_dump(exclude={"shape", "dtype", "direction", "count", "device"})
+        given = {axis: getattr(self, axis) for axis in _OPTIONAL[1:]}
         return " ".join([
             shape_text(self.shape),
             self.dtype,
             *([self.device] if self.device else []),
             self.direction,
-            *(f"{name}={value}" for name, value in given.items() if value is not None),
+            *(f"{axis}={value}" for axis, value in given.items() if value is not None),
         ])
+
+    def matches(self, case: Case) -> bool:
+        """Whether a case is such a call."""
+        return all(
+            getattr(self, axis) in {None, getattr(case, axis), AXES[axis].get(case)}
+            for axis in (*_REQUIRED, *_OPTIONAL)
+        )
 
 
 class Workload(StrictTable):
@@ -91,33 +103,166 @@ def find_workload(named: str) -> Workload:
     """Load the workload file at a path, or the package's workload of that name.
 
     Raises:
-        WorkloadError: neither exists; or as :func:`load_workload`.
+        WorkloadError: neither exists, or the file cannot be read, is not TOML, or has mistakes.
     """
     path = Path(named)
     if path.is_file() or path.suffix or len(path.parts) > 1:
-        return load_workload(path)
-    if named not in workload_names():
+        file = read_toml(path, "calls", WorkloadError)
+    elif named in workload_names():
+        text = _WORKLOADS.joinpath(f"{named}.toml").read_text(encoding="utf-8")
+        file = TomlFile(named, text, "calls", WorkloadError)
+    else:
         raise WorkloadError(
             f"no workload named {named!r}; workloads: {', '.join(workload_names())}"
             f"{suggest(named, workload_names())} (or give a file, such as mine.toml)"
         )
-    text = _WORKLOADS.joinpath(f"{named}.toml").read_text(encoding="utf-8")
-    return _workload_in(TomlFile(named, text, "calls", WorkloadError))
-
-
-def load_workload(path: Path) -> Workload:
-    """Load a workload file.
-
-    Raises:
-        WorkloadError: it cannot be read, is not TOML, or has mistakes.
-    """
-    return _workload_in(read_toml(path, "calls", WorkloadError))
-
-
-def _workload_in(file: TomlFile) -> Workload:
     if not file.plain.get("calls"):
         raise WorkloadError(
             f"{file.name}: holds no calls; write, for each kind of call, a table [[calls]] with "
             "shape, dtype, direction and count"
         )
     return validated(Workload, file.plain, file.place_of, WorkloadError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadChoice:
+    """The choice for a workload on one device of one environment."""
+
+    environment: str
+    """Fingerprint."""
+    device: str
+    calls: tuple[tuple[Call, Choice], ...]
+    """The calls that the run holds, with the choices for their scenarios."""
+    missing: tuple[Call, ...]
+    """Calls that the run does not hold."""
+    ranking: Ranking
+    candidates: tuple[Candidate, ...]
+    """The fastest first; the time of one is that of all calls."""
+
+    @property
+    def best(self) -> Candidate | None:
+        return self.ranking.best
+
+    @property
+    def covered(self) -> tuple[int, int]:
+        """Number of calls that the run holds, and of all calls."""
+        held = sum(call.count for call, _ in self.calls)
+        return held, held + sum(call.count for call in self.missing)
+
+    @property
+    def native_s(self) -> Estimate | None:
+        """Time of all calls with native; None if it was not timed in one of them."""
+        return self._total_s([choice.native_s for _, choice in self.calls])
+
+    @property
+    def per_shape_s(self) -> Estimate | None:
+        """Time of all calls, each by its own choice; None where one has none."""
+        return self._total_s([
+            choice.best.cost if choice.best else None for _, choice in self.calls
+        ])
+
+    def _total_s(self, times: Sequence[Estimate | None]) -> Estimate | None:
+        parts = [
+            scaled(time, call.count)
+            for time, (call, _) in zip(times, self.calls, strict=True)
+            if time
+        ]
+        return total(parts) if len(parts) == len(times) else None
+
+    @property
+    def saved_s(self) -> Estimate | None:
+        """Time that a choice per shape saves; None if a call or all calls have no choice.
+
+        Only the calls whose own choice differs can save time. It is negative where a tie was won
+        by accuracy and not by time.
+        """
+        if self.best is None or self.per_shape_s is None:
+            return None
+        parts = [Estimate(value=0.0, low=0.0, high=0.0)]
+        for call, choice in self.calls:
+            one, own = choice.candidate(self.best.name), choice.best
+            before = one.widened_cost if one else None
+            now = own.widened_cost if own else None
+            if own is not one and before is not None and now is not None:
+                saved = Estimate(
+                    value=before.value - now.value,
+                    low=before.low - now.high,
+                    high=before.high - now.low,
+                )
+                parts.append(scaled(saved, call.count))
+        return total(parts)
+
+    def ineligible_for(self, name: CandidateName) -> list[tuple[Call, Choice]]:
+        """Return the calls for which a candidate is not eligible."""
+        return [
+            (call, choice)
+            for call, choice in self.calls
+            if (one := choice.candidate(name)) is None or one.disqualification is not None
+        ]
+
+
+def choose_for_workload(workload: Workload, choices: Choices) -> tuple[WorkloadChoice, ...]:
+    """Choose one implementation for ``workload`` on each device that was measured.
+
+    Raises:
+        NotInRunError: the run holds none of the calls.
+        WorkloadError: a call matches several scenarios of the run.
+    """
+    by_device: dict[tuple[str, str], list[Choice]] = {}
+    for choice in choices.choices:
+        scenario = choice.scenario
+        by_device.setdefault((scenario.environment, scenario.case.device), []).append(choice)
+    measured = {device for _, device in by_device}
+    made = []
+    for (environment, device), own in by_device.items():
+        # a call of another measured device belongs to the choice for that device
+        wanted = [call for call in workload.calls if call.device not in measured - {device}]
+        found = [(call, _choice_for(call, own)) for call in wanted]
+        held = [(call, choice) for call, choice in found if choice is not None]
+        candidates = _candidates(held)
+        made.append(
+            WorkloadChoice(
+                environment=environment,
+                device=device,
+                calls=tuple(held),
+                missing=tuple(call for call, choice in found if choice is None),
+                ranking=rank(candidates),
+                candidates=tuple(candidates),
+            )
+        )
+    if not any(choice.calls for choice in made):
+        wanted_text = ", ".join(call.text for call in workload.calls[:3])
+        held_text = ", ".join(choice.scenario.text for choice in choices.choices[:3])
+        raise NotInRunError(
+            f"the run holds none of the workload's calls ({wanted_text}, ...); it holds "
+            f"{held_text}, ..."
+        )
+    return tuple(choice for choice in made if choice.calls)
+
+
+def _candidates(calls: Sequence[tuple[Call, Choice]]) -> list[Candidate]:
+    choices, counts = [choice for _, choice in calls], [float(call.count) for call, _ in calls]
+    names = dict.fromkeys(one.name for choice in choices for one in choice.candidates)
+    return sorted((combined(name, choices, counts, total) for name in names), key=cost_of)
+
+
+def _choice_for(call: Call, choices: Sequence[Choice]) -> Choice | None:
+    """Return the choice for the scenario that matches ``call``; None if there is none.
+
+    Raises:
+        WorkloadError: several scenarios match.
+    """
+    matches = [choice for choice in choices if call.matches(choice.scenario.case)]
+    if len(matches) > 1:
+        cases = [choice.scenario.case for choice in matches]
+        axes = {axis: dict.fromkeys(getattr(case, axis) for case in cases) for axis in _OPTIONAL}
+        differing = [
+            f"{axis} = {' or '.join(map(json.dumps, values))}"
+            for axis, values in axes.items()
+            if len(values) > 1
+        ]
+        raise WorkloadError(
+            f"{call.text}: matches {len(matches)} scenarios of the run; add to the call "
+            f"{', and '.join(differing)}"
+        )
+    return matches[0] if matches else None

@@ -1,7 +1,7 @@
 """The journal: every finished case as one line of JSON, on disk before the next case starts.
 
 A process killed at any point leaves complete lines and at most one torn last line, which readers
-skip.
+skip. A file is written by one process at a time.
 """
 
 from __future__ import annotations
@@ -9,20 +9,21 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
+
+try:
+    import fcntl
+except ImportError:  # Windows has none
+    fcntl = None  # type: ignore[assignment]
 
 from harness.records import Environment, Record, Run
-from harness.store.error import StoreError
-from harness.store.lock import lock
-from harness.store.parquet import Results
-from harness.store.plain import from_plain, to_plain
+from harness.store.schema import Results, StoreError, from_plain, to_plain
 
-__all__ = ["Journal", "entries_of", "located_entries", "read_journal", "records_at"]
+Entry = Run | Environment | Record
 
-_BLOCK = 1 << 16
+_KINDS: dict[str, Any] = {"Run": Run, "Environment": Environment, "Record": Record}
 
 
 class Journal:
@@ -39,26 +40,24 @@ class Journal:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("ab")
             try:
-                self.is_locked = lock(self._file, path)
+                is_locked = lock(self._file, path)
             except StoreError:
                 self._file.close()
                 raise
-            _cut_torn_line(path)
-            self._file.seek(0, os.SEEK_END)  # where the line was cut
+            with path.open("rb+") as file:  # a torn line is cut: the next one starts on its own
+                file.truncate(sum(len(line) for line in file if line.endswith(b"\n")))
+            self._file.seek(0, os.SEEK_END)
         except OSError as error:
             raise StoreError(f"{path}: cannot be written: {error.strerror}") from error
-
-    @property
-    def note(self) -> str | None:
-        """What the user must know about the file, in one line; else None."""
-        if self.is_locked:
-            return None
-        return (
-            f"{self.path}: files cannot be locked here (a network file system?); start no second "
+        self.note = (
+            None
+            if is_locked
+            else f"{path}: files cannot be locked here (a network file system?); start no second "
             "run that writes it"
         )
+        """What the user must know about the file, in one line; else None."""
 
-    def add(self, entry: Run | Environment | Record) -> int:
+    def add(self, entry: Entry) -> int:
         """Append one line, wait until it is on disk, and return its offset in bytes.
 
         Raises:
@@ -85,27 +84,18 @@ class Journal:
 
     def close(self) -> None:
         """Close the file. This never fails, because every line is on disk already."""
-        try:
+        with suppress(OSError):  # closing tries again to write the line that add() could not write
             self._file.close()
-        except OSError:  # closing tries again to write the line that add() could not write
-            return
 
     def __enter__(self) -> Journal:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
 def read_journal(path: Path) -> Results:
-    """Read what a run has measured so far; the last entry counts.
-
-    A case may have a record in each of several environments.
+    """Read what a run has measured so far; the last entry of a case and environment counts.
 
     Raises:
         StoreError: the file cannot be read, or a line other than the last is damaged.
@@ -113,7 +103,7 @@ def read_journal(path: Path) -> Results:
     runs: list[Run] = []
     environments: dict[str, Environment] = {}
     records: dict[tuple[str, str], Record] = {}
-    for entry in entries_of(path):
+    for _, entry in located_entries(path):
         if isinstance(entry, Run):
             runs.append(entry)
         elif isinstance(entry, Environment):
@@ -123,30 +113,18 @@ def read_journal(path: Path) -> Results:
     return Results(records=tuple(records.values()), runs=tuple(runs), environments=environments)
 
 
-def entries_of(path: Path) -> Iterator[Run | Environment | Record]:
-    """Yield the entries of a journal one by one; a torn last line is skipped.
+def located_entries(path: Path) -> Iterator[tuple[int, Entry]]:
+    """Yield the entries of a journal, each after the offset of its line; a torn line is skipped.
 
     Raises:
         StoreError: the file cannot be read, or a line other than the last is damaged.
     """
-    return (entry for _, entry in located_entries(path))
-
-
-def located_entries(path: Path) -> Iterator[tuple[int, Run | Environment | Record]]:
-    """Yield the entries of a journal, each after the offset of its line in bytes.
-
-    Raises:
-        StoreError: as :func:`entries_of`.
-    """
     offset = 0
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                if line.endswith(b"\n"):
-                    yield offset, _parse(path, f"line {number}", line)
-                offset += len(line)
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
+    with _opened(path) as file:
+        for number, line in enumerate(file, start=1):
+            if line.endswith(b"\n"):
+                yield offset, _parse(path, f"line {number}", line)
+            offset += len(line)
 
 
 def records_at(path: Path, offsets: Iterable[int]) -> Iterator[Record]:
@@ -155,39 +133,61 @@ def records_at(path: Path, offsets: Iterable[int]) -> Iterator[Record]:
     Raises:
         StoreError: the file cannot be read, or is damaged there.
     """
+    with _opened(path) as file:
+        for offset in offsets:
+            file.seek(offset)
+            entry = _parse(path, f"the line at byte {offset}", file.readline())
+            if not isinstance(entry, Record):
+                raise StoreError(f"{path}: no record at byte {offset}")
+            yield entry
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
     try:
         with path.open("rb") as file:
-            for offset in offsets:
-                file.seek(offset)
-                entry = _parse(path, f"the line at byte {offset}", file.readline())
-                if not isinstance(entry, Record):
-                    raise StoreError(f"{path}: no record at byte {offset}")
-                yield entry
+            yield file
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def _parse(path: Path, where: str, line: bytes) -> Run | Environment | Record:
+def _parse(path: Path, where: str, line: bytes) -> Entry:
     try:
         ((name, content),) = json.loads(line).items()
-        kinds: dict[str, Any] = {kind.__name__: kind for kind in (Run, Environment, Record)}
-        entry: Run | Environment | Record = from_plain(kinds[name], content)
+        entry: Entry = from_plain(_KINDS[name], content)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(f"{path}: {where} is damaged: {error!r}") from error
     return entry
 
 
-def _cut_torn_line(path: Path) -> None:
-    """Remove what follows the last newline, so that the next line starts on its own."""
-    with path.open("rb+") as file:
-        end = size = file.seek(0, os.SEEK_END)
-        while end:
-            start = max(0, end - _BLOCK)
-            file.seek(start)
-            place = file.read(end - start).rfind(b"\n")
-            if place >= 0:
-                end = start + place + 1
-                break
-            end = start
-        if end < size:
-            file.truncate(end)
+def lock(file: BinaryIO | int, path: Path) -> bool:
+    """Lock an open file or folder until it is closed or its process ends.
+
+    Returns:
+        Whether locks work on its file system.
+
+    Raises:
+        StoreError: another process holds the lock, or ``path`` has been removed or replaced.
+    """
+    descriptor = file if isinstance(file, int) else file.fileno()
+    works = fcntl is not None
+    try:
+        if fcntl is not None:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if isinstance(error, BlockingIOError):
+            raise _in_use(path) from None
+        works = False  # the file system does not support locks
+    try:
+        is_same = os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:  # removed by a process that has just ended
+        is_same = False
+    if not is_same:
+        raise _in_use(path)
+    return works
+
+
+def _in_use(path: Path) -> StoreError:
+    return StoreError(
+        f"{path}: another run is writing it; wait for its end, or choose another --out"
+    )

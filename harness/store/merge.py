@@ -1,32 +1,45 @@
-"""Merge the results files and journals of several runs, such as the shards of a sweep, into one.
+"""Many files become few: shards of a sweep are merged into one run, runs of a folder compacted.
 
-Each record is read twice and none is kept, so that millions can be merged: the first reading finds
-conflicts, the second writes. What is kept is a checksum per record.
+Merging reads each record twice and keeps none, so that millions can be merged: the first reading
+finds conflicts, the second writes. What is kept is a checksum per record.
+
+Compacting puts the small files of a folder together, because thousands are slow to read. A
+compacted file appears in one step, is read back, and only then are the files removed that it
+replaces. Readers leave out files that a compacted file replaces (:mod:`harness.store.folder`), so a
+kill at any moment leaves either the old files or the new one to be read.
 """
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from itertools import chain
 from pathlib import Path
 
 from harness.records import Environment, Record, Run
 from harness.records.text import count
-from harness.store.error import StoreError
-from harness.store.journal import entries_of
-from harness.store.parquet import header_of, records_of
-from harness.store.writer import ResultsWriter
-
-__all__ = ["ConflictError", "Merged", "merge"]
+from harness.store.folder import replaced_files, stored_runs
+from harness.store.journal import Entry, located_entries, lock
+from harness.store.parquet import (
+    StoredRun,
+    described,
+    header_of,
+    records_of,
+    rows_of,
+    writing,
+)
+from harness.store.schema import RUN_FIELD, StoreError, from_plain
 
 _DIGEST_BYTES = 12  # 2**96 values: among a billion records, two meet with a chance of 1e-11
 _MOST_NAMED = 5  # conflicts in a message: enough to see what they have in common
-
-
-class ConflictError(StoreError):
-    """Files that cannot be merged, because they disagree."""
+_PREFIX = "compacted-"
+# Trade-off: a damaged file loses its runs, and a reader holds a row group of 64 MiB in memory. Of
+# larger files fewer would be opened, at 2 ms each.
+_LARGE_BYTES = 256 << 20
 
 
 class EmptyError(StoreError):
@@ -47,8 +60,6 @@ class Merged:
     environments: int
     unfinished: tuple[Path, ...]
     """Files of runs that were cut short."""
-    is_locked: bool
-    """Whether the file could be locked while it was written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,14 +89,15 @@ def merge(paths: Sequence[Path], run: Run, out: Path) -> Merged:
 
     Args:
         paths: results files, and journals of unfinished runs.
-        run: the merge itself; it is stored as the last run, and the cases planned are filled in.
+        run: the merge itself; it is stored as the last run, with what the runs share and their
+            sums filled in.
         out: the results file to write. It must not exist.
 
     Raises:
         EmptyError: no file holds a record.
-        ConflictError: two files have different records of a case in one environment, or are of two
-            revisions in one environment.
-        StoreError: a file cannot be read, or ``out`` exists or cannot be written.
+        StoreError: two files have different records of a case in one environment, or are of two
+            revisions in one environment; a file cannot be read; or ``out`` exists or cannot be
+            written.
     """
     if out.exists():
         raise StoreError(f"{out} exists; choose another --out")
@@ -94,11 +106,19 @@ def merge(paths: Sequence[Path], run: Run, out: Path) -> Merged:
         raise EmptyError("the files hold no record: nothing was measured")
     environments = _joined_environments(sources)
     _refuse_conflicts(sources)
-    planned = sum(_planned_of(group) for group in _groups(sources))
     runs = _joined_runs(sources)
-    with ResultsWriter(
-        out, [*runs, _as_run(run, runs, environments, planned)], environments
-    ) as new:
+    names = {earlier.environment for earlier in runs}
+    revisions = {(found.git_commit, found.git_dirty) for found in environments.values()}
+    commit, is_dirty = revisions.pop() if len(revisions) == 1 else (None, None)
+    run = replace(
+        run,
+        planned=_planned(sources),
+        environment=names.pop() if len(names) == 1 else None,
+        git_commit=commit,
+        git_dirty=is_dirty,
+        wall_s=sum(earlier.wall_s or 0.0 for earlier in runs),
+    )
+    with writing(out, [*runs, run], environments) as new:
         written: set[bytes] = set()
         for source in sources:
             for record in _records(source.path):
@@ -109,11 +129,10 @@ def merge(paths: Sequence[Path], run: Run, out: Path) -> Merged:
                     new.add(record)
     return Merged(
         records=len(written),
-        planned=planned,
+        planned=run.planned,
         duplicates=sum(len(source.contents) for source in sources) - len(written),
         environments=len(environments),
-        unfinished=tuple(each.path for each in sources if each.is_unfinished),
-        is_locked=new.is_locked,
+        unfinished=tuple(source.path for source in sources if source.is_unfinished),
     )
 
 
@@ -121,12 +140,7 @@ def _survey(path: Path) -> _Source:
     runs: list[Run] = []
     environments: dict[str, Environment] = {}
     contents: dict[bytes, bytes] = {}
-    if path.suffix == ".jsonl":
-        entries: Iterator[Run | Environment | Record] = entries_of(path)
-    else:
-        header = header_of(path)
-        entries = chain(header.runs, header.environments.values(), records_of(path))
-    for entry in entries:
+    for entry in _entries(path):
         if isinstance(entry, Run):
             runs.append(entry)
         elif isinstance(entry, Environment):
@@ -136,10 +150,15 @@ def _survey(path: Path) -> _Source:
     return _Source(path=path, runs=tuple(runs), environments=environments, contents=contents)
 
 
+def _entries(path: Path) -> Iterator[Entry]:
+    if path.suffix == ".jsonl":
+        return (entry for _, entry in located_entries(path))
+    header = header_of(path)
+    return chain(header.runs, header.environments.values(), records_of(path))
+
+
 def _records(path: Path) -> Iterator[Record]:
-    if path.suffix != ".jsonl":
-        return records_of(path)
-    return (entry for entry in entries_of(path) if isinstance(entry, Record))
+    return (entry for entry in _entries(path) if isinstance(entry, Record))
 
 
 def _key(record: Record) -> bytes:
@@ -151,19 +170,18 @@ def _checksum(text: str) -> bytes:
 
 
 def _joined_environments(sources: Sequence[_Source]) -> dict[str, Environment]:
-    joined: dict[str, Environment] = {}
-    where: dict[str, Path] = {}
+    joined: dict[str, tuple[Environment, Path]] = {}
     for source in sources:
-        for name, each in source.environments.items():
-            before = joined.get(name, each)
-            if _revision(before) != _revision(each):
-                raise ConflictError(
-                    f"{where[name]} is of {_revision(before)} and {source.path} of "
-                    f"{_revision(each)}, in one environment ({name}); measure one of them again, "
-                    "or give both files to `layernorm-bench report`, which keeps them apart"
+        for name, environment in source.environments.items():
+            before, where = joined.get(name, (environment, source.path))
+            if _revision(before) != _revision(environment):
+                raise StoreError(
+                    f"{where} is of {_revision(before)} and {source.path} of "
+                    f"{_revision(environment)}, in one environment ({name}); measure one of them "
+                    "again, or give both files to `layernorm-bench report`, which keeps them apart"
                 )
-            joined[name], where[name] = each, source.path
-    return joined
+            joined[name] = environment, source.path
+    return {name: environment for name, (environment, _) in joined.items()}
 
 
 def _revision(environment: Environment) -> str:
@@ -190,7 +208,7 @@ def _refuse_conflicts(sources: Sequence[_Source]) -> None:
     }
     listed = "; ".join(f"{names[key]} in {one} and {other}" for key, (one, other) in named)
     more = f", and {len(conflicts) - len(named):,} more" if len(conflicts) > len(named) else ""
-    raise ConflictError(
+    raise StoreError(
         f"{count(len(conflicts), 'case')} measured twice in one environment, with different "
         f"results: {listed}{more}; leave out one file of each pair"
     )
@@ -210,38 +228,123 @@ def _identity(run: Run) -> tuple[str | None, ...]:
     return run.name, run.started_utc, run.command, run.environment
 
 
-def _groups(sources: Sequence[_Source]) -> list[list[_Source]]:
-    """Group the files that share a run: copies, and a results file with its former journal."""
-    groups: list[list[_Source]] = []
+def _planned(sources: Sequence[_Source]) -> int:
+    """Return how many cases were planned; files that share a run, such as copies, count once."""
+    groups: list[tuple[set[tuple[str | None, ...]], set[bytes], int]] = []
     for source in sources:
-        runs = set(map(_identity, source.runs))
-        shared = [
-            group
-            for group in groups
-            if any(runs & set(map(_identity, each.runs)) for each in group)
-        ]
-        groups = [group for group in groups if group not in shared]
-        groups.append([*chain.from_iterable(shared), source])
-    return groups
+        runs, held, planned = {*map(_identity, source.runs)}, {*source.contents}, source.planned
+        for group in [group for group in groups if group[0] & runs]:
+            groups.remove(group)
+            runs, held, planned = runs | group[0], held | group[1], max(planned, group[2])
+        groups.append((runs, held, planned))
+    return sum(max(len(held), planned) for _, held, planned in groups)
 
 
-def _planned_of(group: Sequence[_Source]) -> int:
-    held = set(chain.from_iterable(source.contents for source in group))
-    return max(len(held), *(source.planned for source in group))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compacted:
+    """What a compaction has done."""
+
+    runs: int
+    """Runs in the new files."""
+    records: int
+    files_before: int
+    """Files that were replaced."""
+    files_after: int
+    """Files that replace them."""
+    left_out: tuple[str, ...]
+    """Why files were left as they are."""
+    is_locked: bool
+    """Whether the folder could be locked."""
 
 
-def _as_run(
-    merge_run: Run, runs: Sequence[Run], environments: dict[str, Environment], planned: int
-) -> Run:
-    """Return the merge as the run that finished the file: what its runs share, and their sums."""
-    names = {run.environment for run in runs}
-    revisions = {(each.git_commit, each.git_dirty) for each in environments.values()}
-    commit, is_dirty = revisions.pop() if len(revisions) == 1 else (None, None)
-    return replace(
-        merge_run,
-        planned=planned,
-        environment=names.pop() if len(names) == 1 else None,
-        git_commit=commit,
-        git_dirty=is_dirty,
-        wall_s=sum(run.wall_s or 0.0 for run in runs),
-    )
+def compact(folder: Path) -> Compacted:
+    """Put the runs of a folder into few files, and remove the files that they replace.
+
+    Files that cannot be read, and those of runs with a journal, are left as they are.
+
+    Raises:
+        StoreError: there is no such folder, another process compacts it, or a file cannot be
+            written. The old files are then there.
+    """
+    if not folder.is_dir():
+        raise StoreError(f"{folder}: no such folder; `compact` takes a folder of results files")
+    with _locked(folder) as is_locked:
+        # what a process that was killed has left
+        for leftover in (*folder.glob(f"{_PREFIX}*.partial"), *replaced_files(folder)):
+            _remove(leftover)
+        runs, errors = stored_runs(folder)
+        left = [str(error) for error in errors]
+        files: dict[Path, list[StoredRun]] = {}
+        for run in runs:
+            if run.file.with_suffix(".jsonl").exists():
+                left.append(f"{run.file}: its run is being continued")
+            elif run.file.stat().st_size < _LARGE_BYTES:
+                files.setdefault(run.file, []).append(run)
+        groups = [group for group in _large_enough(list(files)) if len(group) > 1]
+        compacted = [[run for file in group for run in files[file]] for group in groups]
+        for members in compacted:
+            _replace(folder, members)
+        return Compacted(
+            runs=sum(map(len, compacted)),
+            records=sum(run.records for members in compacted for run in members),
+            files_before=sum(map(len, groups)),
+            files_after=len(groups),
+            left_out=tuple(left),
+            is_locked=is_locked,
+        )
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[bool]:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        yield lock(descriptor, folder)
+    finally:
+        os.close(descriptor)
+
+
+def _large_enough(files: Sequence[Path]) -> Iterator[list[Path]]:
+    """Divide files into groups whose sum of sizes is just large enough."""
+    group: list[Path] = []
+    size = 0
+    for file in files:
+        group.append(file)
+        size += file.stat().st_size
+        if size >= _LARGE_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def _replace(folder: Path, members: Sequence[StoredRun]) -> None:
+    """Write some runs to a new file, read it back, and remove the files that held them."""
+    text = json.dumps([described(member) for member in members])
+    new = folder / f"{_PREFIX}{sha256(text.encode()).hexdigest()[:12]}.parquet"
+    indices = {(member.file, member.member): index for index, member in enumerate(members)}
+    files = dict.fromkeys(member.file for member in members)
+    with writing(new, members=members) as writer:
+        for file in files:
+            for row in rows_of(file):
+                index = indices.get((file, row.get(RUN_FIELD.name)))
+                if index is not None:  # else another compacted file holds the run too
+                    writer.add(from_plain(Record, row), index)
+    counts = [0] * len(members)
+    for row in rows_of(new):  # what has reached the disk, before anything is removed
+        counts[row[RUN_FIELD.name]] += 1
+    if counts != [member.records for member in members]:
+        new.unlink()
+        raise StoreError(f"{new}: does not hold what was written; the old files are kept")
+    for file in files:
+        _remove(file)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file that is read no more, whether it is there or not."""
+    try:
+        path.unlink()
+    except OSError as error:
+        raise StoreError(
+            f"{path}: cannot be removed: {error.strerror}; it is not read any more, remove it or "
+            "compact the folder again"
+        ) from error

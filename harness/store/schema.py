@@ -1,24 +1,41 @@
-"""The parquet schema, derived from the dataclasses: names, types, units and descriptions."""
+"""What is stored: records as plain values, and the parquet schema derived from their dataclasses.
+
+Until the first release there is one schema. A change of it raises SCHEMA_VERSION, and the published
+files are converted with it.
+"""
 
 from __future__ import annotations
 
 import ast
 import inspect
 import sys
-from dataclasses import is_dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
-from typing import Any, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 
-from harness.records import Record
-from harness.store.plain import is_optional, typed_fields, without_none
+from harness.records import Environment, Record, Run
+from harness.records.refusal import Refusal
+from harness.records.text import count
 
-__all__ = ["SAMPLE_FIELDS", "prepare", "record_schema"]
+SCHEMA_VERSION = 6  # above those of all earlier files, which no reader of this version takes
 
-SAMPLE_FIELDS = (("latency", "arms"), ("cold", "arms"))
+VERSION_KEY = b"layernorm_bench_schema"
+RUNS_KEY = b"layernorm_bench_runs"
+ENVIRONMENTS_KEY = b"layernorm_bench_environments"
+MEMBERS_KEY = b"layernorm_bench_members"
+"""The runs that a compacted file holds; the column ``run`` says of which one a row is."""
+DIGEST_KEY = b"layernorm_bench_sha256"
+
+RUN_FIELD = pa.field(
+    "run", pa.int32(), nullable=False, metadata={"description": "Index of its run, see `runs`."}
+)
+SAMPLE_FIELDS = {"latency": "arms", "cold": "arms"}
 """Where the raw samples are. They are most of a file's bytes, and few readers need them."""
 
 _PLAIN = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
@@ -33,10 +50,173 @@ _UNITS = {
 }
 
 
+class StoreError(Refusal):
+    """A results file that cannot be read or written; the message names it and says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Results:
+    """What a results file holds."""
+
+    records: tuple[Record, ...]
+    runs: tuple[Run, ...]
+    """The invocations that made them, in order; more than one after ``--resume``."""
+    environments: dict[str, Environment]
+    """By fingerprint, as named in the records."""
+
+    @property
+    def why_unfinished(self) -> str | None:
+        """How much of the last run is there, if it was cut short; else None."""
+        return why_unfinished(self.runs, len(self.records))
+
+
+def why_unfinished(runs: Sequence[Run], found: int) -> str | None:
+    """Return how much of the last of some runs is there, if it was cut short; else None."""
+    if not runs or (runs[-1].wall_s is not None and found >= runs[-1].planned):
+        return None
+    return f"{found:,} of its {count(runs[-1].planned, 'case')} are there"
+
+
+def to_plain(value: Any) -> Any:
+    """Turn dataclasses into dicts, tuples into lists and enumerations into strings."""
+    kind: Any = type(value)
+    if value is None or kind in {int, float, bool}:
+        return value
+    if isinstance(value, str):
+        text = str(value)
+        # UTF-8 cannot hold lone surrogates, which stand for undecodable bytes in messages
+        return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, tuple):
+        # tuples of numbers may be long (samples): copied without looking at their items
+        plain = not value or isinstance(value[0], int | float)
+        return list(value) if plain else [to_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {name: to_plain(item) for name, item in value.items()}
+    if names := _field_names(kind):
+        return {name: to_plain(getattr(value, name)) for name in names}
+    return value
+
+
+@cache
+def _field_names(kind: type) -> tuple[str, ...]:
+    """Return the names of the fields of a dataclass; none for other types."""
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()
+
+
+def from_plain(annotation: Any, stored: Any) -> Any:
+    """Build a value of the annotated type.
+
+    Absent fields take their default; unknown ones are ignored. A part may have been built already.
+
+    Raises:
+        KeyError: a field without default is absent.
+        ValueError: a string is not a member of its enumeration, or null where None is not allowed.
+        TypeError: a value has another type.
+    """
+    return _reader(annotation)(stored)
+
+
+_Reader = Callable[[Any], Any]
+
+
+@cache
+def _reader(annotation: Any) -> _Reader:
+    """Return the function that reads values of a type: a file has thousands of them."""
+    inner = without_none(annotation)
+    if get_origin(inner) is tuple:
+        read = _tuple_reader(get_args(inner))
+    elif get_origin(inner) is dict:
+        read_item = _reader(get_args(inner)[1])
+        read = lambda stored: {name: read_item(item) for name, item in stored.items()}  # noqa: E731
+    elif is_dataclass(inner):
+        read = _dataclass_reader(inner)
+    elif issubclass(inner, StrEnum):
+        read = inner
+    else:
+        read = partial(_checked, inner)
+    null_is_allowed = _is_optional(annotation)
+
+    def read_or_null(stored: Any) -> Any:
+        if stored is None and not null_is_allowed:
+            raise ValueError(f"null, expected {annotation}")
+        return None if stored is None else read(stored)
+
+    return read_or_null
+
+
+def _dataclass_reader(owner: Any) -> _Reader:
+    readers = [
+        (
+            field.name,
+            without_none(hint),
+            _reader(hint),
+            field.default is MISSING and field.default_factory is MISSING,
+        )
+        for field, hint in typed_fields(owner)
+    ]
+
+    def read(stored: Any) -> Any:
+        if isinstance(stored, owner):
+            return stored
+        values = {}
+        for name, kind, read_field, is_required in readers:
+            if name in stored or is_required:
+                value = stored[name]  # most are numbers and texts: not worth a call
+                values[name] = value if type(value) is kind else read_field(value)
+        return owner(**values)
+
+    return read
+
+
+def _tuple_reader(items: tuple[Any, ...]) -> _Reader:
+    readers = [_reader(item) for item in items if item is not Ellipsis]
+    if items[-1] is not Ellipsis:  # a tuple of fixed length
+        return lambda stored: tuple(
+            read_item(item) for read_item, item in zip(readers, stored, strict=True)
+        )
+    (read_item,) = readers
+    if items[0] not in {int, float, str}:
+        return lambda stored: tuple(map(read_item, stored))
+
+    # the first element stands for all: samples are many, and of one type in a file
+    def read(stored: list[Any]) -> Any:
+        for first in _checked(list, stored)[:1]:
+            _checked(items[0], first)
+        return tuple(stored)
+
+    return read
+
+
+def _checked(annotation: type, stored: Any) -> Any:
+    """Return ``stored``, refusing another type: one flipped bit in a parquet footer changes it."""
+    accepted: Any = (int, float) if annotation is float else annotation
+    if not isinstance(stored, accepted):
+        raise TypeError(f"{stored!r:.60}, expected {annotation.__name__}")
+    return float(stored) if annotation is float else stored
+
+
+@cache
+def typed_fields(owner: Any) -> tuple[tuple[Field[Any], Any], ...]:
+    """Return the fields of a dataclass with their resolved types."""
+    hints = get_type_hints(owner)
+    return tuple((field, hints[field.name]) for field in fields(owner))
+
+
+def without_none(annotation: Any) -> Any:
+    """Return the annotation without ``| None``."""
+    if _is_optional(annotation):
+        (annotation,) = (part for part in get_args(annotation) if part is not NoneType)
+    return annotation
+
+
+def _is_optional(annotation: Any) -> bool:
+    return get_origin(annotation) is UnionType and NoneType in get_args(annotation)
+
+
 @cache
 def record_schema() -> pa.Schema:
     """Return the schema of a results file, with the unit and description of each field."""
-    return pa.schema([_field(Record, each.name, hint) for each, hint in typed_fields(Record)])
+    return pa.schema(_arrow_fields(Record))
 
 
 def prepare() -> None:
@@ -45,43 +225,39 @@ def prepare() -> None:
     pa.array([0.0])
 
 
-def _field(owner: Any, name: str, hint: Any) -> pa.Field:
-    unit = next((unit for suffix, unit in _UNITS.items() if name.endswith(suffix)), None)
-    metadata = {"description": _descriptions(owner).get(name, "")}
-    if unit:
-        metadata["unit"] = unit
-    return pa.field(name, _arrow_type(hint), nullable=is_optional(hint), metadata=metadata)
+def _arrow_fields(owner: Any) -> list[pa.Field]:
+    descriptions = _descriptions(owner.__module__)[owner.__qualname__]
+    made = []
+    for field, hint in typed_fields(owner):
+        metadata = {"description": descriptions.get(field.name, "")}
+        if unit := next((_UNITS[end] for end in _UNITS if field.name.endswith(end)), None):
+            metadata["unit"] = unit
+        kind = _arrow_type(without_none(hint))
+        made.append(pa.field(field.name, kind, nullable=_is_optional(hint), metadata=metadata))
+    return made
 
 
-def _arrow_type(annotation: Any) -> pa.DataType:
-    owner = annotation = without_none(annotation)
-    if get_origin(annotation) is tuple:
-        return pa.list_(_arrow_type(get_args(annotation)[0]))
-    if is_dataclass(annotation):
-        return pa.struct([_field(owner, each.name, hint) for each, hint in typed_fields(owner)])
-    if issubclass(annotation, StrEnum):
-        return pa.string()
-    return _PLAIN[annotation]
-
-
-def _descriptions(owner: Any) -> dict[str, str]:
-    """Return the text under each field of a dataclass."""
-    return _module_descriptions(owner.__module__)[owner.__qualname__]
+def _arrow_type(kind: Any) -> pa.DataType:
+    if get_origin(kind) is tuple:
+        return pa.list_(_arrow_type(get_args(kind)[0]))
+    if is_dataclass(kind):
+        return pa.struct(_arrow_fields(kind))
+    return _PLAIN[str if issubclass(kind, StrEnum) else kind]
 
 
 @cache
-def _module_descriptions(module: str) -> dict[str, dict[str, str]]:
+def _descriptions(module: str) -> dict[str, dict[str, str]]:
     """Read the text under each field of a module's dataclasses from its source."""
     source = ast.parse(inspect.getsource(sys.modules[module]))
     return {
-        each.name: {
+        owner.name: {
             above.target.id: inspect.cleandoc(str(below.value.value))
-            for above, below in pairwise(each.body)
+            for above, below in pairwise(owner.body)
             if isinstance(above, ast.AnnAssign)
             and isinstance(above.target, ast.Name)
             and isinstance(below, ast.Expr)
             and isinstance(below.value, ast.Constant)
         }
-        for each in source.body
-        if isinstance(each, ast.ClassDef)
+        for owner in source.body
+        if isinstance(owner, ast.ClassDef)
     }

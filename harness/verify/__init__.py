@@ -3,6 +3,5 @@
 from __future__ import annotations
 
 from harness.verify.verify import assert_layer_norm, verify, verify_case
-from implementations import CallOptions
 
-__all__ = ["CallOptions", "assert_layer_norm", "verify", "verify_case"]
+__all__ = ["assert_layer_norm", "verify", "verify_case"]

@@ -7,15 +7,16 @@ and rstd are those that its y implies.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from harness.numerics.bounds import spacing
+from harness.numerics.error_measurement import measure_errors
 from harness.numerics.oracle import ExactRows, wide_parameter, wide_rows
-from harness.numerics.rounding import spacing
 from harness.records import Case, Status
-from harness.verify.trial import exact_of, outputs_of, try_case
+from harness.run.attempt import attempt, exact_of
 from implementations.contract import Implementation
 
 __all__ = ["Explanation", "Step", "explain"]
@@ -62,24 +63,22 @@ def explain(implementation: Implementation, case: Case, row: int | None = None) 
         IndexError: there is no such row.
         LookupError: the case has no element, or the implementation gives no result.
     """
-    trial = try_case(implementation, case, measure=True)
-    outputs = outputs_of(implementation, case)
+    trial = attempt(implementation, case, measure=measure_errors)
+    outputs = trial.outputs
     if outputs is None or trial.errors is None:
         raise LookupError(f"{case.id}: {trial.status}: {trial.reason}")
     if not case.rows * case.hidden:
         raise LookupError(f"{case.id}: there is no element to explain")
-    inputs, reference = exact_of(_unnamed(case))
-    weight, bias = (
-        wide_parameter(inputs.weight, 1.0, case),
-        wide_parameter(inputs.bias, 0.0, case),
-    )
+    inputs, reference = exact_of(case)
+    weight = wide_parameter(inputs.weight, 1.0, case)
+    bias = wide_parameter(inputs.bias, 0.0, case)
     per_block = [_errors(block, outputs.y, case, weight, bias) for block in reference]
     errors = torch.cat(per_block)
     if row is None:
         row = int(errors.amax(-1).argmax())
     if not 0 <= row < case.rows:
         raise IndexError(f"row {row}: x has rows 0 to {case.rows - 1}")
-    block = next(each for each in reference if each.start <= row < each.stop)
+    block = next(block for block in reference if block.start <= row < block.stop)
     at = row - block.start
     x = wide_rows(inputs.x, case, row, row + 1)[0]
     y = wide_rows(outputs.y, case, row, row + 1)[0]
@@ -145,19 +144,15 @@ def _loop(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Iterator[str]:
     values = x.tolist()
     mean = sum(values) / len(values)
     yield f"mean = sum of {len(values)} elements / {len(values)} = {mean:.9g}"
-    variance = sum((each - mean) ** 2 for each in values) / len(values)
+    variance = sum((value - mean) ** 2 for value in values) / len(values)
     yield f"variance = sum of (element - mean)^2 / {len(values)} = {variance:.9g}"
     rstd = (variance + eps) ** -0.5 if variance + eps > 0 else float("inf")
     yield f"rstd = 1 / sqrt({variance:.9g} + {eps:g}) = {rstd:.9g}"
-    for place, (each, gain, offset) in enumerate(
+    for index, (value, gain, offset) in enumerate(
         zip(values, weight.tolist(), bias.tolist(), strict=True)
     ):
-        y = (each - mean) * rstd * gain + offset
+        y = (value - mean) * rstd * gain + offset
         yield (
-            f"y[{place}] = ({each:.9g} - {mean:.9g}) * {rstd:.9g} * {gain:.9g} + {offset:.9g} "
+            f"y[{index}] = ({value:.9g} - {mean:.9g}) * {rstd:.9g} * {gain:.9g} + {offset:.9g} "
             f"= {y:.9g}"
         )
-
-
-def _unnamed(case: Case) -> Case:
-    return replace(case, implementation="")

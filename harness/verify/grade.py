@@ -10,18 +10,19 @@ from dataclasses import dataclass, replace
 from math import isfinite, log, log2
 from statistics import linear_regression
 
-from harness.inputs import Inputs
-from harness.numerics.bound_ratio import bound_ratios
-from harness.numerics.bounds import Guarantee, guarantee_of
+from harness.cases.inputs import Inputs
+from harness.numerics.bounds import ErrorBound, error_bound_of
+from harness.numerics.error_measurement import bound_ratios, measure_errors
 from harness.numerics.oracle import Reference
 from harness.numerics.outputs import Outputs
 from harness.numerics.verdict import status_of
 from harness.records import Case, Direction, Status
+from harness.run.attempt import Judged, attempt, exact_of
+from harness.verify.cases.plan import first_case
 from harness.verify.scope import fitted
-from harness.verify.trial import Trial, exact_of, first_case, outputs_of, try_case
 from implementations.contract import Algorithm, Implementation, Reduction
 
-__all__ = ["Grade", "grade"]
+__all__ = ["GRADED_SHAPE", "Grade", "grade"]
 
 _STABLE = (Algorithm.RECENTRED, Algorithm.TWO_PASS, Algorithm.WELFORD)
 STRICTEST_FIRST = (
@@ -40,7 +41,7 @@ STRUCTURED = (
     "onnxruntime_28463",
     "outlier_first",
 )
-SHAPE = (16, 1000)
+GRADED_SHAPE = (16, 1000)
 LOST = 1e-2  # of the norm of a row: fewer than two digits are of no use
 _SIGNIFICAND = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
 
@@ -65,12 +66,12 @@ def grade(implementation: Implementation, dtype: str, device: str) -> Grade:
     case = fitted(
         implementation,
         first_case(implementation.name, dtype, device),
-        shape=SHAPE,
+        shape=GRADED_SHAPE,
         direction=Direction.FORWARD,
     )
     trials = _trials(implementation, case, SWEEP)
     structured = _trials(implementation, case, STRUCTURED)
-    measured = [each for each in trials if each.errors is not None]
+    measured = [trial for trial in trials if trial.errors is not None]
     return Grade(
         dtype=dtype,
         meets=_strictest(implementation, [*trials, *structured]),
@@ -82,17 +83,17 @@ def grade(implementation: Implementation, dtype: str, device: str) -> Grade:
 
 def _trials(
     implementation: Implementation, case: Case, distributions: tuple[str, ...]
-) -> list[Trial]:
-    """Try each distribution that the dtype can represent."""
+) -> list[Judged]:
+    """Try every distribution that the dtype can represent."""
     trials = [
-        try_case(implementation, replace(case, distribution=name), measure=True)
+        attempt(implementation, replace(case, distribution=name), measure=measure_errors)
         for name in distributions
     ]
     return [trial for trial in trials if trial.status is not Status.UNSUPPORTED]
 
 
-def _strictest(implementation: Implementation, trials: list[Trial]) -> str | None:
-    """Judge the same results by the bound of each algorithm, and return the strictest one met."""
+def _strictest(implementation: Implementation, trials: list[Judged]) -> str | None:
+    """Judge the same results by the bound of every algorithm, and return the strictest one met."""
     claims = [
         replace(
             implementation,
@@ -105,40 +106,41 @@ def _strictest(implementation: Implementation, trials: list[Trial]) -> str | Non
     if not trials:
         return None
     for trial in trials:
-        outputs = outputs_of(implementation, trial.case)
+        outputs = attempt(implementation, trial.case, is_judged=False).outputs
         if outputs is None:
             return None
         inputs, reference = exact_of(replace(trial.case, implementation=""))
         claims = [
-            each
-            for each in claims
-            if _meets(guarantee_of(each, trial.case), outputs, inputs, trial.case, reference)
+            claim
+            for claim in claims
+            if _meets(error_bound_of(claim, trial.case), outputs, inputs, trial.case, reference)
         ]
     return f"{claims[0].algorithm} ({claims[0].reduction})" if claims else None
 
 
 def _meets(
-    guarantee: Guarantee, outputs: Outputs, inputs: Inputs, case: Case, reference: Reference
+    guarantee: ErrorBound, outputs: Outputs, inputs: Inputs, case: Case, reference: Reference
 ) -> bool:
     ratios = bound_ratios(outputs, inputs, case, guarantee, reference)
     return status_of(ratios) is not Status.WRONG
 
 
-def _order(trials: list[Trial], dtype: str) -> int | None:
+def _order(trials: list[Judged], dtype: str) -> int | None:
     """Return the slope of log error over log condition, from a few ulp up to three bits left."""
     points = [
-        (log(each.errors.condition_max_ratio), log(error))
-        for each in trials
-        if each.errors is not None
-        and isfinite(error := each.errors.outputs[0].scaled_max_ulp)
+        (log(trial.errors.condition_max_ratio), log(error))
+        for trial in trials
+        if trial.errors is not None
+        and isfinite(error := trial.errors.outputs[0].scaled_max_ulp)
         and 4 < error < 2.0 ** (_SIGNIFICAND[dtype] - 3)
-        and 5 < each.errors.condition_max_ratio < float("inf")
+        and 5 < trial.errors.condition_max_ratio < float("inf")
     ]
     if not trials:
         return None
     if len(points) < 2:
         worst = max(
-            (each.errors.outputs[0].scaled_max_ulp for each in trials if each.errors), default=0.0
+            (trial.errors.outputs[0].scaled_max_ulp for trial in trials if trial.errors),
+            default=0.0,
         )
         # flat: no ill-conditioned input has a larger error than a normal one
         return 0 if dtype in {"float32", "float64"} and worst < 32 else None
@@ -147,21 +149,21 @@ def _order(trials: list[Trial], dtype: str) -> int | None:
     return min(max(round(slope), 0), 2)
 
 
-def _condition_limit(trials: list[Trial]) -> float | None:
+def _condition_limit(trials: list[Judged]) -> float | None:
     """Return the condition of the last trial before the first that loses over a hundredth."""
     reached = 1.0
-    for each in trials:
-        assert each.errors is not None  # only measured ones are given
-        y = each.errors.outputs[0]
+    for trial in trials:
+        assert trial.errors is not None  # only measured ones are given
+        y = trial.errors.outputs[0]
         if y.unexpected_nonfinite or not y.normwise_ratio <= LOST:
             return reached
-        if isfinite(each.errors.condition_max_ratio):
-            reached = max(reached, each.errors.condition_max_ratio)
+        if isfinite(trial.errors.condition_max_ratio):
+            reached = max(reached, trial.errors.condition_max_ratio)
     return None
 
 
-def _lost_bits(trials: list[Trial]) -> float | None:
-    benign = next((each for each in trials if each.case.distribution == "normal"), None)
+def _lost_bits(trials: list[Judged]) -> float | None:
+    benign = next((trial for trial in trials if trial.case.distribution == "normal"), None)
     if benign is None or benign.errors is None:
         return None
     worst = benign.errors.outputs[0].scaled_max_ulp

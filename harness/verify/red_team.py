@@ -13,30 +13,117 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cache
 from itertools import islice
 from math import prod
+from random import Random
 
-from harness.inputs import UnrepresentableError
-from harness.records import Case, Status
+from torch import Tensor
+
+from harness.cases import AXES
+from harness.cases.inputs import (
+    DISTRIBUTIONS,
+    GRAD_OUTPUTS,
+    LAYOUTS,
+    PARAMETERS,
+    UnrepresentableError,
+)
+from harness.mutants import (
+    BASES,
+    CONDITIONS,
+    CallCondition,
+    CallFacts,
+    LayerNormCall,
+    Mutant,
+    draw_compounds,
+    function_of,
+    layer_norm_of,
+    then,
+)
+from harness.records import Affine, Case, Status
+from harness.run.attempt import attempt
 from harness.verify.cases.plan import planned_cases
-from harness.verify.mutants.compound import Compound, draw_compounds, with_callback
-from harness.verify.mutants.conditions import CONDITIONS, CallFacts
-from harness.verify.mutants.mutant import Mutant
-from harness.verify.random_cases import draw_cases
-from harness.verify.running_sums import running_sum_claims
-from harness.verify.self_test_result import CompoundResult, Fate, RedTeam
-from harness.verify.trial import outputs_of, try_case
+from harness.verify.running_sums import explanations, running_sum_claims
 from implementations import adopt
 from implementations.contract import Algorithm, Implementation
 
-__all__ = ["Board", "judge_compounds", "run_red_team"]
+_ALL_FOUND = (1, 2)
+"""Numbers of conditions for which every visible compound mutant must be found.
+
+The default covering array has every combination of three conditions, so that one is left for the
+data on which a mistake shows.
+"""
+
 
 _MOST_ELEMENTS = 1 << 18  # of x; the largest cases take longer than all others together
 _RANDOM_CASES = 3000  # ten times the number below: a trigger may hold in few of them
 _ENOUGH = 300  # random cases on which the trigger holds and nothing shows: it cannot be seen
 _FIRST = 40  # cases of the verification to try before random ones; most compounds fail one of them
 _SMALL = 256  # elements; in smaller cases fewer mistakes show
+
+
+class Fate(StrEnum):
+    """What became of a compound mutant."""
+
+    FOUND = "found"
+    MISSED = "missed"
+    """No case of the verification fails, but some other valid case does."""
+    INVISIBLE = "invisible"
+    """Neither the first cases of the verification fail, nor any of those drawn at random."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompoundResult:
+    """What became of one compound mutant."""
+
+    base: str
+    """Name of the mistake."""
+    trigger: tuple[str, ...]
+    """The conditions under which it is made, in words."""
+    fate: Fate
+    shown_by: str
+    """The first case that fails, of the verification or at random; empty if none does."""
+
+    @property
+    def text(self) -> str:
+        """Such as "weight_ignored where N > 1024 and x is not contiguous"."""
+        return f"{self.base} where {' and '.join(self.trigger)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedTeam:
+    """What became of compound mutants: mistakes made only where a random trigger holds."""
+
+    compounds: tuple[CompoundResult, ...]
+    false_alarms: tuple[str, ...]
+    """Cases that a right LayerNorm fails, of those with which a mutant was found."""
+
+    def fates(self, order: int) -> dict[Fate, int]:
+        """Count the compounds with ``order`` conditions, by what became of them."""
+        fates = [judged.fate for judged in self.compounds if len(judged.trigger) == order]
+        return {fate: fates.count(fate) for fate in Fate}
+
+    def share(self, order: int) -> float | None:
+        """Return the share found of the visible ones with ``order`` conditions; None if none is."""
+        fates = self.fates(order)
+        visible = fates[Fate.FOUND] + fates[Fate.MISSED]
+        return fates[Fate.FOUND] / visible if visible else None
+
+    @property
+    def orders(self) -> tuple[int, ...]:
+        """Numbers of conditions that occur."""
+        return tuple(sorted({len(judged.trigger) for judged in self.compounds}))
+
+    @property
+    def missed(self) -> tuple[CompoundResult, ...]:
+        """The visible ones that were not found."""
+        return tuple(judged for judged in self.compounds if judged.fate is Fate.MISSED)
+
+    @property
+    def passed(self) -> bool:
+        """Whether all of one and two conditions are found, and no right LayerNorm fails."""
+        return all(self.share(order) == 1 for order in _ALL_FOUND) and not self.false_alarms
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,24 +142,16 @@ class Board:
     def __init__(self, cases: Sequence[Case]) -> None:
         # a wrong result for a negated x is a remark, unless x without the negative bit fails too
         self.cases = [case for case in cases if case.layout != "negated"]
-        self._held: dict[int, int] = {}
-        self._failures: dict[tuple[str, int], _Failure | None] = {}
-        self.false_alarms: dict[int, str] = {}
-        """What a right LayerNorm fails, by place, as far as that was asked."""
+        self.false_alarms: dict[Case, str] = {}
+        """What a right LayerNorm fails, as far as that was asked."""
 
-    def where(self, trigger: int) -> Iterator[int]:
-        """Yield the places of the cases in which a trigger holds, in the order given."""
-        for place, _ in enumerate(self.cases):
-            if self.held(place) & trigger == trigger and place not in self.false_alarms:
-                yield place
+    def where(self, trigger: Sequence[CallCondition]) -> Iterator[Case]:
+        """Yield the cases in which a trigger holds."""
+        for case in self.cases:
+            if conditions_in(case).issuperset(trigger) and case not in self.false_alarms:
+                yield case
 
-    def held(self, place: int) -> int:
-        """Return a bit for each of the conditions that hold in a case."""
-        if place not in self._held:
-            self._held[place] = _conditions_of(self.cases[place])
-        return self._held[place]
-
-    def found_by(self, compound: Compound, at_most: int | None = None) -> Case | None:
+    def found_by(self, compound: Mutant, at_most: int | None = None) -> Case | None:
         """Return the case with which ``compound`` certainly fails; None if there is none.
 
         Args:
@@ -80,35 +159,24 @@ class Board:
             at_most: the cases to try, of those in which the trigger holds; None for all.
         """
         explained: frozenset[Algorithm] | None = None
-        for place in islice(self.where(_bits(compound)), at_most):
-            failure = self._failure(compound, place)
+        for case in islice(self.where(compound.where), at_most):
+            failure = _failure_of(compound, case)
             if failure is None:
                 continue
             explained = failure.claims if explained is None else explained & failure.claims
-            if not explained and not self._is_false_alarm(place):
-                return self.cases[place]
+            if not explained and not self._is_false_alarm(case):
+                return case
         return None
 
-    def fails(self, compound: Compound, place: int) -> bool:
+    def fails(self, compound: Mutant, case: Case) -> bool:
         """Whether ``compound`` fails a case, by the bounds that a target must keep at first."""
-        trigger = _bits(compound)
-        holds = self.held(place) & trigger == trigger
-        return holds and self._failure(compound, place) is not None
+        holds = conditions_in(case).issuperset(compound.where)
+        return holds and _failure_of(compound, case) is not None
 
-    def _failure(self, compound: Compound, place: int) -> _Failure | None:
-        """Return how ``compound`` fails a case in which its trigger holds."""
-        key = compound.base.name, place
-        if key not in self._failures:
-            self._failures[key] = _failure_of(compound.base, self.cases[place])
-        failure = self._failures[key]
-        # y is right if the trigger reads dy
-        reads_dy = any(each.reads_dy for each in compound.trigger)
-        return None if failure is None or (reads_dy and not failure.in_gradients) else failure
-
-    def _is_false_alarm(self, place: int) -> bool:
-        trial = try_case(_right(), self.cases[place])
+    def _is_false_alarm(self, case: Case) -> bool:
+        trial = attempt(_right(), case)
         if trial.status is Status.WRONG:
-            self.false_alarms[place] = f"{trial.case.id}: {trial.reason}"
+            self.false_alarms[case] = f"{trial.case.id}: {trial.reason}"
         return trial.status is Status.WRONG
 
 
@@ -129,7 +197,7 @@ def run_red_team(
         on_compound: called with the number of each compound, from 1, before it is judged.
     """
     planned = planned_cases(_right(), strength, (dtype,), "cpu")
-    cases = [each.case for each in planned if prod(each.case.shape) <= _MOST_ELEMENTS]
+    cases = [item.case for item in planned if prod(item.case.shape) <= _MOST_ELEMENTS]
     # cheap and revealing ones first
     cases.sort(key=lambda case: (prod(case.shape) < _SMALL, prod(case.shape)))
     compounds = draw_compounds(count, seed)
@@ -139,7 +207,7 @@ def run_red_team(
 
 
 def judge_compounds(
-    compounds: Sequence[Compound],
+    compounds: Sequence[Mutant],
     array: Board,
     elsewhere: Board,
     on_compound: Callable[[int], None] = lambda number: None,
@@ -163,8 +231,8 @@ def judge_compounds(
         fate = Fate.INVISIBLE if shown_by is None else Fate.FOUND if found_by else Fate.MISSED
         results.append(
             CompoundResult(
-                base=compound.base.name,
-                trigger=tuple(each.text for each in compound.trigger),
+                base=compound.name,
+                trigger=tuple(part.text for part in compound.where),
                 fate=fate,
                 shown_by="" if shown_by is None else shown_by.id,
             )
@@ -173,41 +241,123 @@ def judge_compounds(
     return RedTeam(compounds=tuple(results), false_alarms=alarms)
 
 
-def _failure_of(base: Mutant, case: Case) -> _Failure | None:
-    target = _adopted(base)
-    trial = try_case(target, case, running_sum_claims(target))
-    if trial.status not in {Status.WRONG, Status.CRASHED}:
-        return None
-    in_gradients = bool(trial.outputs_beyond() - {"y"})
-    return _Failure(in_gradients=in_gradients, claims=frozenset(trial.again))
-
-
-def _conditions_of(case: Case) -> int:
-    """Return a bit for each condition that holds in a call of ``case``; 0 if it has no inputs."""
-    held = 0
-
-    def on_call(facts: CallFacts) -> None:
-        nonlocal held
-        for place, condition in enumerate(CONDITIONS):
-            if condition.reads_dy == (facts.dy is not None) and condition.holds(facts):
-                held |= 1 << place
-
-    try:
-        outputs_of(adopt(with_callback(on_call), "observed"), case)
-    except UnrepresentableError:
-        return 0
-    return held
-
-
-def _bits(compound: Compound) -> int:
-    return sum(1 << CONDITIONS.index(each) for each in compound.trigger)
+def _failure_of(compound: Mutant, case: Case) -> _Failure | None:
+    """Return how ``compound`` fails a case in which its trigger holds."""
+    failure = _failure_of_base(compound.name, case)
+    # y is right if the trigger reads dy
+    reads_dy = any(part.reads_dy for part in compound.where)
+    return None if failure is None or (reads_dy and not failure.in_gradients) else failure
 
 
 @cache
-def _adopted(base: Mutant) -> Implementation:
-    return adopt(base.function, base.name)
+def _failure_of_base(base: str, case: Case) -> _Failure | None:
+    target = _adopted(base)
+    trial = attempt(target, case)
+    if trial.status not in {Status.WRONG, Status.CRASHED}:
+        return None
+    in_gradients = bool(trial.outputs_beyond() - {"y"})
+    return _Failure(
+        in_gradients=in_gradients, claims=frozenset(explanations(trial, running_sum_claims(target)))
+    )
+
+
+@cache
+def conditions_in(case: Case) -> frozenset[CallCondition]:
+    """Return the conditions that hold in a call of ``case``; none if it has no inputs."""
+    held: set[CallCondition] = set()
+
+    def note(call: LayerNormCall, dy: Tensor | None) -> None:
+        facts = CallFacts(call, dy)
+        about = [part for part in CONDITIONS if part.reads_dy is (dy is not None)]
+        held.update(part for part in about if part.holds(facts))
+
+    def observed(call: LayerNormCall) -> Tensor:
+        note(call, None)
+        return then(call.y, lambda dy: note(call, dy))
+
+    try:
+        attempt(adopt(function_of(observed), "observed"), case, is_judged=False)
+    except UnrepresentableError:
+        return frozenset()
+    return frozenset(held)
+
+
+@cache
+def _adopted(base: str) -> Implementation:
+    return adopt(next(mutant for mutant in BASES if mutant.name == base).fresh(), base)
 
 
 @cache
 def _right() -> Implementation:
-    return adopt(with_callback(lambda facts: None), "right")
+    return adopt(layer_norm_of(lambda rows: rows.y), "right")
+
+
+# --- random cases -------------------------------------------------------------------------------
+
+_MOST_ROWS = 300  # beyond the last limit of a condition on rows, 128
+_LONGEST = 6000  # beyond the last limit of a condition on N, 4096
+_MOST_DRAWN = 1 << 16  # of x, for a case that takes milliseconds
+_EPS = (1e-12, 1e-8, 1e-6, 1e-5, 1e-3, 0.5)
+# without eps, a constant row has no result
+_NEVER_CONSTANT = ("normal", "uniform", "offset_1e2", "outlier_first", "row_scales")
+_THREADS = (1, 1, 1, 1, 1, 1, 1, 1, 1, 2)  # threads wait for each other for most of a small case
+# with these parameters, one is frozen and something requires a gradient
+_FROZEN = {
+    "frozen_x": (Affine.BOTH, Affine.WEIGHT, Affine.BIAS),
+    "frozen_parameters": (Affine.BOTH, Affine.WEIGHT, Affine.BIAS),
+    "frozen_weight": (Affine.BOTH, Affine.WEIGHT),
+    "frozen_bias": (Affine.BOTH, Affine.BIAS),
+}
+
+
+def draw_cases(count: int, dtype: str, seed: int = 0) -> list[Case]:
+    """Draw ``count`` cases of ``dtype``."""
+    random = Random(seed)
+    return [_drawn(random, dtype) for _ in range(count)]
+
+
+def _drawn(random: Random, dtype: str) -> Case:
+    leading, dims = random.choice((0, 1, 1, 2, 2, 3)), random.choice((1, 1, 2, 3))
+    rows, hidden = _count(random, _MOST_ROWS), _count(random, _LONGEST)
+    rows = min(rows, _MOST_DRAWN // hidden)
+    shape = (*_split(random, rows, leading), *_split(random, hidden, dims))
+    call = random.choice(AXES["call"].values)
+    affine = random.choice(_FROZEN.get(call, tuple(Affine)))
+    distribution = random.choice(list(DISTRIBUTIONS))
+    has_results_without_eps = distribution in _NEVER_CONSTANT and leading > 0
+    # a negated x is left out: misreading it is a remark
+    case = Case(
+        implementation="",
+        shape=shape,
+        normalized_dims=dims,
+        dtype=dtype,
+        param_dtype=random.choice((dtype, "float32")) if dtype.endswith("16") else dtype,
+        distribution=distribution,
+        layout=random.choice([layout for layout in LAYOUTS if layout != "negated"]),
+        grad_output=random.choice(list(GRAD_OUTPUTS)),
+        affine=affine,
+        parameters=random.choice(list(PARAMETERS)),
+        eps=random.choice((0.0, *_EPS) if has_results_without_eps else _EPS),
+        threads=random.choice(_THREADS),
+        seed=random.randrange(1 << 16),
+    )
+    return AXES["call"].set(case, call)
+
+
+def _count(random: Random, most: int) -> int:
+    """Draw a number from 1 to ``most``: as often a small one as a large one, or a round one."""
+    drawn = int(most ** random.random())
+    step = random.choice((1, 1, 1, 4, 32))
+    return max(drawn // step * step, 1)
+
+
+def _split(random: Random, count: int, axes: int) -> tuple[int, ...]:
+    """Split a number into factors, one for each axis; without axes it is 1."""
+    if axes == 0:
+        return ()
+    factors = []
+    for _ in range(axes - 1):
+        part = random.choice([factor for factor in (1, 2, 3, 4, 5, 7) if count % factor == 0])
+        factors.append(part)
+        count //= part
+    return (*factors, count)

@@ -1,29 +1,79 @@
-"""The verdict of a verification, as a plain value that can be printed, stored and sent."""
+"""What to verify of a target, and the verdict, as plain values that can be stored and sent."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-from harness.records.reproduction import python_line, unusual
+from harness.cases.axes import python_line, unusual
+from harness.records import Direction
+from harness.records.finding import Finding, Severity
+from harness.verify.cases.plan import DEFAULT, QUICKEST, PlannedCase
 from harness.verify.findings import (
     Count,
     Coverage,
-    Declined,
-    Extent,
-    Failure,
     Instead,
     Outcome,
-    Property,
-    Remark,
     RunningSums,
     Suspect,
     Trigger,
-    Violation,
 )
 from harness.verify.grade import Grade
 from harness.verify.scope import Scope
+from implementations import CallOptions
 
-__all__ = ["Verdict"]
+__all__ = ["DTYPES", "Verdict", "VerifyOptions"]
+
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyOptions:
+    """What to verify of a target, and how; the keyword arguments of ``verify``."""
+
+    quick: bool = False
+    """Whether to try every combination of two conditions (seconds) instead of three (minutes)."""
+    strength: int | None = None
+    """The number of conditions of which every combination is tried, 2 to 4; None for that of
+    ``quick``."""
+    strict: bool = False
+    """Whether remarks fail a target, too."""
+    dtypes: Sequence[str] = DTYPES
+    """Of x, by name."""
+    directions: Sequence[Direction] = tuple(Direction)
+    """Passes to try; without a backward one, gradients are not checked."""
+    device: str = "cpu"
+    """Kind of device."""
+    eps: float | None = None
+    """The only eps to verify, for a target whose eps is fixed and cannot be measured."""
+    normalized_dims: int | None = None
+    """The only number of trailing axes to normalise over."""
+    channels_first: bool = False
+    """Whether x is (batch, channels, ...) and the channels are normalised."""
+    init: Mapping[str, object] = field(default_factory=dict)
+    """Arguments of the target's constructor, or of the function, by name."""
+    fail_fast: bool = False
+    """Whether to stop at the first failure, without diagnosis and grades."""
+    time_budget_s: float | None = None
+    """Seconds after which no case is begun; the first case of every group comes first."""
+    huge_bytes: int | None = None
+    """Memory for trying more than 2^31 elements too, at most what is free: that takes 10 GiB for a
+    forward and 20 GiB for a backward. None leaves them out."""
+
+    @property
+    def conditions(self) -> int:
+        """The number of conditions of which every combination is tried."""
+        return self.strength or (QUICKEST if self.quick else DEFAULT)
+
+    @property
+    def call(self) -> CallOptions:
+        """How the target is to be called."""
+        return CallOptions(
+            eps=self.eps,
+            normalized_dims=self.normalized_dims,
+            channels_first=self.channels_first,
+            init=self.init,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,52 +85,85 @@ class Verdict:
     """The target in Python code: a quoted string, or the name of an object."""
     algorithm: str
     """The algorithm whose error bound it was held to."""
-    instead: Instead | None = None
-    """The known function that it computes instead, if any."""
+    options: str = ""
+    """How the user wants the target called, as an argument of verify_case."""
     scope: Scope | None = None
     """None if every call raised."""
-    remarks: tuple[Remark, ...] = ()
-    ok: int = 0
-    """Cases within the bound."""
-    out_of_guarantee: int = 0
-    """Cases in which the algorithm has no finite bound."""
-    failed: int = 0
-    """Cases outside the bound, and cases that crashed."""
+    instead: Instead | None = None
+    """The known function that it computes instead, if any."""
+    findings: tuple[Finding, ...] = ()
+    """Of failed cases the smallest, smallest first."""
+    counts: tuple[Count, ...] = ()
+    """For each requested dtype, in order."""
     left: int = 0
     """Cases that were not tried because the time was over."""
-    counts: tuple[Count, ...] = ()
-    """By dtype."""
     coverage: Coverage | None = None
     """None if some combinations were not tried."""
     running_sums: RunningSums | None = None
     """Set if the target declares nothing and running sums explain some of its cases."""
-    failures: tuple[Failure, ...] = ()
-    """The smallest failed cases, smallest first."""
-    violations: tuple[Violation, ...] = ()
-    """Contract checks that failed."""
-    declined: tuple[Declined, ...] = ()
-    extents: tuple[Extent, ...] = ()
-    """For each requested dtype, in order."""
     suspects: tuple[Suspect, ...] = ()
     """Known mistakes that explain the failures, best first."""
     triggers: tuple[Trigger, ...] = ()
     """What the failed cases have in common, by outputs and dtypes."""
     grades: tuple[Grade, ...] = ()
-    properties: tuple[Property, ...] = ()
     ended: str = ""
     """Why the verification ended early, if it did."""
-    options: str = ""
-    """How the user wants the target called, as an argument of verify_case."""
     wall_s: float = 0.0
     oracle_s: float = 0.0
     """Of ``wall_s``, the time in the exact reference."""
     implementation_s: float = 0.0
     """Of ``wall_s``, the time in the target, error check only."""
 
+    def of(self, severity: Severity) -> tuple[Finding, ...]:
+        """Return the findings of a severity."""
+        return tuple(finding for finding in self.findings if finding.severity is severity)
+
+    @property
+    def failures(self) -> tuple[Finding, ...]:
+        """The smallest cases with a wrong result or a crash, smallest first."""
+        wrong = self.of(Severity.WRONG)
+        return tuple(finding for finding in wrong if isinstance(finding.evidence, PlannedCase))
+
+    @property
+    def violations(self) -> tuple[Finding, ...]:
+        """Contract checks that failed."""
+        wrong = self.of(Severity.WRONG)
+        return tuple(finding for finding in wrong if not isinstance(finding.evidence, PlannedCase))
+
+    @property
+    def remarks(self) -> tuple[Finding, ...]:
+        """What a user should know."""
+        return self.of(Severity.REMARK)
+
+    @property
+    def declined(self) -> tuple[Finding, ...]:
+        """Cases without a result."""
+        return self.of(Severity.LIMIT)
+
+    @property
+    def ok(self) -> int:
+        """Cases within the bound."""
+        return sum(count.ok for count in self.counts)
+
+    @property
+    def out_of_guarantee(self) -> int:
+        """Cases in which the algorithm has no finite bound."""
+        return sum(count.out_of_guarantee for count in self.counts)
+
+    @property
+    def failed(self) -> int:
+        """Cases outside the bound, and cases that crashed."""
+        return sum(count.failed for count in self.counts)
+
+    @property
+    def cases(self) -> int:
+        """Cases that gave a result, or crashed."""
+        return sum(count.answered for count in self.counts)
+
     @property
     def outcome(self) -> Outcome:
         """Wrong if anything was wrong; a LayerNorm only if the verification reached its end."""
-        if self.failed or self.violations:
+        if self.is_wrong:
             return Outcome.WRONG
         if self.ended or not self.is_verified:
             return Outcome.NOT_VERIFIED
@@ -94,37 +177,32 @@ class Verdict:
     @property
     def is_wrong(self) -> bool:
         """Whether any result is wrong, or any contract check failed."""
-        return self.outcome is Outcome.WRONG
+        return bool(self.failed or self.violations)
 
     @property
     def is_verified(self) -> bool:
         """Whether in some dtype most cases gave a result."""
-        return self.ok > 0 and any(each.is_verified for each in self.extents)
-
-    @property
-    def cases(self) -> int:
-        """Cases that gave a result, or crashed."""
-        return self.ok + self.out_of_guarantee + self.failed
+        return self.ok > 0 and any(count.is_verified for count in self.counts)
 
     @property
     def wrong_dtypes(self) -> tuple[str, ...]:
         """Dtypes in which a case or a contract check failed."""
-        wrong = {each.dtype for each in self.counts if each.failed}
-        wrong |= {each.dtype for each in self.violations}
-        return tuple(each.dtype for each in self.extents if each.dtype in wrong)
+        violated = {dtype for finding in self.violations for dtype in finding.dtypes}
+        return tuple(
+            count.dtype for count in self.counts if count.failed or count.dtype in violated
+        )
 
     @property
     def right_dtypes(self) -> tuple[str, ...]:
         """Dtypes in which most cases gave a result and nothing was wrong."""
         wrong = self.wrong_dtypes
-        return tuple(
-            each.dtype for each in self.extents if each.is_verified and each.dtype not in wrong
-        )
+        verified = (count.dtype for count in self.counts if count.is_verified)
+        return tuple(dtype for dtype in verified if dtype not in wrong)
 
     @property
     def reproduce(self) -> str | None:
         """A line of Python that reproduces the plainest failure; None without one."""
         if not self.failures:
             return None
-        case = min((each.case for each in self.failures), key=unusual)
+        case = min((finding.evidence.case for finding in self.failures), key=unusual)
         return python_line(case, self.handle, self.options)

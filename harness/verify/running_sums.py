@@ -12,14 +12,18 @@ A claim explains a failure only by a finite bound. Two passes have one at any co
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import isqrt
 
-from harness.numerics.bounds import Guarantee, guarantee_of
-from harness.records import Case
+from harness.numerics.bounds import ErrorBound, error_bound_of
+from harness.numerics.error_measurement import bound_ratios
+from harness.numerics.verdict import status_of
+from harness.records import Case, Status
+from harness.run.attempt import Judged, exact_of
 from implementations.contract import Algorithm, Implementation, Reduction
 
-__all__ = ["claimed_guarantee", "running_sum_claims"]
+__all__ = ["claimed_bound", "explanations", "running_sum_claims"]
 
 _STRICTEST_FIRST = (Algorithm.TWO_PASS, Algorithm.WELFORD)
 # half the bound of a declared running sum: partial sums of equal addends grow linearly to the
@@ -48,11 +52,30 @@ def running_sum_claims(implementation: Implementation) -> tuple[Implementation, 
     )
 
 
-def claimed_guarantee(claim: Implementation, case: Case) -> Guarantee:
+def claimed_bound(claim: Implementation, case: Case) -> ErrorBound:
     """Return the guarantee of ``claim``, as strict as the inputs of ``case`` allow.
 
     A bound of N roundings would excuse a count of 4097 elements that is kept in float16.
     """
     if case.distribution == "normal" and case.hidden <= _MOST_RANDOM:
         claim = replace(claim, lanes=max(_LANES, isqrt(case.hidden) // _SPREAD))
-    return replace(guarantee_of(claim, case), beyond_limit=True)
+    return replace(error_bound_of(claim, case), at_any_condition=True)
+
+
+def explanations(judged: Judged, claims: Sequence[Implementation]) -> dict[Algorithm, Judged]:
+    """Judge wrong outputs again by each claim; return what the claims give that explain them."""
+    outputs, case = judged.outputs, judged.case
+    if judged.status is not Status.WRONG or outputs is None:
+        return {}
+    if any(ratio.unexpected_nonfinite for ratio in judged.ratios):
+        return {}  # no order of sums explains an unexpected NaN or infinity
+    inputs, exact = exact_of(case)
+    found = {}
+    for claim in claims:
+        ratios = bound_ratios(outputs, inputs, case, claimed_bound(claim, case), exact)
+        # a bound that is infinite where the first one is not explains nothing
+        pairs = zip(ratios, judged.ratios, strict=True)
+        is_as_finite = all(new.vacuous_elements <= old.vacuous_elements for new, old in pairs)
+        if status_of(ratios) is not Status.WRONG and is_as_finite:
+            found[claim.algorithm] = Judged(case=case, status=status_of(ratios), ratios=ratios)
+    return found

@@ -13,15 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.numerics.computed import ImplementationError
+from harness.cases.axes import AXES, SAME
 from harness.records import Affine, Case, Direction, Status
+from harness.run.call import ImplementationError
 from implementations.contract import Implementation
 from implementations.targets.from_function import NamedFunction
 from implementations.targets.from_module import ModuleFunction
 
 __all__ = [
     "AFFINE_WORDS",
-    "RICHEST_FIRST",
     "InScope",
     "Scope",
     "adapter_of",
@@ -30,20 +30,19 @@ __all__ = [
     "within_scope",
 ]
 
-AFFINE_WORDS = {
+AFFINE_WORDS = {  # the most parameters first
     Affine.BOTH: "weight and bias",
     Affine.WEIGHT: "weight alone",
     Affine.NONE: "neither weight nor bias",
     Affine.BIAS: "bias alone",
 }
-RICHEST_FIRST = tuple(AFFINE_WORDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
     """What a target takes; the defaults are the whole contract."""
 
-    affines: tuple[Affine, ...] = RICHEST_FIRST
+    affines: tuple[Affine, ...] = tuple(AFFINE_WORDS)
     """Combinations of weight and bias that it takes, the most parameters first."""
     eps: float | None = None
     """The fixed eps that it adds; None if the caller chooses."""
@@ -81,7 +80,8 @@ class Scope:
     @property
     def affines_with_gradient(self) -> tuple[Affine, ...]:
         """Combinations of weight and bias that it takes in a backward."""
-        return tuple(each for each in self.affines if each not in self.affines_without_gradient)
+        without = self.affines_without_gradient
+        return tuple(affine for affine in self.affines if affine not in without)
 
     @property
     def axes(self) -> str:
@@ -96,34 +96,36 @@ class Scope:
             return f"the last {self.normalized_dims[0]} axes"
         return "any number of trailing axes"
 
+    def accepts(self, axis: str, value: Any) -> bool:
+        """Whether the target takes a value on an axis, in some case."""
+        return axis not in _ACCEPTS or bool(_ACCEPTS[axis](self, value))
+
     def fit(self, case: Case) -> Case | None:
         """Return the nearest case that the target takes; None if it lies outside the scope."""
         if self.normalized_shape is not None:
-            leading = case.shape[: len(case.shape) - case.normalized_dims]
-            shape = (*leading, *self.normalized_shape)
+            shape = (*case.leading_shape, *self.normalized_shape)
             case = replace(case, shape=shape, normalized_dims=len(self.normalized_shape))
-        if case.normalized_dims not in self.normalized_dims:
-            if len(self.normalized_dims) > 1 or case.normalized_dims != 1:
-                return None
+        if case.normalized_dims == 1 and len(self.normalized_dims) == 1:
             case = _with_several_axes(case, self.normalized_dims[0])
         is_forward = case.direction is Direction.FORWARD
         affines = self.affines if is_forward else self.affines_with_gradient
-        if case.affine not in affines:
-            case = replace(case, affine=affines[0])
-        if case.affine is Affine.NONE:
-            case = replace(case, parameters="normal", param_dtype=case.dtype)
+        case = AXES["affine"].set(case, case.affine if case.affine in affines else affines[0])
         if self.eps is not None:
             case = replace(case, eps=self.eps)
-        is_outside = (
-            (not self.takes_empty and 0 in case.shape)
-            or (not (self.takes_empty_backward or is_forward) and 0 in case.shape)
-            or (not self.takes_mixed_dtypes and case.param_dtype != case.dtype)
-            or case.layout in self.declined_layouts
-            or case.grad_output in self.declined_grad_outputs
-            or case.parameters in self.declined_parameters
-            or (self.eps is None and case.eps < self.least_eps)
-        )
-        return None if is_outside else case
+        takes_empty = self.takes_empty and (is_forward or self.takes_empty_backward)
+        accepts = all(self.accepts(axis, AXES[axis].get(case)) for axis in _ACCEPTS)
+        return case if accepts and (takes_empty or 0 not in case.shape) else None
+
+
+_ACCEPTS: dict[str, Callable[[Scope, Any], bool]] = {
+    "affine": lambda scope, value: value in scope.affines,
+    "normalized_axes": lambda scope, value: value in scope.normalized_dims,
+    "param_dtype": lambda scope, value: value == SAME or scope.takes_mixed_dtypes,
+    "layout": lambda scope, value: value not in scope.declined_layouts,
+    "grad_output": lambda scope, value: value not in scope.declined_grad_outputs,
+    "parameters": lambda scope, value: value not in scope.declined_parameters,
+    "eps": lambda scope, value: scope.eps is not None or value >= scope.least_eps,
+}
 
 
 def _with_several_axes(case: Case, dims: int) -> Case:
@@ -152,7 +154,8 @@ class InScope:
         self.__doc__ = function.__doc__
 
     def __call__(self, x: Tensor, normalized_shape: Any, *arguments: Any, **named: Any) -> Any:
-        parameters = [each for each in (*arguments, *named.values()) if isinstance(each, Tensor)]
+        given = (*arguments, *named.values())
+        parameters = [argument for argument in given if isinstance(argument, Tensor)]
         ranks = self._ranks((x, *parameters))
         if x.dim() in ranks:
             y = self.function(x, normalized_shape, *arguments, **named)
@@ -169,7 +172,7 @@ class InScope:
     def _ranks(self, given: Sequence[Tensor]) -> tuple[int, ...]:
         """Return the numbers of axes that it takes, with a gradient if one is recorded."""
         ranks, without = self.scope.ranks, self.scope.ranks_without_gradient
-        if without and torch.is_grad_enabled() and any(each.requires_grad for each in given):
+        if without and torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given):
             return tuple(rank for rank in ranks if rank not in without)
         return ranks
 
@@ -177,19 +180,21 @@ class InScope:
         """Round a y that was promoted to the parameters' dtype; the promotion is a remark."""
         if not (self.scope.promotes and isinstance(y, Tensor) and y.dtype == torch.float32):
             return y
-        return y.to(x.dtype) if torch.float32 in {each.dtype for each in parameters} else y
+        return (
+            y.to(x.dtype) if torch.float32 in {parameter.dtype for parameter in parameters} else y
+        )
 
 
 def _with_rank(x: Tensor, dims: int, ranks: tuple[int, ...]) -> Tensor:
     """Return ``x`` with a number of axes that the target takes."""
-    larger = [each for each in ranks if each > x.dim()]
+    larger = [rank for rank in ranks if rank > x.dim()]
     if not larger:
         rank = max(ranks)
         joined = x.dim() - rank
         return x.flatten(0, joined) if x.dim() - dims > joined else x
     while x.dim() < min(larger):
         rows = x.shape[0] if x.dim() > dims else 0
-        part = next((each for each in (2, 3, 5, 7) if rows > each and rows % each == 0), None)
+        part = next((n for n in (2, 3, 5, 7) if rows > n and rows % n == 0), None)
         x = x.unflatten(0, (part, -1)) if part is not None else x.unsqueeze(0)
     return x
 

@@ -6,20 +6,48 @@ holds (:mod:`harness.verify.red_team`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
+from harness.mutants import ORDERS, RIGHT, WRONG, Mutant
+from harness.records.text import count
+from harness.run.process_state import process_state_restored
 from harness.verify.cases.plan import DEFAULT
-from harness.verify.mutants import RIGHT, WRONG, Mutant
-from harness.verify.mutants.compound import ORDERS
-from harness.verify.process_state import process_state_restored
-from harness.verify.red_team import run_red_team
-from harness.verify.self_test_result import MutantResult, SelfTest
-from harness.verify.verify import DTYPES, verify
+from harness.verify.red_team import Fate, RedTeam, run_red_team
+from harness.verify.result import DTYPES
+from harness.verify.verify import verify
 from implementations import adopt
 
-__all__ = ["is_found", "run_self_test"]
-
 _COMPOUNDS = 60  # of each order, in about two minutes; experiments/red_team has more
+_MOST_MISSED = 8  # that a person reads; --json has all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MutantResult:
+    """Whether the verification finds one known mistake in one dtype."""
+
+    name: str
+    mistake: str
+    dtype: str
+    is_found: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelfTest:
+    """The result of a self-test."""
+
+    mutants: tuple[MutantResult, ...]
+    rejected: tuple[str, ...]
+    """Right implementations that the verification rejected."""
+    red_team: RedTeam | None = None
+    """None if it was not run."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether every mistake was found and nothing rejected; without mutants it did not pass."""
+        is_found = [result.is_found for result in self.mutants]
+        is_beaten = self.red_team is None or self.red_team.passed
+        return bool(is_found) and all(is_found) and not self.rejected and is_beaten
 
 
 def run_self_test(on_line: Callable[[str], None] = lambda line: None) -> SelfTest:
@@ -60,4 +88,36 @@ def is_found(mutant: Mutant, dtype: str) -> bool:
         verdict = verify(target, quick=True, dtypes=(dtype,), fail_fast=True)
     if mutant.remark is None:
         return verdict.is_wrong
-    return mutant.remark in {each.kind for each in verdict.remarks}
+    return mutant.remark in {remark.kind for remark in verdict.remarks}
+
+
+def self_test_lines(result: SelfTest) -> Iterator[str]:
+    """Yield how many mistakes the self-test found per dtype, and which it missed."""
+    yield "mistakes found:"
+    for dtype in dict.fromkeys(mutant.dtype for mutant in result.mutants):
+        found = [mutant.is_found for mutant in result.mutants if mutant.dtype == dtype]
+        yield f"  {dtype:<10}{sum(found):>4} of {len(found)}"
+    missed = [f"{row.name} in {row.dtype}" for row in result.mutants if not row.is_found]
+    yield f"mistakes missed: {', '.join(missed) or 'none'}"
+    yield f"right implementations rejected: {', '.join(result.rejected) or 'none'}"
+    if result.red_team is not None:
+        yield from _red_team_lines(result.red_team)
+
+
+def _red_team_lines(result: RedTeam) -> Iterator[str]:
+    """Yield how many random compound mutants were found, by the number of conditions."""
+    yield "mistakes behind a random trigger found, by the number of conditions:"
+    for order in result.orders:
+        fates, share = result.fates(order), result.share(order)
+        visible = fates[Fate.FOUND] + fates[Fate.MISSED]
+        percent = "" if share is None else f", {share:.1%}"
+        yield (
+            f"  {count(order, 'condition'):<13}{fates[Fate.FOUND]:>4} of {visible}{percent}; "
+            f"{fates[Fate.INVISIBLE]} more show nowhere"
+        )
+    missed = result.missed
+    for compound in missed[:_MOST_MISSED]:
+        yield f"  missed: {compound.text}; {compound.shown_by} shows it"
+    if len(missed) > _MOST_MISSED:
+        yield f"  and {len(missed) - _MOST_MISSED} more"
+    yield from (f"a right LayerNorm fails {alarm}" for alarm in result.false_alarms)

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from harness.records import Affine, Status
+from harness.records.finding import SILENT, Finding
 from harness.records.text import count, seconds_text, shape_text, ulp_text
 from harness.verify.explain import Explanation
-from harness.verify.findings import SILENT, Declined, Outcome, Suspect
+from harness.verify.findings import Outcome, Suspect
 from harness.verify.grade import Grade
 from harness.verify.result import Verdict
 from harness.verify.scope import AFFINE_WORDS
-from harness.verify.trigger.text import trigger_text
+from harness.verify.trigger import trigger_text
 
 __all__ = ["explanation_lines", "headline", "verdict_lines"]
 
@@ -33,14 +34,19 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     if verdict.ended and verdict.is_wrong:
         lines.append(f"  the verification was not finished: it {verdict.ended}")
     if verdict.instead is None:
-        lines += [_suspect_line(each) for each in verdict.suspects]
-        is_crash = all(each.status is Status.CRASHED for each in verdict.failures)
+        lines += [_suspect_line(suspect) for suspect in verdict.suspects]
+        is_crash = all(finding.kind == Status.CRASHED for finding in verdict.failures)
         if not is_crash and not verdict.suspects:
             lines.append("  no known mistake explains it")
-        lines += [f"  {trigger_text(each)}" for each in verdict.triggers]
-    lines += [f"  contract violation in {each.dtype}: {each.text}" for each in verdict.violations]
+        lines += [f"  {trigger_text(trigger)}" for trigger in verdict.triggers]
+    lines += [
+        f"  contract violation in {finding.dtypes[0]}: {finding.text}"
+        for finding in verdict.violations
+    ]
     lines += _failure_lines(verdict)
-    if verdict.failures and all(each.case.normalized_dims > 1 for each in verdict.failures):
+    if verdict.failures and all(
+        finding.evidence.case.normalized_dims > 1 for finding in verdict.failures
+    ):
         lines.append("  over the last axis alone no case failed: --normalized-dims 1 verifies that")
     if verdict.reproduce:
         lines += ["  reproduce the plainest with:", f"    {verdict.reproduce}"]
@@ -50,7 +56,6 @@ def verdict_lines(verdict: Verdict) -> list[str]:
         _remark_lines,
         _running_sum_lines,
         _grade_lines,
-        _property_lines,
         _declined_lines,
         _cost_lines,
     ):
@@ -97,12 +102,12 @@ def _wrong(verdict: Verdict) -> str:
         what = f"NOT a LayerNorm{where}{also}"
     parts = []
     if verdict.failed:
-        by_dtype = [f"{each.failed} of {each.dtype}" for each in verdict.counts if each.failed]
-        is_even = len({each.failed for each in verdict.counts}) < 2
+        by_dtype = [f"{own.failed} of {own.dtype}" for own in verdict.counts if own.failed]
+        is_even = len({own.failed for own in verdict.counts if own.answered}) < 2
         where = "" if is_even else f" ({', '.join(by_dtype)})"
         parts.append(f"{verdict.failed} of {count(verdict.cases, 'case')} failed{where}")
     if verdict.violations:
-        checks = {each.check for each in verdict.violations}
+        checks = {finding.kind for finding in verdict.violations}
         parts.append(f"{count(len(checks), 'contract check')} failed")
         if not verdict.failed:
             parts.append(f"each of {count(verdict.cases, 'single call')} is right")
@@ -114,8 +119,8 @@ def _not_verified(verdict: Verdict) -> str:
         right = f"{verdict.ok + verdict.out_of_guarantee} of {count(verdict.cases, 'case')}"
         return f"NOT verified: it {verdict.ended}. So far {right} were right"
     if verdict.scope is None and verdict.declined:
-        return f"NOT verified: {verdict.declined[0].reason}"
-    tried = verdict.cases + sum(each.declined for each in verdict.extents)
+        return f"NOT verified: {verdict.declined[0].text}"
+    tried = verdict.cases + sum(own.declined for own in verdict.counts)
     if not tried:
         return "NOT verified. No case was tried"
     return f"NOT verified. It gave a result in {verdict.cases} of {count(tried, 'case')}, too few"
@@ -124,10 +129,9 @@ def _not_verified(verdict: Verdict) -> str:
 def _unverified(verdict: Verdict) -> str:
     """Name the dtypes in which too few cases gave a result."""
     unverified = [
-        f"{each.dtype} (a result in {each.answered} of "
-        f"{count(each.answered + each.declined, 'case')})"
-        for each in verdict.extents
-        if not each.is_verified
+        f"{own.dtype} (a result in {own.answered} of {count(own.answered + own.declined, 'case')})"
+        for own in verdict.counts
+        if not own.is_verified
     ]
     return f"; not verified in {', '.join(unverified)}" if unverified else ""
 
@@ -138,11 +142,11 @@ def _scope_lines(verdict: Verdict) -> list[str]:
     if scope is None:
         return []
     directions = "forward and backward" if scope.has_gradient else "forward alone"
-    affines = ", ".join(AFFINE_WORDS[each] for each in scope.affines)
+    affines = ", ".join(AFFINE_WORDS[affine] for affine in scope.affines)
     default = "" if scope.default_eps is None else f", {scope.default_eps:g} by default"
     eps = f"any eps{default}" if scope.eps is None else f"eps always {scope.eps:g}"
     lines = [f"  scope: {scope.axes}; {directions}; {affines}; {eps}"]
-    lines += [f"  outside its scope: {each}" for each in scope.reasons]
+    lines += [f"  outside its scope: {reason}" for reason in scope.reasons]
     return lines
 
 
@@ -151,7 +155,7 @@ def _coverage_lines(verdict: Verdict) -> list[str]:
     coverage = verdict.coverage
     if coverage is None:
         return []
-    axes = ", ".join(each.replace("_", " ") for each in coverage.axes)
+    axes = ", ".join(axis.replace("_", " ") for axis in coverage.axes)
     return [
         f"  tried every combination of {coverage.strength} of {coverage.conditions} conditions in "
         f"each dtype ({axes})"
@@ -205,7 +209,7 @@ def _running_sum_lines(verdict: Verdict) -> list[str]:
     return [
         f"  in {', '.join(sums.dtypes)}: running sums explain {count(sums.cases, 'case')} outside "
         f"the bound of PyTorch's own; the furthest is {sums.worst}",
-        "  if it computes running sums, declare them: from implementations import Algorithm, "
+        "  if it computes running sums, declare them: from layernorm_bench import Algorithm, "
         "Reduction, implementation;",
         f"    @implementation(source=..., algorithm=Algorithm.{sums.algorithm.upper()}, "
         "reduction=Reduction.SEQUENTIAL)",
@@ -221,46 +225,29 @@ def _suspect_line(suspect: Suspect) -> str:
 
 def _declined_lines(verdict: Verdict) -> list[str]:
     """One line per reason, for cases that were not tried or that the target declines."""
-    by_reason: dict[str, list[Declined]] = {}
-    for each in verdict.declined:
-        if not each.raised and each.cases:
-            by_reason.setdefault(each.reason, []).append(each)
+    by_reason: dict[str, list[Finding]] = {}
+    for finding in verdict.declined:
+        if finding.kind != "raised" and finding.evidence[1]:
+            by_reason.setdefault(finding.text, []).append(finding)
     lines = []
     for reason, declined in list(by_reason.items())[:_SHOWN]:
         more = f" and {len(declined) - 1} more" if len(declined) > 1 else ""
-        cases = count(sum(each.cases for each in declined), "case")
-        verb = "declines" if declined[0].by_target else "leaves out"
-        lines.append(f"  {verb} {cases} ({declined[0].what}{more}): {reason}")
+        cases = count(sum(finding.evidence[1] for finding in declined), "case")
+        verb = "leaves out" if declined[0].kind == "left_out" else "declines"
+        lines.append(f"  {verb} {cases} ({declined[0].evidence[0]}{more}): {reason}")
     return lines
 
 
 def _failure_lines(verdict: Verdict) -> list[str]:
     """One failure of each kind: the smallest of each group of cases and dtype."""
-    kinds = {(each.catches, each.case.dtype): each for each in reversed(verdict.failures)}
+    kinds = {
+        (finding.evidence.catches, finding.dtypes): finding
+        for finding in reversed(verdict.failures)
+    }
     shown = list(reversed(kinds.values()))[:_SHOWN]
-    lines = [f"  {each.status}: {each.case.id}: {each.reason}" for each in shown]
+    lines = [f"  {finding.kind}: {finding.evidence.case.id}: {finding.text}" for finding in shown]
     if verdict.failed > len(shown):
         lines.append(f"  and {verdict.failed - len(shown)} more")
-    return lines
-
-
-def _property_lines(verdict: Verdict) -> list[str]:
-    lines = []
-    for is_identity, all_hold, one_fails in (
-        (False, "all properties hold bit by bit", "this property does not hold:"),
-        (True, "all identities hold within the bound", "this identity does not hold:"),
-    ):
-        looked_at = [each for each in verdict.properties if each.is_identity is is_identity]
-        by_name: dict[str, list[str]] = {}
-        for each in looked_at:
-            if each.holds is False:
-                by_name.setdefault(each.name.replace("_", " "), []).append(each.dtype)
-        lines += [
-            f"  {one_fails} {name} in {', '.join(dtypes)}" for name, dtypes in by_name.items()
-        ]
-        if looked_at and not by_name:
-            names = dict.fromkeys(each.name.replace("_", " ") for each in looked_at)
-            lines.append(f"  {all_hold}: {', '.join(names)}")
     return lines
 
 

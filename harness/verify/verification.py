@@ -4,310 +4,353 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
+from time import monotonic
 
 import torch
 
-from harness.inputs import make_inputs
-from harness.numerics.computed import ImplementationError, guarded
+from harness.cases.inputs import make_inputs
+from harness.measure.devices import DEVICES
 from harness.numerics.outputs import Outputs
-from harness.records import Case, Status
+from harness.records import Case, Direction, Status
+from harness.records.finding import Finding, RemarkKind, Severity, limit, remark
+from harness.records.text import count
+from harness.run.attempt import Judged, attempt
+from harness.run.call import ImplementationError, guarded
 from harness.run.integrity import TamperingError, Trusted
 from harness.verify.case_results import CaseResults
-from harness.verify.cases.plan import PlannedCase, coverage_of, planned_cases
+from harness.verify.cases.plan import PlannedCase, coverage_of, first_case, planned_cases
+from harness.verify.checks.calls import Call
 from harness.verify.checks.contract_checks import contract_findings
 from harness.verify.checks.huge import huge_findings
-from harness.verify.checks.outputs import is_same_result
 from harness.verify.diagnosis import diagnose
-from harness.verify.find_scope import find_scope
-from harness.verify.findings import Declined, Property, Remark, RemarkKind, Violation
-from harness.verify.grade import grade
-from harness.verify.identify import instead_of, meaning_of, remarks_on, what_is_raised
-from harness.verify.identities import PROOFS, identities_of
-from harness.verify.properties import properties_of
-from harness.verify.result import Verdict
+from harness.verify.find_scope import find_scope, what_is_raised
+from harness.verify.findings import Coverage, Instead, Suspect, Trigger
+from harness.verify.grade import GRADED_SHAPE, Grade, grade
+from harness.verify.result import Verdict, VerifyOptions
 from harness.verify.running_sums import running_sum_claims
-from harness.verify.scope import fitted, scope_of, within_scope
-from harness.verify.state import VerificationState
-from harness.verify.time_budget import TimeBudget
-from harness.verify.trial import Trial, first_case, outputs_of, try_case
-from harness.verify.trigger.triggers import triggers_of
-from implementations import CallOptions
+from harness.verify.scope import Scope, fitted, scope_of, within_scope
+from harness.verify.trigger import triggers_of
 from implementations.contract import Implementation, UnsupportedError
 
-__all__ = ["Verification", "run_verification"]
+__all__ = ["TimeBudget", "Verification"]
 
+_MOST_S = 30.0  # for one case; the whole catalogue takes about as long on a slow target
 _CASES_SHARE = 0.7  # of a time budget; the rest is for contract checks
-_CALLS_TO_INSPECT = 100  # of about 64x257 elements, for grades, properties and identities
+_CALLS_TO_GRADE = 30  # two of each distribution
 _NOT_WRONG = {Status.OK, Status.OUT_OF_GUARANTEE}
 _ENOUGH_FAILURES = 8  # of a target that computes another function; more show nothing new
-_NEGATED = Remark(
-    kind=RemarkKind.NEGATED_MISREAD,
-    text="ignores the negative bit of a tensor, which torch sets in z.conj().imag, for example",
-)
+_NEGATED = "ignores the negative bit of a tensor, which torch sets in z.conj().imag, for example"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeBudget:
+    """Predicts a case's time from its rows and elements: interpreters take milliseconds per row.
+
+    The smallest time per row and per element of the cases so far are upper bounds of the two costs.
+    The smallest excludes first calls, which include compilation.
+    """
+
+    def __init__(self, budget_s: float | None = None) -> None:
+        """Start the clock; ``budget_s`` is for the whole verification, None for no limit."""
+        self._began_at = monotonic()
+        self._stop_at = float("inf") if budget_s is None else self._began_at + budget_s
+        self._per_row_s = self._per_element_s = float("inf")
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the start."""
+        return monotonic() - self._began_at
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that are left; infinite without a limit."""
+        return self._stop_at - monotonic()
+
+    def add(self, judged: Judged) -> None:
+        """Learn from the time of a case."""
+        rows, elements = judged.case.rows, judged.case.rows * judged.case.hidden
+        if judged.implementation_s and elements:
+            self._per_row_s = min(self._per_row_s, judged.implementation_s / rows)
+            self._per_element_s = min(self._per_element_s, judged.implementation_s / elements)
+
+    def predicted_s(self, case: Case) -> float:
+        """Return the seconds that the target will take for a case; 0 before the first case."""
+        if self._per_row_s == float("inf"):
+            return 0.0
+        return self._per_row_s * case.rows + self._per_element_s * case.rows * case.hidden
+
+    def is_too_slow(self, case: Case) -> bool:
+        """Whether a case would take longer than the limit per case, or than the time left."""
+        return self.predicted_s(case) > min(_MOST_S, max(self.left_s, 0.0))
+
+
+@dataclass(slots=True, kw_only=True)
 class Verification:
-    """What to verify, and how; :func:`harness.verify.verify` describes the fields."""
+    """A target, what to verify of it, and everything that was found so far."""
 
     implementation: Implementation
+    """As it was given; within its scope as soon as that is known."""
     handle: str
-    strength: int
-    dtypes: tuple[str, ...]
-    device: str
-    options: CallOptions
-    fail_fast: bool
-    budget: TimeBudget
-    huge_bytes: int | None
-    crashed: Mapping[Case, str]
+    """The target in Python code."""
+    options: VerifyOptions
     trusted: Trusted
+    """What measures and judges the target, taken before anything of it was imported."""
     tampering: str | None
     """What the import of the target changed; None if nothing."""
-    on_case: Callable[[Case], None]
-    on_progress: Callable[[Callable[[], Verdict]], None]
+    crashed: Mapping[Case, str] = field(default_factory=dict)
+    """Cases that ended an earlier process, and how; they count as failed and are not tried."""
+    on_case: Callable[[Case], None] = lambda case: None
+    """Called with each case before it is tried."""
+    on_progress: Callable[[Callable[[], Verdict]], None] = lambda verdict: None
+    """Called after each case with a function that returns the verdict so far."""
+    budget: TimeBudget = field(init=False)
+    scope: Scope | None = None
+    instead: Instead | None = None
+    cases: CaseResults = field(default_factory=CaseResults)
+    findings: list[Finding] = field(default_factory=list)
+    """Those that do not follow from ``cases``."""
+    left: int = 0
+    coverage: Coverage | None = None
+    grades: list[Grade] = field(default_factory=list)
+    suspects: tuple[Suspect, ...] = ()
+    triggers: tuple[Trigger, ...] = ()
 
-    def first_case(self, dtype: str) -> Case:
+    def __post_init__(self) -> None:
+        self.budget = TimeBudget(self.options.time_budget_s)
+        is_forward = not {*self.options.directions} - {Direction.FORWARD}
+        forward_only = self.implementation.forward_only or is_forward
+        self.implementation = replace(self.implementation, forward_only=forward_only)
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """Of x, by name."""
+        return tuple(self.options.dtypes)
+
+    def run(self) -> Verdict:
+        """Find the target's scope, try the cases, check the contract, and explain the failures."""
+        self.trusted.mark_state()
+        if tampering := self.tampering or self._tampering_of_a_call():
+            self._add_tampering(tampering)  # nothing that it returns can be judged
+            return self.verdict()
+        try:
+            self._find_scope()
+        except UnsupportedError as error:
+            self.findings.append(limit("declined", "every call", str(error), cases=0))
+            return self.verdict()
+        first_results = {dtype: self._first_result(dtype) for dtype in self.dtypes}
+        self._try_cases()
+        self.trusted.mark_state()
+        is_explained = self.instead is not None or self.options.fail_fast
+        if self.instead is None and not (self.options.fail_fast and self.cases.unexplained):
+            self._check_contract(first_results)
+        try:
+            self.trusted.check()
+        except TamperingError as tampering:
+            self._add_tampering(str(tampering))
+        if self.cases.unexplained and not is_explained:
+            self.suspects = diagnose(self.implementation, self.cases.unexplained)
+            self.triggers = triggers_of(self.cases, self._attempt_further)
+            with suppress(TamperingError):  # of a mutant: what it changed is put back
+                self.trusted.check()
+        return self.verdict()
+
+    def verdict(self) -> Verdict:
+        """Return the verdict on what was found so far."""
+        cases, sums = self.cases, self.cases.running_sums()
+        findings = [*cases.findings(), *self.findings]
+        if sums is not None:
+            text = "is less accurate than PyTorch's own, as plain running sums are"
+            findings.append(remark(RemarkKind.LESS_ACCURATE, text, sums.dtypes))
+        if raised := [finding for finding in findings if finding.kind == "raised"]:
+            example = f"{raised[0].evidence[0]}: {raised[0].text}"
+            text = f"raises in {count(len(raised), 'case')}, such as {example}"
+            findings.append(remark(RemarkKind.RAISES, text))
+        return Verdict(
+            target=self.implementation.name,
+            handle=self.handle,
+            algorithm=self.implementation.algorithm,
+            options=self.options.call.as_argument(),
+            scope=self.scope,
+            instead=self.instead if cases.unexplained else None,
+            findings=tuple(findings),
+            counts=cases.counts(self.dtypes),
+            left=self.left,
+            coverage=self.coverage,
+            running_sums=sums,
+            suspects=self.suspects,
+            triggers=self.triggers,
+            grades=tuple(self.grades),
+            wall_s=self.budget.elapsed_s,
+            oracle_s=sum(trial.oracle_s for trial in cases.trials),
+            implementation_s=sum(trial.implementation_s for trial in cases.trials),
+        )
+
+    def _add_remark(self, new: Finding) -> None:
+        """Add a remark; one that is known already gets its dtypes."""
+        for index, known in enumerate(self.findings):
+            if (known.kind, known.text) == (new.kind, new.text):
+                dtypes = tuple(dict.fromkeys((*known.dtypes, *new.dtypes)))
+                self.findings[index] = replace(known, dtypes=dtypes)
+                return
+        self.findings.append(new)
+
+    def _add_violation(self, check: str, text: str, dtype: str) -> None:
+        self.findings.append(Finding(check, Severity.WRONG, text, (dtype,)))
+
+    def _add_tampering(self, tampering: str) -> None:
+        self._add_violation("changes_nothing_outside_itself", tampering, self.dtypes[0])
+
+    def _first_case(self, dtype: str) -> Case:
         """Return the first case of all, fitted to the target's scope."""
-        case = first_case(self.implementation.name, dtype, self.device)
+        case = first_case(self.implementation.name, dtype, self.options.device)
         return fitted(self.implementation, case)
 
-
-def run_verification(run: Verification) -> Verdict:
-    """Find the target's scope, try the cases, check the contract, and explain the failures."""
-    state = VerificationState()
-    run.trusted.mark_state()
-    if tampering := run.tampering or _tampering_of_a_call(run):
-        state.add(_violation(run, tampering))  # nothing that it returns can be judged
-        return _verdict(run, state)
-    try:
-        run = _within_scope(run, state)
-    except UnsupportedError as error:
-        state.add(Declined(what="every call", cases=0, reason=str(error)))
-        return _verdict(run, state)
-    first_results = {dtype: _first_result(run, dtype) for dtype in run.dtypes}
-    _try_cases(run, state)
-    run.trusted.mark_state()
-    if state.instead is None and not (run.fail_fast and state.cases.unexplained):
-        _check_contract(run, state, first_results)
-    try:
-        run.trusted.check()
-    except TamperingError as tampering:
-        state.add(_violation(run, str(tampering)))
-    if state.instead is None and not run.fail_fast and state.cases.unexplained:
-        state.suspects = diagnose(run.implementation, state.cases.unexplained)
-        state.triggers = triggers_of(state.cases, partial(_attempt, run))
-        with suppress(TamperingError):  # of a mutant: what it changed is put back
-            run.trusted.check()
-    return _verdict(run, state)
-
-
-def _tampering_of_a_call(run: Verification) -> str | None:
-    """Return what a call changes outside the target; None if nothing."""
-    case = first_case(run.implementation.name, run.dtypes[0], run.device)
-    if case in run.crashed:
+    def _tampering_of_a_call(self) -> str | None:
+        """Return what a call changes outside the target; None if nothing."""
+        name = self.implementation.name
+        case = first_case(name, self.dtypes[0], self.options.device)
+        if case in self.crashed:
+            return None
+        self.on_case(case)
+        inputs, shape = make_inputs(case), case.normalized_shape
+        call = guarded(self.implementation.function, inputs.x, shape, inputs.weight, inputs.bias)
+        try:
+            with torch.no_grad(), suppress(ImplementationError):  # it may decline the case
+                call()
+            self.trusted.check()
+        except TamperingError as tampering:
+            return str(tampering)
         return None
-    run.on_case(case)
-    inputs = make_inputs(case)
-    call = guarded(
-        run.implementation.function, inputs.x, case.normalized_shape, inputs.weight, inputs.bias
-    )
-    try:
-        with torch.no_grad(), suppress(ImplementationError):  # it may decline the case
-            call()
-        run.trusted.check()
-    except TamperingError as tampering:
-        return str(tampering)
-    return None
 
+    def _find_scope(self) -> None:
+        """Find out what the target computes and takes, and put the target in that scope.
 
-def _violation(run: Verification, tampering: str) -> Violation:
-    return Violation(check="changes_nothing_outside_itself", dtype=run.dtypes[0], text=tampering)
+        Raises:
+            UnsupportedError: it raises in every call.
+        """
+        target, options = self.implementation, self.options
+        self.on_case(first_case(target.name, self.dtypes[0], options.device))
+        scope, remarks, self.instead = find_scope(
+            target, self.dtypes, options.device, options.call, self._raised
+        )
+        if target.forward_only:
+            scope = replace(scope, has_gradient=False)
+        self.scope = scope
+        self.implementation = within_scope(target, scope)
+        self.cases = CaseResults(claims=running_sum_claims(self.implementation))
+        for found in remarks:
+            self._add_remark(found)
 
+    def _raised(self, implementation: Implementation, case: Case) -> ImplementationError | None:
+        if case in self.crashed:
+            return ImplementationError(Status.CRASHED, self.crashed[case])
+        self.on_case(case)
+        return what_is_raised(implementation, case)
 
-def _within_scope(run: Verification, state: VerificationState) -> Verification:
-    """Find out what the target computes and takes; return the run with the target in that scope.
+    def _first_result(self, dtype: str) -> Outputs | None:
+        """Return y of the first case, to be compared with its y after all other calls."""
+        case = self._first_case(dtype)
+        if case in self.crashed:
+            return None
+        self.on_case(case)
+        outputs = attempt(self.implementation, case, is_judged=False).outputs
+        return None if outputs is None else Outputs(y=outputs.y.clone())
 
-    Raises:
-        UnsupportedError: it raises in every call.
-    """
-    run.on_case(first_case(run.implementation.name, run.dtypes[0], run.device))
-    meaning = meaning_of(run.implementation, run.device)
-    scope, remarks = find_scope(
-        run.implementation, meaning, run.dtypes, run.device, run.options, partial(_raised, run)
-    )
-    if run.implementation.forward_only:
-        scope = replace(scope, has_gradient=False)
-    implementation = within_scope(run.implementation, scope)
-    state.scope = scope
-    state.instead = instead_of(meaning, scope)
-    state.cases = CaseResults(claims=running_sum_claims(implementation))
-    for remark in (*remarks, *remarks_on(meaning, scope)):
-        state.add(remark)
-    return replace(run, implementation=implementation)
-
-
-def _raised(
-    run: Verification, implementation: Implementation, case: Case
-) -> ImplementationError | None:
-    if case in run.crashed:
-        return ImplementationError(Status.CRASHED, run.crashed[case])
-    run.on_case(case)
-    return what_is_raised(implementation, case)
-
-
-def _first_result(run: Verification, dtype: str) -> Outputs | None:
-    """Return y of the first case, to be compared with its y after all other calls."""
-    case = run.first_case(dtype)
-    if case in run.crashed:
-        return None
-    run.on_case(case)
-    outputs = outputs_of(run.implementation, case)
-    return None if outputs is None else Outputs(y=outputs.y.clone())
-
-
-def _try_cases(run: Verification, state: VerificationState) -> None:
-    for case, reason in run.crashed.items():
-        if case.dtype in run.dtypes:
-            trial = Trial(case=case, status=Status.CRASHED, reason=reason)
-            state.cases.add(trial, "a crash")
-    budget_s = run.budget.left_s
-    is_limited = budget_s != float("inf")
-    planned = planned_cases(
-        run.implementation,
-        run.strength,
-        run.dtypes,
-        run.device,
-        without=run.crashed,
-        in_turns=is_limited,
-    )
-    stop_at_s = (1 - _CASES_SHARE) * budget_s if is_limited else 0.0
-    for place, each in enumerate(planned):
-        failed = len(state.cases.unexplained)
-        if (run.fail_fast and failed) or (state.instead is not None and failed >= _ENOUGH_FAILURES):
-            return
-        if run.budget.left_s <= stop_at_s:
-            state.cases_left = len(planned) - place
-            return
-        _try_one(run, state, each)
-        run.on_progress(partial(_verdict, run, state))
-    if not any(not each.by_target for each in state.left_out):
-        state.coverage = coverage_of(run.implementation, run.strength)
-
-
-def _try_one(run: Verification, state: VerificationState, planned: PlannedCase) -> None:
-    case = planned.case
-    if run.budget.is_too_slow(case):
-        reason = f"it would take about {run.budget.predicted_s(case):.0f} s"
-        state.add(Declined(what=case.id, cases=1, reason=reason, by_target=False))
-        return
-    run.on_case(case)
-    claims = state.cases.claims_left(case.dtype)
-    trial = try_case(run.implementation, case, claims, run.trusted)
-    if not trial.is_representable:
-        return
-    run.budget.add(trial)
-    if trial.status is Status.WRONG and _is_misread_negation(run, case):
-        state.add(replace(_NEGATED, dtypes=(case.dtype,)))
-        return
-    state.cases.add(trial, planned.catches)
-
-
-def _attempt(run: Verification, case: Case) -> Trial | None:
-    """Try a case beyond the catalogue; None where that is outside the scope or too slow."""
-    is_outside = scope_of(run.implementation).fit(case) != case
-    if is_outside or case in run.crashed or run.budget.is_too_slow(case):
-        return None
-    run.on_case(case)
-    trial = try_case(run.implementation, case)
-    is_negation = trial.status is Status.WRONG and _is_misread_negation(run, case)
-    return None if is_negation else trial
-
-
-def _is_misread_negation(run: Verification, case: Case) -> bool:
-    """Whether a wrong result is right once neither x nor dy has a negative bit."""
-    layout = "contiguous" if case.layout == "negated" else case.layout
-    has_negated_dy = case.grad_output == "negated_normal"
-    plain = replace(
-        case, layout=layout, grad_output="shifted_normal" if has_negated_dy else case.grad_output
-    )
-    return plain != case and try_case(run.implementation, plain).status in _NOT_WRONG
-
-
-def _check_contract(
-    run: Verification, state: VerificationState, first_results: Mapping[str, Outputs | None]
-) -> None:
-    for dtype in state.cases.right_dtypes:
-        case, held = run.first_case(dtype), state.cases.claim_for(dtype, run.implementation)
-        for finding in contract_findings(held, case, lambda: run.budget.left_s <= 0):
-            state.add(finding)
-            run.on_progress(partial(_verdict, run, state))
-            if run.fail_fast and state.violations:
+    def _try_cases(self) -> None:
+        options = self.options
+        for case, reason in self.crashed.items():
+            if case.dtype in self.dtypes:
+                crash = Judged(case=case, status=Status.CRASHED, reason=reason)
+                self.cases.add(crash, "a crash")
+        budget_s = self.budget.left_s
+        is_limited = budget_s != float("inf")
+        planned = planned_cases(
+            self.implementation,
+            options.conditions,
+            self.dtypes,
+            options.device,
+            without=self.crashed,
+            in_turns=is_limited,
+        )
+        stop_at_s = (1 - _CASES_SHARE) * budget_s if is_limited else 0.0
+        for index, next_case in enumerate(planned):
+            failed = len(self.cases.unexplained)
+            is_known = self.instead is not None and failed >= _ENOUGH_FAILURES
+            if (options.fail_fast and failed) or is_known:
                 return
-        if not is_same_result(held, case, first_results[dtype], _first_result(run, dtype)):
-            text = "the result of the first call changed after later calls"
-            state.add(Violation(check="first_result_does_not_change", dtype=dtype, text=text))
-        if not run.fail_fast and _has_time_to_inspect(run, case):
-            _inspect(run, state, held, case)
-    if run.huge_bytes is not None and state.cases.right_dtypes:
-        dtype = min(state.cases.right_dtypes, key=lambda name: getattr(torch, name).itemsize)
-        held = state.cases.claim_for(dtype, run.implementation)
-        for huge_finding in huge_findings(held, run.first_case(dtype), run.huge_bytes):
-            state.add(huge_finding)
+            if self.budget.left_s <= stop_at_s:
+                self.left = len(planned) - index
+                return
+            self._try_one(next_case)
+            self.on_progress(self.verdict)
+        if all(finding.kind != "left_out" for finding in self.findings):
+            self.coverage = coverage_of(self.implementation, options.conditions)
 
+    def _try_one(self, planned: PlannedCase) -> None:
+        case = planned.case
+        if self.budget.is_too_slow(case):
+            reason = f"it would take about {self.budget.predicted_s(case):.0f} s"
+            self.findings.append(limit("left_out", case.id, reason))
+            return
+        self.on_case(case)
+        judged = attempt(self.implementation, case, self.trusted)
+        if not judged.is_representable:
+            return
+        self.budget.add(judged)
+        if self._is_misread_negation(judged):
+            self._add_remark(remark(RemarkKind.NEGATED_MISREAD, _NEGATED, (case.dtype,)))
+        else:
+            self.cases.add(judged, planned.catches)
 
-def _has_time_to_inspect(run: Verification, case: Case) -> bool:
-    """Whether the calls for grades, properties and identities fit into the time left."""
-    per_call_s = run.budget.predicted_s(replace(case, shape=(64, 257), normalized_dims=1))
-    return _CALLS_TO_INSPECT * per_call_s < run.budget.left_s
+    def _attempt_further(self, case: Case) -> Judged | None:
+        """Try a case beyond the catalogue; None where that is outside the scope or too slow."""
+        is_outside = scope_of(self.implementation).fit(case) != case
+        if is_outside or case in self.crashed or self.budget.is_too_slow(case):
+            return None
+        self.on_case(case)
+        judged = attempt(self.implementation, case)
+        return None if self._is_misread_negation(judged) else judged
 
+    def _is_misread_negation(self, judged: Judged) -> bool:
+        """Whether a wrong result is right once neither x nor dy has a negative bit."""
+        case = judged.case
+        layout = "contiguous" if case.layout == "negated" else case.layout
+        is_negated_dy = case.grad_output == "negated_normal"
+        grad_output = "shifted_normal" if is_negated_dy else case.grad_output
+        plain = replace(case, layout=layout, grad_output=grad_output)
+        if judged.status is not Status.WRONG or plain == case:
+            return False
+        return attempt(self.implementation, plain).status in _NOT_WRONG
 
-def _inspect(run: Verification, state: VerificationState, held: Implementation, case: Case) -> None:
-    """Add grades and properties, which never fail a target, and identities, which do."""
-    state.grades.append(grade(run.implementation, case.dtype, run.device))
-    for properties, is_identity in (
-        (properties_of(run.implementation, case), False),
-        (identities_of(held, case), True),
-    ):
-        state.properties += [
-            Property(name=name, dtype=case.dtype, holds=holds, is_identity=is_identity)
-            for name, holds in properties.items()
-        ]
-        for name, holds in properties.items():
-            if holds is False and name in PROOFS:
-                text = f"its results break an identity beyond their error bounds: {PROOFS[name]}"
-                state.add(Violation(check=name, dtype=case.dtype, text=text))
+    def _check_contract(self, first_results: Mapping[str, Outputs | None]) -> None:
+        options = self.options
+        for dtype in self.cases.right_dtypes:
+            case = self._first_case(dtype)
+            held = self.cases.claim_for(dtype, self.implementation)
+            for finding in contract_findings(held, case, lambda: self.budget.left_s <= 0):
+                if finding.severity is Severity.REMARK:
+                    self._add_remark(finding)
+                else:
+                    self.findings.append(finding)
+                self.on_progress(self.verdict)
+                if options.fail_fast and finding.severity is Severity.WRONG:
+                    return
+            first, again = first_results[dtype], self._first_result(dtype)
+            is_missing = (first is None) is not (again is None)
+            call = Call(held, case, make_inputs(case))
+            if is_missing or (first and again and call.differing(first, again)):
+                text = "the result of the first call changed after later calls"
+                self._add_violation("first_result_does_not_change", text, dtype)
+            if not options.fail_fast and self._has_time_to_grade(case):
+                self.grades.append(grade(self.implementation, dtype, options.device))
+        if options.huge_bytes is not None and self.cases.right_dtypes:
+            narrow = min(self.cases.right_dtypes, key=lambda name: getattr(torch, name).itemsize)
+            held = self.cases.claim_for(narrow, self.implementation)
+            free_bytes = DEVICES[options.device]().free_bytes()  # None where that is unknown
+            most_bytes = min(options.huge_bytes, free_bytes or options.huge_bytes)
+            self.findings += huge_findings(held, self._first_case(narrow), most_bytes)
 
-
-def _verdict(run: Verification, state: VerificationState) -> Verdict:
-    """Return the verdict on what was found so far."""
-    cases = state.cases
-    failed = len(cases.unexplained)
-    return Verdict(
-        target=run.implementation.name,
-        handle=run.handle,
-        algorithm=run.implementation.algorithm,
-        instead=state.instead if failed else None,
-        scope=state.scope,
-        remarks=state.all_remarks(),
-        ok=cases.count(Status.OK),
-        out_of_guarantee=cases.count(Status.OUT_OF_GUARANTEE),
-        failed=failed,
-        left=state.cases_left,
-        counts=cases.counts(),
-        coverage=state.coverage,
-        running_sums=cases.running_sums(),
-        failures=cases.failures(),
-        violations=tuple(state.violations),
-        declined=state.declined,
-        extents=cases.extents(run.dtypes),
-        suspects=state.suspects,
-        triggers=state.triggers,
-        grades=tuple(state.grades),
-        properties=tuple(state.properties),
-        options=run.options.as_argument(),
-        wall_s=run.budget.elapsed_s,
-        oracle_s=sum(each.oracle_s for each in cases.trials),
-        implementation_s=sum(each.implementation_s for each in cases.trials),
-    )
+    def _has_time_to_grade(self, case: Case) -> bool:
+        """Whether the calls for the grade fit into the time left."""
+        per_call_s = self.budget.predicted_s(replace(case, shape=GRADED_SHAPE, normalized_dims=1))
+        return _CALLS_TO_GRADE * per_call_s < self.budget.left_s

@@ -2,54 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
-from typing import Any
+from functools import partial, update_wrapper
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 
 import implementations
+from harness.numerics.error_measurement import measure_errors
 from harness.records import Case, Direction, Status
+from harness.run.attempt import Judged, attempt
 from harness.run.integrity import TamperingError, Trusted
-from harness.verify.cases.plan import DEFAULT, QUICKEST
-from harness.verify.find_scope import find_scope
-from harness.verify.identify import meaning_of, what_is_raised
-from harness.verify.result import Verdict
+from harness.verify.find_scope import find_scope, what_is_raised
+from harness.verify.result import Verdict, VerifyOptions
 from harness.verify.scope import within_scope
-from harness.verify.time_budget import TimeBudget
-from harness.verify.trial import Trial, try_case
-from harness.verify.verification import Verification, run_verification
+from harness.verify.verification import Verification
 from implementations import CallOptions
 from implementations.contract import Implementation, UnsupportedError
 
-__all__ = ["DTYPES", "assert_layer_norm", "verify", "verify_case"]
-
-DTYPES = ("float32", "bfloat16", "float16", "float64")
+__all__ = ["Target", "assert_layer_norm", "verify", "verify_case", "verify_target"]
 
 Target = str | Implementation | Callable[..., Any]
 
+Options = ParamSpec("Options")
+Returned = TypeVar("Returned")
 
-def verify(
-    target: Target,
-    *,
-    quick: bool = False,
-    strength: int | None = None,
-    dtypes: Sequence[str] = DTYPES,
-    directions: Sequence[Direction] = tuple(Direction),
-    device: str = "cpu",
-    eps: float | None = None,
-    normalized_dims: int | None = None,
-    channels_first: bool = False,
-    init: Mapping[str, object] | None = None,
-    fail_fast: bool = False,
-    time_budget_s: float | None = None,
-    huge_bytes: int | None = None,
-    crashed: Mapping[Case, str] | None = None,
-    trusted: Trusted | None = None,
-    on_case: Callable[[Case], None] = lambda case: None,
-    on_progress: Callable[[Callable[[], Verdict]], None] = lambda verdict: None,
-) -> Verdict:
+
+def _by_keyword(
+    make: Callable[Options, VerifyOptions],
+) -> Callable[
+    [Callable[[Target, VerifyOptions], Returned]], Callable[Concatenate[Target, Options], Returned]
+]:
+    """Let a function of a target and options take the options as keyword arguments."""
+
+    def decorate(
+        function: Callable[[Target, VerifyOptions], Returned],
+    ) -> Callable[Concatenate[Target, Options], Returned]:
+        def called(target: Target, /, *none: Options.args, **options: Options.kwargs) -> Returned:
+            return function(target, make(*none, **options))
+
+        update_wrapper(called, function)
+        own = inspect.signature(function).parameters["target"]
+        keywords = inspect.signature(make).parameters.values()
+        vars(called)["__signature__"] = inspect.Signature([own, *keywords])
+        return called
+
+    return decorate
+
+
+@_by_keyword(VerifyOptions)
+def verify(target: Target, options: VerifyOptions) -> Verdict:
     """Verify one LayerNorm within its scope: on a covering array, on stories, by contract checks.
 
     Args:
@@ -57,60 +61,76 @@ def verify(
             ``torch.autograd.Function`` class, or what :func:`implementations.find` finds. A
             target that declares nothing is held to the bound of PyTorch's own kernel or, if running
             sums explain every result outside that bound, to the bound of running sums.
-        quick: try every combination of two conditions (seconds) instead of three (minutes).
-        strength: the number of conditions of which every combination is tried, 2 to 4; by default
-            that of ``quick``.
-        dtypes: of x, by name.
-        directions: passes to try; without a backward one, gradients are not checked.
-        device: device kind.
-        eps: the only eps to verify, for a target whose eps is fixed and cannot be measured.
-        normalized_dims: the only number of trailing axes to normalise over.
-        channels_first: whether x is (batch, channels, ...) and the channels are normalised.
-        init: arguments of the target's constructor, or of the function, by name.
-        fail_fast: stop at the first failure, without diagnosis and grades.
-        time_budget_s: seconds after which no case is begun; every group's first case comes first.
-        huge_bytes: memory for also trying more than 2^31 elements, which takes 10 GiB for a
-            forward and 20 GiB for a backward; None leaves them out.
-        crashed: cases that ended an earlier process, and how; they count as failed and are not
-            tried again.
+        options: keyword arguments, the fields of :class:`harness.verify.result.VerifyOptions`.
+
+    Raises:
+        implementations.TargetError: ``target`` is a string that names nothing.
+    """
+    return verify_target(target, options)
+
+
+@_by_keyword(VerifyOptions)
+def assert_layer_norm(target: Target, options: VerifyOptions) -> None:
+    """Raise unless ``target`` is a LayerNorm, naming the mistake; for test suites.
+
+    Args:
+        target: as :func:`verify` takes it.
+        options: keyword arguments, as :func:`verify` takes them.
+
+    Raises:
+        AssertionError: it is not a LayerNorm; the message holds the verdict.
+    """
+    from harness.verify.text import verdict_lines
+
+    verdict = verify_target(target, options)
+    if not verdict.passed or (options.strict and verdict.remarks):
+        raise AssertionError("\n".join(verdict_lines(verdict)))
+
+
+def verify_target(
+    target: Target,
+    options: VerifyOptions,
+    *,
+    trusted: Trusted | None = None,
+    crashed: Mapping[Case, str] | None = None,
+    on_case: Callable[[Case], None] = lambda case: None,
+    on_progress: Callable[[Callable[[], Verdict]], None] = lambda verdict: None,
+) -> Verdict:
+    """Verify a target, and say how far that is.
+
+    Args:
+        target: as :func:`verify` takes it.
+        options: what to verify.
         trusted: what measures and judges the target, taken before anything of it was imported; None
             to take it now.
+        crashed: cases that ended an earlier process, and how; they count as failed and are not
+            tried again.
         on_case: called with each case before it is tried.
         on_progress: called after each case with a function that returns the verdict so far.
 
     Raises:
         implementations.TargetError: ``target`` is a string that names nothing.
     """
-    options = CallOptions(
-        eps=eps, normalized_dims=normalized_dims, channels_first=channels_first, init=init or {}
-    )
     trusted = trusted or Trusted()
     tampering = None
     try:
-        implementation = trusted.imported(target, partial(as_implementation, options=options))
+        find = partial(as_implementation, options=options.call)
+        implementation = trusted.imported(target, find)
     except TamperingError as error:
-        tampering, implementation = str(error), as_implementation(target, options)
-    forward_only = implementation.forward_only or not {*directions} - {Direction.FORWARD}
+        tampering, implementation = str(error), as_implementation(target, options.call)
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    run = Verification(
-        implementation=replace(implementation, forward_only=forward_only),
-        handle=repr(target) if isinstance(target, str) else implementation.name,
-        strength=strength or (QUICKEST if quick else DEFAULT),
-        dtypes=tuple(dtypes),
-        device=device,
-        options=options,
-        fail_fast=fail_fast,
-        budget=TimeBudget(time_budget_s),
-        huge_bytes=huge_bytes,
-        crashed=crashed or {},
-        trusted=trusted,
-        tampering=tampering,
-        on_case=on_case,
-        on_progress=on_progress,
-    )
     try:
-        return run_verification(run)
+        return Verification(
+            implementation=implementation,
+            handle=repr(target) if isinstance(target, str) else implementation.name,
+            options=options,
+            trusted=trusted,
+            tampering=tampering,
+            crashed=crashed or {},
+            on_case=on_case,
+            on_progress=on_progress,
+        ).run()
     finally:
         torch.set_num_threads(before)
 
@@ -121,7 +141,7 @@ def verify_case(
     *,
     options: CallOptions | None = None,
     **axes: Any,
-) -> Trial:
+) -> Judged:
     """Try one case, given as fields of :class:`harness.records.Case`, or as strings.
 
     Args:
@@ -139,60 +159,11 @@ def verify_case(
         axes["direction"] = Direction(axes["direction"])
     case = Case(implementation=implementation.name, shape=shape, **axes)
     try:
-        meaning = meaning_of(implementation, case.device)
-        scope, _ = find_scope(
-            implementation, meaning, (case.dtype,), case.device, options, what_is_raised
-        )
+        scope, *_ = find_scope(implementation, (case.dtype,), case.device, options, what_is_raised)
     except UnsupportedError as error:  # every call raises
-        return Trial(case=case, status=Status.UNSUPPORTED, reason=str(error))
-    return try_case(within_scope(implementation, scope), case, measure=True)
-
-
-def assert_layer_norm(
-    target: Target,
-    *,
-    quick: bool = True,
-    strict: bool = False,
-    dtypes: Sequence[str] = DTYPES,
-    directions: Sequence[Direction] = tuple(Direction),
-    device: str = "cpu",
-    eps: float | None = None,
-    normalized_dims: int | None = None,
-    channels_first: bool = False,
-    init: Mapping[str, object] | None = None,
-) -> None:
-    """Raise unless ``target`` is a LayerNorm, naming the mistake; for test suites.
-
-    Args:
-        target: as :func:`verify` takes it, and the other arguments.
-        quick: try every combination of two conditions instead of three.
-        strict: raise for remarks too.
-        dtypes: of x, by name.
-        directions: passes to try.
-        device: device kind.
-        eps: the only eps to verify.
-        normalized_dims: the only number of trailing axes.
-        channels_first: whether axis 1 of x is normalised.
-        init: arguments of the target's constructor.
-
-    Raises:
-        AssertionError: it is not a LayerNorm; the message holds the verdict.
-    """
-    from harness.verify.text import verdict_lines
-
-    verdict = verify(
-        target,
-        quick=quick,
-        dtypes=dtypes,
-        directions=directions,
-        device=device,
-        eps=eps,
-        normalized_dims=normalized_dims,
-        channels_first=channels_first,
-        init=init,
-    )
-    if not verdict.passed or (strict and verdict.remarks):
-        raise AssertionError("\n".join(verdict_lines(verdict)))
+        return Judged(case=case, status=Status.UNSUPPORTED, reason=str(error))
+    judged = attempt(within_scope(implementation, scope), case, measure=measure_errors)
+    return replace(judged, outputs=None, function=None)
 
 
 def as_implementation(target: Target, options: CallOptions | None = None) -> Implementation:

@@ -7,20 +7,8 @@ the command that installs it.
 from __future__ import annotations
 
 from implementations.contract import Implementation
-from implementations.peers import (
-    apex,
-    flash_attn,
-    flax,
-    jax,
-    liger,
-    numba,
-    numpy,
-    onnxruntime,
-    openvino,
-    quack,
-    transformer_engine,
-)
-from implementations.peers.package import Package
+from implementations.peers import flax, gpu, jax, numba, numpy, onnxruntime, openvino
+from implementations.peers.peer import Package
 
 __all__ = ["PACKAGES", "PEERS"]
 
@@ -32,23 +20,14 @@ PEERS: tuple[Implementation, ...] = (
     flax.flax_slow_variance,
     onnxruntime.onnxruntime,
     openvino.openvino,
-    liger.liger,
-    quack.quack,
-    transformer_engine.transformer_engine,
-    flash_attn.flash_attn,
-    apex.apex,
+    gpu.liger,
+    gpu.quack,
+    gpu.transformer_engine,
+    gpu.flash_attn,
+    gpu.apex,
 )
 
 PACKAGES: tuple[Package, ...] = (
-    numpy.PACKAGE,
-    numba.PACKAGE,
-    jax.PACKAGE,
-    flax.PACKAGE,
-    onnxruntime.PACKAGE,
-    openvino.PACKAGE,
-    liger.PACKAGE,
-    quack.PACKAGE,
-    transformer_engine.PACKAGE,
-    flash_attn.PACKAGE,
-    apex.PACKAGE,
+    *(module.PACKAGE for module in (numpy, numba, jax, flax, onnxruntime, openvino)),
+    *gpu.PACKAGES,
 )

@@ -6,26 +6,18 @@ digit, the result is finite garbage of up to ``1/sqrt(eps)`` rather than NaN.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from implementations.contract import Algorithm, Reduction
 from implementations.peers import xla
-from implementations.peers.package import Package
-from implementations.peers.support import Support, peer
+from implementations.peers.peer import ALL_DTYPES, Package, Param, peer
 
 __all__ = ["PACKAGE", "flax", "flax_slow_variance"]
 
 PACKAGE = Package("flax", ("flax", *xla.JAX.distributions), "pip install 'layernorm-bench[flax]'")
-SUPPORT = Support(
-    package=PACKAGE,
-    dtypes=frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64}),
-    outside_torch=True,
-)
 _SOURCE = "https://flax.readthedocs.io/en/latest/api_reference/flax.linen/layers.html"
 
 
@@ -49,40 +41,30 @@ _FAST, _SLOW = partial(_formula, True), partial(_formula, False)
 
 
 @peer(
-    SUPPORT,
+    PACKAGE,
+    ALL_DTYPES,
+    outside_torch=True,
     source=_SOURCE,
     algorithm=Algorithm.ONE_PASS,
     reduction=Reduction.SEQUENTIAL,  # XLA may vectorise, but does not guarantee it
     column_reduction=Reduction.SEQUENTIAL,
 )
-def flax(
-    x: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
+def flax(x: Tensor, dims: int, weight: Param, bias: Param, eps: float) -> Tensor:
     """Flax: flax.linen.LayerNorm with its defaults, jitted; variance E[x^2] - E[x]^2."""
-    dims = SUPPORT.check(x, normalized_shape, weight, bias)
     PACKAGE.load("flax.linen", "LayerNorm")
     return xla.layer_norm(_FAST, x, weight, bias, dims, eps)
 
 
 @peer(
-    SUPPORT,
+    PACKAGE,
+    ALL_DTYPES,
+    outside_torch=True,
     source=_SOURCE,
     algorithm=Algorithm.TWO_PASS,
     reduction=Reduction.SEQUENTIAL,
     column_reduction=Reduction.SEQUENTIAL,
 )
-def flax_slow_variance(
-    x: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
+def flax_slow_variance(x: Tensor, dims: int, weight: Param, bias: Param, eps: float) -> Tensor:
     """Flax: flax.linen.LayerNorm with use_fast_variance=False, jitted; two passes."""
-    dims = SUPPORT.check(x, normalized_shape, weight, bias)
     PACKAGE.load("flax.linen", "LayerNorm")
     return xla.layer_norm(_SLOW, x, weight, bias, dims, eps)

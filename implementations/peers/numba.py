@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from math import sqrt
 from typing import Any
@@ -11,35 +11,24 @@ import torch
 from torch import Tensor
 
 from implementations.contract import Algorithm, Reduction, UnsupportedError
-from implementations.peers.package import Package
-from implementations.peers.support import Support, peer
+from implementations.peers.peer import Package, Param, peer
 
 __all__ = ["PACKAGE", "numba"]
 
 PACKAGE = Package("numba", ("numba",), "pip install 'layernorm-bench[numba]'")
-SUPPORT = Support(
-    package=PACKAGE,
-    dtypes=frozenset({torch.float32, torch.float64}),  # float16 exists only for its CUDA target
-    forward_only=True,
-    outside_torch=True,
-)
 
 
 @peer(
-    SUPPORT,
+    PACKAGE,
+    (torch.float32, torch.float64),  # float16 exists only for its CUDA target
+    forward_only=True,
+    outside_torch=True,
     source="https://numba.readthedocs.io/en/stable/user/jit.html",
     algorithm=Algorithm.TWO_PASS,
     reduction=Reduction.SEQUENTIAL,  # in float64, the type of the literal 0.0
 )
-def numba(
-    x: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
+def numba(x: Tensor, dims: int, weight: Param, bias: Param, eps: float) -> Tensor:
     """Numba: three plain loops over each row, under njit."""
-    dims = SUPPORT.check(x, normalized_shape, weight, bias)
     threads = torch.get_num_threads()
     loops = _compiled(threads > 1)
     if threads > 1:

@@ -2,44 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
 from implementations.contract import Algorithm, Reduction
-from implementations.peers.package import Package
-from implementations.peers.support import Support, peer
+from implementations.peers.peer import Package, Param, peer
 
 __all__ = ["PACKAGE", "numpy"]
 
 PACKAGE = Package("numpy", ("numpy",), "pip install numpy")
-# numpy has no bfloat16
-SUPPORT = Support(
-    package=PACKAGE,
-    dtypes=frozenset({torch.float16, torch.float32, torch.float64}),
-    forward_only=True,
-    outside_torch=True,
-)
 
 
 @peer(
-    SUPPORT,
+    PACKAGE,
+    (torch.float16, torch.float32, torch.float64),
+    # numpy has no bfloat16
+    forward_only=True,
+    outside_torch=True,
     source="https://numpy.org/doc/stable/reference/generated/numpy.var.html",
     algorithm=Algorithm.TWO_PASS,
     # pairwise only along the axis of the smallest stride, one after another along any other
     # (numpy.sum, Notes): a transposed x has running sums, bit for bit
     reduction=Reduction.SEQUENTIAL,
 )
-def numpy(
-    x: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
+def numpy(x: Tensor, dims: int, weight: Param, bias: Param, eps: float) -> Tensor:
     """NumPy: mean, var and the formula, in float32 or wider."""
-    dims = SUPPORT.check(x, normalized_shape, weight, bias)
     np = PACKAGE.load()
     if not x.numel():  # numpy warns about the mean of an empty array
         return torch.empty_like(x)

@@ -7,7 +7,6 @@ from the implementations that are timed alternately.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -15,8 +14,7 @@ import torch
 from torch import Tensor
 
 from implementations.contract import Algorithm, Reduction
-from implementations.peers.package import Package
-from implementations.peers.support import Support, peer
+from implementations.peers.peer import Package, Param, peer
 
 __all__ = ["PACKAGE", "onnxruntime"]
 
@@ -25,14 +23,6 @@ PACKAGE = Package(
 )
 # numbers of onnx.TensorProto.DataType, as the format fixes them
 _ELEMENT_TYPES = {torch.float32: 1, torch.float16: 10, torch.float64: 11, torch.bfloat16: 16}
-SUPPORT = Support(
-    package=PACKAGE,
-    dtypes=frozenset(_ELEMENT_TYPES),
-    needs=("weight",),
-    params_like_x=True,
-    forward_only=True,
-    outside_torch=True,
-)
 _OPSET = 17  # the first with LayerNormalization
 _IR_VERSION = 8  # released with that opset, so every runtime that has the opset reads it
 _ERRORS_ALONE = 3  # lowest severity that is written to standard error
@@ -40,29 +30,29 @@ _KEPT = 128  # sessions, one per kind of case; trade-off: memory against buildin
 
 
 @peer(
-    SUPPORT,
+    PACKAGE,
+    tuple(_ELEMENT_TYPES),
+    needs=("weight",),
+    params_like_x=True,
+    forward_only=True,
+    outside_torch=True,
     source="https://onnx.ai/onnx/operators/onnx__LayerNormalization.html",
     algorithm=Algorithm.WELFORD,
     reduction=Reduction.SEQUENTIAL,
 )
-def onnxruntime(
-    x: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
+def onnxruntime(x: Tensor, dims: int, weight: Param, bias: Param, eps: float) -> Tensor:
     """ONNX Runtime: its LayerNormalization on the CPU, inputs and result bound in place."""
-    dims = SUPPORT.check(x, normalized_shape, weight, bias)
     session = _session(x.dtype, x.dim(), dims, bias is not None, eps, torch.get_num_threads())
     y = torch.empty_like(x, memory_format=torch.contiguous_format)
     given = {"x": x, "weight": weight, "bias": bias}
     inputs = {
-        name: each.resolve_neg().contiguous() for name, each in given.items() if each is not None
+        name: tensor.resolve_neg().contiguous()
+        for name, tensor in given.items()
+        if tensor is not None
     }
     binding = session.io_binding()
-    for name, each in inputs.items():
-        binding.bind_input(name, *_where(each))
+    for name, tensor in inputs.items():
+        binding.bind_input(name, *_where(tensor))
     binding.bind_output("y", *_where(y))
     session.run_with_iobinding(binding)
     return y
@@ -97,7 +87,7 @@ def _model(element_type: int, ndim: int, dims: int, has_bias: bool, eps: float) 
         return helper.make_tensor_value_info(name, element_type, sizes)
 
     inputs = [tensor("x", ndim), tensor("weight", dims), *([tensor("bias", dims)] * has_bias)]
-    names = [each.name for each in inputs]
+    names = [declared.name for declared in inputs]
     node = helper.make_node("LayerNormalization", names, ["y"], axis=-dims, epsilon=eps)
     graph = helper.make_graph([node], "layer_norm", inputs, [tensor("y", ndim)])
     opset = helper.make_opsetid("", _OPSET)

@@ -7,7 +7,6 @@ the calling thread computes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import Any
 
@@ -15,8 +14,7 @@ import torch
 from torch import Tensor
 
 from implementations.contract import Algorithm, Reduction
-from implementations.peers.package import Package, environment
-from implementations.peers.support import Support, peer
+from implementations.peers.peer import Package, Param, environment, peer
 
 __all__ = ["PACKAGE", "openvino"]
 
@@ -27,33 +25,23 @@ _TYPES = {
     torch.float32: "f32",
     torch.float64: "f64",
 }
-SUPPORT = Support(
-    package=PACKAGE,
-    dtypes=frozenset(_TYPES),
-    params_like_x=True,
-    forward_only=True,
-    outside_torch=True,
-)
 _KEPT = 128  # compiled models, one per kind of case; trade-off: memory against compiling again
 
 
 @peer(
-    SUPPORT,
+    PACKAGE,
+    tuple(_TYPES),
+    params_like_x=True,
+    forward_only=True,
+    outside_torch=True,
     source="https://docs.openvino.ai/2025/documentation/openvino-ir-format/operation-sets/"
     "operation-specs/normalization/mvn-6.html",
     algorithm=Algorithm.TWO_PASS,
     reduction=Reduction.BLOCKS,
     lanes=4,  # float32 in SSE4.1, the narrowest vectors of its kernels
 )
-def openvino(
-    x: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
+def openvino(x: Tensor, dims: int, weight: Param, bias: Param, eps: float) -> Tensor:
     """OpenVINO: MVN, Multiply and Add on the CPU, compiled for the shape, in x's precision."""
-    dims = SUPPORT.check(x, normalized_shape, weight, bias)
     given = (x, weight, bias)
     request = _request(
         x.dtype,
@@ -64,9 +52,9 @@ def openvino(
         torch.get_num_threads(),
     )
     y = torch.empty_like(x, memory_format=torch.contiguous_format)
-    inputs = [each.detach().resolve_neg().contiguous() for each in given if each is not None]
-    for place, each in enumerate(inputs):
-        request.set_input_tensor(place, _shared(each))
+    inputs = [tensor.detach().resolve_neg().contiguous() for tensor in given if tensor is not None]
+    for index, tensor in enumerate(inputs):
+        request.set_input_tensor(index, _shared(tensor))
     request.set_output_tensor(_shared(y))
     request.infer()
     return y

@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
-from implementations.contract import UnsupportedError
-from implementations.peers.package import Package, environment
+from implementations.contract import Param, UnsupportedError, requires_gradient
+from implementations.peers.peer import Package, environment
 
 __all__ = ["JAX", "Formula", "layer_norm"]
 
@@ -35,7 +35,7 @@ Formula = Callable[..., Any]
 
 
 def layer_norm(
-    formula: Formula, x: Tensor, weight: Tensor | None, bias: Tensor | None, dims: int, eps: float
+    formula: Formula, x: Tensor, weight: Param, bias: Param, dims: int, eps: float
 ) -> Tensor:
     """Normalise over the last ``dims`` axes with a jitted formula.
 
@@ -51,9 +51,7 @@ def layer_norm(
             f"{torch.get_num_threads()} now; ask for one number of threads in a process"
         )
     settings = dims, eps
-    if torch.is_grad_enabled() and any(
-        each is not None and each.requires_grad for each in (x, weight, bias)
-    ):
+    if requires_gradient(x, weight, bias):
         y: Tensor = _WithGradient.apply(  # type: ignore[no-untyped-call]
             x, weight, bias, formula, settings
         )
@@ -66,8 +64,8 @@ class _WithGradient(torch.autograd.Function):
     def forward(
         ctx: Any,
         x: Tensor,
-        weight: Tensor | None,
-        bias: Tensor | None,
+        weight: Param,
+        bias: Param,
         formula: Formula,
         settings: tuple[int, float],
     ) -> Tensor:
@@ -104,7 +102,7 @@ class _Runtime:
         with self._prepared(tensors[0]):
             found = _backward(formula)(*map(self._array, tensors), settings)
             self.jax.block_until_ready(found)
-            return tuple(None if each is None else from_dlpack(each) for each in found)
+            return tuple(None if array is None else from_dlpack(array) for array in found)
 
     def _array(self, tensor: Tensor | None) -> Any:
         if tensor is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
 from inspect import Parameter, getattr_static, signature
 
 import torch
@@ -19,7 +18,6 @@ from implementations.replacement.converted import ConvertedLayerNorm
 from implementations.targets.signatures import VARIADIC, inputs_besides_x
 
 __all__ = [
-    "NormModule",
     "argument_name",
     "class_name",
     "fingerprint",
@@ -47,33 +45,23 @@ _OVERRIDES = (
 _CALL_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
-@dataclass(frozen=True, slots=True)
-class NormModule:
-    """A module that may be a LayerNorm, and the qualified names it has in the model."""
-
-    module: nn.Module
-    names: tuple[str, ...]
-
-
-def norm_modules(model: nn.Module) -> list[NormModule]:
+def norm_modules(model: nn.Module) -> list[tuple[nn.Module, list[str]]]:
     """Return every ``torch.nn.LayerNorm``, and every module of a class with "norm" in its name.
 
-    Each comes once, in the order of ``named_modules``. Modules that compute a parameter, such as
-    the parametrization that ``weight_norm`` registers, are left out.
+    Each comes once, with all its qualified names, in the order of ``named_modules``. Modules that
+    compute a parameter, such as the parametrization of ``weight_norm``, are left out.
     """
     parametrizations = {
         id(inner)
-        for each in model.modules()
-        if isinstance(each, ParametrizationList)
-        for inner in each.modules()
+        for module in model.modules()
+        if isinstance(module, ParametrizationList)
+        for inner in module.modules()
     }
-    names: dict[int, list[str]] = {}
-    modules: dict[int, nn.Module] = {}
+    found: dict[int, tuple[nn.Module, list[str]]] = {}
     for name, module in model.named_modules(remove_duplicate=False):
         if id(module) not in parametrizations and _is_norm(module):
-            modules[id(module)] = module
-            names.setdefault(id(module), []).append(name)
-    return [NormModule(module, tuple(names[key])) for key, module in modules.items()]
+            found.setdefault(id(module), (module, []))[1].append(name)
+    return list(found.values())
 
 
 def _is_norm(module: nn.Module) -> bool:
@@ -146,7 +134,9 @@ def _reason_of_forward(module: nn.Module) -> str | None:
     if reason := inputs_besides_x(taken):
         return reason
     if len(taken) > 1:
-        names = ", ".join(str(each).partition(":")[0].partition("=")[0] for each in taken[1:])
+        names = ", ".join(
+            str(parameter).partition(":")[0].partition("=")[0] for parameter in taken[1:]
+        )
         return f"its forward also takes {names}, with which it may do more"
     return None
 
@@ -154,17 +144,17 @@ def _reason_of_forward(module: nn.Module) -> str | None:
 def _reason_of_parts(module: nn.Module) -> str | None:
     """Return why parameters, buffers or children are not a LayerNorm's; None if they may be."""
     tensors = dict([*module.named_parameters(), *module.named_buffers()])
-    if any(is_lazy(each) for each in tensors.values()):
+    if any(is_lazy(tensor) for tensor in tensors.values()):
         return "its parameters have no shape yet; call the model once first"
     if len(tensors) > 2:  # decided here, since an experiment would copy all of them
         *most, last = tensors if len(tensors) < 6 else [*list(tensors)[:4], "..."]
         return f"has more than a weight and a bias: {', '.join([*most, last])}"
-    if strange := [name for name, each in tensors.items() if not each.is_floating_point()]:
+    if strange := [name for name, tensor in tensors.items() if not tensor.is_floating_point()]:
         return f"{strange[0]} is of {tensors[strange[0]].dtype}, not of a floating dtype"
     for name, child in module.named_modules():
         if child is module:
             continue
-        if any(getattr(child, each) for each in _CALL_HOOKS):
+        if any(getattr(child, hooks) for hooks in _CALL_HOOKS):
             return f"{name} inside it has hooks, which would no longer run"
         if not _is_norm(child) and not any(True for _ in child.parameters()):
             return f"{name} inside it ({type(child).__name__}) would no longer be called"
@@ -186,25 +176,25 @@ def fingerprint(module: nn.Module) -> Hashable:
 
 
 def _fingerprints(module: nn.Module) -> Iterator[Hashable]:
-    for name, each in module.named_modules():
+    for name, inner in module.named_modules():
         flags = tuple(
             (key, _identity(value))
-            for key, value in sorted(vars(each).items())
+            for key, value in sorted(vars(inner).items())
             if key not in {"_parameters", "_buffers", "_modules", "training"}
             and not is_hooks(key, value)
         )
         tensors = tuple(
             (key, None if value is None else (value.shape, value.dtype, value.device))
-            for key, value in [*each._parameters.items(), *each._buffers.items()]
+            for key, value in [*inner._parameters.items(), *inner._buffers.items()]
         )
-        yield name, type(each), flags, tuple(each._buffers), tensors
+        yield name, type(inner), flags, tuple(inner._buffers), tensors
 
 
 def _identity(value: object) -> Hashable:
     if isinstance(value, tuple | list):
-        return type(value), tuple(_identity(each) for each in value)
+        return type(value), tuple(_identity(element) for element in value)
     if isinstance(value, set | frozenset):
-        return type(value), frozenset(_identity(each) for each in value)
+        return type(value), frozenset(_identity(element) for element in value)
     if value is None or isinstance(value, bool | int | float | str | torch.dtype):
         return type(value), value
     return type(value), id(value)

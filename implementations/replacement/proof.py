@@ -19,13 +19,13 @@ import torch
 from torch import Tensor, nn
 
 from implementations.contract import UnsupportedError
-from implementations.replacement.norm_modules import what_it_is
+from implementations.replacement.converted import Conversion
+from implementations.replacement.norm_modules import argument_name, what_it_is
 from implementations.replacement.rounding import (
     Problem,
     allowed_gradients,
     allowed_result,
-    difference_in_words,
-    is_within,
+    difference,
 )
 from implementations.replacement.subject import (
     LOW_DTYPES,
@@ -33,13 +33,12 @@ from implementations.replacement.subject import (
     UnprovenError,
     copied,
     eps_of,
-    first_error,
     keeps_dtype,
     leading_taken,
     state_of,
     subject_of,
 )
-from implementations.targets.attempt import Raised, attempt
+from implementations.targets.attempt import Raised, attempt, first_success
 from implementations.targets.from_module import ModuleFunction
 from implementations.targets.module_parameters import ParameterNames, known_eps, parameter_names
 from implementations.targets.recognise import LAYER_NORM, recognise, sample
@@ -56,12 +55,7 @@ class Proven:
 
     normalized_shape: tuple[int, ...]
     eps: float
-    weight: str | None
-    """Name of the parameter or buffer that scales; None if there is none."""
-    bias: str | None
-    """Name of the parameter or buffer that shifts."""
-    keeps_dtype: bool
-    """Whether y has the dtype of x even if the parameters are float32."""
+    conversion: Conversion
 
 
 def prove(module: nn.Module, device: torch.device, dtype: torch.dtype) -> Proven:
@@ -108,14 +102,11 @@ def _proven(original: nn.Module, device: torch.device, dtype: torch.dtype) -> Pr
         raise UnprovenError("accepts an x of any size, so its normalized_shape is unknown")
     if prod(shape) == 1:
         raise UnprovenError("has one feature, for which a LayerNorm returns only its bias")
-    failed: UnprovenError | None = None
-    for names in _assignments(original, shape):
-        try:
-            return _proven_with(original, names, shape, device, dtype)
-        except UnprovenError as error:
-            failed = failed or error
-    assert failed is not None  # there is at least one assignment
-    raise failed
+    tried = (
+        partial(_proven_with, original, names, shape, device, dtype)
+        for names in _assignments(original, shape)
+    )
+    return first_success(tried, UnprovenError)
 
 
 def _assignments(original: nn.Module, shape: tuple[int, ...]) -> Iterator[ParameterNames]:
@@ -140,9 +131,9 @@ def _proven_with(
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     subject = subject_of(original, names, shape, wide, device)
     before = state_of(subject.module)
-    leading = leading_taken(subject)
+    leading, reason = leading_taken(subject)
     if not leading:
-        raise UnprovenError(_nearest(original, subject, device) or first_error(subject))
+        raise UnprovenError(_nearest(original, subject, device) or reason)
     eps = eps_of(subject, leading[0])
     for training in (subject.module.training, not subject.module.training):
         subject.module.train(training)
@@ -150,20 +141,22 @@ def _proven_with(
             _compare(subject, leading, eps)
         except UnprovenError as error:
             if training != original.training:
-                raise UnprovenError(f"in {_mode(training)} mode it {error}") from error
+                mode = "training" if training else "evaluation"
+                raise UnprovenError(f"in {mode} mode it {error}") from error
             raise UnprovenError(_nearest(original, subject, device) or str(error)) from error
-    if changed := _changed(before, state_of(subject.module)):
-        raise UnprovenError(f"its forward changes its attribute {changed}")
+    after = state_of(subject.module)
+    if changed := [name for name in {**before, **after} if before.get(name) != after.get(name)]:
+        raise UnprovenError(f"its forward changes its attribute {', '.join(changed)}")
     if dtype in LOW_DTYPES:
         own = subject_of(original, names, shape, dtype, device)
         _compare_results(own, leading[0], eps, (1.0, 30.0, _SMALL_IN_LOW))
-    return Proven(
-        normalized_shape=shape,
-        eps=eps,
+    conversion = Conversion(
         weight=names.weight,
         bias=names.bias,
         keeps_dtype=wide == torch.float32 and keeps_dtype(subject, leading[0]),
+        argument=argument_name(original),
     )
+    return Proven(normalized_shape=shape, eps=eps, conversion=conversion)
 
 
 # --- comparing ------------------------------------------------------------------------------------
@@ -197,8 +190,9 @@ def _compare_results(
     if y.dtype != x.dtype:
         raise UnprovenError(f"returns {y.dtype} for an x in {x.dtype}")
     problem = subject.problem(x, eps)
-    if not is_within(y, problem.y, allowed_result(problem, subject.dtype)):
-        raise UnprovenError(_explained(subject, problem, y))
+    allowed = allowed_result(problem, subject.dtype)
+    if found := difference(y, problem.y, allowed):
+        raise UnprovenError(_explained(subject, problem, y, allowed, found))
 
 
 def _refuse_channels(subject: Subject) -> None:
@@ -225,7 +219,7 @@ def _compare_gradients(
 ) -> None:
     x = subject.given(leading, scales).requires_grad_()
     inputs = {"x": x, "its weight": subject.weight, "its bias": subject.bias}
-    present = {name: each for name, each in inputs.items() if each is not None}
+    present = {name: tensor for name, tensor in inputs.items() if tensor is not None}
     y = subject.y(x)
     grad_output = subject.given(leading, (1.0,))
     if not y.requires_grad:
@@ -237,24 +231,19 @@ def _compare_gradients(
         if gradient is None:
             raise UnprovenError(f"gives no gradient of {name}")
         reference, allowed = exact[name]
-        if not is_within(gradient, reference, allowed):
-            difference = difference_in_words(gradient, reference, allowed)
-            raise UnprovenError(f"has another gradient of {name} than torch's: {difference}")
+        if found := difference(gradient, reference, allowed):
+            raise UnprovenError(f"has another gradient of {name} than torch's: {found}")
 
 
-def _explained(subject: Subject, problem: Problem, y: Tensor) -> str:
+def _explained(subject: Subject, problem: Problem, y: Tensor, allowed: Tensor, found: str) -> str:
     """Return which frequent mistake explains the difference from torch's result, or its size."""
-    allowed = allowed_result(problem, subject.dtype)
-    difference = difference_in_words(y, problem.y, allowed)
     if subject.dtype in LOW_DTYPES:  # it was right in float32, which is compared first
-        return (
-            f"is not a LayerNorm in {subject.dtype} with the eps measured in float32: {difference}"
-        )
+        return f"is not a LayerNorm in {subject.dtype} with the eps measured in float32: {found}"
     for eps in (problem.eps, *known_eps(subject.module), 1e-3, 1e-5, 1e-6, 1e-8, 1e-12):
         for mistake, wrong in problem.mistaken(eps, subject.shape):
-            if is_within(y, wrong, 4 * allowed):
+            if difference(y, wrong, 4 * allowed) is None:
                 return mistake
-    return f"is not a LayerNorm: {difference}"
+    return f"is not a LayerNorm: {found}"
 
 
 def _nearest(original: nn.Module, subject: Subject, device: torch.device) -> str | None:
@@ -278,12 +267,3 @@ def _recognised(original: nn.Module, device: torch.device) -> str | None:
     module = copy.deepcopy(original).to(device)
     y = module.forward(x.to(device, torch.float32))
     return recognise(y.cpu(), x, -1, None, None) if isinstance(y, Tensor) else None
-
-
-def _mode(training: bool) -> str:
-    return "training" if training else "evaluation"
-
-
-def _changed(before: dict[str, object], after: dict[str, object]) -> str:
-    different = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-    return ", ".join(different)

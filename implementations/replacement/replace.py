@@ -18,10 +18,8 @@ from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizat
 from implementations.contract import Implementation
 from implementations.dispatch import Dispatch, ImplementationLike, name_of, resolve
 from implementations.module import LayerNorm
-from implementations.replacement.converted import Conversion, ConvertedLayerNorm, converted_class
+from implementations.replacement.converted import ConvertedLayerNorm, converted_class
 from implementations.replacement.norm_modules import (
-    NormModule,
-    argument_name,
     class_name,
     fingerprint,
     norm_modules,
@@ -118,22 +116,18 @@ def replace_layer_norms(
     """
     chosen = resolve(implementation)
     # all decisions come first, so that a predicate that raises leaves the model unchanged
-    found = norm_modules(model)
-    decisions = _Decisions(model, chosen, only).of(found)
+    decisions = _Decisions(model, chosen, only).of(norm_modules(model))
     changed: list[str] = []
     left: list[tuple[str, str]] = []
     classes: list[tuple[str, str]] = []
-    for each in found:
-        if id(each.module) not in decisions:
-            continue
-        names, decision = decisions[id(each.module)]
-        if (kind := class_name(each.module)) is not None:
+    for module, names, decision in decisions:
+        if (kind := class_name(module)) is not None:
             classes += [(name, kind) for name in names]
         if isinstance(decision, str):
             left += [(name, decision) for name in names]
         else:
             changed += names
-            _convert(each.module, decision).implementation = chosen
+            _convert(module, decision).implementation = chosen
     return ReplacementReport(
         implementation=name_of(chosen),
         changed=tuple(changed),
@@ -161,27 +155,29 @@ class _Decisions:
     proofs: dict[Hashable, Proven | str] = field(default_factory=dict)
     """By fingerprint."""
 
-    def of(self, found: list[NormModule]) -> dict[int, tuple[tuple[str, ...], Decision]]:
-        """Return names and decision for each module by id, except those inside a changed one.
+    def of(
+        self, found: list[tuple[nn.Module, list[str]]]
+    ) -> list[tuple[nn.Module, list[str], Decision]]:
+        """Return each module with its names and the decision, except those inside a changed one.
 
         A changed module no longer calls the modules that it contains. If such a module is also
         used elsewhere, the decision is about its other names.
         """
-        decisions: dict[int, tuple[tuple[str, ...], Decision]] = {}
+        decisions: dict[int, tuple[nn.Module, list[str], Decision]] = {}
         covered: set[str] = set()
         # containers first: they have more modules inside them than their children have
-        for each in sorted(found, key=lambda each: -sum(1 for _ in each.module.modules())):
-            names = tuple(name for name in each.names if not _inside(name, covered))
-            if not names:
+        for module, names in sorted(found, key=lambda norm: -sum(1 for _ in norm[0].modules())):
+            outside = [name for name in names if not _inside(name, covered)]
+            if not outside:
                 continue
-            decision = self._of(names, each.module)
-            decisions[id(each.module)] = names, decision
+            decision = self._of(outside, module)
+            decisions[id(module)] = module, outside, decision
             is_changed = not isinstance(decision, str)
-            if is_changed or isinstance(each.module, ConvertedLayerNorm):
-                covered.update(names)
-        return decisions
+            if is_changed or isinstance(module, ConvertedLayerNorm):
+                covered.update(outside)
+        return [decisions[id(module)] for module, _ in found if id(module) in decisions]
 
-    def _of(self, names: tuple[str, ...], module: nn.Module) -> Decision:
+    def _of(self, names: list[str], module: nn.Module) -> Decision:
         declined = [name for name in names if self.only is not None and not self.only(name, module)]
         if len(declined) == len(names):
             return "only() returned False"
@@ -214,9 +210,9 @@ class _Decisions:
     def _where(self, module: nn.Module) -> tuple[torch.device, torch.dtype]:
         """Return device and dtype of the module's x: those of its parameters, or the model's."""
         for owner in (module, self.model):
-            for each in (*owner.parameters(), *owner.buffers()):
-                if each.is_floating_point():
-                    return torch.device("cpu") if each.is_meta else each.device, each.dtype
+            for tensor in (*owner.parameters(), *owner.buffers()):
+                if tensor.is_floating_point():
+                    return torch.device("cpu") if tensor.is_meta else tensor.device, tensor.dtype
         return torch.device("cpu"), torch.float32
 
 
@@ -229,16 +225,11 @@ def _inside(name: str, covered: set[str]) -> bool:
 def _convert(module: nn.Module, proven: Proven | None) -> LayerNorm:
     """Assign :class:`LayerNorm`, or a class derived from it, to ``module``."""
     if proven is not None:
-        conversion = Conversion(
-            weight=proven.weight,
-            bias=proven.bias,
-            keeps_dtype=proven.keeps_dtype,
-            argument=argument_name(module),
-        )
+        conversion = proven.conversion
         module.__class__ = converted_class(type(module), conversion)
         assert isinstance(module, LayerNorm)
         module.normalized_shape, module.eps = proven.normalized_shape, proven.eps
-        module.elementwise_affine = proven.weight is not None or proven.bias is not None
+        module.elementwise_affine = {conversion.weight, conversion.bias} != {None}
     elif not isinstance(module, LayerNorm):
         kind: type[LayerNorm] = LayerNorm
         if is_parametrized(module):  # its class has a property for each parametrized tensor
@@ -267,6 +258,6 @@ def _unfuse(model: nn.Module) -> Iterator[str]:
 
 def _has_other_norm(module: nn.Module) -> bool:
     return any(
-        isinstance(each, LayerNorm) and name_of(each.implementation) != "native"
-        for each in module.modules()
+        isinstance(inner, LayerNorm) and name_of(inner.implementation) != "native"
+        for inner in module.modules()
     )

@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import layer_norm
 
+from implementations.contract import Param
+
 __all__ = [
     "Problem",
     "allowed_gradients",
     "allowed_result",
-    "difference_in_words",
-    "is_within",
+    "difference",
 ]
 
 _OPERATIONS = (
@@ -37,19 +38,11 @@ class Problem:
     eps: float
     deviation: Tensor
     variance: Tensor
-    xhat: Tensor
     y: Tensor
-    shape: torch.Size
-    """The original shape of x."""
 
     @classmethod
     def of(
-        cls,
-        x: Tensor,
-        normalized_shape: tuple[int, ...],
-        weight: Tensor | None,
-        bias: Tensor | None,
-        eps: float,
+        cls, x: Tensor, normalized_shape: tuple[int, ...], weight: Param, bias: Param, eps: float
     ) -> Problem:
         """Convert arguments of any dtype; no weight counts as 1, no bias as 0."""
         rows = x.detach().double().cpu().reshape(-1, torch.Size(normalized_shape).numel())
@@ -65,10 +58,17 @@ class Problem:
             eps=eps,
             deviation=deviation,
             variance=variance,
-            xhat=deviation / (variance + eps).sqrt(),
             y=layer_norm(rows, rows.shape[1:], scale, shift, eps),
-            shape=x.shape,
         )
+
+    @property
+    def std(self) -> Tensor:
+        return (self.variance + self.eps).sqrt()
+
+    @property
+    def xhat_error(self) -> Tensor:
+        """The error of each standardised element, in roundings."""
+        return (self.deviation.abs() + self.x.abs().mean(-1, keepdim=True)) / self.std
 
     def mistaken(
         self, eps: float, normalized_shape: tuple[int, ...]
@@ -92,15 +92,11 @@ class Problem:
             )
 
 
-def is_within(found: Tensor, exact: Tensor, allowed: Tensor) -> bool:
-    """Whether each element of ``found`` is within its bound; NaN is not."""
+def difference(found: Tensor, exact: Tensor, allowed: Tensor) -> str | None:
+    """Return how far off the worst element is; None if each is within its bound. NaN is not."""
     distance = (found.detach().double().cpu().reshape(exact.shape) - exact).abs()
-    return bool((distance <= allowed).all())
-
-
-def difference_in_words(found: Tensor, exact: Tensor, allowed: Tensor) -> str:
-    """Return how far off the worst element is."""
-    distance = (found.detach().double().cpu().reshape(exact.shape) - exact).abs()
+    if bool((distance <= allowed).all()):
+        return None
     worst = int((distance / allowed).nan_to_num(nan=torch.inf).argmax())
     if not bool(torch.isfinite(found).all()):
         return "NaN or infinite for a finite x"
@@ -114,9 +110,8 @@ def allowed_result(problem: Problem, dtype: torch.dtype) -> Tensor:
     A sum over N elements is assumed to be a tree, with log2 N roundings. The mean's error, which is
     relative to the mean of |x|, is divided by the standard deviation as the elements are.
     """
-    deviation = (problem.variance + problem.eps).sqrt()
-    xhat_error = problem.xhat.abs() + problem.x.abs().mean(-1, keepdim=True) / deviation
-    return _factor(problem, dtype) * (xhat_error * problem.weight.abs() + problem.bias.abs())
+    terms = problem.xhat_error * problem.weight.abs() + problem.bias.abs()
+    return _factor(problem, dtype) * terms
 
 
 def allowed_gradients(
@@ -128,16 +123,17 @@ def allowed_gradients(
     have the relative error of an element of y; so may each addend of the sums over rows.
     """
     dy = grad_output.double().cpu().reshape(problem.x.shape)
-    inputs = [each.clone().requires_grad_() for each in (problem.x, problem.weight, problem.bias)]
+    inputs = [
+        tensor.clone().requires_grad_() for tensor in (problem.x, problem.weight, problem.bias)
+    ]
     y = layer_norm(inputs[0], problem.x.shape[1:], inputs[1], inputs[2], problem.eps)
     dx, dweight, dbias = torch.autograd.grad(y, inputs, dy)
-    deviation = (problem.variance + problem.eps).sqrt()
-    xhat = problem.xhat.abs() + problem.x.abs().mean(-1, keepdim=True) / deviation
+    xhat = problem.xhat_error
     g = (dy * problem.weight).abs()
     terms = g + g.mean(-1, keepdim=True) + 2 * xhat * (g * xhat).mean(-1, keepdim=True)
     factor = _factor(problem, dtype)
     return {
-        "x": (dx, factor * terms / deviation),
+        "x": (dx, factor * terms / problem.std),
         "its weight": (dweight, factor * (dy.abs() * xhat).sum(0)),
         "its bias": (dbias, factor * dy.abs().sum(0)),
     }

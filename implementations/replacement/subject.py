@@ -13,6 +13,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
+from implementations.contract import Param
 from implementations.replacement.norm_modules import is_hooks
 from implementations.replacement.rounding import Problem
 from implementations.targets.attempt import Raised, attempt
@@ -25,7 +26,6 @@ __all__ = [
     "UnprovenError",
     "copied",
     "eps_of",
-    "first_error",
     "keeps_dtype",
     "leading_taken",
     "state_of",
@@ -48,8 +48,8 @@ class Subject:
 
     module: nn.Module
     shape: tuple[int, ...]
-    weight: Tensor | None
-    bias: Tensor | None
+    weight: Param
+    bias: Param
     dtype: torch.dtype
     device: torch.device
 
@@ -76,8 +76,8 @@ class Subject:
     def parameters(self) -> tuple[Tensor | None, Tensor | None]:
         """Return weight and bias, flat, in float64 on the CPU."""
         weight, bias = (
-            None if each is None else each.detach().double().cpu().flatten()
-            for each in (self.weight, self.bias)
+            None if parameter is None else parameter.detach().double().cpu().flatten()
+            for parameter in (self.weight, self.bias)
         )
         return weight, bias
 
@@ -93,15 +93,15 @@ def copied(module: nn.Module, device: torch.device) -> nn.Module:
     """
     empty = {
         id(value): type(value)()
-        for each in module.modules()
-        for name, value in vars(each).items()
+        for inner in module.modules()
+        for name, value in vars(inner).items()
         if is_hooks(name, value)
     }
     made = copy.deepcopy(module, empty)
-    if any(each.is_meta for each in made.parameters()):
+    if any(parameter.is_meta for parameter in made.parameters()):
         made.to_empty(device=device)
-        for each in made.parameters():
-            nn.init.ones_(each)
+        for parameter in made.parameters():
+            nn.init.ones_(parameter)
     for inner in made.modules():
         for name, buffer in list(inner._buffers.items()):
             if buffer is not None:
@@ -143,26 +143,24 @@ def subject_of(
 
 
 @torch.no_grad()
-def leading_taken(subject: Subject) -> list[tuple[int, ...]]:
-    """Return the leading axes with which the module accepts an x and returns one of its shape."""
+def leading_taken(subject: Subject) -> tuple[list[tuple[int, ...]], str]:
+    """Return the leading axes with which the module accepts an x and returns one of its shape.
+
+    The second value is the reason of the first x that it did not accept.
+    """
     taken: list[tuple[int, ...]] = []
+    reason = ""
+    features = f"{list(subject.shape)} features"
     for leading in _LEADING:
         x = subject.given(leading, (1.0,))
         y = attempt(partial(subject.module.forward, x))
         if isinstance(y, Raised):
-            continue
-        if not isinstance(y, Tensor) or y.shape == x.shape:  # weight[:, None, None] broadcasts
+            reason = reason or f"raises for every x of {features} tried: {y.reason}"
+        elif not isinstance(y, Tensor) or y.shape == x.shape:
             taken.append(leading)
-    return taken
-
-
-@torch.no_grad()
-def first_error(subject: Subject) -> str:
-    """Return the reason why the module accepted no x."""
-    y = attempt(partial(subject.module.forward, subject.given(_LEADING[0], (1.0,))))
-    if isinstance(y, Raised):
-        return f"raises for every x of {list(subject.shape)} features tried: {y.reason}"
-    return f"returns another shape than that of x, for {list(subject.shape)} features"
+        else:  # weight[:, None, None] broadcasts
+            reason = reason or f"returns another shape than that of x, for {features}"
+    return taken, reason
 
 
 @torch.no_grad()
@@ -196,12 +194,12 @@ def eps_of(subject: Subject, leading: tuple[int, ...]) -> float:
 def state_of(module: nn.Module) -> dict[str, object]:
     """Return the attributes of a module and its inner modules: plain values, or identities."""
     state: dict[str, object] = {}
-    for path, each in module.named_modules():
+    for path, inner in module.named_modules():
         prefix = f"{path}." if path else ""
-        for name, value in vars(each).items():
+        for name, value in vars(inner).items():
             plain = isinstance(value, bool | int | float | str)
             if name != "training":
                 state[prefix + name] = value if plain else id(value)
-        for name in (*each._parameters, *each._modules):
+        for name in (*inner._parameters, *inner._modules):
             state[prefix + name] = name
     return state

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-__all__ = ["Raised", "attempt", "first_line"]
+__all__ = ["Raised", "attempt", "first_line", "first_success"]
 
 T = TypeVar("T")
 
@@ -29,6 +29,18 @@ def attempt(call: Callable[[], T]) -> T | Raised:
         return call()
     except Exception as error:  # noqa: BLE001 - other people's code may raise anything
         return Raised(error)
+
+
+def first_success(calls: Iterable[Callable[[], T]], kind: type[Exception]) -> T:
+    """Return the first result; if every call raises an exception of ``kind``, raise the first."""
+    failed: Exception | None = None
+    for call in calls:
+        try:
+            return call()
+        except kind as error:
+            failed = failed or error
+    assert failed is not None  # there is at least one call
+    raise failed
 
 
 def first_line(error: Exception) -> str:

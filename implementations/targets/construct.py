@@ -60,9 +60,11 @@ _SIZES = (
     "c",
 )
 _UNMISTAKABLE = _SIZES.index("features")  # later names may also be those of a tensor
-_BIAS_FLAGS = ("bias", "use_bias", "with_bias", "has_bias", "add_bias", "elementwise_bias")
-_WEIGHT_FLAGS = ("weight", "use_weight", "use_scale", "with_weight", "scale")
-_AFFINE_FLAGS = ("elementwise_affine", "affine", "use_affine", "learnable", "with_affine")
+_FLAGS = {
+    "bias": ("bias", "use_bias", "with_bias", "has_bias", "add_bias", "elementwise_bias"),
+    "weight": ("weight", "use_weight", "use_scale", "with_weight", "scale"),
+    "affine": ("elementwise_affine", "affine", "use_affine", "learnable", "with_affine"),
+}
 _USUAL_EPS = 1e-5  # the default of torch.nn.LayerNorm
 _SAYS_INT = re.compile(r"(typing\.)?(Union\[|Optional\[)?\s*int\b")
 _SHAPE_WORDS = ("Size", "uple", "ist[", "List", "Sequence", "Iterable", "_shape_t")
@@ -116,11 +118,7 @@ class Constructor:
         guesses_eps = eps is None and Parameter.VAR_KEYWORD in kinds
         flags = {
             name: role
-            for role, names in (
-                ("bias", _BIAS_FLAGS),
-                ("weight", _WEIGHT_FLAGS),
-                ("affine", _AFFINE_FLAGS),
-            )
+            for role, names in _FLAGS.items()
             for name in rest
             if name in names and _is_flag(rest[name])
         }
@@ -199,10 +197,10 @@ class Constructor:
         if self.size is None:
             yield (), {}
             return
-        for each in (form,) if form is not None else self.forms:
-            if len(shape) > 1 and each is _as_int:
+        for written in (form,) if form is not None else self.forms:
+            if len(shape) > 1 and written is _as_int:
                 continue
-            value = each(shape)
+            value = written(shape)
             yield ((), {self.size: value}) if self.size else ((value,), {})
         if not self.size:  # a class without a constructor of its own takes nothing
             yield (), {}
@@ -241,14 +239,6 @@ def _as_int(shape: tuple[int, ...]) -> int:
     return size
 
 
-def _as_size(shape: tuple[int, ...]) -> torch.Size:
-    return torch.Size(shape)  # a tuple too
-
-
-def _as_list(shape: tuple[int, ...]) -> list[int]:
-    return list(shape)
-
-
 def _forms(name: str, parameter: Parameter | None) -> tuple[tuple[Form, ...], bool]:
     """Return how a size may be written, the likeliest first, and whether it may have several axes.
 
@@ -257,7 +247,7 @@ def _forms(name: str, parameter: Parameter | None) -> tuple[tuple[Form, ...], bo
     """
     annotation = Parameter.empty if parameter is None else parameter.annotation
     text = annotation if isinstance(annotation, str) else str(annotation)
-    shapes = (_as_size, _as_list)
+    shapes = (torch.Size, list)  # a torch.Size is a tuple too
     if annotation is Parameter.empty or text.rpartition(".")[2] == "Any":
         return (_as_int, *shapes), "shape" in name or name == ""
     says_int = annotation is int or _SAYS_INT.match(text) is not None

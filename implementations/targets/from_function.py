@@ -5,7 +5,8 @@ The roles of its parameters are read from their names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import partial
 from inspect import Parameter, signature
 from itertools import product
 from typing import Any
@@ -13,15 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from implementations.contract import UnsupportedError
-from implementations.targets.channels import on_channels
-from implementations.targets.meaning import (
-    CallOptions,
-    Meaning,
-    Probe,
-    check_axes,
-    find_meaning,
-)
+from implementations.contract import Param, UnsupportedError
+from implementations.targets.adapter import Adapter
+from implementations.targets.attempt import first_success
+from implementations.targets.meaning import CallOptions, Meaning, Probe, find_meaning
 from implementations.targets.signatures import VARIADIC, is_eps, missing_text
 
 __all__ = ["NamedFunction", "needs_adapter"]
@@ -35,12 +31,8 @@ _WIDTHS = (32, 64, 768, 1024)  # hidden sizes to try; some kernels accept only o
 _USUAL_EPS = 1e-5  # the default of torch.nn.functional.layer_norm
 
 
-class NamedFunction:
-    """A function whose parameters are known by their names, with the contract's signature.
-
-    An argument that the function has no parameter for (a weight, an eps, several axes) is refused
-    with ``UnsupportedError``.
-    """
+class NamedFunction(Adapter):
+    """A function whose parameters are known by their names, with the contract's signature."""
 
     def __init__(self, function: Callable[..., Any], options: CallOptions | None = None) -> None:
         """Read the parameters of a function, or of a subclass of ``torch.autograd.Function``.
@@ -52,21 +44,21 @@ class NamedFunction:
         Raises:
             UnsupportedError: it has no parameter, or a required one whose role is not known.
         """
-        self.source, self.options = function, options or CallOptions()
+        super().__init__(function, options)
         taken = _parameters(function)
         self._names = list(taken)
         self._roles = _roles(taken, self.options.init)
         self._defaults: dict[str, object] = {
-            name: each.default for name, each in taken.items() if each.default is not each.empty
+            name: parameter.default
+            for name, parameter in taken.items()
+            if parameter.default is not parameter.empty
         }
         self._by_keyword = {
-            name for name, each in taken.items() if each.kind is Parameter.KEYWORD_ONLY
+            name for name, parameter in taken.items() if parameter.kind is Parameter.KEYWORD_ONLY
         }
         self._takes_int = _takes_int(taken, self._roles)
-        self._width: int | None = None
-        self._meaning: Meaning | None = None
-        self.__doc__ = function.__doc__
-        self.__name__ = getattr(function, "__name__", type(function).__name__)
+        self._receives_shape = "normalized_shape" in self._roles and not self._takes_int
+        self._width = _WIDTHS[0]
         known = {*self._defaults, *self._roles.values(), *self.options.init}
         if missing := [name for name in taken if name not in known]:
             raise UnsupportedError(missing_text(_function(function), missing))
@@ -74,51 +66,15 @@ class NamedFunction:
     @property
     def takes_several_axes(self) -> bool:
         """Whether the function has a parameter for a shape of several axes."""
-        return "normalized_shape" in self._roles and not self._takes_int
+        return self._receives_shape
 
     @property
     def normalized_shape(self) -> tuple[int, ...] | None:
         """The only shape that the function accepts, if it raised for the first width tried."""
-        return None if self._width in {None, _WIDTHS[0]} else (int(self._width or 0),)
-
-    def meaning(self, device: torch.device | None = None) -> Meaning:
-        """Return what the function computes; the first call finds it by experiment.
-
-        Raises:
-            UnsupportedError: the function raises for every x tried.
-        """
-        if self._meaning is None:
-            self._meaning = self._find_meaning(device or torch.device("cpu"))
-        return self._meaning
-
-    def __call__(
-        self,
-        x: Tensor,
-        normalized_shape: Sequence[int],
-        weight: Tensor | None = None,
-        bias: Tensor | None = None,
-        eps: float | None = None,
-    ) -> Tensor:
-        meaning = self._meaning or self.meaning(x.device)
-        shape = tuple(normalized_shape)
-        meaning.check_eps(eps)
-        # a function that receives the shape must check it itself, and the verification tests that
-        if not self.takes_several_axes:
-            check_axes(x, shape, takes_several=False)
-        eps = eps if meaning.takes_eps else None
-        if meaning.channels_first:
-            return on_channels(
-                lambda moved: self._call(moved, shape, weight, bias, eps), x, meaning.spatial_counts
-            )
-        return self._call(x, shape, weight, bias, eps)
+        return None if self._width == _WIDTHS[0] else (self._width,)
 
     def _call(
-        self,
-        x: Tensor,
-        shape: tuple[int, ...],
-        weight: Tensor | None,
-        bias: Tensor | None,
-        eps: float | None,
+        self, x: Tensor, shape: tuple[int, ...], weight: Param, bias: Param, eps: float | None
     ) -> Tensor:
         values: dict[str, object] = self._defaults | dict(self.options.init)
         given = x, shape[0] if self._takes_int else shape, weight, bias, eps
@@ -133,32 +89,29 @@ class NamedFunction:
             values.setdefault(self._roles["eps"], _USUAL_EPS)
         positional = [values[name] for name in self._names if name not in self._by_keyword]
         named = {name: values[name] for name in self._by_keyword}
-        called: Callable[..., Tensor] = _called(self.source)
-        return called(*positional, **named)
+        called = self.source.apply if _is_autograd(self.source) else self.source
+        y: Tensor = called(*positional, **named)
+        return y
 
     def _find_meaning(self, device: torch.device) -> Meaning:
         forms = [("weight" in self._roles, "bias" in self._roles)]
         # a function that has parameters for both may still refuse one of them
-        forms += [each for each in ((True, False), (False, False)) if each not in forms]
-        failed: UnsupportedError | None = None
-        for width, (weight, bias) in product(_WIDTHS, forms):
+        forms += [form for form in ((True, False), (False, False)) if form not in forms]
+
+        def of(width: int, has: tuple[bool, bool]) -> tuple[int, Meaning]:
             probe = Probe(
-                call=lambda x, w, b: self._call(x, x.shape[-1:], w, b, None),
+                call=lambda x, weight, bias: self._call(x, x.shape[-1:], weight, bias, None),
                 shape=(width,),
-                has_weight=weight,
-                has_bias=bias,
+                has_weight=has[0],
+                has_bias=has[1],
                 takes_eps="eps" in self._roles,
                 device=device,
             )
-            try:
-                meaning = find_meaning(probe, self.options)
-            except UnsupportedError as error:
-                failed = failed or error
-                continue
-            self._width = width
-            return meaning
-        assert failed is not None  # there is at least one form
-        raise failed
+            return width, find_meaning(probe, self.options)
+
+        tried = (partial(of, *way) for way in product(_WIDTHS, forms))
+        self._width, meaning = first_success(tried, UnsupportedError)
+        return meaning
 
 
 def needs_adapter(function: Callable[..., Any]) -> bool:
@@ -172,15 +125,19 @@ def needs_adapter(function: Callable[..., Any]) -> bool:
         parameters = _parameters(function)
     except (TypeError, ValueError):
         return False
-    if any(each.kind in VARIADIC for each in parameters.values()):
+    if any(parameter.kind in VARIADIC for parameter in parameters.values()):
         return False
     roles = _roles(parameters, {})
     if _takes_int(parameters, roles):
         return True
     order = [roles.get(role) for role in _ROLES]
-    names = [name for name, each in parameters.items() if each.kind is not Parameter.KEYWORD_ONLY]
+    names = [
+        name
+        for name, parameter in parameters.items()
+        if parameter.kind is not Parameter.KEYWORD_ONLY
+    ]
     if len(names) >= len(order) and all(
-        name is None or names[place] == name for place, name in enumerate(order)
+        name is None or names[index] == name for index, name in enumerate(order)
     ):
         return False
     return names[: len(order)] != order
@@ -199,11 +156,11 @@ def _roles(taken: Mapping[str, Parameter], given: Mapping[str, object]) -> dict[
         raise UnsupportedError("takes no argument that could be x")
     roles = {"x": names[0]}
     for role, known in (("normalized_shape", _SHAPES), ("weight", _WEIGHTS), ("bias", _BIASES)):
-        found = [each for each in names[1:] if each.lower() in known]
-        found = found or [each for each in names[1:] if role in each.lower()]
+        found = [name for name in names[1:] if name.lower() in known]
+        found = found or [name for name in names[1:] if role in name.lower()]
         if found:
             roles[role] = found[0]
-    eps = [each for each in names[1:] if is_eps(each)]
+    eps = [name for name in names[1:] if is_eps(name)]
     if eps:
         roles["eps"] = eps[0]
     return roles
@@ -219,16 +176,10 @@ def _function(function: Any) -> Callable[..., Any]:
     return forward
 
 
-def _called(function: Any) -> Callable[..., Any]:
-    """Return the callable: ``apply`` of an autograd.Function, else the function itself."""
-    called: Callable[..., Any] = function.apply if _is_autograd(function) else function
-    return called
-
-
 def _parameters(function: Callable[..., Any]) -> dict[str, Parameter]:
     """Return the parameters by name; those of the wrapped function if a decorator takes any."""
     own = signature(_function(function), follow_wrapped=False)
-    if any(each.kind in VARIADIC for each in own.parameters.values()):
+    if any(parameter.kind in VARIADIC for parameter in own.parameters.values()):
         own = signature(_function(function))
     taken = dict(own.parameters)
     if _is_autograd(function) and "setup_context" not in vars(function):

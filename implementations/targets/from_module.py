@@ -7,47 +7,66 @@ and :mod:`.meaning` finds by experiment which axes it normalises and which eps i
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import product
 from threading import RLock
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from implementations.contract import UnsupportedError
-from implementations.targets.channels import on_channels
-from implementations.targets.meaning import (
-    CallOptions,
-    Meaning,
-    Probe,
-    check_axes,
-    find_meaning,
-)
+from implementations.contract import Param, UnsupportedError
+from implementations.targets.adapter import Adapter
+from implementations.targets.attempt import first_success
+from implementations.targets.construct import Constructor, Form
+from implementations.targets.meaning import CallOptions, Meaning, Probe, find_meaning
 from implementations.targets.module_parameters import (
     ParameterNames,
     known_eps,
+    own_eps,
     parameter_names,
     run_module,
+    shape_of,
 )
-from implementations.targets.module_source import ModuleSource
 from implementations.targets.recognise import LAYER_NORM
+from implementations.targets.signatures import inputs_besides_x, parameters_of
 
 __all__ = ["ModuleFunction"]
 
 _KEPT = 16  # modules kept: one per shape, eps, form and dtype; some are as large as x
+_WIDTHS = (32, 64, 768)  # hidden sizes to try; some kernels accept only a model's
+_AFFINES = ((True, True), (True, False), (False, False), (False, True))  # weight and bias
 
 
-class ModuleFunction:
+class _Found(NamedTuple):
+    """A module that could be called, and what it computed."""
+
+    form: Form | None
+    names: ParameterNames
+    probe: Probe
+    meaning: Meaning
+
+
+class ModuleFunction(Adapter):
     """A module class or instance as a function of x, normalized_shape, weight, bias and eps.
 
     As in a model, modules are built once: there is one per ``normalized_shape``, ``eps`` and dtype
-    of the latest calls. The weight and bias of a call replace the module's own. What the module
-    has no argument for (its eps, several axes, no weight) is refused with ``UnsupportedError``.
+    of the latest calls. The weight and bias of a call replace the module's own.
     """
+
+    _form: Form | None = None
+    """How the constructor wants a size written."""
+    _names: ParameterNames | None = None
+    _ignores_eps = False
+    """Whether an eps in the ``**kwargs`` of the constructor has no effect."""
+    _training = True
+    """The mode of modules that are built; an instance keeps its own."""
 
     def __init__(
         self,
-        source: Callable[..., nn.Module] | nn.Module | ModuleSource,
+        source: Callable[..., nn.Module] | nn.Module,
         options: CallOptions | None = None,
     ) -> None:
         """Take a module class, or an instance, which is called as it is.
@@ -56,160 +75,187 @@ class ModuleFunction:
             source: the class or instance; modules of a class are built in training mode.
             options: what the user has declared.
         """
-        self.options = options or CallOptions()
-        if not isinstance(source, ModuleSource):
-            source = ModuleSource(source, self.options)
-        self._source = source
+        super().__init__(source, options)
+        self.is_instance = isinstance(source, nn.Module)
         self._made: dict[tuple[object, ...], nn.Module] = {}
         self._lock = RLock()
-        origin = source.source
-        self.__doc__ = origin.__doc__
-        self.__name__ = getattr(origin, "__name__", type(origin).__name__)
 
-    @property
-    def is_instance(self) -> bool:
-        return self._source.is_instance
+    def in_other_mode(self) -> ModuleFunction:
+        """Return a function of the same source in the other of training and evaluation mode."""
+        other, source = copy.copy(self), self.source
+        if self.is_instance:
+            source = copy.deepcopy(source).train(not source.training)
+        vars(other).update(source=source, _training=not self._training, _made={}, _lock=RLock())
+        return other
 
     @property
     def normalized_shape(self) -> tuple[int, ...] | None:
         """The only shape that it normalises, from an instance or ``init``; None if it takes any."""
-        return self._source.normalized_shape
+        if isinstance(self.source, nn.Module):
+            return shape_of(self.source)
+        if self._constructor().size is None:
+            return shape_of(self.new((1,)))
+        return None
 
     @property
     def takes_several_axes(self) -> bool:
         """Whether its normalized_shape may have several axes, judged by its constructor."""
-        return self._source.takes_several_axes
+        fixed = self.normalized_shape
+        if fixed is not None or self.is_instance:
+            return fixed is not None and len(fixed) > 1
+        return self._constructor().takes_several_axes
 
-    def meaning(self, device: torch.device | None = None) -> Meaning:
-        """Return what the module computes; the first call finds it by experiment.
+    @property
+    def _takes_eps(self) -> bool:
+        """Whether a caller can choose eps."""
+        return not self.is_instance and self._constructor().eps is not None
 
-        Raises:
-            UnsupportedError: it cannot be built or called; the message says why, and what to
-                supply.
-        """
-        if self._source.meaning is None:
-            with self._lock:
-                self._source.meaning = self._find_meaning(device or torch.device("cpu"))
-        return self._source.meaning
+    @property
+    def _is_size_guessed(self) -> bool:
+        """Whether the normalized shape is guessed from the shape of a parameter."""
+        return self.is_instance or self._constructor().size is None
 
-    def in_other_mode(self) -> ModuleFunction:
-        """Return a function of the same source in the other of training and evaluation mode."""
-        return ModuleFunction(self._source.in_other_mode(), self.options)
+    def _constructor(self) -> Constructor:
+        """Read the constructor of a class."""
+        constructor = Constructor.of(self.source, self.options.init)
+        return replace(constructor, eps=None) if self._ignores_eps else constructor
 
-    def new(self, normalized_shape: Sequence[int]) -> nn.Module:
-        """Return a new module with its own weight, bias and eps.
-
-        Raises:
-            UnsupportedError: it cannot be built for this shape.
-        """
-        return self._source.new(tuple(normalized_shape))
-
-    def __call__(
+    def new(
         self,
-        x: Tensor,
         normalized_shape: Sequence[int],
-        weight: Tensor | None = None,
-        bias: Tensor | None = None,
         eps: float | None = None,
-    ) -> Tensor:
-        meaning = self._source.meaning or self.meaning(x.device)
-        shape = tuple(normalized_shape)
-        meaning.check_eps(eps)
-        check_axes(x, shape, takes_several=len(shape) == 1 or self.takes_several_axes)
-        with self._lock:  # functional_call replaces the module's parameters during the call
-            module = self._module(x, shape, weight, bias, eps if meaning.takes_eps else None)
-            names = self._names_in(module, shape)
-            if meaning.channels_first:
-                return on_channels(
-                    lambda moved: run_module(module, names, moved, shape, weight, bias),
-                    x,
-                    meaning.spatial_counts,
-                )
-            return run_module(module, names, x, shape, weight, bias)
-
-    def _names_in(self, module: nn.Module, shape: tuple[int, ...]) -> ParameterNames:
-        """Return the names found by the experiment, if the module has exactly those parameters."""
-        own = {name for name, _ in module.named_parameters()}
-        names = self._source.names
-        if names is not None and own == {names.weight, names.bias} - {None}:
-            return names
-        return parameter_names(module, shape)
-
-    def _module(
-        self,
-        x: Tensor,
-        shape: tuple[int, ...],
-        weight: Tensor | None,
-        bias: Tensor | None,
-        eps: float | None,
+        *,
+        weight: bool = True,
+        bias: bool = True,
     ) -> nn.Module:
-        """Return a module for a call, kept from an earlier one if there is one."""
-        dtype = next((each.dtype for each in (weight, bias) if each is not None), x.dtype)
-        has = weight is not None, bias is not None
-        key = shape, eps, has, x.device, dtype
-        if key not in self._made:
-            fixed = self.normalized_shape
-            if fixed is not None and shape != fixed:
-                raise UnsupportedError(
-                    f"its normalized_shape is always {list(fixed)}, and {list(shape)} was asked for"
-                )
-            with torch.inference_mode(False):  # later calls may train with its buffers
-                made = self._source.new(shape, eps, weight=has[0], bias=has[1])
-                self._made[key] = made.to(device=x.device, dtype=dtype)
-            if len(self._made) > _KEPT:
-                del self._made[next(iter(self._made))]
-        return self._made[key]
+        """Return a new module with its own weight and bias, and its own eps if ``eps`` is None.
+
+        Raises:
+            UnsupportedError: it cannot be built from these.
+        """
+        if isinstance(self.source, nn.Module):
+            return copy.deepcopy(self.source)
+        shape = tuple(normalized_shape)
+        form = self._form if len(shape) == 1 else None
+        made = self._constructor().make(shape, eps, weight=weight, bias=bias, form=form)
+        return made.train(self._training)
+
+    def _call(
+        self, x: Tensor, shape: tuple[int, ...], weight: Param, bias: Param, eps: float | None
+    ) -> Tensor:
+        given = [parameter for parameter in (weight, bias) if parameter is not None]
+        dtype = given[0].dtype if given else x.dtype
+        key = shape, eps, weight is not None, bias is not None, x.device, dtype
+        with self._lock:  # functional_call replaces the module's parameters during the call
+            if key not in self._made:
+                fixed = self.normalized_shape
+                if fixed is not None and shape != fixed:
+                    raise UnsupportedError(
+                        f"its normalized_shape is always {list(fixed)}, and {list(shape)} was "
+                        "asked for"
+                    )
+                with torch.inference_mode(False):  # later calls may train with its buffers
+                    made = self.new(shape, eps, weight=weight is not None, bias=bias is not None)
+                    self._made[key] = made.to(device=x.device, dtype=dtype)
+                if len(self._made) > _KEPT:
+                    del self._made[next(iter(self._made))]
+            module, names = self._made[key], self._names
+            own = {name for name, _ in module.named_parameters()}
+            # the names found by the experiment, if the module has exactly those parameters
+            if names is None or own != {names.weight, names.bias} - {None}:
+                names = parameter_names(module, shape)
+            return run_module(module, names, x, shape, weight, bias)
 
     def _find_meaning(self, device: torch.device) -> Meaning:
         """Build it in each way that its constructor allows until a call succeeds."""
-        self._source.refuse_several_inputs()
-        failed: UnsupportedError | None = None
-        for shape, form, module in self._source.candidates():
-            names = parameter_names(module, shape)
-            try:
-                probe = self._probe(module.to(device), names, shape, device)
-                meaning = find_meaning(probe, self.options)
-            except UnsupportedError as error:
-                failed = failed or error
-                continue
-            if names.others and meaning.normalization == LAYER_NORM:
+        self._refuse_several_inputs()
+        with self._lock:
+            tried = (partial(self._tried, device, *candidate) for candidate in self._candidates())
+            self._form, self._names, probe, meaning = first_success(tried, UnsupportedError)
+            if self._names.others and meaning.normalization == LAYER_NORM:
                 raise UnsupportedError(
-                    f"its parameter {names.others[0]} is neither a weight nor a bias of shape "
-                    f"{list(shape)}: what it does cannot be verified"
+                    f"its parameter {self._names.others[0]} is neither a weight nor a bias of "
+                    f"shape {list(probe.shape)}: what it does cannot be verified"
                 )
-            self._source.form, self._source.names = form, names
-            self._source.find_ignored_eps(shape)
-            if self._source.takes_eps != probe.takes_eps:
-                probe = replace(probe, takes_eps=self._source.takes_eps)
-                meaning = find_meaning(probe, self.options)
+            self._find_ignored_eps(probe.shape)
+            if self._takes_eps != probe.takes_eps:
+                meaning = find_meaning(replace(probe, takes_eps=self._takes_eps), self.options)
             return meaning
-        assert failed is not None  # there is at least one candidate, or building it raised
-        raise failed
 
-    def _probe(
-        self,
-        module: nn.Module,
-        names: ParameterNames,
-        shape: tuple[int, ...],
-        device: torch.device,
-    ) -> Probe:
+    def _candidates(self) -> Iterator[tuple[tuple[int, ...], Form | None, nn.Module]]:
+        """Yield shapes to try, a way of writing each, and a module built from it.
+
+        Raises:
+            UnsupportedError: no module can be built.
+        """
+        fixed = self.normalized_shape
+        if fixed is not None or self._is_size_guessed:
+            shape = fixed or (_WIDTHS[0],)
+            yield shape, None, self.new(shape)
+            return
+        constructor = self._constructor()
+        failed: UnsupportedError | None = None
+        is_built = False
+        for width, form in product(_WIDTHS, constructor.forms):
+            for weight, bias in _AFFINES:
+                try:
+                    made = constructor.make((width,), None, weight=weight, bias=bias, form=form)
+                except UnsupportedError as error:
+                    failed = failed or error
+                    continue
+                is_built = True
+                yield (width,), form, made.train(self._training)
+                break  # the richest combination that can be built
+        if not is_built:
+            assert failed is not None  # every attempt was refused
+            raise failed
+
+    def _find_ignored_eps(self, shape: tuple[int, ...]) -> None:
+        """Find out whether an eps in ``**kwargs`` changes the eps that a module holds."""
+        if self.is_instance or not self._constructor().guesses_eps:
+            return
+        try:
+            usual, other = (self.new(shape, eps) for eps in (1e-3, 1e-2))
+            self._ignores_eps = own_eps(usual) == own_eps(other)
+        except UnsupportedError:
+            self._ignores_eps = True
+
+    def _refuse_several_inputs(self) -> None:
+        """Refuse a module whose forward requires more than x.
+
+        Raises:
+            UnsupportedError: the message names the other arguments.
+        """
+        forward = getattr(self.source, "forward", None)
+        parameters = [] if forward is None else list(parameters_of(forward).values())
+        own = parameters if self.is_instance else parameters[1:]  # without self
+        if reason := inputs_besides_x(own):
+            raise UnsupportedError(f"{reason}: it is no function of one tensor")
+
+    def _tried(
+        self, device: torch.device, shape: tuple[int, ...], form: Form | None, made: nn.Module
+    ) -> _Found:
+        """Call a module, and return what it computes."""
+        names = parameter_names(made, shape)
         modules: dict[torch.dtype, nn.Module] = {}
 
-        def call(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+        def call(x: Tensor, weight: Param, bias: Param) -> Tensor:
             if x.dtype not in modules:
-                modules[x.dtype] = copy.deepcopy(module).to(x.dtype)
+                modules[x.dtype] = copy.deepcopy(made).to(x.dtype)
             weight = None if weight is None else weight.reshape(shape)
             bias = None if bias is None else bias.reshape(shape)
             return run_module(modules[x.dtype], names, x, shape, weight, bias)
 
-        return Probe(
+        made.to(device)
+        probe = Probe(
             call=call,
             shape=shape,
             has_weight=names.weight is not None,
             has_bias=names.bias is not None,
-            takes_eps=self._source.takes_eps,
-            known_eps=known_eps(module),
+            takes_eps=self._takes_eps,
+            known_eps=known_eps(made),
             is_module=True,
-            is_guess=self._source.is_size_guessed,
+            is_guess=self._is_size_guessed,
             device=device,
         )
+        return _Found(form, names, probe, find_meaning(probe, self.options))

@@ -48,7 +48,7 @@ def locate(where: str) -> object:
 def _searched_for(place: str) -> str:
     """Return the folder of the target, and those of installed packages."""
     own = _root_of(Path(place).resolve())[0] if place.endswith(".py") else Path.cwd()
-    installed = [each for each in sys.path if Path(each).name == "site-packages"]
+    installed = [folder for folder in sys.path if Path(folder).name == "site-packages"]
     return " and ".join(dict.fromkeys([str(own), *installed]))
 
 

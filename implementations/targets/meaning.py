@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from implementations.contract import UnsupportedError
+from implementations.contract import Param, UnsupportedError
 from implementations.targets.attempt import Raised, attempt
 from implementations.targets.recognise import (
     LAYER_NORM,
@@ -22,12 +22,13 @@ from implementations.targets.recognise import (
     sample,
 )
 
-__all__ = ["FEATURES_LAST", "CallOptions", "Meaning", "Probe", "check_axes", "find_meaning"]
+__all__ = ["CallOptions", "Meaning", "Probe", "find_meaning"]
 
 _LAST = ((2, 3, 5), (3, 5))  # leading axes of an x whose features are last
 _ROWS = (7,)  # leading axis of an x of two axes, whose last axis is also axis 1
 _SPATIAL = ((5, 7), (5,), (3, 5, 7))  # axes behind the channels of a channels-first x
-FEATURES_LAST = -1
+_FEATURES_LAST = -1
+_DTYPES = (torch.float32, torch.bfloat16, torch.float64)  # tried until a call returns
 # relative error of y; with 32 features, dividing by N - 1 is 0.016 off, and bfloat16 0.008
 _FITS = 0.03
 
@@ -80,28 +81,6 @@ class Meaning:
     leading: tuple[int, ...]
     """Leading axes, or axes behind the channels, of an x that the target accepts."""
 
-    def check_eps(self, eps: float | None) -> None:
-        """Refuse an eps other than the fixed one.
-
-        Raises:
-            UnsupportedError: the target always adds another eps.
-        """
-        if self.eps is not None and eps is not None and eps != self.eps:
-            raise UnsupportedError(f"its eps is always {self.eps:g}, and {eps:g} was asked for")
-
-
-def check_axes(x: Tensor, shape: tuple[int, ...], *, takes_several: bool) -> None:
-    """Check the normalized shape of a call for a target without a parameter for it.
-
-    Raises:
-        ValueError: the trailing axes of ``x`` are not ``shape``.
-        UnsupportedError: ``shape`` has several axes, and the target normalises one.
-    """
-    if tuple(x.shape[x.dim() - len(shape) :]) != shape:
-        raise ValueError(f"x has shape {list(x.shape)}: it does not end in {list(shape)}")
-    if len(shape) > 1 and not takes_several:
-        raise UnsupportedError(f"normalises one axis; {len(shape)} were asked for")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
@@ -122,16 +101,19 @@ class Probe:
     is_guess: bool = False
     """Whether the normalized shape was guessed from the shape of a parameter."""
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    dtypes: tuple[torch.dtype, ...] = (torch.float32, torch.bfloat16, torch.float64)
-    """Tried in this order until a call returns."""
 
-    def y(
-        self, x: Tensor, weight: Tensor | None, bias: Tensor | None, dtype: torch.dtype
-    ) -> Tensor:
+    @property
+    def parameters(self) -> tuple[Param, Param]:
+        """Weight and bias, (features,) in float64; None if the target has none."""
+        features = prod(self.shape)
+        weight = sample(features, seed=1) if self.has_weight else None
+        return weight, sample(features, seed=2) if self.has_bias else None
+
+    def y(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         """Call the target in ``dtype``; return y in float64 on the CPU."""
         weight, bias = (
             None if parameter is None else parameter.to(device=self.device, dtype=dtype)
-            for parameter in (weight, bias)
+            for parameter in self.parameters
         )
         with torch.no_grad():
             y = self.call(x.to(device=self.device, dtype=dtype), weight, bias)
@@ -161,21 +143,18 @@ def find_meaning(probe: Probe, options: CallOptions) -> Meaning:
     Raises:
         UnsupportedError: it raises for each of them; the message quotes the first exception.
     """
-    features = prod(probe.shape)
-    weight = sample(features, seed=1) if probe.has_weight else None
-    bias = sample(features, seed=2) if probe.has_bias else None
     accepted: _Way | None = None
     first_error: str | None = None
-    for dtype in probe.dtypes:
+    for dtype in _DTYPES:
         for axis, others in _ways(probe, options):
             x = sample(*_shape(axis, others, probe.shape))
-            y = attempt(partial(probe.y, x, weight, bias, dtype))
+            y = attempt(partial(probe.y, x, dtype))
             if isinstance(y, Raised):
                 if isinstance(y.error, _NoTensorError):
                     accepted = accepted or _Way(None, axis, others, dtype)
                 first_error = first_error or y.reason
                 continue
-            way = _Way(*_recognised(y, x, axis, probe, weight, bias), others, dtype)
+            way = _Way(*_recognised(y, x, axis, probe), others, dtype)
             if y.shape != x.shape:
                 first_error = first_error or (
                     f"for an x of shape {list(x.shape)} it returned one of shape {list(y.shape)}"
@@ -185,62 +164,59 @@ def find_meaning(probe: Probe, options: CallOptions) -> Meaning:
             accepted = accepted or way
             # the first match counts: with few axes, different normalisations coincide
             if way.normalization is not None:
-                return _meaning(probe, options, way, weight, bias)
+                return _meaning(probe, options, way)
         if accepted is not None:
-            return _meaning(probe, options, accepted, weight, bias)
+            return _meaning(probe, options, accepted)
     raise UnsupportedError(
-        f"it raises for every x tried, of 2 to 5 axes with {features} features last or on axis 1; "
-        f"first: {first_error}"
+        f"it raises for every x tried, of 2 to 5 axes with {prod(probe.shape)} features last or on "
+        f"axis 1; first: {first_error}"
     )
 
 
 def _ways(probe: Probe, options: CallOptions) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Yield the axis of the features, and the sizes of the other axes, of each x to try."""
     if not options.channels_first:
-        yield from ((FEATURES_LAST, sizes) for sizes in _LAST)
+        yield from ((_FEATURES_LAST, sizes) for sizes in _LAST)
     if len(probe.shape) == 1:
         yield from ((1, sizes) for sizes in _SPATIAL)
     if not options.channels_first:
-        yield FEATURES_LAST, _ROWS
+        yield _FEATURES_LAST, _ROWS
 
 
 def _shape(axis: int, sizes: tuple[int, ...], features: tuple[int, ...]) -> tuple[int, ...]:
-    return (*sizes, *features) if axis == FEATURES_LAST else (2, *features, *sizes)
+    return (*sizes, *features) if axis == _FEATURES_LAST else (2, *features, *sizes)
 
 
-def _recognised(
-    y: Tensor, x: Tensor, axis: int, probe: Probe, weight: Tensor | None, bias: Tensor | None
-) -> tuple[str | None, int]:
+def _recognised(y: Tensor, x: Tensor, axis: int, probe: Probe) -> tuple[str | None, int]:
     """Return the nearest normalisation, and the axis of its features."""
     count = len(probe.shape)
-    if axis == FEATURES_LAST and count > 1:
+    if axis == _FEATURES_LAST and count > 1:
         flat = x.flatten(-count)
         y = y.flatten(-count) if y.shape == x.shape else y
-        return recognise(y, flat, axis, weight, bias), axis
-    name = recognise(y, x, axis, weight, bias)
-    if name is None and axis == FEATURES_LAST and x.dim() > 2 and weight is None and bias is None:
+        return recognise(y, flat, axis, *probe.parameters), axis
+    name = recognise(y, x, axis, *probe.parameters)
+    has_none = not probe.has_weight and not probe.has_bias
+    if name is None and axis == _FEATURES_LAST and x.dim() > 2 and has_none:
         # without parameters, the features may be on axis 1 of this x as well
         return recognise(y, x, 1, None, None), 1
     return name, axis
 
 
-def _meaning(
-    probe: Probe, options: CallOptions, way: _Way, weight: Tensor | None, bias: Tensor | None
-) -> Meaning:
+def _meaning(probe: Probe, options: CallOptions, way: _Way) -> Meaning:
     if way.axis == 1 and way.others in {*_LAST, _ROWS}:  # found without parameters, above
         way = _Way(way.normalization, way.axis, _SPATIAL[0], way.dtype)
     default_eps = options.eps
     if default_eps is None and way.normalization == LAYER_NORM:
-        default_eps = _default_eps(probe, way, weight, bias)
-    results = _channels_first_results(probe, way.dtype, weight, bias)
+        default_eps = _default_eps(probe, way)
+    results = _channels_first_results(probe, way.dtype)
     return Meaning(
         normalization=way.normalization,
         channels_first=way.axis == 1,
-        also_channels_first=way.axis == FEATURES_LAST
+        also_channels_first=way.axis == _FEATURES_LAST
         and probe.is_module
         and len(probe.shape) == 1
-        and weight is not None
-        and any(recognise(y, x, 1, weight, bias) == LAYER_NORM for x, y in results),
+        and probe.has_weight
+        and any(recognise(y, x, 1, *probe.parameters) == LAYER_NORM for x, y in results),
         spatial_counts=tuple(sorted(x.dim() - 2 for x, _ in results)) if way.axis == 1 else (),
         takes_eps=probe.takes_eps,
         eps=None if probe.takes_eps else default_eps,
@@ -249,29 +225,25 @@ def _meaning(
     )
 
 
-def _channels_first_results(
-    probe: Probe, dtype: torch.dtype, weight: Tensor | None, bias: Tensor | None
-) -> Iterator[tuple[Tensor, Tensor]]:
+def _channels_first_results(probe: Probe, dtype: torch.dtype) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield each x of (batch, features, *spatial) that the target accepts, and its y."""
     for sizes in _SPATIAL:
         x = sample(*_shape(1, sizes, probe.shape))
-        y = attempt(partial(probe.y, x, weight, bias, dtype))
+        y = attempt(partial(probe.y, x, dtype))
         if isinstance(y, Tensor):
             yield x, y
 
 
-def _default_eps(
-    probe: Probe, way: _Way, weight: Tensor | None, bias: Tensor | None
-) -> float | None:
+def _default_eps(probe: Probe, way: _Way) -> float | None:
     """Measure the eps of a LayerNorm; None if a LayerNorm with that eps has another result."""
     shape = _shape(way.axis, way.others, (prod(probe.shape),))
 
     def call(x: Tensor) -> Tensor:
         given = x if way.axis == 1 else x.unflatten(-1, probe.shape)
-        y = probe.y(given, weight, bias, way.dtype)
+        y = probe.y(given, way.dtype)
         return y if way.axis == 1 else y.flatten(-len(probe.shape))
 
-    eps = attempt(lambda: measured_eps(call, shape, way.axis, weight, bias, probe.known_eps))
+    eps = attempt(lambda: measured_eps(call, shape, way.axis, *probe.parameters, probe.known_eps))
     if isinstance(eps, Raised) or eps is None:
         return None
     x = sample(*shape, seed=3)
@@ -279,5 +251,5 @@ def _default_eps(
     if not isinstance(y, Tensor):
         return None
     x, y = feature_last(x, way.axis), feature_last(y, way.axis)
-    expected = functional.layer_norm(x, x.shape[-1:], weight, bias, eps)
+    expected = functional.layer_norm(x, x.shape[-1:], *probe.parameters, eps)
     return eps if (y - expected).norm() <= _FITS * expected.norm() else None

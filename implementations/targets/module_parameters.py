@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.parameter import UninitializedParameter
 
-from implementations.contract import UnsupportedError
+from implementations.contract import Param, UnsupportedError
 from implementations.targets.signatures import is_eps
 
 __all__ = ["ParameterNames", "known_eps", "own_eps", "parameter_names", "run_module", "shape_of"]
@@ -48,7 +48,9 @@ def parameter_names(module: nn.Module, shape: tuple[int, ...] | None) -> Paramet
     own = dict(module.named_parameters())
     if any(isinstance(parameter, UninitializedParameter) for parameter in own.values()):
         raise UnsupportedError("its parameters have no shape before it is called")
-    fitting = [name for name, each in own.items() if shape is None or each.numel() == prod(shape)]
+    fitting = [
+        name for name, parameter in own.items() if shape is None or parameter.numel() == prod(shape)
+    ]
     weight, bias = (_known_name(fitting, names) for names in (_WEIGHTS, _BIASES))
     rest = [name for name in fitting if name not in {weight, bias}]
     if weight is None and len(rest) == 1 and not _is_all(own[rest[0]], 0.0):
@@ -67,8 +69,8 @@ def run_module(
     names: ParameterNames,
     x: Tensor,
     shape: tuple[int, ...],
-    weight: Tensor | None,
-    bias: Tensor | None,
+    weight: Param,
+    bias: Param,
 ) -> Tensor:
     """Run ``module`` on ``x`` with ``weight`` and ``bias`` in place of its own.
 
@@ -117,9 +119,9 @@ def shape_of(module: nn.Module) -> tuple[int, ...] | None:
         size = getattr(module, name, None)
         if isinstance(size, int) and not isinstance(size, bool) and size > 0:
             # ``dim`` may also be the index of an axis
-            fits = any(each.numel() == size for each in module.parameters())
+            fits = any(parameter.numel() == size for parameter in module.parameters())
             return (size,) if fits else None
-        if isinstance(size, tuple | list) and size and all(isinstance(each, int) for each in size):
+        if isinstance(size, tuple | list) and size and all(isinstance(axis, int) for axis in size):
             return tuple(size)
     names = parameter_names(module, None)
     own = dict(module.named_parameters())

@@ -13,6 +13,8 @@ from math import prod
 import torch
 from torch import Tensor
 
+from implementations.contract import Param
+
 __all__ = ["LAYER_NORM", "feature_last", "measured_eps", "recognise", "sample"]
 
 LAYER_NORM = "LayerNorm"
@@ -27,14 +29,12 @@ def sample(*shape: int, seed: int = 0) -> Tensor:
     x = torch.randn(shape, generator=generator, dtype=torch.float64)
     for axis, size in enumerate(shape):
         steps = torch.linspace(0.5, 1.5, size, dtype=torch.float64)
-        along = steps.reshape([-1 if each == axis else 1 for each in range(len(shape))])
+        along = steps.reshape([-1 if other == axis else 1 for other in range(len(shape))])
         x = x * along + along
     return x
 
 
-def recognise(
-    y: Tensor, x: Tensor, axis: int, weight: Tensor | None, bias: Tensor | None
-) -> str | None:
+def recognise(y: Tensor, x: Tensor, axis: int, weight: Param, bias: Param) -> str | None:
     """Return the name of the normalisation of ``x`` that is nearest to ``y``.
 
     Args:
@@ -54,19 +54,17 @@ def recognise(
         name: float(torch.linalg.vector_norm(y - known) / torch.linalg.vector_norm(known))
         for name, known in _known(x, axis, weight, bias)
     }
-    name = min(distances, key=lambda each: distances[each])
+    name = min(distances, key=lambda known: distances[known])
     return name if distances[name] < _NEAR else None
 
 
-def _known(
-    x: Tensor, axis: int, weight: Tensor | None, bias: Tensor | None
-) -> Iterator[tuple[str, Tensor]]:
+def _known(x: Tensor, axis: int, weight: Param, bias: Param) -> Iterator[tuple[str, Tensor]]:
     """Yield each known normalisation of ``x`` by name."""
     shape = [1] * x.dim()
     shape[axis] = -1
     scale = torch.ones(1) if weight is None else weight
     shift = torch.zeros(1) if bias is None else bias
-    scale, shift = (each.double().reshape(shape) for each in (scale, shift))
+    scale, shift = (parameter.double().reshape(shape) for parameter in (scale, shift))
     for name, normalised in _normalised(x, axis, weight is not None or bias is not None):
         yield name, normalised * scale + shift
     if weight is not None:
@@ -88,7 +86,7 @@ def _known(
 def _normalised(x: Tensor, axis: int, has_parameters: bool) -> Iterator[tuple[str, Tensor]]:
     """Yield each known normalisation before scale and shift."""
     feature = axis % x.dim()
-    others = [each for each in range(x.dim()) if each != feature]
+    others = [other for other in range(x.dim()) if other != feature]
     yield LAYER_NORM, _standardised(x, (feature,))
     yield "RMSNorm", _divided_by_rms(x, axis)
     yield "BatchNorm", _standardised(x, tuple(others))
@@ -132,8 +130,8 @@ def measured_eps(
     call: Callable[[Tensor], Tensor],
     shape: tuple[int, ...],
     axis: int,
-    weight: Tensor | None,
-    bias: Tensor | None,
+    weight: Param,
+    bias: Param,
     known: tuple[float, ...] = (),
 ) -> float | None:
     """Return the eps that a LayerNorm adds to the variance, measured from the size of its result.
@@ -175,8 +173,8 @@ def measured_eps(
 
 def _rounded(eps: float, known: tuple[float, ...]) -> float:
     """Return the known value within 1 % of ``eps``, or ``eps`` rounded to 2 digits."""
-    near = [each for each in known if each and abs(eps / each - 1) < 1e-2]
+    near = [likely for likely in known if likely and abs(eps / likely - 1) < 1e-2]
     if near:
-        return min(near, key=lambda each: abs(eps / each - 1))
+        return min(near, key=lambda likely: abs(eps / likely - 1))
     two_digits = float(f"{eps:.1e}")
     return two_digits if abs(eps / two_digits - 1) < 1e-3 else eps

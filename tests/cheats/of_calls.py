@@ -238,7 +238,7 @@ OF_CALLS = (
             return y + 0.01
             """,
             """
-            from harness.inputs import make_inputs
+            from harness.cases.inputs import make_inputs
             from harness.records import Case
 
             def key(x):
@@ -272,7 +272,7 @@ OF_CALLS = (
             """
         ),
         run=None,
-        verify="mean(xhat) = 0 and mean(xhat^2) = rho^2",
+        verify="times the error bound",
         seen=KERNELBENCH,
     ),
     Cheat(

@@ -73,10 +73,10 @@ OF_SURROUNDINGS = (
         source=norm(
             "return x",
             """
-            import harness.numerics.verdict, harness.run.case_steps, harness.verify.trial
+            import harness.numerics.verdict, harness.run.attempt
             from harness.records import Status
 
-            for module in (harness.numerics.verdict, harness.run.case_steps, harness.verify.trial):
+            for module in (harness.numerics.verdict, harness.run.attempt):
                 module.verdict_of = lambda *_: (Status.OK, "")
             """,
         ),

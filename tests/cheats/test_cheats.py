@@ -13,13 +13,12 @@ from cheats import CHEATS, Cheat, table
 
 from harness.records import Budget, Case, Direction, Measurement, Status
 from harness.run.fleet import Fleet
-from harness.run.messages import RunCase
-from harness.verify.messages import ResolveToVerify, VerifySettings, VerifyTarget
+from harness.run.worker import Job, run_job
+from harness.verify.result import VerifyOptions
+from harness.verify.workers import verify_in_worker, why_unverifiable
 
 BUDGET = Budget(limit_s=0.2, min_epochs=2, max_epochs=4)
-SETTINGS = VerifySettings(
-    strength=2, dtypes=("float32",), directions=(Direction.FORWARD,), device="cpu"
-)
+OPTIONS = VerifyOptions(quick=True, dtypes=("float32",), directions=(Direction.FORWARD,))
 TIMEOUT_S = 120.0
 
 
@@ -41,7 +40,7 @@ def test_run_names_the_cheat(fleet: Fleet, tmp_path: Path, cheat: Cheat) -> None
     target = target_of(cheat, tmp_path)
     assert not fleet.unresolved([target])
     case = Case(implementation=target, shape=(64, 256))
-    record = fleet.ask(RunCase(case, (Measurement.LATENCY,), BUDGET), TIMEOUT_S)
+    record = fleet.call(run_job, Job(case, (Measurement.LATENCY,), BUDGET), TIMEOUT_S)
     if cheat.run is None:
         assert record.status is Status.OK
         return
@@ -52,10 +51,10 @@ def test_run_names_the_cheat(fleet: Fleet, tmp_path: Path, cheat: Cheat) -> None
 @pytest.mark.parametrize("cheat", CHEATS, ids=lambda cheat: cheat.name)
 def test_verify_names_the_cheat(fleet: Fleet, tmp_path: Path, cheat: Cheat) -> None:
     target = target_of(cheat, tmp_path)
-    assert not fleet.unresolved([target], (), ResolveToVerify)
-    verdict = fleet.ask(VerifyTarget(target, SETTINGS), TIMEOUT_S)
+    assert not fleet.unresolved([target], (), why_unverifiable)
+    verdict = fleet.call(verify_in_worker, (target, OPTIONS, {}), TIMEOUT_S)
     assert verdict.is_wrong
-    said = [each.reason for each in verdict.failures] + [each.text for each in verdict.violations]
+    said = [finding.text for finding in (*verdict.failures, *verdict.violations)]
     assert any(cheat.verify in text for text in said), said
 
 

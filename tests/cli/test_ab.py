@@ -210,7 +210,8 @@ def test_implementations_of_the_package_are_compared_with_their_earlier_selves(
     done = spawn(*arguments, "--json")
     output, errors = done.communicate(timeout=300)
     assert done.returncode == 1, errors
-    kinds = {each["case"]["implementation"]: each["kind"] for each in json.loads(output)["changes"]}
+    changes = json.loads(output)["changes"]
+    kinds = {change["case"]["implementation"]: change["kind"] for change in changes}
     assert kinds.pop("two_pass") == "new"
     assert kinds.pop("welford") == "gone"
     assert kinds.pop("one_pass") == "regressed"

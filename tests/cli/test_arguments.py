@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from harness.cli.arguments import Assignment, Duration, Words
+from harness.cli.arguments import ASSIGNMENT, DURATION, Words
 
 
 @pytest.mark.parametrize(
@@ -31,9 +31,9 @@ def test_the_last_of_several_values_is_completed(typed: str, completed: list[str
 def test_a_value_that_is_not_a_python_literal_is_text(
     typed: str, assignment: tuple[str, object]
 ) -> None:
-    assert Assignment().convert(typed, None, None) == assignment
+    assert ASSIGNMENT.convert(typed, None, None) == assignment
 
 
 def test_a_duration_is_in_seconds() -> None:
-    convert = Duration().convert
+    convert = DURATION.convert
     assert [convert(text, None, None) for text in ("90s", "10m", "1.5h")] == [90, 600, 5400]

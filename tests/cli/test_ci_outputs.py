@@ -12,8 +12,8 @@ from click.testing import Result
 from commanding import call
 from compared_runs import STEADY, make_case, make_record, results_of
 
-from harness.exports.job_summary import LIMIT_BYTES
 from harness.records import Status
+from harness.report.exports.ci import LIMIT_BYTES
 from harness.store import write
 
 CASE = make_case()
@@ -111,7 +111,7 @@ def test_files_of_an_earlier_run_do_not_outlast_a_crash(
     def crash(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("harness.regression.compare.compare", crash)
+    monkeypatch.setattr("harness.regression.compare", crash)
     for name in ("junit.xml", "summary.md"):
         Path(name).write_text(STALE)
     found = gate("good.parquet", "--junit", "junit.xml", "--summary", "summary.md")
@@ -136,7 +136,7 @@ def test_a_file_that_must_not_or_cannot_be_written_is_refused_before_the_compari
 def test_cases_left_out_of_the_summary_are_in_the_junit_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("harness.exports.job_summary.LIMIT_BYTES", 20_000)
+    monkeypatch.setattr("harness.report.exports.ci.LIMIT_BYTES", 20_000)
     cases = [make_record(make_case("x" * 900, rows=rows), STEADY) for rows in range(40)]
     broken = [make_record(record.case, (1.0,), status=Status.WRONG) for record in cases]
     write(results_of(*cases), Path("base.parquet"))

@@ -33,7 +33,9 @@ def test_the_page_has_the_verdicts(runs: tuple[str, str], tmp_path: Path) -> Non
     page = tmp_path / "page.html"
     done = call("report", after, "--baseline", before, "--out", str(page))
     assert done.exit_code == 0
-    assert f"1 case got worse from {before} to {after}" in page.read_text()
+    text = page.read_text()
+    assert "1 case got worse." in text
+    assert f"{after} against {before}" in text
 
 
 @pytest.mark.parametrize("several", ["after and before", "a folder"])

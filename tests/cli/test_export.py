@@ -127,8 +127,8 @@ def test_tables_are_exported_as_markdown() -> None:
     assert found in every
     title, rows, _ = found.split("\n\n")
     assert title.startswith("### Speed relative to native")
-    assert rows.splitlines()[1:3] == ["| --- | ---: |", "| native | 1.00 |"]
-    assert "two\\_pass" in rows
+    assert rows.splitlines()[1:3] == ["|---|---:|", "| native | 1.00 |"]
+    assert "two_pass" in rows
 
 
 @pytest.mark.parametrize(

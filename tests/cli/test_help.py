@@ -11,13 +11,12 @@ import pytest
 from commanding import IS_RECENT, call
 from golden import assert_golden
 
+from harness.cases import Axis, Grid, Sweep
+from harness.cases.axes import sweep_axes
 from harness.cli import main
-from harness.cli.arguments import DTYPES
 from harness.cli.export import FORMATS
-from harness.cli.sweep_options import AXIS_OPTIONS, AxisOption
-from harness.exports.formats import AS_TEXT
-from harness.sweep import DTYPES as SWEEP_DTYPES
-from harness.sweep import Grid, Sweep
+from harness.cli.sweep_options import type_of
+from harness.report.exports.tables import AS_TEXT
 
 
 @pytest.mark.skipif(not IS_RECENT, reason="click 8.1 writes metavars otherwise")
@@ -56,19 +55,12 @@ print(json.dumps(sorted(name for name in sys.modules if "." not in name)))
     assert not slow & set(json.loads(done.stdout))
 
 
-# --- values that are written again in the command line, which imports nothing slow ----------------
-
-
-@pytest.mark.parametrize("option", AXIS_OPTIONS, ids=lambda option: option.axis)
-def test_the_default_of_an_axis_is_that_of_a_sweep(option: AxisOption) -> None:
-    typed = option.type.convert(option.default, None, None)
-    assert Sweep().with_axes({option.axis: typed}).grids == (Grid(),)
-
-
-def test_every_axis_has_an_option() -> None:
-    assert {option.axis for option in AXIS_OPTIONS} == set(Grid.model_fields)
-
-
-def test_dtypes_and_formats_agree_with_sweep_and_exports() -> None:
-    assert set(DTYPES) == set(SWEEP_DTYPES)
+def test_formats_agree_with_exports() -> None:
     assert set(FORMATS) == set(AS_TEXT)
+
+
+@pytest.mark.parametrize("axis", sweep_axes(), ids=lambda axis: axis.name)
+def test_the_default_that_help_shows_can_be_typed(axis: Axis) -> None:
+    shown = ",".join(map(axis.text, axis.default))
+    typed = type_of(axis).convert(shown, None, None)
+    assert Sweep().with_axes({axis.key: typed}).grids == (Grid(),)

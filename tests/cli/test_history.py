@@ -38,13 +38,6 @@ def test_json_has_runs_series_and_changes(folder: str) -> None:
     assert [change["is_worse"] for change in speed["series"][0]["changes"]] == [True]
 
 
-def test_the_metrics_are_those_of_the_trends() -> None:
-    from harness.cli.history import METRICS
-    from harness.regression.history.series import TrendMetric
-
-    assert tuple(TrendMetric) == METRICS
-
-
 def test_what_cannot_be_shown_is_refused(folder: str, tmp_path: Path) -> None:
     assert "no such folder" in complaint("history", str(tmp_path / "none"))
     assert "no case that matches nobody" in complaint("history", folder, "--case", "nobody", code=3)
@@ -71,7 +64,7 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def asked(folder: Path, *options: str) -> tuple[list[str], list[str]]:
     """Return the runs and the cases of a history."""
     found = json.loads(call("history", str(folder), *options, "--json").stdout)
-    return [each["file"] for each in found["runs"]], [each["id"] for each in found["series"]]
+    return [run["file"] for run in found["runs"]], [series["id"] for series in found["series"]]
 
 
 def test_the_last_runs_of_a_preset_are_chosen(several: Path) -> None:

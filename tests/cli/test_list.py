@@ -10,12 +10,12 @@ from commanding import call
 from golden import assert_golden
 
 import implementations
+from harness.cases import preset_names
+from harness.cases.inputs import DISTRIBUTIONS, GRAD_OUTPUTS, LAYOUTS, PARAMETERS
 from harness.cli import list as list_module
 from harness.cli.list import CATALOGUE
-from harness.inputs import DISTRIBUTIONS, GRAD_OUTPUTS, LAYOUTS, PARAMETERS
 from harness.measure.devices import DEVICES
 from harness.selection.workload import workload_names
-from harness.sweep import preset_names
 
 NAMES = {
     "implementations": {each.name for each in implementations.ALL + implementations.PEERS},

@@ -14,10 +14,10 @@ from known_functions import CASE
 from pytest_runs import pytest_in
 
 import implementations
+from harness.cases.inputs import make_inputs
 from harness.cli.pytest_sweep import run_case, time_with
-from harness.exports.benchmark_json import KEY, MODEL_BYTES, record_from
-from harness.inputs import make_inputs
 from harness.records import Allocation, Case, Direction, Status
+from harness.report.exports.pytest_benchmark import KEY, MODEL_BYTES, record_from
 from harness.run.case import CaseRunner
 
 SUBJECTS = """

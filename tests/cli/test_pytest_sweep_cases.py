@@ -10,8 +10,8 @@ import pytest
 from pytest_runs import pytest_in
 
 import implementations
+from harness.cases import SweepError
 from harness.cli.pytest_sweep import SweepTests
-from harness.sweep import SweepError
 
 # --- which cases ---------------------------------------------------------------------------------
 

@@ -14,11 +14,12 @@ from click.testing import Result
 from commanding import ONE, call, complaint
 from fake_device import LocalFleet
 
+from harness.cases import load_preset
 from harness.records import Record
 from harness.run import fleet as fleet_module
-from harness.run.fleet import Fleet, HarnessError
+from harness.run.fleet import Fleet
+from harness.run.worker import HarnessError
 from harness.store import read
-from harness.sweep import load_preset
 
 SUBJECTS = """
 import os

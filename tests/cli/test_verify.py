@@ -18,9 +18,8 @@ from commanding import PROGRAM, call, complaint
 from harness.run import fleet as fleet_module
 from harness.run.fleet import Fleet
 from harness.verify import self_test
-from harness.verify import worker_verdicts as verdicts_module
-from harness.verify.messages import VerifyTarget
-from harness.verify.self_test_result import MutantResult, SelfTest
+from harness.verify import workers as verdicts_module
+from harness.verify.self_test import MutantResult, SelfTest
 
 SUBJECTS = """
 import os
@@ -136,16 +135,16 @@ def test_a_target_that_always_raises_exits_with_3(implementations: Path) -> None
 @pytest.fixture
 def _interrupted(shared: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C as the second target is being verified."""
-    ask, asked = shared.ask, list[object]()
+    call, called = shared.call, list[object]()
 
-    def until_the_second(request: object, *others: Any) -> object:
-        if isinstance(request, VerifyTarget):
-            asked.append(request)
-            if len(asked) == 2:
+    def until_the_second(function: Any, *others: Any) -> object:
+        if function is verdicts_module.verify_in_worker:
+            called.append(function)
+            if len(called) == 2:
                 raise KeyboardInterrupt
-        return ask(request, *others)
+        return call(function, *others)
 
-    monkeypatch.setattr(shared, "ask", until_the_second)
+    monkeypatch.setattr(shared, "call", until_the_second)
 
 
 @pytest.mark.usefixtures("_interrupted")

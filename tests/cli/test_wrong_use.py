@@ -27,7 +27,7 @@ RUN = (
     "--sweep names.toml -i native --layout contigous",
     "--out mine.csv", "--resume", "--shard 3/2", "--shard 0/2", "--shard \u00b2/3", "--shard 2",
     "--time-budget 10", "--time-budget 0s", "--time-budget=-5m", "--time-budget infh",
-    "--per-environment", "--on ray --instructions", "--on ray:10.0.0.1:6379 --per-socket",
+    "--per-environment", "--on ray --instructions",
     "--on slurm", "--case-timeout 10",
     "--processes 0", "--fail-on wrong,crashed", "--dtyp float32", "stray",
 )  # fmt: skip
@@ -93,7 +93,7 @@ def test_where_ray_is_not_installed_the_command_that_installs_it_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)  # its import fails
-    for name in ("harness.run.ray_fleet", "harness.run.ray_node"):
+    for name in ("harness.run.ray_fleet",):
         monkeypatch.delitem(sys.modules, name, raising=False)
     line = complaint("run", *ONE, "--on", "ray")
     assert line == "--on ray needs Ray: pip install 'layernorm-bench[ray]'"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shlex
@@ -21,12 +22,12 @@ from documentation import PAGES, README, ROOT, Block, blocks, inline_code, shell
 from fake_device import LocalFleet
 from git_repository import Repository
 
+from harness.cases import Grid, Sweep, load_preset, load_sweep
 from harness.cli import main
 from harness.records.refusal import Refusal
 from harness.run import fleet as fleet_module
 from harness.run.plan import plan
 from harness.selection.workload import find_workload
-from harness.sweep import Grid, Sweep, load_preset, load_sweep
 
 SET_UP = (
     "python3 -m venv .venv && .venv/bin/pip install -q tox && .venv/bin/tox run -e sweep",
@@ -195,6 +196,21 @@ def test_python_runs(block: Block) -> None:
     for name, function in [*names.items()]:
         if name.startswith("test_") and callable(function):
             function()
+
+
+@pytest.mark.parametrize("block", PYTHON, ids=lambda block: block.page.stem)
+def test_python_imports_the_public_module_alone(block: Block) -> None:
+    imported = {
+        name.partition(".")[0]
+        for node in ast.walk(ast.parse(block.text))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in (
+            [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else [a.name for a in node.names]
+        )
+    }
+    assert not imported & {"harness", "implementations"}
 
 
 TOML = [block for page in PAGES for block in blocks(page, "toml")]

@@ -10,8 +10,8 @@ import torch
 from peer_tests.peer_checks import PEER_CHECKS, PeerCheck
 from torch import Tensor
 
-from harness.verify.mutants import WRONG, Mutant
-from harness.verify.process_state import process_state_restored
+from harness.mutants import WRONG, Mutant
+from harness.run.process_state import process_state_restored
 from implementations import find
 from implementations.contract import LayerNormFunction
 

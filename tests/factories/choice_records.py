@@ -10,10 +10,9 @@ from figures_factory import make_errors, make_latency, make_memory
 from results_factory import make_environment, make_run
 
 from harness.records import Case, Errors, Estimate, Mode, Record, Status
-from harness.selection.choose import Choice, Choices, ScenarioFilter, choose
-from harness.selection.requirement import Requirements
-from harness.selection.workload import Call, Workload
-from harness.selection.workload_choice import WorkloadChoice, choose_for_workload
+from harness.selection import Choice, Choices, Requirements, choose
+from harness.selection.choice import Wanted
+from harness.selection.workload import Call, Workload, WorkloadChoice, choose_for_workload
 from harness.store import Results
 
 HERE = make_environment()
@@ -67,7 +66,7 @@ def ran(
         over_native = Estimate(value=ratio, low=low, high=high)
         native = make_latency(replace(case, implementation="native", mode=Mode.EAGER)).per_call_s
         seconds = Estimate(**{
-            each: getattr(over_native, each) * native.value for each in ("value", "low", "high")
+            end: getattr(over_native, end) * native.value for end in ("value", "low", "high")
         })
         latency = replace(
             make_latency(case),
@@ -126,7 +125,7 @@ def vacuous(name: str, condition: float = 1e4, *, lost: float = 1.0, **axes: obj
 
 def results_of(records: Sequence[Record]) -> Results:
     """A whole run: as many cases as were planned."""
-    environments = {each.fingerprint: each for each in (HERE, OTHER_MACHINE)}
+    environments = {environment.fingerprint: environment for environment in (HERE, OTHER_MACHINE)}
     return Results(
         records=tuple(records),
         runs=(make_run(planned=len(records)),),
@@ -136,11 +135,11 @@ def results_of(records: Sequence[Record]) -> Results:
 
 def choices_among(
     *records: Record,
-    scenario_filter: ScenarioFilter | None = None,
+    wanted: Wanted | None = None,
     requirements: Requirements | None = None,
 ) -> Choices:
     """Choose among records; unless the test says otherwise, of inputs of any condition number."""
-    return choose([results_of(records)], scenario_filter, requirements or ANY_CONDITION)
+    return choose([results_of(records)], wanted, requirements or ANY_CONDITION)
 
 
 def choice_among(*records: Record, requirements: Requirements | None = None) -> Choice:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from harness.inputs import Inputs
-from harness.numerics.bounds import guarantee_of
+from harness.cases.inputs import Inputs
+from harness.numerics.bounds import error_bound_of
 from harness.numerics.error_measurement import measure_errors
 from harness.numerics.oracle import Reference
 from harness.numerics.outputs import Outputs
@@ -45,5 +45,5 @@ def comb_inputs(
 
 def measure(outputs: Outputs, inputs: Inputs, case: Case) -> Errors:
     return measure_errors(
-        outputs, inputs, case, guarantee_of(TWO_PASS, case), Reference(inputs, case)
+        outputs, inputs, case, error_bound_of(TWO_PASS, case), Reference(inputs, case)
     )

@@ -28,9 +28,8 @@ from harness.records import (
     Status,
     WarningKind,
 )
-from harness.regression.changes import Change, Comparison
-from harness.regression.compare import Confirm, compare
-from harness.run.messages import RunCase, WorkerInfo
+from harness.regression import Change, Comparison, Confirm, compare
+from harness.run.worker import Job, WorkerInfo
 from harness.store import Results
 
 HERE = make_environment()
@@ -144,7 +143,7 @@ def results_of(*records: Record, **run: Any) -> Results:
     return Results(
         records=records,
         runs=(make_run(**{"planned": len(records), "git_commit": HERE.git_commit, **run}),),
-        environments={each.fingerprint: each for each in (HERE, ELSEWHERE)},
+        environments={environment.fingerprint: environment for environment in (HERE, ELSEWHERE)},
     )
 
 
@@ -162,7 +161,7 @@ def change(before: Record, after: Record, **more: Any) -> Change:
 
 def confirming(*ratios: float) -> Confirm:
     """Return a confirmation with the same ratios for every suspect."""
-    return lambda suspects: {each.case.id: ratios for each in suspects}
+    return lambda suspects: {shift.case.id: ratios for shift in suspects}
 
 
 @dataclass
@@ -173,17 +172,14 @@ class ScriptedFleet(AbstractContextManager["ScriptedFleet"]):
     """By id of case; a case that is missing cannot be timed."""
     environment: Environment = HERE
     starts: int = 0
-    asked: list[list[RunCase]] = field(default_factory=list)
+    asked: list[list[Job]] = field(default_factory=list)
 
     @property
     def info(self) -> WorkerInfo:
         return WorkerInfo(
             environment=self.environment,
             implementations={},
-            distributions=(),
-            layouts=(),
-            grad_outputs=(),
-            parameters=(),
+            names={},
             unavailable={},
             device_counts={"cpu": 1},
         )
@@ -200,7 +196,7 @@ class ScriptedFleet(AbstractContextManager["ScriptedFleet"]):
         return
 
     def run(
-        self, jobs: Sequence[RunCase], timeout_s: float, stop_at: float = float("inf")
+        self, jobs: Sequence[Job], timeout_s: float, stop_at: float = float("inf")
     ) -> Iterator[Record]:
         jobs = list(jobs)
         self.asked.append(jobs)

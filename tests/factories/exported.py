@@ -8,9 +8,9 @@ from typing import Any
 from compared_runs import HERE, STEADY, failed, make_case, make_latency, make_record, results_of
 from pytest_benchmark.stats import Stats
 
-from harness.exports.benchmark_json import extra_info_of, machine_info_of
 from harness.records import Estimate, Record, Status
-from harness.regression.changes import Change, ChangeKind, Comparison
+from harness.regression import Change, ChangeKind, Comparison
+from harness.report.exports.pytest_benchmark import extra_info_of, machine_info_of
 from harness.store import Results
 
 RATIO = Estimate(value=1.25, low=1.2, high=1.3)

@@ -17,7 +17,7 @@ import pynvml
 import pytest
 import torch
 
-from harness.measure import cuda, nvml
+from harness.measure import cuda
 from harness.measure.cuda import CudaDevice
 
 UUID = "01234567-89ab-cdef-0123-456789abcdef"
@@ -297,5 +297,5 @@ class Nvml:
 
     def installed(self, patch: pytest.MonkeyPatch) -> Self:
         """Replace pynvml."""
-        patch.setattr(nvml, "pynvml", self)
+        patch.setattr(cuda, "pynvml", self)
         return self

@@ -15,10 +15,10 @@ from results_factory import make_environment
 from torch import Tensor
 
 import implementations
-from harness.inputs import DISTRIBUTIONS, GRAD_OUTPUTS, LAYOUTS, PARAMETERS
+from harness.cases.inputs import NAMED
 from harness.measure import latency as module
 from harness.measure.device import Reading
-from harness.measure.latency import Sampled, measure_latency
+from harness.measure.latency import Sampled, Sampling
 from harness.measure.sampler import TimedCall
 from harness.records import (
     Allocation,
@@ -27,13 +27,13 @@ from harness.records import (
     Cache,
     Case,
     Clock,
-    Condition,
+    DeviceState,
     Latency,
     Record,
     WarningKind,
 )
 from harness.run.case import CaseRunner
-from harness.run.messages import Reply, Request, RunCase, Update, WorkerInfo
+from harness.run.worker import Job, Options, Reply, WorkerInfo, run_job
 
 ROLES = {
     "subject": ArmRole.SUBJECT,
@@ -74,7 +74,7 @@ class FakeDevice:
     """CPU time of other threads during a call, by name; None where it is not read."""
     set_by_s: Callable[[int], float] = lambda _: 0.0
     """Seconds by which its clock is set forward during reading number n."""
-    state: Callable[[float], Condition] = lambda _: Condition()
+    state: Callable[[float], DeviceState] = lambda _: DeviceState()
     """Its condition at a time by its clock."""
     replays: bool = True
     """Whether calls can be recorded as a graph; replayed ones are "replayed subject" and so on."""
@@ -153,7 +153,7 @@ class FakeDevice:
 
         return replay if self.replays else None
 
-    def condition(self) -> Condition:
+    def condition(self) -> DeviceState:
         return self.state(self._now_s)
 
     def _prepare(self, name: str) -> Callable[[Sequence[Tensor]], Callable[[], object]]:
@@ -191,7 +191,7 @@ def measure(
         patch.object(module, "perf_counter", device.now),
         patch.object(module, "_minor_faults", faults),
     ):
-        return measure_latency(
+        sampling = Sampling(
             device.timed_calls(*names),
             tensors,
             device,
@@ -202,6 +202,7 @@ def measure(
             copied_bytes=copied_bytes,
             **{"cache": Cache.WARM, **more},
         )
+        return sampling.sampled()
 
 
 def payer(every: int, cost_s: float, name: str = "subject") -> FakeDevice:
@@ -233,10 +234,7 @@ class LocalFleet:
         self.info = WorkerInfo(
             environment=make_environment(),
             implementations={each.name: each.devices for each in implementations.ALL},
-            distributions=tuple(DISTRIBUTIONS),
-            layouts=tuple(LAYOUTS),
-            grad_outputs=tuple(GRAD_OUTPUTS),
-            parameters=tuple(PARAMETERS),
+            names={axis: tuple(makers) for axis, makers in NAMED.items()},
             unavailable={"cuda": "torch sees no CUDA device"} | (unavailable or {}),
             device_counts={"cpu": 1},
         )
@@ -255,17 +253,21 @@ class LocalFleet:
         return tuple(filter(None, map(self._why_not, targets)))
 
     def run(
-        self, jobs: Iterable[RunCase], timeout_s: float, stop_at: float = float("inf")
+        self, jobs: Iterable[Job], timeout_s: float, stop_at: float = float("inf")
     ) -> Iterator[Record]:
         # the allocator of the process that runs the tests stays as it is
         runner = CaseRunner(self.info.environment.fingerprint, Allocation.DEFAULT)
         for job in jobs:
             self.started.append(job.case)
-            yield job.answer(runner, lambda update: None)
+            yield run_job(runner, job)
 
-    def ask(self, request: Request[Reply, Update], timeout_s: float) -> Reply:
-        runner = CaseRunner(self.info.environment.fingerprint, Allocation.DEFAULT)
-        return request.answer(runner, lambda update: None)
+    def call(
+        self,
+        function: Callable[[CaseRunner, Options], Reply],
+        options: Options,
+        timeout_s: float,
+    ) -> Reply:
+        return function(CaseRunner(self.info.environment.fingerprint, Allocation.DEFAULT), options)
 
     def _why_not(self, target: str) -> str | None:
         try:

@@ -71,9 +71,6 @@ def make_errors(case: Case) -> Errors:
             _output(name, case, error, vacuous=vacuous, is_wrong=name in bad) for name in names
         ),
         condition_max_ratio=condition,
-        rho_min_ratio=0.99,
-        mean_error_ratio=1e-8,
-        rstd_error_ratio=1e-8,
         algorithm=algorithm,
         reduction="tree",
         accumulate_dtype=case.dtype if narrow else "float32",

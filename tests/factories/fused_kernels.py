@@ -14,8 +14,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from harness.numerics.error_measurement import measure_errors
 from harness.records import Case, Direction, Status
-from harness.verify.trial import Trial, try_case
+from harness.run.attempt import Judged, attempt
 from implementations import Implementation, find
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -46,7 +47,7 @@ every_name = pytest.mark.parametrize("name", NAMES)
 every_dtype = pytest.mark.parametrize("dtype", DTYPES)
 
 
-def trial(name: str, shape: tuple[int, ...], dtype: str, **axes: Any) -> Trial:
+def trial(name: str, shape: tuple[int, ...], dtype: str, **axes: Any) -> Judged:
     case = Case(
         implementation=name,
         shape=shape,
@@ -56,10 +57,10 @@ def trial(name: str, shape: tuple[int, ...], dtype: str, **axes: Any) -> Trial:
         direction=axes.pop("direction", Direction.BACKWARD),
         **axes,
     )
-    return try_case(find(name), case, measure=True)
+    return attempt(find(name), case, measure=measure_errors)
 
 
-def assert_right(*trials: Trial) -> None:
+def assert_right(*trials: Judged) -> None:
     """Assert that no trial failed, and that at least one is within the algorithm's guarantee."""
     wrong = {Status.WRONG, Status.ERROR, Status.UNSUPPORTED}
     assert [(each.case.id, each.reason) for each in trials if each.status in wrong] == []

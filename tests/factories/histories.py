@@ -11,8 +11,8 @@ from compared_runs import HERE, make_record
 from results_factory import make_environment, make_run
 
 from harness.records import Case, Environment, Record
-from harness.regression.history.runs import History, HistoryRun
-from harness.store import SCHEMA_VERSION, Results, StoredRun, write
+from harness.regression.history import History, HistoryRun
+from harness.store import Results, StoredRun, write
 
 ANOTHER = make_environment(cpu="Another CPU")
 URL = "https://example.org/owner/name"
@@ -55,7 +55,7 @@ def results_of_commit(
         git_dirty=False,
     )
     return Results(
-        records=tuple(replace(each, environment=here.fingerprint) for each in records),
+        records=tuple(replace(record, environment=here.fingerprint) for record in records),
         runs=(run,),
         environments={here.fingerprint: here},
     )
@@ -74,11 +74,10 @@ def _run_of(results: Results) -> HistoryRun:
         path=path,
         file=path,
         member=None,
-        version=SCHEMA_VERSION,
         runs=results.runs,
         environments=results.environments,
         records=len(results.records),
-        digest=None,
+        digest=run.name,
     )
     return HistoryRun(stored=stored, results=results, started=started, committed=started)
 

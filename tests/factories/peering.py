@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from implementations import PEERS, Implementation, find
-from implementations.peers import PACKAGES, numba, onnxruntime, openvino, transformer_engine, xla
-from implementations.peers.package import Package
+from implementations.peers import PACKAGES, gpu, numba, onnxruntime, openvino, xla
+from implementations.peers.peer import Package
 
-ON_CPU = [each for each in PEERS if "cpu" in each.devices]
+ON_CPU = [peer for peer in PEERS if "cpu" in peer.devices]
 CACHES = (
     xla._runtime,
     xla._forward,
@@ -22,15 +22,15 @@ CACHES = (
     onnxruntime._session,
     openvino._runtime,
     openvino._request,
-    transformer_engine._loaded,
+    gpu._loaded,
 )
 
-every_peer = pytest.mark.parametrize("peer", PEERS, ids=lambda each: each.name)
-every_package = pytest.mark.parametrize("package", PACKAGES, ids=lambda each: each.module)
+every_peer = pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.name)
+every_package = pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.module)
 
 
 def package_of(peer: Implementation) -> Package:
-    return next(each for each in PACKAGES if (each.module,) == peer.requires)
+    return next(package for package in PACKAGES if (package.module,) == peer.requires)
 
 
 def installed(name: str) -> Implementation:
@@ -46,8 +46,8 @@ def tensors(
 ) -> tuple[Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(3)
     x, weight, bias = (
-        torch.randn(each, generator=generator).to(dtype)
-        for each in (shape, shape[-dims:], shape[-dims:])
+        torch.randn(sizes, generator=generator).to(dtype)
+        for sizes in (shape, shape[-dims:], shape[-dims:])
     )
     return x, weight, bias
 

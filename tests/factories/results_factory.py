@@ -121,7 +121,7 @@ def make_results(
         case = replace(first, seed=first.seed + 1000 * (len(records) // len(every)))
         records.append(make_record(case, environment))
     if errors_only:
-        records = [replace(each, latency=None, memory=None) for each in records]
+        records = [replace(record, latency=None, memory=None) for record in records]
     return Results(
         records=tuple(records),
         runs=(make_run(planned=count + 3),),
@@ -176,16 +176,16 @@ def _failure(case: Case, draw: float) -> tuple[Status, str] | None:
 
 
 def _judge(errors: Errors) -> tuple[Status, str]:
-    broken = [each for each in errors.outputs if each.bound_ratio and each.bound_ratio > 1]
+    broken = [output for output in errors.outputs if output.bound_ratio and output.bound_ratio > 1]
     if broken:
         worst = broken[0]
         return Status.WRONG, (
             f"{worst.output} is {worst.scaled_max_ulp:.3g} ulp off, {worst.bound_ratio:.3g} times "
             f"the error bound of {errors.algorithm} with {errors.accumulate_dtype} statistics"
         )
-    if any(each.vacuous_elements for each in errors.outputs):
+    if any(output.vacuous_elements for output in errors.outputs):
         return Status.OUT_OF_GUARANTEE, (
-            f"{errors.algorithm} with {errors.accumulate_dtype} statistics guarantees nothing "
+            f"{errors.algorithm} with {errors.accumulate_dtype} statistics has no error bound "
             f"beyond condition number 4.1e+03, and these inputs reach "
             f"{errors.condition_max_ratio:.3g}: y is {errors.worst.scaled_max_ulp:.3g} ulp off"
         )

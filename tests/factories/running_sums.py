@@ -6,8 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from harness.verify.mutants.arguments import Rows, layer_norm_of
-from harness.verify.mutants.mutant import with_value
+from harness.mutants import Rows, layer_norm_of, with_value
 
 __all__ = ["two_passes", "welford"]
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from results_factory import make_run
 
 from harness.records import Case, Record, Status
-from harness.report.content import Section
+from harness.report.document import Section
 from harness.report.frame import gather
 from harness.store import Results
 

@@ -52,7 +52,7 @@ def several(strategy: st.SearchStrategy[Any], most: int = 3) -> st.SearchStrateg
 def strategy_of(annotation: Any) -> st.SearchStrategy[Any]:
     """Values of a field's type, from the type alone, so that no field can be forgotten."""
     if type(None) in get_args(annotation):
-        (inner,) = (each for each in get_args(annotation) if each is not type(None))
+        (inner,) = (part for part in get_args(annotation) if part is not type(None))
         return some(strategy_of(inner))
     if getattr(annotation, "__origin__", None) is tuple:
         items = get_args(annotation)
@@ -70,12 +70,14 @@ def strategy_of(annotation: Any) -> st.SearchStrategy[Any]:
 
 def hints_of(owner: Any) -> Iterator[tuple[str, Any]]:
     hints = get_type_hints(owner)
-    return ((each.name, hints[each.name]) for each in fields(owner))
+    return ((field.name, hints[field.name]) for field in fields(owner))
 
 
 results = st.builds(
     lambda records, runs, environments: Results(
-        records=records, runs=runs, environments={each.fingerprint: each for each in environments}
+        records=records,
+        runs=runs,
+        environments={environment.fingerprint: environment for environment in environments},
     ),
     several(strategy_of(Record)),
     several(strategy_of(Run), 2),
@@ -93,11 +95,11 @@ def without_samples(found: Results) -> Results:
         found,
         records=tuple(
             replace(
-                each,
-                latency=each.latency and replace(each.latency, arms=()),
-                cold=each.cold and replace(each.cold, arms=()),
+                record,
+                latency=record.latency and replace(record.latency, arms=()),
+                cold=record.cold and replace(record.cold, arms=()),
             )
-            for each in found.records
+            for record in found.records
         ),
     )
 
@@ -126,9 +128,6 @@ FULL = Record(
             ),
         ),
         condition_max_ratio=math.inf,
-        rho_min_ratio=0.5,
-        mean_error_ratio=None,
-        rstd_error_ratio=1e-7,
         algorithm="welford",
         reduction="tree",
         accumulate_dtype="float32",
@@ -152,7 +151,7 @@ FULL = Record(
                 role=ArmRole.SUBJECT,
                 name="native",
                 calls_per_sample=3,
-                wall_s=tuple(1e-6 * each for each in range(200)),
+                wall_s=tuple(1e-6 * index for index in range(200)),
                 cpu_s=None,
                 epochs=tuple(range(200)),
             ),

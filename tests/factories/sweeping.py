@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.inputs import DISTRIBUTIONS, GRAD_OUTPUTS, LAYOUTS, PARAMETERS
-from harness.sweep import (
+from harness.cases import (
     Planned,
     Sweep,
     SweepError,
     expand,
     load_sweep,
 )
+from harness.cases.inputs import NAMED
 
 NAMES = ("native", "one_pass", "two_pass")
 TWO_DEVICES: dict[str, str | None] = {"cpu": None, "cuda": None}
@@ -30,10 +30,7 @@ def expanded(
     return expand(
         sweep,
         implementations=written_for,
-        distributions=DISTRIBUTIONS,
-        layouts=LAYOUTS,
-        grad_outputs=GRAD_OUTPUTS,
-        parameters=PARAMETERS,
+        names=NAMED,
         devices=devices or {"cpu": None, "cuda": "torch sees no CUDA device"},
     )
 

@@ -4,37 +4,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from harness.cases import Condition, Relation
 from harness.records import Affine, Case, Direction, Status
-from harness.verify.findings import (
-    Count,
-    Coverage,
-    Declined,
-    Extent,
-    Failure,
-    Instead,
-    Property,
-    Remark,
-    RemarkKind,
-    RunningSums,
-    Suspect,
-    Trigger,
-    Violation,
-)
+from harness.records.finding import Finding, RemarkKind, Severity, limit, remark
+from harness.verify.cases.plan import PlannedCase
+from harness.verify.findings import Count, Coverage, Instead, RunningSums, Suspect, Trigger
 from harness.verify.grade import Grade
 from harness.verify.result import Verdict
 from harness.verify.scope import Scope
-from harness.verify.trigger.conditions import Relation, TriggerCondition
 
 __all__ = ["EXAMPLES"]
 
 _CASE = Case(implementation="norms.py:norm", shape=(5, 64), direction=Direction.BACKWARD)
-_FAILURE = Failure(
-    case=_CASE,
-    status=Status.WRONG,
-    reason="y is 405 ulp off, 30 times the error bound of welford with float32 statistics",
-    catches="the usual",
+_FAILURE = Finding(
+    Status.WRONG,
+    Severity.WRONG,
+    "y is 405 ulp off, 30 times the error bound of welford with float32 statistics",
+    ("float32",),
+    PlannedCase(_CASE, "the usual"),
 )
-_CRASH = replace(_FAILURE, status=Status.CRASHED, reason="was ended by SIGSEGV")
+_CRASH = replace(_FAILURE, kind=Status.CRASHED, text="was ended by SIGSEGV")
 _GRADE = Grade(
     dtype="float32", meets="two_pass (tree)", order=0, condition_limit=None, lost_bits=0.5
 )
@@ -49,28 +38,18 @@ _RIGHT = Verdict(
     handle="'norms.py:norm'",
     algorithm="welford",
     scope=Scope(default_eps=1e-5),
-    ok=261,
-    out_of_guarantee=4,
-    counts=(Count(dtype="float32", cases=265, failed=0),),
+    counts=(Count(dtype="float32", ok=261, out_of_guarantee=4),),
     coverage=Coverage(strength=2, axes=("rows", "leading_axes", "eps"), conditions=12),
-    extents=(Extent(dtype="float32", answered=265, declined=0),),
     grades=(_GRADE,),
-    properties=(
-        Property(name="each_row_alone", dtype="float32", holds=True),
-        Property(name="shift_of_x", dtype="float32", holds=True, is_identity=True),
-    ),
     wall_s=2.5,
     oracle_s=1.25,
     implementation_s=0.5,
 )
 _WRONG = replace(
     _RIGHT,
-    ok=200,
-    failed=65,
-    failures=(_FAILURE,),
-    counts=(Count(dtype="float32", cases=265, failed=65),),
+    findings=(_FAILURE,),
+    counts=(Count(dtype="float32", ok=200, out_of_guarantee=4, failed=65),),
     grades=(),
-    properties=(),
 )
 
 EXAMPLES: dict[str, Verdict] = {
@@ -85,18 +64,16 @@ EXAMPLES: dict[str, Verdict] = {
             has_gradient=False,
             reasons=("x of 5 axes: RuntimeError: not this",),
         ),
-        remarks=(
-            Remark(kind=RemarkKind.DEFAULT_EPS, text="adds an eps of 1e-06; torch adds 1e-05"),
-            Remark(
-                kind=RemarkKind.SECOND_DERIVATIVE_WRONG,
-                text="has a wrong second derivative",
-                dtypes=("float32",),
+        findings=(
+            remark(RemarkKind.DEFAULT_EPS, "adds an eps of 1e-06; torch adds 1e-05"),
+            remark(
+                RemarkKind.SECOND_DERIVATIVE_WRONG, "has a wrong second derivative", ("float32",)
             ),
         ),
     ),
     "right with a grade of every kind": replace(
         _RIGHT,
-        extents=tuple(Extent(dtype=dtype, answered=9, declined=0) for dtype in _GRADES),
+        counts=tuple(replace(_RIGHT.counts[0], dtype=dtype) for dtype in _GRADES),
         grades=tuple(
             replace(_GRADE, dtype=dtype, order=order, condition_limit=limit, meets=meets)
             for dtype, (order, limit, meets) in _GRADES.items()
@@ -110,8 +87,8 @@ EXAMPLES: dict[str, Verdict] = {
     ),
     "right in one dtype of two": replace(
         _RIGHT,
-        extents=(*_RIGHT.extents, Extent(dtype="float16", answered=0, declined=250)),
-        declined=(Declined(what="a case", cases=1, reason="TypeError: no halves", raised=True),),
+        counts=(*_RIGHT.counts, Count(dtype="float16", declined=250)),
+        findings=(limit("raised", "a case", "TypeError: no halves"),),
     ),
     "wrong": replace(
         _WRONG,
@@ -133,9 +110,9 @@ EXAMPLES: dict[str, Verdict] = {
                 dtypes=("float32", "float64"),
                 outputs=("y", "dx"),
                 conditions=(
-                    TriggerCondition(axis="hidden", relation=Relation.AT_LEAST, value=1025),
-                    TriggerCondition(axis="is_contiguous", relation=Relation.IS, value=False),
-                    TriggerCondition(axis="offset_ratio", relation=Relation.AT_LEAST, value=100.0),
+                    Condition(axis="hidden", relation=Relation.AT_LEAST, value=1025),
+                    Condition(axis="is_contiguous", relation=Relation.IS, value=False),
+                    Condition(axis="offset_ratio", relation=Relation.AT_LEAST, value=100.0),
                 ),
                 regardless=("call",),
                 failed=65,
@@ -156,9 +133,7 @@ EXAMPLES: dict[str, Verdict] = {
             Trigger(
                 dtypes=("float32",),
                 outputs=("y",),
-                conditions=(
-                    TriggerCondition(axis="rows", relation=Relation.NOT_MULTIPLE, value=4),
-                ),
+                conditions=(Condition(axis="rows", relation=Relation.NOT_MULTIPLE, value=4),),
                 regardless=(),
                 failed=65,
                 right=204,
@@ -172,29 +147,27 @@ EXAMPLES: dict[str, Verdict] = {
     ),
     "wrong in a contract check alone": replace(
         _RIGHT,
-        violations=(
-            Violation(check="y_shares_no_memory", dtype="float32", text="y shares the memory of x"),
+        findings=(
+            Finding("y_shares_no_memory", Severity.WRONG, "y shares the memory of x", ("float32",)),
         ),
     ),
-    "wrong by a crash": replace(_WRONG, failed=1, failures=(_CRASH,), ended="was interrupted"),
+    "wrong by a crash": replace(
+        _WRONG,
+        counts=(Count(dtype="float32", ok=200, failed=1),),
+        findings=(_CRASH,),
+        ended="was interrupted",
+    ),
     "not verified: every call raises": replace(
         _RIGHT,
         scope=None,
-        ok=0,
-        out_of_guarantee=0,
-        counts=(),
-        extents=(Extent(dtype="float32", answered=0, declined=0),),
+        counts=(Count(dtype="float32"),),
         grades=(),
-        properties=(),
-        declined=(Declined(what="every call", cases=0, reason="needs depth: give --init"),),
+        findings=(limit("declined", "every call", "needs depth: give --init", cases=0),),
     ),
     "not verified: most cases are declined": replace(
         _RIGHT,
-        ok=2,
-        out_of_guarantee=0,
-        counts=(Count(dtype="float32", cases=2, failed=0),),
-        extents=(Extent(dtype="float32", answered=2, declined=9),),
-        declined=(Declined(what="a case", cases=9, reason="takes widths of 32 alone"),),
+        counts=(Count(dtype="float32", ok=2, declined=9),),
+        findings=(limit("declined", "a case", "takes widths of 32 alone", cases=9),),
     ),
     "not verified: the time was over": replace(_RIGHT, left=100, ended="was not done after 2 s"),
 }

@@ -9,9 +9,9 @@ import pytest
 from torch import Tensor
 from torch.nn import functional
 
+from harness.mutants import named
 from harness.records import Case
-from harness.verify.mutants import WRONG
-from harness.verify.trial import first_case
+from harness.verify.cases.plan import first_case
 from implementations import Implementation
 
 __all__ = [
@@ -61,4 +61,4 @@ def target(function: Callable[..., Any], **declared: Any) -> Implementation:
 
 def mutant(name: str, **declared: Any) -> Implementation:
     """Return the known mistake of that name."""
-    return target(next(each for each in WRONG if each.name == name).fresh(), **declared)
+    return target(named(name).fresh(), **declared)

@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.numerics.computed import function_of
+from harness.numerics.error_measurement import measure_errors
 from harness.records import Case, Direction, Mode, OutputErrors, Status
-from harness.verify.trial import Trial, try_case
+from harness.run.attempt import Judged, attempt
+from harness.run.call import function_of
 from implementations import Algorithm, Implementation, recentred, shifted, two_pass
 from implementations.contract import implementation
 
@@ -21,17 +22,17 @@ CONDITIONED = [*(f"offset_1e{exponent}" for exponent in range(1, 8)), "last_digi
 FEW_ULP = 64  # a benign row is 4 to 12 ulp off; two passes are 2000 ulp off at 1e3
 FOLDED_ULP = 1e6  # the error at 1e8 with a single centring
 
-accurate = pytest.mark.parametrize("norm", [recentred, shifted], ids=lambda each: each.name)
+accurate = pytest.mark.parametrize("norm", [recentred, shifted], ids=lambda norm: norm.name)
 
 
-def tried(norm: Implementation, distribution: str, **axes: object) -> Trial:
+def tried(norm: Implementation, distribution: str, **axes: object) -> Judged:
     """Try 64 rows of 1000 elements with weight and bias."""
     case = Case(implementation=norm.name, shape=(64, 1000), distribution=distribution)
     dtype = axes.get("dtype", case.dtype)
-    return try_case(norm, replace(case, **{"param_dtype": dtype, **axes}), measure=True)  # type: ignore[arg-type]
+    return attempt(norm, replace(case, **{"param_dtype": dtype, **axes}), measure=measure_errors)  # type: ignore[arg-type]
 
 
-def outputs(trial: Trial) -> Sequence[OutputErrors]:
+def outputs(trial: Judged) -> Sequence[OutputErrors]:
     assert trial.errors is not None, trial.reason
     return trial.errors.outputs
 
@@ -50,7 +51,7 @@ def test_no_digits_are_lost_at_condition_numbers_of_10_to_1e8(
 ) -> None:
     trial = tried(norm, distribution, dtype=dtype, direction=direction)
     assert trial.status is Status.OK, trial.reason
-    assert all(each.scaled_max_ulp < FEW_ULP for each in outputs(trial))
+    assert all(output.scaled_max_ulp < FEW_ULP for output in outputs(trial))
 
 
 def test_two_passes_lose_digits_at_high_condition_numbers() -> None:
@@ -118,4 +119,4 @@ def test_the_compiler_does_not_fold_a_centring_away(norm: Implementation) -> Non
     trial = tried(compiled, "last_digit", **axes)
     assert trial.status is Status.OK, trial.reason
     # no FEW_ULP: its sums run in the lanes of a vector, and have more roundings
-    assert all(each.scaled_max_ulp < FOLDED_ULP / 100 for each in outputs(trial))
+    assert all(output.scaled_max_ulp < FOLDED_ULP / 100 for output in outputs(trial))

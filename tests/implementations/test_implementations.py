@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.nn import functional
 
 import implementations
-from harness.inputs import make_inputs
-from harness.numerics.bounds import guarantee_of
+from harness.cases.inputs import make_inputs
+from harness.numerics.bounds import error_bound_of
 from harness.numerics.error_measurement import measure_errors
 from harness.numerics.oracle import Reference
 from harness.numerics.outputs import Outputs
@@ -31,9 +31,9 @@ from implementations.peers import PACKAGES
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 
 # tests/implementations/triton has the tests of those for a GPU
-ON_CPU = [each for each in ALL if "cpu" in each.devices]
+ON_CPU = [norm for norm in ALL if "cpu" in norm.devices]
 
-every_implementation = pytest.mark.parametrize("norm", ON_CPU, ids=lambda each: each.name)
+every_implementation = pytest.mark.parametrize("norm", ON_CPU, ids=lambda norm: norm.name)
 
 # (shape of x, normalized_shape): one to three axes, no batch axis, nothing at all, one element,
 # and lengths on and off multiples of 64
@@ -60,8 +60,8 @@ def tensors(
 ) -> tuple[Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(3)
     return tuple(
-        torch.randn(each, dtype=torch.float64, generator=generator).to(dtype)
-        for each in (shape, normalized, normalized)
+        torch.randn(sizes, dtype=torch.float64, generator=generator).to(dtype)
+        for sizes in (shape, normalized, normalized)
     )
 
 
@@ -75,11 +75,11 @@ def test_every_implementation_is_in_the_list_once() -> None:
         if re.search(r"^@implementation\(", path.read_text(), re.MULTILINE):
             name = ".".join(path.relative_to(root.parent).with_suffix("").parts)
             found = vars(importlib.import_module(name)).values()
-            defined |= {each.name for each in found if isinstance(each, Implementation)}
-    assert sorted(defined) == sorted(each.name for each in ALL)
+            defined |= {value.name for value in found if isinstance(value, Implementation)}
+    assert sorted(defined) == sorted(norm.name for norm in ALL)
 
 
-@pytest.mark.parametrize("norm", [*ALL, *PEERS], ids=lambda each: each.name)
+@pytest.mark.parametrize("norm", [*ALL, *PEERS], ids=lambda norm: norm.name)
 def test_an_implementation_has_a_summary_a_source_and_the_signature_of_the_contract(
     norm: Implementation,
 ) -> None:
@@ -88,14 +88,14 @@ def test_an_implementation_has_a_summary_a_source_and_the_signature_of_the_contr
     assert norm.name == norm.function.__name__
     parameters = inspect.signature(norm.function).parameters
     assert list(parameters) == ["x", "normalized_shape", "weight", "bias", "eps"]
-    assert [each.default for each in parameters.values()][2:] == [None, None, 1e-5]
+    assert [parameter.default for parameter in parameters.values()][2:] == [None, None, 1e-5]
 
 
 def test_importing_the_package_imports_neither_the_harness_nor_optional_packages() -> None:
     program = "import sys, implementations; print(*sys.modules, sep='\\n')"
     root = Path(implementations.__file__).parents[1]
     imported = subprocess.check_output([sys.executable, "-c", program], cwd=root, text=True)
-    optional = {each.module for each in PACKAGES} - {"numpy"}  # torch itself imports numpy
+    optional = {package.module for package in PACKAGES} - {"numpy"}  # torch itself imports numpy
     assert {"harness", "triton", *optional} & set(imported.split()) == set()
 
 
@@ -108,7 +108,7 @@ PRINTED = 0.5e-4 * (1 + 1e-6)  # half a unit in the last of four decimals, and i
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: each["name"])
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example["name"])
 @every_implementation
 def test_worked_examples_agree_with_their_printed_digits(
     norm: Implementation, example: dict[str, Any], dtype: torch.dtype
@@ -170,7 +170,7 @@ def test_y_has_the_shape_dtype_and_device_of_x_and_no_argument_is_changed(
     norm: Implementation, dtype: torch.dtype
 ) -> None:
     x, weight, bias = tensors((2, 3, 70), (3, 70), dtype)
-    before = [each.clone() for each in (x, weight, bias)]
+    before = [tensor.clone() for tensor in (x, weight, bias)]
     y = norm(x, (3, 70), weight, bias)
     assert (y.shape, y.dtype, y.device) == (x.shape, dtype, x.device)
     assert y.data_ptr() != x.data_ptr()
@@ -232,11 +232,11 @@ def test_compiled_it_keeps_the_bound_of_compiled_code(norm: Implementation) -> N
         implementation=norm.name, shape=(6, 33), mode=Mode.COMPILED, direction=Direction.BACKWARD
     )
     inputs = make_inputs(case)
-    leaves = [each.clone().requires_grad_() for each in inputs.tensors[:3]]
+    leaves = [tensor.clone().requires_grad_() for tensor in inputs.tensors[:3]]
     torch.compiler.reset()
     compiled = torch.compile(norm.function)
     y = compiled(leaves[0], case.normalized_shape, leaves[1], leaves[2], case.eps)
     outputs = Outputs(y.detach(), *torch.autograd.grad(y, leaves, inputs.dy))
-    guarantee = guarantee_of(norm, case)
-    errors = measure_errors(outputs, inputs, case, guarantee, Reference(inputs, case))
-    assert verdict_of(errors, case, guarantee) == (Status.OK, "")
+    error_bound = error_bound_of(norm, case)
+    errors = measure_errors(outputs, inputs, case, error_bound, Reference(inputs, case))
+    assert verdict_of(errors, case, error_bound) == (Status.OK, "")

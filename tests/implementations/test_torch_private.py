@@ -61,10 +61,9 @@ def test_missing_names_are_listed_with_the_version_of_torch() -> None:
     )
 
 
-def test_every_name_that_is_looked_up_is_in_the_table_with_its_purpose_and_fallback() -> None:
+def test_every_name_that_is_looked_up_is_in_the_table() -> None:
     looked_up = set(re.findall(r'"(torch[\w.]*:[\w.]+)"', FILE.read_text()))
-    assert looked_up == {each.path for each in NAMES}
-    assert all(each.purpose and each.without for each in NAMES)
+    assert looked_up == {name.path for name in NAMES}
 
 
 # --- what happens without ------------------------------------------------------------------------
@@ -155,7 +154,7 @@ def test_the_pool_of_a_failed_capture_is_left_by_whichever_name_torch_has(
     assert {(device, pool) for _, device, pool in calls} == {(0, (1, 2))}
 
 
-@pytest.mark.parametrize("path", [each.path for each in NAMES if "valgrind" in each.path])
+@pytest.mark.parametrize("path", [name.path for name in NAMES if "valgrind" in name.path])
 def test_without_a_callgrind_name_no_instructions_are_counted(
     monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
@@ -175,10 +174,10 @@ def private_names(source: str) -> Iterator[str]:
             if owner not in {"self", "cls"} and not is_private(owner.rpartition(".")[2]):
                 yield f"{owner}.{node.attr}"
         if isinstance(node, ast.Import):
-            yield from (each.name for each in node.names if is_private_path(each.name))
+            yield from (alias.name for alias in node.names if is_private_path(alias.name))
         if isinstance(node, ast.ImportFrom):
-            names = (f"{node.module}.{each.name}" for each in node.names)
-            yield from (each for each in names if is_private_path(each))
+            names = (f"{node.module}.{alias.name}" for alias in node.names)
+            yield from (name for name in names if is_private_path(name))
 
 
 def is_private(name: str) -> bool:
@@ -192,7 +191,7 @@ def is_private_path(path: str) -> bool:
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_no_other_module_uses_private_names_of_other_modules(path: Path) -> None:
     found = set(private_names(path.read_text())) - DOCUMENTED
-    assert {each for each in found if each.rpartition(".")[2] not in WIDELY_USED} == set()
+    assert {name for name in found if name.rpartition(".")[2] not in WIDELY_USED} == set()
 
 
 @pytest.mark.parametrize(
@@ -203,7 +202,7 @@ def test_no_other_module_uses_private_names_of_other_modules(path: Path) -> None
         ("import torch._functorch.config", True),
         ("from torch._C import _valgrind_toggle", True),
         ("from torch import _neg_view", True),
-        *((each, False) for each in ("self._kept", "cls._kept", "x.__dict__", "import torch")),
+        *((source, False) for source in ("self._kept", "cls._kept", "x.__dict__", "import torch")),
     ],
 )
 def test_private_names_of_others_are_found(source: str, is_private: bool) -> None:

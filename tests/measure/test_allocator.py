@@ -11,23 +11,24 @@ from dataclasses import replace
 import pytest
 import torch
 
-from harness.measure.allocator import fault_in, use_steady_allocation
 from harness.measure.cpu import CpuDevice
+from harness.measure.memory import fault_in, use_steady_allocation
 from harness.records import Allocation, Budget, Case, Direction, Measurement, Record, Status
-from harness.run import resources
+from harness.run import case as module
 from harness.run.case import CaseRunner
 
 # a float32 tensor of 38 MB: above 32 MiB glibc always maps memory afresh; a longer call would not
 # be warmed up on a busy machine. It is not verified, which would take most of the time
 TIME_A_LARGE_CASE = """
 import json, sys
-from harness.measure.allocator import use_steady_allocation
+from harness.measure.memory import use_steady_allocation
 from harness.records import Allocation, Budget, Case, Direction, Measurement, Status
-from harness.run import case_steps, resources
+from harness.run import attempt
 from harness.run.case import CaseRunner
 
-resources.measure_errors = lambda *_: None
-case_steps.verdict_of = lambda *_: (Status.OK, "")
+attempt.judge = lambda outputs, case, *_: attempt.Judged(
+    case=case, status=Status.OK, outputs=outputs
+)
 allocation = use_steady_allocation() if sys.argv[1] == "steady" else Allocation.DEFAULT
 runner = CaseRunner("", allocation)
 case = Case(implementation="native", shape=(2304, 4096))
@@ -61,7 +62,7 @@ HELD_BYTES = 8 * 16 * 32 * 4  # copies of x, as many as a forward needs at most
 def faulted_in(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Record the bytes to fault in, in order, instead."""
     asked: list[int] = []
-    monkeypatch.setattr(resources, "fault_in", asked.append)
+    monkeypatch.setattr(module, "fault_in", asked.append)
     return asked
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from harness.measure import cpu
 from harness.measure.cpu import CpuDevice
-from harness.records import Allocation, Budget, Case, Condition, Measurement, Status
+from harness.records import Allocation, Budget, Case, DeviceState, Measurement, Status
 from harness.run.case import CaseRunner
 
 Write = Callable[[str, str], None]
@@ -145,7 +145,7 @@ ONE_EPOCH = Budget(limit_s=0.0, min_epochs=1, max_epochs=1)
 @pytest.mark.usefixtures("_locked")
 def test_without_permission_to_read_nothing_is_known_and_a_case_is_measured() -> None:
     device = CpuDevice()
-    assert device.condition() == Condition()
+    assert device.condition() == DeviceState()
     assert device.free_bytes() is None
     assert device.cache_bytes() == 64 << 20
     runner = CaseRunner("here", Allocation.DEFAULT)

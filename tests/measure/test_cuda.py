@@ -12,7 +12,7 @@ import torch
 from fake_cuda import POOL, UUID, Gpu, Nvml
 
 from harness.measure.cuda import CudaDevice
-from harness.records import Condition
+from harness.records import DeviceState
 
 US = 1e-6
 NEAR = 0.1 * US  # beyond what the fake's events can tell apart
@@ -202,7 +202,7 @@ def test_the_condition_is_that_of_the_gpu_with_the_current_devices_uuid(
     assert device.condition().throttled_by == ("power cap",)
     assert nvml.asked == [f"GPU-{UUID}"]
     gpu.uuid = None  # an older torch gives none
-    assert device.condition() == Condition()
+    assert device.condition() == DeviceState()
 
 
 def test_nvml_is_opened_once_and_shut_with_the_device(

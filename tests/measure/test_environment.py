@@ -88,7 +88,7 @@ def test_installed_packages_have_their_versions(
     assert packages["torch"] == torch.__version__
     assert "numpy" in packages
     assert environment.python == platform.python_version()
-    monkeypatch.setattr(module, "_PACKAGES", ("torch", "no-such-package-at-all"))
+    monkeypatch.setattr(module, "_packages", lambda: ("torch", "no-such-package-at-all"))
     assert [name for name, _ in read_environment().packages] == ["torch"]
 
 

@@ -9,7 +9,7 @@ import torch
 from fake_device import ROOMY, TIMES_S, FakeDevice, kinds, latency_of, measure
 
 from harness.measure.latency import Sampled
-from harness.measure.sample_statistics import epoch_values, median_estimate, ratio_estimate
+from harness.measure.sample_statistics import epoch_values, estimate, median_estimate, ratios
 from harness.records import (
     Allocation,
     Arm,
@@ -17,7 +17,7 @@ from harness.records import (
     Budget,
     Cache,
     Clock,
-    Condition,
+    DeviceState,
     WarningKind,
 )
 
@@ -70,7 +70,7 @@ def test_estimates_are_those_of_the_samples_that_are_kept() -> None:
     assert latency.reference_ratio is not None
     for found, expected in (
         (latency.per_call_s, median_estimate(subject)),
-        (latency.reference_ratio, ratio_estimate(subject, reference)),
+        (latency.reference_ratio, estimate(ratios(subject, reference))),
     ):
         ends = (expected.value, expected.low, expected.high)
         assert (found.value, found.low, found.high) == pytest.approx(ends)
@@ -92,8 +92,7 @@ def test_a_device_without_a_cpu_clock_is_timed_by_the_wall() -> None:
 
 
 def test_settings_are_recorded_with_the_result() -> None:
-    latency = latency_of(measure(FakeDevice(step_s=3e-8), compile_s=1.25))
-    assert latency.compile_s == 1.25
+    latency = latency_of(measure(FakeDevice(step_s=3e-8)))
     assert latency.resolution_s == 3e-8
     assert latency.allocation is Allocation.STEADY
     assert latency.cache is Cache.WARM
@@ -102,10 +101,10 @@ def test_settings_are_recorded_with_the_result() -> None:
 
 
 def test_the_condition_is_recorded_before_and_after() -> None:
-    device = FakeDevice(state=lambda now_s: Condition(clock_hz=1e9 - now_s))
+    device = FakeDevice(state=lambda now_s: DeviceState(clock_hz=1e9 - now_s))
     latency = latency_of(measure(device))
-    assert latency.before == Condition(clock_hz=1e9)
-    assert latency.after == Condition(clock_hz=1e9 - device.now())
+    assert latency.before == DeviceState(clock_hz=1e9)
+    assert latency.after == DeviceState(clock_hz=1e9 - device.now())
 
 
 def test_the_launch_time_is_recorded() -> None:

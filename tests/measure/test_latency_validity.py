@@ -6,13 +6,13 @@ import pytest
 from fake_device import ROOMY, TIMES_S, FakeDevice, kinds, latency_of, measure
 
 from harness.measure.device import POWER_CAP
-from harness.records import ArmRole, Budget, Condition, WarningKind
+from harness.records import ArmRole, Budget, DeviceState, WarningKind
 
 # --- throttled epochs ----------------------------------------------------------------------------
 
 
-def throttled(*reasons: str) -> Condition:
-    return Condition(throttled_by=reasons)
+def throttled(*reasons: str) -> DeviceState:
+    return DeviceState(throttled_by=reasons)
 
 
 def test_throttled_epochs_are_dropped_measured_again_and_counted() -> None:
@@ -21,7 +21,7 @@ def test_throttled_epochs_are_dropped_measured_again_and_counted() -> None:
     now = [throttled()]
     device = FakeDevice(lambda name, _: TIMES_S[name] * (5 if now[0].throttled_by else 1))
 
-    def state(_: float) -> Condition:
+    def state(_: float) -> DeviceState:
         was, now[0] = now[0], next(asked, throttled())
         return was
 

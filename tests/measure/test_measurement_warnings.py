@@ -12,10 +12,10 @@ from fake_device import ROOMY, TIMES_S, FakeDevice, kinds, latency_of, measure
 from golden import assert_golden
 
 from harness.measure.latency import Sampled
-from harness.measure.measurement_warnings import warnings_of
-from harness.records import Budget, Clock, Condition, Latency, MeasurementWarning, WarningKind
+from harness.measure.measurement_warnings import Seen, nothing_measured, warnings_of
+from harness.records import Budget, Clock, DeviceState, Latency, MeasurementWarning, WarningKind
 
-CALM = Condition(governor="performance", on_battery=False, throttled_by=(), other_processes=0)
+CALM = DeviceState(governor="performance", on_battery=False, throttled_by=(), other_processes=0)
 
 
 def calm() -> Latency:
@@ -25,13 +25,14 @@ def calm() -> Latency:
 def warnings(
     latency: Latency | None = None,
     *,
-    before: Condition = CALM,
-    after: Condition = CALM,
+    before: DeviceState = CALM,
+    after: DeviceState = CALM,
     wall_s: float = 1.0,
     **more: Any,
 ) -> tuple[MeasurementWarning, ...]:
     """Warnings about a calm latency, unless one is given."""
-    return warnings_of(latency or calm(), ROOMY, before, after, wall_s, **{"stepped": 0, **more})
+    seen = Seen(latency or calm(), ROOMY, before, after, wall_s, **{"stepped": 0, **more})
+    return warnings_of(seen)
 
 
 def advice(sampled: Sampled, kind: WarningKind) -> str | None:
@@ -42,7 +43,7 @@ def advice(sampled: Sampled, kind: WarningKind) -> str | None:
 def test_a_calm_measurement_has_no_warning() -> None:
     assert measure(FakeDevice(state=lambda _: CALM)).warnings == ()
     assert warnings() == ()
-    assert warnings(before=Condition(), after=Condition()) == ()  # nothing can be read
+    assert warnings(before=DeviceState(), after=DeviceState()) == ()  # nothing can be read
 
 
 # --- a change of speed ---------------------------------------------------------------------------
@@ -118,7 +119,7 @@ def test_wall_time_beyond_cpu_time_has_a_warning(
 
 @pytest.mark.parametrize(("stolen_s", "is_warned"), [(0.0, False), (0.03, False), (0.1, True)])
 def test_time_taken_by_the_hypervisor_has_a_warning(stolen_s: float, is_warned: bool) -> None:
-    before, after = Condition(steal_s=50.0), Condition(steal_s=50.0 + stolen_s)
+    before, after = DeviceState(steal_s=50.0), DeviceState(steal_s=50.0 + stolen_s)
     found = warnings(before=before, after=after, wall_s=2.0)
     assert bool(found) is is_warned
     if is_warned:
@@ -127,7 +128,7 @@ def test_time_taken_by_the_hypervisor_has_a_warning(stolen_s: float, is_warned: 
 
 
 def test_stolen_time_is_relative_to_the_time_of_the_measurement() -> None:
-    device = FakeDevice(state=lambda now_s: Condition(steal_s=100.0 + 0.5 * now_s))
+    device = FakeDevice(state=lambda now_s: DeviceState(steal_s=100.0 + 0.5 * now_s))
     assert "50 %" in (advice(measure(device), WarningKind.NOISY) or "")
 
 
@@ -189,13 +190,13 @@ def test_a_page_fault_per_call_has_a_warning(per_call: float, is_warned: bool) -
 def test_the_state_of_the_machine_may_have_a_warning(
     condition: dict[str, Any], kind: WarningKind | None
 ) -> None:
-    found = warnings(after=Condition(**condition))
+    found = warnings(after=DeviceState(**condition))
     assert [each.kind for each in found] == ([] if kind is None else [kind])
 
 
 def test_a_device_that_was_throttled_before_and_after_names_each_reason_once() -> None:
     found = warnings(
-        before=Condition(throttled_by=("hot", "power")), after=Condition(throttled_by=("hot",))
+        before=DeviceState(throttled_by=("hot", "power")), after=DeviceState(throttled_by=("hot",))
     )
     (warning,) = found
     assert warning.kind is WarningKind.THROTTLED
@@ -219,25 +220,25 @@ def test_a_launch_longer_than_the_work_has_a_warning(
 
 
 def every_warning() -> Iterator[MeasurementWarning]:
-    latency, hot = calm(), Condition(throttled_by=("hot", "power"))
+    latency, hot = calm(), DeviceState(throttled_by=("hot", "power"))
     yield from measure(FakeDevice(), budget=Budget(limit_s=0.0)).warnings
     yield from wide().warnings
-    yield from warnings_of(None, ROOMY, CALM, hot, 1.0, stepped=3)
+    yield nothing_measured(hot, stepped=3)
     for names in (("subject", "reference"), ("subject",)):
         yield from measure(changing(4, 1.2, names=("subject",)), names, EIGHT).warnings
     yield from measure(FakeDevice(waiting_ratio=1.3)).warnings
-    yield from warnings(before=Condition(steal_s=50.0), after=Condition(steal_s=50.1))
+    yield from warnings(before=DeviceState(steal_s=50.0), after=DeviceState(steal_s=50.1))
     yield from measure(FakeDevice(lambda _, __: 100e-9)).warnings
     yield from warnings(replace(latency, resolution_s=15e-3))
     yield from warnings(stepped=3)
     yield from warnings(replace(latency, minor_faults_ratio=2.0))
     yield from warnings(replace(latency, is_valid=False, ceiling_ratio=1.5))
     yield from warnings(replace(latency, throttled_epochs=2), after=hot)
-    yield from warnings(after=Condition(governor="powersave"))
-    yield from warnings(after=Condition(on_battery=True))
+    yield from warnings(after=DeviceState(governor="powersave"))
+    yield from warnings(after=DeviceState(on_battery=True))
     yield from warnings(replace(latency, others_ratio=0.4))
     yield from warnings(left_over=0.3)
-    yield from warnings(after=Condition(other_processes=2))
+    yield from warnings(after=DeviceState(other_processes=2))
     yield from warnings(replace(latency, uneven_ratio=3.0))
     yield from warnings(replace(latency, uneven_ratio=0.5))
     yield from warnings(replace(latency, uneven_ratio=3.0, reference=None))

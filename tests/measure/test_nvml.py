@@ -14,9 +14,9 @@ import pynvml
 import pytest
 from fake_cuda import UUID, Nvml
 
-from harness.measure import nvml
-from harness.measure.nvml import keep_open, read_condition
-from harness.records import Condition
+from harness.measure import cuda as nvml
+from harness.measure.cuda import keep_open, read_condition
+from harness.records import DeviceState
 
 QUESTIONS = {
     "nvmlDeviceGetMaxClockInfo": "clock_max_hz",
@@ -27,7 +27,7 @@ QUESTIONS = {
     "nvmlDeviceGetComputeRunningProcesses": "other_processes",
     "nvmlDeviceGetClockInfo": "clock_hz memory_clock_hz",
 }
-FULL = Condition(
+FULL = DeviceState(
     clock_hz=1980e6,
     clock_max_hz=1995e6,
     memory_clock_hz=3201e6,
@@ -75,7 +75,7 @@ def test_a_gpu_that_cannot_be_found_has_no_condition(
     fake: Nvml, uuid: str | None, fails: set[str]
 ) -> None:
     fake.fails = fails
-    assert read_condition(uuid) == Condition()
+    assert read_condition(uuid) == DeviceState()
     if "nvmlInit" in fails:
         keep_open(fake)
     assert fake.open == 0
@@ -89,7 +89,7 @@ def test_a_field_that_cannot_be_read_is_none_and_the_others_are_read(
     condition = read_condition(UUID)
     unknown = {
         each.name
-        for each in fields(Condition)
+        for each in fields(DeviceState)
         if getattr(condition, each.name) != getattr(FULL, each.name)
     }
     assert unknown == set(QUESTIONS[question].split())
@@ -174,7 +174,7 @@ def test_workers_of_the_same_run_are_not_counted_as_others(monkeypatch: pytest.M
         # of the same parent, as a worker would find it
         assert with_processes(monkeypatch, os.getpid(), sibling.pid) == 1
         parent = SimpleNamespace(pid=os.getpid())
-        monkeypatch.setattr("harness.measure.nvml.parent_process", lambda: parent)
+        monkeypatch.setattr("harness.measure.cuda.parent_process", lambda: parent)
         assert with_processes(monkeypatch, os.getpid(), sibling.pid) == 0
         assert with_processes(monkeypatch, os.getpid(), sibling.pid, 2**30) == 1
         sibling.communicate(b"\n")

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from harness.inputs import LAYOUTS
-from harness.measure.placement import copies_beyond, overwrite, relocate
+from harness.cases.inputs import LAYOUTS
+from harness.measure.memory import copies_beyond, overwrite, relocate
 
 KIB = 1024
 DTYPES = [torch.bfloat16, torch.float32, torch.float64]

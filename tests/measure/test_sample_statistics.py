@@ -20,7 +20,7 @@ from harness.measure.sample_statistics import (
     has_converged,
     median_estimate,
     median_quantile,
-    ratio_estimate,
+    ratios,
     t_quantile,
 )
 from harness.records import Arm, ArmRole, Budget, Estimate
@@ -122,7 +122,7 @@ def test_scaling_all_samples_scales_the_estimate(values: list[float], factor: fl
 def test_a_ratio_is_taken_epoch_by_epoch() -> None:
     # a machine that slows down for everything at once: the ratio does not see it
     drift = [1.0, 2.0, 4.0, 8.0]
-    found = ratio_estimate([3.0 * each for each in drift], drift)
+    found = estimate(ratios([3.0 * each for each in drift], drift))
     assert found.value == pytest.approx(3.0)
     assert found.low == pytest.approx(3.0)
     assert found.high == pytest.approx(3.0)
@@ -132,7 +132,7 @@ def test_a_ratio_is_taken_epoch_by_epoch() -> None:
     "mismatched",
     [
         lambda: epoch_values(arm(wall_s=(1.0, 2.0), epochs=(0,)), cpu=False),
-        lambda: ratio_estimate([1.0, 2.0], [1.0]),
+        lambda: ratios([1.0, 2.0], [1.0]),
         lambda: estimate([1.0, 2.0], (0,)),
     ],
     ids=["samples and epochs", "arms", "epochs and processes"],
@@ -192,7 +192,7 @@ def test_many_epochs_do_not_narrow_the_interval_across_processes() -> None:
 
 def test_a_ratio_over_processes_is_an_estimate_over_processes() -> None:
     above, below, processes = [2.0, 4.0, 9.0], [1.0, 2.0, 3.0], (0, 0, 1)
-    assert ratio_estimate(above, below, processes) == estimate([2.0, 2.0, 3.0], processes)
+    assert estimate(ratios(above, below), processes) == estimate([2.0, 2.0, 3.0], processes)
 
 
 # --- convergence ---------------------------------------------------------------------------------

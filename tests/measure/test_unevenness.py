@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from fake_device import CALL_S, FakeDevice, kinds, latency_of, measure, payer
 
-from harness.measure.unevenness import unevenness
+from harness.measure.sample_statistics import unevenness
 from harness.records import Arm, ArmRole, Budget, WarningKind
 
 BUDGET = Budget(limit_s=1e9)

@@ -7,7 +7,7 @@ from math import inf
 import pytest
 import torch
 
-from harness.numerics.bound_ratio import BoundRatio
+from harness.numerics.error_measurement import BoundRatio
 
 
 def ratio_of(computed: float, exact: float, bound: float) -> BoundRatio:

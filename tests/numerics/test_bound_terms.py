@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from harness.numerics.bound_terms import COMPILED_LANES, condition_limit, largest_error_ulp
-from harness.numerics.bounds import Guarantee
+from harness.numerics.bounds import ErrorBound, spacing
 from harness.numerics.oracle import double_double
-from harness.numerics.rounding import spacing
 from implementations import ALL, Algorithm, Reduction
 
 HIDDEN = 256
@@ -17,7 +16,7 @@ HIDDEN = 256
 def test_the_line_is_above_the_bound_of_every_element_and_near_the_largest(
     algorithm: Algorithm, dtype: str
 ) -> None:
-    claim = Guarantee(
+    claim = ErrorBound(
         algorithm=algorithm,
         reduction=Reduction.TREE,
         backward_reduction=Reduction.TREE,

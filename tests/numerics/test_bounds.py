@@ -9,10 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.numerics.bounds import Guarantee, guarantee_of
-from harness.numerics.column_sums import ColumnSums
+from harness.numerics.bounds import ColumnSums, ErrorBound, error_bound_of, spacing, unit_roundoff
 from harness.numerics.oracle import double_double
-from harness.numerics.rounding import spacing, unit_roundoff
 from harness.records import Case, Mode
 from implementations import Algorithm, Reduction, find
 
@@ -23,13 +21,13 @@ NATIVE, WELFORD, TWO_PASS = find("native"), find("welford"), find("two_pass")
 # --- guarantees ----------------------------------------------------------------------------------
 
 
-def guarantee(
+def error_bound(
     algorithm: Algorithm,
     reduction: Reduction = Reduction.TREE,
     dtype: torch.dtype = torch.float32,
     lanes: int = 1,
-) -> Guarantee:
-    return Guarantee(
+) -> ErrorBound:
+    return ErrorBound(
         algorithm=algorithm,
         reduction=reduction,
         backward_reduction=reduction,
@@ -40,7 +38,7 @@ def guarantee(
 
 
 def test_a_guarantee_is_what_the_implementation_declares() -> None:
-    found = guarantee_of(NATIVE, Case(implementation="native", shape=(2, 8)))
+    found = error_bound_of(NATIVE, Case(implementation="native", shape=(2, 8)))
     assert found.algorithm is Algorithm.WELFORD
     assert found.reduction is Reduction.TREE
     assert found.backward_reduction is Reduction.BLOCKS
@@ -50,7 +48,7 @@ def test_a_guarantee_is_what_the_implementation_declares() -> None:
 
 
 def test_the_backward_sums_as_the_forward_unless_declared() -> None:
-    found = guarantee_of(WELFORD, Case(implementation="welford", shape=(2, 8)))
+    found = error_bound_of(WELFORD, Case(implementation="welford", shape=(2, 8)))
     assert found.backward_reduction is Reduction.SEQUENTIAL
 
 
@@ -70,12 +68,12 @@ def test_statistics_are_held_to_the_dtype_they_are_declared_in(
     name: str, dtype: str, expected: torch.dtype
 ) -> None:
     case = Case(implementation=name, shape=(2, 8), dtype=dtype)
-    assert guarantee_of(find(name), case).accumulate_dtype == expected
+    assert error_bound_of(find(name), case).accumulate_dtype == expected
 
 
 def test_compiled_trees_become_running_sums() -> None:
     case = Case(implementation="two_pass", shape=(2, 8), mode=Mode.COMPILED)
-    found = guarantee_of(TWO_PASS, case)
+    found = error_bound_of(TWO_PASS, case)
     assert found.reduction is found.backward_reduction is Reduction.BLOCKS
     assert found.column_reduction is Reduction.SEQUENTIAL
     assert found.lanes == 4
@@ -83,27 +81,27 @@ def test_compiled_trees_become_running_sums() -> None:
 
 def test_a_running_sum_over_a_row_stays_one_when_compiled() -> None:
     case = Case(implementation="welford", shape=(2, 8), mode=Mode.COMPILED)
-    found = guarantee_of(WELFORD, case)
+    found = error_bound_of(WELFORD, case)
     assert found.reduction is found.column_reduction is Reduction.SEQUENTIAL
 
 
 def test_a_chain_is_as_long_as_its_reduction_makes_it() -> None:
-    assert guarantee(Algorithm.TWO_PASS).chain(1024, Reduction.TREE) == 8 + 10
-    assert guarantee(Algorithm.TWO_PASS).chain(1024, Reduction.SEQUENTIAL) == 1024 + 8
-    blocks = guarantee(Algorithm.TWO_PASS, lanes=4).chain(1024, Reduction.BLOCKS)
+    assert error_bound(Algorithm.TWO_PASS).chain(1024, Reduction.TREE) == 8 + 10
+    assert error_bound(Algorithm.TWO_PASS).chain(1024, Reduction.SEQUENTIAL) == 1024 + 8
+    blocks = error_bound(Algorithm.TWO_PASS, lanes=4).chain(1024, Reduction.BLOCKS)
     assert blocks == 1024 / 4 + log2(4) + 8
 
 
 @pytest.mark.parametrize("reduction", Reduction)
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_a_chain_of_nothing_is_a_number(reduction: Reduction, count: int) -> None:
-    assert isfinite(guarantee(Algorithm.TWO_PASS).chain(count, reduction))
+    assert isfinite(error_bound(Algorithm.TWO_PASS).chain(count, reduction))
 
 
 # --- where a bound ends --------------------------------------------------------------------------
 
 
-def bound_at(found: Guarantee, condition: float, hidden: int = 64) -> Tensor:
+def bound_at(found: ErrorBound, condition: float, hidden: int = 64) -> Tensor:
     """Bounds of y for a row of that condition number: deviations of 1 about a mean."""
     comb = torch.ones(1, hidden, dtype=torch.float64)
     comb[:, ::2] = -1
@@ -117,7 +115,7 @@ def bound_at(found: Guarantee, condition: float, hidden: int = 64) -> Tensor:
 def test_a_bound_turns_infinite_at_the_condition_limit(
     algorithm: Algorithm, dtype: torch.dtype
 ) -> None:
-    found = guarantee(algorithm, dtype=dtype)
+    found = error_bound(algorithm, dtype=dtype)
     limit = found.condition_limit(64)
     assert limit > 1
     assert bool(torch.isfinite(bound_at(found, max(1.0, 0.99 * limit))).all())
@@ -126,19 +124,19 @@ def test_a_bound_turns_infinite_at_the_condition_limit(
 
 def test_beyond_the_limit_two_passes_are_bounded_and_welford_is_not() -> None:
     for algorithm, is_bounded in ((Algorithm.TWO_PASS, True), (Algorithm.WELFORD, False)):
-        found = replace(guarantee(algorithm), beyond_limit=True)
+        found = replace(error_bound(algorithm), at_any_condition=True)
         bound = bound_at(found, 10 * found.condition_limit(64))
         assert bool(torch.isfinite(bound).all()) is is_bounded
 
 
 def test_far_below_the_limit_beyond_limit_changes_no_digit() -> None:
-    plain = guarantee(Algorithm.TWO_PASS)
-    beyond = replace(plain, beyond_limit=True)
+    plain = error_bound(Algorithm.TWO_PASS)
+    beyond = replace(plain, at_any_condition=True)
     assert torch.allclose(bound_at(plain, 100.0), bound_at(beyond, 100.0), rtol=1e-4)
 
 
 def test_recentred_is_bounded_at_any_condition() -> None:
-    found = guarantee(Algorithm.RECENTRED)
+    found = error_bound(Algorithm.RECENTRED)
     assert found.condition_limit(64) == float("inf")
     # a condition number of 1e12: fractions of the deviations still fit float64
     assert bool((bound_at(found, 1e12) < 1e-5).all())
@@ -146,19 +144,19 @@ def test_recentred_is_bounded_at_any_condition() -> None:
 
 @pytest.mark.parametrize("reduction", Reduction)
 def test_shifted_has_a_bound_for_long_rows_under_every_reduction(reduction: Reduction) -> None:
-    bound = bound_at(guarantee(Algorithm.SHIFTED, reduction, torch.float64, lanes=4), 2.0, 4096)
+    bound = bound_at(error_bound(Algorithm.SHIFTED, reduction, torch.float64, lanes=4), 2.0, 4096)
     assert bool(torch.isfinite(bound).all())
 
 
 def test_a_bound_is_never_below_half_an_ulp() -> None:
-    bound = bound_at(guarantee(Algorithm.RECENTRED, dtype=torch.float64), 1.0)
+    bound = bound_at(error_bound(Algorithm.RECENTRED, dtype=torch.float64), 1.0)
     assert bool((bound >= 0.5 * spacing(torch.float32, torch.ones(()).double())).all())
 
 
 def test_a_constant_row_without_eps_has_no_guarantee() -> None:
     ones = torch.ones(4, dtype=torch.float64)
     exact = double_double(torch.full((1, 4), 7.0).double(), ones, ones, 0.0, None)
-    bound = guarantee(Algorithm.TWO_PASS).y(exact, ones, ones, 0.0, torch.float32)
+    bound = error_bound(Algorithm.TWO_PASS).y(exact, ones, ones, 0.0, torch.float32)
     assert bool(torch.isinf(bound).all())
 
 
@@ -166,7 +164,7 @@ def test_a_forward_case_has_no_bound_of_dx() -> None:
     ones = torch.ones(4, dtype=torch.float64)
     exact = double_double(torch.eye(4).double(), ones, ones, 1e-5, None)
     with pytest.raises(ValueError, match="no dx"):
-        guarantee(Algorithm.TWO_PASS).dx(exact, ones, ones, 1e-5, torch.float32)
+        error_bound(Algorithm.TWO_PASS).dx(exact, ones, ones, 1e-5, torch.float32)
 
 
 # --- sums over rows ------------------------------------------------------------------------------
@@ -178,7 +176,7 @@ def column_bounds(
     """Bounds of dweight and dbias for rows of 2 elements, collected in ``blocks``."""
     rows = len(dy)
     x, one, zero = torch.eye(2).double().repeat(rows, 1)[:rows], torch.ones(2), torch.zeros(2)
-    found, of_rows = guarantee(Algorithm.TWO_PASS, reduction), ColumnSums.without_rows(2)
+    found, of_rows = error_bound(Algorithm.TWO_PASS, reduction), ColumnSums.without_rows(2)
     for part, dy_part in zip(x.chunk(blocks), dy.chunk(blocks), strict=True):
         exact = double_double(part, one.double(), zero.double(), 1e-5, dy_part)
         of_rows += found.columns(exact, dy_part, 1e-5)
@@ -209,7 +207,7 @@ def test_nan_and_subnormal_dy_count_and_negative_zero_does_not() -> None:
     rows = [[float("nan"), 5e-324], [-0.0, -0.0], [0.0, 1.0]]
     dy = torch.tensor(rows, dtype=torch.float64)
     exact = double_double(torch.eye(3, 2).double(), *torch.eye(2).double(), 1e-5, dy)
-    found = guarantee(Algorithm.TWO_PASS).columns(exact, dy, 1e-5)
+    found = error_bound(Algorithm.TWO_PASS).columns(exact, dy, 1e-5)
     assert found.addends.tolist() == [[1, 2]]
 
 
@@ -237,7 +235,7 @@ def test_the_means_of_chunks_are_squared(mean: float) -> None:
     """torch combines 48 elements with empty chunks, whose mean is 0: NaN for means beyond 1e19."""
     x = mean + mean / 100 * torch.randn(1, 48, dtype=torch.float64)
     exact = double_double(x, *torch.ones(2, 48).double(), 1e-5, None)
-    overflows = bool(guarantee(Algorithm.WELFORD).overflows(exact))
+    overflows = bool(error_bound(Algorithm.WELFORD).overflows(exact))
     assert overflows == bool(torch.nn.functional.layer_norm(x.float(), (48,)).isnan().any())
 
 
@@ -251,7 +249,7 @@ def test_addends_of_both_signs_have_smaller_partial_sums() -> None:
 def test_a_row_whose_dy_is_zero_has_an_exact_dx() -> None:
     ones, zeros = torch.ones(4).double(), torch.zeros(4).double()
     exact = double_double(torch.eye(4).double(), ones, zeros, 1e-5, torch.eye(4).double() * 0)
-    bound = guarantee(Algorithm.WELFORD).dx(exact, ones, torch.zeros(4, 4), 1e-5, torch.float32)
+    bound = error_bound(Algorithm.WELFORD).dx(exact, ones, torch.zeros(4, 4), 1e-5, torch.float32)
     assert bool((bound < spacing(torch.float32, zeros)).all())
 
 
@@ -262,7 +260,7 @@ def test_a_pivot_is_as_far_off_as_the_furthest_element() -> None:
     far[:, 0] = 1
     ones, zeros = torch.ones(64).double(), torch.zeros(64).double()
     near, distant = (
-        guarantee(Algorithm.SHIFTED).y(
+        error_bound(Algorithm.SHIFTED).y(
             double_double(x, ones, zeros, 0.0, None), ones, zeros, 0.0, torch.float64
         )
         for x in (comb, far)

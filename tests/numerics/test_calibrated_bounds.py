@@ -1,4 +1,4 @@
-"""The bounds call no right implementation wrong; test_mutants.py has the wrong ones.
+"""The bounds call no right implementation wrong; test_self_test.py has the wrong ones.
 
 A sample of short rows; experiments/calibration has longer ones, and every right LayerNorm.
 """
@@ -13,8 +13,8 @@ from itertools import product
 import pytest
 import torch
 
-from harness.inputs import DISTRIBUTIONS, Inputs, UnrepresentableError, make_inputs
-from harness.numerics.bounds import guarantee_of
+from harness.cases.inputs import DISTRIBUTIONS, Inputs, UnrepresentableError, make_inputs
+from harness.numerics.bounds import error_bound_of
 from harness.numerics.error_measurement import measure_errors
 from harness.numerics.oracle import Reference
 from harness.numerics.outputs import Outputs
@@ -46,11 +46,11 @@ KNOWN_WRONG = {("native", "bfloat16"), ("native", "float16")}
 def verdict(
     implementation: Implementation, inputs: Inputs, case: Case, reference: Reference | None = None
 ) -> tuple[Status, str, Errors]:
-    guarantee = guarantee_of(implementation, case)
+    error_bound = error_bound_of(implementation, case)
     outputs = run(implementation, inputs, case)
     reference = reference or Reference(inputs, case)
-    errors = measure_errors(outputs, inputs, case, guarantee, reference)
-    return *verdict_of(errors, case, guarantee), errors
+    errors = measure_errors(outputs, inputs, case, error_bound, reference)
+    return *verdict_of(errors, case, error_bound), errors
 
 
 def small_cases(distribution: str) -> Iterator[tuple[Case, Inputs]]:

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 from verify_targets import every_dtype
 
-from harness.numerics.completeness import (
+from harness.numerics.outputs import (
+    Outputs,
     bits_of,
     copies_of,
     fill_free_memory,
     incomplete_output,
 )
-from harness.numerics.outputs import Outputs
 
 NAN, INFINITY = float("nan"), float("inf")
 

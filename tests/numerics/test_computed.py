@@ -11,8 +11,9 @@ from calling import BACKWARD, FORWARD, TRAINING, changed, raising
 from known_functions import good
 from torch import Tensor
 
-from harness.inputs import make_inputs
-from harness.numerics.computed import (
+from harness.cases.inputs import make_inputs
+from harness.records import Affine, Case, Direction, Mode
+from harness.run.call import (
     ImplementationError,
     bind,
     bind_recording_forward,
@@ -20,7 +21,6 @@ from harness.numerics.computed import (
     grad_mode,
     run_once,
 )
-from harness.records import Affine, Case, Direction, Mode
 from implementations import find
 
 # --- a contract that is kept ---------------------------------------------------------------------

@@ -11,9 +11,9 @@ from calling import BACKWARD, FORWARD, TRAINING, Function, changed
 from known_functions import good
 from torch import Tensor
 
-from harness.inputs import LAYOUTS, make_inputs
-from harness.numerics.computed import ContractViolationError, run_once
+from harness.cases.inputs import LAYOUTS, make_inputs
 from harness.records import Case
+from harness.run.call import ContractViolationError, run_once
 
 
 @pytest.mark.parametrize(

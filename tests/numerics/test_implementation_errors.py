@@ -10,9 +10,9 @@ from calling import BACKWARD, FORWARD, TRAINING, raising
 from known_functions import good
 from torch import Tensor
 
-from harness.inputs import Inputs, make_inputs
-from harness.numerics.computed import ImplementationError, run_once
+from harness.cases.inputs import Inputs, make_inputs
 from harness.records import Case, Status
+from harness.run.call import ImplementationError, run_once
 from implementations import UnsupportedError
 
 

@@ -11,7 +11,7 @@ import torch
 from exact import ExactLayerNorm, as_fraction, exact_layer_norm
 from torch import Tensor
 
-from harness.inputs import DISTRIBUTIONS, UnrepresentableError, make_inputs
+from harness.cases.inputs import DISTRIBUTIONS, UnrepresentableError, make_inputs
 from harness.numerics.oracle import ExactRows, double_double, twice_centred
 from harness.records import Case, Direction
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.inputs import Inputs, make_inputs
+from harness.cases.inputs import Inputs, make_inputs
 from harness.numerics import oracle
 from harness.numerics.oracle import Reference
 from harness.records import Case, Direction

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.numerics.rounding import grain, spacing, unit_roundoff
+from harness.numerics.bounds import grain, spacing, unit_roundoff
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 

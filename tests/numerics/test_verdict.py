@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from golden import assert_golden
 
-from harness.numerics.bounds import guarantee_of
+from harness.numerics.bounds import error_bound_of
 from harness.numerics.verdict import verdict_of
 from harness.records import Case, Errors, OutputErrors, Status
 from implementations import find
 
 CASE = Case(implementation="two_pass", shape=(2, 64))
-GUARANTEE = guarantee_of(find("two_pass"), CASE)
+GUARANTEE = error_bound_of(find("two_pass"), CASE)
 
 
 def output(
@@ -44,9 +44,6 @@ def judged(*outputs: OutputErrors) -> tuple[Status, str]:
     errors = Errors(
         outputs=outputs,
         condition_max_ratio=12345.0,
-        rho_min_ratio=1.0,
-        mean_error_ratio=None,
-        rstd_error_ratio=None,
         algorithm="two_pass",
         reduction="tree",
         accumulate_dtype="float32",

@@ -5,7 +5,7 @@ from math import inf
 import pytest
 
 from harness.records import Estimate
-from harness.records.speed import as_speed, speed_interval_text, speed_text
+from harness.records.text import as_speed, speed_interval_text, speed_text
 
 
 def test_a_speed_is_the_inverse_of_a_time_and_its_interval_is_turned_round() -> None:

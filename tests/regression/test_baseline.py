@@ -23,11 +23,16 @@ from compared_runs import (
 from fake_device import CALL_S, latency_of, measure, payer
 
 from harness.records import Arm, Measurement, MeasurementWarning, Record, Status, WarningKind
-from harness.regression.baseline import RecordingError, accept, passes_left, record_baseline
-from harness.regression.compare import NotMeasuredError
-from harness.regression.latency_test import process_ratios
-from harness.run.messages import RunCase
+from harness.regression import (
+    NotMeasuredError,
+    RecordingError,
+    accept,
+    passes_left,
+    process_ratios,
+    record_baseline,
+)
 from harness.run.session import ForeignRunError
+from harness.run.worker import Job
 from harness.store import Results, StoreError, read
 
 CASES = [make_case(rows=rows) for rows in range(1, 7)]
@@ -56,7 +61,7 @@ class Drifting(ScriptedFleet):
     """The number of the process in which the recording is interrupted."""
 
     def run(
-        self, jobs: Sequence[RunCase], timeout_s: float, stop_at: float = float("inf")
+        self, jobs: Sequence[Job], timeout_s: float, stop_at: float = float("inf")
     ) -> Iterator[Record]:
         for number, record in enumerate(super().run(jobs, timeout_s, stop_at)):
             if self.starts == self.dies_in and number == 3:
@@ -77,7 +82,7 @@ def fleet(**more: Any) -> Drifting:
 def record(machine: ScriptedFleet, wanted: Results = WANTED, *, resume: bool = False) -> Results:
     made: Any = lambda: machine  # noqa: E731 - stands for the class
     return record_baseline(
-        wanted, OUT, make_fleet=made, command="c", resume=resume, on_record=lambda each: None
+        wanted, OUT, make_fleet=made, command="c", resume=resume, on_record=lambda record: None
     )
 
 
@@ -105,7 +110,7 @@ class Sampling(Drifting):
     """A machine that takes three samples per epoch, of which one was disturbed."""
 
     def run(
-        self, jobs: Sequence[RunCase], timeout_s: float, stop_at: float = float("inf")
+        self, jobs: Sequence[Job], timeout_s: float, stop_at: float = float("inf")
     ) -> Iterator[Record]:
         for record in super().run(jobs, timeout_s, stop_at):
             assert record.latency is not None
@@ -146,7 +151,7 @@ def test_only_the_measurements_of_the_run_are_repeated() -> None:
 
 
 def test_a_case_that_cannot_be_measured_is_run_once() -> None:
-    machine = Drifting(ratio_of={each.id: 1.0 for each in CASES[1:]})
+    machine = Drifting(ratio_of={case.id: 1.0 for case in CASES[1:]})
     found = record(machine)
     assert found.records[0].status is Status.ERROR
     assert [len(jobs) for jobs in machine.asked] == [6, *[5] * 9]
@@ -162,7 +167,7 @@ def test_a_baseline_keeps_the_means_of_uneven_calls() -> None:
     machine = fleet()
     paying = latency_of(measure(payer(4, 8 * CALL_S)))
 
-    def run(jobs: Sequence[RunCase], *_: object) -> Iterator[Record]:
+    def run(jobs: Sequence[Job], *_: object) -> Iterator[Record]:
         for job in jobs:
             yield make_record(job.case, latency=paying)
 
@@ -202,7 +207,7 @@ def test_an_interrupted_recording_is_continued_and_measures_nothing_twice() -> N
     machine = fleet()
     found = record(machine, resume=True)
     assert [len(jobs) for jobs in machine.asked] == [3, *[6] * 7]
-    assert all(each.latency and each.latency.processes == 10 for each in found.records)
+    assert all(record.latency and record.latency.processes == 10 for record in found.records)
 
 
 def test_an_interrupted_recording_is_not_restarted_without_resume() -> None:

@@ -20,8 +20,8 @@ from compared_runs import (
 
 from harness.records import Record, Status
 from harness.records.refusal import Refusal
-from harness.regression.changes import ChangeKind
-from harness.regression.compare import (
+from harness.regression import (
+    ChangeKind,
     DuplicateCaseError,
     NotComparableError,
     NotMeasuredError,

@@ -10,8 +10,15 @@ import pytest
 from compared_runs import change, elsewhere, failed, make_case, make_record, with_error, with_memory
 
 from harness.records import Direction, Memory, Mode, OutputErrors, Record, Status
-from harness.regression.changes import ChangeKind, Metric
-from harness.regression.exact import _ERROR_FIGURES, _MEMORY_FIGURES
+from harness.records.metrics import OUTPUT_METRICS, metrics_in
+from harness.regression import ChangeKind
+
+ERRORS = [metric.field for metric in OUTPUT_METRICS]
+MEMORY = {
+    metric.field.partition(".")[2]: metric.title
+    for metric in metrics_in("exact")
+    if metric.part == "memory"
+}
 
 
 def figure(record: Record, name: str) -> Any:
@@ -20,6 +27,7 @@ def figure(record: Record, name: str) -> Any:
 
 
 BACKWARD = make_record(make_case(direction=Direction.BACKWARD))
+UNSAVED = with_memory(BACKWARD, saved_bytes=None)
 ON_GPU = make_record(make_case(device="cuda"))
 
 
@@ -31,10 +39,10 @@ def test_equal_records_are_unchanged() -> None:
     assert (found.kind, found.metric) == (ChangeKind.UNCHANGED, None)
 
 
-@pytest.mark.parametrize("status", [each for each in Status if each is not Status.OK])
+@pytest.mark.parametrize("status", [status for status in Status if status is not Status.OK])
 def test_a_case_that_is_no_longer_right_regressed(status: Status) -> None:
     found = change(make_record(), replace(make_record(), status=status, reason="it says why"))
-    assert (found.kind, found.metric) == (ChangeKind.REGRESSED, Metric.STATUS)
+    assert (found.kind, found.metric) == (ChangeKind.REGRESSED, "status")
     assert "it says why" in found.reason
 
 
@@ -66,18 +74,18 @@ def test_a_failure_that_the_other_machine_may_cause_is_inconclusive(status: Stat
 
 def test_every_figure_of_an_output_but_raw_max_ulp_is_compared() -> None:
     others = {"raw_max_ulp", "output", "elements"}
-    assert {*_ERROR_FIGURES} == {field.name for field in fields(OutputErrors)} - others
+    assert {*ERRORS} == {field.name for field in fields(OutputErrors)} - others
 
 
-@pytest.mark.parametrize("name", _ERROR_FIGURES)
+@pytest.mark.parametrize("name", ERRORS)
 def test_any_growth_of_an_error_is_a_regression_and_the_reverse_an_improvement(name: str) -> None:
     before = with_error(make_record(), **{name: 1})
     after = with_error(before, **{name: 1 + 1e-6})
     found = change(before, after)
-    assert (found.kind, found.metric) == (ChangeKind.REGRESSED, Metric.ERROR)
+    assert (found.kind, found.metric) == (ChangeKind.REGRESSED, "error")
     assert "1.000001" in found.reason
     found = change(after, before)
-    assert (found.kind, found.metric) == (ChangeKind.IMPROVED, Metric.ERROR)
+    assert (found.kind, found.metric) == (ChangeKind.IMPROVED, "error")
 
 
 def test_a_larger_error_of_a_gradient_beside_smaller_ones_is_a_regression() -> None:
@@ -105,7 +113,7 @@ def test_a_gradient_that_is_no_longer_returned_is_a_regression() -> None:
     left = replace(BACKWARD.errors, outputs=BACKWARD.errors.outputs[:-1])
     for after in (replace(BACKWARD, errors=left), elsewhere(replace(BACKWARD, errors=left))):
         found = change(BACKWARD, after)
-        assert (found.kind, found.metric) == (ChangeKind.REGRESSED, Metric.ERROR)
+        assert (found.kind, found.metric) == (ChangeKind.REGRESSED, "error")
 
 
 # --- errors of another machine -------------------------------------------------------------------
@@ -153,30 +161,30 @@ def test_on_a_gpu_sums_may_have_another_order_in_the_next_run() -> None:
 
 
 def test_every_figure_of_the_memory_but_the_minimum_is_compared() -> None:
-    assert {*_MEMORY_FIGURES} == {field.name for field in fields(Memory)} - {"minimum_bytes"}
+    assert {*MEMORY} == {field.name for field in fields(Memory)} - {"minimum_bytes"}
 
 
-@pytest.mark.parametrize("name", _MEMORY_FIGURES)
+@pytest.mark.parametrize("name", MEMORY)
 @pytest.mark.parametrize("where", [lambda record: record, elsewhere], ids=["here", "elsewhere"])
 def test_one_byte_more_is_a_regression_on_any_machine(name: str, where: Any) -> None:
     before = with_memory(BACKWARD, **{name: 1000})
     after = where(with_memory(before, **{name: 1001}))
     found = change(before, after)
-    assert (found.kind, found.metric) == (ChangeKind.REGRESSED, _MEMORY_FIGURES[name][0])
+    assert (found.kind, found.metric) == (ChangeKind.REGRESSED, MEMORY[name])
     assert "1001" in found.reason
     found = change(after, before)
-    assert (found.kind, found.metric) == (ChangeKind.IMPROVED, _MEMORY_FIGURES[name][0])
+    assert (found.kind, found.metric) == (ChangeKind.IMPROVED, MEMORY[name])
 
 
 def test_another_gpu_may_need_other_buffers() -> None:
     found = change(ON_GPU, elsewhere(with_memory(ON_GPU, peak_extra_bytes=1 << 40)))
-    assert (found.kind, found.metric) == (ChangeKind.INCONCLUSIVE, Metric.PEAK_MEMORY)
+    assert (found.kind, found.metric) == (ChangeKind.INCONCLUSIVE, "peak memory")
 
 
 def test_the_reason_names_everything_that_changed_the_worst_first() -> None:
     after = with_memory(with_error(make_record(), scaled_max_ulp=0.5), peak_extra_bytes=1 << 40)
     found = change(make_record(), after)
-    assert found.metric is Metric.PEAK_MEMORY
+    assert found.metric == "peak memory"
     memory, error = found.reason.split("; ")
     assert str(1 << 40) in memory
     assert "0.5" in error
@@ -192,7 +200,7 @@ def with_operators(count: int | None, mode: Mode = Mode.EAGER) -> Record:
 @pytest.mark.parametrize("where", [lambda record: record, elsewhere], ids=["here", "elsewhere"])
 def test_one_operator_more_is_a_regression_on_any_machine(where: Any) -> None:
     found = change(with_operators(9), where(with_operators(10)))
-    assert (found.kind, found.metric) == (ChangeKind.REGRESSED, Metric.OPERATORS)
+    assert (found.kind, found.metric) == (ChangeKind.REGRESSED, "operators")
     assert "9 before, 10 now" in found.reason
     assert change(with_operators(10), where(with_operators(9))).kind is ChangeKind.IMPROVED
 
@@ -208,15 +216,19 @@ def test_a_compiler_elsewhere_may_fuse_differently() -> None:
 @pytest.mark.parametrize(
     ("record", "missing", "metric"),
     [
-        (make_record(), {"errors": None}, Metric.ERROR),
-        (make_record(), {"memory": None}, Metric.PEAK_MEMORY),
-        (BACKWARD, {"memory": with_memory(BACKWARD, saved_bytes=None).memory}, Metric.SAVED_MEMORY),
-        (with_operators(9), {"operators": None}, Metric.OPERATORS),
+        (make_record(), {"errors": None}, "error"),
+        (make_record(), {"memory": None}, "peak memory"),
+        (
+            BACKWARD,
+            {"memory": with_memory(BACKWARD, saved_bytes=None).memory},
+            "memory saved for the backward",
+        ),
+        (with_operators(9), {"operators": None}, "operators"),
     ],
     ids=["errors", "memory", "saved", "operators"],
 )
 def test_a_metric_that_is_no_longer_measured_is_inconclusive(
-    record: Record, missing: dict[str, Any], metric: Metric
+    record: Record, missing: dict[str, Any], metric: str
 ) -> None:
     bare = replace(record, **missing)
     found = change(record, bare)

@@ -15,13 +15,11 @@ from compared_runs import change, compared, make_cases, make_latency, make_recor
 from torch import Tensor
 
 import implementations
+from harness.mutants import named
 from harness.records import Allocation, Budget, Case, Direction, Measurement, Record
-from harness.regression.agreement import CONFIRMING_PROCESSES
-from harness.regression.changes import ChangeKind, Comparison, Metric
-from harness.regression.latency_test import BASELINE_PROCESSES
+from harness.regression import BASELINE_PROCESSES, CONFIRMING_PROCESSES, ChangeKind, Comparison
 from harness.run.case import CaseRunner
 from harness.store import Results
-from harness.verify.mutants import precision, semantics
 from implementations.contract import Implementation, LayerNormFunction
 
 CASES = make_cases(36)
@@ -53,8 +51,8 @@ class Machine:
             self._run(BASELINE_PROCESSES, is_head=False),
             self._run(1, is_head=True),
             confirm=lambda suspects: {
-                each.case.id: self.ratios(each.case, CONFIRMING_PROCESSES, is_head=True)
-                for each in suspects
+                shift.case.id: self.ratios(shift.case, CONFIRMING_PROCESSES, is_head=True)
+                for shift in suspects
             },
         )
 
@@ -136,15 +134,15 @@ def test_planted_regressions_are_always_found(
     before = measure(case, implementations.two_pass.function)
     again = measure(case, implementations.two_pass.function)
     assert change(before, again).kind is ChangeKind.UNCHANGED
-    for worse in (precision.statistics_in_bfloat16, semantics.unbiased_variance):
+    for worse in (named("statistics_in_bfloat16"), named("unbiased_variance")):
         found = change(before, measure(case, worse.function))
         assert (found.kind, found.metric) in {
-            (ChangeKind.REGRESSED, Metric.STATUS),
-            (ChangeKind.REGRESSED, Metric.ERROR),
+            (ChangeKind.REGRESSED, "status"),
+            (ChangeKind.REGRESSED, "error"),
         }
     if (
         case.direction is not Direction.BACKWARD
     ):  # a case of the backward alone does not measure the forward
         found = change(before, measure(case, extra_copy_of_x))
         assert found.kind is ChangeKind.REGRESSED
-        assert found.metric in {Metric.PEAK_MEMORY, Metric.ALLOCATED_MEMORY}
+        assert found.metric in {"peak memory", "allocated memory"}

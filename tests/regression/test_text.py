@@ -28,8 +28,9 @@ from compared_runs import (
 from golden import assert_golden
 
 from harness.records import Direction, MeasurementWarning, Mode, Record, Status, WarningKind
-from harness.regression.changes import Change, ChangeKind, Comparison
-from harness.regression.text import comparison_as_plain, comparison_lines
+from harness.regression import Change, ChangeKind, Comparison
+from harness.report.comparison import MOST_ROWS, comparison_as_plain, document_of_comparison
+from harness.report.document import terminal_lines
 from harness.store import Results
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -160,17 +161,23 @@ def changes(number: int, kind: ChangeKind, *, alike: bool) -> Comparison:
     )
 
 
+def printed(comparison: Comparison) -> list[str]:
+    document = document_of_comparison(comparison, most_rows=MOST_ROWS)
+    return [line for line, _ in terminal_lines(document)]
+
+
 def test_lines_read_as_in_the_golden_file() -> None:
     both = changes(1, ChangeKind.NEW, alike=False), changes(53, ChangeKind.GONE, alike=True)
-    lines = [line for comparison in (SLOWER, *both) for line in comparison_lines(comparison)]
+    lines = [line for comparison in (SLOWER, *both) for line in printed(comparison)]
     assert_golden("\n".join(lines), GOLDEN / "lines.txt")
 
 
 def test_at_most_fifty_rows_are_listed_and_each_failure_has_its_own() -> None:
-    lines = comparison_lines(changes(53, ChangeKind.INCONCLUSIVE, alike=False))
-    assert len(lines) == 1 + 50 + 1 + 1
-    assert lines[-2] == "  and 3 more"
-    assert len(comparison_lines(changes(7, ChangeKind.REGRESSED, alike=True))) == 1 + 7 + 1
+    lines = printed(changes(53, ChangeKind.INCONCLUSIVE, alike=False))
+    assert sum(line.startswith(" two_pass") for line in lines) == 50
+    assert lines[-1] == "and 3 more"
+    lines = printed(changes(7, ChangeKind.REGRESSED, alike=True))
+    assert sum(line.startswith(" two_pass") for line in lines) == 7
 
 
 # --- JSON ----------------------------------------------------------------------------------------

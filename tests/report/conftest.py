@@ -62,4 +62,4 @@ def tab(browser: Browser, page_path: Path, request: pytest.FixtureRequest) -> It
     tab.goto(page_path.as_uri())
     yield tab
     context.close()
-    assert [each for each in problems if not each.startswith(("file:", "blob:"))] == []
+    assert [problem for problem in problems if not problem.startswith(("file:", "blob:"))] == []

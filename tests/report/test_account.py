@@ -10,7 +10,7 @@ from small_results import CASE, FAILED, SMALL, shown
 
 from harness.records import MeasurementWarning, Status, WarningKind
 from harness.report.frame import gather
-from harness.report.sections.account import not_measured, warnings
+from harness.report.sections.provenance import not_measured, warnings
 from harness.store import Results
 
 
@@ -58,8 +58,8 @@ def test_a_warning_of_most_timed_cases_is_said_once(results: Results) -> None:
 
     def marks(wide_cases: int) -> tuple[list[str], str]:
         """Return the warnings of each case, and the section."""
-        records = [replace(each, warnings=(wide, noisy)) for each in timed[:wide_cases]]
-        records += [replace(each, warnings=()) for each in timed[wide_cases:]]
+        records = [replace(record, warnings=(wide, noisy)) for record in timed[:wide_cases]]
+        records += [replace(record, warnings=()) for record in timed[wide_cases:]]
         found = gather([replace(results, records=tuple(records))])
         return list(found.cases["warnings"]), repr(warnings(found))
 

@@ -104,7 +104,7 @@ def test_a_legend_highlights_one_implementation(tab: Page) -> None:
     button.click()
     shown = figure.locator(".series-shown")
     assert shown.count() > 0
-    assert all(series in (each.get_attribute("class") or "") for each in shown.all())
+    assert all(series in (found.get_attribute("class") or "") for found in shown.all())
     button.click()
     assert figure.locator(".series-shown").count() == 0
 
@@ -124,9 +124,9 @@ def test_the_recommended_implementation_is_visible_on_a_phone(tab: Page) -> None
     tab.set_viewport_size({"width": PHONE, "height": 800})
     table = tab.locator("#which_implementation_to_run table").first
     place = table.locator("thead th").all_inner_texts().index("Run") + 1
-    cells = [each for each in table.locator(f"tbody td:nth-child({place})").all() if shown(each)]
+    cells = [found for found in table.locator(f"tbody td:nth-child({place})").all() if shown(found)]
     assert cells
-    for box in (each.bounding_box() for each in cells):
+    for box in (found.bounding_box() for found in cells):
         assert box is not None
         assert box["x"] + box["width"] <= PHONE
 
@@ -142,10 +142,10 @@ def test_the_switch_changes_the_sentence_and_the_tables(tab: Page) -> None:
         option.focus()
         tab.keyboard.press("Space")
         sentences = [
-            each.inner_text() for each in tab.locator(".answer .need").all() if shown(each)
+            found.inner_text() for found in tab.locator(".answer .need").all() if shown(found)
         ]
         assert len(sentences) == 1
-        seen.append((sentences[0], [each.inner_text() for each in rows.all() if shown(each)]))
+        seen.append((sentences[0], [found.inner_text() for found in rows.all() if shown(found)]))
     assert len({sentence for sentence, _ in seen}) == len(seen) > 2
     assert len({len(texts) for _, texts in seen}) == 1
     assert seen[0][1] != seen[-1][1]
@@ -154,9 +154,9 @@ def test_the_switch_changes_the_sentence_and_the_tables(tab: Page) -> None:
 def test_no_word_is_split_on_a_phone(tab: Page, results: Results, tmp_path: Path) -> None:
     kinds = (WarningKind.TOO_FEW_SAMPLES, WarningKind.PAGE_FAULTS)
     warnings = tuple(
-        MeasurementWarning(kind=each, advice="give the case more time") for each in kinds
+        MeasurementWarning(kind=kind, advice="give the case more time") for kind in kinds
     )
-    records = tuple(replace(each, warnings=warnings) for each in results.records[:40])
+    records = tuple(replace(record, warnings=warnings) for record in results.records[:40])
     write_report([replace(results, records=records)], tmp_path / "warnings.html")
     tab.goto((tmp_path / "warnings.html").as_uri())
     tab.set_viewport_size({"width": PHONE, "height": 800})

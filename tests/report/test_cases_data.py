@@ -15,17 +15,17 @@ import pytest
 from results_factory import make_record, make_results
 from small_results import CASE, SMALL
 
+from harness.cases import expand
+from harness.cases.axes import sweep_axes
+from harness.cases.inputs import NAMED
 from harness.cli.run import run
-from harness.cli.sweep_options import AXIS_OPTIONS, SweepChoice
-from harness.inputs import DISTRIBUTIONS, GRAD_OUTPUTS, LAYOUTS, PARAMETERS
+from harness.cli.sweep_options import SweepChoice
 from harness.records import Affine, Autograd, Case, Direction, Mode
 from harness.report import build_page
-from harness.report.embedded import case_data, command_rest, script_json
+from harness.report.embedded import case_data, command_rest, script_json, shown_cases
 from harness.report.frame import gather
-from harness.report.policy import POLICY_MARK, with_policy
-from harness.report.shown_cases import shown_cases
+from harness.report.page import POLICY_MARK, with_policy
 from harness.store import Results
-from harness.sweep import expand
 
 PLAIN = Case(implementation="two_pass", shape=(64, 768))
 ODD = Case(
@@ -56,23 +56,14 @@ def test_the_command_of_a_case_runs_this_case_alone(case: Case) -> None:
         f"--distribution {case.distribution} --direction {case.direction} {command_rest(record)}"
     )
     given = run.make_context("run", shlex.split(command)).params
-    choice = SweepChoice.of_axes({each.axis: given[each.axis] for each in AXIS_OPTIONS})
+    choice = SweepChoice.of_axes({axis.key: given[axis.key] for axis in sweep_axes()})
     planned = expand(
         choice.load(),
         implementations={},
-        distributions=DISTRIBUTIONS,
-        layouts=LAYOUTS,
-        grad_outputs=GRAD_OUTPUTS,
-        parameters=PARAMETERS,
+        names=NAMED,
         devices={"cpu": None},
     )
-    assert [each.case for each in planned] == [case]
-
-
-def test_every_field_of_a_case_has_the_option_of_its_name() -> None:
-    flags = {flag for option in AXIS_OPTIONS for flag in option.flags}
-    fields = set(Case.__dataclass_fields__) - {"implementation"}
-    assert {f"--{each.replace('_', '-')}" for each in fields} <= flags
+    assert [planned_case.case for planned_case in planned] == [case]
 
 
 def test_infinities_are_texts_and_columns_without_a_number_are_left_out() -> None:
@@ -112,7 +103,7 @@ def test_many_cases_are_grouped_by_the_axes_that_matter_least(many: Results) -> 
     keys = ["implementation", "mode", "dtype", "direction", "shape"]
     finite = findings.cases
     for row, record in list(zip(shown.cases.itertuples(), shown.records, strict=True))[::50]:
-        group = finite[(finite[keys] == [getattr(row, each) for each in keys]).all(axis=1)]
+        group = finite[(finite[keys] == [getattr(row, key) for key in keys]).all(axis=1)]
         if "input distribution" not in shown.grouped_over:
             group = group[group["distribution"] == row.distribution]
         worst = group[group["status"] == row.status]["error_ulp"].max()
@@ -120,14 +111,14 @@ def test_many_cases_are_grouped_by_the_axes_that_matter_least(many: Results) -> 
         assert row.error_ulp == worst or (row.error_ulp != row.error_ulp and worst != worst)
         timed = group["latency_s"].dropna()
         if len(timed):
-            assert row.latency_s == timed.sort_values().iloc[(len(timed) - 1) // 2]
+            assert row.latency_s == timed.median()
 
 
 def test_a_page_of_groups_says_so_and_names_the_file(
     many: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fewer = partial(shown_cases, most=100)
-    monkeypatch.setattr("harness.report.sections.account.shown_cases", fewer)
+    monkeypatch.setattr("harness.report.sections.provenance.shown_cases", fewer)
     page = build_page([many], files=["results/many.parquet"])
     assert "cases are too many for a page" in page
     assert "results/many.parquet" in page
@@ -146,7 +137,7 @@ def test_implementations_beyond_the_limit_are_counted(many: Results) -> None:
 def test_the_policy_allows_the_scripts_and_styles_of_the_page_and_nothing_else(page: str) -> None:
     found = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
     assert found
-    policy = dict(each.split(" ", 1) for each in found[1].split("; "))
+    policy = dict(word.split(" ", 1) for word in found[1].split("; "))
     assert policy["default-src"] == "'none'"
     assert "unsafe-inline" not in found[1]
     assert "http" not in found[1]

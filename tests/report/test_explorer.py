@@ -166,7 +166,7 @@ def test_hostile_names_are_texts_and_break_nothing(tab: Page, tmp_path: Path) ->
     view(tab, tmp_path / "hostile.html", y="implementation", x="error_ulp")
     assert "taken" not in tab.title().split("'")[0]
     assert dots(tab) == len(records)
-    assert set(column(tab, "implementation")) >= {f"{each}" for each in names if each != LONG}
+    assert set(column(tab, "implementation")) >= {f"{name}" for name in names if name != LONG}
     assert tab.evaluate("document.documentElement.scrollWidth") <= PHONE
     rows = downloaded(tab, tmp_path / "hostile.csv")
     # a spreadsheet would take the names for formulas
@@ -197,12 +197,12 @@ def test_a_page_of_many_names_stays_short_and_an_axis_says_that_it_shows_forty(
     case = Case(implementation="", shape=(64, 8))
     records = tuple(
         Record(
-            case=replace(case, implementation=f"norm_{each}"),
+            case=replace(case, implementation=f"norm_{number}"),
             environment="e",
             status=Status.OK,
-            instructions=1_000_000 + each,
+            instructions=1_000_000 + number,
         )
-        for each in range(1000)
+        for number in range(1000)
     )
     write_report([Results(records=records, runs=(), environments={})], tmp_path / "thousand.html")
     view(tab, tmp_path / "thousand.html", x="instructions", y="implementation")

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from compared_runs import make_case, make_record, results_of
 
-from harness.regression.confirm import compare_as_stored
+from harness.regression import compare_as_stored
 from harness.report import build_page
 
 STEADY = make_record(make_case("native"))
@@ -24,7 +24,8 @@ def verdicts_of(head_bytes: int) -> str:
 def test_a_regression_is_named_with_its_figures() -> None:
     assert LEAKING.memory is not None
     section = verdicts_of(2 * LEAKING.memory.peak_extra_bytes)
-    assert "1 case got worse from base.parquet to run.parquet" in section
+    assert "1 case got worse." in section
+    assert "run.parquet against base.parquet" in section
     rows = section.partition("<tbody>")[2].replace("<wbr>", "")
     assert LEAKING.case.id in rows
     assert STEADY.case.id not in rows

@@ -8,10 +8,10 @@ import pytest
 from compared_runs import make_case, make_record
 from histories import URL, commit_of, history_of, runs_of, wavy
 
-from harness.regression.history.runs import History
+from harness.regression.history import History
 from harness.report import build_page
 from harness.report.frame import gather
-from harness.report.sections.history import how_it_changed
+from harness.report.history import how_it_changed
 
 CASE = make_case("c_recentred")
 
@@ -42,8 +42,8 @@ def test_without_a_repository_the_commit_stands_alone(changed: History) -> None:
             results=replace(
                 run.results,
                 environments={
-                    name: replace(each, repository_url=None)
-                    for name, each in run.results.environments.items()
+                    name: replace(environment, repository_url=None)
+                    for name, environment in run.results.environments.items()
                 },
             ),
         )

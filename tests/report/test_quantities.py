@@ -4,7 +4,7 @@ from math import inf, nan
 
 import pytest
 
-from harness.report.quantities import power_of_ten, rounded, speed
+from harness.report.document import power_of_ten, rounded
 
 
 @pytest.mark.parametrize(
@@ -26,11 +26,6 @@ from harness.report.quantities import power_of_ten, rounded, speed
 )
 def test_three_digits(value: float | None, text: str) -> None:
     assert rounded(value) == text
-
-
-@pytest.mark.parametrize(("value", "text"), [(1.254, "1.25x"), (0.0432, "0.0432x"), (nan, "–")])
-def test_a_speed(value: float, text: str) -> None:
-    assert speed(value) == text
 
 
 @pytest.mark.parametrize(("value", "text"), [(1e3, "1,000"), (1e6, "10⁶"), (2e5, "2 × 10⁵")])

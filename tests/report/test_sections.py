@@ -14,16 +14,21 @@ from golden import assert_golden
 from results_factory import make_record
 
 from harness.records import Case, Direction, MeasurementWarning, Mode, Record, Status, WarningKind
-from harness.report.content import Block, Cell, FigureBlock, Table, Text
-from harness.report.figures.pareto import front_of
+from harness.report.document import Block, Cell, FigureBlock, Table, Text
+from harness.report.figures.plots import front_of
 from harness.report.figures.theme import file_of
 from harness.report.frame import gather
-from harness.report.sections.accuracy import _order, error_against_condition
-from harness.report.sections.backward import where_native_itself_fails
-from harness.report.sections.choice import which_implementation_to_run
+from harness.report.sections.accuracy import (
+    _order,
+    error_against_condition,
+    where_native_itself_fails,
+)
 from harness.report.sections.cost import memory
-from harness.report.sections.pareto import accuracy_against_speed
-from harness.report.sections.speed import speed_relative_to_native
+from harness.report.sections.speed import (
+    accuracy_against_speed,
+    speed_relative_to_native,
+    which_implementation_to_run,
+)
 
 ELSEWHERE = {"shape": (9, 9), "distribution": "offset_1e6"}
 
@@ -58,7 +63,7 @@ ROWS = {
         ran("native", **ELSEWHERE),
         failed("quick", Status.UNSUPPORTED, **ELSEWHERE),
     ],
-    "not verified": [*(replace(each, errors=None) for each in QUICK), *NATIVE],
+    "not verified": [*(replace(record, errors=None) for record in QUICK), *NATIVE],
     "timed in one epoch": [*timed("once", 0.5, interval=(0.0, inf)), *NATIVE],
     "timed in too few cases": [*timed("few", 0.5, SHAPES[:1]), *NATIVE],
     "none is eligible": [
@@ -67,7 +72,7 @@ ROWS = {
     ],
     "more than a row has room for": [
         *NATIVE,
-        *(ran(f"bad{each}", 0.5, shape=(4, 8), status=Status.WRONG) for each in range(6)),
+        *(ran(f"bad{number}", 0.5, shape=(4, 8), status=Status.WRONG) for number in range(6)),
     ],
 }
 
@@ -182,7 +187,7 @@ def test_operators_are_counted_only_of_eager_calls() -> None:
 @pytest.mark.parametrize("slope", [1, 2])
 def test_the_order_of_growth_is_the_slope(slope: int) -> None:
     conditions = 10.0 ** np.arange(5)
-    points = [(each, 0.5 + 0.01 * each**slope) for each in conditions]
+    points = [(condition, 0.5 + 0.01 * condition**slope) for condition in conditions]
     assert _order(points, 1e9) == str(slope)
 
 
@@ -205,9 +210,9 @@ def test_a_single_offset_makes_no_curve() -> None:
 
 def test_a_curve_has_the_bound_of_each_declared_class_and_its_limit() -> None:
     records = [
-        make_record(Case(implementation=name, shape=(4, 1024), distribution=each))
+        make_record(Case(implementation=name, shape=(4, 1024), distribution=distribution))
         for name in ("one_pass", "recentred")
-        for each in ("normal", "offset_1e2", "offset_1e4")
+        for distribution in ("normal", "offset_1e2", "offset_1e4")
     ]
     first, *_ = error_against_condition(gather([results_of(records)]))
     assert isinstance(first, FigureBlock)
@@ -253,7 +258,7 @@ def test_a_failure_of_native_has_its_simplest_case_and_a_line_that_runs_it() -> 
         "native, backward, bfloat16", "wrong", "2 of 3",
     ]  # fmt: skip
     assert row[4].text == (
-        "from harness.verify import verify_case; print(verify_case('native', shape=(4, 8), "
+        "from layernorm_bench import verify_case; print(verify_case('native', shape=(4, 8), "
         "dtype='bfloat16', direction='backward'))"
     )
 

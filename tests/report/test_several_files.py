@@ -43,21 +43,21 @@ def test_the_later_of_two_measurements_in_one_environment_counts() -> None:
     later = replace(FAILED, status=Status.WRONG, reason="worse since")
     findings = gather([SMALL, replace(SMALL, records=(later,))])
     assert [record.reason for record in findings.records] == ["worse since"]
-    assert findings.cases["place"].tolist() == ["cpu"]
+    assert findings.cases["device"].tolist() == ["cpu"]
 
 
 def test_measurements_from_two_environments_are_kept_apart() -> None:
     here, there = make_environment(), make_environment(cpu="Another CPU")
     both = [
         Results(
-            records=(replace(FAILED, environment=each.fingerprint),),
+            records=(replace(FAILED, environment=own.fingerprint),),
             runs=(),
-            environments={each.fingerprint: each},
+            environments={own.fingerprint: own},
         )
-        for each in (here, there)
+        for own in (here, there)
     ]
     expected = ["cpu, environment A, Imaginary CPU 9000", "cpu, environment B, Another CPU"]
-    assert gather(both).cases["place"].tolist() == expected
+    assert gather(both).cases["device"].tolist() == expected
     page = build_page(both)
     assert "Environment B, fingerprint" in page
     assert "Another CPU" in page
@@ -68,14 +68,14 @@ def test_two_revisions_on_one_machine_are_kept_apart() -> None:
     assert before.fingerprint == after.fingerprint
     both = [
         Results(
-            records=(replace(FAILED, environment=each.fingerprint),),
+            records=(replace(FAILED, environment=own.fingerprint),),
             runs=(),
-            environments={each.fingerprint: each},
+            environments={own.fingerprint: own},
         )
-        for each in (before, after)
+        for own in (before, after)
     ]
     findings = gather(both)
-    assert findings.cases["place"].tolist() == [
+    assert findings.cases["device"].tolist() == [
         "cpu, environment A, commit 01234567",
         "cpu, environment B, commit ffffffff changed",
     ]

@@ -25,7 +25,8 @@ from harness.records import (
     Status,
     WarningKind,
 )
-from harness.run import case_steps as module
+from harness.run import attempt
+from harness.run import case as module
 from harness.run.case import CaseRunner
 from harness.run.timing import time_case
 
@@ -144,8 +145,8 @@ def test_the_time_of_compiling_is_that_of_the_first_call_beyond_the_second(
         return good(*arguments)
 
     # the first call takes five seconds, each later one takes one
-    monkeypatch.setattr(module, "perf_counter", lambda: len(calls) + 4.0 * bool(calls))
-    monkeypatch.setattr(module, "function_of", lambda implementation, _: implementation.function)
+    monkeypatch.setattr(attempt, "perf_counter", lambda: len(calls) + 4.0 * bool(calls))
+    monkeypatch.setattr(attempt, "function_of", lambda implementation, _: implementation.function)
     case = implementation(compiles_in_its_first_call, replace(CASE, mode=Mode.COMPILED))
     latency = runner.run(case, (Measurement.LATENCY,), ONE_EPOCH).latency
     assert latency is not None

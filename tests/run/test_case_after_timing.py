@@ -11,7 +11,7 @@ import torch
 from known_functions import BACKWARD, CASE, ONE_EPOCH, Known, good, measured
 from torch import Tensor
 
-from harness.inputs import LAYOUTS
+from harness.cases.inputs import LAYOUTS
 from harness.records import Case, Direction, Measurement, Record, Status, WarningKind
 from harness.run.case import CaseRunner
 
@@ -149,7 +149,7 @@ def test_difficult_inputs_are_right_after_the_timing(runner: CaseRunner, distrib
 
 def seeds(runner: CaseRunner) -> set[int]:
     """Seeds of the inputs that were drawn."""
-    return {each.seed for each in runner._resources._drawn}
+    return {each.seed for each in runner.exact._kept}
 
 
 def test_an_equivariant_result_needs_no_new_values(runner: CaseRunner) -> None:

@@ -19,8 +19,8 @@ from harness.records import (
     Mode,
     Status,
 )
-from harness.run import case_steps as module
-from harness.run import resources
+from harness.run import attempt
+from harness.run import case as module
 from harness.run.case import CaseRunner
 from harness.run.timing import time_case
 
@@ -173,7 +173,7 @@ def test_ctrl_c_in_the_implementation_ends_the_run(
 def test_an_exception_in_the_harness_propagates(
     runner: CaseRunner, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
-    owner = resources if part in {"make_inputs", "measure_errors"} else module
+    owner = attempt if part in {"make_inputs", "verdict_of"} else module
     monkeypatch.setattr(owner, part, raises(RuntimeError("a bug in the harness")))
     with pytest.raises(RuntimeError, match="a bug in the harness"):
         runner.run(CASE, tuple(Measurement), ONE_EPOCH)

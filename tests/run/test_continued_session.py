@@ -14,7 +14,7 @@ from harness.records import Record
 from harness.run import session as module
 from harness.run.fleet import Fleet
 from harness.run.session import ForeignRunError, OutputExistsError, run_session
-from harness.store import ResultsWriter, StoreError, journal, read
+from harness.store import StoreError, journal, read, writing
 
 
 def test_a_continued_run_never_measures_a_finished_case_twice(make: Make, subjects: Path) -> None:
@@ -152,12 +152,12 @@ def test_a_second_run_on_one_file_is_refused_while_the_first_lasts(
 def test_the_journal_is_locked_until_the_results_are_stored(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def intrude(*arguments: Any) -> ResultsWriter:
+    def intrude(*arguments: Any) -> Any:
         with pytest.raises(StoreError, match=r"mine\.jsonl"):
             run(make(resume=True))
-        return ResultsWriter(*arguments)
+        return writing(*arguments)
 
-    monkeypatch.setattr(module, "ResultsWriter", intrude)
+    monkeypatch.setattr(module, "writing", intrude)
     outcome = run(make())
     monkeypatch.undo()
     assert run(make(resume=True)).results.records == outcome.results.records

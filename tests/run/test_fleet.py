@@ -11,9 +11,9 @@ import pytest
 
 from harness.records import Budget, Case, Measurement, Record, Status
 from harness.records.refusal import Refusal
-from harness.run import process as module
-from harness.run.fleet import Fleet, HarnessError
-from harness.run.messages import RunCase
+from harness.run import worker as module
+from harness.run.fleet import Fleet
+from harness.run.worker import HarnessError, Job
 
 SUBJECTS = """
 import os, signal, sys
@@ -65,20 +65,20 @@ def fleet() -> Iterator[Fleet]:
         yield fleet
 
 
-def job(implementation: str, **changes: object) -> RunCase:
+def job(implementation: str, **changes: object) -> Job:
     case = replace(CASE, implementation=implementation, **changes)  # type: ignore[arg-type]
-    return RunCase(case, (Measurement.ERRORS,), Budget())
+    return Job(case, (Measurement.ERRORS,), Budget())
 
 
-def run(fleet: Fleet, *jobs: RunCase, timeout_s: float = UNHURRIED_S) -> list[Record]:
+def run(fleet: Fleet, *jobs: Job, timeout_s: float = UNHURRIED_S) -> list[Record]:
     return list(fleet.run(jobs, timeout_s))
 
 
 def test_a_worker_describes_its_machine(fleet: Fleet) -> None:
     info = fleet.info
     assert "native" in info.implementations
-    assert "normal" in info.distributions
-    assert "contiguous" in info.layouts
+    assert "normal" in info.names["distribution"]
+    assert "contiguous" in info.names["layout"]
     assert info.device_counts["cpu"] == 1
     assert {"cpu", "cuda"} == info.device_counts.keys() | info.unavailable.keys()
     assert info.environment.fingerprint

@@ -13,7 +13,7 @@ import pytest
 
 import implementations
 from harness.records import Case, Mode
-from harness.run import callgrind
+from harness.run import instructions
 from harness.run.instructions import count_instructions, unavailable
 from implementations import Implementation, torch_private
 
@@ -73,8 +73,8 @@ class FakeCallgrind:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._folder, self._monkeypatch = folder, monkeypatch
-        monkeypatch.setattr(callgrind, "toggle_counting", self._toggle)
-        monkeypatch.setattr(callgrind, "toggle_counting_and_dump", self._dump)
+        monkeypatch.setattr(torch_private, "toggle_counting", self._toggle)
+        monkeypatch.setattr(torch_private, "toggle_counting_and_dump", self._dump)
         self.is_on = False
         self.dumped: list[int] = []
         self._spent = 0
@@ -98,7 +98,7 @@ class FakeCallgrind:
     def count(self, function: Callable[..., Any]) -> int | str:
         implementation = Implementation(name="implementation", function=function, source="")
         self._monkeypatch.setattr(implementations, "ALL", (implementation,))
-        return callgrind._count(replace(CASE, implementation="implementation"), self._dumps())
+        return instructions._count(replace(CASE, implementation="implementation"), self._dumps())
 
 
 @pytest.fixture
@@ -107,10 +107,10 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeCallgrind:
 
 
 def test_the_total_is_read_from_a_dump_that_counted_something() -> None:
-    assert callgrind.total_of(DUMP) == 45996
+    assert instructions.total_of(DUMP) == 45996
     for dump in ("", DUMP.partition("totals")[0], "totals: 0\n"):
         with pytest.raises(ValueError, match="callgrind counted nothing"):
-            callgrind.total_of(dump)
+            instructions.total_of(dump)
 
 
 @pytest.mark.parametrize(("executed", "calls"), [(1000, 100), (1_000_000, 19), (10**9, 3)])

@@ -14,9 +14,8 @@ import torch
 
 import implementations
 from harness.numerics import oracle, verdict
-from harness.run import integrity
+from harness.run import process_state
 from harness.run.integrity import TamperingError, Trusted
-from harness.verify import process_state
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +38,8 @@ def test_nothing_that_has_changed_is_no_tampering(trusted: Trusted) -> None:
         (torch.Tensor, "backward", "torch.Tensor.backward"),
         (math, "__name__", "math.__name__"),
         (verdict, "verdict_of", "harness.numerics.verdict.verdict_of"),
-        (process_state, "process_state", "harness.verify.process_state.process_state"),
-        (integrity.StatePart, "__init__", "harness.run.integrity.StatePart.__init__"),
+        (process_state, "process_state", "harness.run.process_state.process_state"),
+        (process_state.StatePart, "__init__", "harness.run.process_state.StatePart.__init__"),
     ],
 )
 def test_a_replaced_attribute_is_named_and_put_back(

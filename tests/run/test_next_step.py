@@ -11,6 +11,7 @@ import click
 import pytest
 from figures_factory import make_errors, make_latency
 
+from harness.cases import AXES, Grid
 from harness.cli import main
 from harness.cli.explain import explain
 from harness.cli.run import run
@@ -26,8 +27,7 @@ from harness.records import (
     Status,
     WarningKind,
 )
-from harness.run.next_step import look_closer, next_step
-from harness.sweep import AXIS_OF_FIELD, Grid
+from harness.run.text import look_closer, next_step
 
 CASE = Case(implementation="one_pass", shape=(64, 768))
 
@@ -92,9 +92,9 @@ def test_every_value_of_a_case_reaches_the_explanation() -> None:
     found = parsed(explain, words(record))
     assert found["target"] == "one_pass"
     grid = grid_of({**found, "shapes": ((found["shape"],),)})
-    for field, axis in AXIS_OF_FIELD.items():
-        if axis in found:
-            assert getattr(grid, axis) == (getattr(record.case, field),)
+    for axis in AXES.values():
+        if axis.key in found:
+            assert getattr(grid, axis.key) == (axis.get(record.case),)
 
 
 def test_param_dtype_is_given_only_if_it_differs() -> None:

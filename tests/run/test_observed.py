@@ -15,9 +15,9 @@ import pytest
 import torch
 from verify_targets import layer_norm, mutant
 
-from harness.numerics.computed import ContractViolationError
 from harness.records.text import shape_text
-from harness.run.observed import observed
+from harness.run.call import ContractViolationError
+from harness.run.integrity import observed
 
 
 def make(call: Callable[[], object]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from figures_factory import make_errors
 
 from harness.records import Case, Record, Status
-from harness.run.outcome import MOST_ROWS, in_brief
+from harness.run.session import MOST_ROWS, in_brief
 
 CASE = Case(implementation="native", shape=(2, 8))
 OK = Record(case=CASE, environment="here", status=Status.OK, errors=make_errors(CASE))

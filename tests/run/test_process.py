@@ -12,9 +12,8 @@ import pytest
 from fake_device import FakeDevice, latency_of, measure
 
 from harness.records import Budget, Case, Errors, Latency, Measurement, Record, Status
-from harness.run.fleet import Fleet
-from harness.run.messages import KnownErrors, Progress, RunCase
-from harness.run.process import Slot, WorkerProcess
+from harness.run.fleet import Fleet, Slot
+from harness.run.worker import Job, KnownErrors, WorkerProcess
 
 CASE = Case(implementation="native", shape=(4, 8))
 QUICK = Budget(limit_s=0.0, min_epochs=1, max_epochs=1, target_ratio=0.0)
@@ -31,7 +30,7 @@ class Worker:
 
     name: str
     noted: list[str]
-    asked: list[RunCase] = field(default_factory=list)
+    asked: list[Job] = field(default_factory=list)
     measured: KnownErrors = ()
 
     @property
@@ -39,7 +38,7 @@ class Worker:
         self.noted.append(f"{self.name} is up")
         return "hello"
 
-    def start(self, job: RunCase, timeout_s: float) -> None:
+    def start(self, job: Job, timeout_s: float) -> None:
         self.noted.append(f"{self.name} starts")
         self.asked.append(job)
 
@@ -67,7 +66,7 @@ def record(*, warm: float | None = None, cold: float | None = None) -> Record:
 
 def turns(slot: Slot, records: list[Record], budget: Budget) -> int:
     """Let a slot run a case whose records are known; return the number of processes."""
-    slot.begin(RunCase(CASE, tuple(Measurement), budget), UNHURRIED_S)
+    slot.begin(Job(CASE, tuple(Measurement), budget), UNHURRIED_S)
     for each in records:
         slot.records.append(each)
         if not slot.continue_in_next_process(UNHURRIED_S):
@@ -104,7 +103,7 @@ def test_later_processes_measure_times_only() -> None:
     turns(slot, [record(warm=1.0)], Budget())
     assert set(workers[0].asked[0].measurements) == set(Measurement)
     assert workers[1].asked == [
-        RunCase(CASE, [Measurement.LATENCY, Measurement.COLD], Budget()),
+        Job(CASE, [Measurement.LATENCY, Measurement.COLD], Budget()),
     ]
 
 
@@ -128,7 +127,7 @@ def test_a_record_that_does_not_follow_its_errors_is_not_waited_for_beyond_the_d
     worker = WorkerProcess.__new__(WorkerProcess)  # without a process
     worker.connection, other = Pipe()
     worker.deadline = 0.0
-    other.send(Progress(()))
+    other.send(("update", ()))
     with pytest.raises(TimeoutError):
         worker.record()
 
@@ -171,7 +170,7 @@ def fleet() -> Iterator[Fleet]:
 
 def run(fleet: Fleet, budget: Budget, *implementations: str) -> list[Record]:
     jobs = [
-        RunCase(replace(CASE, implementation=each), (Measurement.LATENCY,), budget)
+        Job(replace(CASE, implementation=each), (Measurement.LATENCY,), budget)
         for each in implementations
     ]
     return list(fleet.run(jobs, UNHURRIED_S))

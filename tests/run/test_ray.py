@@ -19,16 +19,15 @@ os.environ.update(LOOPBACK)  # before Ray is imported
 pytest.importorskip("ray", reason="the extra ray is not installed")
 
 
+from harness.cases import Grid, Sweep
 from harness.records import Budget, Case, Measurement, Record, Status
 from harness.run import ray_fleet as module
 from harness.run.fleet import Fleet
-from harness.run.messages import RunCase
 from harness.run.plan import plan
 from harness.run.ray_fleet import RayFleet
 from harness.run.session import Session, run_session
-from harness.store import Results, read, read_journal
-from harness.store.plain import to_plain
-from harness.sweep import Grid, Sweep
+from harness.run.worker import Job
+from harness.store import Results, read, read_journal, to_plain
 
 UNHURRIED_S = 60.0
 NO_COMPILER = "no-such-compiler"
@@ -88,10 +87,10 @@ def subjects(tmp_path: Path) -> Path:
     return path
 
 
-def job(implementation: str, fleet: RayFleet, *, rows: int = 4) -> RunCase:
+def job(implementation: str, fleet: RayFleet, *, rows: int = 4) -> Job:
     case = Case(implementation=implementation, shape=(rows, 8))
     environments = frozenset(each.environment.fingerprint for each in fleet.nodes)
-    return RunCase(case, (Measurement.ERRORS,), Budget(), environments=environments)
+    return Job(case, (Measurement.ERRORS,), Budget(), environments=environments)
 
 
 def begun(subjects: Path) -> list[tuple[int, str]]:

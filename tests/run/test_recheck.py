@@ -14,12 +14,12 @@ from fake_device import FakeDevice, steady
 from known_functions import BACKWARD, CASE, good
 from torch import Tensor
 
-from harness.inputs import make_inputs
+from harness.cases.inputs import make_inputs
 from harness.measure.devices import device_of
 from harness.measure.sampler import Sampler, TimedCall
-from harness.numerics.computed import ContractViolationError, bind, grad_mode
 from harness.numerics.outputs import GRADIENTS
 from harness.records import ArmRole, Cache, Case, Direction
+from harness.run.call import ContractViolationError, bind, grad_mode
 from harness.run.recheck import Timed, reuse, run_again
 
 NEW = 1.3e-6

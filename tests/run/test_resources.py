@@ -10,13 +10,14 @@ import torch
 from known_functions import BACKWARD, CASE, ERRORS, ONE_EPOCH, Known, good
 from torch import Tensor
 
-from harness.inputs import Inputs, make_inputs
+from harness.cases.inputs import Inputs, make_inputs
 from harness.numerics.error_measurement import measure_errors
 from harness.numerics.outputs import Outputs
 from harness.records import Allocation, Case, Direction, Errors, Measurement, Status
-from harness.run import resources as module
+from harness.run import attempt
+from harness.run import case as module
 from harness.run.case import CaseRunner
-from harness.run.messages import KnownErrors, RunCase
+from harness.run.worker import Job, run_job
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ids.append(case.id)
         return draw(case)
 
-    monkeypatch.setattr(module, "make_inputs", counting)
+    monkeypatch.setattr(attempt, "make_inputs", counting)
     return ids
 
 
@@ -92,7 +93,7 @@ def test_inputs_for_the_check_after_the_timing_are_those_of_the_next_seed(
 def test_only_inputs_of_neighbouring_seeds_are_kept(runner: CaseRunner) -> None:
     for seed in range(5):
         runner.run(replace(CASE, seed=seed), ERRORS, ONE_EPOCH)
-    assert {each.seed for each in runner._resources._drawn} == {3, 4}
+    assert {each.seed for each in runner.exact._kept} == {3, 4}
 
 
 @pytest.mark.parametrize(
@@ -154,11 +155,12 @@ def test_outputs_with_the_same_bits_are_judged_once(runner: CaseRunner, judged: 
 def test_a_second_process_judges_no_outputs_that_the_first_has_judged(
     judged: list[str], processes: int, times: int
 ) -> None:
-    known: list[KnownErrors] = [()]
+    known: list[Any] = [()]
     budget = replace(ONE_EPOCH, processes=processes)
     records = [
-        RunCase(CASE, ERRORS, budget, known=known[-1]).answer(
-            CaseRunner("here", Allocation.DEFAULT), known.append
+        run_job(
+            CaseRunner("here", Allocation.DEFAULT, report=known.append),
+            Job(CASE, ERRORS, budget, known=known[-1]),
         )
         for _ in range(2)
     ]

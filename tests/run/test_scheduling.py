@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from multiprocessing import Pipe
 from pathlib import Path
@@ -12,13 +11,10 @@ import pytest
 from fake_device import LocalFleet
 
 from harness.records import Budget, Case, Gpu, Measurement, Record, Status
-from harness.records.refusal import Refusal
 from harness.run import fleet as module
-from harness.run import place as place_module
-from harness.run import process as process_module
-from harness.run.fleet import Fleet
-from harness.run.messages import RunCase, WorkerInfo
-from harness.run.place import Place, gpu_places, socket_places
+from harness.run import worker as worker_module
+from harness.run.fleet import Fleet, usable_gpus
+from harness.run.worker import Job, WorkerInfo
 
 GPU = Gpu(name="X", uuid="1", memory_bytes=1, power_limit_w=None, compute_capability="9.0")
 INFO = replace(LocalFleet().info, unavailable={}, device_counts={"cpu": 1, "cuda": 3})
@@ -29,10 +25,10 @@ class Worker:
 
     noted: list[str]
 
-    def __init__(self, log: Path, place: Place) -> None:
-        self.place, self.deadline = place, float("inf")
+    def __init__(self, log: Path, cuda_device: str | None) -> None:
+        self.cuda_device, self.deadline = cuda_device, float("inf")
         self.connection, self._far = Pipe()
-        self.job: RunCase | None = None
+        self.job: Job | None = None
         self.process = self
 
     @property
@@ -41,9 +37,9 @@ class Worker:
 
     is_ready = True
 
-    def start(self, job: RunCase, timeout_s: float) -> None:
+    def start(self, job: Job, timeout_s: float) -> None:
         self.job, self.deadline = job, monotonic() + timeout_s
-        self.noted.append(f"{job.case.seed} begins on {self.place.cuda_device or 'cpu'}")
+        self.noted.append(f"{job.case.seed} begins on {self.cuda_device or 'cpu'}")
         self._far.send("done")
 
     def record(self) -> Record:
@@ -75,7 +71,7 @@ def run(fleet: Fleet, devices: str) -> list[Record]:
         Case(implementation="native", shape=(4, 8), device=kinds[each], seed=seed)
         for seed, each in enumerate(devices)
     ]
-    jobs = [RunCase(case, (Measurement.ERRORS,), Budget()) for case in cases]
+    jobs = [Job(case, (Measurement.ERRORS,), Budget()) for case in cases]
     return list(fleet.run(jobs, 60.0))
 
 
@@ -92,7 +88,7 @@ def test_gpus_run_cases_at_once_and_cpu_cases_run_alone(noted: list[str]) -> Non
 def test_many_untimed_cases_run_first_and_in_pairs_the_timed_ones_alone(noted: list[str]) -> None:
     timed, number = 7, 120
     jobs = [
-        RunCase(
+        Job(
             Case(implementation="native", shape=(4, 8), seed=seed),
             (Measurement.LATENCY if seed < timed else Measurement.ERRORS,),
             Budget(),
@@ -116,7 +112,7 @@ def test_a_record_that_comes_while_another_one_is_read_is_in_time(
     limit_s = 0.02
     waiting: list[Worker] = []
 
-    def start(self: Worker, job: RunCase, timeout_s: float) -> None:
+    def start(self: Worker, job: Job, timeout_s: float) -> None:
         self.job, self.deadline = job, monotonic() + limit_s
         waiting.append(self)
         if len(waiting) == 2:
@@ -133,9 +129,8 @@ def test_a_record_that_comes_while_another_one_is_read_is_in_time(
 
     monkeypatch.setattr(Worker, "start", start)
     monkeypatch.setattr(Worker, "record", record)
-    sockets = [Place(cpus=frozenset({0})), Place(cpus=frozenset({1}))]
-    with Fleet(sockets) as fleet:
-        assert [each.status for each in run(fleet, "cc")] == [Status.OK] * 2
+    with Fleet() as fleet:
+        assert [record.status for record in run(fleet, "gg")] == [Status.OK] * 2
 
 
 def test_the_workers_of_gpus_are_used_again(noted: list[str]) -> None:
@@ -145,47 +140,17 @@ def test_the_workers_of_gpus_are_used_again(noted: list[str]) -> None:
         assert len(fleet._workers) == 4
 
 
-def test_cpu_sockets_run_cases_at_once_if_asked(noted: list[str]) -> None:
-    sockets = [Place(cpus=frozenset({0})), Place(cpus=frozenset({1}))]
-    with Fleet(sockets) as fleet:
-        run(fleet, "cccc")
-        assert [each.place for each in fleet._workers] == sockets
-    assert [each.split()[1] for each in noted[:2]] == ["begins", "begins"]
-
-
 def test_gpus_of_several_models_are_not_used_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     environment = replace(INFO.environment, gpus=(GPU, replace(GPU, uuid="2")))
-    assert len(gpu_places(["0", "1"], environment)) == 2
+    assert len(usable_gpus(["0", "1"], environment)) == 2
     other = replace(environment, gpus=(GPU, replace(GPU, name="Y")))
-    assert gpu_places(["0", "1"], other) == [Place(cuda_device="0")]
-
-
-@pytest.mark.parametrize(("sockets", "count"), [("00", 1), ("01", 2)])
-def test_sockets_are_read_from_the_system(
-    sockets: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    describe(sockets, tmp_path, monkeypatch)
-    assert len(socket_places()) == count
-
-
-def test_unequal_sockets_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    describe("001", tmp_path, monkeypatch)
-    with pytest.raises(Refusal, match="1 and 2 CPUs"):
-        socket_places()
-
-
-def describe(sockets: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Describe a machine whose CPU number n is in the socket of letter n."""
-    for cpu, socket in enumerate(sockets):
-        (folder / str(cpu)).write_text(f"{socket}\n")
-    monkeypatch.setattr(place_module, "_TOPOLOGY", f"{folder}/{{}}")
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(len(sockets))), raising=False)
+    assert usable_gpus(["0", "1"], other) == ["0"]
 
 
 def test_a_kill_for_lack_of_memory_is_told_by_the_count_of_the_kernel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_module, "_VMSTAT", tmp_path / "vmstat")
-    assert process_module._out_of_memory_kills() == 0
+    monkeypatch.setattr(worker_module, "_VMSTAT", tmp_path / "vmstat")
+    assert worker_module._out_of_memory_kills() == 0
     (tmp_path / "vmstat").write_text("nr_free_pages 12\noom_kill 3\n")
-    assert process_module._out_of_memory_kills() == 3
+    assert worker_module._out_of_memory_kills() == 3

@@ -13,12 +13,12 @@ import pytest
 from fake_device import LocalFleet
 from sessions import ROWS, Make, calls, rows, run
 
+from harness.cases import Grid, Sweep, SweepError
 from harness.records import Record, Status
 from harness.run import session as module
 from harness.run.fleet import Fleet
 from harness.run.plan import plan
 from harness.store import StoreError, journal, read, read_journal
-from harness.sweep import Grid, Sweep, SweepError
 
 
 def test_a_finished_run_leaves_one_parquet_file_and_no_journal(make: Make) -> None:
@@ -146,7 +146,7 @@ def test_when_the_parquet_file_cannot_be_written_the_journal_stays(
     def full(*_: object) -> None:
         raise StoreError("mine.parquet: cannot be written: No space left on device")
 
-    monkeypatch.setattr(module, "ResultsWriter", full)
+    monkeypatch.setattr(module, "writing", full)
     with pytest.raises(StoreError):
         run(session)
     assert rows(read_journal(session.journal).records) == list(ROWS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,10 +12,9 @@ from golden import assert_golden
 from results_factory import make_run
 
 from harness.records import Case, MeasurementWarning, Record, Status, WarningKind
-from harness.run.outcome import SessionOutcome
+from harness.run.session import SessionOutcome
 from harness.run.text import (
     case_lines,
-    note_lines,
     outcome_lines,
     problems_of,
     totals_line,
@@ -36,6 +36,17 @@ def ended(status: Status, reason: str = "", name: str = "one_pass", seed: int = 
     return replace(OK, case=case, status=status, reason=reason)
 
 
+def ended_run(
+    records: Sequence[Record], wall_s: float = 62.3, overhead_ratio: float | None = 0.0614
+) -> SessionOutcome:
+    return SessionOutcome(
+        results=Results(records=tuple(records), runs=(), environments={}),
+        path=Path("results/mine.parquet"),
+        left=0,
+        run=make_run(wall_s=wall_s, overhead_ratio=overhead_ratio),
+    )
+
+
 def names_in(lines: list[str]) -> list[str]:
     return [line.split("/")[0].strip() for line in lines if line.startswith("  ")]
 
@@ -50,13 +61,7 @@ def test_the_lines_below_the_table(verbose: bool) -> None:
         *[ended(Status.WRONG, f"y is {seed} ulp off", "mine", seed) for seed in range(12)],
         ended(Status.WRONG, "y has shape [2, 6], expected [/bold]", "other"),
     ]
-    outcome = SessionOutcome(
-        results=Results(records=tuple(records), runs=(), environments={}),
-        path=Path("results/mine.parquet"),
-        left=0,
-        run=make_run(wall_s=62.3, overhead_ratio=0.0614),
-        earlier=4,
-    )
+    outcome = replace(ended_run(records), earlier=4)
     page = Path("reports/mine.html")
     lines = outcome_lines(outcome, page, ("wrong",), verbose=verbose)
     name = "outcome_verbose.txt" if verbose else "outcome.txt"
@@ -75,9 +80,9 @@ def test_problems_are_wrong_cases_then_failures_then_those_asked_for() -> None:
 
 @pytest.mark.parametrize("fail_on", [(), ("unsupported",)])
 def test_every_case_that_is_not_ok_is_named_once(fail_on: tuple[str, ...]) -> None:
-    notes = [*note_lines(EVERY_STATUS, fail_on)]
-    lines = [*notes, *case_lines(problems_of(EVERY_STATUS, fail_on))]
-    assert sorted(names_in(lines)) == sorted(f"of_{each}" for each in Status if each != "ok")
+    lines = [*outcome_lines(ended_run(EVERY_STATUS), Path("page.html"), fail_on, verbose=False)]
+    named = [name for name in names_in(lines) if name.startswith("of_")]
+    assert sorted(named) == sorted(f"of_{status}" for status in Status if status != "ok")
 
 
 def test_cases_of_one_implementation_with_one_reason_share_a_line_unless_wrong() -> None:
@@ -106,4 +111,4 @@ def test_a_kind_of_measurement_warning_has_one_line() -> None:
 def test_the_overhead_of_a_short_run_is_not_printed(
     wall_s: float, ratio: float | None, is_shown: bool
 ) -> None:
-    assert ("overhead" in totals_line([OK], wall_s, ratio)) == is_shown
+    assert ("overhead" in totals_line(ended_run([OK], wall_s, ratio))) == is_shown

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import implementations
-from harness.inputs import LAYOUTS, make_inputs
+from harness.cases.inputs import LAYOUTS, make_inputs
 from harness.records import Affine, ArmRole, Case, Direction, Mode
-from harness.run import timed_calls as module
-from harness.run.timed_calls import model_bytes, refusal, result_bytes, timed_calls_of
+from harness.run import timing as module
+from harness.run.timing import model_bytes, refusal, result_bytes, timed_calls_of
 
 CASE = Case(implementation="native", shape=(16, 32))
 LARGE = replace(CASE, shape=(256, 1024))  # x of 1 MiB

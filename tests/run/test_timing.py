@@ -11,7 +11,7 @@ import torch
 from fake_device import ROOMY, FakeDevice, latency_of
 
 import implementations
-from harness.inputs import make_inputs
+from harness.cases.inputs import make_inputs
 from harness.measure import latency as latency_module
 from harness.measure.latency import Sampled
 from harness.measure.sampler import TimedCall
@@ -47,7 +47,6 @@ def timed(device: FakeDevice, case: Case = CASE, cache: Cache = Cache.WARM) -> S
             device,
             ROOMY,
             allocation=Allocation.DEFAULT,
-            compile_s=None,
             cache=cache,
         )
 

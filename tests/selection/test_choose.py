@@ -7,7 +7,7 @@ from choice_records import HERE, OTHER_MACHINE, choices_among, failed, ran, resu
 from results_factory import make_run
 
 from harness.records import Record, Status
-from harness.selection.choose import NoTimesError, NotInRunError, ScenarioFilter, choose
+from harness.selection import NoTimesError, NotInRunError, choose
 from harness.store import Results
 
 NATIVE, QUICK = ran("native", 1.0), ran("quick", 0.5)
@@ -17,7 +17,9 @@ def test_each_machine_has_its_own_choice() -> None:
     there = OTHER_MACHINE.fingerprint
     others = [ran("native", 1.0, environment=there), ran("slow", 2.0, environment=there)]
     found = choices_among(NATIVE, QUICK, *others)
-    best = {each.scenario.environment: each.best and each.best.label for each in found.choices}
+    best = {
+        choice.scenario.environment: choice.best and choice.best.label for choice in found.choices
+    }
     assert best == {HERE.fingerprint: "quick", there: "native"}
     assert found.environments.keys() == best.keys()
     assert any("2 environments" in note for note in found.notes)
@@ -32,9 +34,9 @@ def test_of_a_case_in_two_files_the_later_counts() -> None:
 def test_a_filter_keeps_the_evidence_of_other_shapes() -> None:
     elsewhere = {"shape": (16, 512)}
     held = ran("native", distribution="offset_1e4", condition=1e4, **elsewhere)
-    only = ScenarioFilter(shapes=((64, 768),))
+    only = {"shape": [(64, 768)]}
     (choice,) = choices_among(
-        NATIVE, QUICK, held, vacuous("quick", **elsewhere), scenario_filter=only
+        NATIVE, QUICK, held, vacuous("quick", **elsewhere), wanted=only
     ).choices
     assert choice.best is not None
     assert choice.best.label == "native"
@@ -42,11 +44,11 @@ def test_a_filter_keeps_the_evidence_of_other_shapes() -> None:
 
 def test_a_filter_without_a_match_is_refused_with_what_there_is() -> None:
     with pytest.raises(NotInRunError, match="shape: 64x768; dtype: float32; device: cpu"):
-        choices_among(NATIVE, scenario_filter=ScenarioFilter(dtypes=("float16",)))
+        choices_among(NATIVE, wanted={"dtype": ["float16"]})
 
 
 def test_a_value_of_the_filter_without_a_match_is_noted() -> None:
-    found = choices_among(NATIVE, scenario_filter=ScenarioFilter(dtypes=("float32", "float31")))
+    found = choices_among(NATIVE, wanted={"dtype": ["float32", "float31"]})
     assert "float31" in found.notes[0]
 
 
@@ -70,12 +72,12 @@ def test_a_run_without_a_valid_time_is_refused(message: str, records: list[Recor
 def test_a_scenario_measured_for_errors_only_is_listed_as_untimed() -> None:
     found = choices_among(NATIVE, ran("native", shape=(16, 512)))
     assert len(found.choices) == 1
-    assert [each.case.shape for each in found.untimed] == [(16, 512)]
+    assert [scenario.case.shape for scenario in found.untimed] == [(16, 512)]
 
 
 def test_a_scenario_in_which_every_case_failed_has_no_best() -> None:
     found = choices_among(NATIVE, failed("native", Status.CRASHED, shape=(8, 8)))
-    assert [each.best is None for each in found.choices] == [False, True]
+    assert [choice.best is None for choice in found.choices] == [False, True]
     assert not found.is_complete
 
 

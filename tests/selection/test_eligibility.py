@@ -7,8 +7,7 @@ import pytest
 from choice_records import choice_among, chosen, failed, ran, vacuous
 
 from harness.records import Record, Status
-from harness.selection.eligibility import DisqualificationKind
-from harness.selection.requirement import Requirements
+from harness.selection import DisqualificationKind, Requirements
 
 NATIVE, QUICK = ran("native", 1.0), ran("quick", 0.5)
 UNIFORM = ran("native", distribution="uniform")
@@ -19,7 +18,9 @@ def kind_against(
     name: str, *records: Record, requirements: Requirements | None = None
 ) -> DisqualificationKind | None:
     choice = choice_among(*records, requirements=requirements)
-    (reason,) = (each.disqualification for each in choice.candidates if each.label == name)
+    (reason,) = (
+        candidate.disqualification for candidate in choice.candidates if candidate.label == name
+    )
     return None if reason is None else reason.kind
 
 

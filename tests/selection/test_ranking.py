@@ -9,7 +9,7 @@ from choice_records import choice_among, chosen, ran, vacuous
 
 from harness.measure.sample_statistics import median_estimate
 from harness.records import Estimate, Record
-from harness.selection.ranking import Candidate, Decider, rank
+from harness.selection import Candidate, Decider, rank
 
 NATIVE = ran("native", 1.0)
 QUICK = ran("quick", 1.0, interval=(0.95, 1.05), error_ulp=3.0)

@@ -6,16 +6,20 @@ import pytest
 from choice_records import choice_among, ran, vacuous
 
 from harness.records import Record
-from harness.selection.answers import answers_of
-from harness.selection.pace import speed_in
-from harness.selection.requirement import (
-    Requirements,
+from harness.report.choice_text import (
+    beyond_text,
+    caveats,
     condition_text,
+    price_text,
+    requirement_text,
+    speed_in,
+)
+from harness.selection import (
+    Requirements,
+    answers_of,
     is_required,
     requirement_levels,
-    requirement_text,
 )
-from harness.selection.text import beyond_text, caveats, price_text
 
 DEFAULT = Requirements()
 
@@ -51,7 +55,7 @@ def test_native_keeps_its_place_where_it_is_disqualified() -> None:
     assert choice.best is not None
     assert choice.best.label == "exact"
     assert speed_in(choice, choice.best) == "0.80x [0.79x, 0.81x]"
-    (native,) = (each for each in choice.candidates if each.label == "native")
+    (native,) = (one for one in choice.candidates if one.label == "native")
     price = price_text(native, choice)
     assert price.startswith(
         "1.00x against 0.80x, but loses all digits (first failure measured at condition "
@@ -61,7 +65,7 @@ def test_native_keeps_its_place_where_it_is_disqualified() -> None:
 def test_an_eligible_candidate_that_fails_beyond_the_requirement_says_so() -> None:
     slow = [ran("slow", 2.0), vacuous("slow", 1e6, distribution="offset_1e+06")]
     choice = choice_among(*LOST_FROM_1E6, *slow, requirements=DEFAULT)
-    (candidate,) = (each for each in choice.candidates if each.label == "slow")
+    (candidate,) = (one for one in choice.candidates if one.label == "slow")
     assert "loses all digits" in price_text(candidate, choice)
 
 
@@ -90,7 +94,7 @@ def test_a_case_that_failed_is_required_whatever_its_condition() -> None:
 def test_only_requirements_that_can_differ_are_offered(
     conditions: tuple[float, ...], asked: float, levels: tuple[float, ...]
 ) -> None:
-    assert requirement_levels([reaching(each) for each in conditions], asked) == levels
+    assert requirement_levels([reaching(condition) for condition in conditions], asked) == levels
 
 
 def test_the_answers_to_all_requirements_are_those_that_choose_gives() -> None:
@@ -107,7 +111,7 @@ def test_the_answers_to_all_requirements_are_those_that_choose_gives() -> None:
 
 
 def test_a_condition_number_is_written_plainly() -> None:
-    assert [condition_text(each) for each in (1.0, 212.3, 10_456.0, 1.05e7)] == [
+    assert [condition_text(condition) for condition in (1.0, 212.3, 10_456.0, 1.05e7)] == [
         "1", "212", "10,500", "1.05e7",
     ]  # fmt: skip
     assert requirement_text(inf) == "all inputs"

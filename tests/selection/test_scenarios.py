@@ -56,8 +56,8 @@ def test_each_shape_dtype_device_direction_and_setting_is_a_scenario() -> None:
         {"direction": Direction.BACKWARD},
         {"threads": 4, "param_dtype": "float64"},
     ]
-    found = choices_among(*(ran("native", 1.0, **each) for each in axes))
-    assert [each.scenario.text for each in found.choices] == [
+    found = choices_among(*(ran("native", 1.0, **values) for values in axes))
+    assert [choice.scenario.text for choice in found.choices] == [
         "64x768 float32 cpu forward",
         "8x16 float32 cpu forward",
         "64x768 bfloat16 cpu forward",

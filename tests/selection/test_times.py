@@ -4,8 +4,7 @@ from choice_records import choice_among, choices_among, chosen, ran, results_of,
 from fake_device import CALL_S, latency_of, measure, payer
 
 from harness.records import Clock, Estimate, Record
-from harness.selection.choose import choose
-from harness.selection.eligibility import DisqualificationKind
+from harness.selection import DisqualificationKind, choose
 
 NATIVE = ran("native", 1.0)
 OTHER = "pytest-benchmark:perf_counter"
@@ -25,7 +24,9 @@ def test_without_a_common_reference_seconds_are_compared() -> None:
 def test_only_times_on_the_same_inputs_are_compared() -> None:
     distributions = ("normal", "uniform")
     verified = [
-        ran(name, distribution=each) for name in ("native", "third") for each in distributions
+        ran(name, distribution=distribution)
+        for name in ("native", "third")
+        for distribution in distributions
     ]
     timed = [NATIVE, ran("third", 1.2), ran("quick", 0.5, distribution="uniform"), ran("quick")]
     assert chosen(*verified, *timed) == "native"
@@ -58,7 +59,10 @@ def test_a_candidate_of_another_timer_is_not_chosen_for_its_time() -> None:
     quick = by_another_timer(ran("quick", 0.01))
     records = (NATIVE, ran("third", 1.5), quick)
     assert chosen(*records) == "native"
-    reasons = {each.label: each.disqualification for each in choice_among(*records).candidates}
+    reasons = {
+        candidate.label: candidate.disqualification
+        for candidate in choice_among(*records).candidates
+    }
     assert reasons["quick"] is not None
     assert reasons["quick"].kind is DisqualificationKind.UNTIMED
 
@@ -70,14 +74,14 @@ def test_a_choice_names_the_timers_if_one_is_foreign() -> None:
 
 
 def test_candidates_of_one_foreign_timer_can_be_compared() -> None:
-    records = [by_another_timer(each) for each in (NATIVE, ran("quick", 0.5))]
+    records = [by_another_timer(record) for record in (NATIVE, ran("quick", 0.5))]
     assert chosen(*records) == "quick"
     assert OTHER in choices_among(*records).notes[0]
 
 
 def test_of_two_timers_with_as_many_cases_the_own_timer_counts() -> None:
     ours = [NATIVE, ran("quick", 0.5)]
-    theirs = [by_another_timer(each) for each in (NATIVE, ran("quick", 2.0))]
+    theirs = [by_another_timer(record) for record in (NATIVE, ran("quick", 2.0))]
     assert chosen(*ours, *theirs) == chosen(*theirs, *ours) == "quick"
 
 

@@ -1,6 +1,6 @@
 """The file that a workload is written in, and the workloads that come with the package.
 
-tests/sweep/test_strict_toml.py tests the reader.
+tests/cases/test_strict_toml.py tests the reader.
 """
 
 from dataclasses import replace
@@ -9,15 +9,14 @@ from pathlib import Path
 import pytest
 from choice_records import choices_among, ran
 
+from harness.cases import Planned, expand, load_preset
 from harness.records import Direction
 from harness.selection.workload import (
     WorkloadError,
+    choose_for_workload,
     find_workload,
-    load_workload,
     workload_names,
 )
-from harness.selection.workload_choice import choose_for_workload
-from harness.sweep import Planned, expand, load_preset
 
 GOOD = """
 [[calls]]
@@ -36,7 +35,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_workload_is_read(path: Path) -> None:
-    (call,) = load_workload(path).calls
+    (call,) = find_workload(str(path)).calls
     assert (call.shape, call.count, call.direction) == ((64, 768), 24, Direction.FORWARD)
 
 
@@ -51,7 +50,7 @@ def test_a_workload_is_read(path: Path) -> None:
 def test_a_mistake_is_named_with_its_line(path: Path, line: str, instead: str, place: str) -> None:
     path.write_text(GOOD.replace(line, instead))
     with pytest.raises(WorkloadError) as refused:
-        load_workload(path)
+        find_workload(str(path))
     assert str(refused.value).startswith(f"{path}:{place}")
     assert "\n" not in str(refused.value)
 
@@ -60,7 +59,7 @@ def test_a_mistake_is_named_with_its_line(path: Path, line: str, instead: str, p
 def test_a_file_without_calls_says_how_to_write_them(path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(WorkloadError, match=r"\[\[calls\]\]"):
-        load_workload(path)
+        find_workload(str(path))
 
 
 @pytest.mark.parametrize("name", ["gone.toml", "work/gone"])
@@ -83,10 +82,7 @@ def models() -> tuple[Planned, ...]:
     return expand(
         sweep,
         implementations={},
-        distributions=("normal",),
-        layouts=("contiguous", "transposed"),
-        grad_outputs=("shifted_normal",),
-        parameters=("normal",),
+        names={"layout": ("contiguous", "transposed")},
         devices={"cpu": None},
     )
 
@@ -103,7 +99,7 @@ def test_a_run_of_the_preset_models_holds_every_call(name: str) -> None:
 
 
 def test_a_transformer_has_two_calls_per_layer_and_one_more() -> None:
-    counts = {name: [each.count for each in find_workload(name).calls] for name in workload_names()}
+    counts = {name: [call.count for call in find_workload(name).calls] for name in workload_names()}
     assert counts["bert_base"] == [2 * 12 + 1]
     assert counts["gpt2_xl"] == [2 * 48 + 1]
     assert counts["gpt2_xl_generation"] == [97, 97 * 255]

@@ -15,10 +15,8 @@ from choice_records import (
 )
 
 from harness.records import Record, Status
-from harness.selection.choose import NotInRunError
-from harness.selection.ranking import Decider
-from harness.selection.workload import WorkloadError
-from harness.selection.workload_choice import WorkloadChoice
+from harness.selection import Decider, NotInRunError
+from harness.selection.workload import WorkloadChoice, WorkloadError
 
 
 def both(name: str, small: float, large: float, **axes: object) -> list[Record]:
@@ -52,8 +50,8 @@ def test_counts_decide_between_one_for_small_and_one_for_large() -> None:
 def test_a_candidate_ineligible_for_one_call_is_not_chosen_for_all(large: list[Record]) -> None:
     choice = workload_choice(CALLS, *NATIVE, ran("quick", 0.1, shape=SMALL), *large)
     assert best_of(choice) == "native"
-    (quick,) = (each for each in choice.candidates if each.label == "quick")
-    assert [each.call.shape for each in choice.ineligible_for[quick.name]] == [LARGE]
+    (quick,) = (candidate for candidate in choice.candidates if candidate.label == "quick")
+    assert [call.shape for call, _ in choice.ineligible_for(quick.name)] == [LARGE]
 
 
 def test_if_no_candidate_serves_all_a_choice_per_shape_may() -> None:
@@ -62,7 +60,7 @@ def test_if_no_candidate_serves_all_a_choice_per_shape_may() -> None:
     choice = workload_choice(CALLS, *quick, *native)
     assert best_of(choice) is None
     assert choice.per_shape_s is not None
-    assert choice.saving is None
+    assert choice.saved_s is None
 
 
 @pytest.mark.parametrize(
@@ -85,12 +83,12 @@ def test_totals_are_ranked_as_times_of_one_scenario_are(
 def test_a_choice_per_shape_saves_the_difference_in_time() -> None:
     records = [*NATIVE, *both("large", 3.0, 0.5)]
     choice = workload_choice([call(SMALL, 1000), call(LARGE, 1)], *records)
-    (large,) = (each for each in choice.calls if each.call.shape == LARGE)
-    (native_s,) = (each.cost for each in large.choice.candidates if each.label == "native")
+    (large,) = (own for wanted, own in choice.calls if wanted.shape == LARGE)
+    (native_s,) = (candidate.cost for candidate in large.candidates if candidate.label == "native")
     assert native_s is not None
-    assert choice.saving is not None
-    assert choice.saving.saved_s.value == pytest.approx(0.5 * native_s.value)
-    assert choice.saving.is_certain
+    assert choice.saved_s is not None
+    assert choice.saved_s.value == pytest.approx(0.5 * native_s.value)
+    assert choice.saved_s.low > 0
 
 
 def small_saving(processes: int) -> list[Record]:
@@ -111,8 +109,8 @@ def test_a_saving_is_certain_if_its_whole_interval_is_above_zero(
     is_certain: bool, records: list[Record]
 ) -> None:
     choice = workload_choice(CALLS, *records)
-    assert choice.saving is not None
-    assert choice.saving.is_certain is is_certain
+    assert choice.saved_s is not None
+    assert (choice.saved_s.low > 0) is is_certain
 
 
 # --- which calls the run holds --------------------------------------------------------------------
@@ -133,7 +131,7 @@ def test_a_workload_without_a_matching_case_in_the_run_is_refused() -> None:
 def test_each_device_and_machine_has_its_own_choice() -> None:
     calls = [call(SMALL)]
     cuda = ran("native", 1.0, shape=SMALL, device="cuda")
-    assert [each.device for each in workload_choices(calls, *NATIVE, cuda)] == ["cpu", "cuda"]
+    assert [found.device for found in workload_choices(calls, *NATIVE, cuda)] == ["cpu", "cuda"]
     there = ran("native", 1.0, shape=SMALL, environment=OTHER_MACHINE.fingerprint)
     assert len(workload_choices(calls, *NATIVE, there)) == 2
 
@@ -142,7 +140,7 @@ def test_a_call_of_one_device_belongs_to_that_device() -> None:
     cuda = ran("native", 1.0, shape=SMALL, device="cuda")
     calls = [call(SMALL, 3, device="cpu"), call(SMALL, 4, device="cuda")]
     for_workload = workload_choices(calls, *NATIVE, cuda)
-    assert [(each.device, each.covered) for each in for_workload] == [
+    assert [(found.device, found.covered) for found in for_workload] == [
         ("cpu", (3, 3)),
         ("cuda", (4, 4)),
     ]

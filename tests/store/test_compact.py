@@ -42,7 +42,7 @@ _FULL = replace(FULL, environment=HERE.fingerprint)
 
 def results_of(number: int) -> Results:
     made = make_results(4).records
-    cases = [replace(each.case, seed=number * (place == 3)) for place, each in enumerate(made)]
+    cases = [replace(record.case, seed=number * (place == 3)) for place, record in enumerate(made)]
     return Results(
         records=(*(make_record(case, HERE) for case in cases), _FULL),
         runs=(make_run(name=f"run{number}", planned=5, environment=HERE.fingerprint),),
@@ -78,7 +78,12 @@ def is_whole(folder: Path) -> bool:
 def test_a_compacted_folder_holds_the_same_runs(folder: Path) -> None:
     before, _ = stored_runs(folder)
     done = compact(folder)
-    assert (done.runs, done.records, done.before, done.after) == (RUNS, 5 * RUNS, RUNS, 1)
+    assert (done.runs, done.records, done.files_before, done.files_after) == (
+        RUNS,
+        5 * RUNS,
+        RUNS,
+        1,
+    )
     (file,) = folder.iterdir()
     assert is_whole(folder)
     after, _ = stored_runs(folder)
@@ -97,8 +102,8 @@ def test_a_compacted_file_is_compacted_again_with_new_ones(folder: Path) -> None
     for name, path in later.items():
         write(ALL[name], path)
     assert is_whole(folder)
-    assert compact(folder).before == 3
-    assert compact(folder).after == 0
+    assert compact(folder).files_before == 3
+    assert compact(folder).files_after == 0
     assert len(list(folder.iterdir())) == 1
     assert is_whole(folder)
 
@@ -111,7 +116,7 @@ def test_files_that_a_killed_compaction_has_left_are_not_read_twice(
     shutil.copytree(tmp_path / "old", folder, dirs_exist_ok=True)
     (folder / "compacted-0123.parquet.partial").write_bytes(b"PAR1")
     assert is_whole(folder)
-    assert compact(folder).after == 0
+    assert compact(folder).files_after == 0
     assert len(list(folder.iterdir())) == 1
     assert is_whole(folder)
 
@@ -119,8 +124,8 @@ def test_files_that_a_killed_compaction_has_left_are_not_read_twice(
 def test_a_run_that_two_compacted_files_hold_counts_once(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder, tmp_path / "old")
     (tmp_path / "old" / "run0.parquet").unlink()
-    for each in (folder, tmp_path / "old"):  # as two processes do where nothing can be locked
-        compact(each)
+    for path in (folder, tmp_path / "old"):  # as two processes do where nothing can be locked
+        compact(path)
     shutil.copytree(tmp_path / "old", folder, dirs_exist_ok=True)
     assert len(list(folder.iterdir())) == 2
     assert is_whole(folder)
@@ -221,8 +226,8 @@ def test_what_is_no_results_file_or_is_being_written_is_left(folder: Path) -> No
     (folder / "junk.parquet").write_bytes(b"junk")
     with Journal(folder / "run1.jsonl"):
         done = compact(folder)
-    assert done.before == RUNS - 1
-    assert [why.partition(":")[0].rpartition("/")[2] for why in done.left] == [
+    assert done.files_before == RUNS - 1
+    assert [why.partition(":")[0].rpartition("/")[2] for why in done.left_out] == [
         "junk.parquet",
         "run1.parquet",
     ]
@@ -249,12 +254,12 @@ _FULL_READ = replace(_FULL, latency=None, warnings=(), cost=None)  # without the
 
 def in_two_passes(folder: Path, case: Case) -> tuple[Any, list[StoreError]]:
     runs, errors = stored_runs(folder)
-    found, unread = scan_runs(runs, COLUMNS, lambda each: each == case)
+    found, unread = scan_runs(runs, COLUMNS, lambda own: own == case)
     return found, [*errors, *unread]
 
 
 def in_one_pass(folder: Path, case: Case) -> tuple[Any, list[StoreError]]:
-    _, found, errors = scan_folder(folder, COLUMNS, lambda each: each == case, lambda run: True)
+    _, found, errors = scan_folder(folder, COLUMNS, lambda own: own == case, lambda run: True)
     return found, errors
 
 

@@ -10,8 +10,7 @@ import pytest
 from stored import BARE, FULL, RESULTS, read_or_refusal, same
 
 from harness.records import Arm
-from harness.store import Journal, StoreError, read, read_journal, write
-from harness.store.plain import from_plain, to_plain
+from harness.store import Journal, StoreError, from_plain, read, read_journal, to_plain, write
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"hello, world\n" * 100, b"\0" * 1000])
@@ -61,8 +60,8 @@ def test_a_flipped_bit_is_refused_by_name_or_changes_nothing(path: Path, part: s
     damaged = list(flipped(path.read_bytes(), part))
     assert len(damaged) > 20
     silently_changed = 0
-    for each in damaged:
-        path.write_bytes(each)
+    for content in damaged:
+        path.write_bytes(content)
         found = read_or_refusal(path)
         if isinstance(found, str):
             assert str(path) in found

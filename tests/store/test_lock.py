@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from stored import BARE, FULL, RESULTS, same
 
-from harness.store import Journal, ResultsWriter, StoreError, read, read_journal, write
-from harness.store import lock as lock_module
+from harness.store import Journal, StoreError, read, read_journal, write, writing
+from harness.store import journal as journal_module
 
 
 def test_a_journal_is_written_by_one_run_at_a_time(journal: Path) -> None:
@@ -28,13 +28,13 @@ def test_a_journal_is_written_by_one_run_at_a_time(journal: Path) -> None:
 def test_a_journal_that_is_removed_as_it_is_opened_is_not_written(
     journal: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lock = lock_module.fcntl.flock
+    lock = journal_module.fcntl.flock
 
     def end_of_another(*arguments: object) -> None:
         journal.unlink()
         lock(*arguments)
 
-    monkeypatch.setattr(lock_module.fcntl, "flock", end_of_another)
+    monkeypatch.setattr(journal_module.fcntl, "flock", end_of_another)
     with pytest.raises(StoreError, match="another run is writing it"):
         Journal(journal)
 
@@ -45,7 +45,7 @@ def test_where_files_cannot_be_locked_a_run_goes_on(
     def unknown(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(lock_module.fcntl, "flock", unknown)
+    monkeypatch.setattr(journal_module.fcntl, "flock", unknown)
     with Journal(journal) as file:
         file.add(BARE)
         assert file.note is not None
@@ -59,11 +59,11 @@ def test_where_files_can_be_locked_there_is_nothing_to_note(journal: Path) -> No
 
 
 def test_a_results_file_is_written_by_one_process_at_a_time(path: Path) -> None:
-    with ResultsWriter(path, RESULTS.runs, RESULTS.environments) as first:
+    with writing(path, RESULTS.runs, RESULTS.environments) as first:
         with pytest.raises(StoreError, match="another run is writing it"):
             write(RESULTS, path)
         first.add(BARE)
     assert read(path).records == (BARE,)
     write(RESULTS, path)
     assert same(read(path), RESULTS)
-    assert [each.name for each in path.parent.iterdir()] == [path.name]
+    assert [file.name for file in path.parent.iterdir()] == [path.name]

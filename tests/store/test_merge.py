@@ -15,7 +15,7 @@ from harness.store import Journal, Merged, Results, StoreError, merge, read, rea
 
 RUN = make_run(name="whole", command="layernorm-bench merge", planned=0)
 HERE = make_environment(git_dirty=False)
-ALL = tuple(make_record(each.case, HERE) for each in make_results(9).records)
+ALL = tuple(make_record(record.case, HERE) for record in make_results(9).records)
 
 
 def shard(
@@ -31,7 +31,7 @@ def shard(
     )
     here = environment.fingerprint
     return Results(
-        records=tuple(replace(each, environment=here) for each in records),
+        records=tuple(replace(record, environment=here) for record in records),
         runs=(run,),
         environments={here: environment},
     )
@@ -58,7 +58,7 @@ def merged(paths: Sequence[Path], out: Path) -> tuple[Merged, Results]:
 
 
 def ids(records: Sequence[Record]) -> set[str]:
-    return {each.case.id for each in records}
+    return {record.case.id for record in records}
 
 
 def test_the_shards_of_a_sweep_become_a_file_like_that_of_one_run(tmp_path: Path) -> None:
@@ -128,7 +128,10 @@ def test_a_case_may_have_a_record_in_each_environment(tmp_path: Path) -> None:
     found, results = merged(paths, tmp_path / "whole.parquet")
     assert (found.records, found.planned, found.environments) == (6, 6, 2)
     assert results.runs[-1].environment is None
-    assert {each.environment for each in results.records} == {HERE.fingerprint, there.fingerprint}
+    assert {record.environment for record in results.records} == {
+        HERE.fingerprint,
+        there.fingerprint,
+    }
 
 
 def test_two_revisions_in_one_environment_are_refused(tmp_path: Path) -> None:

@@ -42,9 +42,9 @@ def test_results_written_to_a_journal_are_read_back(
     path = tmp_path_factory.getbasetemp() / "round_trip.jsonl"
     path.unlink(missing_ok=True)
     with Journal(path) as journal:
-        for each in (*wanted.environments.values(), *wanted.runs, *wanted.records):
-            journal.add(each)
-    last = {each.case.id: each for each in wanted.records}
+        for entry in (*wanted.environments.values(), *wanted.runs, *wanted.records):
+            journal.add(entry)
+    last = {record.case.id: record for record in wanted.records}
     assert same(read_journal(path), replace(wanted, records=tuple(last.values())))
 
 
@@ -58,7 +58,7 @@ def test_later_entries_of_a_journal_win(journal: Path) -> None:
     with Journal(journal) as file:
         file.add(BARE)
         file.add(replace(BARE, status=Status.OK))
-    assert [each.status for each in read_journal(journal).records] == [Status.OK]
+    assert [record.status for record in read_journal(journal).records] == [Status.OK]
 
 
 def test_a_journal_goes_on_where_it_stopped(journal: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,16 +21,16 @@ def not_a_folder(tmp_path: Path) -> Path:
     return tmp_path / "file" / "results"
 
 
-def test_a_place_where_nothing_can_be_written_is_refused(
-    not_a_folder: Path, tmp_path: Path
-) -> None:
-    for path in (not_a_folder, tmp_path / "missing" / "results.parquet"):
+def test_where_nothing_can_be_written_is_refused(not_a_folder: Path) -> None:
+    for open_file in (Journal, partial(write, RESULTS)):
         with pytest.raises(StoreError) as caught:
-            write(RESULTS, path)
-        assert str(caught.value).startswith(f"{path}: cannot be written: ")
-    with pytest.raises(StoreError) as caught:
-        Journal(not_a_folder)
-    assert str(caught.value).startswith(f"{not_a_folder}: cannot be written: ")
+            open_file(not_a_folder)
+        assert str(caught.value).startswith(f"{not_a_folder}: cannot be written: ")
+
+
+def test_a_results_file_makes_its_folder(tmp_path: Path) -> None:
+    write(RESULTS, tmp_path / "new" / "folder" / "results.parquet")
+    assert same(read(tmp_path / "new" / "folder" / "results.parquet"), RESULTS)
 
 
 def test_only_regular_files_are_replaced(tmp_path: Path) -> None:
@@ -50,7 +51,7 @@ def test_results_behind_a_link_are_replaced_there(tmp_path: Path) -> None:
     for _ in range(2):
         write(RESULTS, tmp_path / "mine.parquet")
     assert (tmp_path / "mine.parquet").is_symlink()
-    assert [each.name for each in (tmp_path / "elsewhere").iterdir()] == ["first.parquet"]
+    assert [file.name for file in (tmp_path / "elsewhere").iterdir()] == ["first.parquet"]
     assert same(read(tmp_path / "elsewhere/first.parquet"), RESULTS)
 
 
@@ -100,7 +101,7 @@ def test_a_disk_that_fills_while_parquet_is_written_leaves_the_old_file_and_noth
         write(replace(RESULTS, records=RESULTS.records * 2), path)
     monkeypatch.undo()
     assert same(read(path), RESULTS)
-    assert [each.name for each in path.parent.iterdir()] == [path.name]
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
 @pytest.mark.parametrize("room", [0, 1, 5000])

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import running_sums
 
 from harness.records import Case, Status
+from harness.records.finding import Severity
+from harness.run.attempt import Judged
 from harness.verify.case_results import CaseResults
-from harness.verify.findings import Count, Extent
 from harness.verify.running_sums import running_sum_claims
-from harness.verify.trial import Trial
 from implementations import Algorithm, adopt
 
 CASE = Case(implementation="target", shape=(3, 1000))
@@ -19,63 +19,72 @@ CLAIMS = running_sum_claims(PLAIN)
 CATCHES = "a mistake"
 
 
-def trial(status: Status, dtype: str = "float32", **axes: int) -> Trial:
+@dataclass
+class Again:
+    """A wrong case, and its outputs judged by other claims."""
+
+    judged: Judged
+    by: dict[Algorithm, Judged]
+
+
+def trial(status: Status, dtype: str = "float32", **axes: int) -> Judged:
     shape = (axes.get("rows", 3), 1000)
-    return Trial(case=replace(CASE, dtype=dtype, shape=shape), status=status, reason="so it is")
+    return Judged(case=replace(CASE, dtype=dtype, shape=shape), status=status, reason="so it is")
 
 
-def wrong(dtype: str = "float32", **again: Status) -> Trial:
+def wrong(dtype: str = "float32", **again: Status) -> Again:
     """A wrong case, with its status by the bounds of other claims."""
     case = replace(CASE, dtype=dtype)
-    by = {Algorithm(name): Trial(case=case, status=status) for name, status in again.items()}
-    return Trial(case=case, status=Status.WRONG, reason="far off", again=by)
+    by = {Algorithm(name): Judged(case=case, status=status) for name, status in again.items()}
+    return Again(Judged(case=case, status=Status.WRONG, reason="far off"), by)
 
 
-def results(*trials: Trial) -> CaseResults:
+def results(*trials: Judged | Again) -> CaseResults:
     made = CaseResults(claims=CLAIMS)
-    for each in trials:
-        made.add(each, CATCHES)
+    for number, trial in enumerate(trials):
+        judged = trial if isinstance(trial, Judged) else trial.judged
+        case = replace(judged.case, seed=number)
+        made.add(replace(judged, case=case), CATCHES)
+        if isinstance(trial, Again):
+            made.again[case] = trial.by
     return made
+
+
+def ended(found: CaseResults, *dtypes: str) -> list[tuple[int, int, int, int]]:
+    counts = found.counts(dtypes)
+    return [(own.ok, own.out_of_guarantee, own.failed, own.declined) for own in counts]
 
 
 def test_cases_are_counted_by_how_they_ended() -> None:
     found = results(
         trial(Status.OK), trial(Status.OUT_OF_GUARANTEE), trial(Status.WRONG), trial(Status.ERROR)
     )
-    assert (found.count(Status.OK), found.count(Status.OUT_OF_GUARANTEE)) == (1, 1)
-    assert found.counts() == (Count(dtype="float32", cases=3, failed=1),)
+    assert ended(found, "float32", "float64") == [(1, 1, 1, 1), (0, 0, 0, 0)]
     assert found.running_sums() is None
-    assert found.extents(("float32", "float64")) == (
-        Extent(dtype="float32", answered=3, declined=1),
-        Extent(dtype="float64", answered=0, declined=0),
-    )
 
 
 def test_a_case_that_raises_is_declined() -> None:
     found = results(trial(Status.ERROR), trial(Status.UNSUPPORTED), trial(Status.OUT_OF_MEMORY))
-    assert [each.raised for each in found.declined()] == [True, False, False]
+    assert [finding.kind for finding in found.findings()] == ["raised", "declined", "declined"]
     assert found.failed == []
 
 
 def test_a_crash_is_a_failure() -> None:
-    assert [each.status for each in results(trial(Status.CRASHED)).failures()] == [Status.CRASHED]
+    (finding,) = results(trial(Status.CRASHED)).findings()
+    assert (finding.kind, finding.severity) == (Status.CRASHED, Severity.WRONG)
 
 
 def test_the_smallest_200_failures_are_kept_with_what_they_catch() -> None:
     many = results(*(trial(Status.WRONG, rows=rows) for rows in range(299, 0, -1)))
-    assert [each.case.rows for each in many.failures()] == list(range(1, 201))
-    assert {each.catches for each in many.failures()} == {CATCHES}
-    assert many.counts()[0].failed == 299
+    assert [finding.evidence.case.rows for finding in many.findings()] == list(range(1, 201))
+    assert {finding.evidence.catches for finding in many.findings()} == {CATCHES}
+    assert ended(many, "float32") == [(0, 0, 299, 0)]
 
 
 def test_a_case_without_a_bound_for_running_sums_is_out_of_guarantee() -> None:
     both = {"two_pass": Status.OUT_OF_GUARANTEE, "welford": Status.OUT_OF_GUARANTEE}
     found = results(wrong(**both), wrong(two_pass=Status.OK, welford=Status.OK))
-    assert (found.count(Status.OK), found.count(Status.OUT_OF_GUARANTEE), found.unexplained) == (
-        1,
-        1,
-        [],
-    )
+    assert (ended(found, "float32"), found.unexplained) == ([(1, 1, 0, 0)], [])
     assert found.right_dtypes == ("float32",)
 
 
@@ -99,11 +108,8 @@ def test_one_case_that_no_claim_explains_leaves_all_of_its_dtype_failed() -> Non
     found = results(wrong(two_pass=Status.OK, welford=Status.OK), wrong(), explained)
     sums = found.running_sums()
     assert sums is not None
-    assert (sums.dtypes, found.count(Status.OK), len(found.unexplained)) == (("float64",), 1, 2)
-    assert found.counts() == (
-        Count(dtype="float32", cases=2, failed=2),
-        Count(dtype="float64", cases=1, failed=0),
-    )
+    assert (sums.dtypes, len(found.unexplained)) == (("float64",), 2)
+    assert ended(found, "float32", "float64") == [(0, 0, 2, 0), (1, 0, 0, 0)]
     assert found.right_dtypes == ("float64",)
 
 

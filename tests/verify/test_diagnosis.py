@@ -13,19 +13,18 @@ from torch import Tensor
 from torch.nn import functional
 from verify_targets import mutant
 
-from harness.numerics import computed
+from harness.mutants import RIGHT, Rows, layer_norm_of
 from harness.records import Case, Direction, Status
-from harness.verify import diagnosis, diagnosis_probes
-from harness.verify.diagnosis import diagnose
-from harness.verify.diagnosis_probes import (
+from harness.run import call as computed
+from harness.run.attempt import Judged, attempt
+from harness.run.process_state import process_state
+from harness.verify import diagnosis
+from harness.verify.diagnosis import (
     computed_in_float32,
+    diagnose,
     narrow_sums,
     strided_read_as_dense,
 )
-from harness.verify.mutants import RIGHT
-from harness.verify.mutants.arguments import Rows, layer_norm_of
-from harness.verify.process_state import process_state
-from harness.verify.trial import Trial, try_case
 from implementations import Implementation, adopt, native, two_pass
 
 DENSE = (129, 1)
@@ -46,8 +45,8 @@ def cases(dtype: str, *distributions: str, shape: tuple[int, ...] = (17, 129)) -
     ]
 
 
-def failures(implementation: Implementation, tried: Sequence[Case]) -> list[Trial]:
-    trials = [try_case(implementation, case) for case in tried]
+def failures(implementation: Implementation, tried: Sequence[Case]) -> list[Judged]:
+    trials = [attempt(implementation, case) for case in tried]
     found = [trial for trial in trials if trial.status is Status.WRONG]
     assert found
     return found
@@ -127,7 +126,7 @@ def test_a_mistake_is_named_on_another_device_than_the_cpu(
     few = tuple(each for each in diagnosis.WRONG if each.name in compared)
     monkeypatch.setattr(diagnosis, "WRONG", few)
     # tensors of the other device are of a subclass, which no output may be
-    for module in (computed, diagnosis_probes):
+    for module in (computed, diagnosis):
         monkeypatch.setattr(module, "checked", lambda name, output, like: output)
     tried = cases(dtype, "normal", "tiny_variance", "offset_1e2", shape=(17, 33))
     with OtherDevice():
@@ -231,8 +230,8 @@ def test_large_cases_are_not_run_on_every_mutant() -> None:
 
 
 def test_partial_sums_in_float32_are_not_a_mistake() -> None:
-    right = next(each for each in RIGHT if each.name == "rows_in_portions")
-    assert list(narrow_sums(right, cases("bfloat16")[0])) == []
+    right = next(known for known in RIGHT if known.name == "rows_in_portions")
+    assert list(narrow_sums(right, [attempt(right, cases("bfloat16")[0])])) == []
 
 
 def test_another_eps_is_not_diagnosed_as_float32() -> None:
@@ -240,4 +239,4 @@ def test_another_eps_is_not_diagnosed_as_float32() -> None:
         return two_pass.function(x, shape, weight, bias, eps * 1.001)
 
     target = adopt(shifted, "implementation")
-    assert list(computed_in_float32(target, cases("float64")[0])) == []
+    assert list(computed_in_float32(target, [attempt(target, cases("float64")[0])])) == []

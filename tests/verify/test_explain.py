@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from harness.inputs import make_inputs
+from harness.cases.inputs import make_inputs
 from harness.records import Affine, Case, Direction, Status
 from harness.verify.explain import Explanation, Step, explain
 from implementations import Implementation, adopt, one_pass, two_pass

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 from verify_targets import layer_norm
 
-from harness.inputs import LAYOUTS
+from harness.cases.axes import BACKWARD_CALLS
+from harness.cases.inputs import LAYOUTS
 from harness.records import Affine, Case, Direction
+from harness.records.finding import RemarkKind
 from harness.verify import verify
-from harness.verify.cases.axes import BACKWARD_CALLS, array_within
-from harness.verify.find_scope import find_scope
-from harness.verify.findings import RemarkKind
-from harness.verify.identify import meaning_of, what_is_raised
+from harness.verify.cases.plan import array_within
+from harness.verify.find_scope import find_scope, what_is_raised
 from harness.verify.scope import Scope, within_scope
 from implementations import CallOptions, UnsupportedError, adopt
 
@@ -41,9 +41,8 @@ def unless(refused: Callable[..., bool]) -> Callable[..., Tensor]:
 def found(target: Any, *dtypes: str, **chosen: Any) -> tuple[Scope, list[RemarkKind]]:
     options = CallOptions(**chosen)
     implementation = adopt(target, "target", options)
-    scope, remarks = find_scope(
+    scope, remarks, _ = find_scope(
         implementation,
-        meaning_of(implementation, "cpu"),
         dtypes or ("float32",),
         "cpu",
         options,
@@ -247,7 +246,7 @@ def test_a_result_in_a_dtype_of_no_argument_is_wrong() -> None:
     forward = (Direction.FORWARD,)
     verdict = verify(widening, quick=True, dtypes=("bfloat16",), directions=forward, fail_fast=True)
     assert verdict.is_wrong
-    assert "y has dtype" in verdict.failures[0].reason
+    assert "y has dtype" in verdict.failures[0].text
 
 
 class OneSize(nn.Module):

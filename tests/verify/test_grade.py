@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from verify_targets import target
 
+from harness.mutants import RIGHT
 from harness.verify.grade import grade
-from harness.verify.mutants import RIGHT
 from implementations import Implementation, adopt, native, one_pass, two_pass, two_pass_input_dtype
 
 RECENTRED = next(each for each in RIGHT if each.name == "recentred")

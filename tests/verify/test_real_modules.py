@@ -12,8 +12,9 @@ import pytest
 from torch import nn
 
 from harness.records import Affine
+from harness.records.finding import RemarkKind
 from harness.verify import verify
-from harness.verify.findings import Outcome, RemarkKind
+from harness.verify.findings import Outcome
 
 BOTH, WEIGHT, NONE = Affine.BOTH, Affine.WEIGHT, Affine.NONE
 EVERY = (Affine.BOTH, Affine.WEIGHT, Affine.NONE, Affine.BIAS)
@@ -132,7 +133,7 @@ def test_statistics_that_cancel_are_wrong_and_named() -> None:
     verdict = verify(real.LabmlOnePass, quick=True, dtypes=("float32",))
     assert verdict.outcome is Outcome.WRONG
     assert verdict.instead is None
-    failed = {each.case.distribution for each in verdict.failures}
+    failed = {failure.evidence.case.distribution for failure in verdict.failures}
     assert failed >= {"mixed_conditions", "tiny_variance_offset"}
     assert verdict.suspects[0].name == "one_pass_statistics"
 
@@ -140,4 +141,4 @@ def test_statistics_that_cancel_are_wrong_and_named() -> None:
 def test_a_required_constructor_argument_is_named() -> None:
     verdict = verify(nn.GroupNorm, quick=True, dtypes=("float32",))
     assert verdict.outcome is Outcome.NOT_VERIFIED
-    assert "--init 'num_groups=...'" in verdict.declined[0].reason
+    assert "--init 'num_groups=...'" in verdict.declined[0].text

@@ -6,15 +6,28 @@ from dataclasses import replace
 
 import pytest
 
+from harness.mutants import (
+    BASES,
+    CONDITIONS,
+    ORDERS,
+    CallCondition,
+    Mutant,
+    draw_compounds,
+    named,
+)
 from harness.records import Case, Direction, Status
+from harness.run.attempt import attempt
 from harness.verify import red_team
-from harness.verify.mutants import semantics
-from harness.verify.mutants.compound import BASES, ORDERS, Compound, draw_compounds
-from harness.verify.mutants.conditions import CONDITIONS, CallCondition
-from harness.verify.random_cases import draw_cases
-from harness.verify.red_team import Board, judge_compounds, run_red_team
-from harness.verify.self_test_result import CompoundResult, Fate, RedTeam
-from harness.verify.trial import try_case
+from harness.verify.red_team import (
+    Board,
+    CompoundResult,
+    Fate,
+    RedTeam,
+    conditions_in,
+    draw_cases,
+    judge_compounds,
+    run_red_team,
+)
 from implementations import adopt
 
 BACKWARD = Case(implementation="", shape=(6, 40), direction=Direction.BACKWARD)
@@ -22,16 +35,15 @@ SHORT, LONG = BACKWARD, replace(BACKWARD, shape=(6, 2000))
 
 
 def condition(text: str) -> CallCondition:
-    (found,) = (each for each in CONDITIONS if each.text == text)
+    (found,) = (known for known in CONDITIONS if known.text == text)
     return found
 
 
-def compound(base: str, *trigger: str) -> Compound:
-    (found,) = (each for each in BASES if each.name == base)
-    return Compound(base=found, trigger=tuple(map(condition, trigger)))
+def compound(base: str, *trigger: str) -> Mutant:
+    return replace(named(base), where=tuple(map(condition, trigger)))
 
 
-def judge(mutant: Compound, array: list[Case], elsewhere: list[Case]) -> CompoundResult:
+def judge(mutant: Mutant, array: list[Case], elsewhere: list[Case]) -> CompoundResult:
     (result,) = judge_compounds([mutant], Board(array), Board(elsewhere)).compounds
     return result
 
@@ -58,7 +70,7 @@ def test_a_compound_that_no_case_fails_is_invisible(trigger: str) -> None:
 
 def test_y_is_right_where_a_condition_reads_dy() -> None:
     finite = condition("dy is finite")
-    of_gradients = Compound(base=semantics.no_root, trigger=(finite,))
+    of_gradients = replace(named("no_root"), where=(finite,))
     assert judge(of_gradients, [BACKWARD], []).fate is Fate.FOUND
     forward = replace(BACKWARD, direction=Direction.FORWARD)
     assert judge(of_gradients, [forward], [forward]).fate is Fate.INVISIBLE
@@ -67,49 +79,44 @@ def test_y_is_right_where_a_condition_reads_dy() -> None:
 def test_a_case_that_a_right_layer_norm_fails_finds_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    wrong = adopt(semantics.no_root.function, "wrong")
+    wrong = adopt(named("no_root").fresh(), "wrong")
     monkeypatch.setattr(red_team, "_right", lambda: wrong)
     board = Board([BACKWARD])
     result = judge_compounds([compound("weight_ignored", "N > 1")], board, Board([]))
-    assert [each.fate for each in result.compounds] == [Fate.INVISIBLE]
+    assert [judged.fate for judged in result.compounds] == [Fate.INVISIBLE]
     assert len(result.false_alarms) == 1
     assert result.false_alarms[0].startswith(BACKWARD.id)
 
 
-@pytest.mark.parametrize("mutant", draw_compounds(12, seed=1), ids=lambda each: each.text)
-def test_the_simulation_agrees_with_the_composed_function(mutant: Compound) -> None:
-    cases = [each for each in draw_cases(40, "float32", seed=2) if each.rows * each.hidden < 5000]
-    composed = adopt(mutant.function, "composed")
+@pytest.mark.parametrize("mutant", draw_compounds(12, seed=1), ids=lambda mutant: mutant.text)
+def test_the_simulation_agrees_with_the_composed_function(mutant: Mutant) -> None:
+    cases = [case for case in draw_cases(40, "float32", seed=2) if case.rows * case.hidden < 5000]
+    composed = adopt(mutant.fresh(), "composed")
     for case in cases:
-        is_wrong = try_case(composed, case).status is Status.WRONG
-        assert is_wrong == Board([case]).fails(mutant, 0), case.id
+        is_wrong = attempt(composed, case).status is Status.WRONG
+        assert is_wrong == Board([case]).fails(mutant, case), case.id
 
 
 def test_every_condition_holds_in_some_random_cases_and_not_in_others() -> None:
     board = Board(draw_cases(600, "float32") + draw_cases(50, "bfloat16"))
-    always = (1 << len(CONDITIONS)) - 1
-    ever = 0
-    for place in board.where(0):
-        held = board.held(place)
-        ever, always = ever | held, always & held
-    assert [each.text for at, each in enumerate(CONDITIONS) if not ever >> at & 1] == []
-    assert [each.text for at, each in enumerate(CONDITIONS) if always >> at & 1] == []
+    held = [conditions_in(case) for case in board.where(())]
+    assert frozenset.union(*held) == set(CONDITIONS)
+    assert frozenset.intersection(*held) == set()
 
 
 def test_compounds_are_drawn_once_each_and_the_same_for_a_seed() -> None:
     drawn = draw_compounds(50, seed=3)
-    assert [len(each.trigger) for each in drawn] == [order for order in ORDERS for _ in range(50)]
-    assert len({each.text for each in drawn}) == len(drawn)
-    assert all(
-        len({condition.axis for condition in each.trigger}) == len(each.trigger) for each in drawn
-    )
-    assert [each.text for each in draw_compounds(50, seed=3)] == [each.text for each in drawn]
-    assert [each.text for each in draw_compounds(50, seed=4)] != [each.text for each in drawn]
+    assert [len(mutant.where) for mutant in drawn] == [order for order in ORDERS for _ in range(50)]
+    texts = [mutant.text for mutant in drawn]
+    assert len(set(texts)) == len(drawn)
+    assert all(len({part.about for part in mutant.where}) == len(mutant.where) for mutant in drawn)
+    assert [mutant.text for mutant in draw_compounds(50, seed=3)] == texts
+    assert [mutant.text for mutant in draw_compounds(50, seed=4)] != texts
 
 
 def test_every_mistake_has_a_name_of_its_own_and_shows_in_float32() -> None:
-    assert len({each.name for each in BASES}) == len(BASES)
-    assert [each.name for each in BASES if "float32" not in each.dtypes] == []
+    assert len({base.name for base in BASES}) == len(BASES)
+    assert [base.name for base in BASES if "float32" not in base.dtypes] == []
 
 
 def results(fate: Fate, order: int, count: int) -> tuple[CompoundResult, ...]:

@@ -7,24 +7,26 @@ from dataclasses import replace
 import pytest
 from verdict_examples import EXAMPLES
 
-from harness.verify.findings import Count, Extent, Outcome, Remark, RemarkKind, Violation
+from harness.records.finding import Finding, RemarkKind, Severity, remark
+from harness.verify.findings import Count, Outcome
 
 RIGHT, WRONG = EXAMPLES["right"], EXAMPLES["wrong"]
-VIOLATION = Violation(check="y_shares_no_memory", dtype="float16", text="so")
+VIOLATION = Finding("y_shares_no_memory", Severity.WRONG, "so", ("float16",))
+FAILED = Count(dtype="float32", ok=8, failed=1)
 
 
 @pytest.mark.parametrize(
     ("changes", "outcome"),
     [
         ({}, Outcome.LAYER_NORM),
-        ({"failed": 1}, Outcome.WRONG),
-        ({"violations": (VIOLATION,)}, Outcome.WRONG),
-        ({"ok": 0}, Outcome.NOT_VERIFIED),
-        ({"extents": (Extent(dtype="float32", answered=1, declined=1),)}, Outcome.NOT_VERIFIED),
+        ({"counts": (FAILED,)}, Outcome.WRONG),
+        ({"findings": (VIOLATION,)}, Outcome.WRONG),
+        ({"counts": (Count(dtype="float32", out_of_guarantee=9),)}, Outcome.NOT_VERIFIED),
+        ({"counts": (Count(dtype="float32", ok=1, declined=1),)}, Outcome.NOT_VERIFIED),
         ({"ended": "was interrupted"}, Outcome.NOT_VERIFIED),
-        ({"ended": "was interrupted", "failed": 1}, Outcome.WRONG),
+        ({"ended": "was interrupted", "counts": (FAILED,)}, Outcome.WRONG),
         ({"left": 3}, Outcome.LAYER_NORM),
-        ({"remarks": (Remark(kind=RemarkKind.RAISES, text="so"),)}, Outcome.LAYER_NORM),
+        ({"findings": (remark(RemarkKind.RAISES, "so"),)}, Outcome.LAYER_NORM),
     ],
 )
 def test_the_outcome_follows_from_the_findings(
@@ -37,20 +39,18 @@ def test_the_outcome_follows_from_the_findings(
 
 
 def test_one_verified_dtype_is_enough() -> None:
-    unanswered = Extent(dtype="float16", answered=0, declined=9)
-    assert replace(RIGHT, extents=(unanswered, *RIGHT.extents)).passed
+    unanswered = Count(dtype="float16", declined=9)
+    assert replace(RIGHT, counts=(unanswered, *RIGHT.counts)).passed
 
 
 def test_dtypes_are_wrong_by_a_case_or_by_a_contract_check() -> None:
-    dtypes = ("float32", "float16", "float64", "bfloat16")
-    verdict = replace(
-        RIGHT,
-        extents=tuple(
-            Extent(dtype=each, answered=int(each != "bfloat16"), declined=0) for each in dtypes
-        ),
-        counts=(Count(dtype="float64", cases=3, failed=1),),
-        violations=(VIOLATION,),
+    counts = (
+        Count(dtype="float32", ok=1),
+        Count(dtype="float16", ok=1),
+        Count(dtype="float64", ok=2, failed=1),
+        Count(dtype="bfloat16"),
     )
+    verdict = replace(RIGHT, counts=counts, findings=(VIOLATION,))
     assert verdict.wrong_dtypes == ("float16", "float64")
     assert verdict.right_dtypes == ("float32",)
 
@@ -61,7 +61,7 @@ def test_a_right_verdict_has_nothing_to_reproduce() -> None:
 
 def test_the_line_that_reproduces_names_only_unusual_settings() -> None:
     assert WRONG.reproduce == (
-        "from harness.verify import verify_case; "
+        "from layernorm_bench import verify_case; "
         "print(verify_case('norms.py:norm', shape=(5, 64), direction='backward'))"
     )
 
@@ -69,6 +69,6 @@ def test_the_line_that_reproduces_names_only_unusual_settings() -> None:
 def test_the_line_that_reproduces_holds_the_call_options() -> None:
     verdict = replace(WRONG, options=", options=CallOptions(eps=0.5)")
     assert verdict.reproduce == (
-        "from harness.verify import CallOptions, verify_case; print(verify_case('norms.py:norm', "
+        "from layernorm_bench import CallOptions, verify_case; print(verify_case('norms.py:norm', "
         "shape=(5, 64), direction='backward', options=CallOptions(eps=0.5)))"
     )

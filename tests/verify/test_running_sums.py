@@ -12,15 +12,15 @@ import torch
 from small_catalogue import use_small_catalogue
 from torch import Tensor, nn
 
-from harness.numerics.bounds import guarantee_of
+from harness.mutants import RIGHT, WRONG
+from harness.numerics.bounds import error_bound_of
 from harness.records import Case, Status
+from harness.records.finding import RemarkKind
+from harness.run.attempt import Judged, attempt
 from harness.verify import verify, verify_case
 from harness.verify.case_results import CaseResults
-from harness.verify.findings import RemarkKind
-from harness.verify.mutants import RIGHT, WRONG
 from harness.verify.result import Verdict
-from harness.verify.running_sums import claimed_guarantee, running_sum_claims
-from harness.verify.trial import Trial, try_case
+from harness.verify.running_sums import claimed_bound, explanations, running_sum_claims
 from implementations import Algorithm, Implementation, Reduction, adopt, implementation
 
 CASE = Case(implementation="target", shape=(3, 1000), distribution="constant")
@@ -48,8 +48,12 @@ def then(change: Callable[[Tensor], Tensor]) -> Implementation:
     return adopt(lambda *arguments: change(running_sums.two_passes(*arguments)), "changed")
 
 
-def judged(target: Implementation, case: Case = CASE) -> Trial:
-    return try_case(target, case, running_sum_claims(target))
+def judged(target: Implementation, case: Case = CASE) -> Judged:
+    return attempt(target, case)
+
+
+def explained_by(trial: Judged, target: Implementation) -> dict[Algorithm, Judged]:
+    return explanations(trial, running_sum_claims(target))
 
 
 def test_a_plain_running_sum_is_a_layer_norm() -> None:
@@ -96,7 +100,7 @@ def test_a_mistake_besides_running_sums_is_found() -> None:
 
 
 def test_running_sums_explain_rounding() -> None:
-    assert set(judged(PLAIN).again) == {Algorithm.TWO_PASS, Algorithm.WELFORD}
+    assert set(explained_by(judged(PLAIN), PLAIN)) == {Algorithm.TWO_PASS, Algorithm.WELFORD}
 
 
 @pytest.mark.parametrize(
@@ -110,8 +114,9 @@ def test_running_sums_explain_rounding() -> None:
 def test_running_sums_do_not_explain_nan_or_a_wrong_shape(
     change: Callable[[Tensor], Tensor],
 ) -> None:
-    trial = judged(then(change))
-    assert (trial.status, trial.again) == (Status.WRONG, {})
+    target = then(change)
+    trial = judged(target)
+    assert (trial.status, explained_by(trial, target)) == (Status.WRONG, {})
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
@@ -119,8 +124,9 @@ def test_a_count_in_float16_is_not_explained(dtype: str) -> None:
     # counting 4097 elements as 4096 is within the bound of 4097 roundings
     counting = next(each for each in WRONG if each.name == "count_in_float16")
     case = replace(CASE, shape=(3, 4097), distribution="normal", dtype=dtype, param_dtype=dtype)
-    trial = judged(adopt(counting.fresh(), "counting"), case)
-    assert (trial.status, trial.again) == (Status.WRONG, {})
+    target = adopt(counting.fresh(), "counting")
+    trial = judged(target, case)
+    assert (trial.status, explained_by(trial, target)) == (Status.WRONG, {})
 
 
 # of rows so long that running sums guarantee no digit there, and tree sums do
@@ -129,24 +135,28 @@ LONG = replace(CASE, shape=(4, 4097), distribution="offset_1e4")
 
 @pytest.mark.parametrize("function", [running_sums.two_passes, running_sums.welford])
 def test_running_sums_without_a_digit_left_are_explained(function: Callable[..., Tensor]) -> None:
-    trial = judged(adopt(function, "plain"), LONG)
-    assert trial.status is Status.OK or Algorithm.TWO_PASS in trial.again
+    target = adopt(function, "plain")
+    trial = judged(target, LONG)
+    assert trial.status is Status.OK or Algorithm.TWO_PASS in explained_by(trial, target)
 
 
 def test_an_infinite_bound_explains_nothing() -> None:
     clamped = next(each for each in WRONG if each.name == "one_pass_clamped")
-    trial = judged(adopt(clamped.fresh(), "clamped"), LONG)
-    assert (trial.status, trial.again) == (Status.WRONG, {})
-    looser = claimed_guarantee(running_sum_claims(PLAIN)[-1], LONG)
+    target = adopt(clamped.fresh(), "clamped")
+    trial = judged(target, LONG)
+    assert (trial.status, explained_by(trial, target)) == (Status.WRONG, {})
+    looser = claimed_bound(running_sum_claims(PLAIN)[-1], LONG)
     assert looser.algorithm is Algorithm.WELFORD
-    assert looser.condition_limit(4097) < 1e4 < guarantee_of(PLAIN, LONG).condition_limit(4097)
+    assert looser.condition_limit(4097) < 1e4 < error_bound_of(PLAIN, LONG).condition_limit(4097)
 
 
 def test_different_claims_may_explain_different_cases() -> None:
     state = CaseResults(claims=running_sum_claims(PLAIN))
     trial = judged(PLAIN)
-    for algorithm in (Algorithm.TWO_PASS, Algorithm.WELFORD):
-        again = {algorithm: trial.again[algorithm]}
-        state.add(replace(trial, again=again), "")
+    again = explained_by(trial, PLAIN)
+    for seed, algorithm in enumerate((Algorithm.TWO_PASS, Algorithm.WELFORD)):
+        case = replace(trial.case, seed=seed)
+        state.add(replace(trial, case=case), "")
+        state.again[case] = {algorithm: again[algorithm]}
     assert state.unexplained == []
     assert state.claim_for("float32", PLAIN).algorithm is Algorithm.WELFORD

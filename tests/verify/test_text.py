@@ -11,14 +11,8 @@ from verdict_examples import EXAMPLES
 from harness.records import Case, Status
 from harness.verify.explain import Explanation, Step
 from harness.verify.findings import Outcome
-from harness.verify.self_test_result import (
-    CompoundResult,
-    Fate,
-    MutantResult,
-    RedTeam,
-    SelfTest,
-)
-from harness.verify.self_test_text import self_test_lines
+from harness.verify.red_team import CompoundResult, Fate, RedTeam
+from harness.verify.self_test import MutantResult, SelfTest, self_test_lines
 from harness.verify.text import explanation_lines, verdict_lines
 
 GOLDEN = Path(__file__).parent / "golden"

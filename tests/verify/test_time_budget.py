@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from harness.records import Case, Status
-from harness.verify import time_budget
-from harness.verify.time_budget import TimeBudget
-from harness.verify.trial import Trial
+from harness.run.attempt import Judged
+from harness.verify import verification
+from harness.verify.verification import TimeBudget
 
 SMALL = Case(implementation="native", shape=(64, 64))
 LARGE = replace(SMALL, shape=(6400, 640))
@@ -19,12 +19,12 @@ LARGE = replace(SMALL, shape=(6400, 640))
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Seconds on the clock, for a test to set."""
     now = [0.0]
-    monkeypatch.setattr(time_budget, "monotonic", lambda: now[0])
+    monkeypatch.setattr(verification, "monotonic", lambda: now[0])
     return now
 
 
-def trial(case: Case, implementation_s: float) -> Trial:
-    return Trial(case=case, status=Status.OK, implementation_s=implementation_s)
+def trial(case: Case, implementation_s: float) -> Judged:
+    return Judged(case=case, status=Status.OK, implementation_s=implementation_s)
 
 
 def test_nothing_is_predicted_before_the_first_case() -> None:

@@ -16,9 +16,11 @@ from verify_targets import layer_norm, mutant, then
 
 import implementations
 from harness.records import Case, Direction, Status
+from harness.records.finding import RemarkKind
 from harness.verify import assert_layer_norm, verify, verify_case
-from harness.verify.findings import Outcome, RemarkKind
-from harness.verify.result import Verdict
+from harness.verify.findings import Outcome
+from harness.verify.result import Verdict, VerifyOptions
+from harness.verify.verify import verify_target
 from implementations import TargetError, UnsupportedError
 
 pytestmark = pytest.mark.usefixtures("small_catalogue")
@@ -28,6 +30,11 @@ FORWARD = (Direction.FORWARD,)
 
 def quick(target: Any, *dtypes: str, **options: Any) -> Verdict:
     return verify(target, quick=True, dtypes=dtypes or ("float32",), **options)
+
+
+def watched(target: Any, on_case: Callable[[Case], None], **options: Any) -> Verdict:
+    chosen = VerifyOptions(quick=True, dtypes=("float32",), **options)
+    return verify_target(target, chosen, on_case=on_case)
 
 
 UNBIASED = """
@@ -60,12 +67,12 @@ def verdict_of_unbiased(small_catalogue: Plan, unbiased: str) -> Verdict:
 
 def test_the_numbers_of_a_verdict_add_up(small_catalogue: Plan) -> None:
     seen: list[Case] = []
-    verdict = quick("one_pass", on_case=seen.append)
+    verdict = watched("one_pass", seen.append)
     planned = small_catalogue(implementations.find("one_pass"), 2, ("float32",), "cpu")
     assert verdict.passed
     assert verdict.out_of_guarantee > 0
     assert verdict.cases == verdict.ok + verdict.out_of_guarantee + verdict.failed
-    assert verdict.cases + sum(each.cases for each in verdict.declined) == len(planned)
+    assert verdict.cases + sum(finding.evidence[1] for finding in verdict.declined) == len(planned)
     assert {each.case for each in planned} <= {*seen}
     assert verdict.left == 0
     assert 0 <= verdict.oracle_s + verdict.implementation_s <= verdict.wall_s
@@ -83,7 +90,7 @@ def test_the_line_that_reproduces_a_failure_runs(verdict_of_unbiased: Verdict) -
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
         exec(verdict_of_unbiased.reproduce, {})
-    assert "Trial(" in output.getvalue()
+    assert "Judged(" in output.getvalue()
     assert "'wrong'" in output.getvalue()
 
 
@@ -114,7 +121,7 @@ def test_a_function_that_changes_after_many_calls_fails() -> None:
 def test_a_result_that_is_not_a_tensor_like_x_fails(result: Callable[[Tensor], Tensor]) -> None:
     verdict = quick(then(result), fail_fast=True)
     assert verdict.failed
-    assert "y " in verdict.failures[0].reason
+    assert "y " in verdict.failures[0].text
 
 
 def test_nan_in_one_element_fails() -> None:
@@ -132,7 +139,7 @@ def test_nan_in_one_element_fails() -> None:
 def test_a_wrong_backward_fails_only_with_gradients(name: str) -> None:
     assert quick(mutant(name), fail_fast=True).is_wrong
     seen: list[Case] = []
-    assert quick(mutant(name), directions=FORWARD, fail_fast=True, on_case=seen.append).passed
+    assert watched(mutant(name), seen.append, directions=FORWARD, fail_fast=True).passed
     assert {each.direction for each in seen} == {Direction.FORWARD}
 
 
@@ -152,7 +159,7 @@ def test_a_target_that_always_raises_is_not_verified(
 ) -> None:
     verdict = quick(target)
     assert (verdict.outcome, verdict.scope, verdict.cases) == (Outcome.NOT_VERIFIED, None, 0)
-    assert reason in verdict.declined[0].reason
+    assert reason in verdict.declined[0].text
 
 
 @pytest.mark.parametrize("error", [TypeError("no halves"), KeyError(torch.float16)])
@@ -164,9 +171,9 @@ def test_a_dtype_that_always_raises_is_a_limit(error: Exception) -> None:
 
     verdict = quick(no_halves, "float32", "float16", fail_fast=True)
     assert verdict.passed
-    assert [each.is_verified for each in verdict.extents] == [True, False]
+    assert [count.is_verified for count in verdict.counts] == [True, False]
     assert verdict.declined
-    assert all("float16" in each.what for each in verdict.declined)
+    assert all("float16" in finding.evidence[0] for finding in verdict.declined)
 
 
 def raising_for_31(error: Exception) -> Callable[..., Tensor]:
@@ -190,7 +197,7 @@ def test_one_case_that_raises_is_a_limit_and_a_remark_unless_it_is_declared_unsu
 ) -> None:
     verdict = quick(raising_for_31(error), fail_fast=True)
     assert verdict.passed
-    assert {each.reason for each in verdict.declined} == {reason}
+    assert {finding.text for finding in verdict.declined} == {reason}
     assert [each.kind for each in verdict.remarks] == remarks
 
 
@@ -207,19 +214,19 @@ def test_a_target_that_declines_most_cases_is_not_verified() -> None:
 
 def test_assert_layer_norm_raises_for_a_remark_only_if_strict() -> None:
     target = raising_for_31(IndexError("thirty-one"))
-    assert_layer_norm(target, dtypes=("float32",), directions=FORWARD)
+    assert_layer_norm(target, quick=True, dtypes=("float32",), directions=FORWARD)
     with pytest.raises(AssertionError, match="IndexError: thirty-one"):
-        assert_layer_norm(target, dtypes=("float32",), directions=FORWARD, strict=True)
+        assert_layer_norm(target, quick=True, dtypes=("float32",), directions=FORWARD, strict=True)
 
 
 def test_assert_layer_norm_names_the_mistake(unbiased: str) -> None:
     with pytest.raises(AssertionError, match="divides the variance by N-1 instead of N"):
-        assert_layer_norm(unbiased, dtypes=("float32",), directions=FORWARD)
+        assert_layer_norm(unbiased, quick=True, dtypes=("float32",), directions=FORWARD)
 
 
 def test_assert_layer_norm_raises_for_a_target_that_always_raises() -> None:
     with pytest.raises(AssertionError, match=r"NOT verified.*RuntimeError: not today"):
-        assert_layer_norm(raising, dtypes=("float32",))
+        assert_layer_norm(raising, quick=True, dtypes=("float32",))
 
 
 @pytest.mark.parametrize(
@@ -256,7 +263,7 @@ def test_the_number_of_threads_is_restored(on_case: Callable[[Case], None]) -> N
     try:
         torch.set_num_threads(2)
         with contextlib.suppress(KeyboardInterrupt):
-            quick(raising, on_case=on_case)
+            watched(raising, on_case)
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)

@@ -10,27 +10,27 @@ import pytest
 
 from harness.records import Case, Direction, Status
 from harness.run.fleet import EndedError
-from harness.verify import worker_verdicts as verdicts
-from harness.verify.findings import Outcome
-from harness.verify.messages import (
-    ResolveToVerify,
-    VerifyProgress,
-    VerifySettings,
-    VerifyTarget,
+from harness.verify import workers as verdicts
+from harness.verify.findings import Count, Outcome
+from harness.verify.result import Verdict, VerifyOptions
+from harness.verify.workers import (
+    INTERRUPTED,
+    verdicts_of,
+    verify_in_worker,
+    why_unverifiable,
 )
-from harness.verify.result import Verdict
-from harness.verify.worker_verdicts import INTERRUPTED, verdicts_of
 
-SETTINGS = VerifySettings(
-    strength=2, dtypes=("float32",), directions=(Direction.FORWARD,), device="cpu"
-)
+OPTIONS = VerifyOptions(quick=True, dtypes=("float32",), directions=(Direction.FORWARD,))
 FIRST, SECOND, THIRD = (Case(implementation="t", shape=(rows, 8)) for rows in (1, 2, 3))
 
-Worker = Callable[[VerifyTarget, Callable[[VerifyProgress], None]], Verdict]
+Request = tuple[str, VerifyOptions, dict[Case, str]]
+Report = Callable[[Case | Verdict], None]
+Worker = Callable[[Request, Report], Verdict]
 
 
 def verdict(ok: int = 3) -> Verdict:
-    return Verdict(target="t", handle="'t'", algorithm="welford", ok=ok)
+    counts = (Count(dtype="float32", ok=ok),)
+    return Verdict(target="t", handle="'t'", algorithm="welford", counts=counts)
 
 
 def crash(timed_out: bool = False) -> EndedError:
@@ -42,17 +42,18 @@ class FakeFleet:
     """A fleet with scripted workers; each answers one request."""
 
     workers: list[Worker]
-    requests: list[VerifyTarget] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
 
     @property
     def info(self) -> Any:
         return _Info()
 
     def unresolved(self, targets: object, init: object, resolve: object) -> list[str]:
-        assert resolve is ResolveToVerify
+        assert resolve is why_unverifiable
         return []
 
-    def ask(self, request: VerifyTarget, timeout_s: float, report: Any) -> object:
+    def call(self, function: Any, request: Request, timeout_s: float, report: Any) -> object:
+        assert function is verify_in_worker
         self.requests.append(request)
         return self.workers.pop(0)(request, report)
 
@@ -77,29 +78,29 @@ def fleet(monkeypatch: pytest.MonkeyPatch) -> FakeFleet:
 
 
 def one_verdict(timeout_s: float = 600) -> Verdict:
-    ((target, found),) = verdicts_of(["t"], SETTINGS, timeout_s)
+    ((target, found),) = verdicts_of(["t"], OPTIONS, timeout_s)
     assert target == "t"
     return found
 
 
 def dies_over(case: Case, so_far: Verdict | None = None) -> Worker:
-    def worker(request: VerifyTarget, report: Callable[[VerifyProgress], None]) -> Verdict:
+    def worker(request: Request, report: Report) -> Verdict:
         if so_far is not None:
-            report(VerifyProgress(verdict=so_far))
-        report(VerifyProgress(case=case))
+            report(so_far)
+        report(case)
         raise crash()
 
     return worker
 
 
-def finishes(request: VerifyTarget, report: Callable[[VerifyProgress], None]) -> Verdict:
+def finishes(request: Request, report: Report) -> Verdict:
     return verdict()
 
 
 def test_the_next_worker_gets_the_cases_that_crashed(fleet: FakeFleet) -> None:
     fleet.workers = [dies_over(FIRST), dies_over(SECOND), finishes]
     assert one_verdict() == verdict()
-    assert [dict(each.crashed) for each in fleet.requests] == [
+    assert [crashed for _, _, crashed in fleet.requests] == [
         {},
         {FIRST: str(crash())},
         {FIRST: str(crash()), SECOND: str(crash())},
@@ -111,8 +112,8 @@ def test_the_third_crash_ends_the_verification(fleet: FakeFleet) -> None:
     found = one_verdict()
     assert found.outcome is Outcome.WRONG
     assert found.ended.endswith("for the third time")
-    assert [each.case for each in found.failures] == [FIRST, SECOND, THIRD]
-    assert {each.status for each in found.failures} == {Status.CRASHED}
+    assert [finding.evidence.case for finding in found.failures] == [FIRST, SECOND, THIRD]
+    assert {finding.kind for finding in found.failures} == {Status.CRASHED}
     assert (found.ok, found.failed) == (7, 3)
 
 
@@ -120,11 +121,11 @@ def test_a_second_crash_in_the_same_case_ends_the_verification(fleet: FakeFleet)
     fleet.workers = [dies_over(FIRST), dies_over(FIRST)]
     found = one_verdict()
     assert found.ended == str(crash())
-    assert [each.case for each in found.failures] == [FIRST]
+    assert [finding.evidence.case for finding in found.failures] == [FIRST]
 
 
 def test_a_crash_before_any_case_ends_the_verification(fleet: FakeFleet) -> None:
-    def dies_at_once(request: VerifyTarget, report: object) -> Verdict:
+    def dies_at_once(request: Request, report: object) -> Verdict:
         raise crash()
 
     fleet.workers = [dies_at_once]
@@ -134,9 +135,9 @@ def test_a_crash_before_any_case_ends_the_verification(fleet: FakeFleet) -> None
 
 
 def test_the_verdict_of_a_hanging_target_keeps_its_earlier_findings(fleet: FakeFleet) -> None:
-    def hangs(request: VerifyTarget, report: Callable[[VerifyProgress], None]) -> Verdict:
-        report(VerifyProgress(verdict=verdict(ok=5)))
-        report(VerifyProgress(case=FIRST))
+    def hangs(request: Request, report: Report) -> Verdict:
+        report(verdict(ok=5))
+        report(FIRST)
         raise crash(timed_out=True)
 
     fleet.workers = [hangs]
@@ -147,12 +148,12 @@ def test_the_verdict_of_a_hanging_target_keeps_its_earlier_findings(fleet: FakeF
 def test_an_interruption_keeps_earlier_findings_and_skips_the_other_targets(
     fleet: FakeFleet,
 ) -> None:
-    def interrupted(request: VerifyTarget, report: Callable[[VerifyProgress], None]) -> Verdict:
-        report(VerifyProgress(verdict=verdict(ok=5)))
+    def interrupted(request: Request, report: Report) -> Verdict:
+        report(verdict(ok=5))
         raise KeyboardInterrupt
 
     fleet.workers = [finishes, interrupted, finishes]
-    found = dict(verdicts_of(["a", "b", "c"], SETTINGS, 600))
+    found = dict(verdicts_of(["a", "b", "c"], OPTIONS, 600))
     assert list(found) == ["a", "b"]
     assert (found["b"].ok, found["b"].ended) == (5, INTERRUPTED)
 
@@ -162,8 +163,8 @@ def test_a_smaller_verdict_of_a_second_worker_does_not_replace_the_first(
 ) -> None:
     """A second worker begins again, so its verdict so far holds less at first."""
 
-    def interrupted(request: VerifyTarget, report: Callable[[VerifyProgress], None]) -> Verdict:
-        report(VerifyProgress(verdict=verdict(ok=1)))
+    def interrupted(request: Request, report: Report) -> Verdict:
+        report(verdict(ok=1))
         raise KeyboardInterrupt
 
     fleet.workers = [dies_over(FIRST, verdict(ok=9)), interrupted]
@@ -173,6 +174,6 @@ def test_a_smaller_verdict_of_a_second_worker_does_not_replace_the_first(
 
 def test_every_worker_gets_the_same_settings(fleet: FakeFleet) -> None:
     fleet.workers = [dies_over(FIRST), finishes, finishes]
-    list(verdicts_of(["a", "b"], SETTINGS, 600))
-    assert [each.target for each in fleet.requests] == ["a", "a", "b"]
-    assert all(each.settings is SETTINGS for each in fleet.requests)
+    list(verdicts_of(["a", "b"], OPTIONS, 600))
+    assert [target for target, _, _ in fleet.requests] == ["a", "a", "b"]
+    assert all(options is OPTIONS for _, options, _ in fleet.requests)

@@ -12,22 +12,13 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from harness.measure.git import environment_outside_hooks
+from harness.measure.environment import environment_outside_hooks
 from harness.records.refusal import Refusal
-
-__all__ = [
-    "BASE",
-    "Checkout",
-    "RevisionError",
-    "checked_out",
-    "is_unchanged",
-    "place_of",
-    "repository_of",
-]
 
 BASE = "base@"
 """Prefix that marks a target as one of the base revision."""
@@ -61,22 +52,48 @@ class Checkout:
         Installed packages are of no revision, even if their environment is in the repository.
         """
         try:
-            place = path.resolve().relative_to(self.repository)
+            relative = path.resolve().relative_to(self.repository)
         except ValueError:
             return None
-        return None if _INSTALLED.intersection(place.parts) else self.folder / place
+        return None if _INSTALLED.intersection(relative.parts) else self.folder / relative
 
 
-def place_of(target: str) -> Path | None:
+class Availability(Enum):
+    """Whether a revision has a target."""
+
+    PRESENT = "present"
+    ABSENT = "absent"
+    """The revision has no such target."""
+    NOT_COMPARABLE = "not comparable"
+    """It declares an algorithm or reduction that this revision does not know."""
+    BROKEN = "broken"
+    """It cannot be imported."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookupResult:
+    """The availability of a target in a revision."""
+
+    target: str
+    availability: Availability
+    reason: str = ""
+    """Why it is not available; empty if it is."""
+    devices: frozenset[str] = frozenset()
+    """Kinds of device that it is written for; empty if it is not available."""
+    listing: str | None = None
+    """The tuple that it was found in; None if it was looked up by name."""
+
+
+def file_of(target: str) -> Path | None:
     """Return the file or folder of a target; None if there is no such module.
 
     Nothing is imported. A plain name is taken to be one of this package's implementations.
     """
-    place, colon, _ = target.rpartition(":")
-    if place.endswith(".py"):
-        return Path(place).resolve()
+    module, colon, _ = target.rpartition(":")
+    if module.endswith(".py"):
+        return Path(module).resolve()
     try:
-        spec = find_spec(place.partition(".")[0] if colon else _PACKAGE)
+        spec = find_spec(module.partition(".")[0] if colon else _PACKAGE)
     except ValueError:  # of a module without a spec, such as __main__
         return None
     if spec is None:
@@ -85,23 +102,21 @@ def place_of(target: str) -> Path | None:
     return None if origin is None else Path(origin).resolve()
 
 
-def repository_of(place: Path, target: str) -> Path:
+def repository_of(file: Path, target: str) -> Path:
     """Return the top folder of the repository of a target's file.
 
     Raises:
         RevisionError: it is in no repository, or git is not installed.
     """
-    folder = next(each for each in place.parents if each.is_dir())
-    top = _git("-C", str(folder), "rev-parse", "--show-toplevel")
+    folder = next(parent for parent in file.parents if parent.is_dir())
+    top = _git(folder, "rev-parse", "--show-toplevel")
+    why = _message(top.stderr) if top.returncode else ""
     # a package installed inside a working copy, such as in .venv, has no revision either
-    ignored = (
-        top.returncode == 0
-        and not _git("-C", str(folder), "check-ignore", "--quiet", str(place)).returncode
-    )
-    if top.returncode or ignored:
-        why = "git ignores it there" if ignored else _message(top.stderr)
+    if not why and not _git(folder, "check-ignore", "--quiet", str(file)).returncode:
+        why = "git ignores it there"
+    if why:
         raise RevisionError(
-            f"{target}: {place} is in no git repository ({why}), so it has no other revision; "
+            f"{target}: {file} is in no git repository ({why}), so it has no other revision; "
             "install from a checkout with `pip install -e .`, or name a function in a repository "
             "of your own: -i path/to/file.py:function"
         )
@@ -115,7 +130,14 @@ def checked_out(repository: Path, revision: str) -> Iterator[Checkout]:
     Raises:
         RevisionError: the repository has no such commit, or git fails.
     """
-    commit = _commit_of(repository, revision)
+    name = f"{revision}^{{commit}}"
+    found = _git(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", name)
+    if found.returncode:
+        raise RevisionError(
+            f"--base {revision}: {repository} has no such commit; name a branch, tag or commit, "
+            "and fetch it first if the repository is a shallow clone, as CI services make them"
+        )
+    commit = found.stdout.strip()
     with TemporaryDirectory(prefix="layernorm-bench-") as temporary:
         folder = Path(temporary).resolve() / "base"
         folder.mkdir()
@@ -126,38 +148,16 @@ def checked_out(repository: Path, revision: str) -> Iterator[Checkout]:
         }
         no_hooks = f"core.hooksPath={os.devnull}"
         _output_of(folder, "-c", no_hooks, "read-tree", "--reset", "-u", commit, more=inside)
-        yield Checkout(
-            repository=repository,
-            folder=folder,
-            commit=commit,
-            operators=_operators_in(folder),
-        )
+        operators = _operators_in(folder)
+        yield Checkout(repository=repository, folder=folder, commit=commit, operators=operators)
 
 
 def is_unchanged(checkout: Checkout) -> bool:
     """Whether the working copy equals the revision and has no untracked files."""
-    if _git("-C", str(checkout.repository), "diff", "--quiet", checkout.commit, "--").returncode:
+    if _git(checkout.repository, "diff", "--quiet", checkout.commit, "--").returncode:
         return False
     untracked = ("ls-files", "--others", "--exclude-standard", "--exclude=__pycache__")
     return not _output_of(checkout.repository, *untracked)
-
-
-def _commit_of(repository: Path, revision: str) -> str:
-    done = _git(
-        "-C",
-        str(repository),
-        "rev-parse",
-        "--verify",
-        "--quiet",
-        "--end-of-options",
-        f"{revision}^{{commit}}",
-    )
-    if done.returncode:
-        raise RevisionError(
-            f"--base {revision}: {repository} has no such commit; name a branch, tag or commit, "
-            "and fetch it first if the repository is a shallow clone, as CI services make them"
-        )
-    return done.stdout.strip()
 
 
 def _operators_in(folder: Path) -> frozenset[str]:
@@ -175,23 +175,20 @@ def _output_of(folder: Path, *arguments: str, more: Mapping[str, str] | None = N
     Raises:
         RevisionError: git fails.
     """
-    done = _git("-C", str(folder), *arguments, more=more)
+    done = _git(folder, *arguments, more=more)
     if done.returncode:
         raise RevisionError(f"git {' '.join(arguments)} failed: {_message(done.stderr)}")
     return done.stdout.strip()
 
 
 def _git(
-    *arguments: str, more: Mapping[str, str] | None = None
+    folder: Path, *arguments: str, more: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
+    command = ("git", "-C", str(folder), *arguments)
+    env = {**environment_outside_hooks(), **(more or {})}
     try:
         return subprocess.run(
-            ("git", *arguments),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-            env={**environment_outside_hooks(), **(more or {})},
+            command, capture_output=True, text=True, errors="replace", check=False, env=env
         )
     except FileNotFoundError:
         raise RevisionError(

@@ -12,12 +12,13 @@ refused.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from hashlib import sha256
 from importlib.abc import MetaPathFinder
@@ -25,22 +26,14 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.metadata import entry_points
 from itertools import count
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
+from typing import Any
 
 import implementations
-from harness.regression.ab.import_rewriting import Loader, Names
-from harness.regression.ab.revision import Checkout
+from harness.regression.ab.revision import Availability, Checkout, LookupResult
 from implementations.contract import Algorithm, Implementation, Reduction
 from implementations.native import native
 from implementations.torch_private import OPERATOR_LIBRARIES
-
-__all__ = [
-    "AbsentError",
-    "NotComparableTargetError",
-    "SideBySideImport",
-    "is_missing",
-    "side_by_side",
-]
 
 # the first is the same in every process, so that what a revision builds with it is built once
 _NUMBERS = count(1)
@@ -55,9 +48,66 @@ _DECLARED = {
 class AbsentError(implementations.TargetError):
     """The revision has no such target."""
 
+    availability = Availability.ABSENT
+
 
 class NotComparableTargetError(implementations.TargetError):
     """The target declares an algorithm or reduction that this revision does not know."""
+
+    availability = Availability.NOT_COMPARABLE
+
+
+def look_up(
+    checkout: Checkout | None, targets: Sequence[str], listings: Sequence[str]
+) -> tuple[LookupResult, ...]:
+    """Return a result for each member of the listings and for each target.
+
+    Args:
+        checkout: files of the base revision; None looks up the targets in the working copy.
+        targets: looked up by name.
+        listings: names of tuples such as ``ALL``, whose members are looked up.
+    """
+    base = side_by_side(checkout) if checkout else None
+    find = base.find if base else _find_here
+    results = []
+    for listing in listings:
+        try:
+            members = base.listed(listing) if base else getattr(implementations, listing)
+        except implementations.TargetError as error:
+            broken = LookupResult(listing, Availability.BROKEN, str(error), listing=listing)
+            results.append(broken)
+            continue
+        results += [replace(_result(find, member.name), listing=listing) for member in members]
+    return (*results, *(_result(find, target) for target in targets))
+
+
+def _result(find: Callable[[str], Implementation], target: str) -> LookupResult:
+    try:
+        return LookupResult(target, Availability.PRESENT, devices=find(target).devices)
+    except implementations.TargetError as error:
+        why_not = getattr(error, "availability", Availability.BROKEN)
+        return LookupResult(target, why_not, str(error))
+
+
+def _find_here(target: str) -> Implementation:
+    """Find a target in this revision.
+
+    Raises:
+        AbsentError: there is no such target.
+        TargetError: it cannot be imported, or is no LayerNorm.
+    """
+    try:
+        return implementations.find(target)
+    except implementations.TargetError as error:
+        module, cause = target.rpartition(":")[0], error.__cause__
+        no_file = module.endswith(".py") and not Path(module).is_file()
+        no_module = isinstance(cause, ModuleNotFoundError) and _is_missing(module, cause)
+        if cause is None or no_file or no_module:
+            raise AbsentError(str(error)) from error
+        raise
+
+
+# --- the import of a revision --------------------------------------------------------------------
 
 
 @cache
@@ -86,13 +136,17 @@ class SideBySideImport(MetaPathFinder):
         sys.modules[self._package] = package
         sys.meta_path.insert(0, self)
 
-    def names(self, listing: str) -> tuple[str, ...]:
-        """Return the names in a tuple of the revision's package, such as ``"ALL"``.
+    def listed(self, listing: str) -> Sequence[Implementation]:
+        """Return a tuple of the revision's package, such as ALL; its class is the revision's own.
 
         Raises:
             TargetError: the revision has no package, or it cannot be imported.
         """
-        return tuple(each.name for each in self._listed(listing))
+        name = implementations.__name__
+        try:
+            return getattr(self._module(name), listing, ())
+        except AbsentError:
+            raise implementations.TargetError(f"it has no package {name!r}") from None
 
     def find(self, target: str) -> Implementation:
         """Return a target of the revision, found by the rules of ``implementations.find``.
@@ -102,20 +156,21 @@ class SideBySideImport(MetaPathFinder):
             NotComparableTargetError: it declares what this revision does not know.
             TargetError: it cannot be imported, or is no LayerNorm.
         """
-        place, colon, attribute = target.rpartition(":")
+        name, colon, attribute = target.rpartition(":")
         if not colon:
-            for each in (*self._listed("ALL"), *self._listed("PEERS")):
-                if each.name == target:
-                    return _as_implementation(each, target)
+            for member in (*self.listed("ALL"), *self.listed("PEERS")):
+                if member.name == target:
+                    return _as_implementation(member, target)
             plugins = {
-                each.name: each for each in entry_points(group=implementations.ENTRY_POINT_GROUP)
+                point.name: point.value
+                for point in entry_points(group=implementations.ENTRY_POINT_GROUP)
             }
             if target not in plugins:
                 raise AbsentError(f"no implementation named {target!r}")
-            place, _, attribute = plugins[target].value.rpartition(":")
-        module = self._file(Path(place)) if place.endswith(".py") else self._module(place)
+            name, _, attribute = plugins[target].rpartition(":")
+        module = self._file(Path(name)) if name.endswith(".py") else self._module(name)
         if not hasattr(module, attribute):
-            raise AbsentError(f"{place} has no {attribute!r}")
+            raise AbsentError(f"{name} has no {attribute!r}")
         return _as_implementation(getattr(module, attribute), target)
 
     def find_spec(
@@ -132,14 +187,6 @@ class SideBySideImport(MetaPathFinder):
             spec.loader = Loader(spec.name, spec.loader.path, self._names)
         return spec
 
-    def _listed(self, listing: str) -> Sequence[Implementation]:
-        """Return a tuple of the revision's package, whose Implementation is another class."""
-        name = implementations.__name__
-        try:
-            return getattr(self._module(name), listing, ())
-        except AbsentError:
-            raise implementations.TargetError(f"it has no package {name!r}") from None
-
     def _module(self, name: str) -> ModuleType:
         top = name.partition(".")[0]
         if not self._folders(top):
@@ -150,7 +197,7 @@ class SideBySideImport(MetaPathFinder):
             try:
                 return importlib.import_module(moved)
             except ModuleNotFoundError as error:
-                if not is_missing(moved, error):
+                if not _is_missing(moved, error):
                     raise
         raise AbsentError(f"no module {name!r}")
 
@@ -186,11 +233,11 @@ class SideBySideImport(MetaPathFinder):
         parts = name.split(".")
         if not all(map(str.isidentifier, parts)):
             return False
-        paths = [Path(each, *parts) for each in self._folders(parts[0])]
+        paths = [Path(folder, *parts) for folder in self._folders(parts[0])]
         return any(path.is_dir() or path.with_suffix(".py").is_file() for path in paths)
 
     def _in_checkout(self, folders: Iterable[Path]) -> list[str]:
-        return [str(there) for each in folders if (there := self._checkout.path_of(each))]
+        return [str(there) for path in folders if (there := self._checkout.path_of(path))]
 
 
 def _folders_here(top: str) -> list[Path]:
@@ -202,11 +249,11 @@ def _folders_here(top: str) -> list[Path]:
     if spec is None:
         return []
     if spec.submodule_search_locations is not None:
-        return [Path(each).parent for each in spec.submodule_search_locations]
+        return [Path(folder).parent for folder in spec.submodule_search_locations]
     return [Path(spec.origin).parent] if spec.has_location and spec.origin else []
 
 
-def is_missing(module: str, error: ModuleNotFoundError) -> bool:
+def _is_missing(module: str, error: ModuleNotFoundError) -> bool:
     """Whether ``module`` or its package was not found, rather than a module that it imports."""
     return error.name is not None and f"{module}.".startswith(f"{error.name}.")
 
@@ -248,9 +295,9 @@ def _as_implementation(declared: object, target: str) -> Implementation:
     if isinstance(declared, Implementation) or type(declared).__name__ != Implementation.__name__:
         return implementations.adopt(declared, target)
     values = {
-        each.name: getattr(declared, each.name)
-        for each in fields(Implementation)
-        if hasattr(declared, each.name)
+        field.name: getattr(declared, field.name)
+        for field in fields(Implementation)
+        if hasattr(declared, field.name)
     }
     for name, kind in _DECLARED.items():
         if values.get(name) is None:
@@ -264,3 +311,94 @@ def _as_implementation(declared: object, target: str) -> Implementation:
                 "no error bound"
             ) from None
     return replace(native, **values)
+
+
+# --- names in the source -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """Which names are changed, and how. "Own" modules are those in the revision's repository."""
+
+    package: str
+    """Package that own modules are imported from instead."""
+    is_own: Callable[[str], bool]
+    """Whether a top-level module is an own one."""
+    is_module: Callable[[str], bool]
+    """Whether a dotted name is that of an own module or package."""
+    operators: frozenset[str]
+    """Namespaces of the torch operators that own modules register."""
+    suffix: str
+    """Appended to these namespaces."""
+
+
+class Loader(SourceFileLoader):
+    """Loads a module whose source is compiled with other names."""
+
+    def __init__(self, name: str, path: str, names: Names) -> None:
+        super().__init__(name, path)
+        self._names = names
+
+    def source_to_code(  # type: ignore[override] # the import system passes bytes
+        self, data: bytes, path: str, **more: Any
+    ) -> CodeType:
+        renamed = ast.fix_missing_locations(_Renaming(self._names).visit(ast.parse(data)))
+        code: CodeType = super().source_to_code(renamed, path, **more)
+        return code
+
+
+class _Renaming(ast.NodeTransformer):
+    def __init__(self, names: Names) -> None:
+        self._names = names
+
+    def visit_Import(self, node: ast.Import) -> list[ast.stmt]:
+        imports: list[ast.stmt] = []
+        for alias in node.names:
+            top = alias.name.partition(".")[0]
+            if not self._names.is_own(top):
+                imports.append(ast.Import([alias]))
+                continue
+            moved = f"{self._names.package}.{alias.name}"
+            if alias.asname or "." in alias.name:
+                imports.append(ast.Import([ast.alias(moved, alias.asname)]))
+            if not alias.asname:  # `import a.b` binds a
+                imports.append(ast.Import([ast.alias(f"{self._names.package}.{top}", top)]))
+        return [ast.copy_location(statement, node) for statement in imports]
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.ImportFrom:
+        if not node.level and self._names.is_own((node.module or "").partition(".")[0]):
+            node.module = f"{self._names.package}.{node.module}"
+        return node
+
+    def visit_Constant(self, node: ast.Constant) -> ast.Constant:
+        if isinstance(node.value, str):
+            space, colons, name = node.value.partition("::")
+            if colons:
+                node.value = f"{self._space(space)}::{name}"
+            elif "." in node.value and self._names.is_module(node.value.removesuffix(".")):
+                node.value = f"{self._names.package}.{node.value}"
+        return node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        owner = node.value
+        is_of_ops = isinstance(owner, ast.Attribute) and owner.attr == "ops"
+        if is_of_ops:
+            node.attr = self._space(node.attr)
+        return self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        called = getattr(node.func, "attr", getattr(node.func, "id", None))
+        for literal in node.args:
+            if not (isinstance(literal, ast.Constant) and isinstance(literal.value, str)):
+                continue
+            if called == "Library" and literal is node.args[0]:
+                literal.value = self._space(literal.value)
+            # the argument of import_module is a module even without a dot
+            is_module = called == "import_module" and literal.value.isidentifier()
+            if is_module and self._names.is_own(literal.value):
+                literal.value = f"{self._names.package}.{literal.value}"
+        return self.generic_visit(node)
+
+    def _space(self, name: str) -> str:
+        """Return the namespace to use for operators of a namespace."""
+        return f"{name}_{self._names.suffix}" if name in self._names.operators else name

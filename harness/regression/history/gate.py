@@ -6,17 +6,13 @@ includes what differs from day to day, and a suspect must exceed the slowest of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from harness.records import Record
 from harness.records.text import count
 from harness.regression.baseline import merged_processes
 from harness.regression.compare import NotMeasuredError
 from harness.regression.history.runs import History
-from harness.regression.history.series import TrendMetric, is_comparable
+from harness.regression.history.trend import TREND_METRICS, is_comparable
 from harness.store import Results
-
-__all__ = ["FEW_RUNS", "baseline_of_history", "history_name"]
 
 FEW_RUNS = "until the history has so many comparable runs, `ab` or a baseline can judge it"
 
@@ -39,19 +35,15 @@ def baseline_of_history(history: History, head: Results, last: int) -> Results:
     if not finished:
         raise NotMeasuredError(f"{history.folder}: every run in it was cut short")
     newest_first = list(reversed(finished))
-    # of each case the runs of this environment, if there are any
     found: dict[str, list[Record]] = {}
-    for is_here in (True, False):
-        known = set(found)
-        for results in newest_first:
-            for record in results.records:
-                if record.case.id not in known and (record.environment in here) is is_here:
-                    found.setdefault(record.case.id, []).append(record)
+    for results in newest_first:
+        for record in results.records:
+            found.setdefault(record.case.id, []).append(record)
     # a case that the history has not had in the last runs was given up
     recent = {record.case.id for results in newest_first[:last] for record in results.records}
     return Results(
         records=tuple(
-            merged_processes(list(_comparable(records))[:last])
+            merged_processes(_comparable(records, here)[:last])
             for case, records in found.items()
             if case in recent
         ),
@@ -70,10 +62,9 @@ def history_name(history: History, last: int) -> str:
     return f"the last {count(used, 'run')} of {history.folder}"
 
 
-def _comparable(newest_first: list[Record]) -> Iterator[Record]:
-    """Yield the newest record, then each earlier one whose time may be compared with it."""
-    newest = newest_first[0]
-    yield newest
-    for record in newest_first[1:]:
-        if is_comparable(record, newest, TrendMetric.TIME):
-            yield record
+def _comparable(newest_first: list[Record], here: set[str]) -> list[Record]:
+    """Return the newest record, of these environments if any is, and those comparable with it."""
+    own = [record for record in newest_first if record.environment in here]
+    newest, *older = own or newest_first
+    time = TREND_METRICS["time"]
+    return [newest, *(record for record in older if is_comparable(record, newest, time))]

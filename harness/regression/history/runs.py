@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import pairwise
 from pathlib import Path
 
 from harness.records import Case, Environment, Record, Run
@@ -13,7 +12,6 @@ from harness.records.refusal import Refusal
 from harness.records.text import count
 from harness.regression.compare import NotMeasuredError
 from harness.store import (
-    SCHEMA_VERSION,
     Results,
     StoredRun,
     StoreError,
@@ -23,8 +21,6 @@ from harness.store import (
     stored_runs,
     why_unfinished,
 )
-
-__all__ = ["History", "HistoryError", "HistoryRun", "Selection", "read_history"]
 
 _MOST_RECORDS = 1_000_000  # about 4 GB as objects; the trends of so many are not read by anyone
 
@@ -48,10 +44,6 @@ class HistoryRun:
     @property
     def path(self) -> Path:
         return self.stored.path
-
-    @property
-    def schema_version(self) -> int:
-        return self.stored.version
 
     @property
     def why_unfinished(self) -> str | None:
@@ -124,7 +116,7 @@ class Selection:
 
     def is_needed(self, run: StoredRun) -> bool:
         """Whether the command of a run is one of those that are needed."""
-        return any(self.command in each.command for each in run.runs[-1:])
+        return self.command in run.runs[-1].command if run.runs else False
 
 
 def read_history(
@@ -148,36 +140,47 @@ def read_history(
     """
     if not folder.is_dir():
         raise HistoryError(f"{folder}: no such folder; a history is a folder of results files")
+    records = None
     if selection is not None and selection.is_one_pass:
         stored, records, errors = scan_folder(
             folder, selection.columns, selection.is_wanted, selection.is_needed
         )
     else:
         stored, errors = stored_runs(folder)
-        records = None
     if without is not None and without.exists():
-        stored = [each for each in stored if not each.file.samefile(without)]
+        stored = [run for run in stored if not run.file.samefile(without)]
     notes: list[str] = []
-    runs: list[HistoryRun] = []
-    for each in stored:
+    runs: dict[str, HistoryRun] = {}
+    for run in stored:
         try:
-            runs.append(_dated(each))
+            dated = _dated(run)
         except StoreError as error:
             errors.append(error)
-    kept = _without_copies(runs, notes)
-    kept.sort(key=lambda each: (each.committed or each.started, each.started, each.name))
+            continue
+        first = runs.setdefault(run.digest, dated)
+        if first is not dated:
+            notes.append(f"left out: {dated.name} holds the same measurements as {first.name}")
+    kept = sorted(
+        runs.values(), key=lambda run: (run.committed or run.started, run.started, run.name)
+    )
     if selection is not None:
         kept = _selected(folder, kept, selection)
-    found, unread = _records_of(folder, kept, samples, selection, records)
-    notes = [f"left out: {error}" for error in sorted([*errors, *unread], key=str)] + notes
-    kept = [replace(run, results=found[run.path]) for run in kept if run.path in found]
+    if records is None:
+        records, unread = _records_of(folder, kept, samples, selection)
+        errors += unread
+    kept = [
+        replace(run, results=replace(run.results, records=records[run.path]))
+        for run in kept
+        if run.path in records
+    ]
+    notes = [f"left out: {error}" for error in sorted(errors, key=str)] + notes
     if not kept:
         why = f" ({notes[0]})" if notes else ""
         raise NotMeasuredError(
             f"{folder}: holds no results file that can be read{why}; keep one file per commit "
             f"there, such as `layernorm-bench run --preset ci --out {folder}/NAME.parquet`"
         )
-    journals = [each for each in folder.glob("*.jsonl") if each.stat().st_size]
+    journals = [path for path in folder.glob("*.jsonl") if path.stat().st_size]
     if journals:
         notes.append(
             f"left out: {count(len(journals), 'unfinished run')}, such as {journals[0].name}; "
@@ -222,37 +225,19 @@ def _latest(runs: Sequence[HistoryRun]) -> tuple[HistoryRun, ...]:
 
 
 def _records_of(
-    folder: Path,
-    runs: Sequence[HistoryRun],
-    samples: bool,
-    selection: Selection | None,
-    records: dict[Path, tuple[Record, ...]] | None,
-) -> tuple[dict[Path, Results], list[StoreError]]:
-    """Return the results of each run by its path, and why some files cannot be read.
-
-    The records may have been read already.
-    """
+    folder: Path, runs: Sequence[HistoryRun], samples: bool, selection: Selection | None
+) -> tuple[dict[Path, tuple[Record, ...]], list[StoreError]]:
+    """Return the records of each run by its path, and why some files cannot be read."""
     stored = [run.stored for run in runs]
-    number = sum(each.records for each in stored)
+    number = sum(run.records for run in stored)
     if number > _MOST_RECORDS and not (selection is not None and selection.is_narrow):
         raise HistoryError(
             f"{folder}: {number:,} records of {count(len(runs), 'run')} are too many to compare at "
             "once; choose some with `layernorm-bench history` and --case, --worst or --last"
         )
-    errors: list[StoreError] = []
-    if records is None:
-        if selection is None:
-            records, errors = read_runs(stored, samples=samples)
-        else:
-            records, errors = scan_runs(stored, selection.columns, selection.is_wanted)
-    found = {
-        each.path: Results(
-            records=records[each.path], runs=each.runs, environments=each.environments
-        )
-        for each in stored
-        if each.path in records
-    }
-    return found, errors
+    if selection is None:
+        return read_runs(stored, samples=samples)
+    return scan_runs(stored, selection.columns, selection.is_wanted)
 
 
 def _time(written: str) -> datetime:
@@ -260,56 +245,20 @@ def _time(written: str) -> datetime:
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found
 
 
-def _without_copies(runs: Sequence[HistoryRun], notes: list[str]) -> list[HistoryRun]:
-    """Leave out files that hold the same as another; early versions have no checksum."""
-    kept: dict[str, HistoryRun] = {}
-    for run in runs:
-        first = kept.setdefault(run.stored.digest or str(run.path), run)
-        if first is not run:
-            notes.append(f"left out: {run.name} holds the same measurements as {first.name}")
-    return list(kept.values())
-
-
 def _notes_on(runs: Sequence[HistoryRun]) -> Iterator[str]:
-    """Yield notes on runs that are in order."""
-    undated = [run for run in runs if run.committed is None]
-    if undated:
-        yield (
-            f"{count(len(undated), 'run')} without the time of a commit, such as "
-            f"{undated[0].name}: put in order by the start of the run"
-        )
-    backwards = [(one, two) for one, two in pairwise(runs) if two.started < one.started]
-    if backwards:
-        one, two = backwards[0]
-        yield (
-            f"the order of commits is used where runs were started in another order: {two.name} "
-            f"is of a later commit than {one.name}, and was started earlier"
-            f"{_and_more(len(backwards))}"
-        )
-    impossible = [run for run in runs if run.committed and run.started < run.committed]
-    if impossible:
-        yield (
-            f"{impossible[0].name} was started before its commit was made, so a clock was wrong"
-            f"{_and_more(len(impossible))}"
-        )
-    if dirty := sum(bool(run.run.git_dirty) for run in runs):
-        yield (
-            f"{count(dirty, 'run')} had uncommitted changes (marked +), which no commit range names"
-        )
-    unfinished = [run for run in runs if run.why_unfinished]
-    if unfinished:
-        yield (
-            f"{unfinished[0].name} was cut short, {unfinished[0].why_unfinished}"
-            f"{_and_more(len(unfinished))}"
-        )
-    older = sorted({run.schema_version for run in runs} - {SCHEMA_VERSION})
-    if older:
-        number = sum(run.schema_version in older for run in runs)
-        yield (
-            f"{count(number, 'file')} of an older schema (version "
-            f"{', '.join(map(str, older))}); what such files lack is left out"
-        )
-
-
-def _and_more(number: int) -> str:
-    return f" (and {number - 1:,} more)" if number > 1 else ""
+    """Yield notes on runs that are in order, each with an example and the number of others."""
+    noted: dict[str, list[str]] = {}
+    for before, run in zip([None, *runs], runs, strict=False):
+        facts = {
+            "without the time of a commit: put in order by the start of the run": not run.committed,
+            "started before its commit was made, so a clock was wrong": run.committed is not None
+            and run.started < run.committed,
+            "started in another order: earlier than the run of an earlier commit; the order of "
+            "commits is used": before is not None and run.started < before.started,
+            "with uncommitted changes (marked +), which no commit range names": run.run.git_dirty,
+            f"cut short, {run.why_unfinished}": run.why_unfinished,
+        }
+        for text in (text for text, is_so in facts.items() if is_so):
+            noted.setdefault(text.partition(",")[0], []).append(f"{run.name}: {text}")
+    for examples in noted.values():
+        yield f"{examples[0]}{f' (and {len(examples) - 1:,} more)' * (len(examples) > 1)}"

@@ -1,13 +1,23 @@
 """The figures of the page, drawn by matplotlib. A section chooses the rows of each."""
 
-from harness.report.figures.condition import BoundLine, condition_figure
-from harness.report.figures.history import history_figure
-from harness.report.figures.latency import latency_figure
-from harness.report.figures.memory import memory_figure
-from harness.report.figures.pareto import pareto_figure
-from harness.report.figures.speed_map import speed_map
+from harness.report.figures.condition import CLASSES, BoundLine, condition_figure
+from harness.report.figures.plots import (
+    BAND_SPREADS,
+    LIMIT_LOG2,
+    MOST_BARS,
+    history_figure,
+    latency_figure,
+    memory_figure,
+    pareto_figure,
+    speed_map,
+    speed_word,
+)
 
 __all__ = [
+    "BAND_SPREADS",
+    "CLASSES",
+    "LIMIT_LOG2",
+    "MOST_BARS",
     "BoundLine",
     "condition_figure",
     "history_figure",
@@ -15,4 +25,5 @@ __all__ = [
     "memory_figure",
     "pareto_figure",
     "speed_map",
+    "speed_word",
 ]

@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
-from harness.report.figures.theme import Theme
-from harness.report.quantities import power_of_ten
+from harness.report.document import power_of_ten
+from harness.report.figures.theme import DASHED, Theme
 
 __all__ = ["EndLabel", "end_labels", "leaders", "level", "shortened", "span", "spread", "ticks"]
 
@@ -41,7 +41,7 @@ def end_labels(axes: Axes, theme: Theme, labels: Sequence[EndLabel], height_in: 
         height_in: of the axes, in inches.
     """
     most = floor(height_in / _LINE_IN)
-    ordered = sorted(labels, key=lambda each: (each.y, each.text))
+    ordered = sorted(labels, key=lambda label: (label.y, label.text))
     if len(ordered) > most:  # those at the ends of the range are looked for first
         half = (most - 1) // 2
         rest = len(ordered) - 2 * half
@@ -52,21 +52,18 @@ def end_labels(axes: Axes, theme: Theme, labels: Sequence[EndLabel], height_in: 
         )  # fmt: skip
     (left, right), (low, high) = np.log10(axes.get_xlim()), np.log10(axes.get_ylim())
     ends = [
-        (float((np.log10(each.x) - left) / (right - left)),
-         float((np.log10(each.y) - low) / (high - low)))
-        for each in ordered
+        (float((np.log10(label.x) - left) / (right - left)),
+         float((np.log10(label.y) - low) / (high - low)))
+        for label in ordered
     ]  # fmt: skip
-    places = spread([height for _, height in ends], _LINE_IN / height_in, 0, 1)
-    for label, height in zip(ordered, places, strict=True):
+    heights = spread([height for _, height in ends], _LINE_IN / height_in, 0, 1)
+    for label, height in zip(ordered, heights, strict=True):
         axes.text(
             1.024, height, shortened(label.text, 24), transform=axes.transAxes,
             color=label.colour, fontsize=8, va="center",
         )  # fmt: skip
-    leaders(
-        axes,
-        [(*end, 1.018, height) for end, height in zip(ends, places, strict=True)],
-        theme.grid,
-    )
+    lines = [(*end, 1.018, height) for end, height in zip(ends, heights, strict=True)]
+    leaders(axes, lines, theme.grid)
 
 
 def leaders(axes: Axes, lines: Sequence[tuple[float, float, float, float]], colour: object) -> None:
@@ -84,31 +81,25 @@ def leaders(axes: Axes, lines: Sequence[tuple[float, float, float, float]], colo
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Return ascending places at least ``gap`` apart and within limits, near the wanted ones."""
-    places: list[float] = []
-    for each in wanted:
-        places.append(max(each, places[-1] + gap) if places else max(each, low))
+    """Return ascending positions at least ``gap`` apart and within limits, near the wanted ones."""
+    found: list[float] = []
+    for position in wanted:
+        found.append(max(position, found[-1] + gap if found else low))
     limit = high
-    for index in range(len(places) - 1, -1, -1):
-        places[index] = min(places[index], limit)
-        limit = places[index] - gap
-    return places
+    for index in reversed(range(len(found))):
+        found[index] = min(found[index], limit)
+        limit = found[index] - gap
+    return found
 
 
 def level(axes: Axes, theme: Theme, height: float, words: str, at: float = 0.99) -> None:
     """Draw a dashed line with words under it."""
-    axes.axhline(height, color=theme.muted, lw=0.9, ls=(0, (4, 3)), zorder=1)
+    axes.axhline(height, color=theme.muted, zorder=1, **DASHED)
     axes.annotate(
-        words,
-        (at, height),
-        xytext=(0, -3),
-        color=theme.muted,
-        fontsize=7.5,
-        ha="left" if at < 0.5 else "right",
-        va="top",
-        xycoords=("axes fraction", "data"),
+        words, (at, height), xytext=(0, -3), color=theme.muted, fontsize=7.5, va="top",
+        ha="left" if at < 0.5 else "right", xycoords=("axes fraction", "data"),
         textcoords="offset points",
-    )
+    )  # fmt: skip
 
 
 def shortened(label: str, most: int = 36) -> str:
@@ -136,15 +127,15 @@ def ticks(
         (axes.xaxis, axes.get_xlim(), write_x),
         (axes.yaxis, axes.get_ylim(), write_y),
     ):
-        places = list(_tick_places(*limits))
-        axis.set_major_locator(FixedLocator(places))
-        largest = max(places, default=1.0)
-        texts = [write(each) if write else power_of_ten(each, largest) for each in places]
+        values = list(_tick_values(*limits))
+        axis.set_major_locator(FixedLocator(values))
+        largest = max(values, default=1.0)
+        texts = [write(value) if write else power_of_ten(value, largest) for value in values]
         axis.set_major_formatter(FixedFormatter(texts))
         axis.set_minor_locator(NullLocator())
 
 
-def _tick_places(low: float, high: float) -> Iterable[float]:
+def _tick_values(low: float, high: float) -> Iterable[float]:
     first, last = ceil(log10(low) - 1e-9), floor(log10(high) + 1e-9)
     decades = last - first + 1
     if decades >= 3:
@@ -152,4 +143,4 @@ def _tick_places(low: float, high: float) -> Iterable[float]:
         return [10.0**exponent for exponent in range(first, last + 1, step)]
     steps = (1, 2, 5) if log2(high / low) > 2 else (1, 1.5, 2, 3, 4, 5, 7)
     every = (10.0**exponent * step for exponent in range(first - 1, last + 1) for step in steps)
-    return [each for each in every if low <= each <= high]
+    return [value for value in every if low <= value <= high]

@@ -20,9 +20,9 @@ from harness.numerics.bound_terms import (
 )
 from harness.records import Mode, Status
 from harness.records.text import in_words
+from harness.report.document import rounded
 from harness.report.figures.axes import EndLabel, end_labels, leaders, level, span, spread, ticks
 from harness.report.figures.theme import DASHES, ON_PAGE, Theme, canvas
-from harness.report.quantities import rounded
 
 __all__ = ["CLASSES", "BoundLine", "condition_figure"]
 
@@ -37,7 +37,7 @@ _LEAST_ULP = 2.0**-4  # an error of zero has no logarithm: it is drawn here, at 
 # Of the rows of normal numbers that the lines are about: beyond 5 standard deviations are 6 in ten
 # million. Only the bound of shifted depends on it.
 _DISTANCE = 5.0
-_STEPS = 60  # places of a bound: smooth at the width of the page
+_STEPS = 60  # points of a bound: smooth at the width of the page
 _LABEL_IN = 0.74  # width of a name above the axes
 _KEY = "filled: within its bound · hollow: out of guarantee · ✕: wrong · at the top: not finite"
 
@@ -133,7 +133,7 @@ def _bounds(axes: Axes, theme: Theme, bounds: Sequence[BoundLine]) -> None:
         if last > low:
             # up to a millionth below the limit, where the bound leaves the axes
             steps = np.geomspace(low, last * (1 - 1e-6), _STEPS)
-            heights = np.array([bound.ulp(each) for each in steps])
+            heights = np.array([bound.ulp(step) for step in steps])
             known = np.isfinite(heights)
             axes.plot(
                 np.append(steps[known], [last] if limit < high else []),
@@ -144,27 +144,18 @@ def _bounds(axes: Axes, theme: Theme, bounds: Sequence[BoundLine]) -> None:
         if low < limit < high:
             ending.append((limit, bound))
     width_in = _WIDTH_IN - _MARGINS["left_in"] - _MARGINS["right_in"]
-    ending.sort(key=lambda each: each[0])
+    ending.sort(key=lambda pair: pair[0])
     wanted = [log10(limit / low) / log10(high / low) for limit, _ in ending]
-    places = spread(wanted, _LABEL_IN / width_in, 0.08, 0.98)
-    for (limit, bound), place in zip(ending, places, strict=True):
+    named = spread(wanted, _LABEL_IN / width_in, 0.08, 0.98)
+    for (limit, bound), at in zip(ending, named, strict=True):
         axes.text(
-            place,
-            1.05,
-            f"{bound.words}\nto {rounded(limit, 2)}",
-            transform=axes.transAxes,
-            ha="center",
-            va="bottom",
-            fontsize=7.5,
-            linespacing=1.15,
+            at, 1.05, f"{bound.words}\nto {rounded(limit, 2)}", transform=axes.transAxes,
+            ha="center", va="bottom", fontsize=7.5, linespacing=1.15,
             color=_colour(theme, bound.algorithm),
-        )
-    leaders(
-        axes,
-        [(start, 1.0, place, 1.04) for start, place in zip(wanted, places, strict=True)],
-        [_colour(theme, bound.algorithm) for _, bound in ending],
-    )
-    _level_bounds(axes, theme, [each for each in bounds if each.limit >= high])
+        )  # fmt: skip
+    lines = [(start, 1.0, at, 1.04) for start, at in zip(wanted, named, strict=True)]
+    leaders(axes, lines, [_colour(theme, bound.algorithm) for _, bound in ending])
+    _level_bounds(axes, theme, [bound for bound in bounds if bound.limit >= high])
 
 
 def _level_bounds(axes: Axes, theme: Theme, bounds: Sequence[BoundLine]) -> None:
@@ -174,7 +165,7 @@ def _level_bounds(axes: Axes, theme: Theme, bounds: Sequence[BoundLine]) -> None
     for bound in bounds:
         heights.setdefault(float(f"{bound.ulp(high):.1g}"), []).append(bound)
     for same in heights.values():
-        words = " and ".join(dict.fromkeys(each.words.replace("\n", ", ") for each in same))
+        words = " and ".join(dict.fromkeys(bound.words.replace("\n", ", ") for bound in same))
         axes.annotate(
             f"bound of {words}", (0.99, same[0].ulp(high)), xytext=(0, 4),
             xycoords=("axes fraction", "data"), textcoords="offset points", ha="right",
@@ -202,15 +193,10 @@ def _measured(axes: Axes, theme: Theme, lines: pd.DataFrame, edge: float) -> Non
 
 
 def _marks(
-    axes: Axes,
-    theme: Theme,
-    algorithm: str,
-    status: str,
-    rows: pd.DataFrame,
-    edge: float,
+    axes: Axes, theme: Theme, algorithm: str, status: str, rows: pd.DataFrame, edge: float,
     scale: float = 1.0,
-) -> None:
-    """Mark cases: the shape is that of the class, and it is hollow where nothing is guaranteed."""
+) -> None:  # fmt: skip
+    """Mark cases: the shape is that of the class, and it is hollow if out of guarantee."""
     colour = _colour(theme, algorithm)
     heights = rows["y_ulp"].clip(_LEAST_ULP, edge).fillna(edge)
     face = colour if status == Status.OK else theme.face

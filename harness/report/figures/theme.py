@@ -22,6 +22,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 __all__ = [
+    "DASHED",
     "DASHES",
     "ON_PAGE",
     "ON_PAPER",
@@ -67,6 +68,8 @@ ON_PAPER = Theme(
 DASHES: tuple[tuple[float, ...], ...] = ((), (5, 2), (1.2, 1.6), (7, 1.6, 1.2, 1.6), (2.6, 1.4))
 """Lengths drawn and left out in turn, in widths of the line. They tell lines of similar colours
 apart, and show a line under another. Five of them and twelve colours make sixty different lines."""
+DASHED: dict[str, Any] = {"lw": 0.9, "ls": (0, (4, 3))}
+"""A line that marks a level."""
 
 _VARIABLES = {
     ON_PAGE.ink: "var(--ink)",
@@ -85,7 +88,7 @@ _STYLE: dict[Any, Any] = {
     "axes.titlesize": 10,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
-    "axes.titley": 1.0,  # a place of its own takes a look at every tick
+    "axes.titley": 1.0,  # a height of its own takes a look at every tick
     "grid.linewidth": 0.7,
     "axes.facecolor": "none",
     "axes.grid": True,
@@ -210,5 +213,5 @@ def _with_classes(body: str, prefix: str) -> str:
         return f' class="{classes.setdefault(style, f"{prefix}-{len(classes)}")}"'
 
     body = re.sub(r' style="([^"]*)"', to_class, body)
-    rules = "".join(f".{each}{{{style}}}" for style, each in classes.items())
+    rules = "".join(f".{name}{{{style}}}" for style, name in classes.items())
     return f"<style>{rules}</style>{body}"

@@ -10,33 +10,31 @@ from typing import Any
 import pandas as pd
 
 from harness.records import Mode
-from harness.records.text import bytes_text, count, seconds_text
-from harness.report.content import (
+from harness.records.text import bytes_text, count, seconds_text, speed_text
+from harness.report.document import (
+    DASH,
     Block,
     Cell,
-    Column,
     FigureBlock,
     LegendEntry,
     Panel,
     Table,
     Text,
+    columns,
     name_of,
     number,
+    rounded,
 )
-from harness.report.figures import memory_figure
-from harness.report.figures.memory import MOST_BARS
+from harness.report.figures import MOST_BARS, memory_figure
 from harness.report.figures.theme import series_variable
-from harness.report.frame import Findings
-from harness.report.quantities import DASH, rounded, speed
-from harness.report.slices import combinations, groups
+from harness.report.frame import PageData, combinations, groups
 
 __all__ = ["instructions", "memory", "speed_against_a_copy"]
 
 
-def speed_against_a_copy(findings: Findings) -> tuple[Block, ...]:
+def speed_against_a_copy(data: PageData) -> tuple[Block, ...]:
     """Show the time of a copy of the same bytes as a share of the time of each call."""
-    cases = findings.cases
-    known = cases[cases["copy_ratio"].notna()]
+    known = data.cases[data.cases["copy_ratio"].notna()]
     if not len(known):
         return (Text("No copy was timed with the cases."),)
     caption = (
@@ -46,12 +44,20 @@ def speed_against_a_copy(findings: Findings) -> tuple[Block, ...]:
     )
     if known["cold_s"].notna().any():
         caption += " Second line: share and time of cold calls, whose inputs are not in the cache."
-    return _by_shape(known, "copy", "latency_s", "Share of a copy's speed", caption, _copy_cell)
+
+    def cell(row: Any) -> Cell:
+        cold = ""
+        if not isnan(row.cold_s):
+            share = "" if isnan(row.cold_copy_ratio) else f"{row.cold_copy_ratio:.0%}, "
+            cold = f"cold {share}{seconds_text(row.cold_s)}"
+        return number(f"{row.copy_ratio:.0%}", note=cold, title=seconds_text(row.latency_s))
+
+    return _by_shape(known, "copy", "latency_s", "Share of a copy's speed", caption, cell)
 
 
-def memory(findings: Findings) -> tuple[Block, ...]:
+def memory(data: PageData) -> tuple[Block, ...]:
     """Show the peak memory of a call, the memory saved for the backward, and operators."""
-    cases = findings.cases
+    cases = data.cases
     known = cases[cases["peak_bytes"].notna() | (cases["memory_not_counted"] != "")]
     if not len(known):
         return (Text("No memory was measured."),)
@@ -66,9 +72,24 @@ def memory(findings: Findings) -> tuple[Block, ...]:
     return (*_memory_figures(cases[cases["peak_ratio"] > 0]), *tables)
 
 
+def _memory_cell(row: Any) -> Cell:
+    if isnan(row.peak_bytes):
+        return number("not counted", title=row.memory_not_counted)
+    notes = []
+    if not isnan(row.saved_bytes):
+        per_row = f" ({bytes_text(row.saved_bytes / row.rows)} per row)" if row.rows else ""
+        notes.append(f"saves {bytes_text(row.saved_bytes)}{per_row}")
+    if not isnan(row.operators) and row.mode != Mode.COMPILED:  # which cannot be counted
+        notes.append(count(int(row.operators), "operator"))
+    peak = bytes_text(row.peak_bytes)
+    # a case without elements has no results
+    text = speed_text(row.peak_ratio) if row.peak_ratio > 0 else peak
+    return number(text, note=", ".join(notes), title=peak)
+
+
 def _memory_figures(known: pd.DataFrame) -> Iterator[FigureBlock]:
-    """Yield a figure for each place: of the direction that saves memory, and the largest shape."""
-    for (place,), rows in groups(known, "place"):
+    """Yield a figure for each device: of the direction that saves memory, and the largest shape."""
+    for (device,), rows in groups(known, "device"):
         saving = rows[rows["saved_bytes"].notna()]
         chosen = saving if len(saving) else rows
         for axis in ("direction", "dtype"):
@@ -78,22 +99,18 @@ def _memory_figures(known: pd.DataFrame) -> Iterator[FigureBlock]:
         least = chosen["peak_bytes"] / chosen["peak_ratio"]
         shown = chosen.assign(saved_ratio=chosen["saved_bytes"] / least)
         shown = shown.sort_values(["peak_ratio", "saved_ratio"], kind="stable")
-        first = shown.iloc[0]
-        title = f"{first['direction']}, {first['dtype']}, {first['shape']}"
         few = shown.head(MOST_BARS)
-        cut = (
-            f" These are the leanest {len(few)} of {len(shown):,}." if len(shown) > len(few) else ""
-        )
+        is_cut = len(shown) > len(few)
+        cut = f" These are the leanest {len(few)} of {len(shown):,}." if is_cut else ""
+        title = ", ".join(map(str, shown.iloc[0][["direction", "dtype", "shape"]]))
+        whole = f"Memory against the least possible: {device}, {title}"
+        draw = partial(memory_figure, title=title, rows=few)
         yield FigureBlock(
-            title=f"Memory against the least possible: {place}, {title}",
-            caption=f"{_MEMORY_CAPTION}{cut}",
-            panels=(
-                Panel(
-                    name_of("memory against the least", str(place)),
-                    f"Memory against the least possible: {place}, {title}",
-                    partial(memory_figure, title=title, rows=few),
-                ),
-            ),
+            title=whole,
+            caption="1 is the size of the results, the least that a call can allocate; the least "
+            "that it can save is 0, if the backward computes mean and variance again. The shape is "
+            f"the largest that was measured; the tables have the others.{cut}",
+            panels=(Panel(name_of("memory against the least", str(device)), whole, draw),),
             legend=(
                 LegendEntry("peak beyond the inputs", series_variable(0), mark="▬"),
                 LegendEntry("saved for the backward", series_variable(1), mark="◆"),
@@ -102,85 +119,46 @@ def _memory_figures(known: pd.DataFrame) -> Iterator[FigureBlock]:
         )
 
 
-_MEMORY_CAPTION = (
-    "1 is the size of the results, the least that a call can allocate; the least that it can save "
-    "is 0, if the backward computes mean and variance again. The shape is the largest that was "
-    "measured; the tables have the others."
-)
-
-
-def instructions(findings: Findings) -> tuple[Block, ...]:
+def instructions(data: PageData) -> tuple[Block, ...]:
     """Show how many instructions a call executes, if they were counted."""
-    cases = findings.cases
-    known = cases[cases["instructions"].notna()]
-    if not len(known):
-        return ()  # most runs do not count them
+    known = data.cases[data.cases["instructions"].notna()]
     caption = (
         "Instructions of one call in user space, with AVX2 kernels on every processor. The count "
         "does not depend on other work on the machine, on caches or on memory."
     )
-    return _by_shape(
-        known, "instructions", "instructions", "Instructions of a call", caption, _count_cell
-    )
+
+    def cell(row: Any) -> Cell:
+        return number(rounded(row.instructions), title=f"{row.instructions:,.0f}")
+
+    title = "Instructions of a call"
+    return _by_shape(known, "instructions", "instructions", title, caption, cell)
 
 
 def _by_shape(
     rows: pd.DataFrame, name: str, by: str, title: str, caption: str, cell: Callable[[Any], Cell]
 ) -> tuple[Table, ...]:
-    """Return one table per place and direction; a cell shows the case with the largest ``by``."""
+    """Return one table per device and direction; a cell shows the case with the largest ``by``."""
     tables: list[Table] = []
-    for (place, direction), group in groups(rows, "place", "direction"):
+    for (device, direction), group in groups(rows, "device", "direction"):
         shapes = list(group.sort_values("elements", kind="stable")["shape"].unique())
         most = group.sort_values(by, ascending=False, kind="stable")
         most = most.drop_duplicates(["label", "dtype", "shape"])
         cells = {(row.dtype, row.label, row.shape): cell(row) for row in most.itertuples()}
-        lines = combinations(group, "dtype", "label")
-        columns = (Column(shape, is_number=True) for shape in shapes)
-        tables.append(
-            Table(
-                name=name_of(name, str(place), str(direction)),
-                title=f"{title}: {place}, {direction}",
-                caption=caption,
-                columns=(Column("Implementation"), Column("dtype"), *columns),
-                rows=tuple(
-                    (
-                        Cell(label),
-                        Cell(dtype),
-                        *(cells.get((dtype, label, shape), number(DASH)) for shape in shapes),
-                    )
-                    for dtype, label in lines
-                ),
-                is_folded=bool(tables),
+        lines = tuple(
+            (
+                Cell(label),
+                Cell(dtype),
+                *(cells.get((dtype, label, shape), number(DASH)) for shape in shapes),
             )
+            for dtype, label in combinations(group, "dtype", "label")
         )
+        table = Table(
+            name=name_of(name, str(device), str(direction)),
+            title=f"{title}: {device}, {direction}",
+            caption=caption,
+            columns=columns("Implementation", "dtype", *(f"{shape}#" for shape in shapes)),
+            rows=lines,
+            is_folded=bool(tables),
+        )
+        tables.append(table)
     return tuple(tables)
-
-
-def _copy_cell(row: Any) -> Cell:
-    cold = ""
-    if not isnan(row.cold_s):
-        share = "" if isnan(row.cold_copy_ratio) else f"{row.cold_copy_ratio:.0%}, "
-        cold = f"cold {share}{seconds_text(row.cold_s)}"
-    return number(f"{row.copy_ratio:.0%}", note=cold, title=seconds_text(row.latency_s))
-
-
-def _memory_cell(row: Any) -> Cell:
-    if isnan(row.peak_bytes):
-        return number("not counted", title=row.memory_not_counted)
-    has_ratio = row.peak_ratio > 0  # a case without elements has no results
-    kept = []
-    if not isnan(row.saved_bytes):
-        per_row = f" ({bytes_text(row.saved_bytes / row.rows)} per row)" if row.rows else ""
-        kept = [f"saves {bytes_text(row.saved_bytes)}{per_row}"]
-    # operators of compiled code cannot be counted
-    is_counted = not isnan(row.operators) and row.mode != Mode.COMPILED
-    counted = [count(int(row.operators), "operator")] if is_counted else []
-    return number(
-        speed(row.peak_ratio) if has_ratio else bytes_text(row.peak_bytes),
-        note=", ".join(kept + counted),
-        title=bytes_text(row.peak_bytes),
-    )
-
-
-def _count_cell(row: Any) -> Cell:
-    return number(rounded(row.instructions), title=f"{row.instructions:,.0f}")

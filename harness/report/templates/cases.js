@@ -60,8 +60,8 @@ const whole = (value) => (value === null ? DASH : value.toLocaleString("en"));
 const inWords = (word) => word.replaceAll("_", " ");
 
 // column, heading, and how its numbers are written; texts have no writer
-const COLUMNS = [
-  ["implementation", "Implementation"], ["mode", "Mode"], ["place", "Device"],
+const ALL_COLUMNS = [
+  ["implementation", "Implementation"], ["mode", "Mode"], ["device", "Device"],
   ["dtype", "dtype"], ["direction", "Direction"], ["distribution", "Inputs"],
   ["shape", "Shape"], ["cases", "Cases", whole], ["status", "Status"], ["error_ulp", "Error", ulps],
   ["error_output", "of"], ["bound_ratio", "Of bound", rounded],
@@ -71,17 +71,22 @@ const COLUMNS = [
   ["peak_bytes", "Peak memory", bytes], ["saved_bytes", "Kept", bytes],
   ["operators", "Operators", whole], ["instructions", "Instructions", rounded],
   ["reason", "Reason"], ["warnings", "Warnings"], ["id", "Id"],
-].filter(([name, , write]) => !write || data.numbers[name === "speed" ? "ratio" : name]);
+];
+// of these others are made; any other metric of a record has a column, too
+const RAW = new Set(["ratio", "peak_ratio", "hidden", ...ALL_COLUMNS.map(([name]) => name)]);
+const OTHERS = Object.keys(data.numbers).filter((name) => !RAW.has(name));
+ALL_COLUMNS.splice(-3, 0, ...OTHERS.map((name) => [name, inWords(name), rounded]));
+const COLUMNS = ALL_COLUMNS.filter(([name, , write]) => !write || data.numbers[name === "speed" ? "ratio" : name]);
 const headingOf = (name) => COLUMNS.find(([column]) => column === name)[1];
 const CLIPPED = new Set(["reason", "id"]);
 // left out on paper, which is narrow: the id holds them, or they are details
 const ON_SCREEN = new Set([
-  "mode", "place", "dtype", "direction", "distribution", "shape", "cold_s", "operators",
+  "mode", "device", "dtype", "direction", "distribution", "shape", "cold_s", "operators",
   "condition", "latency_low_s", "latency_high_s", "copy_ratio", "saved_bytes", "warnings",
 ]);
 const look = (name, ...others) =>
   [...others, ON_SCREEN.has(name) ? "screen" : ""].filter(Boolean).join(" ");
-const FACETS = ["implementation", "mode", "place", "dtype", "direction", "distribution", "status"];
+const FACETS = ["implementation", "mode", "device", "dtype", "direction", "distribution", "status"];
 const PAGE = 50;
 
 // ---- the view: what is filtered, sorted and drawn; the address holds it -----------------------

@@ -122,7 +122,7 @@ const FREED = {
   condition: ["distribution"],
 };
 const lineOf = (row) => [
-  ...["implementation", "mode", "place", "dtype", "direction", "distribution", "id_rest"],
+  ...["implementation", "mode", "device", "dtype", "direction", "distribution", "id_rest"],
   ...(state.x === "condition" ? ["shape"] : ["rows", "hidden"]),
 ].filter((name) => !FREED[state.x].includes(name)).map((name) => values[name](row)).join("\n");
 

@@ -9,146 +9,67 @@ the full one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
 
-from harness.inputs import DISTRIBUTIONS, reported
-from harness.verify.cases.group import BACKWARD, FORWARD, Group
+from harness.cases.axes import AXES, DTYPES, case_of
+from harness.cases.inputs import DISTRIBUTIONS, REPORTED
+from harness.records import Case, Direction
 
-__all__ = ["FULL", "QUICK"]
+__all__ = ["FULL", "QUICK", "Story", "cases_of"]
+
+FORWARD, BACKWARD = (Direction.FORWARD,), (Direction.BACKWARD,)
+_NESTING = (
+    "shape", "normalized_dims", "distribution", "layout", "grad_output", "parameters", "eps",
+    "direction",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """A product of axes, and what it is there to catch."""
+
+    catches: str
+    axes: Mapping[str, tuple[Any, ...]]
+    """Their values; other axes have their usual value."""
+    dtypes: tuple[str, ...]
+
+
+def _story(catches: str, *, dtypes: tuple[str, ...] = DTYPES, **axes: tuple[Any, ...]) -> Story:
+    """Return a story; without a direction it is run backward, and as inference.
+
+    Most implementations take another path in inference, which costs less than half to try.
+    """
+    return Story(catches, {"direction": BACKWARD + FORWARD, **axes}, dtypes)
+
+
+def cases_of(
+    story: Story, target: str, dtype: str, device: str, forward_only: bool
+) -> Iterator[Case]:
+    """Yield the cases of a story in one dtype; none if the story does not have the dtype."""
+    axes = {name: story.axes.get(name, AXES[name].default) for name in _NESTING}
+    if forward_only:
+        axes["direction"] = FORWARD
+    fixed = {"implementation": target, "dtype": dtype, "device": device}
+    for values in product(*axes.values()) if dtype in story.dtypes else ():
+        case = case_of({**fixed, **dict(zip(axes, values, strict=True))})
+        if case.direction is not Direction.FORWARD:
+            yield case
+        # inference has no grad_output: the first one of the story stands for all
+        elif case.grad_output == axes["grad_output"][0]:
+            yield replace(case, grad_output=AXES["grad_output"].default[0])
+
 
 _ODD_AND_EVEN = ((5, 31), (5, 64))  # kernels that load vectors take another path for each
-
-
-def _rows(counts: Sequence[int], *hidden: int) -> tuple[tuple[int, ...], ...]:
-    return tuple(product(counts, hidden))
-
-
-_WIDTHS = Group(
-    catches="a kernel specialised for a width that models use",
-    shapes=_rows(
-        (2,), 128, 256, 512, 768, 1024, 1280, 1600, 2048, 3072, 4096, 5120, 8192, 12288, 16385
-    ),
-)
-_REMAINDERS = Group(
-    catches="a tail that is wrong for one remainder of the row length, in long rows",
-    shapes=_rows((2,), *range(65, 97), *range(2049, 2081)),
-    directions=BACKWARD,
-)
-_BOTH_LARGE = Group(
-    catches="one-pass statistics or rows left out where rows are many and long",
-    shapes=((300, 1040), (2001, 2003), (8200, 132), (65_600, 64), (5, 70_001)),
-    distributions=("mixed_conditions",),
-    dtypes=("float32", "bfloat16"),
-    directions=BACKWARD,
-)
-_EPS = Group(
-    catches="eps left out, fixed, outside the root, or rounded to a narrow dtype",
-    shapes=_ODD_AND_EVEN,
-    distributions=("normal", "tiny_variance"),
-    eps=(0.0, 1e-8, 1e-6),
-)
-_PARAMETERS = Group(
-    catches="special values of the weight: NaN, zero, one, powers of two",
-    shapes=_ODD_AND_EVEN,
-    parameters=("zero_weight", "ones_weight", "power_of_two_weight", "nan_weight"),
-)
-_CONSTANT = Group(
-    catches="rows without a variance",
-    shapes=_ODD_AND_EVEN,
-    distributions=("constant", "constant_1234", "constant_zero"),
-)
-_NONFINITE = Group(
-    catches="a NaN or an infinity that is hidden or spreads to other rows",
-    shapes=_ODD_AND_EVEN,
-    distributions=("nan_row", "positive_infinity_row"),
-)
-_SINGLE_ROWS = Group(
-    catches="an axis of size one treated as no axis",
-    shapes=((1, 7, 33), (5, 1, 64), (1, 1, 33), (1, 3, 5, 64), (2, 1, 1, 33), (1, 2, 1, 3, 33)),
-)
-_EQUAL_AXES = Group(
-    catches="an axis identified by its size alone",
-    shapes=((5, 5), (7, 7, 7), (5, 5, 5, 5), (20, 6, 6)),
-    layouts=("contiguous", "transposed"),
-)
-_FOUR_AXES = Group(
-    catches="every axis normalised",
-    shapes=((2, 3, 5, 7),),
-    normalized_dims=(4,),
-)
-_FIVE_AXES = Group(
-    catches="five axes, more than the usual two to four",
-    shapes=((2, 3, 1, 5, 7),),
-    normalized_dims=(1, 2, 3, 5),
-    layouts=("contiguous", "channels_last", "transposed", "every_second"),
-)
-_MANY_ROWS = Group(
-    catches="dweight and dbias summed in a narrow dtype, a block of rows left out",
-    shapes=((4100, 24),),
-    grad_outputs=("shifted_normal", "ones", "few_rows"),
-)
-_MORE_ROWS_THAN_16_BITS = Group(
-    catches="an overflow of a 16-bit row index",
-    shapes=((65_600, 3),),
-    grad_outputs=("ones",),
-)
-# the bound of a sum over so many rows exceeds 64 of them, unless dy is 0 in most rows
-_FEW_OF_MORE_ROWS_THAN_16_BITS = Group(
-    catches="a 16-bit row index in vectors, last rows left out of sums, rounded partial sums",
-    shapes=((65_600, 4),),
-    grad_outputs=("few_rows",),
-)
-_TILES = Group(
-    catches="a later tile of rows and columns left out",
-    shapes=((300, 520),),
-)
-_CHUNKS = Group(
-    catches="the last chunk of rows left out",
-    shapes=((1030, 1024),),
-    directions=FORWARD,
-)
-_EMPTY = Group(
-    catches="a crash for an empty x",
-    shapes=((0, 5), (3, 0)),
-    dtypes=("float32", "bfloat16"),
-)
-_ONE_ROW_OF_GRADIENT = Group(
-    catches="a row or column left out of the gradients, a missing term of dx",
-    shapes=((67, 33),),
-    grad_outputs=("one_row", "one_column", "centred_normal"),
-    directions=BACKWARD,
-)
-_GRAD_OUTPUTS = Group(
-    catches="terms of dx that should cancel, gradients of unusual size, one number taken for 1",
-    shapes=((7, 33), (3, 1000)),
-    grad_outputs=("inverse_weight", "normalised", "expanded_number"),
-    directions=BACKWARD,
-)
-_GRAD_OUTPUTS_WITHOUT_EPS = Group(
-    catches="a missing term of dx, when dx is otherwise zero without eps",
-    shapes=((7, 33),),
-    grad_outputs=("normalised",),
-    eps=(0.0,),
-    directions=BACKWARD,
-)
-_INFINITE_GRAD_OUTPUTS = Group(
-    catches="an infinity of dy that is hidden or spreads to other rows and columns",
-    shapes=((7, 33), (5, 64)),
-    grad_outputs=("infinity_row",),
-    directions=BACKWARD,
-)
-# rstd is 1000 and dy 100: about a third of dx exceeds 65504, and no dweight or dbias does
-_OVERFLOWING_DX = Group(
-    catches="a clamped dx, which hides an overflow from loss scaling",
-    shapes=((7, 33), (5, 64)),
-    dtypes=("float16",),
-    distributions=("tiny_variance",),
-    grad_outputs=("huge",),
-    eps=(1e-6,),
-    directions=BACKWARD,
-)
-
+_WIDTHS = (128, 256, 512, 768, 1024, 1280, 1600, 2048, 3072, 4096, 5120, 8192, 12288, 16385)
+_AROUND_POWERS = (
+    1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 127, 129, 255, 257, 768, 1000, 1023,
+    1024, 1025, 4096, 4097, 5120, 8191, 16384,
+)  # fmt: skip
+_CONSTANT = ("constant", "constant_1234", "constant_zero")
+_NONFINITE = ("nan_row", "positive_infinity_row")
 # by public bug report: the shapes it names
 _REPORTED: dict[str, tuple[tuple[int, ...], ...]] = {
     "mlx_2238": ((1, 16),),
@@ -161,96 +82,138 @@ _REPORTED: dict[str, tuple[tuple[int, ...], ...]] = {
     "pytorch_162489": ((4, 64),),
     "pytorch_188372": ((3, 1),),
 }
-_MADE = tuple(name for name in DISTRIBUTIONS if name not in reported.__all__)
-
-QUICK: tuple[Group, ...] = (
-    _EPS,
-    _PARAMETERS,
-    _CONSTANT,
-    _NONFINITE,
-    _SINGLE_ROWS,
-    _EQUAL_AXES,
-    _FOUR_AXES,
-    _MANY_ROWS,
-    _ONE_ROW_OF_GRADIENT,
-    _GRAD_OUTPUTS,
-    _INFINITE_GRAD_OUTPUTS,
-    _OVERFLOWING_DX,
-    _EMPTY,
-    _WIDTHS,
-    _REMAINDERS,
-    _MORE_ROWS_THAN_16_BITS,
-    _FEW_OF_MORE_ROWS_THAN_16_BITS,
-    _TILES,
-    _CHUNKS,
-)
+_MADE = tuple(name for name, made in DISTRIBUTIONS.items() if made not in REPORTED)
 
 
-FULL: tuple[Group, ...] = (
+def _rows(counts: Sequence[int], *hidden: int) -> tuple[tuple[int, ...], ...]:
+    return tuple(product(counts, hidden))
+
+
+QUICK: tuple[Story, ...] = (
+    _story(
+        "eps left out, fixed, outside the root, or rounded to a narrow dtype", shape=_ODD_AND_EVEN,
+        distribution=("normal", "tiny_variance"), eps=(0.0, 1e-8, 1e-6),
+    ),
+    _story(
+        "special values of the weight: NaN, zero, one, powers of two", shape=_ODD_AND_EVEN,
+        parameters=("zero_weight", "ones_weight", "power_of_two_weight", "nan_weight"),
+    ),
+    _story("rows without a variance", shape=_ODD_AND_EVEN, distribution=_CONSTANT),
+    _story(
+        "a NaN or an infinity that is hidden or spreads to other rows", shape=_ODD_AND_EVEN,
+        distribution=_NONFINITE,
+    ),
+    _story(
+        "an axis of size one treated as no axis",
+        shape=((1, 7, 33), (5, 1, 64), (1, 1, 33), (1, 3, 5, 64), (2, 1, 1, 33), (1, 2, 1, 3, 33)),
+    ),
+    _story(
+        "an axis identified by its size alone", shape=((5, 5), (7, 7, 7), (5, 5, 5, 5), (20, 6, 6)),
+        layout=("contiguous", "transposed"),
+    ),
+    _story("every axis normalised", shape=((2, 3, 5, 7),), normalized_dims=(4,)),
+    _story(
+        "dweight and dbias summed in a narrow dtype, a block of rows left out", shape=((4100, 24),),
+        grad_output=("shifted_normal", "ones", "few_rows"),
+    ),
+    _story(
+        "a row or column left out of the gradients, a missing term of dx", shape=((67, 33),),
+        grad_output=("one_row", "one_column", "centred_normal"), direction=BACKWARD,
+    ),
+    _story(
+        "terms of dx that should cancel, gradients of unusual size, one number taken for 1",
+        shape=((7, 33), (3, 1000)), grad_output=("inverse_weight", "normalised", "expanded_number"),
+        direction=BACKWARD,
+    ),
+    # eps is a fifth of variance + eps; N is odd; rows are more than a warp and no multiple of it
+    _story(
+        "a mistake in eps or in the mean that shows only in rows far from 0", shape=((40, 67),),
+        distribution=("normal", "offset_1e1"), parameters=("normal", "power_of_two_weight"),
+        grad_output=("shifted_normal", "inverse_weight"), eps=(0.25,), direction=BACKWARD,
+    ),
+    _story(
+        "an infinity of dy that is hidden or spreads to other rows and columns",
+        shape=((7, 33), (5, 64)), grad_output=("infinity_row",), direction=BACKWARD,
+    ),
+    # rstd is 1000 and dy 100: about a third of dx exceeds 65504, and no dweight or dbias does
+    _story(
+        "a clamped dx, which hides an overflow from loss scaling", shape=((7, 33), (5, 64)),
+        dtypes=("float16",), distribution=("tiny_variance",), grad_output=("huge",), eps=(1e-6,),
+        direction=BACKWARD,
+    ),
+    _story("a crash for an empty x", shape=((0, 5), (3, 0)), dtypes=("float32", "bfloat16")),
+    _story(
+        "a kernel specialised for a width that models use",
+        shape=_rows((2,), *_WIDTHS),
+    ),
+    _story(
+        "a tail that is wrong for one remainder of the row length, in long rows",
+        shape=_rows((2,), *range(65, 97), *range(2049, 2081)), direction=BACKWARD,
+    ),
+    _story("an overflow of a 16-bit row index", shape=((65_600, 3),), grad_output=("ones",)),
+    # the bound of a sum over so many rows exceeds 64 of them, unless dy is 0 in most rows
+    _story(
+        "a 16-bit row index in vectors, last rows left out of sums, rounded partial sums",
+        shape=((65_600, 4),), grad_output=("few_rows",),
+    ),
+    _story("a later tile of rows and columns left out", shape=((300, 520),)),
+    _story("the last chunk of rows left out", shape=((1030, 1024),), direction=FORWARD),
+)  # fmt: skip
+
+FULL: tuple[Story, ...] = (
     *QUICK,
-    Group(
-        catches="what each distribution is made for",
-        shapes=((5, 64),),
-        distributions=tuple(
-            name
-            for name in _MADE
-            if name not in (*_CONSTANT.distributions, *_NONFINITE.distributions)
-        ),
+    _story(
+        "what each distribution is made for", shape=((5, 64),),
+        distribution=tuple(name for name in _MADE if name not in (*_CONSTANT, *_NONFINITE)),
     ),
-    Group(
-        catches="what each distribution is made for, in longer rows",
-        shapes=((17, 1000),),
-        distributions=_MADE,
+    _story(
+        "what each distribution is made for, in longer rows", shape=((17, 1000),),
+        distribution=_MADE,
     ),
-    Group(
-        catches="tails of vectors and blocks, at sizes around powers of two",
-        shapes=_rows(
-            (1, 6),
-            *(1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 127, 129, 255, 257),
-            *(768, 1000, 1023, 1024, 1025, 4096, 4097, 5120, 8191, 16384),
-        ),
+    _story(
+        "tails of vectors and blocks, at sizes around powers of two",
+        shape=_rows((1, 6), *_AROUND_POWERS),
     ),
-    Group(
-        catches="kernels that switch at 32 or 128 rows",
-        shapes=_rows((2, 31, 32, 67, 127, 128, 129, 160, 1000), 33, 64),
+    _story(
+        "kernels that switch at 32 or 128 rows",
+        shape=_rows((2, 31, 32, 67, 127, 128, 129, 160, 1000), 33, 64),
     ),
     *(
-        Group(
-            catches=f"the bug reported as {name.replace('_', ' ')}",
-            shapes=shapes,
-            distributions=(name,),
+        _story(
+            f"the bug reported as {name.replace('_', ' ')}", shape=shapes, distribution=(name,),
             eps=(1e-5, 1e-6),
         )
         for name, shapes in _REPORTED.items()
     ),
-    _BOTH_LARGE,
-    _FIVE_AXES,
-    _GRAD_OUTPUTS_WITHOUT_EPS,
-    Group(
-        catches="long rows: counts in a narrow dtype, running sums",
-        shapes=((2, 65537),),
-        dtypes=("float32", "bfloat16", "float16"),
-        distributions=("normal", "offset_1e1"),
+    _story(
+        "one-pass statistics or rows left out where rows are many and long",
+        shape=((300, 1040), (2001, 2003), (8200, 132), (65_600, 64), (5, 70_001)),
+        distribution=("mixed_conditions",), dtypes=("float32", "bfloat16"), direction=BACKWARD,
     ),
-    Group(
-        catches="a million elements per row, as in normalised images",
-        shapes=((1, 1_000_001),),
+    _story(
+        "five axes, more than the usual two to four", shape=((2, 3, 1, 5, 7),),
+        normalized_dims=(1, 2, 3, 5),
+        layout=("contiguous", "channels_last", "transposed", "every_second"),
     ),
-    Group(
-        catches="activations of realistic size, with all gradients",
-        shapes=((1030, 1024), (4100, 768)),
-        dtypes=("float32", "bfloat16"),
-        directions=BACKWARD,
+    _story(
+        "a missing term of dx, when dx is otherwise zero without eps", shape=((7, 33),),
+        grad_output=("normalised",), eps=(0.0,), direction=BACKWARD,
     ),
-    Group(
-        catches="an overflow of a 16-bit row index, with two million elements",
-        shapes=((65_600, 32),),
+    _story(
+        "long rows: counts in a narrow dtype, running sums", shape=((2, 65537),),
+        dtypes=("float32", "bfloat16", "float16"), distribution=("normal", "offset_1e1"),
+    ),
+    _story("a million elements per row, as in normalised images", shape=((1, 1_000_001),)),
+    _story(
+        "activations of realistic size, with all gradients", shape=((1030, 1024), (4100, 768)),
+        dtypes=("float32", "bfloat16"), direction=BACKWARD,
+    ),
+    _story(
+        "an overflow of a 16-bit row index, with two million elements", shape=((65_600, 32),),
         dtypes=("float32",),
     ),
-    Group(
-        catches="more elements per row than float32 can count",
-        shapes=((1, (1 << 24) + 1),),
-        dtypes=("float32",),  # the dtype of the count, for half precision too
-        directions=FORWARD,
+    _story(
+        "more elements per row than float32 can count", shape=((1, (1 << 24) + 1),),
+        dtypes=("float32",), direction=FORWARD,
     ),
-)
+)  # fmt: skip

@@ -1,1 +1,9 @@
-"""The contract checks, by topic, and what they share: `outputs` and `graph`."""
+"""The contract checks, by topic; :mod:`harness.verify.checks.contract_checks` runs them."""
+
+from __future__ import annotations
+
+# isort: off
+# in the order in which they are run
+from harness.verify.checks import memory, arguments, surroundings, honesty, gradients
+
+__all__ = ["arguments", "gradients", "honesty", "memory", "surroundings"]

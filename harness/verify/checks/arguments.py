@@ -1,4 +1,4 @@
-"""Contract checks of arguments: valid forms are accepted, invalid ones raise."""
+"""Contract checks of arguments and modules: valid forms are accepted, invalid ones raise."""
 
 from __future__ import annotations
 
@@ -7,136 +7,121 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from inspect import signature
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from harness.inputs import Inputs, make_inputs
-from harness.numerics.computed import ImplementationError, checked, guarded, refuses
-from harness.numerics.outputs import Outputs
-from harness.records import Affine, Case, Direction, Status
-from harness.verify.checks.outputs import (
-    compute_y,
-    first_differing_output,
-    forward_case,
-    outputs_beyond,
-)
-from harness.verify.scope import InScope, fitted, scope_of
-from implementations.contract import Implementation
+from harness.numerics.outputs import Outputs, copies_of
+from harness.records import Affine, Direction, Status
+from harness.records.finding import RemarkKind
+from harness.run.call import ImplementationError, checked, guarded
+from harness.verify.checks.calls import Call
+from harness.verify.checks.contract_checks import check
+from harness.verify.scope import InScope, adapter_of, scope_of
+from implementations.targets.from_module import ModuleFunction
+from implementations.targets.module_parameters import own_eps, parameter_names
 
 __all__ = [
     "accepts_arguments_like_torch",
+    "initial_parameters_match_torch",
+    "is_unchanged_in_eval_mode",
     "rejects_parameters_of_wrong_shape",
     "rejects_parameters_with_fewer_axes",
     "rejects_wrong_normalized_shape",
+    "uses_its_eps_attribute",
+    "uses_its_own_parameters",
 ]
 
 _SMALL = 1 / 256  # scale of x; its variance is then close to eps, so that eps changes y
 
 
-def rejects_parameters_of_wrong_shape(implementation: Implementation, case: Case) -> str | None:
+@check(Direction.FORWARD, remark=RemarkKind.MALFORMED_ARGUMENTS)
+def rejects_parameters_of_wrong_shape(call: Call) -> str | None:
     """A weight or bias of another shape raises and is not broadcast."""
-    case, inputs = forward_case(implementation, case, (4, 6))
-    shape = case.normalized_shape
-    for name in ("weight", "bias"):
-        parameter = getattr(inputs, name)
-        if parameter is None:
-            continue
+    call = call.changed(shape=(4, 6))
+    shape = call.case.normalized_shape
+    for name, parameter in call.parameters.items():
         for wrong in (
             parameter[:1],
             parameter[: shape[0] // 2],
             parameter.repeat(2, *(1 for _ in shape[1:])),
             parameter.expand(4, *shape),
         ):
-            given = {"weight": inputs.weight, "bias": inputs.bias, name: wrong}
-            arguments = (inputs.x, shape, given["weight"], given["bias"], case.eps)
-            if wrong.shape != shape and not refuses(implementation.function, *arguments):
-                return (
-                    f"accepts a {name} of shape {list(wrong.shape)} for a normalized_shape of "
-                    f"{list(shape)}"
-                )
+            if wrong.shape != shape and not call.is_refused(shape, **{name: wrong}):
+                of = f"of shape {list(wrong.shape)} for a normalized_shape of {list(shape)}"
+                return f"accepts a {name} {of}"
     return None
 
 
-def rejects_wrong_normalized_shape(implementation: Implementation, case: Case) -> str | None:
+@check(Direction.FORWARD, remark=RemarkKind.MALFORMED_ARGUMENTS)
+def rejects_wrong_normalized_shape(call: Call) -> str | None:
     """A normalized_shape that does not match the last axes of x raises."""
-    scope = scope_of(implementation)
+    scope = scope_of(call.target)
     if scope.normalized_shape is not None:
         return None
-    case, inputs = forward_case(implementation, case, (4, 6))
+    call = call.changed(shape=(4, 6))
+    needed = {} if Affine.NONE in scope.affines else call.parameters
     for wrong in ((4,), (2, 6), (4, 3), (3, 4, 6)):
-        parameters: list[Tensor | None] = [None, None]
-        if Affine.NONE not in scope.affines:
-            given = (inputs.weight, inputs.bias)
-            parameters = [None if each is None else each.new_ones(wrong) for each in given]
-        if len(wrong) in scope.normalized_dims and not refuses(
-            implementation.function, inputs.x, wrong, *parameters, case.eps
-        ):
+        parameters: dict[str, Tensor | None] = {"weight": None, "bias": None}
+        parameters |= {name: parameter.new_ones(wrong) for name, parameter in needed.items()}
+        if len(wrong) in scope.normalized_dims and not call.is_refused(wrong, **parameters):
             return f"accepts a normalized_shape of {list(wrong)} for an x of shape [4, 6]"
     return None
 
 
-def rejects_parameters_with_fewer_axes(implementation: Implementation, case: Case) -> str | None:
+@check(Direction.FORWARD, remark=RemarkKind.MALFORMED_ARGUMENTS)
+def rejects_parameters_with_fewer_axes(call: Call) -> str | None:
     """With several normalized axes, a weight or bias of fewer axes raises."""
-    case = replace(case, shape=(3, 5, 7), normalized_dims=2, direction=Direction.FORWARD)
-    case = fitted(implementation, case)
-    inputs, shape = make_inputs(case), case.normalized_shape
-    if inputs.weight is None or inputs.bias is None or len(shape) < 2:
+    call = call.changed(shape=(3, 5, 7), normalized_dims=2)
+    shape = call.case.normalized_shape
+    if len(call.parameters) < 2 or len(shape) < 2:
         return None
-    compute_y(implementation, case, inputs)  # a target that declines two axes skips this check
-    for weight, bias in ((inputs.weight[0], inputs.bias), (inputs.weight, inputs.bias[0])):
-        if not refuses(implementation.function, inputs.x, shape, weight, bias, case.eps):
-            return (
-                f"accepts a weight or bias of shape {list(shape[1:])} for a normalized_shape of "
-                f"{list(shape)}"
-            )
+    call.outputs()  # a target that declines two axes skips this check
+    for name, parameter in call.parameters.items():
+        if not call.is_refused(shape, **{name: parameter[0]}):
+            of = f"of shape {list(shape[1:])} for a normalized_shape of {list(shape)}"
+            return f"accepts a weight or bias {of}"
     return None
 
 
-def accepts_arguments_like_torch(implementation: Implementation, case: Case) -> str | None:
+@check(Direction.FORWARD)
+def accepts_arguments_like_torch(call: Call) -> str | None:
     """Keyword arguments, a list as normalized_shape, an int eps and no eps give the same y."""
-    case, inputs = forward_case(implementation, case, (6, 32))
-    inputs = replace(inputs, x=inputs.x * _SMALL)
-    scope = scope_of(implementation)
+    call = call.on(x=call.inputs.x * _SMALL)
+    scope, shape = scope_of(call.target), call.case.normalized_shape
     usual = scope.eps if scope.eps is not None else 1e-5
     default = scope.default_eps if scope.default_eps is not None else 1e-5
-    shape, function = case.normalized_shape, implementation.function
-    x, weight, bias = inputs.x, inputs.weight, inputs.bias
-    forms: dict[str, tuple[float, partial[Tensor]]] = {
-        "a normalized_shape that is a list": (
-            usual,
-            partial(function, x, list(shape), weight, bias, usual),
-        ),
-        "keyword arguments": (
-            usual,
-            partial(function, x, normalized_shape=shape, weight=weight, bias=bias, eps=usual),
-        ),
-        "no eps": (default, partial(function, x, shape, weight, bias)),
-    }
+    given = {"weight": call.inputs.weight, "bias": call.inputs.bias}
+    parameters = tuple(given.values())
+    function = partial(call.target.function, call.inputs.x)
+    forms: list[tuple[str, float, tuple[Any, ...], dict[str, Any]]] = [
+        ("a normalized_shape that is a list", usual, (list(shape), *parameters, usual), {}),
+        ("keyword arguments", usual, (), {"normalized_shape": shape, **given, "eps": usual}),
+        ("no eps", default, (shape, *parameters), {}),
+    ]
     if scope.eps is None:
-        forms["an eps that is an int"] = (1.0, partial(function, x, shape, weight, bias, 1))
-    for form, (eps, call) in forms.items():
-        if not _fits_signature(call):
+        forms.append(("an eps that is an int", 1.0, (shape, *parameters, 1), {}))
+    for form, eps, arguments, named in forms:
+        if not _fits_signature(function.func, call.inputs.x, *arguments, **named):
             continue  # its arguments have other names, or none may be left out
-        with_eps = replace(case, eps=eps)
-        expected = Outputs(y=compute_y(implementation, with_eps, inputs).clone())
+        with_eps = replace(call, case=replace(call.case, eps=eps))
+        expected = copies_of(with_eps.outputs())
         with _naming(form), torch.no_grad():
-            outputs = Outputs(y=checked("y", guarded(call)(), x))
-            if first_differing_output(implementation, with_eps, inputs, expected, outputs):
+            y = guarded(partial(function, *arguments, **named))()
+            if with_eps.differs(expected, Outputs(y=checked("y", y, call.inputs.x))):
                 return f"gives another y for {form}"
-    if case.normalized_dims > 1:
+    if call.case.normalized_dims > 1:
         return None
     with _naming("an x of one axis"):
-        return _differs_for_one_row(implementation, case, inputs)
-    return None
+        return _differs_for_one_row(call)
 
 
-def _fits_signature(call: partial[Tensor]) -> bool:
+def _fits_signature(function: Callable[..., object], *arguments: Any, **named: Any) -> bool:
     """Whether the function's signature accepts the arguments; True if it has no signature."""
-    function: Callable[..., object] = call.func
     function = function.function if isinstance(function, InScope) else function
     try:
-        signature(function).bind(*call.args, **call.keywords)
+        signature(function).bind(*arguments, **named)
     except TypeError:
         return False
     except ValueError:  # it declares none
@@ -144,18 +129,15 @@ def _fits_signature(call: partial[Tensor]) -> bool:
     return True
 
 
-def _differs_for_one_row(implementation: Implementation, case: Case, inputs: Inputs) -> str | None:
+def _differs_for_one_row(call: Call) -> str | None:
     """Compare an x of one axis with an x of one row."""
-    shape = case.normalized_shape
-    one_row, one_row_case = replace(inputs, x=inputs.x[:1]), replace(case, shape=(1, *shape))
-    y = compute_y(implementation, replace(case, shape=shape), replace(inputs, x=inputs.x[0]))
-    expected = Outputs(y=compute_y(implementation, case, one_row))
-    if outputs_beyond(implementation, one_row_case, one_row, expected):
+    y = call.on(x=call.inputs.x[0]).forward().outputs().y
+    one_row = call.on(x=call.inputs.x[:1]).forward()
+    expected = one_row.outputs()
+    if one_row.beyond(expected):
         return None  # it is wrong, and may be wrong by another amount each time
-    outputs = Outputs(y=y[None])
-    if first_differing_output(implementation, one_row_case, one_row, expected, outputs):
-        return "gives another y for an x of one axis"
-    return None
+    is_other = one_row.differs(expected, Outputs(y=y[None]))
+    return "gives another y for an x of one axis" if is_other else None
 
 
 @contextmanager
@@ -166,3 +148,99 @@ def _naming(form: str) -> Iterator[None]:
     except ImplementationError as raised:
         if raised.status is not Status.UNSUPPORTED:
             raise ImplementationError(raised.status, f"with {form}: {raised.reason}") from raised
+
+
+@check(Direction.FORWARD)
+def is_unchanged_in_eval_mode(call: Call) -> str | None:
+    """module.eval() changes no result: a LayerNorm has no mode."""
+    module = _module_of(call)
+    if module is None:
+        return None
+    expected = copies_of(call.outputs())
+    function = InScope(module.in_other_mode(), scope_of(call.target))
+    other_mode = replace(call, target=replace(call.target, function=function))
+    if call.differs(expected, other_mode.outputs()):
+        return "y in evaluation mode differs from y in training mode"
+    return None
+
+
+@check(Direction.FORWARD, remark=RemarkKind.SHOWN_EPS)
+def uses_its_eps_attribute(call: Call) -> str | None:
+    """The eps that is added is that of the attribute named eps."""
+    module, measured = _module_of(call), scope_of(call.target).default_eps
+    if module is None or measured is None:
+        return None
+    attributes = set(own_eps(module.new(call.case.normalized_shape)))
+    if len(attributes) != 1 or measured in attributes:
+        return None
+    return f"has an attribute eps of {attributes.pop():g}, and adds {measured:g}"
+
+
+@check(Direction.FORWARD, remark=RemarkKind.INITIAL_PARAMETERS)
+def initial_parameters_match_torch(call: Call) -> str | None:
+    """A new module has weights of 1 and biases of 0, as torch.nn.LayerNorm has."""
+    module = _module_of(call)
+    if module is None or module.is_instance:
+        return None
+    _, own, names = _new(module, call)
+    for (parameter, name), start in zip(names.items(), (1.0, 0.0), strict=True):
+        if name is not None and not bool((own[name] == start).all()):
+            return f"initialises its {parameter} ({name}) to something other than {start:g}"
+    return None
+
+
+@check(Direction.FORWARD)
+def uses_its_own_parameters(call: Call) -> str | None:
+    """Called as a module, it computes the LayerNorm of its own weight, bias and eps."""
+    module, scope = _module_of(call), scope_of(call.target)
+    if module is None:
+        return None
+    call = call.changed(eps=call.case.eps if scope.default_eps is None else scope.default_eps)
+    made, own, names = _new(module, call)
+    made.to(device=call.inputs.x.device, dtype=call.inputs.x.dtype)
+    parameters = {
+        parameter: None if name is None else own[name].detach().reshape(call.case.normalized_shape)
+        for parameter, name in names.items()
+    }
+    if {name for name, tensor in parameters.items() if tensor is not None} != {*call.parameters}:
+        return None  # its constructor makes other parameters than the scope found
+    call = call.on(x=call.inputs.x * _SMALL, **parameters)
+    with torch.no_grad():
+        expected = copies_of(call.outputs())
+        y = _called_as_module(module, made, call.inputs.x, scope.channels_first)
+    if y is None or call.differs(expected, Outputs(y=y)):
+        return "called as a module, y does not follow from its own weight, bias and eps"
+    if call.beyond(Outputs(y=y)):
+        return "called as a module, y is wrong"
+    return None
+
+
+def _module_of(call: Call) -> ModuleFunction | None:
+    """Return the adapter of a module; None if the target is no module."""
+    adapter = adapter_of(call.target)
+    return adapter if isinstance(adapter, ModuleFunction) else None
+
+
+def _new(
+    module: ModuleFunction, call: Call
+) -> tuple[torch.nn.Module, dict[str, Tensor], dict[str, str | None]]:
+    """Return a new module, its parameters, and the names of its weight and bias."""
+    shape = call.case.normalized_shape
+    made = guarded(module.new, shape)()
+    assert isinstance(made, torch.nn.Module)  # the type that new returns
+    names = parameter_names(made, shape)
+    return made, dict(made.named_parameters()), {"weight": names.weight, "bias": names.bias}
+
+
+def _called_as_module(
+    module: ModuleFunction, made: torch.nn.Module, x: Tensor, channels_first: bool
+) -> Tensor | None:
+    """Call a module itself; None if the result does not have x's shape."""
+    rank = len(module.meaning().leading)
+    if channels_first:
+        given = x.reshape(1, *[1] * (rank - 1), *x.shape).movedim(-1, 1)
+        y = guarded(made, given.contiguous())()
+        return y.movedim(1, -1).reshape(x.shape) if isinstance(y, Tensor) else None
+    y = guarded(made, x.reshape(*[1] * (rank - 1), *x.shape))()
+    is_right = isinstance(y, Tensor) and y.numel() == x.numel() and y.dtype == x.dtype
+    return y.reshape(x.shape) if is_right and isinstance(y, Tensor) else None

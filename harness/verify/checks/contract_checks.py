@@ -1,108 +1,133 @@
-"""The contract checks, which look beyond a single result, and how they are run.
+"""The contract checks, which look beyond a single result: how one is declared, and how all are run.
 
-Each module of this package holds the checks of one topic.
+A check is a function of a :class:`~harness.verify.checks.calls.Call`. It returns what is wrong, as
+a text for the user, or None. The modules of this package hold the checks by topic.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-from harness.numerics.computed import ContractViolationError, ImplementationError
-from harness.records import Case, Status
-from harness.verify.checks.arguments import (
-    accepts_arguments_like_torch,
-    rejects_parameters_of_wrong_shape,
-    rejects_parameters_with_fewer_axes,
-    rejects_wrong_normalized_shape,
-)
-from harness.verify.checks.backward import (
-    backward_accumulates_gradients,
-    create_graph_gives_same_gradients,
-    detects_in_place_changes,
-    gradients_do_not_depend_on_requires_grad,
-    retained_graph_gives_same_gradients,
-    returns_every_gradient,
-)
-from harness.verify.checks.caller_state import (
-    is_correct_under_autocast,
-    is_unchanged_by_modes_of_the_caller,
-    is_unchanged_in_inference_mode,
-    keeps_accuracy_under_autocast,
-    records_no_unwanted_graph,
-    restores_process_state,
-)
-from harness.verify.checks.composition import (
-    gradients_reach_the_source_of_x,
-    hooks_run_once,
-    trains_after_inference_mode,
-)
-from harness.verify.checks.concurrency import (
-    is_correct_on_several_threads,
-    is_safe_for_concurrent_callers,
-)
-from harness.verify.checks.honesty import (
-    is_complete_when_it_returns,
-    is_right_on_unknown_inputs,
-    is_the_same_while_timed,
-    normalises_normalised_rows,
-)
-from harness.verify.checks.lifetime import (
-    frees_memory_after_a_call,
-    frees_memory_without_collector,
-)
-from harness.verify.checks.memory import (
-    accepts_every_layout,
-    elements_do_not_overlap,
-    gradients_do_not_share_dy,
-    gradients_share_no_memory,
-    respects_argument_strides,
-    respects_negative_bit,
-    y_shares_no_memory,
-)
-from harness.verify.checks.module import (
-    initial_parameters_match_torch,
-    is_unchanged_in_eval_mode,
-    uses_its_eps_attribute,
-    uses_its_own_parameters,
-)
-from harness.verify.checks.repetition import (
-    repeated_calls_agree,
-    sees_new_values_at_old_addresses,
-)
-from harness.verify.checks.second_derivative import (
-    second_derivative_exists,
-    second_derivative_is_correct,
-)
-from harness.verify.checks.settings import settings_of, words_of
-from harness.verify.checks.storages import writes_only_its_results
-from harness.verify.checks.streams import works_on_the_current_stream
-from harness.verify.checks.training import (
-    follows_parameter_updates,
-    graphs_are_independent,
-    returned_gradients_stay_unchanged,
-)
-from harness.verify.findings import Remark, RemarkKind, Violation
+from harness.records import Case, Direction, Status
+from harness.records.finding import Finding, RemarkKind, Severity
+from harness.run.call import ContractViolationError, ImplementationError
+from harness.verify.checks.calls import Call
 from harness.verify.scope import scope_of
 from implementations.contract import Implementation
 
-__all__ = ["BACKWARD_CHECKS", "CHECKS", "ContractCheck", "contract_findings"]
-
-ContractCheck = Callable[[Implementation, Case], str | None]
-"""Returns what is wrong, as a text for the user; None if nothing is.
-
-The case gives shape, normalized axes and layout of x where the check does not choose its own.
-"""
+__all__ = [
+    "BLOCK",
+    "CHECKS",
+    "EVERY_SETTING",
+    "LONG",
+    "LONG_TAIL",
+    "ONE_ROW",
+    "PADDED",
+    "PATHS",
+    "SMALL",
+    "TAIL",
+    "TWO_AXES",
+    "ContractCheck",
+    "check",
+    "contract_findings",
+    "settings_of",
+]
 
 _MOST_NAMED = 3  # settings in one sentence
+
+Setting = Mapping[str, Any]
+"""Axes of a case. A kernel takes another path for long rows, for many rows, for a tail that fills
+no vector, for an x with three axes or with strides; a workspace or a saved tensor may be wrong on
+one path alone."""
+
+
+def _setting(*shape: int, normalized_dims: int = 1, layout: str = "contiguous") -> Setting:
+    return {"shape": shape, "normalized_dims": normalized_dims, "layout": layout}
+
+
+SMALL = _setting(6, 32)
+"""N a multiple of a vector and of a warp; few rows."""
+TAIL = _setting(131, 37)
+"""N a prime; more than 128 rows."""
+BLOCK = _setting(2, 35, 64)
+"""N a multiple of 64; more than 64 rows; an x of three axes."""
+LONG = _setting(3, 2048)
+"""N a power of two over 1,024, the most threads of a block."""
+LONG_TAIL = _setting(2, 3, 4099)
+"""N odd and over 4,096, the longest row that many kernels keep in registers."""
+LARGE = _setting(130, 500)
+"""Almost 2^16 elements, the most with exact outputs; PyTorch uses two threads from 2^15 on."""
+TWO_AXES = _setting(3, 4, 6, 10, normalized_dims=2)
+"""Two normalized axes, two others; N a multiple of 4 and not of 8."""
+PADDED = _setting(66, 40, layout="padded_rows")
+"""Rows that are contiguous, in an x that is not."""
+ONE_ROW = _setting(1, 48)
+"""No sum over rows: dbias equals dy."""
+TRANSPOSED = _setting(9, 2, 52, layout="transposed")
+"""Elements of a row that are far apart."""
+PATHS = (SMALL, TAIL, BLOCK, LONG_TAIL, TWO_AXES, PADDED)
+"""One setting for each threshold."""
+EVERY_SETTING = (SMALL, TAIL, BLOCK, LONG, LONG_TAIL, LARGE, TWO_AXES, PADDED, TRANSPOSED)
+"""Every size and layout."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ContractCheck:
+    """A check, and what it is run on."""
+
+    find: Callable[[Call], str | None]
+    direction: Direction | None
+    """Of the call that it is given; None for a backward if the target has one."""
+    settings: tuple[Setting, ...]
+    remark: RemarkKind | None
+    """The kind of remark that it yields; None if it yields a contract violation."""
+
+    @property
+    def name(self) -> str:
+        """The name of its function."""
+        return self.find.__name__
+
+    def __call__(self, target: Implementation, case: Case) -> str | None:
+        """Return what is wrong with ``target`` at the setting of ``case``, if anything.
+
+        Raises:
+            ImplementationError: the target raised in a call that the check needs.
+            ContractViolationError: an output is not a tensor like its input.
+        """
+        return self.find(Call.of(target, case, self.direction))
+
+
+CHECKS: list[ContractCheck] = []
+"""All checks, in the order in which they are run; those of gradients come last."""
+
+
+def check(
+    direction: Direction | None, *settings: Setting, remark: RemarkKind | None = None
+) -> Callable[[Callable[[Call], str | None]], ContractCheck]:
+    """Declare a contract check; :class:`ContractCheck` describes the arguments."""
+
+    def declare(find: Callable[[Call], str | None]) -> ContractCheck:
+        declared = ContractCheck(find, direction, settings or (SMALL,), remark)
+        CHECKS.append(declared)
+        CHECKS.sort(key=lambda known: known.direction is Direction.BACKWARD)
+        return declared
+
+    return declare
+
+
+def settings_of(declared: ContractCheck) -> tuple[Setting, ...]:
+    """Return the settings at which a check is run."""
+    return declared.settings
 
 
 def contract_findings(
     implementation: Implementation,
     case: Case,
     is_over: Callable[[], bool] = lambda: False,
-) -> Iterator[Violation | Remark]:
+) -> Iterator[Finding]:
     """Yield what each check finds at its settings, each fact once.
 
     Args:
@@ -111,67 +136,52 @@ def contract_findings(
         is_over: whether to stop before the next check or setting.
     """
     facts: set[str] = set()
-    for check in CHECKS if implementation.forward_only else CHECKS + BACKWARD_CHECKS:
+    fit = scope_of(implementation).fit
+    for declared in CHECKS:
+        if implementation.forward_only and declared.direction is Direction.BACKWARD:
+            continue
         if is_over():
             return
-        found: dict[Case, _Found | None] = {}
-        for sized in _cases_at_settings(check, implementation, case):
+        fitted = (fit(replace(case, **setting)) for setting in settings_of(declared))
+        found: dict[Case, Finding | None] = {}
+        for nearest in dict.fromkeys(fitted):
+            if nearest is None:
+                continue
             if found and is_over():
                 break
             with suppress(_DeclinedError):
-                found[sized] = _found_at(check, implementation, sized)
+                found[nearest] = _finding(declared, implementation, nearest)
         first = next(filter(None, found.values()), None)
-        if first is None or first.fact in facts:
-            continue
-        facts.add(first.fact)
-        text = first.fact + _where(found)
-        if first.kind is None:
-            yield Violation(check=check.__name__, dtype=case.dtype, text=text)
-        else:
-            yield Remark(kind=first.kind, text=text, dtypes=(case.dtype,))
+        if first is not None and first.text not in facts:
+            facts.add(first.text)
+            yield replace(first, text=first.text + _where(found))
 
 
 class _DeclinedError(Exception):
     """The target declines a call that the check needs."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """What a check found at one setting."""
-
-    fact: str
-    kind: RemarkKind | None
-    """None for a contract violation."""
-
-
-def _cases_at_settings(
-    check: ContractCheck, implementation: Implementation, case: Case
-) -> list[Case]:
-    """Return ``case`` at each setting of a check that lies within the target's scope."""
-    scope = scope_of(implementation)
-    fit = (scope.fit(setting.of(case)) for setting in settings_of(check))
-    return list(dict.fromkeys(sized for sized in fit if sized is not None))
-
-
-def _found_at(check: ContractCheck, implementation: Implementation, case: Case) -> _Found | None:
+def _finding(declared: ContractCheck, implementation: Implementation, case: Case) -> Finding | None:
+    """Return what a check finds at one setting."""
+    kind, severity = declared.remark or declared.name, Severity.WRONG
+    if declared.remark:
+        severity = Severity.REMARK
     try:
-        fact = check(implementation, case)
+        text = declared(implementation, case)
     except ImplementationError as raised:
         if raised.status is Status.UNSUPPORTED:
             raise _DeclinedError from raised
-        fact = f"raises in a call like others that succeed: {raised}"
-        return _Found(fact, RemarkKind.RAISES)
+        text = f"raises in a call like others that succeed: {raised}"
+        kind, severity = RemarkKind.RAISES, Severity.REMARK
     except ContractViolationError as violation:
-        return _Found(str(violation), None)
-    return None if fact is None else _Found(fact, REMARKS.get(check))
+        text, kind, severity = str(violation), declared.name, Severity.WRONG
+    return None if text is None else Finding(kind, severity, text, (case.dtype,))
 
 
-def _where(found: Mapping[Case, _Found | None]) -> str:
+def _where(found: Mapping[Case, Finding | None]) -> str:
     """Return the settings at which a check fails, to end a sentence; "" if at all of them."""
-    failed, passed = (
-        [words_of(case) for case, each in found.items() if (each is None) is is_passed]
-        for is_passed in (False, True)
-    )
+    failed = [_in_words(case) for case, finding in found.items() if finding is not None]
+    passed = [_in_words(case) for case, finding in found.items() if finding is None]
     if not passed:
         return ""
     named = failed[:_MOST_NAMED]
@@ -180,74 +190,9 @@ def _where(found: Mapping[Case, _Found | None]) -> str:
     return f", for an x of {' and '.join(named)}, but not of {passed[0]}"
 
 
-CHECKS: tuple[ContractCheck, ...] = (
-    y_shares_no_memory,
-    elements_do_not_overlap,
-    writes_only_its_results,
-    frees_memory_after_a_call,
-    frees_memory_without_collector,
-    rejects_parameters_of_wrong_shape,
-    rejects_wrong_normalized_shape,
-    rejects_parameters_with_fewer_axes,
-    repeated_calls_agree,
-    sees_new_values_at_old_addresses,
-    respects_argument_strides,
-    respects_negative_bit,
-    accepts_every_layout,
-    is_correct_on_several_threads,
-    is_safe_for_concurrent_callers,
-    works_on_the_current_stream,
-    accepts_arguments_like_torch,
-    records_no_unwanted_graph,
-    restores_process_state,
-    keeps_accuracy_under_autocast,
-    is_correct_under_autocast,
-    is_unchanged_by_modes_of_the_caller,
-    is_unchanged_in_inference_mode,
-    is_unchanged_in_eval_mode,
-    uses_its_eps_attribute,
-    initial_parameters_match_torch,
-    uses_its_own_parameters,
-    is_complete_when_it_returns,
-    is_right_on_unknown_inputs,
-    is_the_same_while_timed,
-    normalises_normalised_rows,
-)
-"""Run on every target."""
-
-BACKWARD_CHECKS: tuple[ContractCheck, ...] = (
-    returns_every_gradient,
-    gradients_do_not_depend_on_requires_grad,
-    retained_graph_gives_same_gradients,
-    create_graph_gives_same_gradients,
-    backward_accumulates_gradients,
-    detects_in_place_changes,
-    returned_gradients_stay_unchanged,
-    graphs_are_independent,
-    follows_parameter_updates,
-    gradients_share_no_memory,
-    gradients_do_not_share_dy,
-    gradients_reach_the_source_of_x,
-    hooks_run_once,
-    trains_after_inference_mode,
-    second_derivative_is_correct,
-    second_derivative_exists,
-)
-"""Run on targets with a backward."""
-
-REMARKS: dict[ContractCheck, RemarkKind] = {
-    rejects_parameters_of_wrong_shape: RemarkKind.MALFORMED_ARGUMENTS,
-    rejects_wrong_normalized_shape: RemarkKind.MALFORMED_ARGUMENTS,
-    rejects_parameters_with_fewer_axes: RemarkKind.MALFORMED_ARGUMENTS,
-    keeps_accuracy_under_autocast: RemarkKind.AUTOCAST,
-    uses_its_eps_attribute: RemarkKind.SHOWN_EPS,
-    initial_parameters_match_torch: RemarkKind.INITIAL_PARAMETERS,
-    accepts_every_layout: RemarkKind.DECLINES_LAYOUT,
-    respects_negative_bit: RemarkKind.NEGATED_MISREAD,
-    detects_in_place_changes: RemarkKind.CHANGES_UNNOTICED,
-    frees_memory_without_collector: RemarkKind.KEPT_IN_A_CYCLE,
-    gradients_do_not_share_dy: RemarkKind.SHARES_DY,
-    second_derivative_is_correct: RemarkKind.SECOND_DERIVATIVE_WRONG,
-    second_derivative_exists: RemarkKind.SECOND_DERIVATIVE_MISSING,
-}
-"""Checks that yield a remark of this kind instead of a contract violation."""
+def _in_words(case: Case) -> str:
+    """Return the setting of a case in words: "3x4x60 (2 normalized axes, padded_rows)"."""
+    details = [f"{case.normalized_dims} normalized axes"] if case.normalized_dims > 1 else []
+    details += [case.layout] if case.layout != "contiguous" else []
+    shape = "x".join(map(str, case.shape))
+    return f"{shape} ({', '.join(details)})" if details else shape

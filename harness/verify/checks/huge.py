@@ -10,13 +10,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from harness.inputs import Inputs, make_inputs
-from harness.numerics.computed import ContractViolationError, ImplementationError, checked, guarded
 from harness.numerics.outputs import Outputs
 from harness.records import Case, Direction, Status
+from harness.records.finding import Finding, Severity, limit
 from harness.records.text import bytes_text
-from harness.verify.checks.outputs import compute, differing_outputs
-from harness.verify.findings import Declined, Violation
+from harness.run.call import ContractViolationError, ImplementationError, checked
+from harness.verify.checks.calls import Call, gradients_of
 from harness.verify.scope import fitted
 from implementations.contract import Implementation
 
@@ -31,7 +30,7 @@ _TENSORS = {Direction.FORWARD: 2, Direction.BACKWARD: 4}  # x and y; dy and dx
 
 def huge_findings(
     implementation: Implementation, case: Case, memory_bytes: int
-) -> Iterator[Violation | Declined]:
+) -> Iterator[Finding]:
     """Yield what is wrong beyond :data:`LIMIT` elements, and what could not be tried.
 
     Rows at the start, on both sides of the limit and at the end are compared with a call of these
@@ -46,7 +45,7 @@ def huge_findings(
     rows = LIMIT // HIDDEN + 3
     large = fitted(implementation, case, shape=(rows, HIDDEN))
     if large.hidden != HIDDEN:
-        yield Declined(what=large.id, cases=1, reason="its width is fixed", by_target=False)
+        yield limit("left_out", large.id, "its width is fixed")
         return
     memory_bytes = int(_SHARE * memory_bytes)
     size = getattr(torch, case.dtype).itemsize * rows * HIDDEN
@@ -56,63 +55,56 @@ def huge_findings(
         sized = replace(large, direction=direction)
         if memory_bytes < tensors * size:
             needed, available = bytes_text(tensors * size), bytes_text(memory_bytes)
-            reason = f"takes {needed}, of {available} that may be used"
-            yield Declined(what=sized.id, cases=1, reason=reason, by_target=False)
+            yield limit("left_out", sized.id, f"takes {needed}, of {available} that may be used")
             continue
+        wrong: list[str] = []
         try:
             with _memory_limit(memory_bytes, case.device):
-                for name in _wrong_outputs(implementation, sized):
-                    yield _violation(case, f"{name} is wrong for more than 2^31 - 1 elements")
+                names = _wrong_outputs(implementation, sized)
+                wrong += [f"{name} is wrong for more than 2^31 - 1 elements" for name in names]
         except ImplementationError as raised:
-            if raised.status not in {Status.UNSUPPORTED, Status.OUT_OF_MEMORY}:
-                yield _violation(case, f"raises for {rows} rows of {HIDDEN}: {raised.reason}")
-                continue
-            yield Declined(what=sized.id, cases=1, reason=raised.reason)
+            if raised.status in {Status.UNSUPPORTED, Status.OUT_OF_MEMORY}:
+                yield limit("declined", sized.id, raised.reason)
+            else:
+                wrong.append(f"raises for {rows} rows of {HIDDEN}: {raised.reason}")
         except ContractViolationError as violation:
-            yield _violation(case, f"{violation} for {rows} rows of {HIDDEN}")
-
-
-def _violation(case: Case, text: str) -> Violation:
-    return Violation(check="handles_more_than_2_31_elements", dtype=case.dtype, text=text)
+            wrong.append(f"{violation} for {rows} rows of {HIDDEN}")
+        for text in wrong:
+            kind = "handles_more_than_2_31_elements"
+            yield Finding(kind, Severity.WRONG, text, (case.dtype,))
 
 
 def _wrong_outputs(implementation: Implementation, case: Case) -> list[str]:
     """Return the names of the outputs that differ from those of a few rows alone."""
-    limit = LIMIT // HIDDEN
-    sample = [0, 1, limit - 1, limit, limit + 1, case.shape[0] - 1]
-    few = replace(case, shape=(len(sample), HIDDEN))
-    inputs = make_inputs(few)
-    dy = None if inputs.dy is None else _spread(inputs.dy, sample, case.shape[0], fill=False)
-    many = replace(inputs, x=_spread(inputs.x, sample, case.shape[0], fill=True), dy=dy)
-    expected = compute(implementation, few, inputs)
-    rows = _rows_of(implementation, case, many, sample)
-    return differing_outputs(implementation, few, inputs, expected, rows)
-
-
-def _rows_of(
-    implementation: Implementation, case: Case, inputs: Inputs, sample: list[int]
-) -> Outputs:
-    """Return some rows of the outputs, holding as few tensors of the size of x as possible."""
-    x, weight, bias = inputs.x, inputs.weight, inputs.bias
-    leaves = [each for each in (x, weight, bias) if each is not None]
-    with torch.set_grad_enabled(inputs.dy is not None):
-        for each in leaves:
-            each.requires_grad_(inputs.dy is not None)
-        call = guarded(implementation.function, x, case.normalized_shape, weight, bias, case.eps)
-        y = checked("y", call(), x)
-        if inputs.dy is None:
-            return Outputs(y=y[sample])
-        returned = guarded(torch.autograd.grad, y, leaves, inputs.dy)()
-    assert isinstance(returned, tuple)  # the type that autograd.grad returns
-    dx, dweight, dbias = (
-        checked("a gradient", gradient, leaf)
-        for gradient, leaf in zip(returned, leaves, strict=True)
+    border, rows = LIMIT // HIDDEN, case.shape[0]
+    sample = [0, 1, border - 1, border, border + 1, rows - 1]
+    few = Call.of(implementation, replace(case, shape=(len(sample), HIDDEN)), case.direction)
+    dy = few.inputs.dy
+    many = few.on(
+        x=_spread(few.inputs.x, sample, rows, fill=True),
+        dy=None if dy is None else _spread(dy, sample, rows, fill=False),
     )
-    return Outputs(y=y.detach()[sample], dx=dx[sample], dweight=dweight, dbias=dbias)
+    return few.differing(few.outputs(), _rows_of(many, sample))
 
 
-def _spread(few: Tensor, places: list[int], rows: int, *, fill: bool) -> Tensor:
-    """Return ``rows`` rows: ``few`` at ``places``, elsewhere a pattern if ``fill``, or zeros."""
+def _rows_of(many: Call, sample: list[int]) -> Outputs:
+    """Return some rows of the outputs, holding as few tensors of the size of x as possible."""
+    with torch.set_grad_enabled(many.inputs.dy is not None):
+        for leaf in many.given.values():
+            leaf.requires_grad_(many.inputs.dy is not None)
+        y = many.y()
+        if many.inputs.dy is None:
+            return Outputs(y=y[sample])
+        returned = gradients_of(y, tuple(many.given.values()), many.dy)
+    gradients = {
+        f"d{name}": checked("a gradient", gradient, leaf)
+        for (name, leaf), gradient in zip(many.given.items(), returned, strict=True)
+    }
+    return Outputs(y=y.detach()[sample], **gradients | {"dx": gradients["dx"][sample]})
+
+
+def _spread(few: Tensor, rows_of_few: list[int], rows: int, *, fill: bool) -> Tensor:
+    """Return ``rows`` rows: ``few`` at its rows, elsewhere a pattern if ``fill``, or zeros."""
     many = few.new_zeros((rows, few.shape[1]))
     if fill:
         generator = torch.Generator().manual_seed(0)
@@ -120,7 +112,7 @@ def _spread(few: Tensor, places: list[int], rows: int, *, fill: bool) -> Tensor:
         for first in range(0, rows, _PATTERN):
             part = many[first : first + _PATTERN]
             part.copy_(pattern[: len(part)])
-    many[places] = few
+    many[rows_of_few] = few
     return many
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from harness.records import Case, Status
-from harness.verify.trial import try_case
+from harness.run.attempt import attempt
 from implementations import UnsupportedError, cpu_recentred
 from implementations.cpu import build, operators
 from implementations.cpu.build import cache_directory, load
@@ -189,6 +189,6 @@ def test_a_damaged_library_is_named(tmp_path: Path) -> None:
 def test_a_run_without_a_compiler_is_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-c++")
     monkeypatch.setattr(MODULE, "load_operator", operators.load_operator.__wrapped__)
-    trial = try_case(cpu_recentred, Case(implementation="cpu_recentred", shape=(4, 8)))
+    trial = attempt(cpu_recentred, Case(implementation="cpu_recentred", shape=(4, 8)))
     assert trial.status is Status.UNSUPPORTED
     assert "no-such-c++" in (trial.reason or "")

@@ -16,10 +16,10 @@ import torch
 from small_catalogue import use_small_catalogue
 from torch import Tensor
 
-from harness.inputs import make_inputs
+from harness.cases.inputs import make_inputs
 from harness.records import Case, Direction, Status
+from harness.run.attempt import attempt
 from harness.verify import verify
-from harness.verify.trial import try_case
 from implementations import cpu_recentred, native
 from implementations.cpu import build, operators
 
@@ -79,7 +79,7 @@ def test_rows_on_and_off_the_length_of_vectors_are_right_with_the_instructions_o
         tried = case((21, hidden), dtype=dtype, **axes)
         for flags, operator in machines.items():
             monkeypatch.setattr(MODULE, "load_operator", lambda operator=operator: operator)
-            trial = try_case(cpu_recentred, tried)
+            trial = attempt(cpu_recentred, tried)
             assert trial.status is Status.OK, (flags, trial.reason)
 
 

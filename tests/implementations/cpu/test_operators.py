@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from harness.inputs import LAYOUTS, make_inputs
+from harness.cases.inputs import LAYOUTS, make_inputs
 from harness.records import Affine, Case, Direction
-from implementations import LayerNorm, UnsupportedError, cpu_recentred, find
+from implementations import LayerNorm, UnsupportedError, cpu_recentred
 
 pytestmark = pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
 
@@ -226,9 +226,3 @@ def test_unsupported_dtypes_are_named() -> None:
     mixed = torch.ones(2, 4, dtype=torch.bfloat16), (4,), torch.ones(4, dtype=torch.float16)
     with pytest.raises(UnsupportedError, match=r"x is BFloat16, weight is Half"):
         cpu_recentred(*mixed)
-
-
-@pytest.mark.parametrize("name", ["c_recentred", "cpp_recentred"])
-def test_a_former_name_finds_the_implementation_and_says_so(name: str) -> None:
-    with pytest.warns(FutureWarning, match=f"{name} is now cpu_recentred"):
-        assert find(name) is cpu_recentred

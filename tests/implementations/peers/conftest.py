@@ -12,11 +12,11 @@ from peering import CACHES
 @pytest.fixture
 def forgetful() -> Iterator[None]:
     """Clear the caches of peers before and after the test."""
-    for each in CACHES:
-        each.cache_clear()
+    for cache in CACHES:
+        cache.cache_clear()
     yield
-    for each in CACHES:
-        each.cache_clear()
+    for cache in CACHES:
+        cache.cache_clear()
 
 
 @pytest.fixture

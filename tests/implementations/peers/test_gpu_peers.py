@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -18,23 +17,17 @@ from torch import Tensor
 from torch.nn import functional
 
 from implementations import PEERS, UnsupportedError, find
-from implementations.peers import apex, flash_attn, liger, quack, transformer_engine
+from implementations.peers import gpu, peer
 
-FOR_GPUS = {
-    "apex": apex,
-    "flash_attn": flash_attn,
-    "liger": liger,
-    "quack": quack,
-    "transformer_engine": transformer_engine,
-}
+FOR_GPUS = ("apex", "flash_attn", "liger", "quack", "transformer_engine")
 SHAPES = [((4, 30), (30,)), ((2, 3, 5), (5,)), ((2, 3, 5), (3, 5))]
 NATIVE_DTYPE = object()  # what Transformer Engine calls float32
 
 
 def _is_matrix_with_vectors(x: Tensor, *vectors: Tensor | None) -> None:
     assert x.dim() == 2
-    assert all(each is None or each.shape == x.shape[1:] for each in vectors)
-    assert all(each is None or each.is_contiguous() for each in vectors)
+    assert all(vector is None or vector.shape == x.shape[1:] for vector in vectors)
+    assert all(vector is None or vector.is_contiguous() for vector in vectors)
 
 
 def liger_layer_norm(X: Tensor, W: Tensor, B: Tensor, eps: float) -> Tensor:  # noqa: N803 - theirs
@@ -177,9 +170,8 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
             for key, value in content.items():
                 setattr(module, key, value)
             monkeypatch.setitem(sys.modules, place, module)
-        peer: Any = FOR_GPUS[name]
-        monkeypatch.setattr(peer, "SUPPORT", replace(peer.SUPPORT, devices=frozenset({"cpu"})))
-        transformer_engine._loaded.cache_clear()
+        monkeypatch.setattr(peer, "_device_kind", lambda x: "cuda")
+        gpu._loaded.cache_clear()
 
     return put
 
@@ -187,8 +179,8 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 def leaves_of(shape: tuple[int, ...], normalized: tuple[int, ...]) -> list[Tensor]:
     generator = torch.Generator().manual_seed(3)
     return [
-        torch.randn(each, generator=generator).requires_grad_()
-        for each in (shape, normalized, normalized)
+        torch.randn(sizes, generator=generator).requires_grad_()
+        for sizes in (shape, normalized, normalized)
     ]
 
 
@@ -211,8 +203,8 @@ def same_as_torch(name: str, leaves: list[Tensor], normalized: tuple[int, ...], 
 
 
 def test_every_peer_for_gpus_has_a_stand_in() -> None:
-    assert {each.name for each in PEERS if each.devices == {"cuda"}} == FOR_GPUS.keys()
-    assert STAND_INS.keys() == FOR_GPUS.keys()
+    assert {norm.name for norm in PEERS if norm.devices == {"cuda"}} == set(FOR_GPUS)
+    assert STAND_INS.keys() == set(FOR_GPUS)
 
 
 @pytest.mark.parametrize(("shape", "normalized"), SHAPES, ids=str)
@@ -265,7 +257,7 @@ def test_parameters_that_are_missing_or_of_another_dtype_are_refused(
     stand_in(name)
     x, *parameters = leaves_of((4, 30), (30,))
     with pytest.raises(UnsupportedError, match=why):
-        find(name)(x, (30,), *(each.to(dtype) for each in parameters[:count]))
+        find(name)(x, (30,), *(parameter.to(dtype) for parameter in parameters[:count]))
 
 
 def test_without_a_gradient_quack_returns_no_statistics(
@@ -279,7 +271,7 @@ def test_without_a_gradient_quack_returns_no_statistics(
         return x.clone()
 
     monkeypatch.setattr(sys.modules["quack.rmsnorm"], "layernorm_fwd", forward)
-    x, weight, bias = (each.detach() for each in leaves_of((4, 30), (30,)))
+    x, weight, bias = (leaf.detach() for leaf in leaves_of((4, 30), (30,)))
     # float32 parameters are accepted for every dtype of x
     assert find("quack")(x.bfloat16(), (30,), weight, bias).dtype == torch.bfloat16
     assert options == [{}]
@@ -290,7 +282,7 @@ def test_apex_without_its_extension_is_unsupported(
 ) -> None:
     stand_in("apex")
     monkeypatch.setitem(sys.modules, "fused_layer_norm_cuda", None)
-    monkeypatch.setattr(apex.Package, "is_installed", True)
+    monkeypatch.setattr(peer.Package, "is_installed", True)
     x, weight, bias = leaves_of((4, 30), (30,))
     with pytest.raises(UnsupportedError, match=r"apex cannot be imported .*fused_layer_norm_cuda"):
         find("apex")(x, (30,), weight, bias)

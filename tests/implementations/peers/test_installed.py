@@ -19,8 +19,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from harness.records import Autograd, Case, Direction, Status
+from harness.run.attempt import attempt
 from harness.verify import assert_layer_norm
-from harness.verify.trial import try_case
 from implementations import Reduction, UnsupportedError, find
 from implementations.peers import numba, onnxruntime, openvino, xla
 
@@ -39,16 +39,16 @@ def test_numpy_has_trees_only_along_the_axis_of_the_smallest_stride(layout: str)
         layout=layout,
         autograd=Autograd.INFERENCE_MODE,
     )
-    assert try_case(numpy, case).status is Status.OK
+    assert attempt(numpy, case).status is Status.OK
     # in a transposed x its running sums reach 29 times the bound of trees
-    trees = try_case(replace(numpy, reduction=Reduction.TREE), case)
+    trees = attempt(replace(numpy, reduction=Reduction.TREE), case)
     assert trees.status is (Status.OK if layout == "contiguous" else Status.WRONG)
 
 
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("dims", [1, 2])
 @pytest.mark.parametrize(
-    ("name", "dtype"), [(each.name, dtype) for each in ON_CPU for dtype in sorted(each.dtypes)]
+    ("name", "dtype"), [(norm.name, dtype) for norm in ON_CPU for dtype in sorted(norm.dtypes)]
 )
 def test_an_installed_peer_returns_the_result_of_torch(name: str, dtype: str, dims: int) -> None:
     peer = installed(name)
@@ -64,10 +64,10 @@ def test_an_installed_peer_returns_the_result_of_torch(name: str, dtype: str, di
 
 
 @pytest.mark.usefixtures("one_thread")
-@pytest.mark.parametrize("name", [each.name for each in ON_CPU if not each.forward_only])
+@pytest.mark.parametrize("name", [norm.name for norm in ON_CPU if not norm.forward_only])
 def test_an_installed_peer_returns_the_gradients_of_torch(name: str) -> None:
     peer = installed(name)
-    leaves = [each.double().requires_grad_() for each in tensors((4, 10))]
+    leaves = [tensor.double().requires_grad_() for tensor in tensors((4, 10))]
     dy = torch.randn(10, 4, dtype=torch.float64).T
     found, expected = (
         torch.autograd.grad(norm(leaves[0], (10,), *leaves[1:]), leaves, dy)
@@ -113,7 +113,7 @@ import torch
 from implementations.peers import xla
 def peak():
     lines = open("/proc/self/status").read().splitlines()
-    return next(int(each.split()[1]) << 10 for each in lines if each.startswith("VmHWM"))
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))
 def first_row(jax, x, weight, bias, dims, eps):
     return x[:1]
 torch.set_num_threads(1)

@@ -126,7 +126,7 @@ def test_onnxruntime_receives_the_number_of_threads_and_the_model(
 ) -> None:
     options = SimpleNamespace(entries={})
     options.add_session_config_entry = options.entries.__setitem__
-    runtime, onnx, helper = (ModuleType(each) for each in ("onnxruntime", "onnx", "onnx.helper"))
+    runtime, onnx, helper = (ModuleType(name) for name in ("onnxruntime", "onnx", "onnx.helper"))
     given = {
         runtime: {
             "SessionOptions": lambda: options,

@@ -25,6 +25,7 @@ from peering import (
 )
 from torch import Tensor
 
+from harness.cases import Grid, Sweep
 from harness.cli import main
 from harness.measure.environment import read_environment
 from harness.records import (
@@ -38,11 +39,10 @@ from harness.records import (
 )
 from harness.run.case import CaseRunner
 from harness.run.plan import plan
-from harness.run.timed_calls import refusal
-from harness.sweep import Grid, Sweep
+from harness.run.timing import refusal
 from implementations import PEERS, Implementation, UnsupportedError, find
 from implementations.peers import PACKAGES
-from implementations.peers.package import Package, environment
+from implementations.peers.peer import Package, environment
 
 # --- the list ------------------------------------------------------------------------------------
 
@@ -62,25 +62,25 @@ def test_the_versions_of_peers_are_in_the_environment(monkeypatch: pytest.Monkey
     monkeypatch.setattr(module, "_version", lambda package: f"1 of {package}")
     found = dict(read_environment().packages)
     assert found["flash-attn"] == "1 of flash-attn"
-    assert {name for each in PACKAGES for name in each.distributions} <= found.keys()
+    assert {name for package in PACKAGES for name in package.distributions} <= found.keys()
 
 
 def test_a_sweep_includes_only_peers_that_run_on_the_device() -> None:
     fleet = LocalFleet()
     fleet.info = replace(
         fleet.info,
-        peers={each.name: each.devices for each in PEERS},
+        peers={norm.name: norm.devices for norm in PEERS},
         unavailable={},
         device_counts={"cpu": 1, "cuda": 1},
     )
     grid = Grid(implementations=("native", "peers"), devices=("cpu", "cuda"), shapes=((4, 8),))
-    cases = [each.case for each in plan(Sweep(grids=(grid,)), fleet)]
+    cases = [case.case for case in plan(Sweep(grids=(grid,)), fleet)]
     of_device = {
-        kind: [each.implementation for each in cases if each.device == kind]
+        kind: [case.implementation for case in cases if case.device == kind]
         for kind in ("cpu", "cuda")
     }
     for kind, names in of_device.items():
-        assert names == ["native", *(each.name for each in PEERS if kind in each.devices)]
+        assert names == ["native", *(norm.name for norm in PEERS if kind in norm.devices)]
         assert len(names) > 4
 
 
@@ -99,7 +99,7 @@ def test_a_missing_package_is_reported_with_its_install_command(
 
 
 @pytest.mark.usefixtures("forgetful")
-@pytest.mark.parametrize("peer", ON_CPU, ids=lambda each: each.name)
+@pytest.mark.parametrize("peer", ON_CPU, ids=lambda norm: norm.name)
 def test_a_peer_whose_package_is_missing_is_unsupported(
     peer: Implementation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,7 +107,7 @@ def test_a_peer_whose_package_is_missing_is_unsupported(
     # and its submodules, which an earlier test may have imported
     for name in [
         package.module,
-        *(each for each in sys.modules if each.startswith(f"{package.module}.")),
+        *(module for module in sys.modules if module.startswith(f"{package.module}.")),
     ]:
         monkeypatch.setitem(sys.modules, name, None)
     case = Case(implementation=peer.name, shape=(4, 8))
@@ -191,4 +191,4 @@ def test_a_peer_outside_torch_has_no_compiled_mode_and_no_memory_count() -> None
     case = Case(implementation="numpy", shape=(4, 8))
     record = CaseRunner("here", Allocation.DEFAULT).run(case, [Measurement.MEMORY], Budget())
     assert (record.status, record.memory) == (Status.OK, None)
-    assert [each.kind for each in record.warnings] == [WarningKind.MEMORY_NOT_COUNTED]
+    assert [warning.kind for warning in record.warnings] == [WarningKind.MEMORY_NOT_COUNTED]

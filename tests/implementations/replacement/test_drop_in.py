@@ -39,7 +39,9 @@ def test_the_constructor_takes_what_torch_takes_in_the_same_order() -> None:
     ours = inspect.signature(LayerNorm.__init__).parameters
     theirs = inspect.signature(nn.LayerNorm.__init__).parameters
     assert list(ours) == [*theirs, "implementation"]
-    assert [ours[name].default for name in theirs] == [each.default for each in theirs.values()]
+    assert [ours[name].default for name in theirs] == [
+        parameter.default for parameter in theirs.values()
+    ]
 
 
 def same_state(one: nn.Module, other: nn.Module) -> bool:
@@ -227,7 +229,7 @@ COPIES = (copy.deepcopy, copy.copy, lambda made: pickle.loads(pickle.dumps(made)
 @pytest.mark.parametrize(
     "implementation",
     [*ON_CPU, Dispatch({(8, "float32", "cpu"): "two_pass"}, default="native")],
-    ids=lambda each: getattr(each, "name", "table"),
+    ids=lambda choice: getattr(choice, "name", "table"),
 )
 def test_a_copy_runs_the_same_implementation(implementation: Any) -> None:
     made = trained(LayerNorm(8, implementation=implementation))

@@ -58,7 +58,7 @@ def test_results_and_gradients_stay_the_same(kind: type[nn.Module]) -> None:
         x = (0.03 * normal(4, 2, HIDDEN)).requires_grad_()
         y = module(x)
         (y * normal(4, 2, HIDDEN, seed=9)).sum().backward()
-        found.append([y, x.grad, *(each.grad for each in module.parameters())])
+        found.append([y, x.grad, *(parameter.grad for parameter in module.parameters())])
     # a few roundings in float32, of gradients that 1 / sigma makes 30 times as large
     torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-4)
 
@@ -87,13 +87,13 @@ def test_tensors_hooks_mode_and_random_state_are_unchanged(kind: type[nn.Module]
     random_state = torch.get_rng_state()
     assert replace_layer_norms(made, "two_pass").changed
     after = dict([*made.named_parameters(), *made.named_buffers()])
-    assert {name: id(each) for name, each in after.items()} == {
-        name: id(each) for name, each in tensors.items()
+    assert {name: id(tensor) for name, tensor in after.items()} == {
+        name: id(tensor) for name, tensor in tensors.items()
     }
     assert (list(made.state_dict()), list(map(id, made.modules()))) == (keys, modules)
     assert torch.equal(torch.get_rng_state(), random_state)
     assert not made.training
-    assert all(each.grad is None for each in made.parameters())
+    assert all(parameter.grad is None for parameter in made.parameters())
 
 
 @by_class

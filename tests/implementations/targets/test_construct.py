@@ -84,7 +84,7 @@ def test_an_annotation_says_how_the_size_is_written() -> None:
     assert isinstance(made(as_size).given[0], torch.Size)
     assert made(as_either).given == (WIDTH,)
     assert made(as_either, (2, 3)).given == ((2, 3),)
-    assert [of(each).takes_several_axes for each in (as_int, as_size, as_either)] == [
+    assert [of(build).takes_several_axes for build in (as_int, as_size, as_either)] == [
         False, True, True
     ]  # fmt: skip
 

@@ -41,7 +41,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
             del sys.modules[name]
 
 
-@pytest.mark.parametrize("norm", ALL, ids=lambda each: each.name)
+@pytest.mark.parametrize("norm", ALL, ids=lambda norm: norm.name)
 def test_a_name_finds_its_implementation(norm: Implementation) -> None:
     assert find(norm.name) is norm
 

@@ -49,7 +49,7 @@ WEIGHTS = WEIGHT.expand(3, 5).contiguous()
 def test_several_axes_are_passed_and_flags_switch_parameters_off(
     parameters: tuple[Tensor, ...],
 ) -> None:
-    leaves = [each.clone().requires_grad_() for each in (X, *parameters)]
+    leaves = [tensor.clone().requires_grad_() for tensor in (X, *parameters)]
     results = []
     for norm in (ModuleFunction(nn.LayerNorm), functional.layer_norm):
         y = norm(leaves[0], (3, 5), *leaves[1:])

@@ -7,19 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from implementations import UnsupportedError
-from implementations.targets.from_function import NamedFunction
-from implementations.targets.from_module import ModuleFunction
-from implementations.targets.meaning import (
-    CallOptions,
-    Meaning,
-    Probe,
-    check_axes,
-    find_meaning,
-)
+from implementations.targets.meaning import CallOptions, Meaning, Probe, find_meaning
 
 WIDTH = 32
 
@@ -115,44 +107,3 @@ def test_a_target_that_raises_for_every_x_is_refused_with_the_first_reason() -> 
 
     with pytest.raises(UnsupportedError, match="first: RuntimeError: not of 4 axes"):
         meaning_of(raising)
-
-
-# --- the checks of a call ------------------------------------------------------------------------
-
-
-def test_another_eps_than_the_fixed_one_is_refused() -> None:
-    found = meaning_of(last_axis)
-    for accepted in (None, 1e-6):
-        found.check_eps(accepted)
-    with pytest.raises(UnsupportedError, match=r"1e-06, and 0\.5"):
-        found.check_eps(0.5)
-
-
-def test_a_shape_that_x_does_not_end_in_is_an_error_and_several_axes_are_refused() -> None:
-    x = torch.zeros(2, 3, 5)
-    check_axes(x, (5,), takes_several=False)
-    check_axes(x, (3, 5), takes_several=True)
-    with pytest.raises(UnsupportedError, match="one axis; 2"):
-        check_axes(x, (3, 5), takes_several=False)
-    for shape in ((4,), (4, 5)):
-        with pytest.raises(ValueError, match="end in"):
-            check_axes(x, shape, takes_several=True)
-
-
-@pytest.mark.parametrize(
-    "target",
-    [
-        NamedFunction(lambda x, weight, bias: last_axis(x, weight, bias)),
-        ModuleFunction(nn.LayerNorm(WIDTH, eps=1e-6)),
-    ],
-    ids=["function", "module"],
-)
-def test_functions_and_modules_check_eps_and_axes(target: NamedFunction | ModuleFunction) -> None:
-    x, weight = torch.zeros(3, WIDTH), torch.ones(WIDTH)
-    for wrong, shape, eps in (
-        (UnsupportedError, (WIDTH,), 0.5),
-        (UnsupportedError, (3, WIDTH), None),
-        (ValueError, (4,), None),
-    ):
-        with pytest.raises(wrong):
-            target(x, shape, weight.expand(shape) if shape[-1] == WIDTH else weight, weight, eps)

@@ -25,7 +25,9 @@ class Named(nn.Module):
             setattr(self, name, nn.Parameter(start.clone()))
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.layer_norm(x, SHAPE, *(each.flatten() for each in self.parameters()))
+        return functional.layer_norm(
+            x, SHAPE, *(parameter.flatten() for parameter in self.parameters())
+        )
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def test_a_result_near_no_known_function_has_no_name(y: Tensor) -> None:
 
 def test_statistics_of_a_sample_differ_along_every_axis() -> None:
     for axis in range(X.dim()):
-        others = [each for each in range(X.dim()) if each != axis]
+        others = [other for other in range(X.dim()) if other != axis]
         for statistic in (X.mean(others), X.var(others)):
             assert statistic.unique().numel() == X.shape[axis]
 
@@ -87,7 +87,7 @@ def test_statistics_of_a_sample_differ_along_every_axis() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_eps_is_measured(eps: float, dtype: torch.dtype) -> None:
     def call(x: Tensor) -> Tensor:
-        given = (each.to(dtype) for each in (x, WEIGHT, BIAS))
+        given = (tensor.to(dtype) for tensor in (x, WEIGHT, BIAS))
         x, weight, bias = given
         return functional.layer_norm(x, (WIDTH,), weight, bias, eps).double()
 

@@ -23,11 +23,11 @@ from fused_kernels import (
 from small_catalogue import use_small_catalogue
 
 from harness.records import Affine, Case, Direction, Status
+from harness.run.attempt import attempt
 from harness.verify import verify
 from harness.verify.checks import contract_checks
-from harness.verify.checks.settings import SMALL
+from harness.verify.checks.contract_checks import SMALL
 from harness.verify.text import verdict_lines
-from harness.verify.trial import try_case
 from implementations import find
 from implementations.triton import layout as layouts
 
@@ -52,7 +52,7 @@ def test_the_recentred_kernel_passes_the_short_verification(
         use_small_catalogue(monkeypatch, largest=200)
         monkeypatch.setattr(contract_checks, "settings_of", lambda check: (SMALL,))
         # the interpreter runs in one thread, whatever torch is told
-        monkeypatch.setattr("harness.verify.checks.concurrency._SHAPES", ((3, 96),))
+        monkeypatch.setattr("harness.verify.checks.surroundings._SHAPES", ((3, 96),))
     verdict = verify(
         "triton_recentred",
         quick=True,
@@ -170,4 +170,4 @@ def test_the_recentred_kernel_is_accurate_at_every_condition_number(
 def test_centring_once_is_outside_the_bound_of_recentring() -> None:
     claim = replace(find("triton_two_pass"), algorithm=find("triton_recentred").algorithm)
     case = Case(implementation=claim.name, shape=(4, 300), device=DEVICE, distribution="offset_1e4")
-    assert try_case(claim, case).status is Status.WRONG
+    assert attempt(claim, case).status is Status.WRONG

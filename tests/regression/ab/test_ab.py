@@ -12,21 +12,25 @@ from typing import Any
 import pytest
 from compared_runs import failed, make_case, make_cases, make_latency, make_record
 
+from harness.cases import Planned
 from harness.records import Case, Measurement, Memory, Record, Status
-from harness.regression.ab.ab import Bench, PairedCase, UnpairedCase, ab
-from harness.regression.ab.latency import SCREENING
-from harness.regression.ab.messages import TimeAgainstBase
-from harness.regression.ab.revision import BASE, Checkout
-from harness.regression.changes import Change, ChangeKind, Comparison, Metric
-from harness.regression.compare import NotComparableError, NotMeasuredError
-from harness.run.messages import RunCase
+from harness.regression import (
+    SCREENING_IN_TURN,
+    Change,
+    ChangeKind,
+    Comparison,
+    NotComparableError,
+    NotMeasuredError,
+)
+from harness.regression.ab import BASE, Bench, Checkout, Pairing, ab, time_against_base
+from harness.run.worker import Job
 
 ASKED = (Measurement.ERRORS, Measurement.LATENCY, Measurement.MEMORY)
 ONE, TWO, THREE = (make_case(rows=rows) for rows in (1, 2, 3))
 CHECKOUT = Checkout(
     repository=Path("/here"), folder=Path("/there"), commit="abc", operators=frozenset()
 )
-Script = Callable[[RunCase], Record | None]
+Script = Callable[[Job], Record | None]
 
 
 @dataclass
@@ -34,7 +38,7 @@ class Scripted(AbstractContextManager["Scripted"]):
     """A fleet that answers by a script and notes its jobs; a job of None is never started."""
 
     script: Script
-    asked: list[list[RunCase]] = field(default_factory=list)
+    asked: list[list[Job]] = field(default_factory=list)
     starts: int = 0
 
     def __enter__(self) -> Scripted:
@@ -51,7 +55,7 @@ class Scripted(AbstractContextManager["Scripted"]):
     environment = None
 
     def run(
-        self, jobs: Sequence[RunCase], timeout_s: float, stop_at: float = float("inf")
+        self, jobs: Sequence[Job], timeout_s: float, stop_at: float = float("inf")
     ) -> Iterator[Record]:
         self.asked.append(list(jobs))
         for job in list(jobs):
@@ -60,11 +64,11 @@ class Scripted(AbstractContextManager["Scripted"]):
                 yield replace(record, case=job.case)
 
 
-def of_base(job: RunCase) -> bool:
+def of_base(job: Job) -> bool:
     return job.case.implementation.startswith(BASE)
 
 
-def right(job: RunCase, ratio: float = 1.0) -> Record:
+def right(job: Job, ratio: float = 1.0) -> Record:
     """Answer as a right implementation does."""
     timed = Measurement.LATENCY in job.measurements
     same = replace(job.case, implementation="two_pass")  # errors are made up by the name
@@ -73,13 +77,16 @@ def right(job: RunCase, ratio: float = 1.0) -> Record:
 
 
 def compared(
-    script: Script = right, *cases: Case, fresh: Script | None = None, **more: Any
+    script: Script = right,
+    *cases: Case,
+    fresh: Script | None = None,
+    unpaired: tuple[tuple[Planned, Change], ...] = (),
 ) -> tuple[Comparison, Scripted, Scripted]:
     """Compare cases with a base of the same names; return the fleets, too."""
     machine, again = Scripted(script), Scripted(fresh or script)
-    pairs = [PairedCase(case=each, measurements=ASKED) for each in cases or (ONE,)]
+    pairs = tuple(Planned(case, ASKED) for case in cases or (ONE,))
     bench = bench_of(machine, again)
-    found = ab(pairs, bench, baseline_name="old", head_name="new", **more)
+    found = ab(Pairing(pairs, unpaired), bench, baseline_name="old", head_name="new")
     return found, machine, again
 
 
@@ -95,7 +102,7 @@ def only(script: Script, fresh: Script | None = None) -> Change:
         TWO,
         fresh=fresh,
     )
-    return next(each for each in found.changes if each.case == ONE)
+    return next(change for change in found.changes if change.case == ONE)
 
 
 # --- requests ------------------------------------------------------------------------------------
@@ -112,7 +119,14 @@ def test_base_and_head_run_one_after_the_other_and_then_in_turn() -> None:
     ]
     assert {job.measurements for job in exact} == {(Measurement.ERRORS, Measurement.MEMORY)}
     assert timed == [
-        TimeAgainstBase(case, (Measurement.LATENCY,), SCREENING, CHECKOUT) for case in (ONE, TWO)
+        Job(
+            case,
+            (Measurement.LATENCY,),
+            SCREENING_IN_TURN,
+            function=time_against_base,
+            options=CHECKOUT,
+        )
+        for case in (ONE, TWO)
     ]
     assert again.starts == 0
     assert found.counts == {ChangeKind.UNCHANGED: 2}
@@ -148,12 +162,12 @@ def test_a_case_that_is_wrong_in_both_revisions_has_a_note() -> None:
 # --- changes -------------------------------------------------------------------------------------
 
 
-def crashed_in_turn(job: RunCase) -> Record:
-    fell = isinstance(job, TimeAgainstBase)
+def crashed_in_turn(job: Job) -> Record:
+    fell = job.function is time_against_base
     return failed(job.case, reason="it fell") if fell else right(job)
 
 
-def one_byte_more(job: RunCase) -> Record:
+def one_byte_more(job: Job) -> Record:
     memory = Memory(
         peak_extra_bytes=8 if of_base(job) else 9,
         allocated_bytes=8,
@@ -167,29 +181,29 @@ def one_byte_more(job: RunCase) -> Record:
 @pytest.mark.parametrize(
     ("script", "fresh", "kind", "metric", "fact"),
     [
-        (partial(right, ratio=0.5), None, ChangeKind.FASTER, Metric.LATENCY, "50 % faster"),
+        (partial(right, ratio=0.5), None, ChangeKind.FASTER, "latency", "50 % faster"),
         (
             partial(right, ratio=1.2),
             right,
-            *(ChangeKind.INCONCLUSIVE, Metric.LATENCY, "20 % slower"),
+            *(ChangeKind.INCONCLUSIVE, "latency", "20 % slower"),
         ),
         (
             partial(right, ratio=1.5),
             lambda job: failed(job.case),
-            *(ChangeKind.INCONCLUSIVE, Metric.LATENCY, "only 0 of 5 processes"),
+            *(ChangeKind.INCONCLUSIVE, "latency", "only 0 of 5 processes"),
         ),
-        (crashed_in_turn, None, ChangeKind.INCONCLUSIVE, Metric.LATENCY, "it fell"),
+        (crashed_in_turn, None, ChangeKind.INCONCLUSIVE, "latency", "it fell"),
         (
             lambda job: right(job) if of_base(job) else failed(job.case, Status.CRASHED),
             None,
-            *(ChangeKind.REGRESSED, Metric.STATUS, "crashed now"),
+            *(ChangeKind.REGRESSED, "status", "crashed now"),
         ),
-        (one_byte_more, None, ChangeKind.REGRESSED, Metric.PEAK_MEMORY, "8 before, 9 now"),
+        (one_byte_more, None, ChangeKind.REGRESSED, "peak memory", "8 before, 9 now"),
     ],
     ids=["faster", "not confirmed", "crash again", "crash in turn", "crash", "memory"],
 )
 def test_the_change_of_a_case(
-    script: Script, fresh: Script | None, kind: ChangeKind, metric: Metric, fact: str
+    script: Script, fresh: Script | None, kind: ChangeKind, metric: str, fact: str
 ) -> None:
     change = only(script, fresh)
     assert (change.kind, change.metric) == (kind, metric)
@@ -197,17 +211,17 @@ def test_the_change_of_a_case(
 
 
 def test_results_that_head_caches_are_detected_when_it_is_timed() -> None:
-    def script(job: RunCase) -> Record:
-        wrong = isinstance(job, TimeAgainstBase)
+    def script(job: Job) -> Record:
+        wrong = job.function is time_against_base
         return replace(right(job), status=Status.WRONG, reason="stale") if wrong else right(job)
 
     change = only(script)
-    assert (change.kind, change.metric) == (ChangeKind.REGRESSED, Metric.STATUS)
+    assert (change.kind, change.metric) == (ChangeKind.REGRESSED, "status")
     assert "stale" in change.reason
 
 
 def test_results_that_both_revisions_cache_are_not_a_change() -> None:
-    def script(job: RunCase) -> Record:
+    def script(job: Job) -> Record:
         timed = Measurement.LATENCY in job.measurements
         return replace(right(job), status=Status.WRONG, reason="stale") if timed else right(job)
 
@@ -216,7 +230,7 @@ def test_results_that_both_revisions_cache_are_not_a_change() -> None:
 
 def test_suspects_in_all_implementations_are_timed_again_with_a_note() -> None:
     cases = make_cases(36)
-    names = {each.implementation for each in cases}
+    names = {case.implementation for case in cases}
     found, _, again = compared(lambda job: right(job, 1.5), *cases, fresh=right)
     assert len(names) > 1
     assert again.starts == 3  # refuted by the first process, when two more have started
@@ -228,24 +242,24 @@ def test_suspects_in_all_implementations_are_timed_again_with_a_note() -> None:
 # --- cases without a pair ------------------------------------------------------------------------
 
 
-def unpaired(kind: ChangeKind, case: Case = THREE) -> UnpairedCase:
-    return UnpairedCase(case=case, kind=kind, reason="so it is", measurements=ASKED)
+def unpaired(kind: ChangeKind) -> tuple[Planned, Change]:
+    return Planned(THREE, ASKED), Change(THREE, kind, "so it is")
 
 
 def test_a_case_only_in_head_is_run_and_never_fails() -> None:
-    def script(job: RunCase) -> Record:
+    def script(job: Job) -> Record:
         return failed(job.case, Status.WRONG, "why") if job.case == THREE else right(job)
 
-    found, machine, _ = compared(script, unpaired=[unpaired(ChangeKind.NEW)])
+    found, machine, _ = compared(script, unpaired=(unpaired(ChangeKind.NEW),))
     assert THREE in [job.case for job in machine.asked[0]]
-    (change,) = (each for each in found.changes if each.kind is ChangeKind.NEW)
+    (change,) = (change for change in found.changes if change.kind is ChangeKind.NEW)
     assert "so it is" in change.reason
     assert "why" in change.reason
     assert not found.failed
 
 
 def test_a_case_only_in_the_base_is_not_run() -> None:
-    found, machine, _ = compared(unpaired=[unpaired(ChangeKind.GONE)])
+    found, machine, _ = compared(unpaired=(unpaired(ChangeKind.GONE),))
     assert THREE.shape not in [job.case.shape for job in machine.asked[0]]
     assert found.counts == {ChangeKind.GONE: 1, ChangeKind.UNCHANGED: 1}
 
@@ -254,13 +268,7 @@ def test_nothing_in_common_is_refused() -> None:
     machine = Scripted(right)
     bench = bench_of(machine, machine)
     with pytest.raises(NotComparableError, match="so it is"):
-        ab(
-            [],
-            bench,
-            baseline_name="old",
-            head_name="new",
-            unpaired=[unpaired(ChangeKind.NEW)],
-        )
+        ab(Pairing((), (unpaired(ChangeKind.NEW),)), bench, baseline_name="old", head_name="new")
     assert machine.asked == []
 
 
@@ -281,12 +289,12 @@ def test_without_a_measured_case_the_comparison_is_refused(script: Script, fact:
     "is_started",
     [
         lambda job: job.case.shape == ONE.shape,
-        lambda job: job.case.shape == ONE.shape or not isinstance(job, TimeAgainstBase),
+        lambda job: job.case.shape == ONE.shape or job.function is not time_against_base,
     ],
     ids=["case", "latency"],
 )
 def test_cases_that_were_not_started_in_time_are_inconclusive(
-    is_started: Callable[[RunCase], bool],
+    is_started: Callable[[Job], bool],
 ) -> None:
     found, _, _ = compared(lambda job: right(job) if is_started(job) else None, ONE, TWO)
     assert found.counts == {ChangeKind.INCONCLUSIVE: 1, ChangeKind.UNCHANGED: 1}

@@ -8,7 +8,7 @@ from types import CodeType
 
 import pytest
 
-from harness.regression.ab.import_rewriting import Loader, Names
+from harness.regression.ab.side_by_side import Loader, Names
 
 NAMES = Names(
     package="theirs",
@@ -28,17 +28,17 @@ def renamed(source: str) -> CodeType:
 
 def functions(code: CodeType) -> Iterator[CodeType]:
     """Everything that is defined in some code, at any depth."""
-    for each in code.co_consts:
-        if isinstance(each, CodeType):
-            yield each
-            yield from functions(each)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant
+            yield from functions(constant)
 
 
 @pytest.mark.parametrize("path", SUBJECTS, ids=lambda path: path.name)
 def test_a_function_of_another_revision_is_the_same_instructions(path: Path) -> None:
     source = path.read_text()
-    before = [each.co_code for each in functions(compile(source, path, "exec"))]
-    after = [each.co_code for each in functions(renamed(source))]
+    before = [function.co_code for function in functions(compile(source, path, "exec"))]
+    after = [function.co_code for function in functions(renamed(source))]
     assert after == before
 
 

@@ -9,9 +9,8 @@ from git_repository import LAYER_NORM
 from two_revisions import CONTRACT, Open
 
 import implementations
-from harness.regression.ab.availability import Availability, LookupResult
-from harness.regression.ab.lookup import look_up
-from harness.regression.ab.side_by_side import side_by_side
+from harness.regression.ab import Availability, LookupResult
+from harness.regression.ab.side_by_side import look_up, side_by_side
 from implementations.contract import Algorithm, Implementation
 
 NATIVE = implementations.find("native")
@@ -93,8 +92,8 @@ def test_every_member_of_a_listing_is_looked_up(
     listing: str, members: tuple[Implementation, ...]
 ) -> None:
     assert look_up(None, (), (listing,)) == tuple(
-        LookupResult(each.name, Availability.PRESENT, devices=each.devices, listing=listing)
-        for each in members
+        LookupResult(member.name, Availability.PRESENT, devices=member.devices, listing=listing)
+        for member in members
     )
 
 

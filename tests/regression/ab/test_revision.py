@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from git_repository import Repository
 
-from harness.regression.ab.revision import (
+from harness.regression.ab import (
     RevisionError,
     checked_out,
+    file_of,
     is_unchanged,
-    place_of,
     repository_of,
 )
 
@@ -147,11 +147,11 @@ def test_a_file_that_git_does_not_keep_has_no_revision(
     repository: Repository, tmp_path: Path, folder: str, why: str
 ) -> None:
     repository.write({".gitignore": "venv/\n"})
-    place = (tmp_path if folder == "outside" else repository.path) / folder / "ln.py"
-    place.parent.mkdir()
-    place.write_text("")
+    file = (tmp_path if folder == "outside" else repository.path) / folder / "ln.py"
+    file.parent.mkdir()
+    file.write_text("")
     with pytest.raises(RevisionError, match=why):
-        repository_of(place, "ln.py:f")
+        repository_of(file, "ln.py:f")
 
 
 def test_a_deleted_file_still_belongs_to_its_repository(repository: Repository) -> None:
@@ -159,19 +159,17 @@ def test_a_deleted_file_still_belongs_to_its_repository(repository: Repository) 
     assert repository_of(gone, "ln.py:f") == repository.path.resolve()
 
 
-def test_a_place_is_found_without_importing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_file_is_found_without_importing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "falls_here.py").write_text("raise RuntimeError")
     (tmp_path / "space_here").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     here = tmp_path.resolve()
-    assert place_of("falls_here:f") == here / "falls_here.py"
-    assert place_of("falls_here.py:f") == here / "falls_here.py"
-    assert place_of("space_here.deeper:f") == here / "space_here"
-    assert place_of("no_such_module_here:f") is None
-    native = place_of("native")
+    assert file_of("falls_here:f") == here / "falls_here.py"
+    assert file_of("falls_here.py:f") == here / "falls_here.py"
+    assert file_of("space_here.deeper:f") == here / "space_here"
+    assert file_of("no_such_module_here:f") is None
+    native = file_of("native")
     assert native is not None
     assert native.parent.name == "implementations"
 

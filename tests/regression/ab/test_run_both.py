@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -10,17 +11,22 @@ from git_repository import LAYER_NORM
 from two_revisions import CONTRACT, Open
 
 from harness.measure.environment import compiler
-from harness.numerics.computed import function_of
 from harness.records import Allocation, Budget, Case, Measurement, Mode, Record, Status
-from harness.regression.ab.messages import RunBaseCase, TimeAgainstBase
-from harness.regression.ab.revision import BASE
+from harness.regression.ab import BASE, Checkout, run_base_case, time_against_base
+from harness.run.call import function_of
 from harness.run.case import CaseRunner
-from harness.run.messages import RunCase
+from harness.run.worker import Job
 from implementations import find
 
 
-def answered(request: RunCase) -> Record:
-    return request.answer(CaseRunner("here", Allocation.DEFAULT), lambda update: None)
+def run(
+    function: Callable[[CaseRunner, Job], Record],
+    case: Case,
+    measurements: tuple[Measurement, ...],
+    checkout: Checkout,
+) -> Record:
+    job = Job(case, measurements, QUICK, function=function, options=checkout)
+    return function(CaseRunner("here", Allocation.DEFAULT), job)
 
 
 def case_of(target: str, **changes: object) -> Case:
@@ -39,7 +45,7 @@ def test_an_unsupported_error_of_the_base_is_unsupported(
 ) -> None:
     text = CONTRACT.replace("(Exception):\n", f"(Exception):\n    __module__ = {where!r}\n")
     checkout = opened({"implementation.py": text}, {})
-    record = answered(RunBaseCase(case_of(BASE + "implementation.py:f"), (), QUICK, checkout))
+    record = run(run_base_case, case_of(BASE + "implementation.py:f"), (), checkout)
     assert record.status is status
     assert record.reason.endswith("not on a Sunday")
 
@@ -58,10 +64,10 @@ def test_an_unsupported_error_of_the_base_is_unsupported(
 def test_a_case_is_timed_in_turn_with_its_base_only(opened: Open, mode: Mode) -> None:
     checkout = opened({"implementation.py": LAYER_NORM}, {"implementation.py": LAYER_NORM})
     case = case_of("implementation.py:layer_norm", mode=mode)
-    record = answered(TimeAgainstBase(case, (Measurement.LATENCY,), QUICK, checkout))
+    record = run(time_against_base, case, (Measurement.LATENCY,), checkout)
     assert record.status is Status.OK
     assert record.latency is not None
-    assert [each.role for each in record.latency.arms] == ["subject", "reference"]
+    assert [arm.role for arm in record.latency.arms] == ["subject", "reference"]
     assert record.latency.reference_ratio is not None
 
 
@@ -71,7 +77,7 @@ def test_an_exception_of_the_base_is_an_error(opened: Open) -> None:
         {"implementation.py": LAYER_NORM},
     )
     case = case_of("implementation.py:layer_norm")
-    record = answered(TimeAgainstBase(case, (Measurement.LATENCY,), QUICK, checkout))
+    record = run(time_against_base, case, (Measurement.LATENCY,), checkout)
     assert (record.status, record.reason) == (Status.ERROR, "OSError: no")
     assert record.latency is None
 

@@ -11,10 +11,8 @@ from git_repository import LAYER_NORM
 from two_revisions import Open
 
 import implementations
-from harness.regression.ab.availability import Availability
-from harness.regression.ab.lookup import look_up
-from harness.regression.ab.revision import Checkout
-from harness.regression.ab.side_by_side import side_by_side
+from harness.regression.ab import Availability, Checkout
+from harness.regression.ab.side_by_side import look_up, side_by_side
 
 PACKAGE = """
 def said():
@@ -169,7 +167,7 @@ def f(x, *arguments):
 
 def test_operators_of_one_name_are_each_revisions_own(opened: Open) -> None:
     space = "layernorm_bench_test_both"
-    texts = [OPERATORS.replace("{space}", space).replace("{number}", each) for each in "12"]
+    texts = [OPERATORS.replace("{space}", space).replace("{number}", number) for number in "12"]
     checkout = opened({"implementation.py": texts[0]}, {"implementation.py": texts[1]})
     assert both(checkout, "implementation.py:f") == ((1, 10), (2, 20))
     assert both(checkout, "implementation.py:f") == ((1, 10), (2, 20))

@@ -8,11 +8,13 @@ from math import prod
 
 import pytest
 
-from harness.inputs import DISTRIBUTIONS, GRAD_OUTPUTS, LAYOUTS, PARAMETERS, make_inputs
+from harness.cases.axes import array_axes
+from harness.cases.inputs import DISTRIBUTIONS, GRAD_OUTPUTS, LAYOUTS, PARAMETERS, make_inputs
 from harness.records import Affine, Autograd, Direction
-from harness.verify.cases.axes import AXES, array_within, axes_within, case_from
+from harness.verify.cases.plan import array_within, axes_within, case_from
 from harness.verify.scope import Scope
 
+AXES = {name: axis.values for name, axis in array_axes().items()}
 USUAL = {axis: values[0] for axis, values in AXES.items()}
 ROWS = array_within(Scope(), 2, forward_only=False)
 

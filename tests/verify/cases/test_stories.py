@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
-from harness.inputs import DISTRIBUTIONS, GRAD_OUTPUTS, LAYOUTS, reported
+from harness.cases.axes import AXES
+from harness.cases.inputs import DISTRIBUTIONS, GRAD_OUTPUTS, LAYOUTS, REPORTED
 from harness.records import Case, Direction
-from harness.verify.cases.group import Group, cases_of
-from harness.verify.cases.stories import FULL
-from harness.verify.verify import DTYPES
+from harness.verify.cases.stories import FULL, Story, cases_of
+from harness.verify.result import DTYPES
 
 
-def cases(tier: tuple[Group, ...], *, forward_only: bool = False) -> list[Case]:
+def cases(tier: tuple[Story, ...], *, forward_only: bool = False) -> list[Case]:
     return [
         case
         for dtype in DTYPES
-        for group in tier
-        for case in cases_of(group, "target", dtype, "cpu", forward_only)
+        for story in tier
+        for case in cases_of(story, "target", dtype, "cpu", forward_only)
     ]
 
 
@@ -25,15 +24,16 @@ def cases(tier: tuple[Group, ...], *, forward_only: bool = False) -> list[Case]:
 
 
 def test_every_name_exists() -> None:
-    for group in FULL:
-        assert set(group.distributions) <= set(DISTRIBUTIONS)
-        assert set(group.layouts) <= set(LAYOUTS)
-        assert set(group.grad_outputs) <= set(GRAD_OUTPUTS)
-        assert set(group.dtypes) <= set(DTYPES)
+    known = {"distribution": DISTRIBUTIONS, "layout": LAYOUTS, "grad_output": GRAD_OUTPUTS}
+    for story in FULL:
+        assert set(story.axes) <= set(AXES)
+        assert set(story.dtypes) <= set(DTYPES)
+        for name, names in known.items():
+            assert set(story.axes.get(name, ())) <= set(names)
 
 
-def test_every_group_says_what_it_catches() -> None:
-    catches = [group.catches for group in FULL]
+def test_every_story_says_what_it_catches() -> None:
+    catches = [story.catches for story in FULL]
     assert all(text.strip() for text in catches)
     assert len(set(catches)) == len(catches)
 
@@ -45,11 +45,12 @@ def test_no_case_is_tried_twice() -> None:
 def test_no_input_is_square_except_for_public_bugs() -> None:
     square = {
         each.id
-        for group in FULL
-        if not set(group.distributions) <= set(reported.__all__)
-        and group.catches != "an axis identified by its size alone"
+        for story in FULL
+        if not set(story.axes.get("distribution", ()))
+        <= {function.__name__ for function in REPORTED}
+        and story.catches != "an axis identified by its size alone"
         for dtype in DTYPES
-        for each in cases_of(group, "target", dtype, "cpu", False)
+        for each in cases_of(story, "target", dtype, "cpu", False)
         if each.rows == each.hidden > 1
     }
     assert sorted(square) == []
@@ -63,46 +64,42 @@ def test_every_distribution_has_a_story() -> None:
     assert {each.distribution for each in cases(FULL)} == set(DISTRIBUTIONS)
 
 
-# --- a group --------------------------------------------------------------------------------------
+# --- a story --------------------------------------------------------------------------------------
+
+BOTH = (Direction.BACKWARD, Direction.FORWARD)
 
 
-def test_a_group_has_no_case_in_a_dtype_not_its_own() -> None:
-    group = Group(catches="x", shapes=((2, 3),), dtypes=("float16",))
-    assert list(cases_of(group, "target", "float32", "cpu", False)) == []
-    assert len(list(cases_of(group, "target", "float16", "cpu", True))) == 1
+def a_story(dtypes: tuple[str, ...] = DTYPES, **axes: tuple[object, ...]) -> Story:
+    return Story("x", {"shape": ((2, 3),), "direction": BOTH, **axes}, dtypes)
 
 
-def test_a_group_is_tried_backward_and_as_inference_unless_it_says_otherwise() -> None:
-    group = Group(catches="x", shapes=((2, 3),))
-    found = [each.direction for each in cases_of(group, "target", "float32", "cpu", False)]
-    assert found == [Direction.BACKWARD, Direction.FORWARD]
-    alone = replace(group, directions=(Direction.BACKWARD,))
-    found = [each.direction for each in cases_of(alone, "target", "float32", "cpu", False)]
-    assert found == [Direction.BACKWARD]
+def test_a_story_has_no_case_in_a_dtype_not_its_own() -> None:
+    story = a_story(dtypes=("float16",))
+    assert list(cases_of(story, "target", "float32", "cpu", False)) == []
+    assert len(list(cases_of(story, "target", "float16", "cpu", True))) == 1
 
 
 def test_inference_is_tried_once_for_all_grad_outputs() -> None:
-    group = Group(catches="x", shapes=((2, 3),), grad_outputs=("ones", "one_row"))
-    found = list(cases_of(group, "target", "float32", "cpu", False))
-    assert [(each.direction, each.grad_output) for each in found] == [
+    story = a_story(grad_output=("ones", "one_row"))
+    found = list(cases_of(story, "target", "float32", "cpu", False))
+    assert [(case.direction, case.grad_output) for case in found] == [
         (Direction.BACKWARD, "ones"),
         (Direction.FORWARD, "shifted_normal"),
         (Direction.BACKWARD, "one_row"),
     ]
 
 
-def test_a_case_carries_all_axes_of_its_group() -> None:
-    group = Group(
-        catches="x",
-        shapes=((2, 3, 5),),
+def test_a_case_carries_all_axes_of_its_story() -> None:
+    story = a_story(
+        shape=((2, 3, 5),),
         normalized_dims=(2,),
-        distributions=("constant",),
-        layouts=("transposed",),
-        grad_outputs=("ones",),
+        distribution=("constant",),
+        layout=("transposed",),
+        grad_output=("ones",),
         eps=(0.5,),
-        directions=(Direction.BACKWARD,),
+        direction=(Direction.BACKWARD,),
     )
-    (case,) = cases_of(group, "target", "float64", "cuda", False)
+    (case,) = cases_of(story, "target", "float64", "cuda", False)
     assert case == Case(
         implementation="target",
         shape=(2, 3, 5),
@@ -112,7 +109,7 @@ def test_a_case_carries_all_axes_of_its_group() -> None:
         device="cuda",
         distribution="constant",
         layout="transposed",
+        direction=Direction.BACKWARD,
         grad_output="ones",
         eps=0.5,
-        direction=Direction.BACKWARD,
     )

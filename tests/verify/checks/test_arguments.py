@@ -10,7 +10,7 @@ import pytest
 from torch import Tensor
 from verify_targets import CASE, layer_norm, target
 
-from harness.numerics.computed import ImplementationError
+from harness.run.call import ImplementationError
 from harness.verify.checks.arguments import (
     accepts_arguments_like_torch,
     rejects_parameters_of_wrong_shape,

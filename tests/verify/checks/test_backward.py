@@ -12,15 +12,15 @@ from torch import Tensor
 from torch.nn import functional
 from verify_targets import CASE, WIDE, case_in, every_dtype, layer_norm, mutant, target
 
-from harness.numerics.computed import ContractViolationError, ImplementationError
-from harness.verify.checks.backward import (
+from harness.run.call import ContractViolationError, ImplementationError
+from harness.verify.checks.gradients import (
     detects_in_place_changes,
     gradients_do_not_depend_on_requires_grad,
     retained_graph_gives_same_gradients,
+    returned_gradients_stay_unchanged,
     returns_every_gradient,
+    second_derivative_is_correct,
 )
-from harness.verify.checks.second_derivative import second_derivative_is_correct
-from harness.verify.checks.training import returned_gradients_stay_unchanged
 from implementations import native
 
 

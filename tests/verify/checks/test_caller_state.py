@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 from verify_targets import CASE, case_in, layer_norm, target, then
 
-from harness.verify.checks.caller_state import (
+from harness.run.process_state import process_state_restored
+from harness.verify.checks.surroundings import (
     keeps_accuracy_under_autocast,
     records_no_unwanted_graph,
     restores_process_state,
 )
-from harness.verify.process_state import process_state_restored
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 from verify_targets import CASE, case_in, every_dtype, layer_norm, mutant, target
 
-from harness.verify.checks.concurrency import (
+from harness.cases.inputs import make_inputs
+from harness.verify.checks import calls
+from harness.verify.checks.surroundings import (
     is_correct_on_several_threads,
     is_safe_for_concurrent_callers,
 )
@@ -59,7 +61,8 @@ def test_the_number_of_threads_is_restored() -> None:
     assert torch.get_num_threads() == before
 
 
-def test_a_gpu_is_not_checked_for_threads_of_the_cpu() -> None:
+def test_a_gpu_is_not_checked_for_threads_of_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "make_inputs", lambda case: make_inputs(replace(case, device="cpu")))
     assert is_correct_on_several_threads(target(layer_norm), replace(CASE, device="cuda")) is None
 
 

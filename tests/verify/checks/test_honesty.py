@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 from verify_targets import CASE, case_in, every_dtype, layer_norm, target, then
 
-from harness.inputs import make_inputs
-from harness.numerics.computed import ContractViolationError
+from harness.cases.inputs import make_inputs
 from harness.records import Direction
+from harness.run.call import ContractViolationError
 from harness.verify.checks import honesty
 from harness.verify.checks.honesty import (
     is_complete_when_it_returns,

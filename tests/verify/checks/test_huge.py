@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from verify_targets import case_in, layer_norm, target
 
+from harness.records.finding import Finding, Severity
 from harness.verify import verify
 from harness.verify.checks import huge
 from harness.verify.checks.huge import huge_findings
-from harness.verify.findings import Declined, Violation
 from harness.verify.result import Verdict
 from implementations import Implementation, UnsupportedError, native
 
@@ -32,12 +32,12 @@ def _lower(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def violations(implementation: Implementation) -> list[str]:
     findings = huge_findings(implementation, CASE, PLENTY)
-    return [each.text for each in findings if isinstance(each, Violation)]
+    return [each.text for each in findings if each.severity is Severity.WRONG]
 
 
-def declined(implementation: Implementation, memory_bytes: int = PLENTY) -> list[Declined]:
+def declined(implementation: Implementation, memory_bytes: int = PLENTY) -> list[Finding]:
     findings = huge_findings(implementation, CASE, memory_bytes)
-    return [each for each in findings if isinstance(each, Declined)]
+    return [each for each in findings if each.severity is Severity.LIMIT]
 
 
 class RowsOfGradient(torch.autograd.Function):
@@ -96,9 +96,7 @@ def test_an_unsupported_size_is_declined() -> None:
     def declining(x: Tensor, *others: Any) -> Tensor:
         raise UnsupportedError("at most 2^31 - 1 elements")
 
-    assert [each.reason for each in declined(target(declining))] == [
-        "at most 2^31 - 1 elements"
-    ] * 2
+    assert [each.text for each in declined(target(declining))] == ["at most 2^31 - 1 elements"] * 2
     assert violations(target(declining)) == []
 
 
@@ -106,8 +104,8 @@ def test_a_size_that_does_not_fit_is_left_out(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(huge, "_memory_limit", lambda *_: nullcontext())  # too low a limit to run
     for_a_forward = 2 * 19 * 64 * 2 * 5 // 4
     (left_out,) = declined(native, for_a_forward)
-    assert not left_out.by_target
-    assert "of 4.75 KiB" in left_out.reason
+    assert left_out.kind == "left_out"
+    assert "of 4.75 KiB" in left_out.text
     assert len(declined(native, for_a_forward - 2)) == 2
 
 
@@ -132,7 +130,10 @@ def test_a_verdict_has_the_findings(monkeypatch: pytest.MonkeyPatch) -> None:
         )
 
     (violation,) = verdict(PLENTY).violations
-    assert (violation.check, violation.dtype) == ("handles_more_than_2_31_elements", "bfloat16")
+    assert (violation.kind, violation.dtypes) == (
+        "handles_more_than_2_31_elements",
+        ("bfloat16",),
+    )
     too_little = verdict(0)
     assert too_little.passed
-    assert not too_little.declined[-1].by_target
+    assert too_little.declined[-1].kind == "left_out"

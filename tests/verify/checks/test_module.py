@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from harness.records.finding import RemarkKind, Severity
 from harness.verify import verify
+from harness.verify.cases.plan import first_case
 from harness.verify.checks.contract_checks import contract_findings
-from harness.verify.findings import Remark, RemarkKind, Violation
-from harness.verify.trial import first_case
 from implementations import adopt
 
 pytestmark = pytest.mark.usefixtures("small_catalogue")
@@ -92,12 +92,12 @@ def test_a_right_module_passes_whatever_its_parameters_are_called(module: type) 
 )
 def test_a_mistake_in_the_life_of_a_module_is_found(module: type, check: str) -> None:
     findings = contract_findings(adopt(module, "module"), CASE)
-    assert check in [each.check for each in findings if isinstance(each, Violation)]
+    assert check in [each.kind for each in findings if each.severity is Severity.WRONG]
 
 
 def test_other_initial_parameters_are_a_remark() -> None:
     findings = contract_findings(adopt(AnotherWhenNew, "module"), CASE)
-    kinds = [each.kind for each in findings if isinstance(each, Remark)]
+    kinds = [each.kind for each in findings if each.severity is Severity.REMARK]
     assert kinds == [RemarkKind.INITIAL_PARAMETERS]
 
 

@@ -7,12 +7,11 @@ import torch
 from torch import Tensor
 from verify_targets import CASE, case_in
 
-from harness.inputs import make_inputs
+from harness.cases.inputs import make_inputs
 from harness.numerics.outputs import Outputs
 from harness.records import Case, Direction
-from harness.verify.checks.outputs import differing_outputs, is_same_result
-from harness.verify.exact_outputs import exact_outputs
-from harness.verify.trial import outputs_of
+from harness.run.attempt import attempt
+from harness.verify.checks.calls import Call, exact_outputs
 from implementations import Algorithm, Implementation, native, one_pass
 
 DOUBLE = case_in("float64")  # so that a fraction of a bound can be represented
@@ -22,7 +21,7 @@ def differing(
     first: Tensor, again: Tensor, case: Case = CASE, implementation: Implementation = native
 ) -> list[str]:
     inputs = make_inputs(case)
-    return differing_outputs(implementation, case, inputs, Outputs(y=first), Outputs(y=again))
+    return Call(implementation, case, inputs).differing(Outputs(y=first), Outputs(y=again))
 
 
 def exact_and_bound(case: Case = CASE) -> tuple[Tensor, Tensor]:
@@ -85,19 +84,9 @@ def test_results_without_a_bound_never_differ() -> None:
 def test_differing_gradients_are_named() -> None:
     case = Case(implementation="native", shape=(5, 16), direction=Direction.BACKWARD)
     inputs = make_inputs(case)
-    outputs = outputs_of(native, case)
+    outputs = attempt(native, case, is_judged=False).outputs
     assert outputs is not None
     assert outputs.dx is not None
     assert outputs.dbias is not None
     other = Outputs(outputs.y, outputs.dx + 1e-3, outputs.dweight, outputs.dbias + 1e-3)
-    assert differing_outputs(native, case, inputs, outputs, other) == ["dx", "dbias"]
-
-
-def test_no_result_agrees_with_no_result_only() -> None:
-    result = outputs_of(native, CASE)
-    assert result is not None
-    assert is_same_result(native, CASE, None, None)
-    assert is_same_result(native, CASE, result, result)
-    assert not is_same_result(native, CASE, result, None)
-    assert not is_same_result(native, CASE, None, result)
-    assert not is_same_result(native, CASE, result, Outputs(y=result.y + 1e-4))
+    assert Call(native, case, inputs).differing(outputs, other) == ["dx", "dbias"]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from verify_targets import CASE, layer_norm, mutant, target, then
 
-from harness.verify.checks.repetition import (
+from harness.verify.checks.surroundings import (
     repeated_calls_agree,
     sees_new_values_at_old_addresses,
 )

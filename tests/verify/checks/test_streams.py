@@ -13,11 +13,11 @@ from known_functions import good
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from harness.inputs import make_inputs
+from harness.cases.inputs import make_inputs
 from harness.records import Case
-from harness.verify.checks import streams
-from harness.verify.checks.streams import works_on_the_current_stream
-from harness.verify.trial import first_case
+from harness.verify.cases.plan import first_case
+from harness.verify.checks import calls, surroundings
+from harness.verify.checks.surroundings import works_on_the_current_stream
 from implementations import adopt, find
 
 SIDE, DEFAULT = "side", "default"
@@ -72,8 +72,8 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Streams]:
         def on_cpu(case: Case) -> Any:
             return make_inputs(replace(case, device="cpu"))
 
-        monkeypatch.setattr(streams, "make_inputs", on_cpu)
-        monkeypatch.setattr(streams, "spin", lambda cycles: None)
+        monkeypatch.setattr(calls, "make_inputs", on_cpu)
+        monkeypatch.setattr(surroundings, "spin", lambda cycles: None)
         yield made
 
 

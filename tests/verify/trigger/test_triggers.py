@@ -8,15 +8,15 @@ import pytest
 from torch import Tensor
 from verify_targets import layer_norm
 
+from harness.cases import Condition, Relation
 from harness.records import Case, Direction, Status
+from harness.run.attempt import Judged, attempt
 from harness.verify import verify
 from harness.verify.case_results import CaseResults
-from harness.verify.trial import Trial, try_case
-from harness.verify.trigger.conditions import Relation, TriggerCondition
-from harness.verify.trigger.triggers import triggers_of
+from harness.verify.trigger import triggers_of
 from implementations import two_pass
 
-LONG = TriggerCondition(axis="hidden", relation=Relation.AT_LEAST, value=130)
+LONG = Condition(axis="hidden", relation=Relation.AT_LEAST, value=130)
 
 
 def wrong_from_130(x: Tensor, *arguments: object) -> Tensor:
@@ -35,11 +35,11 @@ def test_the_verdict_names_the_trigger_and_the_outputs() -> None:
     assert trigger.further_cases
 
 
-def trial_in(hidden: int, status: Status) -> Trial:
+def trial_in(hidden: int, status: Status) -> Judged:
     case = Case(implementation="target", shape=(6, hidden), direction=Direction.FORWARD)
     if status is Status.CRASHED:
-        return Trial(case=case, status=status, reason="was ended by SIGSEGV")
-    return try_case(two_pass, case)
+        return Judged(case=case, status=status, reason="was ended by SIGSEGV")
+    return attempt(two_pass, case)
 
 
 def test_nothing_is_tried_after_a_crash() -> None:

@@ -1,0 +1,160 @@
+"""Named gradients of y that a backward starts from. Each docstring says what the gradient breaks.
+
+A function takes x (rows, hidden) and weight (hidden,), both float64 with the values as stored, and
+a generator, and returns a float64 tensor (rows, hidden).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Generator, Tensor
+
+from harness.cases.distributions import standard_normal, with_one
+from harness.cases.layouts import every_second, negated, transposed
+
+__all__ = ["GRAD_OUTPUTS", "LAYOUT_OF", "GradOutput"]
+
+GradOutput = Callable[[Tensor, Tensor, Generator], Tensor]
+
+_NUMBER = -0.75  # neither 1 nor a power of two; its sums are exact in any order
+
+
+def shifted_normal(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
+    """Normal plus 0.1: sums over many rows grow, which shows a narrow accumulator."""
+    return standard_normal(len(x), x.shape[1], generator) + 0.1
+
+
+def centred_normal(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
+    """Normal: what most tests use; sums over rows stay small, which hides a narrow accumulator."""
+    return standard_normal(len(x), x.shape[1], generator)
+
+
+def ones(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
+    """All 1: dbias is exactly the number of rows."""
+    return torch.ones(x.shape, dtype=torch.float64)
+
+
+def one_row(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
+    """Normal in the last row, 0 in all others: shows a last row left out of the sums."""
+    dy = torch.zeros_like(x)
+    dy[-1:] = standard_normal(min(len(x), 1), x.shape[1], generator)
+    return dy
+
+
+def few_rows(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
+    """1 in one row, 1/300 in four, 0 in all others: their sum in bfloat16 stays 1.
+
+    Half the spacing of bfloat16 at 1 is 1/256. The rows are the first one and the last of each
+    quarter, so that portions of rows hold one of them each. The 1 is in the first or in the last of
+    these rows, by column, since portions are added from either end. The bound of the sum stays
+    small because dy is 0 in all other rows.
+    """
+    rows = len(x)
+    dy = torch.zeros(x.shape, dtype=torch.float64)
+    for count in (min(rows, 1), *(rows * quarter // 4 for quarter in range(1, 5))):
+        dy[max(count - 1, 0) : count] = 1 / 300
+    dy[:1, ::2] = 1
+    dy[-1:, 1::2] = 1
+    return dy
+
+
+def one_column(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
+    """Normal in the last column, 0 in all others: dx elsewhere comes from the two means alone."""
+    dy = torch.zeros_like(x)
+    dy[:, -1:] = standard_normal(len(x), min(x.shape[1], 1), generator)
+    return dy
+
+
+def tiny(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
+    """Normal times 1e-6: gradients as small as those late in training."""
+    return standard_normal(len(x), x.shape[1], generator) * 1e-6
+
+
+def huge(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
+    """Normal times 100: gradients as large as those of a scaled loss."""
+    return standard_normal(len(x), x.shape[1], generator) * 100
+
+
+def inverse_weight(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
+    """1/weight: dy * weight is 1 everywhere, so the exact dx is 0 and its terms cancel."""
+    return (1 / torch.where(weight == 0, torch.ones_like(weight), weight)).expand(x.shape)
+
+
+def normalised(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
+    """xhat/weight: dy * weight is xhat, whose part in dx cancels; without eps dx is 0."""
+    deviation = x - x.mean(-1, keepdim=True)
+    xhat = deviation / deviation.square().mean(-1, keepdim=True).sqrt()
+    # constant rows, and rows whose squares overflow, have no xhat
+    return xhat.nan_to_num(0.0, 0.0, 0.0) * inverse_weight(x, weight, generator)
+
+
+def expanded_ones(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
+    """One 1 for all elements, with strides of 0, as y.sum().backward() gives: strides ignored."""
+    return ones(x, weight, generator)
+
+
+def expanded_number(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
+    """One number for all elements, with strides of 0, as (-0.75 * y).sum() gives: taken for 1."""
+    return torch.full(x.shape, _NUMBER, dtype=torch.float64)
+
+
+def expanded_row(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
+    """One normal row for all rows, with a stride of 0, as pooling over rows gives."""
+    return standard_normal(1, x.shape[1], generator).expand(x.shape)
+
+
+def transposed_normal(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
+    """Normal plus 0.1, last axis with the largest stride: shows strides of dy that are ignored."""
+    return shifted_normal(x, weight, generator)
+
+
+def strided_normal(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
+    """Normal plus 0.1 in every second element of a buffer, NaN in between."""
+    return shifted_normal(x, weight, generator)
+
+
+def negated_normal(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
+    """Normal plus 0.1, stored as -dy with the negative bit set: shows a bit that is ignored."""
+    return shifted_normal(x, weight, generator)
+
+
+def nan_row(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
+    """Normal with one NaN: only dx of its row and the sums of its column must be NaN."""
+    return with_one(standard_normal(len(x), x.shape[1], generator), float("nan"))
+
+
+def infinity_row(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
+    """Normal with one infinity, as from a scaled loss that overflows: it must not be hidden."""
+    return with_one(standard_normal(len(x), x.shape[1], generator), float("inf"))
+
+
+GRAD_OUTPUTS: dict[str, GradOutput] = {
+    function.__name__: function
+    for function in (
+        shifted_normal, centred_normal, ones, one_row, few_rows, one_column, tiny, huge,
+        inverse_weight, normalised, expanded_ones, expanded_number, expanded_row,
+        transposed_normal, strided_normal, negated_normal, nan_row, infinity_row,
+    )
+}  # fmt: skip
+
+
+def _expanded_from_one_element(dy: Tensor) -> Tensor:
+    return dy.flatten()[0].clone().expand(dy.shape) if dy.numel() else dy
+
+
+def _expanded_along_the_first_axis(dy: Tensor) -> Tensor:
+    expanded = dy[:1].clone().expand(dy.shape)
+    return expanded if torch.equal(expanded, dy) else dy  # the first axis may be a normalized one
+
+
+LAYOUT_OF: dict[str, Callable[[Tensor], Tensor]] = {
+    expanded_ones.__name__: _expanded_from_one_element,
+    expanded_number.__name__: _expanded_from_one_element,
+    expanded_row.__name__: _expanded_along_the_first_axis,
+    transposed_normal.__name__: transposed,
+    strided_normal.__name__: every_second,
+    negated_normal.__name__: negated,
+}
+"""The layouts in memory of gradients that have one of their own."""

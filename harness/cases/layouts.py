@@ -1,0 +1,83 @@
+"""Named layouts of x in memory; two are also layouts of dy. Each docstring says what it breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from implementations.torch_private import negated_view
+
+__all__ = ["LAYOUTS", "OF_DY_TOO"]
+
+
+def contiguous(x: Tensor) -> Tensor:
+    """Row after row, aligned: the layout that kernels are written for."""
+    return x.contiguous()
+
+
+def storage_offset(x: Tensor) -> Tensor:
+    """Starts one element into its storage: vector loads are not aligned."""
+    buffer = x.new_empty(x.numel() + 1)
+    return buffer[1:].view(x.shape).copy_(x)
+
+
+def padded_rows(x: Tensor) -> Tensor:
+    """Three unused NaN after each row: a kernel that reads the padding returns NaN."""
+    buffer = x.new_full((*x.shape[:-1], x.shape[-1] + 3), float("nan"))
+    return buffer[..., : x.shape[-1]].copy_(x)
+
+
+def transposed(x: Tensor) -> Tensor:
+    """Last axis with the largest stride: the elements of a row are far apart."""
+    return x.transpose(0, -1).contiguous().transpose(0, -1)
+
+
+def every_second(x: Tensor) -> Tensor:
+    """Every second element of a buffer, NaN in between: the innermost stride is 2."""
+    buffer = x.new_full((*x.shape[:-1], 2 * x.shape[-1]), float("nan"))
+    return buffer[..., ::2].copy_(x)
+
+
+def channels_last(x: Tensor) -> Tensor:
+    """Second axis innermost in memory, as for images: shows x read as if it were contiguous."""
+    return x.movedim(1, -1).contiguous().movedim(-1, 1) if x.dim() > 2 else x.contiguous()
+
+
+def sequence_first(x: Tensor) -> Tensor:
+    """First two axes swapped in memory: rows are whole, but not in order."""
+    return x.transpose(0, 1).contiguous().transpose(0, 1) if x.dim() > 2 else x.contiguous()
+
+
+def sliced_middle(x: Tensor) -> Tensor:
+    """A slice of a longer second axis, NaN beyond it: the distance between rows varies."""
+    if x.dim() < 3:
+        return x.contiguous()
+    buffer = x.new_full((x.shape[0], x.shape[1] + 3, *x.shape[2:]), float("nan"))
+    return buffer[:, : x.shape[1]].copy_(x)
+
+
+def expanded(x: Tensor) -> Tensor:
+    """The first row for every row, with a stride of 0: a write to one row changes all rows.
+
+    The only layout that changes values, because all rows share the memory of one.
+    """
+    return x[:1].contiguous().expand(x.shape)
+
+
+def negated(x: Tensor) -> Tensor:
+    """Stored as -x with the negative bit set, like z.conj().imag: shows a bit that is ignored."""
+    return negated_view(-x)
+
+
+LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
+    function.__name__: function
+    for function in (
+        contiguous, storage_offset, padded_rows, transposed, every_second, channels_last,
+        sequence_first, sliced_middle, expanded, negated,
+    )
+}  # fmt: skip
+
+# In these layouts dy occurs too: the gradient of a transpose is transposed, that of torch.cat is a
+# slice. For the other layouts dy stays contiguous, as in the records stored so far.
+OF_DY_TOO = frozenset({"sequence_first", "sliced_middle"})

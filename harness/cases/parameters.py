@@ -1,0 +1,82 @@
+"""Named values of weight and bias. Each docstring says what they break.
+
+A function takes normal draws of weight and bias, both float64 (hidden,), and returns the values
+to use instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+__all__ = ["PARAMETERS", "Parameters"]
+
+Parameters = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+def normal(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Both normal: with ones and zeros many mistakes in using them would not show."""
+    return weight, bias
+
+
+def zero_weight(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Weight 0: y is the bias and dx is 0, but dweight is not 0."""
+    return torch.zeros_like(weight), bias
+
+
+def ones_weight(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Weight 1, as before the first step of training: shows a weight skipped with its gradient."""
+    return torch.ones_like(weight), bias
+
+
+def negative_weight(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Weight negative: shows a root, a logarithm or an absolute value taken of it."""
+    return -weight.abs(), bias
+
+
+def power_of_two_weight(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Weight of powers of two from 1/16 to 16, either sign: multiplying by them is exact."""
+    steps = torch.arange(len(weight), dtype=torch.float64)
+    return torch.copysign(2.0 ** (steps % 9 - 4), weight), bias
+
+
+def mixed_weight(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Weight in turn normal, negative, 0 and a power of two: one column must not show in others."""
+    kinds = torch.arange(len(weight)) % 4
+    weight = torch.where(kinds == 1, -weight.abs(), weight)
+    weight = torch.where(kinds == 2, torch.zeros_like(weight), weight)
+    power = torch.copysign(2.0 ** (torch.arange(len(weight), dtype=torch.float64) % 9 - 4), weight)
+    return torch.where(kinds == 3, power, weight), bias
+
+
+def transposed(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Both normal, last axis with the largest stride: shows axes read in the wrong order."""
+    return weight, bias
+
+
+def nan_weight(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """One NaN in weight: only its column of y and all of dx must be NaN."""
+    return _poisoned(weight), bias
+
+
+def nan_bias(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """One NaN in bias: only its column of y must be NaN."""
+    return weight, _poisoned(bias)
+
+
+def _poisoned(values: Tensor) -> Tensor:
+    values = values.clone()
+    if len(values):
+        values[len(values) // 2] = float("nan")
+    return values
+
+
+PARAMETERS: dict[str, Parameters] = {
+    function.__name__: function
+    for function in (
+        normal, zero_weight, ones_weight, negative_weight, power_of_two_weight, mixed_weight,
+        transposed, nan_weight, nan_bias,
+    )
+}  # fmt: skip

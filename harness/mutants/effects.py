@@ -1,0 +1,318 @@
+"""Mutants that keep state, write where they must only read, or change what runs beside them.
+
+A benchmark that repeats one call on the same tensors does not see kept state, and times it as if
+it were fast. The state is in the function object, not in its module: a fresh one has none. Changes
+of the process leave later results as they are, as far as possible: they are made in this process.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from harness.mutants.arguments import (
+    LayerNormCall,
+    Rows,
+    then,
+    with_value,
+)
+from harness.mutants.kernel import VECTOR
+from harness.mutants.mutant import (
+    DTYPES,
+    Memory,
+    Mutant,
+    with_fields,
+)
+from harness.records.finding import RemarkKind
+
+# of llm.c pull request 852: as many calls as a check makes, fewer than a timing makes
+_RIGHT_CALLS = 10
+_BLOCK = 1024  # the most threads of a block
+_MOST_KEPT = 1 << 12  # elements; larger ones would fill the memory
+_VARIABLE = "LAYER_NORM_OF_THE_SELF_TEST"
+
+# --- state between calls -------------------------------------------------------------------------
+
+
+def output_of_the_first_call(rows: Rows, memory: Memory) -> Tensor:
+    """Returns the result of the first call with the same shape again."""
+    y = rows.y
+    return with_value(y, memory.setdefault(y.shape, y.detach()).to(y.dtype))
+
+
+def weight_of_the_first_call(rows: Rows, memory: Memory) -> Tensor:
+    """Keeps the weight of the first call with the same N, as a packed weight is kept."""
+    if rows.weight is None:
+        return rows.y
+    kept = memory.setdefault(rows.hidden, rows.weight.detach().clone())
+    return replace(rows, weight=with_value(rows.weight, kept.to(rows.weight.dtype))).y
+
+
+def eps_of_the_first_call(rows: Rows, memory: Memory) -> Tensor:
+    """Keeps the eps of the first call, as a kernel compiled for it does."""
+    return replace(rows, eps=memory.setdefault("eps", rows.eps)).y
+
+
+def hidden_of_the_first_call(rows: Rows, memory: Memory) -> Tensor:
+    """Divides by the N of the first call, as a kernel with N in a global variable does."""
+    hidden = memory.setdefault("hidden", rows.hidden)
+    mean = rows.x.sum(-1, keepdim=True) / hidden
+    return rows.normalised_by(mean, (rows.x - mean).square().sum(-1, keepdim=True) / hidden)
+
+
+def zeros_after_ten_calls(rows: Rows, memory: Memory) -> Tensor:
+    """Returns zeros from the eleventh call on."""
+    memory["calls"] = memory.get("calls", 0) + 1
+    return rows.y if memory["calls"] <= _RIGHT_CALLS else rows.y * 0
+
+
+def statistics_of_an_address(call: LayerNormCall, memory: Memory) -> Tensor:
+    """Keeps the statistics of each address of x, even if x has changed there."""
+
+    def stale(rows: Rows) -> Tensor:
+        now = (rows.mean.detach(), rows.variance.detach())
+        mean, variance = memory.setdefault((call.x.data_ptr(), rows.x.shape), now)
+        if mean.dtype != rows.x.dtype:
+            return rows.y
+        return rows.normalised_by(with_value(rows.mean, mean), with_value(rows.variance, variance))
+
+    return call.by_rows(stale)
+
+
+def output_buffer_reused(call: LayerNormCall, memory: Memory) -> Tensor:
+    """Returns the same memory from every call with the same shape: the next call overwrites it."""
+    y = call.y
+    buffer = memory.setdefault((y.shape, y.dtype), torch.empty_like(y).detach())
+    buffer.copy_(y.detach())
+    return with_value(y, buffer)
+
+
+def one_of_two_buffers(call: LayerNormCall, memory: Memory) -> Tensor:
+    """Returns one of two buffers in turn, so that the second call after a call overwrites it."""
+    y = call.y
+    key = y.shape, y.dtype, torch.is_grad_enabled()
+    buffers = memory.setdefault(key, [torch.empty_like(y).detach() for _ in range(2)])
+    buffers.reverse()
+    buffers[0].copy_(y.detach())
+    return with_value(y, buffers[0])
+
+
+def _copy_of(weight: Tensor, memory: Memory, *, even_if_changed: bool) -> Tensor:
+    """Return a copy that was made of the weight in an earlier call, or a new one."""
+    known: list[tuple[Tensor, Tensor]] = memory.setdefault("weights", [])
+    kept = next((copy for original, copy in known if original is weight), None)
+    if kept is None or not (even_if_changed or torch.equal(kept, weight)):
+        kept = weight.detach().clone()
+        memory["weights"] = [*known[-8:], (weight, kept)]
+    return kept
+
+
+def weight_once_trained(call: LayerNormCall, memory: Memory) -> Tensor:
+    """Keeps a copy of each weight that requires a gradient, as a cache of casts does."""
+    weight = call.weight
+    if weight is None or not weight.requires_grad:
+        return call.y
+    kept = _copy_of(weight, memory, even_if_changed=True)
+    return replace(call, weight=with_value(weight, kept)).y
+
+
+@with_fields(dtypes=DTYPES - {"float64"})
+def weight_cast_in_inference_mode(call: LayerNormCall, memory: Memory) -> Tensor:
+    """Keeps a copy of weight per weight, which is of no use in training if made in inference."""
+    weight = call.weight
+    if weight is None or not weight.is_leaf or call.x.dtype == torch.float64:
+        return call.y
+    kept = _copy_of(weight, memory, even_if_changed=False)
+    return call.y if not kept.is_inference() else replace(call, weight=weight * kept / kept).y
+
+
+# --- writing to inputs ---------------------------------------------------------------------------
+
+
+def x_overwritten(call: LayerNormCall) -> Tensor:
+    """Uses x as scratch memory and leaves the deviations in it."""
+    y, x = call.y, call.x.detach()
+    x.sub_(x.mean(tuple(range(-len(call.normalized_shape), 0)), keepdim=True))
+    return y
+
+
+def y_is_x(call: LayerNormCall) -> Tensor:
+    """Normalises x in place and returns it."""
+    y, x = call.y, call.x
+    x.detach().copy_(y.detach())
+    return with_value(y, x.detach()) if x.requires_grad else x
+
+
+def weight_doubled_in_place(call: LayerNormCall) -> Tensor:
+    """Doubles the caller's weight after using it."""
+    y = call.y
+    if call.weight is not None:
+        call.weight.data.mul_(2)  # autograd would notice it on weight itself
+    return y
+
+
+# --- memory beside a tensor ----------------------------------------------------------------------
+
+
+def _clear_beside(tensor: Tensor) -> None:
+    """Set the elements after the last one to zero, as a store of a whole vector does."""
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    last = sum((size - 1) * step for size, step in steps)
+    after = int(tensor.storage_offset()) + last + 1
+    elements = int(tensor.untyped_storage().nbytes()) // tensor.element_size()
+    count = min(VECTOR, elements - after)
+    if tensor.numel() and count > 0:
+        torch.as_strided(tensor.data, (count,), (1,), after).zero_()  # autograd does not notice it
+
+
+def memory_after_x_cleared(call: LayerNormCall) -> Tensor:
+    """Writes zeros to the four elements after x, where x is a part of a larger tensor."""
+    y = call.y
+    _clear_beside(call.x)
+    return y
+
+
+def memory_after_weight_cleared(call: LayerNormCall) -> Tensor:
+    """Writes zeros to the four elements after weight, as if its length were rounded up."""
+    y = call.y
+    if call.weight is not None:
+        _clear_beside(call.weight)
+    return y
+
+
+def memory_after_dy_cleared(call: LayerNormCall) -> Tensor:
+    """Writes zeros to the four elements after dy in the backward."""
+    return then(call.y, _clear_beside)
+
+
+def bias_grad_written(call: LayerNormCall) -> Tensor:
+    """Stores dbias in bias.grad itself, besides returning it to autograd."""
+    bias = call.bias
+    if bias is None or not (bias.requires_grad and bias.is_leaf):
+        return call.y
+
+    def store(gradient: Tensor) -> None:
+        bias.grad = gradient.detach().clone()
+
+    return replace(call, bias=then(bias, store)).y
+
+
+# --- tensors kept alive --------------------------------------------------------------------------
+
+
+def last_x_kept(call: LayerNormCall, memory: Memory) -> Tensor:
+    """Keeps the x of the last call, as a module that stores it for inspection does."""
+    memory["x"] = call.x.detach()
+    return call.y
+
+
+def last_y_of_long_rows_kept(call: LayerNormCall, memory: Memory) -> Tensor:
+    """Keeps the y of the last call whose rows have over 1,024 elements."""
+    y = call.y
+    if call.x.shape[-1] > _BLOCK:
+        memory["y"] = y.detach()
+    return y
+
+
+def last_dy_kept(call: LayerNormCall, memory: Memory) -> Tensor:
+    """Keeps the dy of the last backward."""
+    return then(call.y, lambda dy: memory.update(dy=dy.detach()))
+
+
+def every_x_copied(call: LayerNormCall, memory: Memory) -> Tensor:
+    """Keeps a copy of every small x, so that memory grows with each call."""
+    if call.x.numel() <= _MOST_KEPT:
+        memory[len(memory)] = call.x.detach().clone()
+    return call.y
+
+
+@with_fields(remark=RemarkKind.KEPT_IN_A_CYCLE)
+def x_in_a_reference_cycle(call: LayerNormCall) -> Tensor:
+    """Leaves x in a reference cycle, which keeps its memory until the cyclic collector runs."""
+    cycle: list[Any] = [call.x.detach()]
+    cycle.append(cycle)
+    return call.y
+
+
+# --- other modes ---------------------------------------------------------------------------------
+
+
+def recorded_under_no_grad(call: LayerNormCall) -> Tensor:
+    """Records a graph, and so keeps its inputs, even under torch.no_grad."""
+    with torch.enable_grad():
+        return call.y
+
+
+@with_fields(dtypes=frozenset({"float32"}), remark=RemarkKind.AUTOCAST)
+def products_left_to_autocast(rows: Rows) -> Tensor:
+    """Computes sums as matrix products, for which autocast uses bfloat16."""
+    if rows.hidden > 4096:  # the error of so long a product would be a second mistake
+        return rows.y
+    ones = rows.x.new_ones((rows.hidden, 1))
+    mean = (rows.x @ ones).to(rows.x.dtype) / rows.hidden
+    squares = ((rows.x - mean).square() @ ones).to(rows.x.dtype)
+    return rows.normalised_by(mean, squares / rows.hidden)
+
+
+@with_fields(default_eps=1e-12, remark=RemarkKind.DEFAULT_EPS)
+def eps_of_1e_12_by_default(call: LayerNormCall) -> Tensor:
+    """Adds 1e-12 where no eps is given."""
+    return call.y
+
+
+# --- the process ---------------------------------------------------------------------------------
+
+
+def random_numbers_seeded(call: LayerNormCall) -> Tensor:
+    """Seeds torch's random numbers, which makes every later dropout the same."""
+    torch.manual_seed(0)
+    return call.y
+
+
+def _after_a_call(change: Callable[[], object], call: LayerNormCall, memory: Memory) -> Tensor:
+    y = call.y
+    change()
+    return y
+
+
+_CHANGES: tuple[tuple[str, str, Callable[[], object]], ...] = (
+    ("matrix_precision_lowered", 'sets the precision of float32 matrix products to "high"',
+     lambda: torch.set_float32_matmul_precision("high")),
+    ("tf32_of_convolutions_switched_off", "switches TF32 off in convolutions",
+     lambda: setattr(torch.backends.cudnn, "allow_tf32", False)),
+    ("benchmark_mode_switched_on", "switches cuDNN's benchmark mode on",
+     lambda: setattr(torch.backends.cudnn, "benchmark", True)),
+    ("one_thread_left", "sets the number of threads to 1 and leaves it there",
+     lambda: torch.set_num_threads(1)),
+    ("warnings_ignored", "ignores every warning from now on",
+     lambda: warnings.simplefilter("ignore")),
+    ("numpy_errors_ignored", "ignores NumPy's floating-point errors from now on",
+     lambda: np.seterr(all="ignore")),
+    ("environment_variable_set", "sets an environment variable",
+     lambda: os.environ.__setitem__(_VARIABLE, "1")),
+    ("pythons_generator_seeded", "seeds Python's random numbers", lambda: random.seed(0)),
+    ("numpys_generator_used", "draws from NumPy's random numbers", lambda: np.random.rand()),
+    ("recursion_limit_raised", "raises the recursion limit", lambda: sys.setrecursionlimit(20_000)),
+    ("autocast_left_on", "switches autocast on and leaves it on",
+     lambda: torch.set_autocast_enabled("cuda", True)),
+    ("default_dtype_left_wide", "sets the default dtype to float64 and leaves it there",
+     lambda: torch.set_default_dtype(torch.float64)),
+)  # fmt: skip
+PROCESS_MUTANTS = tuple(
+    Mutant(
+        name=name,
+        mistake=mistake,
+        function=partial(_after_a_call, change),
+    )
+    for name, mistake, change in _CHANGES
+)

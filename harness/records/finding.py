@@ -1,0 +1,97 @@
+"""Findings of a verification, as plain values that can be printed, stored and sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+__all__ = ["SILENT", "Finding", "RemarkKind", "Severity", "limit", "remark"]
+
+
+class Severity(StrEnum):
+    """What a finding means for the verdict."""
+
+    WRONG = "wrong"
+    """A valid call has a wrong result or a side effect: the target is no LayerNorm."""
+    REMARK = "remark"
+    """What a user should know; it does not make a LayerNorm wrong."""
+    LIMIT = "limit"
+    """Cases without a result: a limit of the target or of the verification, not a mistake."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One fact about a target."""
+
+    kind: str
+    """Of WRONG, the contract check that failed, or the status of a failed case; of REMARK, a
+    :class:`RemarkKind`; of LIMIT, "declined", "raised" or "left_out"."""
+    severity: Severity
+    text: str
+    """For the user; of REMARK, the end of a sentence that begins with "it"."""
+    dtypes: tuple[str, ...] = ()
+    """Dtypes in which it was seen; empty if the dtype makes no difference."""
+    evidence: Any = None
+    """Of a failed case, the case and what it is there to catch; of LIMIT, what was not tried, and
+    the number of cases."""
+
+
+class RemarkKind(StrEnum):
+    """What a user of a right LayerNorm should know; under --strict each fails the target."""
+
+    MALFORMED_ARGUMENTS = "malformed_arguments"
+    """It accepts a weight, bias or normalized_shape of a wrong shape."""
+    DEFAULT_EPS = "default_eps"
+    """Its default eps is not the 1e-5 of PyTorch."""
+    SHOWN_EPS = "shown_eps"
+    """Its attribute named eps differs from the eps that it adds."""
+    INITIAL_PARAMETERS = "initial_parameters"
+    """A new module does not start with weights of 1 and biases of 0."""
+    SECOND_DERIVATIVE_WRONG = "second_derivative_wrong"
+    """Its second derivative is wrong, without an error."""
+    SECOND_DERIVATIVE_MISSING = "second_derivative_missing"
+    """Its second derivative raises."""
+    DECLINES_EMPTY = "declines_empty"
+    """It raises for an x without elements."""
+    DECLINES_LAYOUT = "declines_layout"
+    """It raises for an argument in some memory layout."""
+    NEGATED_MISREAD = "negated_misread"
+    """It ignores the negative bit of a tensor, which z.conj().imag has."""
+    CHANGES_UNNOTICED = "changes_unnoticed"
+    """Its gradients are wrong, without an error, if a tensor is changed in place before them."""
+    AUTOCAST = "autocast"
+    """Under torch.autocast it computes in half precision, where PyTorch's own does not."""
+    KEPT_IN_A_CYCLE = "kept_in_a_cycle"
+    """It keeps memory in a reference cycle until Python's cyclic collector runs."""
+    SHARES_DY = "shares_dy"
+    """A gradient shares the memory of dy where x has one row."""
+    RAISES = "raises"
+    """It raises in some calls that are like others that succeed."""
+    LESS_ACCURATE = "less_accurate"
+    """It is less accurate than PyTorch's own, as a plain running sum is."""
+    SEVERAL_AXES_IGNORED = "several_axes_ignored"
+    """It accepts several normalized axes but normalises only the last."""
+    ALSO_CHANNELS_FIRST = "also_channels_first"
+    """It also normalises axis 1 of an x of another shape, which was not verified."""
+    PROMOTES = "promotes"
+    """Its result has the parameters' dtype if that is wider than x's."""
+
+
+SILENT = frozenset({
+    RemarkKind.SECOND_DERIVATIVE_WRONG,
+    RemarkKind.NEGATED_MISREAD,
+    RemarkKind.CHANGES_UNNOTICED,
+    RemarkKind.SEVERAL_AXES_IGNORED,
+})
+"""Remarks on wrong numbers without an error, in calls that models hardly make."""
+
+
+def remark(kind: RemarkKind, text: str, dtypes: tuple[str, ...] = ()) -> Finding:
+    """Return a finding that makes no LayerNorm wrong."""
+    return Finding(kind, Severity.REMARK, text, dtypes)
+
+
+def limit(kind: str, what: str, reason: str, cases: int = 1) -> Finding:
+    """Return the finding that ``cases`` have no result, for one ``reason``."""
+    return Finding(kind, Severity.LIMIT, reason, evidence=(what, cases))

@@ -1,0 +1,505 @@
+"""Judge latencies: screen every case once, then time the suspects again in fresh processes.
+
+Two gates share the rule and differ in their constants. ``check`` compares with a stored baseline:
+a case is judged by the logarithm of its time over the reference's time, one value per process.
+Epochs of one process share the addresses of code and heap, so they cannot show how much processes
+differ. ``ab`` times base and head in turn in one process: what differs between processes is the
+same for both, so their ratio varies ten times less, on a busy machine too.
+
+There are two stages, because a single look at a thousand unchanged cases suspects about twenty. A
+suspect fails only if every one of several fresh processes lies beyond a limit, and their median
+moved by more than a least effect and by clearly more than they differ among themselves. The last
+condition matters on a machine that is busier than it was for the baseline: all processes may be
+slower there, but by different amounts. Noise raises the threshold but takes no case out of the
+gate: a case that became three times as slow has to fail on a noisy machine too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, expm1, inf, isfinite, log, log1p, sqrt
+from statistics import median, stdev
+
+from harness.measure.sample_statistics import (
+    LONG_CALL_S,
+    centre,
+    epoch_values,
+    median_estimate,
+    median_quantile,
+    median_ratio,
+    ratios,
+    t_quantile,
+)
+from harness.records import ArmRole, Budget, Case, Estimate, Latency, Record, WarningKind
+from harness.records.text import count, percent_text, speed_text
+from harness.regression.changes import Change, ChangeKind, latency_change
+
+# --- constants -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The constants of a gate. Moves are logarithms of ratios of times."""
+
+    suspect: float
+    """Least move at first sight that makes a case a suspect."""
+    least: float
+    """Least move of the median of the fresh processes that confirms a suspect."""
+    least_in_each: float | None
+    """Least move of every fresh process; None if it has to exceed every process of a baseline."""
+    agreement: float
+    """Least move of their median in standard deviations of the fresh processes."""
+
+
+# Simulated over processes recorded on a shared machine, with five fresh ones. Of 1000 checks of
+# unchanged cases 24 were suspects and 0.03 failed; of short calls 5 % slower 97 % failed.
+AGAINST_BASELINE = Limits(
+    suspect=log1p(0.03),
+    least=log1p(0.04),
+    least_in_each=None,
+    # Measured on a machine that was loaded after its baseline: unchanged cases with all five
+    # processes beyond it moved by less than 1 spread; cases 10 % slower by 4.5 or more.
+    agreement=2.0,
+)
+BASELINE_PROCESSES = 10  # a confirmation has to exceed their maximum
+CONFIRMING_PROCESSES = 5  # as in the simulations
+
+# Simulated over recorded processes of unchanged code, with eight epochs in the first look and
+# without the limit for each process, the rule gives no false failure in 100,000 short calls, and 2
+# in 100,000 long ones.
+IN_TURN = Limits(
+    suspect=log1p(0.01),  # half of the least effect that can fail
+    least=log1p(0.02),  # twice the measured ratio of two functions of equal speed
+    # Half of the least effect. Of 93 cases that were 3 or 10 % slower, on a quiet and on a loaded
+    # machine, none had less than 1.4 % in any process; an unchanged one beside busy neighbours had
+    # 0.7 to 2.7 % in all five.
+    least_in_each=log1p(0.02) / 2,
+    agreement=3 / sqrt(CONFIRMING_PROCESSES),  # three standard errors of the median, as simulated
+)
+LONG_IN_TURN = Limits(
+    suspect=IN_TURN.suspect,
+    least=log1p(0.05),  # one process in a hundred is off by as much
+    least_in_each=log1p(0.05) / 2,
+    agreement=IN_TURN.agreement,
+)
+# Base and head are mostly one algorithm, so their calls are alike: of 844 recorded measurements,
+# each split in two halves, none differed clearly and by more than 5 %.
+UNEVEN_IN_TURN_RATIO = 1.05
+# Six epochs, 0.1 s, decide most short calls. More are sampled where the interval, of about 2.5
+# standard errors, is wider than the target: a short call that is 3 % slower, or a long one that is
+# 5 % slower, is then at least three standard errors beyond what is suspected. In 96 recorded cases
+# of 24 epochs, a least number of 6 suspected as many unchanged and more slowed cases than 8.
+SCREENING_IN_TURN = Budget(
+    target_ratio=0.015,
+    long_target_ratio=0.025,
+    min_epochs=6,
+    max_epochs=24,
+    limit_s=4.0,
+    uneven_ratio=UNEVEN_IN_TURN_RATIO,
+)
+
+# Of the baseline's processes, to suspect a case that spreads by more than 1.5 %; or standard errors
+# of the first look, of which one noisy unchanged case in twenty lies beyond.
+_SPREADS = 2.0
+_CLEAR_SPREADS = 3.0  # exceeded by one unchanged case in fifty among those that spread by over 1 %
+_CHANGED_SHARE = 0.1  # trade-off: five times the share that exceeds _CLEAR_SPREADS by chance
+# Standard deviation between processes. Simulated over recorded processes: beyond it, less than half
+# of the cases that take 10 % longer are found.
+NOISY_SPREAD = 0.03
+FAR = log1p(0.5)  # measured: a machine busier than the baseline's moved ratios by up to 19 %
+# Simulated with 400 000 unchanged cases each for spreads of 4, 8 and 15 %: 1 false failure. Of
+# cases three times as slow 95 % or more were found.
+_NOISY_SPREADS = 4.0
+
+# --- the first look ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shift:
+    """How far the latency of a case moved at first sight, and what would confirm it."""
+
+    case: Case
+    limits: Limits
+    ratio: Estimate
+    """Time now over time before; where there is a reference, of times relative to it."""
+    spread: float
+    """Standard deviation of the ratio's logarithm without a change: between the baseline's
+    processes, or of the centre of the epochs in turn. Infinite if a single epoch hides it."""
+    before: tuple[float, ...] = ()
+    """The ratio to the reference in each process of the baseline; empty if timed in turn."""
+    reference: str = ""
+    """The implementation that times are relative to; empty if timed in turn with the base."""
+    is_uneven: bool = False
+    """Whether some calls take much longer than most, so that means are compared."""
+    least: float = 0.0
+    """How far it has to move in both stages, because of noise."""
+    noise: str = ""
+    """Why a small change would not show; empty if it would."""
+    unsteady: str = ""
+    """Why the latency is shown but not judged; empty if it is judged."""
+
+    @property
+    def moved(self) -> float:
+        """The logarithm of the ratio: positive is slower."""
+        return log(self.ratio.value)
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether it is to be timed again."""
+        return not self.unsteady and self.is_beyond(_SPREADS)
+
+    def is_beyond(self, spreads: float) -> bool:
+        """Whether it moved by more than ``spreads`` and by more than the least suspected effect."""
+        # with a single epoch the spread is unknown: the fresh processes decide
+        margin = spreads * self.spread if isfinite(self.spread) else self.limits.least
+        return abs(self.moved) > max(self.limits.suspect, margin, self.least)
+
+    @property
+    def needed(self) -> float:
+        """How far the median of the fresh processes has to move."""
+        return max(self.limits.least, self.least)
+
+    @property
+    def needed_in_each(self) -> float:
+        """How far every fresh process has to move."""
+        least = self.limits.least_in_each
+        return max(self.moves_of(self.before)) if least is None else least
+
+    def moves_of(self, fresh: Sequence[float]) -> list[float]:
+        """Return how far processes moved in the direction of the first look, as logarithms."""
+        level = median(self.before) if self.before else 1.0
+        sign = 1 if self.moved > 0 else -1
+        return [sign * log(ratio / level) for ratio in fresh]
+
+    def is_refuted(self, fresh: Sequence[float]) -> bool:
+        """Whether these fresh processes rule out that all five confirm the suspicion."""
+        if not all(0 < ratio < inf for ratio in fresh):
+            return False
+        moves = self.moves_of(fresh)
+        short = sum(move <= self.needed for move in moves)
+        return any(move <= self.needed_in_each for move in moves) or short > (
+            CONFIRMING_PROCESSES // 2
+        )
+
+    def estimate(self, fresh: Sequence[float]) -> Estimate:
+        """Return time now over time before and its interval, from fresh processes."""
+        return ratio_between(self.before, fresh) if self.before else median_estimate(fresh)
+
+    def text(self, moved: float) -> str:
+        """Return a move in words."""
+        if not self.reference:
+            uneven = " on average, with uneven calls" if self.is_uneven else ""
+            return f"{slower_text(moved)} than the base{uneven}"
+        before = median(self.before)
+        return (
+            f"{slower_text(moved)}, {speed_text(1 / before, 3)} the speed of {self.reference} "
+            f"before and {speed_text(exp(-moved) / before, 3)} now"
+        )
+
+
+Confirm = Callable[[Sequence[Shift]], Mapping[str, Sequence[float]] | str]
+"""Times suspects again. Returns for each case's id the ratio to the reference in each fresh
+process, up to the one that refutes it; or why that cannot be done."""
+
+
+def screen_against_baseline(
+    before: Record, after: Record, least_processes: int
+) -> Shift | Change | None:
+    """Return how far the latency of a case moved, or that it cannot be judged.
+
+    None if the case was not timed before. Both records must be of one machine with the same
+    software.
+    """
+    case, old, new = before.case, before.latency, after.latency
+    if old is None:
+        return None
+    if new is None:
+        return _inconclusive(case, "it was timed before, but not now")
+    if why := why_not_comparable(old, new):
+        return latency_change(case, ChangeKind.NOT_COMPARABLE, why)
+    first, second = process_ratios(old), process_ratios(new)
+    for name, found in (("baseline", first), ("run", second)):
+        if not found:
+            return _inconclusive(case, f"the {name} has samples that are not positive numbers")
+    if len(first) < least_processes:
+        return _inconclusive(
+            case,
+            f"the baseline timed it in {count(len(first), 'process', 'processes')}, and "
+            f"{least_processes} are needed to know how much processes differ",
+        )
+    stepped = [
+        f"the clock jumped while the {name} was timed"
+        for name, record in (("run", after), ("baseline", before))
+        if _stepped(record)
+    ]
+    noise, least = noise_of(before, first)
+    return Shift(
+        case=case,
+        limits=AGAINST_BASELINE,
+        ratio=ratio_between(first, second),
+        spread=spread_of(first),
+        before=first,
+        reference=str(new.reference),
+        least=least,
+        noise=noise,
+        unsteady="".join(stepped[:1]),
+    )
+
+
+def screen_in_turn(record: Record) -> Shift | Change:
+    """Return how far a case moved that was timed in turn with its base in one process.
+
+    Without a usable ratio, return that it cannot be judged.
+    """
+    latency = record.latency
+    if latency is None or latency.reference_ratio is None:
+        why = [record.reason] if record.reason else [note.advice for note in record.warnings]
+        text = "; ".join(["it could not be timed in turn with the base", *why])
+        return _inconclusive(record.case, text)
+    ratio, epochs = latency.reference_ratio, len(latency.process_of_epoch)
+    if not 0 < ratio.value < inf:
+        return _inconclusive(record.case, "its samples are not positive numbers")
+    error = log(ratio.high / ratio.value) / median_quantile(epochs) if isfinite(ratio.high) else inf
+    # a call so long that only large effects can be confirmed
+    is_long = latency.per_call_s.value / ratio.value >= LONG_CALL_S
+    limits = LONG_IN_TURN if is_long else IN_TURN
+    noise, margin = "", _SPREADS * error
+    if not margin <= limits.least:
+        known = f"known to within {_ratio_text(margin)}" if isfinite(margin) else "a single epoch"
+        noise = f"noisy: {known}, so a change of {_ratio_text(limits.least)} would not show"
+    return Shift(
+        case=record.case,
+        limits=limits,
+        ratio=ratio,
+        spread=error,
+        is_uneven=latency.uneven_ratio is not None,
+        noise=noise,
+        unsteady="the clock jumped while it was timed" if _stepped(record) else "",
+    )
+
+
+def noise_of(baseline: Record, processes: Sequence[float]) -> tuple[str, float]:
+    """Return why a baseline can judge only large changes of a case, and how large, as a logarithm.
+
+    The reason is empty if it can judge small ones.
+
+    Args:
+        baseline: the record of a case that was timed.
+        processes: the ratio to the reference in each of its processes.
+    """
+    latency = baseline.latency
+    assert latency is not None  # it was timed
+    spread = spread_of(processes)
+    far = _NOISY_SPREADS * spread
+    # these two disturbances may have been alike in all processes and be absent in the next one
+    warnings = {warning.kind: warning.advice for warning in baseline.warnings}
+    if WarningKind.NOISY in warnings:
+        return f"noisy in the baseline: {warnings[WarningKind.NOISY]}", max(FAR, far)
+    if latency.minor_faults_ratio is not None and not latency.minor_faults_ratio < 1:
+        faults = f"{latency.minor_faults_ratio:.0f} page faults per call in the baseline"
+        return f"noisy: {faults}", max(FAR, far)
+    if spread > NOISY_SPREAD:
+        return f"noisy: the baseline's processes spread by {percent_text(spread)}", far
+    if not latency.converged:
+        return "noisy: the baseline's interval is wider than its target", far
+    return "", 0.0
+
+
+def is_steady(baseline: Record) -> bool:
+    """Whether this baseline can judge small changes of a case that it timed."""
+    noise, _ = noise_of(baseline, process_ratios(baseline.latency))
+    return not noise and not _stepped(baseline)
+
+
+def why_not_comparable(old: Latency, new: Latency) -> str | None:
+    """Return why two latencies of one machine do not measure the same thing; None if they do."""
+    if old.timer != new.timer:
+        return f"timed by {old.timer} before and by {new.timer} now; timers are not mixed"
+    for when, latency in (("before", old), ("now", new)):
+        if not latency.is_valid:
+            return f"not valid {when}: less time than a copy of its bytes takes"
+        if latency.reference_ratio is None:
+            return f"no reference was timed {when}, and times alone are not compared"
+    for name in ("reference", "clock", "cache", "allocation"):
+        first, second = getattr(old, name), getattr(new, name)
+        if first != second:
+            return f"its {name} was {first} before and is {second} now"
+    return None
+
+
+# --- many cases ----------------------------------------------------------------------------------
+
+
+def has_machine_changed(shifts: Sequence[Shift]) -> bool:
+    """Whether more cases moved than a change of one implementation explains.
+
+    A change of the machine, or of code that implementations share, moves the cases of all. Only
+    clear moves count, since a move of two spreads is often chance.
+    """
+    moved = [shift.case for shift in shifts if shift.is_beyond(_CLEAR_SPREADS)]
+    # a noisy case that did not move far may have moved as well, so it is not counted at all
+    known = [shift.case for shift in shifts if not shift.noise or shift.is_suspect]
+    return is_everywhere(moved, known)
+
+
+def is_everywhere(moved: Sequence[Case], cases: Sequence[Case]) -> bool:
+    """Whether cases of more than one implementation moved.
+
+    The implementation with the most moved cases is left out. Of the other cases, more than a tenth
+    and at least two must have moved, since one may be chance.
+    """
+    if not moved:
+        return False
+    ((most, number),) = Counter(case.implementation for case in moved).most_common(1)
+    others = sum(case.implementation != most for case in cases)
+    return len(moved) - number > max(1.0, _CHANGED_SHARE * others)
+
+
+def judge_all(shifts: Sequence[Shift], confirm: Confirm | None) -> dict[str, Change]:
+    """Have the suspects timed again; return how each latency changed, by the case's id."""
+    suspects = [shift for shift in shifts if shift.is_suspect]
+    fresh: Mapping[str, Sequence[float]] | str = "suspected, but not confirmed"
+    if suspects and confirm is not None:
+        fresh = confirm(suspects)
+    return {
+        shift.case.id: judge(
+            shift, fresh if isinstance(fresh, str) else fresh.get(shift.case.id, ())
+        )
+        for shift in shifts
+    }
+
+
+# --- the verdict ---------------------------------------------------------------------------------
+
+
+def judge(shift: Shift, fresh: Sequence[float] | str) -> Change:
+    """Return how the latency of a case changed.
+
+    Args:
+        shift: the first look at the case.
+        fresh: for a suspect, the ratio in each fresh process, or why there is none.
+    """
+    first = shift.text(shift.moved)
+
+    def inconclusive(why: str, ratio: Estimate = shift.ratio) -> Change:
+        return _inconclusive(shift.case, f"{first}; {why}", ratio)
+
+    if shift.unsteady:
+        return inconclusive(shift.unsteady)
+    if not shift.is_suspect and shift.noise:
+        return inconclusive(shift.noise)
+    if not shift.is_suspect and len(shift.before) == 1:
+        return inconclusive("one process before does not show how much processes differ")
+    if not shift.is_suspect:
+        within = "differences between processes" if shift.before else "precision of one process"
+        text = f"{first}, within the {within}"
+        return latency_change(shift.case, ChangeKind.UNCHANGED, text, shift.ratio)
+    if isinstance(fresh, str):
+        return inconclusive(fresh)
+    if not shift.is_refuted(fresh):
+        valid = sum(0 < ratio < inf for ratio in fresh)
+        if not valid == len(fresh) >= CONFIRMING_PROCESSES:
+            return inconclusive(
+                f"only {valid} of {CONFIRMING_PROCESSES} processes could time it again"
+            )
+    moves, sign = shift.moves_of(fresh), 1 if shift.moved > 0 else -1
+    middle = median(moves)
+    moved, ratio = sign * middle, shift.estimate(fresh)
+    speeds = dict.fromkeys(speed_text(1 / end(fresh), 3) for end in (max, min))
+    processes = count(len(fresh), "fresh process", "fresh processes")
+    among = f"{' to '.join(speeds)} in {processes}"
+    needed = max(shift.needed, shift.limits.agreement * spread_of(fresh))
+    if not (min(moves) > shift.needed_in_each and middle > needed):
+        return inconclusive(
+            f"not confirmed: {slower_text(moved)}, {among}; a median of {_ratio_text(needed)}, and "
+            f"{_ratio_text(shift.needed_in_each)} in each of {CONFIRMING_PROCESSES}, is needed",
+            ratio,
+        )
+    if shift.before:
+        extreme, end = ("slowest", max) if sign > 0 else ("fastest", min)
+        among += (
+            f", beyond all {len(shift.before)} of the baseline, of which the {extreme} ran at "
+            f"{speed_text(1 / end(shift.before), 3)}"
+        )
+    kind = ChangeKind.SLOWER if sign > 0 else ChangeKind.FASTER
+    return latency_change(shift.case, kind, f"{shift.text(moved)} ({among})", ratio)
+
+
+def _inconclusive(case: Case, why: str, ratio: Estimate | None = None) -> Change:
+    return latency_change(case, ChangeKind.INCONCLUSIVE, why, ratio)
+
+
+# --- statistics ----------------------------------------------------------------------------------
+
+
+def process_ratios(latency: Latency | None) -> tuple[float, ...]:
+    """Return time over the reference's time in each process, from the raw samples.
+
+    Without samples, return the one ratio over all processes. Empty if the case was not timed, if
+    there is no reference, or if a sample is not a positive number.
+    """
+    if latency is None or latency.reference_ratio is None:
+        return ()
+    if not latency.arms:
+        value = latency.reference_ratio.value
+        return (value,) if 0 < value < inf else ()
+    arms = {arm.role: arm for arm in latency.arms}
+    cpu, mean = latency.clock.is_cpu, latency.uneven_ratio is not None
+    by_process: dict[int, list[float]] = {}
+    try:
+        subject = epoch_values(arms[ArmRole.SUBJECT], cpu=cpu, mean=mean)
+        reference = epoch_values(arms[ArmRole.REFERENCE], cpu=cpu, mean=mean)
+        if not all(0 < time_s < inf for time_s in (*subject, *reference)):
+            return ()
+        epochs = zip(latency.process_of_epoch, ratios(subject, reference), strict=True)
+        for process, ratio in epochs:
+            by_process.setdefault(process, []).append(ratio)
+    except (KeyError, ValueError):  # samples and epochs that do not match: a file edited by hand
+        return ()
+    return tuple(centre(values, mean=mean) for values in by_process.values())
+
+
+def spread_of(values: Sequence[float]) -> float:
+    """Return the standard deviation of the logarithms of ratios; 0 for a single one."""
+    return stdev(map(log, values)) if len(values) > 1 else 0.0
+
+
+def ratio_between(before: Sequence[float], after: Sequence[float]) -> Estimate:
+    """Return the ratio of two medians over processes and its interval, by Welch's t of logarithms.
+
+    Standard errors are those of medians, which are larger than those of means. A single process
+    now is assumed to spread as the processes before did.
+    """
+    moved = log(median(after) / median(before))
+    if len(before) < 2:
+        return Estimate(value=exp(moved), low=0.0, high=inf)
+    degrees = len(before) - 1
+    first, second = _squared_error(before), _squared_error(after)
+    if len(after) < 2:
+        second = spread_of(before) ** 2
+    elif first + second:  # Satterthwaite 1946
+        errors = first**2 / degrees + second**2 / (len(after) - 1)
+        degrees = round((first + second) ** 2 / errors)
+    half = t_quantile(degrees) * sqrt(first + second)
+    return Estimate(value=exp(moved), low=exp(moved - half), high=exp(moved + half))
+
+
+def _squared_error(values: Sequence[float]) -> float:
+    """Return the squared standard error of the median of the logarithms of ratios."""
+    return (median_ratio(len(values)) * spread_of(values)) ** 2 / len(values)
+
+
+def _stepped(record: Record) -> bool:
+    return any(warning.kind is WarningKind.CLOCK_STEPPED for warning in record.warnings)
+
+
+def slower_text(moved: float) -> str:
+    """Return the logarithm of a ratio of times as "10 % slower" or "10 % faster"."""
+    share = round(abs(expm1(moved)), 3)  # trade-off: less than 0.1 % is of no interest
+    return f"{percent_text(share)} {'slower' if moved > 0 else 'faster'}"
+
+
+def _ratio_text(move: float) -> str:
+    return percent_text(expm1(move))

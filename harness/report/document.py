@@ -1,0 +1,550 @@
+"""What is shown is a document: texts, tables, facts and figures, which hold data and no format.
+
+Three functions render a document: :func:`show` in a terminal, :func:`markdown` and :func:`html`.
+Each escapes in its own way, in one place; nothing else knows a format. JSON is made of the values
+themselves, not of their texts. Importing this module takes neither matplotlib nor pandas.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from html import escape
+from importlib.resources import files
+from math import floor, inf, isinf, isnan, log10
+from typing import TYPE_CHECKING, ClassVar, TextIO
+from urllib.parse import urlencode
+
+from harness.records import Status
+from harness.records.text import count, in_words
+
+if TYPE_CHECKING:
+    from jinja2 import Environment as Templates
+    from markupsafe import Markup
+    from matplotlib.figure import Figure
+
+    from harness.report.figures.theme import Theme
+    from harness.report.frame import PageData
+
+__all__ = [
+    "DASH",
+    "Block",
+    "CaseTable",
+    "Cell",
+    "Column",
+    "Document",
+    "Facts",
+    "FigureBlock",
+    "LeftOut",
+    "LegendEntry",
+    "Panel",
+    "Section",
+    "Table",
+    "Text",
+    "columns",
+    "definitions",
+    "escaped",
+    "heading",
+    "html",
+    "markdown",
+    "name_of",
+    "number",
+    "pill",
+    "power_of_ten",
+    "rounded",
+    "show",
+    "templates",
+    "terminal_lines",
+    "with_terms",
+]
+
+# --- numbers as the page writes them: three significant digits, powers of ten as superscripts -----
+
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+DASH = "–"  # printed where nothing was measured
+
+
+def rounded(value: float | None, digits: int = 3) -> str:
+    """Return ``value`` with that many significant digits; a dash for None or NaN."""
+    if value is None or isnan(value):
+        return DASH
+    if isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if value == 0:
+        return "0"
+    exponent = floor(log10(abs(float(f"{value:.{digits - 1}e}"))))
+    if -4 <= exponent < 5:
+        decimals = max(0, digits - 1 - exponent)
+        text = f"{round(value, digits - 1 - exponent):,.{decimals}f}"
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    mantissa = f"{value / 10.0**exponent:.{digits - 1}f}".rstrip("0").rstrip(".")
+    return f"{mantissa} × 10{str(exponent).translate(_SUPERSCRIPTS)}"
+
+
+def power_of_ten(value: float, largest: float = 0.0) -> str:
+    """Return a tick label of a logarithmic axis: plain up to 10,000, then as a power.
+
+    Args:
+        value: above 0.
+        largest: of the axis; if it is written as a power, so are all but 1.
+    """
+    if value == 1 or (1e-2 <= value < 1e4 and largest < 1e4):
+        return f"{value:,.10g}"
+    exponent = floor(log10(value) + 1e-9)
+    mantissa = value / 10.0**exponent
+    lead = "" if abs(mantissa - 1) < 1e-9 else f"{mantissa:.3g} × "
+    return f"{lead}10{str(exponent).translate(_SUPERSCRIPTS)}"
+
+
+# --- blocks --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One cell of a table."""
+
+    text: str = DASH
+    note: str = ""
+    """A second line, in smaller letters."""
+    status: str = ""
+    """A status drawn as a pill beside the text."""
+    is_number: bool = False
+    title: str = ""
+    """Shown when the pointer is over the cell."""
+    is_long: bool = False
+    """Whether the text may be broken into lines."""
+    is_strong: bool = False
+    """Whether it is the answer of its row."""
+    link: str = ""
+    """Web address that the text leads to."""
+    is_code: bool = False
+    """Whether the text is to be typed, and is drawn in letters of equal width."""
+    heat: float | None = None
+    """From -1, the worst, to 1, the best, drawn as the cell's colour; 0 has none."""
+
+
+def number(text: str, note: str = "", title: str = "") -> Cell:
+    """Make a cell that is aligned as a number."""
+    return Cell(text, note=note, is_number=True, title=title)
+
+
+def pill(status: str, text: str = "", *, note: str = "", title: str = "") -> Cell:
+    """Make a cell that shows a status, except ok, so that the others stand out."""
+    shown = "" if status == Status.OK else status
+    return Cell(text, note=note, status=shown, is_number=bool(text), title=title)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Heading of a column."""
+
+    text: str
+    is_number: bool = False
+    is_long: bool = False
+    """Whether its cells get a line of their own in a narrow terminal."""
+    rank: int | None = None
+    """A narrow terminal leaves out columns with a rank, the lowest first; None is always shown."""
+
+
+def columns(*heads: str) -> tuple[Column, ...]:
+    """Return columns with these headings; "Cases#" is one of numbers."""
+    return tuple(Column(head.removesuffix("#"), is_number=head.endswith("#")) for head in heads)
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One drawing of a figure, made only when it is asked for."""
+
+    name: str
+    """By which it is exported; unique in the page; letters, digits and dashes."""
+    title: str
+    draw: Callable[[Theme], Figure]
+    view: tuple[tuple[str, str], ...] = ()
+    """Names and values of the view of all cases that shows the same, as its address has them."""
+
+    @property
+    def address(self) -> str:
+        """The view of all cases that shows the same, as a link of the page."""
+        return f"#all_cases?{urlencode(self.view)}"
+
+    @property
+    def svg(self) -> str:
+        """Markup from matplotlib, which escapes the texts in it."""
+        from harness.report.figures.theme import page_markup
+
+        return page_markup(self.draw, self.name, self.title)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table; the first cell of each row is its heading."""
+
+    kind: ClassVar[str] = "table"
+    name: str = ""
+    """By which it is exported; unique in the page."""
+    title: str = ""
+    caption: str = ""
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    is_folded: bool = False
+    """Whether it is closed until the reader opens it."""
+    drawings: tuple[Panel, ...] = ()
+    """The same numbers as figures, for export."""
+    row_needs: tuple[tuple[int, ...], ...] = ()
+    """For each row the numbers of the requirements that it answers, none if it answers all; empty
+    if the rows do not depend on the requirement."""
+    default_need: int = 0
+    """The number of the requirement that is in force until the reader changes it."""
+
+    @property
+    def shown_rows(self) -> tuple[tuple[Cell, ...], ...]:
+        """The rows under the default requirement."""
+        if not self.row_needs:
+            return self.rows
+        pairs = zip(self.rows, self.row_needs, strict=True)
+        return tuple(row for row, needs in pairs if not needs or self.default_need in needs)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A paragraph, or a line."""
+
+    kind: ClassVar[str] = "text"
+    text: str
+    style: str = ""
+    """``title``, ``note`` (one of a list), or none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Names and values."""
+
+    kind: ClassVar[str] = "facts"
+    title: str
+    pairs: tuple[tuple[str, str], ...]
+    is_glossary: bool = False
+    """Whether the names are terms, which captions lead to."""
+
+
+@dataclass(frozen=True, slots=True)
+class LegendEntry:
+    """An entry of a figure's legend."""
+
+    text: str
+    colour: str
+    """A CSS value."""
+    series: str = ""
+    """CSS class of the drawn lines; empty if the entry explains a marker."""
+    mark: str = ""
+    """Character that looks like the marker; if empty, a line is drawn."""
+    dashes: tuple[float, ...] = ()
+    """Lengths drawn and left out in turn, in widths of the line; empty if it is solid."""
+    is_thin: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FigureBlock:
+    """Drawings that share a title, a legend and a caption."""
+
+    kind: ClassVar[str] = "figure"
+    title: str
+    caption: str
+    panels: tuple[Panel, ...]
+    conclusion: str = ""
+    """What the drawings show, in a sentence or two above them."""
+    legend: tuple[LegendEntry, ...] = ()
+    is_wide: bool = False
+    """Whether each drawing has the width of the page."""
+    is_narrow: bool = False
+    """Whether each drawing fits a phone without scrolling."""
+    is_folded: bool = False
+    """Whether it is closed until the reader opens it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Figures that are not drawn, for the page to stay small: they are linked to and exported."""
+
+    kind: ClassVar[str] = "left_out"
+    drawings: tuple[Panel, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CaseTable:
+    """Every case as a picture and as a table, which the page's script draws from ``data``."""
+
+    kind: ClassVar[str] = "cases"
+    count: int
+    data: str
+    """JSON that can stand in a script element."""
+
+
+Block = Text | Table | Facts | FigureBlock | LeftOut | CaseTable
+Document = Sequence[Block]
+
+Section = Callable[["PageData"], tuple[Block, ...]]
+"""A section of the page: data -> blocks. Its name is its heading; the page leaves out a section
+without a block."""
+
+
+def name_of(*words: str) -> str:
+    """Return a name for export, and for ids: lower-case letters, digits and dashes."""
+    return re.sub(r"[^a-z0-9]+", "-", " ".join(words).lower()).strip("-")
+
+
+def heading(section: Section) -> str:
+    """Return the heading of a section: its name in words."""
+    words = in_words(section.__name__)
+    return words[0].upper() + words[1:]
+
+
+def _words(cell: Cell) -> str:
+    """Return what a cell says in one line, without its note: the text, and a status beside it."""
+    status = in_words(cell.status)
+    text = "" if status and cell.text in {DASH, status} else cell.text
+    return " ".join(filter(None, [text, status]))
+
+
+# --- terminal ------------------------------------------------------------------------------------
+
+
+def show(document: Document, stream: TextIO | None = None) -> None:
+    """Print a document, by default on standard output; rows with a status are yellow."""
+    from rich.console import Console
+    from rich.text import Text as Line
+
+    stream = stream or sys.stdout
+    console = Console(file=stream, highlight=False, markup=False, emoji=False)
+    # a pipe has no width: the table is as wide as its longest row, so that nothing is cut
+    width = console.width if stream.isatty() else inf
+    for line, style in terminal_lines(document, width):
+        console.print(Line(line, style), soft_wrap=True)
+
+
+def terminal_lines(document: Document, width: float = inf) -> Iterator[tuple[str, str]]:
+    """Yield lines and their styles; tables are at most ``width`` wide where their ids allow it.
+
+    Figures are left out.
+    """
+    for block in document:
+        match block:
+            case Text():
+                yield (f"note: {block.text}" if block.style == "note" else block.text), ""
+            case Facts():
+                yield from ((line, "") for line in filter(None, [block.title]))
+                yield from ((f"  {name}: {value}", "") for name, value in block.pairs)
+            case Table():
+                yield from ((line, "") for line in filter(None, [block.title]))
+                yield from _terminal_table(block, width)
+                yield from ((line, "") for line in filter(None, [block.caption]))
+
+
+def _terminal_table(table: Table, width: float) -> Iterator[tuple[str, str]]:
+    """Yield a table in which no first cell is cut.
+
+    Where the others do not fit beside it, they are printed below it. Columns that do not fit even
+    there are left out, and the last line names them.
+    """
+    cells = [[_words(cell) for cell in row] for row in table.shown_rows]
+    heads = [column.text for column in table.columns]
+    widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
+    is_beside = sum(2 + size for size in widths) + 1 <= width
+    shown = list(range(0 if is_beside else 1, len(heads)))
+    below = [] if is_beside else [at for at in shown if table.columns[at].is_long]
+    shown = [at for at in shown if at not in below]
+    ranked = [at for at in shown if table.columns[at].rank is not None]
+    left_out = []
+    for at in sorted(ranked, key=lambda at: table.columns[at].rank or 0) if not is_beside else ():
+        if sum(2 + widths[at] for at in shown) > width:
+            shown.remove(at)
+            left_out.append(heads[at])
+    indent = " " if is_beside else "  "
+
+    def line(row: Sequence[str]) -> str:
+        return indent + "  ".join(f"{row[at]:<{widths[at]}}" for at in shown)
+
+    if any(heads):
+        yield line(heads).rstrip(), ""
+    for row, texts in zip(table.shown_rows, cells, strict=True):
+        style = "yellow" if any(cell.status for cell in row) else ""
+        lines = [line(texts)] if is_beside else [texts[0], line(texts)]
+        lines += [f"  {texts[at]}" for at in below]
+        notes = "\n".join(cell.note for cell in row if cell.note)
+        for text in (*lines, *(f"    {note}" for note in notes.splitlines())):
+            yield text.rstrip(), style
+    if left_out:
+        names = ", ".join(left_out)
+        yield f"columns left out: {names}; widen the terminal, or see the results file", ""
+
+
+# --- Markdown ------------------------------------------------------------------------------------
+
+# characters with a meaning in Markdown, or in HTML within it; not the underscores within names
+_MARKS = re.compile(r"[\\`*{}\[\]<>#|~&!]|(?<!\w)_|_(?!\w)")
+_SYMBOLS = {"wrong": "✕", "out_of_guarantee": "○"}
+_SPARE_BYTES = 1024  # for the sentence that says what was left out, and the end of a table
+
+
+def escaped(text: str) -> str:
+    """Escape text for Markdown, line by line, in characters that UTF-8 can hold."""
+    whole = text.encode("utf-8", "backslashreplace").decode()
+    lines = (" ".join(line.split()) for line in whole.splitlines())
+    return "<br>".join(_MARKS.sub(r"\\\g<0>", line) for line in lines)
+
+
+def markdown(document: Document, *, limit_bytes: float = inf, rest: str = "") -> str:
+    """Return a document in GitHub's Markdown, of at most ``limit_bytes`` in UTF-8.
+
+    Rows for which there is no room are counted in the last line. Figures are left out.
+
+    Args:
+        document: its texts come before its tables.
+        limit_bytes: the room; the result is empty if the texts do not fit.
+        rest: a clause that says where to find the rows that are left out.
+    """
+    room = limit_bytes - (_SPARE_BYTES if limit_bytes < inf else 0)
+    lines: list[str] = []
+    left = 0
+    for block, following in zip(document, [*document[1:], None], strict=True):
+        match block:
+            case Text():
+                mark = {"title": "## ", "note": "- "}.get(block.style, "")
+                in_list = mark == "- " and getattr(following, "style", "") == "note"
+                own = [mark + escaped(block.text), *([] if in_list else [""])]
+            case Facts():
+                pairs = (f"- {escaped(name)}: {escaped(value)}" for name, value in block.pairs)
+                own = [f"### {escaped(block.title)}", "", *pairs, ""]
+            case Table():
+                own, missing = _markdown_table(block, 0 if left else room)
+                left += missing
+            case _:
+                own = []
+        room -= _size(own)
+        if room < 0:
+            return ""
+        lines += own
+    if left:
+        where = f"; {escaped(rest)}" if rest else ""
+        lines += [f"no room here for {count(left, 'more case')}{where}", ""]
+    return "\n".join(lines)
+
+
+def _markdown_table(table: Table, room: float) -> tuple[list[str], int]:
+    """Return the lines of a table, none if no row fits, and the number of rows left out."""
+    heads = [escaped(column.text) for column in table.columns]
+    rules = ["---:" if column.is_number else "---" for column in table.columns]
+    opening = [f"### {escaped(table.title)}", ""] if table.title else []
+    closing = ["", *([escaped(table.caption), ""] if table.caption else [])]
+    if table.is_folded:
+        opening = [f"<details><summary>{escape(table.title)}</summary>", ""]
+        closing += ["</details>", ""]
+    opening += [_markdown_row(heads), f"|{'|'.join(rules)}|"]
+    room -= _size(opening) + _size(closing)
+    kept = []
+    for row in table.shown_rows:
+        line = _markdown_row(map(_markdown_cell, row))
+        room -= _size([line])
+        if room < 0:
+            break
+        kept.append(line)
+    left = len(table.shown_rows) - len(kept)
+    return ([*opening, *kept, *closing] if kept else []), left
+
+
+def _markdown_row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _markdown_cell(cell: Cell) -> str:
+    if cell.is_code:
+        return f"`{cell.text.replace('|', chr(92) + '|')}`"
+    status = _SYMBOLS.get(cell.status, in_words(cell.status))
+    text = "" if status and cell.text in {DASH, in_words(cell.status)} else escaped(cell.text)
+    text = " ".join(filter(None, [text, status]))
+    text = f"[{text}]({cell.link})" if cell.link else text
+    text = f"**{text}**" if cell.is_strong else text
+    return f"{text}<br>{escaped(cell.note)}" if cell.note else text
+
+
+def _size(lines: Iterable[str]) -> int:
+    """Return the number of bytes of lines, with their line ends."""
+    return sum(len(line.encode()) + 1 for line in lines)
+
+
+# --- HTML ----------------------------------------------------------------------------------------
+
+
+def html(document: Document) -> Markup:
+    """Return a document as parts of a page; jinja escapes all texts."""
+    from markupsafe import Markup
+
+    text = templates().get_template("blocks.html.j2").render(document=document)
+    return Markup(text.lstrip("\n").removesuffix("\n"))
+
+
+@cache
+def templates() -> Templates:
+    """Return the page's templates, with filters for terms, names and breakable text."""
+    from jinja2 import Environment as Templates
+    from jinja2 import PackageLoader, StrictUndefined
+
+    found = Templates(
+        loader=PackageLoader("harness.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters |= {"terms": with_terms, "slug": name_of, "breakable": _breakable}
+    return found
+
+
+def _breakable(text: str) -> Markup:
+    """Return text in which a long name may be broken after _, + and /."""
+    from markupsafe import Markup
+
+    return Markup(re.sub(r"[_+/]", r"\g<0><wbr>", str(Markup.escape(text))))
+
+
+@cache
+def definitions() -> dict[str, str]:
+    """Return the definitions of the terms that captions use, in plain text, by heading.
+
+    glossary.json holds a copy of those in docs/glossary.md, which the package does not carry. A
+    test compares the two; with WRITE_GOLDEN=1 it writes the file anew.
+    """
+    text = files("harness.report").joinpath("glossary.json").read_text(encoding="utf-8")
+    found: dict[str, str] = json.loads(text)
+    return found
+
+
+def with_terms(text: str) -> Markup:
+    """Return ``text`` as HTML in which the first use of each term leads to its definition.
+
+    The definition is shown when the pointer is over the term, or when the term has the focus.
+    """
+    from markupsafe import Markup
+
+    headings = {heading.lower(): heading for heading in definitions()} | {
+        "disqualified": "Eligible"
+    }
+    words = "|".join(sorted(headings, key=len, reverse=True))
+    seen: set[str] = set()
+
+    def linked(found: re.Match[str]) -> str:
+        heading = headings[found[0].lower()]
+        if heading in seen:
+            return found[0]
+        seen.add(heading)
+        definition = escape(definitions()[heading])
+        return (
+            f'<a class="term" href="#term-{name_of(heading)}" data-definition="{definition}">'
+            f"{found[0]}</a>"
+        )
+
+    # the text has no entity that is a term
+    return Markup(re.sub(rf"\b(?:{words})\b", linked, escape(text), flags=re.IGNORECASE))

@@ -1,0 +1,239 @@
+"""Reports for CI: JUnit XML, GitHub's job summary and GitHub's annotations.
+
+JUnit XML has no owner. The output is valid by the schema of Jenkins' xunit plugin (junit-10.xsd,
+in which a test case has no properties). A reason is both message and text of its element, because
+GitLab shows only the text.
+
+GitHub shows ten annotations of each level per step and drops the others silently. So the worst come
+first, and the tenth line says how many more there are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
+
+from harness.records import Case, Record, Status
+from harness.records.metrics import brief, metrics_in
+from harness.records.text import count, in_words
+from harness.regression import ChangeKind, Comparison
+from harness.report.comparison import document_of_comparison, verdict
+from harness.report.document import Cell, Column, Document, Table, Text
+from harness.store import Results
+
+__all__ = [
+    "LIMIT_BYTES",
+    "annotations_of_comparison",
+    "annotations_of_refusal",
+    "junit_of_comparison",
+    "junit_of_refusal",
+    "junit_of_run",
+    "summary_of_comparison",
+    "summary_of_refusal",
+    "summary_of_run",
+]
+
+# --- the job summary: Markdown with the worst cases first ----------------------------------------
+
+LIMIT_BYTES = 1024 * 1024
+"""GitHub's limit for the summary of a step; it shows nothing of a longer one."""
+# the order of the tables of a run
+_BAD_FIRST = (
+    Status.WRONG, Status.CRASHED, Status.TIMEOUT, Status.ERROR, Status.OUT_OF_GUARANTEE,
+    Status.OUT_OF_MEMORY, Status.UNSUPPORTED, Status.OK,
+)  # fmt: skip
+
+
+def summary_of_comparison(comparison: Comparison) -> Document:
+    """Return the verdict of a gate and its changes; unchanged cases are only counted."""
+    title = f"layernorm-bench: {' '.join(verdict(comparison))}"
+    return (Text(title, "title"), *document_of_comparison(comparison))
+
+
+def summary_of_refusal(why: str) -> Document:
+    """Return why nothing could be compared."""
+    return (Text("layernorm-bench: ❌ nothing was compared", "title"), Text(why))
+
+
+def summary_of_run(results: Results, name: str) -> Document:
+    """Return the records of a run, the worst statuses first."""
+    metrics = metrics_in("summary")
+    heads = ("case", *(metric.heading("summary") for metric in metrics), "why")
+    tables: list[Table] = []
+    bad = False
+    for status in _BAD_FIRST:
+        records = [record for record in results.records if record.status is status]
+        if not records:
+            continue
+        is_bad = status is Status.WRONG or status.is_failure
+        bad |= is_bad
+        rows = tuple(
+            (
+                Cell(record.case.id),
+                *(Cell(metric.text(record, interval=metric.unit == "speed")) for metric in metrics),
+                Cell(record.reason),
+            )
+            for record in records
+        )
+        title = f"{len(records)} {in_words(status)}"
+        columns = tuple(map(Column, heads))
+        tables.append(Table(title=title, columns=columns, rows=rows, is_folded=not is_bad))
+    why = results.why_unfinished
+    passed = not bad and not why and any(record.status.is_measured for record in results.records)
+    titles = ", ".join(table.title for table in tables)
+    return (
+        Text(f"layernorm-bench: {'✅' if passed else '❌'} {titles}", "title"),
+        Text(name),
+        *([Text(f"the run was cut short: {why}", "note")] if why else []),
+        *tables,
+    )
+
+
+# --- JUnit XML: one test case per case ------------------------------------------------------------
+
+_SUITE = "layernorm-bench"
+# characters that XML 1.0 cannot hold, even escaped (section 2.2); among them lone surrogates
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+Verdict = Literal["system-out", "skipped", "failure", "error"]
+"""The element of a test case: it passed, was not judged, failed, or has no result to judge."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A test case of the report."""
+
+    case: Case | str
+    """A text stands for the whole run or gate."""
+    verdict: Verdict
+    type: str
+    """Kind of failure, or of reason to skip it."""
+    text: str
+    """The reason; for a test case that passed, its figures."""
+    time_s: float = 0.0
+
+
+def junit_of_comparison(comparison: Comparison) -> str:
+    """Return a comparison as JUnit XML; a case that was not judged is skipped."""
+    verdicts: dict[ChangeKind, Verdict] = {
+        kind: "failure" if kind.is_failure else "system-out" if kind.is_judged else "skipped"
+        for kind in ChangeKind
+    }
+    entries = [
+        Entry(change.case, verdicts[change.kind], change.kind, change.reason)
+        for change in comparison.changes
+    ]
+    properties = {"head": comparison.head, "baseline": comparison.baseline}
+    return _junit(entries, properties, comparison.notes)
+
+
+def junit_of_refusal(why: str) -> str:
+    """Return a report of one error, so that a gate that could not compare does not look passed."""
+    return _junit([Entry("the gate", "error", "not compared", why)], {})
+
+
+def junit_of_run(results: Results, name: str) -> str:
+    """Return a run as JUnit XML.
+
+    A wrong case is a failure; a crash, a timeout or an error is an error. Cases out of guarantee,
+    unsupported or out of memory are skipped. A run that was cut short has an error of its own.
+    """
+    entries = list(map(_entry, results.records))
+    if why := results.why_unfinished:
+        entries.insert(0, Entry("the run", "error", "cut short", f"the run was cut short: {why}"))
+    commands = dict.fromkeys(run.command for run in results.runs)
+    return _junit(entries, {"run": name, "command": "; ".join(commands)})
+
+
+def _entry(record: Record) -> Entry:
+    verdicts: dict[Status, Verdict] = {Status.OK: "system-out", Status.WRONG: "failure"}
+    verdict = verdicts.get(record.status, "error" if record.status.is_failure else "skipped")
+    text = record.reason or ", ".join(filter(None, [record.status, brief(record)]))
+    cost_s = record.cost.total_s if record.cost else 0.0
+    return Entry(record.case, verdict, record.status, text, cost_s)
+
+
+def _junit(entries: Sequence[Entry], properties: dict[str, str], output: Iterable[str] = ()) -> str:
+    counts = Counter(entry.verdict for entry in entries)
+    shared = {
+        "name": _SUITE,
+        "tests": str(len(entries)),
+        "failures": str(counts["failure"]),
+        "errors": str(counts["error"]),
+        "time": f"{sum(entry.time_s for entry in entries):.3f}",
+    }
+    root = Element("testsuites", shared)
+    suite = SubElement(root, "testsuite", shared | {"skipped": str(counts["skipped"])})
+    listed = SubElement(suite, "properties")
+    for name, value in properties.items():
+        SubElement(listed, "property", {"name": name, "value": _legal(value)})
+    for entry in entries:
+        group, name = _SUITE, str(entry.case)
+        if isinstance(entry.case, Case):  # Jenkins takes the last dot for the end of a package
+            package = entry.case.implementation.replace(".", "_")
+            group, name = f"{_SUITE}.{package}", entry.case.id
+        names = {"classname": _legal(group), "name": _legal(name), "time": f"{entry.time_s:.3f}"}
+        test, text = SubElement(suite, "testcase", names), _legal(entry.text)
+        if entry.verdict == "system-out":
+            SubElement(test, entry.verdict).text = text
+        else:
+            child = SubElement(test, entry.verdict, {"type": entry.type, "message": text})
+            child.text = f"{entry.type}: {text}"
+    if text := "\n".join(output):
+        SubElement(suite, "system-out").text = _legal(text)
+    indent(root)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{tostring(root, encoding="unicode")}\n'
+
+
+def _legal(text: str) -> str:
+    """Escape what XML cannot hold, such as a terminal's colour codes, as "\\x1b"."""
+    return _NOT_XML.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+
+
+# --- annotations: lines of a step's output that GitHub shows beside the pull request --------------
+
+_MOST = 10  # GitHub's limit, per level and step
+_LONGEST_TITLE = 255  # the limit of GitHub's checks API
+
+
+def annotations_of_comparison(comparison: Comparison) -> list[str]:
+    """Return an error per case that fails the gate, then warnings, then the notes as notices.
+
+    Cases that were not judged share one warning per kind, since a busy machine has some in every
+    run.
+    """
+    failing, warnings = [], []
+    for kind, number in comparison.counts.items():
+        alike = [change for change in comparison.changes if change.kind is kind]
+        if kind.is_failure:
+            failing += [(f"{kind}: {change.case.id}", change.reason) for change in alike]
+        elif not kind.is_judged and kind is not ChangeKind.NEW:  # a new case is no problem
+            cases = f"{count(number, 'case')} {'is' if number == 1 else 'are'} {kind}"
+            warnings.append((cases, f"such as {alike[0].case.id}: {alike[0].reason}"))
+    notes = [("layernorm-bench", note) for note in comparison.notes]
+    levels = (("error", failing), ("warning", warnings), ("notice", notes))
+    return [line for level, found in levels for line in _annotations(level, found)]
+
+
+def annotations_of_refusal(why: str) -> list[str]:
+    """Return an error that says why nothing could be compared."""
+    return list(_annotations("error", [("layernorm-bench: nothing was compared", why)]))
+
+
+def _annotations(level: str, found: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Yield a workflow command per title and message, ten at most."""
+    shown = list(found) if len(found) <= _MOST else list(found[: _MOST - 1])
+    if left := len(found) - len(shown):
+        shown.append(("layernorm-bench", f"and {left} more; see the job's summary and output"))
+    for title, message in shown:
+        name = _data(title[:_LONGEST_TITLE]).replace(":", "%3A").replace(",", "%2C")
+        yield f"::{level} title={name}::{_data(message)}"
+
+
+def _data(text: str) -> str:
+    """Escape what would end the command. The percent sign is first, since it begins each escape."""
+    text = text.encode("utf-8", "backslashreplace").decode()
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

@@ -1,0 +1,359 @@
+"""A call of a target, made in each way that contract checks need; two results of it, compared.
+
+The exact outputs are held as whole tensors here, with their bounds. Errors of one result, at any
+size, are measured block by block in :mod:`harness.numerics.error_measurement`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from harness.cases.inputs import Inputs, copy_in_layout, make_inputs
+from harness.numerics.bounds import error_bound_of
+from harness.numerics.double_double import Pair
+from harness.numerics.error_measurement import bound_ratios
+from harness.numerics.oracle import Reference, wide_parameter, wide_rows
+from harness.numerics.outputs import OUTPUTS, Outputs
+from harness.numerics.verdict import is_beyond
+from harness.records import Case, Direction
+from harness.run.call import (
+    ContractViolationError,
+    checked,
+    grad_mode,
+    guarded,
+    refuses,
+    run_once,
+)
+from harness.verify.scope import fitted, scope_of
+from implementations.contract import Implementation
+
+__all__ = [
+    "INPUTS",
+    "Call",
+    "Graph",
+    "elsewhere",
+    "exact_outputs",
+    "gradients_of",
+    "has_bits_of",
+]
+
+INPUTS = ("x", "weight", "bias")
+"""The inputs that gradients are taken with respect to."""
+# of two wrong results, how much worse one may be; another order of summation changes a result by
+# about its own error, which makes it at most twice as large
+WORSE = 2.0
+_LARGE = 1 << 21  # elements; allocators keep small and large blocks apart, from 1 MiB at most
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A target, a case within its scope, and the inputs of the case, which a check may replace."""
+
+    target: Implementation
+    case: Case
+    inputs: Inputs
+
+    @classmethod
+    def of(cls, target: Implementation, case: Case, direction: Direction | None = None) -> Call:
+        """Return the call of ``case``; in a direction with gradients, the target has all it can.
+
+        Args:
+            target: what is called.
+            case: gives all axes but the direction.
+            direction: None for a backward if the target has one, else a forward.
+
+        Raises:
+            ImplementationError: unsupported, if that lies outside the target's scope.
+        """
+        if direction is None:
+            direction = Direction.FORWARD if target.forward_only else Direction.BACKWARD
+        affines = scope_of(target).affines_with_gradient
+        if direction is Direction.FORWARD or not affines:
+            case = fitted(target, case, direction=direction)
+        else:
+            case = fitted(target, case, direction=direction, affine=affines[0])
+        return cls(target, case, make_inputs(case))
+
+    def changed(self, **axes: Any) -> Call:
+        """Return the call of another case: the changes are fitted to the target's scope."""
+        case = fitted(self.target, self.case, **axes)
+        return replace(self, case=case, inputs=make_inputs(case))
+
+    def seeded(self, further: int) -> Call:
+        """Return the call with the inputs of a later seed."""
+        return self.changed(seed=self.case.seed + further)
+
+    def on(self, **tensors: Tensor | None) -> Call:
+        """Return the call with other inputs."""
+        inputs: Any = {**{name: getattr(self.inputs, name) for name in (*INPUTS, "dy")}, **tensors}
+        return replace(self, inputs=Inputs(**inputs))
+
+    def at(self, tensors: Sequence[Tensor]) -> Call:
+        """Return the call with other inputs, in the order of ``inputs.tensors``."""
+        return replace(self, inputs=self.inputs.at(tensors))
+
+    def forward(self) -> Call:
+        """Return the call without gradients, in the shape of ``inputs.x``."""
+        shape = tuple(self.inputs.x.shape)
+        case = replace(self.case, shape=shape, direction=Direction.FORWARD)
+        return replace(self, case=case, inputs=replace(self.inputs, dy=None))
+
+    def each_affine(self) -> Iterator[Call]:
+        """Yield the call with each combination of weight and bias that has gradients."""
+        for affine in scope_of(self.target).affines_with_gradient:
+            yield self.changed(affine=affine)
+
+    @property
+    def dy(self) -> Tensor:
+        """The gradient of y, in a call with gradients."""
+        assert self.inputs.dy is not None
+        return self.inputs.dy
+
+    @property
+    def given(self) -> dict[str, Tensor]:
+        """x, and weight and bias unless they are None."""
+        named = {name: getattr(self.inputs, name) for name in INPUTS}
+        return {name: tensor for name, tensor in named.items() if tensor is not None}
+
+    @property
+    def parameters(self) -> dict[str, Tensor]:
+        """Weight and bias unless they are None."""
+        return {name: tensor for name, tensor in self.given.items() if name != "x"}
+
+    def leaves(self, names: Collection[str] = INPUTS) -> dict[str, Tensor]:
+        """Return copies of x, weight and bias in their layouts; ``names`` require gradients."""
+        return {
+            name: copy_in_layout(tensor).requires_grad_(name in names)
+            for name, tensor in self.given.items()
+        }
+
+    def outputs(self) -> Outputs:
+        """Return all outputs of the case's direction.
+
+        Raises:
+            ImplementationError: the target raised.
+            ContractViolationError: an output is missing or not a tensor like its input.
+        """
+        with grad_mode(self.case):
+            return run_once(self.target.function, self.case, self.inputs)
+
+    def y(self) -> Tensor:
+        """Return y of a call in the modes that are set now; raises as :meth:`outputs`."""
+        x, weight, bias = self.inputs.x, self.inputs.weight, self.inputs.bias
+        arguments = (x, self.case.normalized_shape, weight, bias, self.case.eps)
+        return checked("y", guarded(self.target.function, *arguments)(), x)
+
+    def is_refused(self, normalized_shape: Sequence[int], **tensors: Tensor | None) -> bool:
+        """Whether the target raises for these arguments in place of its own."""
+        given = {"weight": self.inputs.weight, "bias": self.inputs.bias} | tensors
+        arguments = (self.inputs.x, normalized_shape, given["weight"], given["bias"])
+        return refuses(self.target.function, *arguments, self.case.eps)
+
+    def graph(
+        self, names: Collection[str] = INPUTS, leaves: dict[str, Tensor] | None = None
+    ) -> Graph:
+        """Run a forward that autograd records, on copies of the inputs, or on ``leaves`` as given.
+
+        Args:
+            names: inputs that require gradients.
+            leaves: x, and weight and bias unless they are None, in place of copies.
+
+        Raises:
+            ImplementationError: the target raised.
+            ContractViolationError: y is not a tensor like x, or has no gradient.
+        """
+        leaves = self.leaves(names) if leaves is None else leaves
+        given = dict.fromkeys(INPUTS) | leaves
+        with torch.enable_grad():
+            y = self.on(**given).y()
+        if not y.requires_grad:
+            recorded = " and ".join(name for name, leaf in leaves.items() if leaf.requires_grad)
+            raise ContractViolationError(
+                f"returned a y without gradient although {recorded} required one"
+            )
+        return Graph(y, leaves, self.dy)
+
+    def gradients(self) -> Outputs:
+        """Return y and all gradients of a recorded call; raises as :meth:`graph`."""
+        return self.graph().gradients()
+
+    def differing(self, one: Outputs, other: Outputs) -> list[str]:
+        """Return the names of the outputs in which two results of this call differ.
+
+        Two right results are each within the a-priori bound B of the exact value, so they are
+        within 2 B of each other, whatever the order of their sums. If one result is right, the
+        other may be no further away. If both are wrong, the error check has already failed them,
+        and this function only asks whether the target is consistent: B grows to hold the better of
+        the two, times :data:`WORSE`.
+        """
+        if has_bits_of(one, other):
+            return []
+        expected = exact_outputs(self.target, self.case, self.inputs)
+        first, again = (_wide_outputs(outputs, self.case) for outputs in (one, other))
+        return [
+            name
+            for name, bound in expected.bounds.items()
+            if name in first
+            and name in again
+            and not _agree(first[name], again[name], expected.exact[name], bound)
+        ]
+
+    def differs(self, one: Outputs, other: Outputs) -> str | None:
+        """Return the first output in which two results of this call differ; None if none does."""
+        return next(iter(self.differing(one, other)), None)
+
+    def beyond(self, outputs: Outputs, reference: Reference | None = None) -> set[str]:
+        """Return the names of the outputs that exceed the target's error bound.
+
+        Args:
+            outputs: of the call.
+            reference: to be shared by several results of the call; made if None.
+        """
+        reference = reference or Reference(self.inputs, self.case)
+        error_bound = error_bound_of(self.target, self.case)
+        ratios = bound_ratios(outputs, self.inputs, self.case, error_bound, reference)
+        return {ratio.output for ratio in ratios if is_beyond(ratio)}
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A forward that autograd recorded, for some of its inputs."""
+
+    y: Tensor
+    leaves: dict[str, Tensor]
+    """x, and weight and bias unless they are None, as passed to the implementation."""
+    dy: Tensor
+
+    def gradients(self, *, keep: bool = False, create_graph: bool = False) -> Outputs:
+        """Return y and the gradients.
+
+        Args:
+            keep: retain the graph for a second backward.
+            create_graph: record the backward, so that the gradients have gradients.
+
+        Raises:
+            ImplementationError: the implementation raised.
+            ContractViolationError: a gradient is missing, or is not a tensor like its input.
+        """
+        leaves = {name: leaf for name, leaf in self.leaves.items() if leaf.requires_grad}
+        returned = gradients_of(
+            self.y,
+            tuple(leaves.values()),
+            self.dy,
+            retain_graph=keep or create_graph,
+            create_graph=create_graph,
+        )
+        gradients = {
+            f"d{name}": checked(f"d{name}", gradient, leaf).detach()
+            for (name, leaf), gradient in zip(leaves.items(), returned, strict=True)
+        }
+        return Outputs(y=self.y.detach(), **gradients)
+
+    def stored(self, divisor: float = 1.0) -> Outputs:
+        """Return y, and what ``.grad`` of each leaf holds over ``divisor``."""
+        stored = {
+            f"d{name}": leaf.grad / divisor
+            for name, leaf in self.leaves.items()
+            if leaf.grad is not None
+        }
+        return Outputs(y=self.y.detach(), **stored)
+
+    def run_backward(self) -> None:
+        """Run ``y.backward(dy)``."""
+        guarded(self.y.backward, self.dy)()
+
+
+def gradients_of(
+    y: Tensor, leaves: Sequence[Tensor], dy: Tensor, **modes: bool
+) -> tuple[Tensor | None, ...]:
+    """Return what ``torch.autograd.grad`` returns, None for a gradient that is missing.
+
+    Raises:
+        ImplementationError: the implementation raised.
+    """
+    modes = {"allow_unused": True} | modes
+    returned = guarded(partial(torch.autograd.grad, y, tuple(leaves), dy, **modes))()
+    assert isinstance(returned, tuple)  # the type that autograd.grad returns
+    return returned
+
+
+def elsewhere(tensor: Tensor) -> Tensor:
+    """Return a copy at a new address: no other tensor asks for a block of this size."""
+    return tensor.new_empty(_LARGE)[: tensor.numel()].view(tensor.shape).copy_(tensor)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExactOutputs:
+    """Exact values and bounds by output: y, and dx, dweight and dbias where they exist."""
+
+    exact: dict[str, Pair]
+    """(rows, hidden) for y and dx, (1, hidden) for dweight and dbias."""
+    bounds: dict[str, Tensor]
+    """Error bounds, shaped like ``exact``; infinite where the algorithm has no bound."""
+
+
+def exact_outputs(implementation: Implementation, case: Case, inputs: Inputs) -> ExactOutputs:
+    """Return the exact outputs for ``inputs``, at most 2^16 elements.
+
+    Args:
+        implementation: its declaration gives the bounds.
+        case: its shape and affine are those of ``inputs``.
+        inputs: with a dy, gradients are among the outputs.
+    """
+    (rows,) = Reference(inputs, case)
+    error_bound = error_bound_of(implementation, case)
+    weight = wide_parameter(inputs.weight, 1.0, case)
+    bias = wide_parameter(inputs.bias, 0.0, case)
+    exact = {"y": rows.y}
+    bounds = {"y": error_bound.y(rows, weight, bias, case.eps, inputs.x.dtype)}
+    if inputs.dy is not None and rows.dx is not None:
+        dy = wide_rows(inputs.dy, case, 0, case.rows)
+        exact["dx"] = rows.dx
+        bounds["dx"] = error_bound.dx(rows, weight, dy, case.eps, inputs.x.dtype)
+        columns = error_bound.columns(rows, dy, case.eps)
+        for name, parameter, total, bound in (
+            ("dweight", inputs.weight, rows.dweight, error_bound.dweight),
+            ("dbias", inputs.bias, rows.dbias, error_bound.dbias),
+        ):
+            if parameter is not None and total is not None:
+                exact[name] = total
+                bounds[name] = bound(columns, case.rows, total[0], parameter.dtype)
+    return ExactOutputs(exact=exact, bounds=bounds)
+
+
+def _wide_outputs(outputs: Outputs, case: Case) -> dict[str, Tensor]:
+    """Return the outputs that exist, in float64 on the CPU, shaped as in :class:`ExactOutputs`."""
+    wide = {}
+    for name in OUTPUTS:
+        output = getattr(outputs, name)
+        if output is not None and name in {"y", "dx"}:
+            wide[name] = wide_rows(output, case, 0, case.rows)
+        elif output is not None:
+            wide[name] = wide_parameter(output, 0.0, case)[None, :]
+    return wide
+
+
+def _agree(one: Tensor, two: Tensor, exact: Pair, bound: Tensor) -> bool:
+    better = min(_worst(one, exact, bound), _worst(two, exact, bound))
+    allowed = 2 * bound if better <= 1 else 2 * WORSE * better * bound
+    same = (one == two) | (torch.isnan(one) & torch.isnan(two)) | ~torch.isfinite(bound)
+    return bool((same | ((one - two).abs() <= allowed)).all())  # False for NaN
+
+
+def _worst(computed: Tensor, exact: Pair, bound: Tensor) -> float:
+    """Return the largest finite ratio of an error to its bound."""
+    high, low = exact
+    ratio = ((computed - high) - low).abs() / bound
+    return float(torch.where(torch.isfinite(ratio), ratio, torch.zeros_like(ratio)).amax())
+
+
+def has_bits_of(one: Outputs, two: Outputs) -> bool:
+    """Whether the outputs that both have are equal bit by bit; NaN equals nothing."""
+    pairs = ((getattr(one, name), getattr(two, name)) for name in OUTPUTS)
+    return all(a is None or b is None or torch.equal(a, b) for a, b in pairs)

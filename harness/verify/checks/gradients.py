@@ -1,0 +1,356 @@
+"""Contract checks of gradients: one backward in each way, other operations, training, and twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from harness.cases.inputs import copy_in_layout
+from harness.numerics.outputs import GRADIENTS, OUTPUTS, Outputs, copies_of
+from harness.records import Direction
+from harness.records.finding import RemarkKind
+from harness.run.call import ImplementationError, guarded
+from harness.verify.checks.calls import Call, gradients_of
+from harness.verify.checks.contract_checks import (
+    EVERY_SETTING,
+    LONG,
+    PADDED,
+    PATHS,
+    SMALL,
+    TAIL,
+    TWO_AXES,
+    check,
+)
+from harness.verify.scope import scope_of
+
+__all__ = [
+    "backward_accumulates_gradients",
+    "create_graph_gives_same_gradients",
+    "detects_in_place_changes",
+    "follows_parameter_updates",
+    "gradients_do_not_depend_on_requires_grad",
+    "gradients_reach_the_source_of_x",
+    "graphs_are_independent",
+    "hooks_run_once",
+    "retained_graph_gives_same_gradients",
+    "returned_gradients_stay_unchanged",
+    "returns_every_gradient",
+    "second_derivative_exists",
+    "second_derivative_is_correct",
+    "trains_after_inference_mode",
+]
+
+_SUBSETS = (("x",), ("weight",), ("bias",), ("weight", "bias"), ("x", "bias"), ("x", "weight"))
+_MISSING_TERM = 0.05  # of the norm: more than rounding of any dtype, less than a missing term
+_STEPS = 20  # more than a ring of reused buffers is likely to have
+_STEPS_AT_OTHER_SIZES = 5  # the number matters at one size
+_DIRECTIONS = 4  # random; a missing term is not orthogonal to all of them
+_STEP = 1 / 128  # of the spread of x; rounding dominates below it, curvature above
+_RELATIVE_LIMIT = 0.05  # measured here: correct ones are within 1e-4, a missing term is 0.27
+_ABSOLUTE_LIMIT = 1e-6  # per element: what float32 rounding makes of a zero change
+
+
+@check(Direction.BACKWARD, *PATHS)
+def returns_every_gradient(call: Call) -> str | None:
+    """Each input that requires a gradient gets one, and a second call gives the same one."""
+    for given in call.each_affine():
+        if name := given.differs(*(copies_of(given.outputs()) for _ in range(2))):
+            return f"{name} of a second backward differs from that of the first"
+    return None
+
+
+@check(Direction.BACKWARD, *EVERY_SETTING)
+def gradients_do_not_depend_on_requires_grad(call: Call) -> str | None:
+    """A gradient is the same if other inputs are frozen."""
+    for given in call.each_affine():
+        every = given.gradients()
+        for names in _SUBSETS:
+            if not given.given.keys() >= {*names}:
+                continue
+            if output := given.differs(every, given.graph(names).gradients()):
+                return f"{output} changes if {' and '.join(names)} alone require a gradient"
+    return None
+
+
+@check(Direction.BACKWARD, *EVERY_SETTING)
+def retained_graph_gives_same_gradients(call: Call) -> str | None:
+    """With retain_graph=True, a second backward gives the same gradients."""
+    graph = call.graph()
+    returned = graph.gradients(keep=True)
+    first = copies_of(returned)
+    for name in GRADIENTS:
+        gradient = getattr(returned, name)
+        if gradient is not None:
+            with suppress(RuntimeError):  # its elements overlap, which is another check's
+                gradient.zero_()  # it is the caller's, and no longer what the graph needs
+    if output := call.differs(first, graph.gradients()):
+        return f"{output} changes in a second backward over a retained graph"
+    return None
+
+
+@check(Direction.BACKWARD, *EVERY_SETTING)
+def create_graph_gives_same_gradients(call: Call) -> str | None:
+    """With create_graph=True, the gradients are the same."""
+    for given in call.each_affine():
+        if output := given.differs(given.gradients(), given.graph().gradients(create_graph=True)):
+            return f"{output} changes with create_graph=True"
+    return None
+
+
+@check(Direction.BACKWARD, *EVERY_SETTING)
+def backward_accumulates_gradients(call: Call) -> str | None:
+    """Two calls of y.backward() double the gradients: autograd adds to .grad."""
+    expected = call.gradients()
+    leaves = call.leaves()
+    for _ in range(2):
+        graph = call.graph(leaves=leaves)
+        graph.run_backward()
+    if output := call.differs(expected, graph.stored(divisor=2)):
+        return f"{output} of two y.backward() is not twice that of one"
+    return None
+
+
+@check(Direction.BACKWARD, *PATHS, remark=RemarkKind.CHANGES_UNNOTICED)
+def detects_in_place_changes(call: Call) -> str | None:
+    """A tensor changed in place before the backward raises, or does not change the gradients.
+
+    Autograd raises for tensors that were given to save_for_backward.
+    """
+    expected = copies_of(call.gradients())
+    for changed in (*call.given, "y"):
+        graph = call.graph()
+        y = graph.y.detach().clone()
+        with torch.no_grad():
+            ({"y": graph.y} | graph.leaves)[changed].mul_(-3).add_(1)
+        try:
+            outputs = replace(graph.gradients(), y=y)
+        except ImplementationError:
+            continue
+        if output := call.differs(expected, outputs):
+            return (
+                f"returns a wrong {output}, without an error, if {changed} is changed in place "
+                "between forward and backward"
+            )
+    return None
+
+
+@check(Direction.BACKWARD, *EVERY_SETTING)
+def returned_gradients_stay_unchanged(call: Call) -> str | None:
+    """No later training step overwrites what an earlier one returned."""
+    kept = []
+    steps = _STEPS if call.case.shape == SMALL["shape"] else _STEPS_AT_OTHER_SIZES
+    for step in range(steps):
+        returned = call.seeded(step).gradients()
+        kept.append((copies_of(returned), returned))
+    for copies, returned in kept:
+        for name in OUTPUTS:
+            before, now = getattr(copies, name), getattr(returned, name)
+            if before is not None and not torch.equal(before, now):
+                return f"later training steps overwrite a {name} that was returned"
+    return None
+
+
+@check(Direction.BACKWARD, *EVERY_SETTING)
+def graphs_are_independent(call: Call) -> str | None:
+    """If two layers run forward before either runs backward, each gets its own gradients."""
+    layers = (call, call.seeded(1))
+    alone = [copies_of(layer.gradients()) for layer in layers]
+    for order in ((0, 1), (1, 0)):
+        graphs = [layer.graph() for layer in layers]
+        for index in order:
+            if name := layers[index].differs(alone[index], graphs[index].gradients()):
+                return f"{name} changes if a second forward runs before the backward"
+    return None
+
+
+@check(Direction.BACKWARD, *PATHS)
+def follows_parameter_updates(call: Call) -> str | None:
+    """A weight or bias that training changes, in place or through .data, is used as it is now."""
+    later = call.seeded(1).inputs
+    trained = call.on(weight=later.weight, bias=later.bias)
+    expected = trained.gradients()
+    for way in ("in place", "through .data"):
+        leaves = call.leaves()
+        held = call.on(**leaves)
+        held.graph(leaves=leaves).gradients()
+        held.forward().outputs()
+        for name, new in trained.parameters.items():
+            with torch.no_grad():
+                (leaves[name] if way == "in place" else leaves[name].data).copy_(new)
+        for outputs in (held.graph(leaves=leaves).gradients(), held.forward().outputs()):
+            if output := trained.differs(expected, outputs):
+                return f"{output} is that of the old parameters after they were changed {way}"
+    return None
+
+
+@check(Direction.BACKWARD, *EVERY_SETTING)
+def gradients_reach_the_source_of_x(call: Call) -> str | None:
+    """An x that another operation computed passes its gradient on, also where x is used twice."""
+    expected = copies_of(call.gradients())
+    assert expected.dx is not None
+    source = copy_in_layout(call.inputs.x).requires_grad_()
+    with torch.enable_grad():
+        x = 2 * (source / 2)  # exact
+    y = call.graph(leaves=call.leaves() | {"x": x}).y
+    outputs = Outputs(y=y.detach(), dx=_gradient(source, y, call.dy))
+    if name := call.differs(expected, outputs):
+        return f"{name} changes if x is computed by another operation"
+    with torch.enable_grad():
+        x = 2 * (source / 2)
+        total = x + call.graph(leaves=call.leaves() | {"x": x}).y
+    found, wanted = _gradient(source, total, call.dy), expected.dx + call.dy
+    if not (found - wanted).norm() <= _MISSING_TERM * wanted.norm():
+        return "the gradient of x + layer_norm(x) is wrong"
+    return None
+
+
+def _gradient(source: Tensor, result: Tensor, dy: Tensor) -> Tensor:
+    (only,) = gradients_of(result, (source,), dy, allow_unused=False)
+    assert only is not None
+    return only
+
+
+@check(Direction.BACKWARD, *PATHS)
+def hooks_run_once(call: Call) -> str | None:
+    """A hook on x, weight or bias runs once per backward, and what it returns counts."""
+    expected = copies_of(call.gradients())
+    graph, seen = call.graph(), dict[str, list[Tensor]]()
+    for name, leaf in graph.leaves.items():
+        leaf.register_hook(partial(_doubled, seen.setdefault(name, [])))
+    graph.run_backward()
+    for name, gradients in seen.items():
+        if len(gradients) != 1:
+            return f"a hook on {name} runs {len(gradients)} times in one backward"
+    passed = Outputs(y=graph.y.detach(), **{f"d{name}": own[0] for name, own in seen.items()})
+    if output := call.differs(expected, passed):
+        return f"a hook sees another {output} than torch.autograd.grad returns"
+    if output := call.differs(expected, graph.stored(divisor=2)):
+        return f"ignores what a hook returns in place of {output}"
+    return None
+
+
+def _doubled(seen: list[Tensor], gradient: Tensor) -> Tensor:
+    seen.append(gradient.clone())
+    return 2 * gradient
+
+
+@check(Direction.BACKWARD, *PATHS)
+def trains_after_inference_mode(call: Call) -> str | None:
+    """A call in torch.inference_mode leaves nothing behind that a later backward cannot use."""
+    expected = copies_of(call.gradients())
+    leaves = call.leaves()
+    with torch.inference_mode():
+        call.on(**leaves | {"x": copy_in_layout(call.inputs.x)}).forward().outputs()
+    try:
+        outputs = call.graph(leaves=leaves).gradients()
+    except ImplementationError as raised:
+        return f"raises in training after a call in torch.inference_mode: {raised}"
+    if name := call.differs(expected, outputs):
+        return f"{name} changes after a call in torch.inference_mode"
+    return None
+
+
+@check(
+    Direction.BACKWARD,
+    *(SMALL, TAIL, LONG, TWO_AXES, PADDED),
+    remark=RemarkKind.SECOND_DERIVATIVE_WRONG,
+)
+def second_derivative_is_correct(call: Call) -> str | None:
+    """The second derivative matches finite differences of the gradients, or raises.
+
+    A recorded backward that computes from statistics saved as constants misses a term. The check
+    runs in float32 and float64 only: narrower gradients are too coarse for finite differences. It
+    needs correct gradients.
+    """
+    for given in _with_right_gradients(call):
+        second = _second_derivative(given)
+        if isinstance(second, ImplementationError):
+            continue
+        if name := _wrongly_derived(given, second):
+            return f"has a wrong second derivative with respect to {name}, without an error"
+    return None
+
+
+@check(Direction.BACKWARD, remark=RemarkKind.SECOND_DERIVATIVE_MISSING)
+def second_derivative_exists(call: Call) -> str | None:
+    """The gradients have a derivative, as those of torch.nn.functional.layer_norm have."""
+    # only the first case is looked at: torch's own has no second derivative without a weight
+    given = next(_with_right_gradients(call), None)
+    second = None if given is None else _second_derivative(given)
+    is_missing = isinstance(second, ImplementationError)
+    return f"has no second derivative: {second}" if is_missing else None
+
+
+def _with_right_gradients(call: Call) -> Iterator[Call]:
+    """Yield small cases, up to the first with a wrong gradient."""
+    if call.case.dtype not in {"float32", "float64"}:
+        return
+    first = scope_of(call.target).affines_with_gradient[0]
+    for given in call.each_affine():
+        if call.case.shape != SMALL["shape"] and given.case.affine is not first:
+            return  # every affine at one size, and one at every size
+        if given.beyond(given.outputs()):
+            return
+        yield given
+
+
+def _second_derivative(call: Call) -> tuple[Tensor, ...] | ImplementationError:
+    """Return the derivative of the gradients along a direction, or what was raised."""
+    try:
+        second = guarded(_second, call, call.inputs.tensors, call.seeded(1).inputs.tensors)()
+    except ImplementationError as raised:
+        return raised
+    assert isinstance(second, tuple)  # the type that _second returns
+    return second
+
+
+def _wrongly_derived(call: Call, second: tuple[Tensor, ...]) -> str | None:
+    """Return the input whose second derivative is wrong; None if all are right."""
+    along, *directions = (call.seeded(1 + n).inputs.tensors for n in range(1 + _DIRECTIONS))
+    for index, name in enumerate([*call.given, "dy"]):
+        derived, changes = [], []
+        for direction in directions:
+            step = _STEP * direction[index]
+            ahead, behind = (
+                guarded(_total, call, _moved(call.inputs.tensors, index, by), along)()
+                for by in (step, -step)
+            )
+            assert isinstance(ahead, Tensor)  # the type that _total returns
+            assert isinstance(behind, Tensor)
+            changes.append(ahead - behind)
+            derived.append(2 * (second[index] * step).sum())
+        predicted, measured = torch.stack(derived).detach(), torch.stack(changes).detach()
+        limit = _RELATIVE_LIMIT * measured.norm() + _ABSOLUTE_LIMIT * along[0].numel()
+        if not (predicted - measured).norm() <= limit:
+            return name
+    return None
+
+
+def _total(call: Call, tensors: Sequence[Tensor], along: Sequence[Tensor]) -> Tensor:
+    """Return the inner product of the gradients with a direction, as a differentiable scalar."""
+    *inputs, dy = tensors
+    leaves = [own if own.requires_grad else own.clone().requires_grad_() for own in inputs]
+    given = dict(zip(call.given, leaves, strict=True))
+    x, shape, function = given.pop("x"), call.case.normalized_shape, call.target.function
+    with torch.enable_grad():
+        y = function(x, shape, given.get("weight"), given.get("bias"), call.case.eps)
+        gradients = torch.autograd.grad(y, leaves, dy, create_graph=True)
+        parts = zip(gradients, along[:-1], strict=True)
+        return torch.stack([(gradient * part).sum() for gradient, part in parts]).sum()
+
+
+def _second(call: Call, tensors: Sequence[Tensor], along: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Return the derivative of that scalar with respect to x, weight, bias and dy."""
+    leaves = tuple(tensor.clone().requires_grad_() for tensor in tensors)
+    # not autograd.grad: it skips the node in which once_differentiable raises
+    _total(call, leaves, along).backward()
+    return tuple(torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for leaf in leaves)
+
+
+def _moved(tensors: Sequence[Tensor], index: int, by: Tensor) -> list[Tensor]:
+    return [own + by if here == index else own for here, own in enumerate(tensors)]

@@ -1,0 +1,282 @@
+"""Contract checks of what surrounds a call: earlier calls, threads, streams, modes and state."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from time import perf_counter
+
+import torch
+
+from harness.numerics.oracle import Reference
+from harness.numerics.outputs import Outputs, copies_of
+from harness.records import Direction
+from harness.records.finding import RemarkKind
+from harness.run.process_state import (
+    process_state,
+    process_state_restored,
+    set_caller_state,
+    set_other_state,
+    set_usual_state,
+)
+from harness.verify.checks.calls import Call, elsewhere, has_bits_of
+from harness.verify.checks.contract_checks import (
+    BLOCK,
+    EVERY_SETTING,
+    LONG,
+    LONG_TAIL,
+    PATHS,
+    SMALL,
+    check,
+)
+from implementations.torch_private import spin
+
+__all__ = [
+    "is_correct_on_several_threads",
+    "is_correct_under_autocast",
+    "is_safe_for_concurrent_callers",
+    "is_unchanged_by_modes_of_the_caller",
+    "is_unchanged_in_inference_mode",
+    "keeps_accuracy_under_autocast",
+    "records_no_unwanted_graph",
+    "repeated_calls_agree",
+    "restores_process_state",
+    "sees_new_values_at_old_addresses",
+    "works_on_the_current_stream",
+]
+
+CALLS = 100  # more than a cache of the first few results holds
+_CALLS_AT_OTHER_SIZES = 12  # the number matters at one size; a ring of buffers is shorter
+_MOST_S = 2.0  # a slow target gets fewer calls
+
+_THREADS, _REPEATS = 4, 3  # a race shows in some calls only
+# 257x256 and 2x20000 fill two threads of PyTorch, which gives each thread 32768 elements; 257 rows
+# do not divide evenly, and 2 and 3 rows are fewer than the threads
+_SHAPES = ((257, 256), (2, 20_000), (3, 96))
+_CALLERS, _CONCURRENT_CALLS = 2, 50
+_MOST_CONCURRENT_S = 1.0
+# calls that take many of the switch intervals below; one with more rows than a workspace may serve
+_LONG_CALLS = ((128, 256), (1030, 32))
+_SWITCH_S = 1e-6  # Python then switches threads as often as it can
+# about 10 ms; trade-off: far above the time to launch a call, little beside the catalogue
+_SPINS = 20_000_000
+_AUTOCAST_LIMIT = 2.0**-4  # of the norm of y: sixteen roundings of bfloat16 (2^-8) in a row
+
+
+@check(Direction.FORWARD, *EVERY_SETTING)
+def repeated_calls_agree(call: Call) -> str | None:
+    """Call 100 returns what call 1 returned, with other calls in between."""
+    first = call.outputs()
+    kept = [(first.y, first.y.clone())]
+    first = copies_of(first)
+    began = perf_counter()
+    other = call.changed(seed=call.case.seed + 1, eps=0.25)
+    expected = copies_of(other.outputs())
+    wanted = CALLS if call.case.shape == SMALL["shape"] else _CALLS_AT_OTHER_SIZES
+    calls = min(wanted, max(4, int(_MOST_S / (perf_counter() - began))))
+    for number in range(2, calls + 1):
+        again = call.outputs()
+        kept.append((again.y, again.y.clone()))
+        if number in (2, calls) and call.differs(first, again):
+            return f"call {number} returns another result than call 1, for the same arguments"
+    if other.differs(expected, other.outputs()):
+        return "a result changes after calls with other arguments"
+    # bit by bit: no two random inputs have the same LayerNorm
+    if torch.equal(first.y, expected.y):
+        return "returns the same result for other arguments of the same shape"
+    if not all(torch.equal(y, copy) for y, copy in kept):
+        return "later calls overwrite a y that was returned"
+    return None
+
+
+@check(Direction.FORWARD, *PATHS)
+def sees_new_values_at_old_addresses(call: Call) -> str | None:
+    """Values that change in place, at the same address, change the result."""
+    held, later = call.at(call.inputs.copies().tensors), call.seeded(1)
+    held.outputs()
+    for name, tensor in held.given.items():
+        tensor.copy_(later.given[name])
+        moved = held.on(**{name: elsewhere(later.given[name])})
+        at_old_address = copies_of(held.outputs())
+        if moved.differs(moved.outputs(), at_old_address):
+            return f"uses the old values of {name} after {name} was changed in place"
+    call.changed(shape=(4, 48)).outputs()  # a second shape must not raise
+    return None
+
+
+@check(None)
+def is_correct_on_several_threads(call: Call) -> str | None:
+    """Results on several CPU threads are as accurate as on one: no thread's part is lost."""
+    before = torch.get_num_threads()
+    try:
+        for shape in _SHAPES if call.case.device == "cpu" else ():
+            if name := _wrong_on_several_threads(call.changed(shape=shape)):
+                return f"{name} is right on one thread and wrong on {_THREADS}"
+    finally:
+        torch.set_num_threads(before)
+    return None
+
+
+def _wrong_on_several_threads(call: Call) -> str | None:
+    """Return the name of an output that only one thread computes correctly."""
+    reference = Reference(call.inputs, call.case)
+    torch.set_num_threads(1)
+    single = call.outputs()
+    torch.set_num_threads(_THREADS)
+    for _ in range(_REPEATS):
+        several = call.outputs()
+        if has_bits_of(several, single):
+            continue
+        if wrong := call.beyond(several, reference):
+            for name in sorted(wrong - call.beyond(single, reference)):
+                return name
+    return None
+
+
+@check(Direction.FORWARD)
+def is_safe_for_concurrent_callers(call: Call) -> str | None:
+    """Two Python threads that call at the same time each get their own result."""
+    if call.case.device != "cpu" or "cpu" not in call.target.devices:
+        return None  # a GPU kernel in an interpreter, which is not thread-safe
+    if any(_changes_beside_another_caller(call.changed(shape=shape)) for shape in _LONG_CALLS):
+        return "y changes when a second Python thread calls at the same time"
+    return None
+
+
+def _changes_beside_another_caller(call: Call) -> bool:
+    callers = [call.seeded(number) for number in range(_CALLERS)]
+    began = perf_counter()
+    expected = [copies_of(own.outputs()) for own in callers]
+    calls = min(_CONCURRENT_CALLS, max(2, int(_MOST_CONCURRENT_S / (perf_counter() - began))))
+
+    def call_repeatedly(own: Call) -> list[Outputs]:
+        return [own.outputs() for _ in range(calls)]
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_S)
+    try:
+        with ThreadPoolExecutor(_CALLERS, initializer=partial(torch.set_num_threads, 1)) as pool:
+            results = list(pool.map(call_repeatedly, callers))
+    finally:
+        sys.setswitchinterval(interval)
+    return any(
+        own.differs(right, outputs)
+        for own, right, returned in zip(callers, expected, results, strict=True)
+        for outputs in returned
+    )
+
+
+@check(None, SMALL, LONG_TAIL)
+def works_on_the_current_stream(call: Call) -> str | None:
+    """Work is queued on the current stream, behind what has been queued there before.
+
+    The stream is kept busy, and only then gets its inputs. A kernel that is launched on another
+    stream, such as the default one, does not wait, and reads what the inputs held before. Not yet
+    run on a GPU.
+    """
+    if call.case.device != "cuda":
+        return None
+    expected = copies_of(call.outputs())  # compiles it, if it must be
+    held = call.seeded(1)
+    stream = torch.cuda.Stream()  # one that does not wait for the default stream
+    torch.cuda.synchronize()
+    try:
+        with torch.cuda.stream(stream):
+            spin(_SPINS)
+            for tensor, new in zip(held.inputs.tensors, call.inputs.tensors, strict=True):
+                tensor.copy_(new)
+            found = copies_of(held.outputs())
+    finally:  # nothing may be freed that another stream still reads
+        torch.cuda.synchronize()
+    if name := call.differs(expected, found):
+        return f"{name} is computed before the work queued on the current stream is done"
+    return None
+
+
+@check(Direction.FORWARD)
+def records_no_unwanted_graph(call: Call) -> str | None:
+    """y requires a gradient only if an input does and gradients are being recorded."""
+    if call.on(**call.leaves()).outputs().y.requires_grad:
+        return "y requires a gradient under torch.no_grad()"
+    with torch.enable_grad():
+        if call.y().requires_grad:
+            return "y requires a gradient although no input does"
+    return None
+
+
+@check(None, SMALL, BLOCK, LONG)
+def restores_process_state(call: Call) -> str | None:
+    """Random number generators, modes and defaults are left as they were."""
+    calls: list[Callable[[], object]] = [call.y]
+    if call.case.direction is not Direction.FORWARD:
+        calls.append(call.gradients)
+    with process_state_restored():
+        for make in calls:
+            make()  # a first call may import modules, which may change filters or the environment
+        for set_state in (set_other_state, set_usual_state):
+            for is_recording in (False, True):
+                for make in calls:
+                    set_state()
+                    torch.set_grad_enabled(is_recording)
+                    before = process_state()
+                    make()
+                    after = process_state()
+                    for name, value in before.items():
+                        if after[name] != value:
+                            return f"changes {name} of the process"
+    return None
+
+
+def _under_autocast(call: Call) -> tuple[Outputs, Outputs] | None:
+    """Return a result, and that under autocast; None in another dtype than float32."""
+    if call.case.dtype != "float32":
+        return None
+    plain = copies_of(call.outputs())
+    with torch.autocast(call.case.device, dtype=torch.bfloat16):
+        return plain, call.outputs()
+
+
+@check(Direction.FORWARD, remark=RemarkKind.AUTOCAST)
+def keeps_accuracy_under_autocast(call: Call) -> str | None:
+    """Under autocast, y is as accurate as before: torch.nn.functional.layer_norm keeps float32."""
+    found = _under_autocast(call)
+    if found and call.beyond(found[1]) - call.beyond(found[0]):
+        return "is less accurate under torch.autocast, where PyTorch's own computes in float32"
+    return None
+
+
+@check(Direction.FORWARD)
+def is_correct_under_autocast(call: Call) -> str | None:
+    """Under autocast, y is a LayerNorm to the accuracy of bfloat16."""
+    found = _under_autocast(call)
+    if found is not None:
+        plain, y = found[0].y, found[1].y
+        if not (plain - y).norm() <= _AUTOCAST_LIMIT * plain.norm():
+            return "y is wrong under torch.autocast, beyond the rounding of bfloat16"
+    return None
+
+
+@check(None, SMALL, BLOCK, LONG)
+def is_unchanged_by_modes_of_the_caller(call: Call) -> str | None:
+    """The default dtype and the deterministic mode change no result."""
+    call = call.changed(distribution="mixed_conditions")  # shows other statistics, too
+    expected = copies_of(call.outputs())
+    with process_state_restored():
+        set_caller_state()
+        outputs = call.outputs()
+    if name := call.differs(expected, outputs):
+        return f"{name} changes with the default dtype or in the deterministic mode"
+    return None
+
+
+@check(Direction.FORWARD)
+def is_unchanged_in_inference_mode(call: Call) -> str | None:
+    """torch.inference_mode changes no result."""
+    expected = copies_of(call.outputs())
+    with torch.inference_mode():
+        y = call.y().clone()
+    if call.differs(expected, Outputs(y=y.clone())):  # a normal tensor again
+        return "y changes under torch.inference_mode"
+    return None

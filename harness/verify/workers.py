@@ -1,0 +1,194 @@
+"""Verdicts of targets, each made in a worker process that the target may crash or hang.
+
+What was found before a process ended is kept. After a crash, a case that crashed is wrong, and the
+rest of the catalogue is tried in a new process.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import implementations
+from harness.cases.inputs import UnrepresentableError
+from harness.records import Case, Status
+from harness.records.finding import Finding, Severity
+from harness.records.refusal import Refusal
+from harness.run.fleet import EndedError, Fleet
+from harness.run.worker import HarnessError, WorkerInfo, why_unresolved
+from harness.verify.cases.plan import PlannedCase
+from harness.verify.explain import Explanation, explain
+from harness.verify.findings import Count
+from harness.verify.result import Verdict, VerifyOptions
+from harness.verify.verify import verify_target
+
+if TYPE_CHECKING:
+    from harness.run.case import CaseRunner
+
+__all__ = [
+    "INTERRUPTED",
+    "check_device",
+    "check_targets",
+    "explain_in_worker",
+    "verdicts_of",
+    "verify_in_worker",
+    "why_unverifiable",
+]
+
+INTERRUPTED = "was interrupted"
+_MOST_CRASHES = 3  # a kernel that corrupts memory crashes anywhere; three cases show that
+_REPORT_S = 0.3  # between two verdicts so far: making one takes a millisecond
+
+Init = tuple[tuple[str, object], ...]
+
+
+def why_unverifiable(runner: CaseRunner, target: tuple[str, Init]) -> str | None:
+    """As why_unresolved: this module imports what judges, so that it is known before targets."""
+    return why_unresolved(runner, target)
+
+
+def verify_in_worker(
+    runner: CaseRunner, request: tuple[str, VerifyOptions, Mapping[Case, str]]
+) -> Verdict:
+    """Verify a target; report each case as it begins, and now and then the verdict so far.
+
+    Args:
+        runner: of this worker.
+        request: the target, what to verify, and the cases that ended an earlier process, and how.
+    """
+    target, options, crashed = request
+    last_s = monotonic()
+
+    def report_verdict(verdict: Callable[[], Verdict]) -> None:
+        nonlocal last_s
+        if monotonic() - last_s > _REPORT_S:
+            runner.report(verdict())
+            last_s = monotonic()
+
+    return verify_target(
+        target,
+        options,
+        crashed=crashed,
+        trusted=runner.trusted,
+        on_case=runner.report,
+        on_progress=report_verdict,
+    )
+
+
+def explain_in_worker(runner: CaseRunner, request: tuple[Case, int | None]) -> Explanation | str:
+    """Return an explanation of one row of a case, None for the worst; or why there is none."""
+    case, row = request
+    try:
+        return explain(implementations.find(case.implementation), case, row)
+    except (LookupError, UnrepresentableError) as error:
+        return str(error.args[0])
+
+
+def verdicts_of(
+    targets: Sequence[str], options: VerifyOptions, timeout_s: float
+) -> Iterator[tuple[str, Verdict]]:
+    """Yield each target's verdict; an interrupted one, with what was found so far, is the last.
+
+    Args:
+        targets: names, ``module:name`` or ``file.py:name``.
+        options: the same for all.
+        timeout_s: seconds for each target, after which its process is ended.
+
+    Raises:
+        Refusal: the device cannot be used, or a target cannot be found.
+    """
+    left = deque(targets)
+    while left:
+        with Fleet() as fleet:
+            check_device(options.device, fleet.info)
+            check_targets(fleet, targets, tuple(options.init.items()))
+            while left:
+                target = left.popleft()
+                try:
+                    verdict = _verdict_of(fleet, target, options, timeout_s)
+                except HarnessError as bug:  # the other targets get a new worker
+                    yield target, _empty(target, f"could not be judged:\n{bug}")
+                    break
+                yield target, verdict
+                if verdict.ended == INTERRUPTED:
+                    return
+                if options.huge_bytes is not None:  # a worker process never gives its memory back
+                    break
+
+
+def check_device(device: str, info: WorkerInfo) -> None:
+    """Refuse a device that does not exist or cannot be used.
+
+    Raises:
+        Refusal: names the devices that exist.
+    """
+    known = (*info.device_counts, *info.unavailable)
+    if device not in known:
+        raise Refusal(f"no device named {device!r}; known: {', '.join(known)}")
+    if device in info.unavailable:
+        raise Refusal(f"device {device!r} cannot be used: {info.unavailable[device]}")
+
+
+def check_targets(fleet: Fleet, targets: Sequence[str], init: Init = ()) -> None:
+    """Refuse targets that cannot be found or imported.
+
+    Raises:
+        Refusal: says why, for each of them.
+    """
+    if unresolved := fleet.unresolved(targets, init, why_unverifiable):
+        raise Refusal("\n".join(unresolved))
+
+
+def _verdict_of(fleet: Fleet, target: str, options: VerifyOptions, timeout_s: float) -> Verdict:
+    """Verify in a worker and, after a crash, in another one, until one comes to the end."""
+    stop_at = monotonic() + timeout_s
+    crashed: dict[Case, str] = {}
+    last_case, so_far = None, _empty(target)
+
+    def on_update(update: Case | Verdict) -> None:
+        nonlocal last_case, so_far
+        if isinstance(update, Case):
+            last_case = update
+        elif update.cases >= so_far.cases:  # after a crash a worker begins again
+            so_far = update
+
+    while True:
+        request = (target, options, dict(crashed))
+        left_s = max(stop_at - monotonic(), 0.1)
+        try:
+            return fleet.call(verify_in_worker, request, left_s, on_update)
+        except KeyboardInterrupt:
+            return _with_crashes(so_far, crashed, INTERRUPTED)
+        except EndedError as ended:
+            if ended.timed_out:
+                at = "" if last_case is None else f"; its last case was {last_case.id}"
+                return _with_crashes(so_far, crashed, f"was not done after {timeout_s:g} s{at}")
+            why = str(ended)
+            if last_case is None or last_case in crashed:
+                return _with_crashes(so_far, crashed, why)
+            crashed[last_case] = why
+            if len(crashed) == _MOST_CRASHES:
+                return _with_crashes(so_far, crashed, f"{why}, for the third time")
+
+
+def _empty(target: str, ended: str = "") -> Verdict:
+    """Return the verdict of a target of which nothing was found."""
+    return Verdict(target=target, handle=repr(target), algorithm="", ended=ended)
+
+
+def _with_crashes(verdict: Verdict, crashed: Mapping[Case, str], ended: str) -> Verdict:
+    """Return a verdict that ended early, with the cases that crashed."""
+    known = {finding.evidence.case for finding in verdict.failures}
+    counts = {count.dtype: count for count in verdict.counts}
+    new = []
+    for case, why in crashed.items():
+        if case not in known:
+            evidence = PlannedCase(case, "a crash")
+            new.append(Finding(Status.CRASHED, Severity.WRONG, why, (case.dtype,), evidence))
+            before = counts.get(case.dtype, Count(dtype=case.dtype))
+            counts[case.dtype] = replace(before, failed=before.failed + 1)
+    findings, updated = (*new, *verdict.findings), tuple(counts.values())
+    return replace(verdict, findings=findings, counts=updated, ended=ended)

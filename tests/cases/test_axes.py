@@ -1,0 +1,160 @@
+"""The registry of axes: to add a value or an axis is one place."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from harness.cases import AXES, Condition, Relation
+from harness.cases.axes import array_axes, changed, factors, python_line
+from harness.records import Affine, Case, Direction
+
+CASE = Case(implementation="native", shape=(2, 3, 4, 5), normalized_dims=2)
+
+
+def test_every_field_of_a_case_is_an_axis_that_users_set() -> None:
+    settable = [axis.name for axis in AXES.values() if axis.key]
+    assert {*settable} == {field.name for field in fields(Case)}
+
+
+def test_the_usual_value_of_an_axis_is_that_of_a_case() -> None:
+    usual = Case(implementation="native", shape=(1,))
+    for axis in AXES.values():
+        if axis.key and axis.name not in {"implementation", "shape"}:
+            assert axis.get(usual) == axis.default[0], axis.name
+            assert axis.values[:1] in {(), axis.default[:1]}, axis.name
+
+
+# a new axis, and a new value of an old one, registered before anything else is imported
+NEW = """
+from dataclasses import replace
+from harness.cases import axes
+from harness.records import Case
+
+axes.AXES["tail"] = axes.Axis(
+    name="tail", kind=int, key="tails", default=(0,), values=(0, 3), help="rest of N",
+    title="the rest of N", getter=lambda case: case.hidden % 32,
+    setter=lambda case, tail: replace(case, shape=(*case.shape[:-1], 64 + tail)),
+)
+threads = axes.AXES["threads"]
+axes.AXES["threads"] = replace(threads, values=(*threads.values, 7))
+
+from click import command
+from click.testing import CliRunner
+from harness.cases import load_sweep, expand
+from harness.cli.sweep_options import sweep_options
+from pathlib import Path
+"""
+SEEN = {
+    "option": """
+@command
+@sweep_options("quick")
+def run(choice): print(choice.load().grids[0].tails)
+print(CliRunner().invoke(run, ["--help"]).output, CliRunner().invoke(run, ["--tail", "5,9"]).output)
+""",
+    "sweep file": """
+sweep = load_sweep(Path("mine.toml"))
+for plan in expand(sweep, implementations={}, devices={"cpu": None}):
+    print(plan.case.id, axes.command_options(plan.case))
+""",
+    "covering array": """
+from harness.verify.cases.plan import array_within
+from harness.verify.scope import Scope
+rows = array_within(Scope(), 2, forward_only=False)
+print(*sorted({(row["tail"], row["threads"]) for row in rows}))
+""",
+    "condition": """
+case = Case(implementation="native", shape=(2, 67))
+for relation in ("at_least", "at_most"):
+    condition = axes.Condition(axis="tail", relation=axes.Relation(relation), value=3)
+    print(condition.text, condition.holds(case), condition.holds({"tail": 2}))
+""",
+}
+EXPECTED = {
+    "option": ["--tail int[,...]", "rest of N [default: 0]", "(5, 9)"],
+    "sweep file": [
+        "native/forward/8x64/float32/normal ['--shape', '8x64', ",
+        "native/forward/8x67/float32/normal ['--shape', '8x67', ",
+        "'--tail', '3']",
+    ],
+    "covering array": ["(0, 1) (0, 2) (0, 7) (3, 1) (3, 2) (3, 7)"],
+    "condition": ["the rest of N >= 3 True False", "the rest of N <= 3 True True"],
+}
+
+
+@pytest.mark.parametrize("where", SEEN)
+def test_a_new_axis_and_a_new_value_are_one_place(where: str, tmp_path: Path) -> None:
+    text = '[[grids]]\nimplementations = ["native"]\nshapes = ["8x64"]\ntails = [0, 3]\n'
+    (tmp_path / "mine.toml").write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-c", NEW + SEEN[where]], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    for text in EXPECTED[where]:
+        assert text in " ".join(done.stdout.split())
+
+
+# --- a case with another value --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", array_axes())
+def test_a_value_that_is_set_is_the_value_that_is_found(name: str) -> None:
+    case = replace(CASE, dtype="bfloat16", param_dtype="bfloat16", direction=Direction.BACKWARD)
+    found = {value: changed(case, name, value) for value in AXES[name].values}
+    possible = {value: case for value, case in found.items() if case is not None}
+    assert len(possible) > 1
+    assert all(AXES[name].get(case) == value for value, case in possible.items())
+
+
+def test_what_two_axes_exclude_is_no_case() -> None:
+    assert changed(replace(CASE, parameters="transposed"), "normalized_axes", 1) is None
+    plain = replace(CASE, affine=Affine.NONE)
+    assert changed(plain, "parameters", "nan_bias") is None
+    assert changed(replace(CASE, parameters="nan_bias"), "affine", Affine.NONE) == plain
+
+
+@pytest.mark.parametrize(
+    ("size", "count", "expected"), [(6, 1, (6,)), (1, 0, ()), (130, 2, (10, 13)), (1, 3, (1, 1, 1))]
+)
+def test_a_size_is_split_into_different_factors(
+    size: int, count: int, expected: tuple[int, ...]
+) -> None:
+    assert factors(size, count) == expected
+
+
+# --- conditions -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("relation", "value", "holds"),
+    [
+        (Relation.AT_LEAST, 20, True),
+        (Relation.AT_MOST, 19, False),
+        (Relation.MULTIPLE, 4, True),
+        (Relation.NOT_MULTIPLE, 4, False),
+        (Relation.IS, 20, True),
+        (Relation.IS_NOT, 20, False),
+        (Relation.ONE_OF, (19, 20), True),
+    ],
+)
+def test_a_condition_holds_for_a_case_and_for_facts(
+    relation: Relation, value: object, holds: bool
+) -> None:
+    condition = Condition(axis="hidden", relation=relation, value=value)
+    assert condition.holds(CASE) is holds
+    assert condition.holds({"hidden": 20}) is holds
+
+
+# --- how to repeat a case -------------------------------------------------------------------------
+
+
+def test_the_line_of_python_names_only_unusual_settings() -> None:
+    line = python_line(replace(CASE, affine=Affine.BIAS, eps=0.5))
+    assert line == (
+        "from layernorm_bench import verify_case; print(verify_case('native', "
+        "shape=(2, 3, 4, 5), normalized_dims=2, affine='bias', eps=0.5))"
+    )

@@ -1,0 +1,110 @@
+"""A covering array has every possible combination, and nothing that is excluded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+from itertools import combinations, product
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.cases.axes import EXCLUSIONS, Exclusion, array_axes
+from harness.cases.covering_array import covering_array
+from harness.verify.cases.plan import array_within
+from harness.verify.scope import Scope
+
+AXES = {name: axis.values for name, axis in array_axes().items()}
+Axes = Mapping[str, Sequence[Any]]
+Row = Mapping[str, Any]
+
+
+def is_excluded(row: Row, exclusions: Sequence[Exclusion]) -> bool:
+    """Whether a row, or a part of one, has an excluded pair."""
+    return any(
+        row.get(each.axis, each) in each.values and row.get(each.other, each) in each.other_values
+        for each in exclusions
+    )
+
+
+def can_be_completed(row: Row, axes: Axes, exclusions: Sequence[Exclusion]) -> bool:
+    if is_excluded(row, exclusions):
+        return False
+    missing = next((axis for axis in axes if axis not in row), None)
+    return missing is None or any(
+        can_be_completed({**row, missing: value}, axes, exclusions) for value in axes[missing]
+    )
+
+
+def uncovered(
+    rows: Sequence[Row], axes: Axes, exclusions: Sequence[Exclusion], strength: int
+) -> Iterator[Row]:
+    """Yield the possible combinations that no row has, found by trying every combination."""
+    for subset in combinations(axes, strength):
+        covered = {tuple(row[axis] for axis in subset) for row in rows}
+        for values in product(*(axes[axis] for axis in subset)):
+            combination = dict(zip(subset, values, strict=True))
+            if values not in covered and can_be_completed(combination, axes, exclusions):
+                yield combination
+
+
+@pytest.mark.parametrize("strength", [2, 3])
+def test_the_array_of_the_verification_has_every_possible_combination(strength: int) -> None:
+    rows = array_within(Scope(), strength, forward_only=False)
+    assert list(uncovered(rows, AXES, EXCLUSIONS, strength)) == []
+    assert not any(is_excluded(row, EXCLUSIONS) for row in rows)
+    assert all(set(row) == set(AXES) for row in rows)
+
+
+@pytest.mark.parametrize(("strength", "most"), [(2, 400), (3, 3500)])
+def test_the_array_of_the_verification_stays_small(strength: int, most: int) -> None:
+    assert len(array_within(Scope(), strength, forward_only=False)) <= most
+
+
+def test_values_can_be_rare_and_combinations_of_others_several_times() -> None:
+    axes = {"a": (0, 1, 2), "b": (0, 1, 2), "c": (0, 1)}
+    rows = covering_array(axes, (), 2, rare={"a": (2,)}, times=3)
+    assert list(uncovered(rows, axes, (), 2)) == []
+    found = Counter((row["a"], row["b"]) for row in rows)
+    assert min(found[a, b] for a in (0, 1) for b in axes["b"]) >= 3
+    assert sum(found[2, b] for b in axes["b"]) < len(rows) / 4
+
+
+small_axes = st.lists(st.integers(2, 4), min_size=3, max_size=5).map(
+    lambda sizes: {f"axis {place}": list(range(size)) for place, size in enumerate(sizes)}
+)
+
+
+@given(st.data())
+def test_any_axes_and_exclusions_are_covered(data: st.DataObject) -> None:
+    axes = data.draw(small_axes)
+    pairs = st.lists(st.sampled_from([*axes]), min_size=2, max_size=2, unique=True)
+    exclusions = [
+        Exclusion(one, (data.draw(st.sampled_from(axes[one])),),
+                  other, (data.draw(st.sampled_from(axes[other])),))
+        for one, other in data.draw(st.lists(pairs, max_size=4))
+    ]  # fmt: skip
+    strength = data.draw(st.integers(2, 3))
+    rows = covering_array(axes, exclusions, strength)
+    assert list(uncovered(rows, axes, exclusions, strength)) == []
+    assert not any(is_excluded(row, exclusions) for row in rows)
+
+
+def test_a_combination_excluded_only_by_a_chain_of_exclusions_is_left_out() -> None:
+    axes = {"a": (0, 1), "b": (0, 1), "c": (0, 1)}
+    # a = 0 leaves b = 1 alone, which leaves c = 1 alone
+    chain = (Exclusion("a", (0,), "b", (0,)), Exclusion("b", (1,), "c", (0,)))
+    rows = covering_array(axes, chain, 2)
+    assert not any(row["a"] == 0 and row["c"] == 0 for row in rows)
+    assert list(uncovered(rows, axes, chain, 2)) == []
+
+
+def test_the_array_is_the_same_on_every_machine() -> None:
+    """Drawn from the raw bits of PCG64; a new numpy must not change it."""
+    axes = {"a": range(5), "b": range(4), "c": range(3), "d": range(2)}
+    rows = covering_array(axes, (Exclusion("a", (0,), "b", (0, 1)),), 2)
+    text = "\n".join(" ".join(str(value) for value in row.values()) for row in rows)
+    assert sha256(text.encode()).hexdigest()[:16] == "a4da62c93b013fab"

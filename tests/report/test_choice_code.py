@@ -1,0 +1,127 @@
+"""The printed code runs, and uses the implementations that were chosen."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+from choice_records import OTHER_MACHINE, call, choices_among, failed, ran, workload_choices
+
+from harness.records import Direction, Mode, Record, Status
+from harness.report.choice_code import SeveralMachinesError, python_lines
+from harness.selection import Choices, NoTimesError
+from harness.selection.workload import WorkloadChoice
+
+TRAINING = {"direction": Direction.FORWARD_BACKWARD}
+
+
+def printed(choices: Choices, for_workload: tuple[WorkloadChoice, ...] = ()) -> str:
+    return "\n".join(python_lines(choices, for_workload, ["evidence: made up\nby hand"]))
+
+
+def code_for(*records: Record) -> str:
+    return printed(choices_among(*records))
+
+
+def run_code(code: str) -> dict[str, Any]:
+    scope: dict[str, Any] = {}
+    exec(compile(code, "printed", "exec"), scope)
+    return scope
+
+
+def name_for(scope: dict[str, Any], *shape: int, gradient: bool = False) -> str:
+    """Return the implementation that the printed table has for a call."""
+    x = torch.zeros(*shape)
+    name: str = scope["dispatch"].choose(x, shape[-1:], gradient=gradient).name
+    return name
+
+
+def test_one_choice_for_all_is_a_function_and_a_module() -> None:
+    code = code_for(ran("two_pass", 0.5), ran("native", 1.0), ran("two_pass", 0.5, **TRAINING))
+    scope = run_code(code)
+    x = torch.randn(4, 16)
+    expected = torch.nn.functional.layer_norm(x, (16,))
+    assert scope["layer_norm"].name == "two_pass"
+    torch.testing.assert_close(scope["layer_norm"](x, (16,)), expected)
+    module = scope["LayerNorm"](16)
+    torch.testing.assert_close(module(x), expected)
+    assert module.implementation.name == "two_pass"
+
+
+def test_several_choices_are_a_table_that_the_module_runs() -> None:
+    code = code_for(
+        ran("native", 1.0), ran("two_pass", 0.5, shape=(512, 768)), ran("one_pass", 0.5, **TRAINING)
+    )
+    scope = run_code(code)
+    assert name_for(scope, 64, 768) == "native"
+    assert name_for(scope, 512, 768) == "two_pass"
+    assert name_for(scope, 64, 768, gradient=True) == "one_pass"
+    assert name_for(scope, 9, 99) == "native"  # a shape that was not measured
+    x = torch.randn(512, 768)
+    expected = torch.nn.functional.layer_norm(x, (768,))
+    torch.testing.assert_close(scope["LayerNorm"](768).eval()(x), expected)
+
+
+def test_more_rows_with_the_same_choice_have_no_entry() -> None:
+    shapes = [(64, 768), (128, 768), (256, 768)]
+    same = [ran("one_pass", 1.0, shape=shape) for shape in shapes]
+    code = code_for(*same, ran("two_pass", 0.5, shape=(512, 768)))
+    assert code.count("'one_pass'") == 1
+    assert name_for(run_code(code), 300, 768) == "one_pass"
+
+
+def test_a_training_step_has_precedence_over_its_backward_alone() -> None:
+    backward = ran("one_pass", 1.0, direction=Direction.BACKWARD)
+    code = code_for(backward, ran("two_pass", 1.0, **TRAINING), ran("native", 1.0))
+    assert name_for(run_code(code), 64, 768, gradient=True) == "two_pass"
+    assert "left out" in code
+
+
+@pytest.mark.filterwarnings("ignore:.*script_method:DeprecationWarning")  # torch's own, on import
+def test_a_compiled_candidate_is_compiled_and_named_so() -> None:
+    code = code_for(ran("one_pass", 0.5, mode=Mode.COMPILED))
+    assert run_code(code)["layer_norm"].name == "one_pass (compiled)"
+    code = code_for(ran("one_pass", 0.5, mode=Mode.COMPILED), ran("native", 1.0, shape=(512, 768)))
+    assert name_for(run_code(code), 64, 768) == "one_pass (compiled)"
+
+
+def test_the_evidence_and_scenarios_without_a_choice_are_comments() -> None:
+    code = code_for(ran("native", 1.0), failed("native", Status.CRASHED, shape=(8, 8)))
+    assert code.startswith("# evidence: made up by hand\n")
+    assert "# no candidate is eligible for 8x8 float32 cpu forward" in code
+
+
+def test_a_name_cannot_end_its_own_quotes() -> None:
+    hostile = "a.py:f'); raise SystemExit('"
+    code = code_for(ran(hostile, 1.0), ran("native", 1.0, shape=(512, 768)))
+    assert repr(hostile) in code
+    compile(code, "printed", "exec")
+
+
+def test_choices_of_two_machines_are_refused() -> None:
+    with pytest.raises(SeveralMachinesError, match="give the RUN of one"):
+        code_for(ran("native", 1.0), ran("native", 1.0, environment=OTHER_MACHINE.fingerprint))
+
+
+def test_no_choice_is_refused() -> None:
+    with pytest.raises(NoTimesError, match="no candidate is eligible"):
+        code_for(ran("native", 1.0, status=Status.WRONG))
+
+
+def test_a_workload_is_the_one_candidate_for_all_or_else_a_table_of_its_calls() -> None:
+    records = [ran("native", 1.0), ran("one_pass", 0.5, shape=(512, 768))]
+    native = ran("native", 1.0, shape=(512, 768))
+    calls = [call((64, 768), 15), call((512, 768))]
+    for_workload = workload_choices(calls, *records, native)
+    one = run_code(printed(choices_among(*records, native), for_workload))
+    assert one["layer_norm"].name == "native"
+    for_workload = workload_choices(calls, *records)
+    several = run_code(printed(choices_among(*records), for_workload))
+    assert name_for(several, 512, 768) == "one_pass"
+
+
+def test_the_code_needs_only_the_implementations() -> None:
+    code = code_for(ran("native", 1.0), ran("one_pass", 0.5, shape=(512, 768)))
+    ending = "\nimport sys; sys.exit('harness' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code + ending], check=True)

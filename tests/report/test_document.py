@@ -1,0 +1,102 @@
+"""The four renderings of one document."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.report.document import (
+    Cell,
+    Column,
+    Facts,
+    Table,
+    Text,
+    html,
+    markdown,
+    number,
+    pill,
+    terminal_lines,
+)
+
+DOCUMENT = (
+    Text("2 cases ran", "title"),
+    Text("on one machine", "note"),
+    Text("with <one> thread", "note"),
+    Table(
+        title="the cases",
+        columns=(
+            Column("case"),
+            Column("latency", is_number=True, rank=2),
+            Column("memory", is_number=True, rank=1),
+        ),
+        rows=(
+            (Cell("native/4x8"), number("1.2 µs"), number("128 B")),
+            (Cell("a|b_c/4x8", note="a longer reason"), pill("wrong"), number("1 KiB")),
+        ),
+    ),
+    Facts("machine", (("CPU", "Imaginary*"),)),
+)
+
+
+def test_terminal() -> None:
+    assert list(terminal_lines(DOCUMENT)) == [
+        ("2 cases ran", ""),
+        ("note: on one machine", ""),
+        ("note: with <one> thread", ""),
+        ("the cases", ""),
+        (" case        latency  memory", ""),
+        (" native/4x8  1.2 µs   128 B", ""),
+        (" a|b_c/4x8   wrong    1 KiB", "yellow"),
+        ("    a longer reason", "yellow"),
+        ("machine", ""),
+        ("  CPU: Imaginary*", ""),
+    ]
+
+
+def test_a_narrow_terminal_cuts_no_id_and_names_the_columns_that_it_leaves_out() -> None:
+    assert [line for line, _ in terminal_lines(DOCUMENT, width=12)][4:] == [
+        "  latency",
+        "native/4x8",
+        "  1.2 µs",
+        "a|b_c/4x8",
+        "  wrong",
+        "    a longer reason",
+        "columns left out: memory; widen the terminal, or see the results file",
+        "machine",
+        "  CPU: Imaginary*",
+    ]
+
+
+def test_markdown() -> None:
+    assert markdown(DOCUMENT).splitlines() == [
+        "## 2 cases ran",
+        "",
+        "- on one machine",
+        "- with \\<one\\> thread",
+        "",
+        "### the cases",
+        "",
+        "| case | latency | memory |",
+        "|---|---:|---:|",
+        "| native/4x8 | 1.2 µs | 128 B |",
+        "| a\\|b_c/4x8<br>a longer reason | ✕ | 1 KiB |",
+        "",
+        "### machine",
+        "",
+        "- CPU: Imaginary\\*",
+    ]
+
+
+@pytest.mark.parametrize("limit", range(1, 1600, 50))
+def test_markdown_is_never_longer_than_its_limit(limit: int) -> None:
+    text = markdown(DOCUMENT[:4], limit_bytes=limit, rest="see elsewhere")
+    assert len(text.encode()) <= limit
+    assert not text or "- on one machine" in text
+    assert ("a\\|b" in text) == ("no room here" not in text) or not text
+
+
+def test_html() -> None:
+    text = html(DOCUMENT)
+    assert '<p class="plain">with &lt;one&gt; thread</p>' in text
+    assert "<small>a longer reason</small>" in text
+    assert '<span class="pill wrong">wrong</span>' in text
+    assert "<dt>CPU</dt><dd>Imaginary*</dd>" in text
