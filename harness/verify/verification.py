@@ -16,13 +16,14 @@ from harness.records import Case, Direction, Status
 from harness.records.finding import Finding, RemarkKind, Severity, limit, remark
 from harness.records.text import count
 from harness.run.attempt import Judged, attempt
-from harness.run.call import ImplementationError, guarded
+from harness.run.call import ContractViolationError, ImplementationError, guarded
 from harness.run.integrity import TamperingError, Trusted
 from harness.verify.case_results import CaseResults
 from harness.verify.cases.plan import PlannedCase, coverage_of, first_case, planned_cases
 from harness.verify.checks.calls import Call
 from harness.verify.checks.contract_checks import contract_findings
 from harness.verify.checks.huge import huge_findings
+from harness.verify.checks.memory import SHARES_EARLIER_Y, y_shares_no_memory
 from harness.verify.diagnosis import diagnose
 from harness.verify.find_scope import find_scope, what_is_raised
 from harness.verify.findings import Coverage, Instead, Suspect, Trigger
@@ -132,6 +133,8 @@ class Verification:
         if tampering := self.tampering or self._tampering_of_a_call():
             self._add_tampering(tampering)  # nothing that it returns can be judged
             return self.verdict()
+        if self._returns_an_earlier_y():  # what a later call does changes any result
+            return self.verdict()
         try:
             self._find_scope()
         except UnsupportedError as error:
@@ -221,6 +224,19 @@ class Verification:
         except TamperingError as tampering:
             return str(tampering)
         return None
+
+    def _returns_an_earlier_y(self) -> bool:
+        """Whether two equal calls return the same memory; adds the violation."""
+        case = first_case(self.implementation.name, self.dtypes[0], self.options.device)
+        if case in self.crashed:
+            return False
+        self.on_case(case)
+        with suppress(ImplementationError, ContractViolationError):  # the scope and the cases tell
+            text = y_shares_no_memory(self.implementation, case)
+            if text == SHARES_EARLIER_Y:
+                self._add_violation(y_shares_no_memory.name, text, self.dtypes[0])
+                return True
+        return False
 
     def _find_scope(self) -> None:
         """Find out what the target computes and takes, and put the target in that scope.

@@ -37,6 +37,7 @@ from harness.verify.checks.contract_checks import (
 from harness.verify.scope import scope_of
 
 __all__ = [
+    "SHARES_EARLIER_Y",
     "accepts_every_layout",
     "elements_do_not_overlap",
     "frees_memory_after_a_call",
@@ -48,6 +49,8 @@ __all__ = [
     "writes_only_its_results",
     "y_shares_no_memory",
 ]
+
+SHARES_EARLIER_Y = "y shares the memory of an earlier y"
 
 Layout = Callable[[Tensor], Tensor]
 
@@ -64,7 +67,9 @@ _CALLS = 4  # several: a workspace may be kept once, but no tensor per call
 def y_shares_no_memory(call: Call) -> str | None:
     """y shares no memory with x, weight, bias or the y of the call before."""
     first, second = (call.outputs().y for _ in range(2))
-    for name, tensor in (call.given | {"an earlier y": first}).items():
+    if _share_memory(first, second):
+        return SHARES_EARLIER_Y
+    for name, tensor in call.given.items():
         if _share_memory(tensor, second):
             return f"y shares the memory of {name}"
     return None
