@@ -88,6 +88,7 @@ def choose(
         evidence_lines,
         workload_document,
     )
+    from harness.report.choice_code import python_lines
     from harness.report.document import markdown, show
     from harness.selection import FILTERS, Requirements
     from harness.selection import choose as choose_among
@@ -105,8 +106,6 @@ def choose(
     if form == "json":
         click.echo(json.dumps(choices_as_json(choices, workload_choices, evidence)))
     elif form == "python":
-        from harness.report.choice_code import python_lines
-
         click.echo("\n".join(python_lines(choices, workload_choices, [*evidence, *choices.notes])))
     else:
         document = (

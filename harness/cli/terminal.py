@@ -14,11 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from harness.records import Record, Status
 from harness.records.metrics import brief, metrics_in
 from harness.records.text import seconds_text
-from harness.report.document import DASH, Cell, Column, Table, pill, show
+from harness.report.document import DASH, Cell, Table, columns, pill, show
 from harness.run.session import MOST_ROWS
-
-# the columns that are left out on a narrow terminal, in this order
-_LEAST_WANTED = ("peak_bytes", "error_ulp", "instructions", "speed", "latency_s", "y_ulp")
 
 
 class RunProgress:
@@ -94,10 +91,7 @@ def _case_table(records: Sequence[Record]) -> Table:
         for metric in metrics_in("terminal")
         if metric.name != "instructions" or any(record.instructions for record in records)
     ]
-    ranks = {name: rank for rank, name in enumerate(_LEAST_WANTED)}
-    columns = (
-        Column(metric.heading("terminal"), rank=ranks.get(metric.name, 0)) for metric in metrics
-    )
+    heads = ("case", "status", *(metric.heading("terminal") for metric in metrics))
     rows = (
         (
             Cell(record.case.id),
@@ -106,7 +100,7 @@ def _case_table(records: Sequence[Record]) -> Table:
         )
         for record in records
     )
-    return Table(columns=(Column("case"), Column("status"), *columns), rows=tuple(rows))
+    return Table(columns=columns(*heads), rows=tuple(rows))
 
 
 def _implementation_table(records: Sequence[Record]) -> Table:
@@ -118,5 +112,4 @@ def _implementation_table(records: Sequence[Record]) -> Table:
         numbers = [counts[name, status] for status in statuses]
         cells = (Cell(f"{number:,}" if number else DASH) for number in numbers)
         rows.append((Cell(name), Cell(f"{sum(numbers):,}"), *cells))
-    columns = map(Column, ("implementation", "cases", *map(str, statuses)))
-    return Table(columns=tuple(columns), rows=tuple(rows))
+    return Table(columns=columns("implementation", "cases", *statuses), rows=tuple(rows))

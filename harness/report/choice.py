@@ -1,36 +1,40 @@
-"""A choice as a document and as JSON: what to run, why, what other candidates cost or gain."""
+"""A choice in words: what to run, why, what the others cost or gain; and as JSON.
+
+The first sentence of the page and of ``choose`` is the first of :func:`headline_lines`. Texts about
+a candidate follow its name. Speeds are relative to native, higher is faster; where native was not
+timed, times are written instead.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from math import isfinite
+from math import floor, inf, isfinite, isinf, log10
 from typing import TYPE_CHECKING, Any
 
+from harness.records import Estimate, Record, Status
 from harness.records.metrics import METRICS
 from harness.records.text import (
+    bytes_text,
     count,
     in_words,
     percent_text,
     seconds_text,
-    shape_text,
     speed_interval_text,
+    speed_text,
+    ulp_text,
 )
-from harness.report.choice_text import (
-    answer_text,
-    beyond_text,
-    caveats,
-    interval_text,
-    pace_text,
-    price_in_workload_text,
-    price_text,
-    requirement_text,
-    run_text,
-    saving_text,
-    speed_in,
-    workload_answer_text,
+from harness.report.document import (
+    DASH,
+    Cell,
+    Column,
+    Document,
+    Facts,
+    Table,
+    Text,
+    columns,
+    number,
 )
-from harness.report.document import DASH, Cell, Column, Document, Facts, Table, Text, number
 from harness.selection import (
     LONG_FLOOR,
     NATIVE,
@@ -40,6 +44,9 @@ from harness.selection import (
     CandidateName,
     Choice,
     Choices,
+    Decider,
+    Disqualification,
+    DisqualificationKind,
     OverallChoice,
     Requirements,
     Scenario,
@@ -49,6 +56,8 @@ from harness.selection import (
     geometric_mean,
     label_of,
     scaled,
+    speed_of,
+    worst_in_common,
 )
 from harness.store import to_plain
 
@@ -62,76 +71,347 @@ WIDENED_TEXT = (
 )
 """How the comparison treats intervals over one process."""
 
-_MOST_LINES = 3  # trade-off: more lines are not read; the table has all choices
-# trade-off: more scenarios are easier to read as a number; the table names them
+_MOST_EXCEPTIONS = 3  # trade-off: more lines are not read; the table has all choices
+# trade-off: of more scenarios, and of more dtypes and directions, the number is easier to read
 _MOST_NAMED = 3
-_MOST_KINDS = 3  # the same for dtypes and directions
+_MOST_PRICED = 30  # scenarios. Trade-off: about two screens; JSON has every scenario
+_BENIGN = 10.0  # trade-off: below it the name of the distribution says more than its condition
 _NUMBERS = [metric for metric in METRICS if metric.name in {"latency_s", "error_ulp", "peak_bytes"}]
-_MOST_PRICED = 30  # trade-off: about two screens; JSON has every scenario
+
+# --- the headline --------------------------------------------------------------------------------
+
+Default = CandidateName | None  # what to run for all scenarios of a slice
+
+
+def headline_of(choices: Choices) -> list[str]:
+    """Return the sentences for the choices of one or more runs."""
+    return headline_lines(choices.choices, choose_overall(choices.choices), choices.requirements)
+
+
+def headline_lines(
+    choices: Sequence[Choice], overall: Mapping[Slice, OverallChoice], requirements: Requirements
+) -> list[str]:
+    """Return what to run, how much that gains over native and where not, in a few sentences.
+
+    An implementation is named for all scenarios of a slice (``overall``), then the scenarios in
+    which another one is the choice. The last sentence says what was required.
+    """
+    environments = list(dict.fromkeys(choice.scenario.environment for choice in choices))
+    lines: list[str] = []
+    for environment in environments:
+        own = [choice for choice in choices if choice.scenario.environment == environment]
+        where = f"environment {environment}: " if len(environments) > 1 else ""
+        lines += [f"{where}{line}" for line in _sentences(own, overall)]
+    if lines:
+        limit = requirements.max_error_ulp
+        error = "" if limit is None else f", with errors up to {limit:g} ulp"
+        lines.append(
+            "Chosen is the fastest implementation, within the intervals, of those that were right "
+            f"on {requirement_text(requirements.max_condition)}{error}."
+        )
+    return lines
+
+
+def first_choice(choices: Sequence[Choice], overall: Mapping[Slice, OverallChoice]) -> Default:
+    """Return what the first sentence says to run; None if nothing serves a whole slice."""
+    return next(iter(_by_default(choices, overall)), None)
+
+
+def _by_default(
+    choices: Sequence[Choice], overall: Mapping[Slice, OverallChoice]
+) -> dict[Default, list[Choice]]:
+    """Group choices by what to run for all scenarios of their dtype and direction.
+
+    The most frequent default is first. Choices without one are last, under None.
+    """
+    sizes = Counter(Slice.of(choice.scenario) for choice in choices)
+    groups: dict[Default, list[Choice]] = {}
+    for choice in choices:
+        key = Slice.of(choice.scenario)
+        best = overall[key].ranking.best if key in overall and sizes[key] > 1 else choice.best
+        groups.setdefault(best.name if best else None, []).append(choice)
+    return dict(sorted(groups.items(), key=lambda group: (group[0] is None, -len(group[1]))))
+
+
+def _sentences(choices: Sequence[Choice], overall: Mapping[Slice, OverallChoice]) -> Iterator[str]:
+    others: dict[str, list[Choice]] = {}
+    for default, own in _by_default(choices, overall).items():
+        served = [
+            (choice, one)
+            for choice in own
+            for one in choice.ranking.eligible
+            if one.name == default
+        ]
+        if default is not None and served:
+            scope = _scope([choice for choice, _ in served], choices, most_named=1)
+            run = f"Keep {REFERENCE_NAME}" if default == NATIVE else _gain_text(default, served)
+            yield f"{run} for {scope}.{_why_not_native(served)}"
+        for choice in own:  # those in which another one is faster, or none is eligible
+            as_good = {one.name for one, _ in choice.ranking.tied}
+            if default is None or default not in as_good | {choice.best and choice.best.name}:
+                run = (
+                    run_text(choice.best.label) if choice.best else "no implementation is eligible"
+                )
+                others.setdefault(run, []).append(choice)
+    exceptions = sorted(others.items(), key=lambda group: (not group[1][0].best, -len(group[1])))
+    for run, own in exceptions[:_MOST_EXCEPTIONS]:
+        yield f"For {_scope(own, choices)}, {run}."
+    if left := sum(len(own) for _, own in exceptions[_MOST_EXCEPTIONS:]):
+        yield f"The table names the choices for {count(left, 'more scenario')}."
+
+
+def _gain_text(name: CandidateName, served: Sequence[tuple[Choice, Candidate]]) -> str:
+    """Return "Run NAME" with its mean speed relative to native, if that is known."""
+    speeds = [speed for choice, one in served if (speed := choice.speed(one)) is not None]
+    if len(speeds) < len(served):
+        return f"Run {label_of(name)}"
+    mean = "" if len(speeds) == 1 else " on average"
+    shown = speed_interval_text(geometric_mean(speeds))
+    return f"Run {label_of(name)}: {shown} the speed of {REFERENCE_NAME}{mean}"
+
+
+def _why_not_native(served: Sequence[tuple[Choice, Candidate]]) -> str:
+    """Return why native is disqualified where it is faster; empty if it is faster nowhere."""
+    reasons = [
+        in_words(native.disqualification.kind)
+        for choice, _ in served
+        if (native := choice.candidate(NATIVE)) is not None
+        and native.disqualification is not None
+        and cost_of(native) < cost_of(choice.best)
+    ]
+    kinds = " or ".join(dict.fromkeys(reasons))
+    return f" Where {REFERENCE_NAME} is faster, it is disqualified: {kinds}." if reasons else ""
+
+
+def _scope(own: Sequence[Choice], every: Sequence[Choice], most_named: int = _MOST_NAMED) -> str:
+    """Return the scenarios of a choice as a phrase: by name, or their number and kinds."""
+    if len(own) <= most_named:
+        return ", ".join(choice.scenario.text for choice in own)
+    cases = [choice.scenario.case for choice in own]
+    kinds = dict.fromkeys(f"{case.dtype} {case.device} {case.direction}" for case in cases)
+    whole = "" if len(own) == len(every) else f" of {len(every):,}"
+    listed = f" ({', '.join(kinds)})" if len(kinds) <= _MOST_NAMED else ""
+    return f"{len(own):,}{whole} scenarios{listed}"
+
+
+def run_text(label: str) -> str:
+    """Return what to do: "run NAME" or "keep native"."""
+    return f"keep {label}" if label == REFERENCE_NAME else f"run {label}"
+
+
+def requirement_text(max_condition: float) -> str:
+    """Return a requirement as a phrase: "inputs with a condition number up to 1,000"."""
+    if not isfinite(max_condition):
+        return "all inputs"
+    return f"inputs with a condition number up to {condition_text(max_condition)}"
+
+
+def condition_text(condition: float) -> str:
+    """Return a condition number to three digits: "1,030" or "1.05e7"."""
+    if condition < 1e6:
+        return f"{float(f'{condition:.3g}'):,.10g}"
+    return f"{condition:.3g}".replace("e+0", "e").replace("e+", "e")
+
+
+# --- one candidate -------------------------------------------------------------------------------
+
+_BECAUSE = {
+    None: "none of {candidates} is eligible",
+    Decider.ONLY: "the only eligible candidate",
+    Decider.TIME: "the fastest eligible candidate",
+    Decider.ESTIMATE: "the fastest by its estimate; the interval of {wide} overlaps",
+    Decider.ACCURACY: "as fast as {tied} within the intervals, and more accurate",
+    Decider.MEMORY: "as fast as {tied} within the intervals, and takes less memory",
+    Decider.NOTHING: "as fast as {tied} within the intervals; its estimate is the smallest",
+}
+_DIGITS = ("loses all digits", "keeps one digit", "keeps two digits", "is out of guarantee")
+_IN_BRIEF = {
+    DisqualificationKind.UNVERIFIED: "its errors were not measured on every input",
+    DisqualificationKind.INVALID_TIME: "its time is not valid",
+    DisqualificationKind.TOO_FEW_SAMPLES: "too few samples for an interval",
+    DisqualificationKind.UNTIMED: "not timed as the others in every case",
+}
+
+
+def answer_text(choice: Choice | WorkloadChoice) -> str:
+    """Return why the best candidate was chosen; where there is none, how many there are."""
+    ranking = choice.ranking
+    wide = [one.label for one, by in ranking.tied if by is Decider.ESTIMATE]
+    tied = [one.label for one, by in ranking.tied if by is not Decider.ESTIMATE]
+    return _BECAUSE[ranking.decider].format(
+        candidates=len(choice.candidates), wide=", ".join(wide), tied=", ".join(tied)
+    )
+
+
+def pace_text(candidate: Candidate | None, native_s: Estimate | None) -> str:
+    """Return the speed of a candidate with its interval, or its time if native was not timed."""
+    if candidate is None or candidate.cost is None:
+        return DASH
+    speed = speed_of(candidate, native_s)
+    if speed is None:
+        return interval_text(candidate.cost)
+    return speed_text(1.0) if candidate.name == NATIVE else speed_interval_text(speed)
+
+
+def interval_text(estimate: Estimate) -> str:
+    """Return a time with its interval."""
+    low, high = seconds_text(estimate.low), seconds_text(estimate.high)
+    return f"{seconds_text(estimate.value)} [{low}, {high}]"
+
+
+def price_text(candidate: Candidate, choice: Choice | WorkloadChoice) -> str:
+    """Return what one would gain and lose with ``candidate`` instead of the best.
+
+    Such as "1.00x, but loses all digits (first failure measured at ...)".
+    """
+    best, reason = choice.best, candidate.disqualification
+    parts = [] if candidate.cost is None else [pace_text(candidate, choice.native_s)]
+    if reason is not None:
+        but = "but " if best is not None and cost_of(candidate) < cost_of(best) else ""
+        return ", ".join([*parts, f"{but}{fault_text(reason)}{_evidence_of(reason)}"])
+    decider = next((by for one, by in choice.ranking.tied if one is candidate), None)
+    if decider is Decider.ESTIMATE:
+        parts.append("may be as fast")
+    elif decider is not None and best is not None:
+        parts.append("as fast within the intervals")
+        if decider is Decider.ACCURACY:
+            errors = [ulp_text(error) for error, _ in worst_in_common([candidate, best])]
+            parts.append(f"less accurate: {' against '.join(errors)}")
+        if decider is Decider.MEMORY:
+            sizes = [bytes_text(one.peak_bytes or 0) for one in (candidate, best)]
+            parts.append(f"takes more memory: {' against '.join(sizes)}")
+    if beyond := _first_failure(candidate, choice):
+        parts.append(fault_text(beyond))
+    return ", ".join(parts) or "the choice"
+
+
+def _evidence_of(reason: Disqualification) -> str:
+    """Return the case that shows a disqualification, and what was found there."""
+    if not reason.records:
+        return f": {', '.join(reason.missing)}" if reason.missing else ""
+    record = _least_conditioned(reason.records)
+    advice = "; ".join(warning.advice for warning in record.warnings)
+    why = advice if reason.kind is DisqualificationKind.INVALID_TIME else record.reason
+    return f"; {record.case.id}{': ' if why else ''}{why}"
+
+
+def fault_text(reason: Disqualification) -> str:
+    """Return in a few words why a candidate is not eligible."""
+    kind, records = reason.kind, reason.records
+    if kind in _IN_BRIEF:
+        return _IN_BRIEF[kind]
+    first = _least_conditioned(records)
+    if kind is DisqualificationKind.WRONG:
+        what = "wrong"
+    elif kind is DisqualificationKind.OUT_OF_GUARANTEE:
+        what = _digits_text(first)
+    elif kind is DisqualificationKind.INACCURATE:
+        what = f"up to {ulp_text(max(record.worst_ulp or 0.0 for record in records))} off"
+    else:
+        return f"{in_words(kind)} in {count(len(records), 'case')}"
+    condition = _condition(first)
+    if condition is None or condition < _BENIGN:
+        return f"{what} on {first.case.distribution}"
+    if isinf(condition):
+        return f"{what} on constant rows"
+    return f"{what} (first failure measured at condition {condition_text(condition)})"
+
+
+def _digits_text(record: Record) -> str:
+    """Return how many decimal digits of the worst output are right."""
+    if record.errors is None or record.worst_ulp is None:
+        return _DIGITS[-1]
+    share = max(output.normwise_ratio for output in record.errors.outputs)
+    if not (isfinite(record.worst_ulp) and isfinite(share)):
+        return "gives NaN or infinity"
+    right = max(floor(-log10(share)), 0) if share > 0 else len(_DIGITS)
+    return _DIGITS[min(right, len(_DIGITS) - 1)]
+
+
+def _least_conditioned(records: Sequence[Record]) -> Record:
+    return min(records, key=lambda record: inf if (known := _condition(record)) is None else known)
+
+
+def _condition(record: Record) -> float | None:
+    return None if record.errors is None else record.errors.condition_max_ratio
+
+
+def caveats(choice: Choice) -> Iterator[str]:
+    """Yield what limits the evidence for the best candidate, and what to run beyond the limits."""
+    best, unlimited = choice.best, choice.any_condition
+    if best is None:
+        return
+    unbounded = sum(record.status is Status.OUT_OF_GUARANTEE for record in best.evidence)
+    if unbounded:
+        yield f"out of guarantee, as all are, in {count(unbounded, 'case')}"
+    if best.verified_on < len(choice.distributions):
+        yield f"verified on {best.verified_on} of {len(choice.distributions)} distributions"
+    warnings = dict.fromkeys(warning.kind for record in best.timed for warning in record.warnings)
+    if warnings:
+        yield f"measurement warning: {', '.join(map(in_words, warnings))}"
+    if reason := _first_failure(best, choice):
+        yield fault_text(reason)
+        if other := unlimited.best if unlimited else None:
+            pace = pace_text(other, choice.native_s)
+            yield f"for all inputs, {run_text(other.label)}: {pace}"
+
+
+def _first_failure(
+    candidate: Candidate, choice: Choice | WorkloadChoice
+) -> Disqualification | None:
+    """Return what disqualifies a candidate for inputs of any condition, beyond what is required."""
+    unlimited = choice.any_condition if isinstance(choice, Choice) else None
+    found = unlimited.candidate(candidate.name) if unlimited else None
+    return found.disqualification if found else None
 
 
 # --- documents -----------------------------------------------------------------------------------
 
+_COLUMNS = (
+    *columns("for", "run", "speed#", "time#", f"{REFERENCE_NAME} takes#", "error#", "memory#"),
+    Column("because", is_long=True),
+)
+
 
 def choices_document(choices: Choices, evidence: Sequence[str]) -> Document:
     """Return what to run in each scenario, and what each other candidate would cost or gain."""
-    rows = [
-        _scenario_row(choice, is_priced=index < _MOST_PRICED)
-        for index, choice in enumerate(choices.choices)
-    ]
-    columns = [
-        Column("for"),
-        Column("run"),
-        Column("speed", is_number=True),
-        Column("time", is_number=True, rank=3),
-        Column(f"{REFERENCE_NAME} takes", is_number=True, rank=2),
-        Column("error", is_number=True, rank=1),
-        Column("memory", is_number=True, rank=0),
-        Column("because", is_long=True),
-    ]
-    several = len({choice.scenario.environment for choice in choices.choices}) > 1
-    if several:
-        columns.insert(1, Column("environment"))
-        rows = [
-            (*row[:1], Cell(choice.scenario.environment), *row[1:])
-            for row, choice in zip(rows, choices.choices, strict=True)
-        ]
-    lines = []
-    if (left := len(rows) - _MOST_PRICED) > 0:
-        lines.append(f"prices of {left} more: use the filters or --format json")
+    is_priced = len(choices.choices) <= _MOST_PRICED
+    remarks = [] if is_priced else ["for the other candidates, use the filters or --format json"]
     if choices.untimed:
-        names = ", ".join(scenario.text for scenario in choices.untimed[:_MOST_NAMED])
-        more = len(choices.untimed) - _MOST_NAMED
-        lines.append(f"measured for errors only: {names}{f' and {more} more' if more > 0 else ''}")
+        remarks.append(f"{count(len(choices.untimed), 'scenario')} measured for errors only")
     return (
         *map(Text, headline_of(choices)),
-        Table(columns=tuple(columns), rows=tuple(rows)),
-        *map(Text, lines),
-        *_ending(choices, evidence),
+        Table(
+            columns=_COLUMNS,
+            rows=tuple(_scenario_row(choice, choices, is_priced) for choice in choices.choices),
+        ),
+        *map(Text, remarks),
+        *(Text(note, "note") for note in choices.notes),
+        *map(Text, evidence),
     )
 
 
-def _scenario_row(choice: Choice, *, is_priced: bool) -> tuple[Cell, ...]:
+def _scenario_row(choice: Choice, choices: Choices, is_priced: bool) -> tuple[Cell, ...]:
     """Return the choice for a scenario; its numbers are those on the inputs that were timed."""
-    best = choice.best
+    best, native_s = choice.best, choice.native_s
     record = best.timed[0] if best and best.timed else None
     error, time, memory = (
         number(metric.text(record, DASH, interval=metric.is_estimate) if record else DASH)
         for metric in _NUMBERS
     )
-    others = [] if best is None else [f"{best.label} {caveat}" for caveat in caveats(choice)]
+    others = [] if best is None else [f"{best.label}: {caveat}" for caveat in caveats(choice)]
     others += [
         f"{candidate.label}: {price_text(candidate, choice)}"
         for candidate in choice.candidates
         if candidate is not best
     ]
-    others += beyond_text(choice)
+    where = f", {choice.scenario.environment}" if len(choices.environments) > 1 else ""
     return (
-        Cell(choice.scenario.text),
+        Cell(f"{choice.scenario.text}{where}"),
         Cell("", status="none") if best is None else Cell(best.label, is_strong=True),
-        number(speed_in(choice, best)),
+        number(pace_text(best, native_s)),
         time,
-        number(DASH if choice.native_s is None else seconds_text(choice.native_s.value)),
+        number(DASH if native_s is None else seconds_text(native_s.value)),
         error,
         memory,
         Cell(answer_text(choice), note="\n".join(others) if is_priced else "", is_long=True),
@@ -147,34 +427,39 @@ def workload_document(
         best, (held, all_calls) = choice.best, choice.covered
         title = (
             f"for all calls on {choice.device}, environment {choice.environment}: "
-            f"{'none' if best is None else best.label}: {workload_answer_text(choice)}"
+            f"{'none' if best is None else best.label}: {answer_text(choice)}"
         )
         prices = [
-            (candidate.label, price_in_workload_text(candidate, choice))
+            (candidate.label, price_text(candidate, choice))
             for candidate in choice.candidates
             if candidate is not best
         ]
-        if best is not None:
-            pace = pace_text(best, choice.native_s, None)
-            prices.insert(0, (best.label, f"{pace}, takes {interval_text(best.cost)} in all"))
+        if best is not None and best.cost is not None:
+            total = f"{pace_text(best, choice.native_s)}, takes {interval_text(best.cost)} in all"
+            prices.insert(0, (best.label, total))
         own = [
             (f"{call.count} x {call.text}", one.best.label if one.best else "none")
             for call, one in choice.calls
         ]
+        missing = [(f"{call.count} x {call.text}", "not in the run") for call in choice.missing]
         blocks += [
             Facts(title, tuple(prices)),
-            Facts(f"a choice per shape {saving_text(choice)}", tuple(own)),
+            Facts(f"a choice per shape {saving_text(choice)}", (*own, *missing)),
+            Text(f"covered: {held} of {all_calls} calls"),
         ]
-        if choice.missing:
-            names = ", ".join(f"{call.text} ({call.count} times)" for call in choice.missing)
-            blocks.append(Text(f"not in the run: {names}"))
-        blocks.append(Text(f"covered: {held} of {all_calls} calls"))
-    return (*blocks, *_ending(choices, evidence))
+    return (*blocks, *(Text(note, "note") for note in choices.notes), *map(Text, evidence))
 
 
-def _ending(choices: Choices, evidence: Sequence[str]) -> Iterator[Text]:
-    yield from (Text(note, "note") for note in choices.notes)
-    yield from map(Text, evidence)
+def saving_text(choice: WorkloadChoice) -> str:
+    """Return what "a choice per shape" takes and saves, as a predicate of these words."""
+    if choice.per_shape_s is None:
+        return "does not serve every call"
+    text = f"takes {interval_text(choice.per_shape_s)} in all"
+    if choice.saved_s is None:
+        return text
+    share = scaled(choice.saved_s, 1 / cost_of(choice.best))
+    saved, low, high = map(percent_text, (share.value, share.low, share.high))
+    return f"{text}, and saves {saved} ({low} to {high}) of the time"
 
 
 def evidence_lines(choices: Choices, names: Sequence[str]) -> Iterator[str]:
@@ -184,26 +469,21 @@ def evidence_lines(choices: Choices, names: Sequence[str]) -> Iterator[str]:
     ]
     yield f"evidence: {', '.join(names)}: {', '.join(runs) or 'the run is not known'}"
     for environment in choices.environments.values():
-        packages = dict(environment.packages)
         parts = [f"{environment.cpu}, {environment.cpu_count} CPUs"]
         parts += [gpu.name for gpu in environment.gpus]
-        if "torch" in packages:
-            parts.append(f"torch {packages['torch']}")
+        parts += [f"torch {version}" for name, version in environment.packages if name == "torch"]
         yield f"measured on {', '.join(parts)} (environment {environment.fingerprint})"
-    processes = min(
-        (
-            record.latency.processes
-            for choice in choices.choices
-            for candidate in choice.candidates
-            for record in candidate.timed
-            if record.latency is not None
-        ),
-        default=0,
-    )
-    if processes == 1:
+    processes = {
+        record.latency.processes
+        for choice in choices.choices
+        for candidate in choice.candidates
+        for record in candidate.timed
+        if record.latency is not None
+    }
+    if 1 in processes:
         yield f"some intervals are over one process only (see `run --processes`). {WIDENED_TEXT}"
     elif processes:
-        yield f"intervals are over {processes} processes or more"
+        yield f"intervals are over {min(processes)} processes or more"
 
 
 # --- JSON ----------------------------------------------------------------------------------------
@@ -217,10 +497,7 @@ _AXES = (
 def choices_as_json(
     choices: Choices, workload_choices: Sequence[WorkloadChoice] = (), evidence: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return choices as values that JSON can hold: None where a number is unknown or infinite.
-
-    ``workload_choices`` are those for a workload.
-    """
+    """Return choices as values that JSON can hold: None where a number is unknown or infinite."""
     plain: dict[str, Any] = {
         "complete": choices.is_complete,
         "evidence": evidence,
@@ -234,8 +511,7 @@ def choices_as_json(
     }
     if workload_choices:
         plain["workload"] = [_workload_plain(choice) for choice in workload_choices]
-    found: dict[str, Any] = _finite(plain)
-    return found
+    return {name: _finite(value) for name, value in plain.items()}
 
 
 def _choice_plain(choice: Choice) -> dict[str, Any]:
@@ -248,7 +524,6 @@ def _choice_plain(choice: Choice) -> dict[str, Any]:
         "native_s": choice.native_s.value if choice.native_s else None,
         "speed": choice.speed(best) if best else None,
         "caveats": list(caveats(choice)),
-        "for_any_condition": next(beyond_text(choice), None),
         "distributions": choice.distributions,
         "candidates": [_candidate_plain(candidate, choice) for candidate in choice.candidates],
     }
@@ -283,29 +558,23 @@ def _name_plain(candidate: Candidate | None) -> dict[str, Any]:
 
 def _workload_plain(choice: WorkloadChoice) -> dict[str, Any]:
     held, all_calls = choice.covered
-    best, saved_s = choice.best, choice.saved_s
+    best = choice.best
     return {
         "environment": choice.environment,
         "device": choice.device,
         **_name_plain(best),
-        "reason": workload_answer_text(choice),
+        "reason": answer_text(choice),
         "calls": all_calls,
         "calls_covered": held,
         "missing": [call.model_dump(mode="json") for call in choice.missing],
         "total_s": best.cost if best else None,
         "per_shape_s": choice.per_shape_s,
-        "per_shape_saves": None
-        if saved_s is None
-        else {
-            "saved_s": saved_s,
-            "share": scaled(saved_s, 1 / cost_of(best)),
-            "is_certain": saved_s.low > 0,
-        },
+        "per_shape_saves_s": choice.saved_s,
         "candidates": [
             {
                 **_name_plain(candidate),
                 "total_s": candidate.cost,
-                "price": None if candidate is best else price_in_workload_text(candidate, choice),
+                "price": None if candidate is best else price_text(candidate, choice),
             }
             for candidate in choice.candidates
         ],
@@ -320,172 +589,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list):
         return [_finite(item) for item in value]
     return None if isinstance(value, float) and not isfinite(value) else value
-
-
-# --- the headline --------------------------------------------------------------------------------
-
-Default = CandidateName | None
-"""What to run for all scenarios of a slice; None if nothing serves all of them."""
-
-
-def headline_of(choices: Choices) -> list[str]:
-    """Return the sentences for the choices of one or more runs."""
-    return headline_lines(choices.choices, choose_overall(choices.choices), choices.requirements)
-
-
-def headline_lines(
-    choices: Sequence[Choice], overall: Mapping[Slice, OverallChoice], requirements: Requirements
-) -> list[str]:
-    """Return what to run, how much that gains over native and where not, in a few sentences.
-
-    An implementation is named for all scenarios of a slice; then the scenarios in which another one
-    is the choice. The last sentence says what was required. The list is empty without choices.
-
-    Args:
-        choices: for each scenario.
-        overall: for each device, dtype and direction of them.
-        requirements: of all choices.
-    """
-    environments = list(dict.fromkeys(choice.scenario.environment for choice in choices))
-    lines: list[str] = []
-    for environment in environments:
-        own = [choice for choice in choices if choice.scenario.environment == environment]
-        where = f"environment {environment}: " if len(environments) > 1 else ""
-        lines += [f"{where}{line}" for line in _sentences(own, overall)]
-    if lines:
-        asked = requirement_text(requirements.max_condition)
-        limit = requirements.max_error_ulp
-        error = "" if limit is None else f", with errors up to {limit:g} ulp"
-        lines.append(
-            f"{'The choice is' if len(choices) == 1 else 'Each choice is'} the fastest, within the "
-            f"intervals, of the implementations that were right on {asked}{error}."
-        )
-    return lines
-
-
-def first_choice(choices: Sequence[Choice], overall: Mapping[Slice, OverallChoice]) -> Default:
-    """Return what the first sentence says to run; None if nothing serves a whole slice."""
-    return next(iter(_by_default(choices, overall)), None)
-
-
-def _by_default(
-    choices: Sequence[Choice], overall: Mapping[Slice, OverallChoice]
-) -> dict[Default, list[Choice]]:
-    """Group choices by what to run for all scenarios of their dtype and direction.
-
-    The most frequent default is first. Choices without one are last, under None.
-    """
-    slices: dict[Slice, list[Choice]] = {}
-    for choice in choices:
-        slices.setdefault(Slice.of(choice.scenario), []).append(choice)
-    groups: dict[Default, list[Choice]] = {}
-    for key, own in slices.items():
-        best = overall[key].ranking.best if key in overall else None
-        if len(own) == 1:
-            best = own[0].best
-        groups.setdefault(best.name if best else None, []).extend(own)
-    return dict(sorted(groups.items(), key=lambda group: (group[0] is None, -len(group[1]))))
-
-
-def _sentences(choices: Sequence[Choice], overall: Mapping[Slice, OverallChoice]) -> Iterator[str]:
-    groups = _by_default(choices, overall)
-    for name, own in groups.items():
-        served = [
-            (choice, one) for choice in own for one in choice.ranking.eligible if one.name == name
-        ]
-        if name is None or not served:
-            continue
-        scope = _scope([choice for choice, _ in served], choices)
-        if name == NATIVE:
-            yield f"Keep {REFERENCE_NAME} {scope}."
-        else:
-            yield f"Run {label_of(name)}{_gain(served)} {scope}.{_why_not_native(served)}"
-    others = list(_exceptions(groups).items())
-    has_default = any(groups.keys() - {None})
-    for label, own in others[:_MOST_LINES]:
-        scope = _scope(own, choices, _MOST_NAMED)
-        if label is None:
-            yield f"No implementation is eligible {scope}."
-        elif has_default:
-            yield f"Except {scope}: {run_text(label)}."
-        else:
-            text = run_text(label)
-            yield f"{text[0].upper()}{text[1:]} {scope}."
-    if left := sum(len(own) for _, own in others[_MOST_LINES:]):
-        yield f"The table names the choices for {count(left, 'more scenario')}."
-
-
-def _exceptions(groups: Mapping[Default, Sequence[Choice]]) -> dict[str | None, list[Choice]]:
-    """Group the choices that are faster than their default by their label; native is first."""
-    others: dict[str | None, list[Choice]] = {}
-    for default, own in groups.items():
-        for choice in own:
-            best = choice.best
-            tied = {one.name for one, _ in choice.ranking.tied}
-            if default is None or default not in tied | {best.name if best else None}:
-                others.setdefault(best.label if best else None, []).append(choice)
-    return dict(
-        sorted(
-            others.items(),
-            key=lambda group: (group[0] is None, group[0] != REFERENCE_NAME, -len(group[1])),
-        )
-    )
-
-
-def _gain(served: Sequence[tuple[Choice, Candidate]]) -> str:
-    """Return the mean speed of a candidate relative to native; empty if it is not known."""
-    speeds = [speed for choice, one in served if (speed := choice.speed(one)) is not None]
-    if len(speeds) < len(served):
-        return ""
-    mean = "" if len(speeds) == 1 else " on average"
-    return f": {speed_interval_text(geometric_mean(speeds))} the speed of {REFERENCE_NAME}{mean}"
-
-
-def _why_not_native(served: Sequence[tuple[Choice, Candidate]]) -> str:
-    """Return why native is disqualified where it is faster; empty if it is faster nowhere."""
-    reasons = [
-        in_words(native.disqualification.kind)
-        for choice, _ in served
-        if (native := choice.candidate(NATIVE)) is not None
-        and native.disqualification is not None
-        and (speed := choice.speed(choice.best) if choice.best else None) is not None
-        and speed.value < 1
-    ]
-    if not reasons:
-        return ""
-    kinds = " or ".join(dict.fromkeys(reasons))
-    where = "" if len(reasons) == len(served) else f" in {len(reasons)} of them"
-    return f" {REFERENCE_NAME} is faster{where}, but {kinds} there."
-
-
-def _scope(choices: Sequence[Choice], every: Sequence[Choice], most_named: int = 1) -> str:
-    """Return the scenarios of a choice as a phrase.
-
-    Up to ``most_named`` scenarios are named by their shapes; of more, the phrase has the number
-    and, if they are few, the dtypes and directions.
-    """
-    has_devices = len({choice.scenario.case.device for choice in every}) > 1
-
-    def kind(choice: Choice) -> str:
-        case = choice.scenario.case
-        return " ".join([case.dtype, *([case.device] if has_devices else []), case.direction])
-
-    all_of, own = Counter(map(kind, every)), Counter(map(kind, choices))
-    if len(choices) <= most_named:
-        shapes = [
-            " ".join([shape_text(choice.scenario.case.shape), *choice.scenario.settings])
-            for choice in choices
-        ]
-        if len(own) == 1:
-            return f"for {', '.join(shapes)} ({next(iter(own))})"
-        pairs = zip(shapes, map(kind, choices), strict=True)
-        return f"for {', '.join(map(' '.join, pairs))}"
-    whole = "" if len(choices) == len(every) else f" of {len(every):,}"
-    scenarios = f"for {len(choices):,}{whole} scenarios"
-    if len(own) > _MOST_KINDS:
-        return scenarios
-    names = [
-        name if held == all_of[name] or len(all_of) == 1 else f"{held} of {all_of[name]} {name}"
-        for name, held in own.items()
-    ]
-    return f"{scenarios} ({', '.join(names)})"

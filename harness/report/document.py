@@ -146,8 +146,6 @@ class Column:
     is_number: bool = False
     is_long: bool = False
     """Whether its cells get a line of their own in a narrow terminal."""
-    rank: int | None = None
-    """A narrow terminal leaves out columns with a rank, the lowest first; None is always shown."""
 
 
 def columns(*heads: str) -> tuple[Column, ...]:
@@ -346,8 +344,8 @@ def terminal_lines(document: Document, width: float = inf) -> Iterator[tuple[str
 def _terminal_table(table: Table, width: float) -> Iterator[tuple[str, str]]:
     """Yield a table in which no first cell is cut.
 
-    Where the others do not fit beside it, they are printed below it. Columns that do not fit even
-    there are left out, and the last line names them.
+    Where the others do not fit beside it, they are printed below it. The last columns that do not
+    fit even there are left out, and a line names them.
     """
     cells = [[_words(cell) for cell in row] for row in table.shown_rows]
     heads = [column.text for column in table.columns]
@@ -356,12 +354,9 @@ def _terminal_table(table: Table, width: float) -> Iterator[tuple[str, str]]:
     shown = list(range(0 if is_beside else 1, len(heads)))
     below = [] if is_beside else [at for at in shown if table.columns[at].is_long]
     shown = [at for at in shown if at not in below]
-    ranked = [at for at in shown if table.columns[at].rank is not None]
     left_out = []
-    for at in sorted(ranked, key=lambda at: table.columns[at].rank or 0) if not is_beside else ():
-        if sum(2 + widths[at] for at in shown) > width:
-            shown.remove(at)
-            left_out.append(heads[at])
+    while not is_beside and len(shown) > 1 and sum(2 + widths[at] for at in shown) > width:
+        left_out.append(heads[shown.pop()])
     indent = " " if is_beside else "  "
 
     def line(row: Sequence[str]) -> str:

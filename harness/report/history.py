@@ -175,10 +175,10 @@ def _series_table(trend: Trend, most_rows: int, *, has_changes: bool) -> Table:
         f"own.{more if left else ''}",
         columns=(
             Column("case"),
-            Column("trend", rank=0),
+            Column("trend"),
             *(Column(head, is_number=True) for head in ("first", "last", "runs")),
-            Column("noise between runs", is_number=True, rank=1),
-            Column("changes", is_number=True, rank=2),
+            Column("noise between runs", is_number=True),
+            Column("changes", is_number=True),
         ),
         rows=tuple(rows),
         is_folded=True,

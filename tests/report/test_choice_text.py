@@ -9,15 +9,7 @@ from choice_records import LARGE, SMALL, call, choices_among, failed, ran, vacuo
 from golden import assert_golden
 
 from harness.records import Direction, MeasurementWarning, Mode, Record, Status, WarningKind
-from harness.report.choice import evidence_lines
-from harness.report.choice_text import (
-    answer_text,
-    caveats,
-    price_in_workload_text,
-    price_text,
-    saving_text,
-    workload_answer_text,
-)
+from harness.report.choice import answer_text, caveats, evidence_lines, price_text, saving_text
 from harness.selection import Choices, Requirements
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -160,10 +152,10 @@ WORKLOADS = {
 def workload_lines(title: str, records: Sequence[Record]) -> Iterator[str]:
     choice = workload_choice(CALLS, *records)
     label = choice.best.label if choice.best else "none"
-    yield f"\n{title}\n  {label}: {workload_answer_text(choice)}"
+    yield f"\n{title}\n  {label}: {answer_text(choice)}"
     for candidate in choice.candidates:
         if candidate is not choice.best:
-            yield f"    {candidate.label}: {price_in_workload_text(candidate, choice)}"
+            yield f"    {candidate.label}: {price_text(candidate, choice)}"
     yield f"    a choice per shape {saving_text(choice)}"
     held, all_calls = choice.covered
     yield f"    covered: {held} of {all_calls} calls"

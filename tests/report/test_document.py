@@ -25,8 +25,8 @@ DOCUMENT = (
         title="the cases",
         columns=(
             Column("case"),
-            Column("latency", is_number=True, rank=2),
-            Column("memory", is_number=True, rank=1),
+            Column("latency", is_number=True),
+            Column("memory", is_number=True),
         ),
         rows=(
             (Cell("native/4x8"), number("1.2 µs"), number("128 B")),

@@ -120,8 +120,8 @@ def test_under_each_requirement_each_place_and_shape_has_one_row() -> None:
     assert by_place.shown_rows == by_place.rows[:1]
     texts = [row[3].text for row in by_place.rows]
     assert texts == ["keep native", "exact"]
-    assert (
-        by_place.rows[0][3].note == "first failure measured at condition 1e6\nfor all inputs: exact"
+    assert by_place.rows[0][3].note == (
+        "loses all digits (first failure measured at condition 1e6)\nfor all inputs: exact"
     )
     assert by_place.rows[1][-1].text.startswith("native 1.00x: faster, but loses all digits")
 

@@ -18,7 +18,7 @@ import pandas as pd
 from harness.numerics.bound_terms import SIGNIFICAND_BITS
 from harness.records import Clock, Direction, Estimate, Latency, Status
 from harness.records.text import as_speed, count, seconds_text, shape_text, speed_text
-from harness.report.choice_text import fault_text, reach_text, requirement_text
+from harness.report.choice import fault_text, requirement_text
 from harness.report.document import (
     DASH,
     Block,
@@ -207,7 +207,7 @@ def _answer(
     """
     best = choice.ranking.best
     reach = {
-        candidate.name: reach_text(candidate.disqualification)
+        candidate.name: fault_text(candidate.disqualification)
         for candidate in unlimited.candidates
         if candidate.disqualification is not None
     }
