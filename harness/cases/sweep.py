@@ -1,23 +1,36 @@
 """Sweeps: TOML files, presets, and the same axes on the command line; and the cases of a sweep.
 
-A sweep is a list of grids; a grid is the product of its axes.
+A sweep is a list of grids; a grid is the product of its axes. Files are read strictly: an unknown
+key or a value of the wrong type is a mistake. All mistakes of a file are reported at once, each
+with its key and what was expected.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from hashlib import sha256
 from importlib import resources
+from importlib.resources.abc import Traversable
 from itertools import product
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, create_model
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    create_model,
+)
+from pydantic_core import ErrorDetails
 
 from harness.cases.axes import (
     AXES,
@@ -28,17 +41,9 @@ from harness.cases.axes import (
     ordered,
     sweep_axes,
 )
-from harness.cases.strict_toml import (
-    Location,
-    StrictTable,
-    TomlFile,
-    not_one_of,
-    read_toml,
-    validated,
-)
 from harness.records import Case, Measurement
 from harness.records.refusal import Refusal
-from harness.records.text import count, shape_text, suggest
+from harness.records.text import shape_text, suggest
 
 __all__ = [
     "Grid",
@@ -56,14 +61,14 @@ __all__ = [
 ]
 
 _PRESETS = resources.files("harness.cases").joinpath("presets")
-_SHAPE = re.compile(r"\d+(x\d+)*")
-# sizes joined by another character than x, or a tuple or list as Python prints it
-_ALMOST_A_SHAPE = re.compile(r"[\[(]?\s*\d+(\s*[xX*×,]\s*\d+)+\s*,?\s*[\])]?", re.ASCII)
 _MOST_ELEMENTS = 1 << 40  # 4 TiB in float32, more than any device has
 
 
 class SweepError(Refusal):
     """A sweep that cannot be run; the message has a line for each mistake."""
+
+
+# --- shapes ---------------------------------------------------------------------------------------
 
 
 def parse_shape(text: str) -> tuple[int, ...]:
@@ -72,11 +77,9 @@ def parse_shape(text: str) -> tuple[int, ...]:
     Raises:
         ValueError: the text is not sizes joined by x, or no device holds so many elements.
     """
-    if not _SHAPE.fullmatch(text):
-        raise ValueError(
-            f"{text!r} is not a shape: write sizes joined by x, such as {_example(text)}"
-        )
-    return check_holdable(tuple(int(size) for size in text.split("x")))
+    if not re.fullmatch(r"\d+(x\d+)*", text):
+        raise ValueError(f"{text!r} is not a shape: write sizes joined by x, such as 4096x1024")
+    return _holdable(tuple(int(size) for size in text.split("x")))
 
 
 def parse_shapes(text: str) -> tuple[tuple[int, ...], ...]:
@@ -87,33 +90,16 @@ def parse_shapes(text: str) -> tuple[tuple[int, ...], ...]:
     Raises:
         ValueError: a part is no shape, or one of several shapes has a single axis.
     """
-    if text.lstrip().startswith(("(", "[")):
-        return (parse_shape(text),)  # refuses it, with the shape that was meant
-    parts = [part.strip() for part in text.split(",")]
-    if not all(parts):
-        raise ValueError(f"{text!r} has an empty shape: remove the extra comma")
-    shapes = tuple(parse_shape(part) for part in parts)
+    shapes = tuple(parse_shape(part.strip()) for part in text.split(","))
     if len(shapes) > 1 and any(len(shape) == 1 for shape in shapes):
-        options = " ".join(f"--shape {part}" for part in parts)
-        if all(len(shape) == 1 for shape in shapes):
-            raise ValueError(
-                f"{text!r} is ambiguous: write {'x'.join(parts)} for one shape of {len(parts)} "
-                f"axes, or {options} for {len(parts)} shapes of one axis; several shapes of more "
-                "axes are written 64x768,8x1024"
-            )
         raise ValueError(
-            f"{text!r} has a shape of one axis among others: if that is meant, write {options}; "
-            "otherwise join the sizes of each shape by x, such as 64x768,8x1024"
+            f"{text!r} has a shape of one axis among several: write 64x768 for one shape of two "
+            "axes, or --shape 64 --shape 768 for two shapes of one axis"
         )
     return shapes
 
 
-def check_holdable(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return ``shape``.
-
-    Raises:
-        ValueError: it has more elements than any device holds.
-    """
+def _holdable(shape: tuple[int, ...]) -> tuple[int, ...]:
     if prod(shape) > _MOST_ELEMENTS:
         raise ValueError(
             f"'{shape_text(shape)}' has {prod(shape):.3g} elements, more than any device holds"
@@ -121,43 +107,113 @@ def check_holdable(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape
 
 
-def check_list_of_shapes(value: object) -> object:
-    """Return the value of a sweep file's ``shapes``.
+# --- files ----------------------------------------------------------------------------------------
+
+Location = tuple[int | str, ...]
+"""Keys and indices that lead to a value, such as ``("grids", 0, "shapes", 1)``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the values of a table were written. No field is compared: equal tables are equal."""
+
+    source: str = field(default="", compare=False)
+    """What messages call the file or preset; empty for a table that was made in Python."""
+    options: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Axes whose values came from command-line options, and those options."""
+
+    def place_of(self, location: Location) -> str:
+        """Return ``mine.toml: grids[0].shapes[1]``, or an option."""
+        if len(location) > 2 and location[2] in self.options:
+            return self.options[str(location[2])]
+        keys = (f"[{key}]" if isinstance(key, int) else f".{key}" for key in location)
+        path = "".join(keys).removeprefix(".")
+        return f"{self.source}: {path}" if self.source else path
+
+
+class StrictTable(BaseModel):
+    """A table without unknown keys, frozen once it is read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+TableT = TypeVar("TableT", bound=StrictTable)
+
+
+def read_table(model: type[TableT], file: Traversable, name: str, error: type[Refusal]) -> TableT:
+    """Read a TOML file.
+
+    Args:
+        model: the type of the whole file.
+        file: a path, or a file of the package.
+        name: what messages call it.
+        error: what to raise.
 
     Raises:
-        ValueError: it is a list of numbers, that is the sizes of a single shape.
+        Refusal: of type ``error``: it cannot be read, is not TOML, or has mistakes.
     """
-    if isinstance(value, list | tuple) and value and all(type(size) is int for size in value):
-        sizes = list(value)
-        apart = ", ".join(f"[{size}]" for size in sizes)
-        one_axis = "" if len(sizes) == 1 else f", or [{apart}] for {len(sizes)} shapes of one axis"
-        raise ValueError(
-            f"{sizes} is a list of sizes, not of shapes: "
-            f'write ["{shape_text(sizes)}"] for one shape{one_axis}'
-        )
-    return value
+    try:
+        plain = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as failure:
+        raise error(f"{name}: cannot be read: {failure.strerror}") from failure
+    except UnicodeDecodeError as failure:
+        raise error(f"{name}: cannot be read: not UTF-8 text") from failure
+    except tomllib.TOMLDecodeError as failure:
+        raise error(f"{name}: not TOML: {failure}") from failure
+    return _validated(model, plain, Origin(name), error)
 
 
-def _example(text: str) -> str:
-    """Return the shape that was probably meant, or any shape."""
-    if _ALMOST_A_SHAPE.fullmatch(text.strip()):
-        return "x".join(re.findall(r"\d+", text))
-    return "4096x1024"
+def _validated(
+    model: type[TableT], plain: Mapping[str, object], origin: Origin, error: type[Refusal]
+) -> TableT:
+    try:
+        return model.model_validate(plain)
+    except ValidationError as invalid:
+        mistakes = invalid.errors()
+        locations = [mistake["loc"] for mistake in mistakes]
+        lines = [
+            f"{origin.place_of(mistake['loc'])}: {_message(model, mistake)}"
+            for mistake in mistakes
+            # pydantic reports a list whose only value is bad as too short, too
+            if not any(
+                known[: len(mistake["loc"])] == mistake["loc"] != known for known in locations
+            )
+        ]
+        raise error("\n".join(lines)) from invalid
+
+
+_EXPECTED = {
+    "tuple_type": "must be a list",
+    "model_type": "must be a table",
+    "too_short": "needs at least one value",
+}
+
+
+def _message(model: type[StrictTable], mistake: ErrorDetails) -> str:
+    """Return the expected and the found value in words."""
+    location, kind = mistake["loc"], mistake["type"]
+    if kind == "extra_forbidden":
+        in_array = len(location) > 2
+        owner = get_args(model.model_fields[str(location[0])].annotation)[0] if in_array else model
+        return f"unknown key{suggest(str(location[-1]), tuple(owner.model_fields))}"
+    if kind == "missing":
+        return "missing"
+    if kind == "value_error":
+        return mistake["msg"].removeprefix("Value error, ")
+    expected = _EXPECTED.get(kind, mistake["msg"].replace("Input should be", "must be"))
+    return f"{expected} (found {mistake['input']!r})"
+
+
+# --- sweeps ---------------------------------------------------------------------------------------
 
 
 def _shape(value: object) -> object:
     return parse_shape(value) if isinstance(value, str) else value
 
 
-def _one_of(known: tuple[str, ...], value: object) -> object:
-    if value not in known:
-        raise ValueError(not_one_of(value, known))
-    return value
-
-
 Size = Annotated[int, Field(strict=True, ge=0)]
 Shape = Annotated[
-    tuple[Size, ...], Field(min_length=1), BeforeValidator(_shape), AfterValidator(check_holdable)
+    tuple[Size, ...], Field(min_length=1), BeforeValidator(_shape), AfterValidator(_holdable)
 ]
 Positive = Annotated[int, Field(strict=True, ge=1)]
 Seconds = Annotated[float, Field(strict=True, gt=0, le=7 * 86400)]  # over a week is a mistake
@@ -171,16 +227,13 @@ def type_of(axis: Axis) -> Any:
     if axis.kind in {int, float}:
         return Annotated[axis.kind, Field(strict=True, **axis.limits)]
     if axis.known and not axis.is_registered:
-        return Annotated[str, BeforeValidator(partial(_one_of, axis.known))]
+        return Literal[axis.known]
     return axis.kind
 
 
 def _of_grid(axis: Axis) -> tuple[Any, tuple[Any, ...]]:
     """Return the type and the default of an axis in a grid."""
-    several: Any = Annotated[tuple[type_of(axis), ...], Several]  # type: ignore[misc]
-    if axis.kind is tuple:
-        several = Annotated[several, BeforeValidator(check_list_of_shapes)]
-    return several, axis.default
+    return Annotated[tuple[type_of(axis), ...], Several], axis.default  # type: ignore[misc]
 
 
 if TYPE_CHECKING:
@@ -199,28 +252,6 @@ else:
         __doc__="A product of axes, and the measurements of each of its cases.",
         **{axis.key: _of_grid(axis) for axis in sweep_axes()},
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where the values of a sweep were written. No field is compared: equal sweeps are equal."""
-
-    file: TomlFile | None = field(default=None, compare=False)
-    """The user's sweep file, if there is one."""
-    preset: str = field(default="", compare=False)
-    """Name of the preset in messages. They do not name its keys, since users do not edit it."""
-    options: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """Axes whose values came from command-line options, and those options."""
-
-    def name_of(self, axis: str) -> str:
-        """Return what the user calls an axis: ``--dtype``, or ``dtypes`` in a file."""
-        return self.options.get(axis, axis)
-
-    def place_of(self, location: Location) -> str:
-        """Return where a value was written; empty for a sweep that was made in Python."""
-        if len(location) > 2 and location[2] in self.options:
-            return self.options[str(location[2])]
-        return self.preset if self.file is None else self.file.place_of(location)
 
 
 class Sweep(StrictTable):
@@ -242,11 +273,6 @@ class Sweep(StrictTable):
 
     _origin: Origin = PrivateAttr(default_factory=Origin)
 
-    @property
-    def origin(self) -> Origin:
-        """Where its values were written."""
-        return self._origin
-
     def with_axes(
         self, axes: Mapping[str, tuple[Any, ...]], options: Mapping[str, str] | None = None
     ) -> Sweep:
@@ -260,25 +286,23 @@ class Sweep(StrictTable):
             SweepError: a value does not fit its axis.
         """
         options = {axis: name for axis, name in (options or {}).items() if axis in axes}
-        place_of = Origin(options=options).place_of
-        (given,) = validated(Sweep, {"grids": [axes]}, place_of, SweepError).grids
+        own = Origin(options=options)
+        (given,) = _validated(Sweep, {"grids": [axes]}, own, SweepError).grids
         update = {axis: getattr(given, axis) for axis in axes}
         sweep = self.model_copy(
             update={"grids": tuple(grid.model_copy(update=update) for grid in self.grids)}
         )
-        sweep._origin = replace(self.origin, options={**self.origin.options, **options})
+        sweep._origin = replace(self._origin, options={**self._origin.options, **options})
         return sweep
 
     def written(self, axis: str) -> Iterator[tuple[str, Any]]:
-        """Yield the place and the value of each value of an axis, grid by grid."""
+        """Yield the place of each value of an axis, if it was written anywhere, and the value."""
+        has_place = self._origin.source or axis in self._origin.options
         for number, grid in enumerate(self.grids):
             for index, value in enumerate(getattr(grid, axis)):
-                yield self.place_of(axis, number, index), value
-
-    def place_of(self, axis: str, grid: int, index: int) -> str:
-        """Return where the value at ``index`` of an axis was written; empty for a default."""
-        is_default = axis not in self.grids[grid].model_fields_set
-        return "" if is_default else self.origin.place_of(("grids", grid, axis, index))
+                is_written = has_place and axis in grid.model_fields_set
+                location = ("grids", number, axis, index)
+                yield self._origin.place_of(location) if is_written else "", value
 
 
 def preset_names() -> tuple[str, ...]:
@@ -297,9 +321,7 @@ def load_preset(name: str) -> Sweep:
             f"no preset named {name!r}; presets: {', '.join(preset_names())}"
             f"{suggest(name, preset_names())}"
         )
-    text = _PRESETS.joinpath(f"{name}.toml").read_text(encoding="utf-8")
-    source = f"preset {name}"
-    return _sweep_in(TomlFile(source, text, "grids", SweepError), Origin(preset=source))
+    return _sweep_in(_PRESETS.joinpath(f"{name}.toml"), f"preset {name}")
 
 
 def load_sweep(path: Path) -> Sweep:
@@ -308,22 +330,21 @@ def load_sweep(path: Path) -> Sweep:
     Raises:
         SweepError: it cannot be read, is not TOML, or has mistakes.
     """
-    file = read_toml(path, "grids", SweepError)
-    return _sweep_in(file, Origin(file=file))
+    return _sweep_in(path, str(path))
 
 
-def _sweep_in(file: TomlFile, origin: Origin) -> Sweep:
-    sweep = validated(Sweep, file.plain, file.place_of, SweepError)
-    if "grids" not in file.plain:
+def _sweep_in(file: Traversable, name: str) -> Sweep:
+    sweep = read_table(Sweep, file, name, SweepError)
+    if "grids" not in sweep.model_fields_set:
         raise SweepError(
-            f"{file.name}: has no [[grids]] table, so there is nothing to run: add one; an "
+            f"{name}: has no [[grids]] table, so there is nothing to run: add one; an "
             "empty [[grids]] runs the default axes"
         )
-    sweep._origin = origin
+    sweep._origin = Origin(name)
     return sweep
 
 
-# --- the cases of a sweep -----------------------------------------------------------------------
+# --- the cases of a sweep -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +379,13 @@ def expand(
     Raises:
         SweepError: a name does not exist, or a shape has too few axes to normalise over.
     """
-    mistakes = [*_unknown(sweep, {**names, "device": devices}), *_too_few_axes(sweep)]
+    mistakes = [*_unknown(sweep, {**names, "device": devices})]
+    mistakes += [
+        ("", f"shape {shape_text(shape)} has fewer than {dims} axes to normalise over")
+        for grid in sweep.grids
+        for shape, dims in product(grid.shapes, grid.normalized_dims)
+        if len(shape) < dims
+    ]
     mistakes += [
         (place, f"device {kind!r} cannot be used: {devices[kind]}")
         for place, kind in sweep.written("devices")
@@ -375,19 +402,11 @@ def expand(
 
 
 def mistake_lines(mistakes: Iterable[tuple[str, str]]) -> list[str]:
-    """Return a line per message: the first place that has the mistake, and how many others do.
-
-    Args:
-        mistakes: places and messages; a place may be empty.
-    """
-    places: dict[str, dict[str, None]] = {}
+    """Return a line per message, with the first of its places; a place may be empty."""
+    places: dict[str, str] = {}
     for place, message in mistakes:
-        places.setdefault(message, {})[place] = None
-    lines = []
-    for message, (first, *others) in places.items():
-        more = f" (and in {count(len(others), 'other place')})" if others else ""
-        lines.append(f"{first}: {message}{more}" if first else message)
-    return lines
+        places.setdefault(message, place)
+    return [f"{place}: {message}" if place else message for message, place in places.items()]
 
 
 def in_shard(case: Case, index: int, shards: int) -> bool:
@@ -410,13 +429,11 @@ def _cases(grid: Grid, groups: Mapping[str, Mapping[str, Collection[str]]]) -> I
         name for entry in grid.implementations for name in groups.get(entry, (entry,))
     )
     written_for = {name: kinds for group in groups.values() for name, kinds in group.items()}
-    named = set(grid.implementations)
     for values in product(*axes.values()):
         point: dict[str, Any] = dict(zip(axes, values, strict=True))
         name = point["implementation"]
-        if name not in named and point["device"] not in written_for[name]:
-            continue
-        yield case_of(point)
+        if name in grid.implementations or point["device"] in written_for[name]:
+            yield case_of(point)
 
 
 def _unknown(sweep: Sweep, names: Mapping[str, Collection[str]]) -> Iterator[tuple[str, str]]:
@@ -426,16 +443,3 @@ def _unknown(sweep: Sweep, names: Mapping[str, Collection[str]]) -> Iterator[tup
             if name not in known:
                 suggested = f"{suggest(name, known)}; known: {', '.join(known)}"
                 yield place, f"no {axis.name} named {name!r}{suggested}"
-
-
-def _too_few_axes(sweep: Sweep) -> Iterator[tuple[str, str]]:
-    name = sweep.origin.name_of("normalized_dims")
-    for number, grid in enumerate(sweep.grids):
-        for shape, dims in product(grid.shapes, grid.normalized_dims):
-            if len(shape) < dims:
-                index = grid.shapes.index(shape)
-                yield (
-                    sweep.place_of("shapes", number, index),
-                    f"shape {shape_text(shape)} has fewer than {dims} axes to normalise "
-                    f"over ({name} {dims})",
-                )

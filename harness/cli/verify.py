@@ -13,6 +13,7 @@ from harness.cases.axes import DTYPES
 from harness.cli.arguments import ASSIGNMENT, DURATION, Words
 from harness.cli.exit_code import ExitCode, announce, exit_with_error
 from harness.records.refusal import Refusal
+from harness.records.text import suggest
 
 if TYPE_CHECKING:
     from harness.verify.result import Verdict
@@ -173,9 +174,13 @@ def verify(
 def _check_names(option: str, names: tuple[str, ...], known: tuple[str, ...]) -> None:
     unknown = [name for name in names if name not in known]
     if unknown:
-        from harness.cases.strict_toml import not_one_of
-
-        raise Refusal("\n".join(f"{option}: {not_one_of(name, known)}" for name in unknown))
+        listed = ", ".join(known)
+        raise Refusal(
+            "\n".join(
+                f"{option}: {name!r} is not one of {listed}{suggest(name, known)}"
+                for name in unknown
+            )
+        )
 
 
 def _print_verdict(verdict: Verdict) -> None:

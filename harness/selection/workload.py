@@ -8,7 +8,7 @@ The package has some in ``harness/selection/workloads/``; a workload has the nam
     direction = "forward"
     count = 24
 
-All mistakes of a file are reported together, each with its line.
+All mistakes of a file are reported together, each with its key.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field, create_model
 
 from harness.cases.axes import AXES
-from harness.cases.strict_toml import StrictTable, TomlFile, read_toml, validated
-from harness.cases.sweep import type_of
+from harness.cases.sweep import Several, StrictTable, read_table, type_of
 from harness.records import Case, Estimate
 from harness.records.refusal import Refusal
 from harness.records.text import shape_text, suggest
@@ -91,7 +90,7 @@ class Workload(StrictTable):
     """The contents of a workload file."""
 
     description: str = ""
-    calls: tuple[Call, ...]
+    calls: Annotated[tuple[Call, ...], Several]
 
 
 def workload_names() -> tuple[str, ...]:
@@ -107,21 +106,13 @@ def find_workload(named: str) -> Workload:
     """
     path = Path(named)
     if path.is_file() or path.suffix or len(path.parts) > 1:
-        file = read_toml(path, "calls", WorkloadError)
-    elif named in workload_names():
-        text = _WORKLOADS.joinpath(f"{named}.toml").read_text(encoding="utf-8")
-        file = TomlFile(named, text, "calls", WorkloadError)
-    else:
-        raise WorkloadError(
-            f"no workload named {named!r}; workloads: {', '.join(workload_names())}"
-            f"{suggest(named, workload_names())} (or give a file, such as mine.toml)"
-        )
-    if not file.plain.get("calls"):
-        raise WorkloadError(
-            f"{file.name}: holds no calls; write, for each kind of call, a table [[calls]] with "
-            "shape, dtype, direction and count"
-        )
-    return validated(Workload, file.plain, file.place_of, WorkloadError)
+        return read_table(Workload, path, named, WorkloadError)
+    if named in workload_names():
+        return read_table(Workload, _WORKLOADS.joinpath(f"{named}.toml"), named, WorkloadError)
+    raise WorkloadError(
+        f"no workload named {named!r}; workloads: {', '.join(workload_names())}"
+        f"{suggest(named, workload_names())} (or give a file, such as mine.toml)"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,19 +24,10 @@ def test_a_shape_is_its_sizes_joined_by_x(text: str, shape: tuple[int, ...]) -> 
 
 @pytest.mark.parametrize(
     "text",
-    ["4xx", "-1x3", "1e9x1e9", "", "x", "4x", "x4", "4.0x4", "4x4x\n", "a", "4 4"],
+    ["4xx", "(4, 8)", "4X8", "-1x3", "1e9x1e9", "", "x", "4x", "x4", "4.0x4", "4x4x\n", "a", "4 4"],
 )
 def test_other_text_is_not_a_shape(text: str) -> None:
     with pytest.raises(ValueError, match="write sizes joined by x, such as 4096x1024"):
-        parse_shape(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["4 x 8", "4X8", "4*8", "4×8", "4,8", "4, 8", "(4, 8)", "(4, 8,)", "[4,8]", "4x8\n", " 4x8"],
-)
-def test_the_message_for_an_almost_right_shape_names_the_shape(text: str) -> None:
-    with pytest.raises(ValueError, match=r"write sizes joined by x, such as 4x8$"):
         parse_shape(text)
 
 

@@ -42,13 +42,13 @@ def written(folder: Path, text: str) -> Path:
 
 
 def mistakes(folder: Path, text: str) -> list[tuple[str, str]]:
-    """Return line and key, such as ``3: grids[0].seeds``, and message of each mistake of a file."""
+    """Return the key, such as ``grids[0].seeds``, and the message of each mistake of a file."""
     path = written(folder, text)
     with pytest.raises(SweepError) as refused:
         load_sweep(path)
     found = []
     for line in str(refused.value).splitlines():
-        match = re.fullmatch(rf"{re.escape(str(path))}:\s*((?:\d+: )?[^:]+): (.*)", line)
+        match = re.fullmatch(rf"{re.escape(str(path))}: ([^:]+): (.*)", line)
         assert match, line
         found.append((match[1], match[2]))
     return found

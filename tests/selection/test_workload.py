@@ -1,6 +1,6 @@
 """The file that a workload is written in, and the workloads that come with the package.
 
-tests/cases/test_strict_toml.py tests the reader.
+tests/cases/test_sweep_files.py tests the reader.
 """
 
 from dataclasses import replace
@@ -42,12 +42,12 @@ def test_a_workload_is_read(path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "instead", "place"),
     [
-        ("count = 24", "count = -3", "6: calls[0].count: "),
-        ('dtype = "float32"', "", "2: calls[0].dtype: missing"),
-        ("count = 24", "cuont = 24", "6: calls[0].cuont: unknown key; did you mean 'count'?"),
+        ("count = 24", "count = -3", " calls[0].count: "),
+        ('dtype = "float32"', "", " calls[0].dtype: missing"),
+        ("count = 24", "cuont = 24", " calls[0].cuont: unknown key; did you mean 'count'?"),
     ],
 )
-def test_a_mistake_is_named_with_its_line(path: Path, line: str, instead: str, place: str) -> None:
+def test_a_mistake_is_named_with_its_key(path: Path, line: str, instead: str, place: str) -> None:
     path.write_text(GOOD.replace(line, instead))
     with pytest.raises(WorkloadError) as refused:
         find_workload(str(path))
@@ -56,9 +56,9 @@ def test_a_mistake_is_named_with_its_line(path: Path, line: str, instead: str, p
 
 
 @pytest.mark.parametrize("text", ["", "description = 'none'", "calls = []"])
-def test_a_file_without_calls_says_how_to_write_them(path: Path, text: str) -> None:
+def test_a_file_without_calls_is_refused(path: Path, text: str) -> None:
     path.write_text(text)
-    with pytest.raises(WorkloadError, match=r"\[\[calls\]\]"):
+    with pytest.raises(WorkloadError, match=r"calls: (missing|needs at least one value)"):
         find_workload(str(path))
 
 
