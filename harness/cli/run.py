@@ -60,11 +60,6 @@ FAIL_ON = ("wrong", "out_of_guarantee", "unsupported", "out_of_memory")
     type=MACHINE,
     help="run on the nodes of a Ray cluster, such as ray:10.0.0.1:6379; needs the extra ray",
 )
-@click.option(
-    "--per-environment",
-    is_flag=True,
-    help="with --on: run each case once per kind of node, instead of once",
-)
 @time_budget_option
 @click.option(
     "--case-timeout",
@@ -102,7 +97,6 @@ def run(
     max_condition: float,
     shard: tuple[int, int] | None,
     on: str | None,
-    per_environment: bool,
     time_budget_s: float | None,
     case_timeout_s: float | None,
     processes: int | None,
@@ -124,8 +118,6 @@ def run(
     given. 1: a case has a status of --fail-on. 2: wrong use, or a file that cannot be read or
     written. 3: nothing was measured, or a case crashed, timed out or raised an exception.
     """
-    if per_environment and on is None:
-        raise click.UsageError("--per-environment needs --on, the nodes to run on")
     if on is not None and instructions:
         raise click.UsageError("--instructions is for this machine; leave out --on")
     if out is None:
@@ -157,7 +149,6 @@ def run(
             instructions=instructions,
             began=_STARTED,
             stop_at=_STARTED + (time_budget_s or float("inf")),
-            per_environment=per_environment,
         )
         with RunProgress(len(session.planned), quiet=quiet) as progress:
             try:

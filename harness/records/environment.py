@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 
 
@@ -67,11 +67,6 @@ class Environment:
             self.nvml,
         )
         return sha256(repr(same).encode()).hexdigest()[:12]
-
-    @property
-    def kind(self) -> str:
-        """The same for machines that differ in nothing but the serial numbers of their GPUs."""
-        return replace(self, gpus=tuple(replace(gpu, uuid="") for gpu in self.gpus)).fingerprint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

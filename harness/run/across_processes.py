@@ -27,6 +27,21 @@ from harness.records import (
 ENOUGH_PROCESSES = 5
 
 
+def is_enough(records: Sequence[Record], budget: Budget) -> bool:
+    """Whether the case needs no further process: it cannot narrow an interval, or none may run."""
+    if len(records) >= budget.processes:
+        return True
+    if not records:
+        return False
+    if records[-1].latency is None and records[-1].cold is None:
+        return True
+    if len(records) < ENOUGH_PROCESSES:
+        return False
+    so_far = merged(records, budget)
+    latency = so_far.latency or so_far.cold
+    return latency is None or latency.converged
+
+
 def merged(records: Sequence[Record], budget: Budget) -> Record:
     """Return the first record, with the samples and the estimates of all processes.
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from hashlib import sha256
 from random import Random
 from time import perf_counter
 
 import torch
-from torch import Tensor
 
 import implementations
 from harness.cases.inputs import Inputs
@@ -25,10 +23,10 @@ from harness.measure.memory import (
     undercounted,
     use_steady_allocation,
 )
-from harness.numerics.bounds import ErrorBound, error_bound_of
+from harness.numerics.bounds import error_bound_of
 from harness.numerics.error_measurement import measure_errors
 from harness.numerics.oracle import Reference
-from harness.numerics.outputs import OUTPUTS, SETTLE_S, Outputs, bits_of
+from harness.numerics.outputs import SETTLE_S, Outputs
 from harness.records import (
     Allocation,
     Budget,
@@ -36,7 +34,6 @@ from harness.records import (
     Case,
     Cost,
     Direction,
-    Errors,
     Measurement,
     MeasurementWarning,
     Memory,
@@ -52,7 +49,6 @@ from harness.run.attempt import (
     Stopwatch,
     attempt,
     failure_of,
-    inputs_key,
     judge,
 )
 from harness.run.call import ImplementationError, bind, bind_recording_forward, grad_mode, run_once
@@ -68,7 +64,6 @@ _SETTLED_RUNS = 3  # on a busy machine a thread may end before the outputs are c
 # for dy and dx, and the tensors that its forward saved.
 _HELD_COPIES = {Direction.FORWARD: 8, Direction.BACKWARD: 16, Direction.FORWARD_BACKWARD: 16}
 _DRAWN_BYTES = 8  # per element: inputs are drawn in float64
-_KNOWN = 1000  # outputs whose errors are kept, in 1 MB: those of a few hundred cases
 
 
 class CaseRunner:
@@ -92,9 +87,6 @@ class CaseRunner:
         self.environment, self._trusted, self.report = environment, trusted, report
         self.allocation = allocation or use_steady_allocation()
         self.exact = ExactResults()
-        self.measured_errors: dict[bytes, Errors] = {}
-        """The errors that were measured for the last case, for :meth:`learn` of another process."""
-        self._known: dict[bytes, Errors] = {}
         self._faulted_in_bytes = 0
 
     @property
@@ -129,7 +121,6 @@ class CaseRunner:
 
         An exception of the implementation ends the steps and becomes the status of the record.
         """
-        self.measured_errors.clear()
         run = CaseRun(case, self)
         try:
             with grad_mode(case):
@@ -167,42 +158,6 @@ class CaseRunner:
         if is_steady and needed > self._faulted_in_bytes:
             fault_in(needed)
             self._faulted_in_bytes = needed
-
-    def errors(
-        self,
-        outputs: Outputs,
-        inputs: Inputs,
-        case: Case,
-        bound: ErrorBound,
-        exact: Reference,
-    ) -> Errors:
-        """Measure outputs; with the inputs of the case, equal bits have the errors found before."""
-        if inputs is not self.exact(case)[0]:
-            return measure_errors(outputs, inputs, case, bound, exact)
-        key = _digest(outputs, case, bound)
-        if key not in self._known:
-            self.measured_errors[key] = measure_errors(outputs, inputs, case, bound, exact)
-            self.learn({key: self.measured_errors[key]})
-        return self._known[key]
-
-    def learn(self, errors: Mapping[bytes, Errors]) -> None:
-        """Take errors that another process has measured: equal outputs are not judged again."""
-        self._known |= errors
-        while len(self._known) > _KNOWN:
-            del self._known[next(iter(self._known))]  # the oldest
-
-
-def _digest(outputs: Outputs, case: Case, bound: ErrorBound) -> bytes:
-    """Return a key of the errors of outputs, the same in each process of a run."""
-    # with other threads torch adds in another order, so that a mean error has another last bit
-    judged = replace(inputs_key(case), threads=case.threads)
-    digest = sha256(repr((judged, bound)).encode())
-    for name in OUTPUTS:
-        output: Tensor | None = getattr(outputs, name)
-        if output is not None:
-            digest.update(name.encode())
-            digest.update(bits_of(output.detach()).cpu().numpy().data)
-    return digest.digest()
 
 
 def _held_bytes(case: Case) -> int:
@@ -245,7 +200,7 @@ class CaseRun:
             case,
             self.trusted,
             exact=self._runner.exact,
-            measure=self._runner.errors,
+            measure=measure_errors,
             settled_runs=_SETTLED_RUNS,
         )
         judged = self.judged
@@ -405,7 +360,7 @@ class CaseRun:
         own, exact = self._runner.exact(case)
         exact = exact if inputs is own else Reference(inputs, case)
         bound = error_bound_of(self._implementation, case)
-        judged = judge(outputs, case, bound, inputs, exact, self._runner.errors)
+        judged = judge(outputs, case, bound, inputs, exact, measure_errors)
         self._oracle_s += judged.oracle_s
         return judged
 

@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from multiprocessing.connection import Connection, wait
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
+from multiprocessing import get_context
+from multiprocessing.connection import wait
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from harness.records import Environment, Record, Status
-from harness.run.across_processes import ENOUGH_PROCESSES, merged
+from harness.run.across_processes import is_enough, merged
 from harness.run.worker import (
+    BUG,
+    REPLY,
     START_S,
     TIMINGS,
+    HarnessError,
     Job,
-    KnownErrors,
-    Options,
-    Reply,
     WorkerInfo,
-    WorkerProcess,
+    serve,
     why_unresolved,
 )
 
 if TYPE_CHECKING:
     from harness.run.case import CaseRunner
 
-_WORTH_A_PROCESS = 100  # trade-off: a process starts in 2 s, and runs as many small cases in 1 s
-_SMALL = 1 << 24  # elements; two such cases at a time take 2 GB at most
+_VMSTAT = Path("/proc/vmstat")
+Options = TypeVar("Options")
+Reply = TypeVar("Reply")
 
 
 class EndedError(Exception):
@@ -40,6 +45,102 @@ class EndedError(Exception):
         super().__init__(why)
         self.timed_out = timed_out
         """Whether it was ended because it took too long."""
+
+
+class WorkerProcess:
+    """The parent's side of one worker process.
+
+    Args:
+        log: file for what the process prints.
+        cuda_device: the only CUDA device that it sees, as CUDA_VISIBLE_DEVICES names it.
+    """
+
+    def __init__(self, log: Path, cuda_device: str | None) -> None:
+        self._log = log
+        # spawn: a forked child would share the parent's CUDA state and its threads' locks
+        context = get_context("spawn")
+        self.connection, workers_end = context.Pipe()
+        self.process = context.Process(target=serve, args=(workers_end, str(log), cuda_device))
+        self.process.start()
+        workers_end.close()
+        self.cuda_device = cuda_device
+        self._out_of_memory = _out_of_memory_kills()
+        self._timeout_s = self.deadline = float(START_S)
+
+    @cached_property
+    def info(self) -> WorkerInfo:
+        """The worker's first message; waited for when first read, since importing torch takes long.
+
+        Raises:
+            HarnessError: it did not come in time, the process ended, or it reports a bug.
+        """
+        self._timeout_s, self.deadline = START_S, monotonic() + START_S
+        try:
+            info: WorkerInfo = self.reply()
+        except EndedError as ended:
+            raise HarnessError(f"a worker did not start: it {ended}") from ended
+        return info
+
+    def send(self, function: Callable[..., Any], options: object, timeout_s: float) -> None:
+        """Have the worker run a function; its time starts once the worker is ready."""
+        assert self.info
+        self._timeout_s, self.deadline = timeout_s, monotonic() + timeout_s
+        with suppress(ConnectionError):  # if the process has ended, ``reply`` raises
+            self.connection.send((function, options))
+
+    def reply(self, on_update: Callable[[Any], None] = lambda update: None) -> Any:
+        """Wait for what the function returns.
+
+        Raises:
+            EndedError: it did not return in time, or the process ended; it has ended now.
+            HarnessError: the worker reports a bug.
+        """
+        try:
+            while self.connection.poll(max(0.0, self.deadline - monotonic())):
+                kind, value = self.connection.recv()
+                if kind == BUG:
+                    raise HarnessError(
+                        f"{value}\nthis is a bug in layernorm-bench; what was measured is kept"
+                    )
+                if kind == REPLY:
+                    return value
+                on_update(value)
+        except (EOFError, ConnectionError):
+            raise EndedError(f"took its process down, which {self._end()}") from None
+        self.kill()
+        raise EndedError(f"was not done after {self._timeout_s:g} s", timed_out=True)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.join()
+        self.connection.close()
+
+    def _end(self) -> str:
+        """End the process; return how it ended."""
+        self.process.join(timeout=0.5)
+        code = self.process.exitcode
+        self.kill()
+        is_killed = code == -signal.SIGKILL and _out_of_memory_kills() > self._out_of_memory
+        memory = ", while the kernel ended processes for lack of memory" if is_killed else ""
+        return how_it_ended(code, self._log, memory)
+
+
+def how_it_ended(code: int | None, log: Path, remark: str = "") -> str:
+    """Return how a process ended, by its exit code, a remark, and its last line, if any."""
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line]
+    how = "had to be ended" if code is None else f"ended with exit code {code}"
+    if code is not None and code < 0:
+        how = f"was ended by {signal.Signals(-code).name}"
+    return f"{how}{remark}" + (f"; its last line was: {lines[-1][:200]}" if lines else "")
+
+
+def _out_of_memory_kills() -> int:
+    """Return how many processes the kernel has ended for lack of memory; 0 if it does not say."""
+    try:
+        fields = _VMSTAT.read_text().split()
+    except OSError:
+        return 0
+    return int(fields[fields.index("oom_kill") + 1]) if "oom_kill" in fields else 0
 
 
 class Fleet:
@@ -59,7 +160,7 @@ class Fleet:
 
     def __exit__(self, *_: object) -> None:
         for worker in self._workers:
-            _end(worker)
+            worker.kill()
         self._folder.cleanup()
 
     @property
@@ -114,15 +215,13 @@ class Fleet:
                 replaces it.
         """
         worker = self._workers[0]
+        worker.send(function, options, timeout_s)
         try:
-            return worker.call(function, options, timeout_s, on_update)
-        except TimeoutError:
-            why = f"was not done after {timeout_s:g} s{worker.end()[1]}"
-            ended = EndedError(why, timed_out=True)
-        except (EOFError, ConnectionError):
-            ended = EndedError(f"took its process down, which {''.join(worker.end())}")
-        self._replace(worker)
-        raise ended
+            reply: Reply = worker.reply(on_update)
+        except EndedError:
+            self._replace(worker)
+            raise
+        return reply
 
     def run(
         self, jobs: Iterable[Job], timeout_s: float, stop_at: float = float("inf")
@@ -131,9 +230,8 @@ class Fleet:
 
         A case that crashes its process, or takes longer than ``timeout_s``, is recorded as such,
         and the next one gets a new process. One kind of device runs after the other, so that no
-        CPU case is timed while the CPU feeds a GPU. CPU cases in which nothing is timed come first,
-        if they are many then two at a time. No case starts after ``stop_at``, by the monotonic
-        clock.
+        CPU case is timed while the CPU feeds a GPU. No case starts after ``stop_at``, by the
+        monotonic clock.
 
         Raises:
             HarnessError: the harness itself failed.
@@ -142,88 +240,68 @@ class Fleet:
         for job in jobs:
             by_kind.setdefault(job.case.device, deque()).append(job)
         for kind, queue in by_kind.items():
-            untimed = deque(job for job in queue if not job.is_timed)
-            if kind == "cpu" and untimed:
-                queue = deque(job for job in queue if job.is_timed)
-                yield from self._run_untimed(untimed, timeout_s, stop_at, _processes(queue))
-            if queue and monotonic() < stop_at:
-                slots = self._slots_for(kind, len(queue), _processes(queue))
-                for worker in self._workers:  # none imports torch while another one measures
-                    assert worker.info
-                yield from self._run_in(slots, queue, timeout_s, stop_at)
+            if monotonic() >= stop_at:
+                return
+            processes = max(job.budget.processes for job in queue)
+            devices = self._devices(kind)[: len(queue)]
+            teams = [self._workers_of(device, processes) for device in devices]
+            for worker in self._workers:  # none imports torch while another one measures
+                assert worker.info
+            yield from self._run_on(teams, queue, timeout_s, stop_at)
 
-    def _run_untimed(
-        self, queue: deque[Job], timeout_s: float, stop_at: float, processes: int
+    def _run_on(
+        self, idle: list[list[WorkerProcess]], queue: deque[Job], timeout_s: float, stop_at: float
     ) -> Iterator[Record]:
-        """Run cases in which nothing is timed, two at a time if they are many and small.
-
-        The second process takes its cases from the end of the queue, so that consecutive cases of
-        a process have inputs in common. All processes that later time cases start meanwhile. A
-        process that times none ends here: it holds memory, and threads of its targets may run.
-        """
-        timing = processes
-        can_pair = self.info.environment.cpu_count > 1 and all(map(_is_small, queue))
-        if can_pair and len(queue) >= _WORTH_A_PROCESS:
-            processes = max(processes, 2)
-        first, *others = self._workers_of(None, processes)
-        slots = [Slot([first])]
-        if can_pair and others:
-            slots.append(Slot([others[0]], takes_last=True))
-        yield from self._run_in(slots, queue, timeout_s, stop_at)
-        for worker in self._workers_of(None, processes)[timing:]:
-            self._workers.remove(worker)
-            _end(worker)
-
-    def _run_in(
-        self, idle: list[Slot], queue: deque[Job], timeout_s: float, stop_at: float
-    ) -> Iterator[Record]:
-        """Run the cases of a queue in slots, each of which begins as soon as it is ready."""
-        idle[0].wait()
-        starting = [slot for slot in idle if not slot.is_ready]
-        idle = [slot for slot in idle if slot.is_ready]
-        busy: list[Slot] = []
+        """Run the cases of a queue; each device has a team of processes."""
+        busy: dict[WorkerProcess, tuple[list[WorkerProcess], _Steps]] = {}
         finished: list[Record] = []
         while busy or (queue and monotonic() < stop_at):
             while idle and queue and monotonic() < stop_at:
-                slot = idle.pop()
-                slot.begin(queue.pop() if slot.takes_last else queue.popleft(), timeout_s)
-                busy.append(slot)
+                team = idle.pop()
+                steps = self._steps(team, queue.popleft(), timeout_s)
+                busy[next(steps)] = team, steps
             # only now, so that the next cases draw their inputs while these are written
             yield from finished
             finished.clear()
-            first = min(slot.worker.deadline for slot in busy)
-            connections: list[Connection] = [slot.worker.connection for slot in (*busy, *starting)]
+            first = min(worker.deadline for worker in busy)
+            connections = [worker.connection for worker in busy]
             ready = wait(connections, timeout=max(0.0, first - monotonic()))
-            idle += [slot for slot in starting if slot.is_ready]
-            starting = [slot for slot in starting if slot not in idle]
-            for slot in list(busy):
-                worker = slot.worker
+            for worker in [*busy]:
                 if worker.connection in ready or monotonic() >= worker.deadline:
-                    turn = len(slot.records)
-                    record, slot.workers[turn] = self._finish(worker, timeout_s)
-                    slot.records.append(record)
-                    if not slot.continue_in_next_process(timeout_s):
-                        busy.remove(slot)
-                        idle.append(slot)
-                        finished.append(slot.record())
+                    team, steps = busy.pop(worker)
+                    try:
+                        busy[next(steps)] = team, steps
+                    except StopIteration as done:
+                        finished.append(done.value)
+                        idle.append(team)
         yield from finished
 
-    def _finish(self, worker: WorkerProcess, timeout_s: float) -> tuple[Record, WorkerProcess]:
-        """Return the record of a worker's case, and the worker for the next case.
+    def _steps(self, team: list[WorkerProcess], job: Job, timeout_s: float) -> _Steps:
+        """Run a job in one process of a device after the other; yield each while it is busy.
 
-        If the worker ended, or is late, the record says so, and another one replaces it.
+        A process that ends is replaced, and the record says how it ended. Later processes measure
+        times only.
         """
-        assert worker.job is not None  # it was busy
-        try:
-            return worker.record(), worker
-        except (EOFError, ConnectionError):
-            status, reason = Status.CRASHED, f"its process {''.join(worker.end())}"
-        except TimeoutError:
-            status, reason = Status.TIMEOUT, f"not done after {timeout_s:g} s"
-            worker.end()
-        fingerprint = worker.info.environment.fingerprint
-        record = Record(case=worker.job.case, environment=fingerprint, status=status, reason=reason)
-        return record, self._replace(worker)
+        records: list[Record] = []
+        while not is_enough(records, job.budget):
+            for worker in team:  # one that has replaced another may still import torch
+                assert worker.info
+            worker = team[len(records)]
+            worker.send(job.function, job, timeout_s)
+            yield worker
+            try:
+                record: Record = worker.reply()
+            except EndedError as ended:
+                record = Record(
+                    case=job.case,
+                    environment=worker.info.environment.fingerprint,
+                    status=Status.TIMEOUT if ended.timed_out else Status.CRASHED,
+                    reason=str(ended),
+                )
+                team[len(records)] = self._replace(worker)
+            records.append(record)
+            job = replace(job, measurements=[one for one in job.measurements if one in TIMINGS])
+        return merged(records, job.budget)
 
     def _replace(self, worker: WorkerProcess) -> WorkerProcess:
         """Start a worker in the place of one that has ended."""
@@ -231,13 +309,13 @@ class Fleet:
         del self._workers[index]
         return self._start(worker.cuda_device, index)
 
-    def _slots_for(self, kind: str, jobs: int, processes: int) -> list[Slot]:
-        """Return a slot for each device of a kind, but no more than there are jobs."""
-        devices: list[str | None] = [None]
-        if kind == "cuda":
-            names = visible_gpus(self.info.device_counts.get(kind, 0))
-            devices = [*usable_gpus(names, self.info.environment)]
-        return [Slot(self._workers_of(device, processes)) for device in devices[:jobs]]
+    def _devices(self, kind: str) -> list[str | None]:
+        """Return the names of a kind's devices for CUDA_VISIBLE_DEVICES; None for the CPU."""
+        if kind != "cuda":
+            return [None]
+        count, visible = self.info.device_counts[kind], os.environ.get("CUDA_VISIBLE_DEVICES")
+        names = visible.split(",") if visible else [str(index) for index in range(count)]
+        return [*usable_gpus(names, self.info.environment)]
 
     def _workers_of(self, device: str | None, processes: int) -> list[WorkerProcess]:
         own = [worker for worker in self._workers if worker.cuda_device == device][:processes]
@@ -252,65 +330,7 @@ class Fleet:
         return worker
 
 
-@dataclass(slots=True)
-class Slot:
-    """The worker processes of one device, which run a case one after the other."""
-
-    workers: list[WorkerProcess]
-    takes_last: bool = False
-    """Whether it takes its cases from the end of the queue."""
-    job: Job | None = None
-    records: list[Record] = field(default_factory=list)
-    """From the processes that have run the case so far."""
-    known: KnownErrors = ()
-    """Errors that these processes have measured."""
-
-    @property
-    def worker(self) -> WorkerProcess:
-        """The process that runs the case now."""
-        return self.workers[len(self.records)]
-
-    @property
-    def is_ready(self) -> bool:
-        return all(worker.is_ready for worker in self.workers)
-
-    def wait(self) -> None:
-        """Wait until all are ready."""
-        for worker in self.workers:
-            assert worker.info
-
-    def begin(self, job: Job, timeout_s: float) -> None:
-        self.job, self.records, self.known = job, [], ()
-        self.wait()  # for one that has replaced another
-        self.worker.start(job, timeout_s)
-
-    def continue_in_next_process(self, timeout_s: float) -> bool:
-        """Start the case in the next process if that can narrow its interval; whether it did."""
-        assert self.job is not None  # it was begun
-        last, count = self.records[-1], len(self.records)
-        if count == len(self.workers) or (last.latency is None and last.cold is None):
-            return False
-        if count >= ENOUGH_PROCESSES:
-            so_far = self.record()
-            latency = so_far.latency or so_far.cold
-            if latency is None or latency.converged:
-                return False
-        timings = [asked for asked in self.job.measurements if asked in TIMINGS]
-        self.known += self.workers[count - 1].measured
-        job = replace(self.job, measurements=timings, known=self.known)
-        self.worker.start(job, timeout_s)
-        return True
-
-    def record(self) -> Record:
-        """Return the record over all processes."""
-        assert self.job is not None  # it was begun
-        return merged(self.records, self.job.budget)
-
-
-def visible_gpus(count: int) -> list[str]:
-    """Return the names of the GPUs, ``count`` as torch sees them, for CUDA_VISIBLE_DEVICES."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return visible.split(",") if visible else [str(index) for index in range(count)]
+_Steps = Generator[WorkerProcess, None, Record]
 
 
 def usable_gpus(names: Sequence[str], environment: Environment) -> list[str]:
@@ -324,16 +344,3 @@ def usable_gpus(names: Sequence[str], environment: Environment) -> list[str]:
     """
     models = {(gpu.name, gpu.memory_bytes, gpu.power_limit_w) for gpu in environment.gpus}
     return list(names if len(models) <= 1 else names[:1])
-
-
-def _end(worker: WorkerProcess) -> None:
-    worker.process.kill()
-    worker.process.join()
-
-
-def _processes(jobs: Iterable[Job]) -> int:
-    return max((job.budget.processes for job in jobs), default=1)
-
-
-def _is_small(job: Job) -> bool:
-    return job.case.rows * job.case.hidden <= _SMALL

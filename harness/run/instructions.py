@@ -31,7 +31,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from harness.records import Case, Mode
-from harness.run.worker import how_it_ended
+from harness.run.fleet import how_it_ended
 
 # trade-off: far above the times on a quiet machine, which are 12 s and fractions of a second
 _START_S, _SWITCH_S, _END_S = 600.0, 60.0, 10.0
@@ -131,7 +131,7 @@ class _Counter:
         except (EOFError, ConnectionError):
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_END_S)
-            why = f"its process {''.join(how_it_ended(self._process.poll(), self._log))}"
+            why = f"its process {how_it_ended(self._process.poll(), self._log)}"
         except subprocess.SubprocessError as error:
             why = f"valgrind did not begin to count: {error}"
         self.close()

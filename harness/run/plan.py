@@ -7,12 +7,12 @@ implementation and mode only, therefore run in one environment.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from harness.cases import EVERY, PEERS, Planned, Sweep, SweepError, expand, in_shard, mistake_lines
-from harness.records import Budget, Case, Environment, Mode, Record
+from harness.records import Budget, Case, Mode, Record
 from harness.run.worker import Job, WorkerInfo
 from harness.store import prepare
 
@@ -84,48 +84,30 @@ def missing_jobs(
     budget: Budget,
     nodes: Sequence[WorkerInfo],
     measured: Collection[tuple[Case, str]],
-    environments: Mapping[str, Environment],
-    *,
-    per_environment: bool,
 ) -> list[Job]:
-    """Return the jobs that are left of a run, each with the environments that may run it.
+    """Return the jobs that are left of a run.
 
     Args:
         planned: all cases of the run.
         budget: of each case.
         nodes: the machines, several of which may have the same environment.
         measured: cases that the run has measured already, each with its environment.
-        environments: of these cases, by fingerprint.
-        per_environment: whether each case runs once per kind of environment, instead of once.
     """
-    here = {node.environment.fingerprint: node for node in nodes}
-    known = {**environments, **{name: node.environment for name, node in here.items()}}
-    kind_of = {
-        name: environment.kind if per_environment else "" for name, environment in known.items()
-    }
-    done = {(case, kind_of.get(name)) for case, name in measured}
-    # a scenario that was begun is continued in its environment
-    begun = {
-        (_scenario(case), kind_of[name]): frozenset({name})
-        for case, name in (measured if len(here) > 1 else ())
-        if name in here
-    }
-    jobs = []
-    for kind in dict.fromkeys(kind_of[name] for name in here):
-        own = {name: node for name, node in here.items() if kind_of[name] == kind}
-        able = {
-            device: frozenset(name for name, node in own.items() if device in node.device_counts)
-            for device in {row.case.device for row in planned}
-        }
-        for row in planned:
-            case = row.case
-            where = able[case.device]
-            if (case, kind) in done or (per_environment and not where):
-                continue
-            if begun:
-                where = begun.get((_scenario(case), kind), where)
-            jobs.append(Job(case, row.measurements, budget, environments=where))
-    return jobs
+    here = {node.environment.fingerprint for node in nodes}
+    done = {case for case, _ in measured}
+    begun: dict[Case, str] = {}  # a scenario that was begun is continued in its environment
+    if len(here) > 1:
+        begun = {_scenario(case): name for case, name in measured if name in here}
+    return [
+        Job(
+            row.case,
+            row.measurements,
+            budget,
+            environment=begun.get(_scenario(row.case)) if begun else None,
+        )
+        for row in planned
+        if row.case not in done
+    ]
 
 
 def _scenario(case: Case) -> Case:
@@ -137,36 +119,29 @@ class JobQueue:
     """Jobs to hand out: the cases of one scenario go to machines of one environment."""
 
     def __init__(self, jobs: Iterable[Job]) -> None:
-        groups: dict[tuple[Case, frozenset[str]], deque[Job]] = {}
-        for job in jobs:
-            groups.setdefault((_scenario(job.case), job.environments), deque()).append(job)
-        self._waiting: dict[frozenset[str], deque[deque[Job]]] = {}
-        for (_, environments), group in groups.items():
-            self._waiting.setdefault(environments, deque()).append(group)
-        self._begun: dict[str, deque[Job]] = {}
+        self._jobs = deque(jobs)
+        self._environments = {
+            _scenario(job.case): job.environment for job in self._jobs if job.environment
+        }
 
     def __len__(self) -> int:
         """Return how many jobs have not been handed out."""
-        waiting = (group for groups in self._waiting.values() for group in groups)
-        return sum(map(len, (*self._begun.values(), *waiting)))
+        return len(self._jobs)
 
     def take(self, environment: str) -> Job | None:
         """Return the next job for a machine of an environment; None if there is none."""
-        if not self._begun.get(environment):
-            for environments, groups in self._waiting.items():
-                if groups and environment in environments:
-                    self._begun[environment] = groups.popleft()
-                    break
-            else:
-                return None
-        return self._begun[environment].popleft()
+        for job in self._jobs:
+            if self._environments.setdefault(_scenario(job.case), environment) == environment:
+                self._jobs.remove(job)
+                return job
+        return None
 
-    def give_back(self, job: Job, environment: str) -> None:
-        """Take back a job that a machine of an environment did not finish; it comes next there."""
-        self._begun.setdefault(environment, deque()).appendleft(job)
+    def give_back(self, job: Job) -> None:
+        """Take back a job that a machine did not finish; it comes next."""
+        self._jobs.appendleft(job)
 
     def leave(self, environment: str) -> None:
         """Let other environments have what was begun in one that has no machine any more."""
-        rest = self._begun.pop(environment, None)
-        if rest:
-            self._waiting.setdefault(rest[0].environments, deque()).appendleft(rest)
+        self._environments = {
+            scenario: own for scenario, own in self._environments.items() if own != environment
+        }

@@ -232,8 +232,7 @@ class RayFleet:
         attempts: Counter[Case] = Counter()
         while True:
             for worker in [*idle] if monotonic() < stop_at else ():
-                job = queue.take(worker.environment)
-                if job is not None:
+                if (job := queue.take(worker.environment)) is not None:
                     idle.remove(worker)
                     busy[worker.actor.run.remote(job, timeout_s)] = worker, job
             # only now, so that the nodes work while these are written
@@ -252,7 +251,7 @@ class RayFleet:
                 if job is not None:
                     attempts[job.case] += 1
                     if attempts[job.case] < _ATTEMPTS:
-                        queue.give_back(job, worker.environment)
+                        queue.give_back(job)
                     else:
                         finished.append(_crashed(job, worker, error))
                 if worker.node in _alive():

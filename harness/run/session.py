@@ -71,8 +71,6 @@ class Session:
     """Whether instructions are counted, after everything else and in one process."""
     stop_at: float = float("inf")
     """No further case starts after this, by the same clock."""
-    per_environment: bool = False
-    """Whether each case runs once per kind of environment, instead of once."""
 
     @property
     def journal(self) -> Path:
@@ -141,14 +139,7 @@ def run_session(
                 "latencies and new ones would not be comparable; choose another --out"
             )
         earlier, sweep = len(kept.measured), session.sweep
-        missing = missing_jobs(
-            session.planned,
-            _budget(sweep),
-            fleet.nodes,
-            kept.measured,
-            kept.environments,
-            per_environment=session.per_environment,
-        )
+        missing = missing_jobs(session.planned, _budget(sweep), fleet.nodes, kept.measured)
         run = _begun(session, [*here.values()])
         kept.begin(run, here.values())
         on_start(len(missing))

@@ -12,17 +12,13 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property, partial
-from multiprocessing import get_context
+from functools import partial
 from multiprocessing.connection import Connection
-from pathlib import Path
-from time import monotonic
 from traceback import format_exc
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from harness.records import Budget, Case, Environment, Errors, Measurement, Record
+from harness.records import Budget, Case, Environment, Measurement, Record
 from harness.records.refusal import Refusal
 
 if TYPE_CHECKING:
@@ -32,15 +28,9 @@ START_S = 300  # trade-off: importing torch takes seconds, but much longer on a 
 TIMINGS = frozenset({Measurement.LATENCY, Measurement.COLD})
 """Measurements that differ from process to process."""
 
-KnownErrors = tuple[tuple[bytes, Errors], ...]
-"""Errors of outputs, each with a key that is the same in each process of a run."""
-
-_REPLY, _UPDATE, _BUG = "reply", "update", "bug"  # kinds of messages to the parent
+REPLY, UPDATE, BUG = "reply", "update", "bug"  # kinds of messages to the parent
 _LOST_DEVICE = 70  # exit code; EX_SOFTWARE, internal error, in <sysexits.h>
 _PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
-_VMSTAT = Path("/proc/vmstat")
-Options = TypeVar("Options")
-Reply = TypeVar("Reply")
 
 
 class HarnessError(Refusal):
@@ -78,27 +68,12 @@ class Job:
     case: Case
     measurements: Collection[Measurement]
     budget: Budget
-    environments: frozenset[str] = field(default=frozenset(), kw_only=True)
-    """Fingerprints of the environments that may run it; not used on a single machine."""
-    known: KnownErrors = field(default=(), kw_only=True)
-    """Errors that earlier processes have measured for the case."""
+    environment: str | None = field(default=None, kw_only=True)
+    """Fingerprint of the only environment that may run it; None for any."""
     function: Callable[[CaseRunner, Job], Record] = field(default=run_case, kw_only=True)
     """What the worker runs."""
     options: Any = field(default=None, kw_only=True)
     """For the function."""
-
-    @property
-    def is_timed(self) -> bool:
-        return not TIMINGS.isdisjoint(self.measurements)
-
-
-def run_job(runner: CaseRunner, job: Job) -> Record:
-    """Run a job in a worker; errors that other processes need are reported before the record."""
-    runner.learn(dict(job.known))
-    record = job.function(runner, job)
-    if job.budget.processes > 1:
-        runner.report(tuple(runner.measured_errors.items()))
-    return record
 
 
 def why_unresolved(
@@ -120,7 +95,7 @@ def why_unresolved(
     except implementations.TargetError as error:
         return str(error)
     except TamperingError:  # it is found; each of its cases will say so
-        return None
+        pass
     return None
 
 
@@ -153,7 +128,7 @@ def serve(connection: Connection, log: str, cuda_device: str | None) -> None:
             sys.stderr.write(str(error).partition("\n")[0] + "\n")
             sys.stderr.flush()
             os._exit(_LOST_DEVICE)
-        connection.send((_BUG, format_exc()))
+        connection.send((BUG, format_exc()))
 
 
 def _answer_all(connection: Connection) -> None:
@@ -169,16 +144,16 @@ def _answer_all(connection: Connection) -> None:
     from harness.run.integrity import Trusted
 
     info = worker_info()
-    connection.send((_REPLY, info))
+    connection.send((REPLY, info))
     runner = CaseRunner(
         info.environment.fingerprint,
         trusted=Trusted(),
-        report=lambda update: connection.send((_UPDATE, update)),
+        report=lambda update: connection.send((UPDATE, update)),
     )
     gc.freeze()  # what is alive now is never examined again
     while True:
         function, options = connection.recv()
-        connection.send((_REPLY, function(runner, options)))
+        connection.send((REPLY, function(runner, options)))
         gc.collect(1)  # autograd graphs may be cycles; the oldest generation is left alone
 
 
@@ -203,130 +178,3 @@ def worker_info() -> WorkerInfo:
         },
         peers={known.name: known.devices for known in implementations.PEERS},
     )
-
-
-class WorkerProcess:
-    """The parent's side of one worker process, and the job it is busy with.
-
-    Args:
-        log: file for what the process prints.
-        cuda_device: the only CUDA device that it sees, as CUDA_VISIBLE_DEVICES names it.
-    """
-
-    def __init__(self, log: Path, cuda_device: str | None) -> None:
-        self._log = log
-        # spawn: a forked child would share the parent's CUDA state and its threads' locks
-        context = get_context("spawn")
-        self.connection, workers_end = context.Pipe()
-        self.process = context.Process(target=serve, args=(workers_end, str(log), cuda_device))
-        self.process.start()
-        workers_end.close()
-        self.cuda_device = cuda_device
-        self._out_of_memory = _out_of_memory_kills()
-        self.job: Job | None = None
-        self.deadline = float("inf")
-        self.measured: KnownErrors = ()
-        """The errors that were measured for the last case, if it runs in several processes."""
-
-    @cached_property
-    def info(self) -> WorkerInfo:
-        """The worker's first message; waited for when first read, since importing torch takes long.
-
-        Raises:
-            HarnessError: it did not come in time, the process ended, or it reports a bug.
-        """
-        if not self.connection.poll(START_S):
-            raise HarnessError(f"a worker did not answer within {START_S:.0f} s")
-        try:
-            info: WorkerInfo = self._receive()[1]
-        except (EOFError, ConnectionError) as error:
-            raise HarnessError(f"a worker {''.join(self.end())}") from error
-        return info
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether ``info`` would not wait."""
-        return "info" in vars(self) or self.connection.poll()
-
-    def call(
-        self,
-        function: Callable[[CaseRunner, Options], Reply],
-        options: Options,
-        timeout_s: float,
-        on_update: Callable[[Any], None],
-    ) -> Reply:
-        """Run a function in the worker and wait for what it returns.
-
-        Raises:
-            TimeoutError: it did not return in time.
-            EOFError, ConnectionError: the process has ended.
-            HarnessError: the worker reports a bug.
-        """
-        assert self.info  # the worker is ready: the function's time starts now
-        self.connection.send((function, options))
-        reply: Reply = self._reply(monotonic() + timeout_s, on_update)
-        return reply
-
-    def start(self, job: Job, timeout_s: float) -> None:
-        """Send a job without waiting for its record."""
-        assert self.info  # the worker is ready: the case's time starts now
-        self.job = job
-        self.deadline = monotonic() + timeout_s
-        self.measured = ()
-        with suppress(ConnectionError):  # if the process has ended, ``record`` raises
-            self.connection.send((run_job, job))
-
-    def record(self) -> Record:
-        """Return the record of the job that was started, once it is there; raises as ``call``."""
-
-        def keep(update: KnownErrors) -> None:
-            self.measured = update
-
-        record: Record = self._reply(self.deadline, keep)
-        return record
-
-    def _reply(self, deadline: float, on_update: Callable[[Any], None]) -> Any:
-        while self.connection.poll(max(0.0, deadline - monotonic())):
-            kind, value = self._receive()
-            if kind == _REPLY:
-                return value
-            on_update(value)
-        raise TimeoutError
-
-    def _receive(self) -> tuple[str, Any]:
-        kind, value = self.connection.recv()
-        if kind == _BUG:
-            raise HarnessError(
-                f"{value}\nthis is a bug in layernorm-bench; what was measured is kept"
-            )
-        return kind, value
-
-    def end(self) -> tuple[str, str]:
-        """End the process; return how it ended, and its last line of output after a semicolon."""
-        self.process.join(timeout=0.5)
-        code = self.process.exitcode
-        self.process.kill()
-        self.process.join()
-        self.connection.close()
-        how, last_line = how_it_ended(code, self._log)
-        if code == -signal.SIGKILL and _out_of_memory_kills() > self._out_of_memory:
-            how += ", while the kernel ended processes for lack of memory"
-        return how, last_line
-
-
-def how_it_ended(code: int | None, log: Path) -> tuple[str, str]:
-    """Return how a process ended, by its exit code, and its last line after a semicolon, if any."""
-    lines = [line for line in log.read_text(errors="replace").splitlines() if line]
-    how = "had to be ended" if code is None else f"ended with exit code {code}"
-    if code is not None and code < 0:
-        how = f"was ended by {signal.Signals(-code).name}"
-    return how, f"; its last line was: {lines[-1][:200]}" if lines else ""
-
-
-def _out_of_memory_kills() -> int:
-    """Return how many processes the kernel has ended for lack of memory; 0 if it does not say."""
-    try:
-        fields = _VMSTAT.read_text().split()
-    except OSError:
-        return 0
-    return int(fields[fields.index("oom_kill") + 1]) if "oom_kill" in fields else 0

@@ -13,7 +13,7 @@ from cheats import CHEATS, Cheat, table
 
 from harness.records import Budget, Case, Direction, Measurement, Status
 from harness.run.fleet import Fleet
-from harness.run.worker import Job, run_job
+from harness.run.worker import Job, run_case
 from harness.verify.result import VerifyOptions
 from harness.verify.workers import verify_in_worker, why_unverifiable
 
@@ -40,7 +40,7 @@ def test_run_names_the_cheat(fleet: Fleet, tmp_path: Path, cheat: Cheat) -> None
     target = target_of(cheat, tmp_path)
     assert not fleet.unresolved([target])
     case = Case(implementation=target, shape=(64, 256))
-    record = fleet.call(run_job, Job(case, (Measurement.LATENCY,), BUDGET), TIMEOUT_S)
+    record = fleet.call(run_case, Job(case, (Measurement.LATENCY,), BUDGET), TIMEOUT_S)
     if cheat.run is None:
         assert record.status is Status.OK
         return

@@ -27,7 +27,7 @@ RUN = (
     "--sweep names.toml -i native --layout contigous",
     "--out mine.csv", "--resume", "--shard 3/2", "--shard 0/2", "--shard \u00b2/3", "--shard 2",
     "--time-budget 10", "--time-budget 0s", "--time-budget=-5m", "--time-budget infh",
-    "--per-environment", "--on ray --instructions",
+    "--on ray --instructions",
     "--on slurm", "--case-timeout 10",
     "--processes 0", "--fail-on wrong,crashed", "--dtyp float32", "stray",
 )  # fmt: skip

@@ -33,7 +33,7 @@ from harness.records import (
     WarningKind,
 )
 from harness.run.case import CaseRunner
-from harness.run.worker import Job, Options, Reply, WorkerInfo, run_job
+from harness.run.worker import Job, WorkerInfo
 
 ROLES = {
     "subject": ArmRole.SUBJECT,
@@ -259,14 +259,14 @@ class LocalFleet:
         runner = CaseRunner(self.info.environment.fingerprint, Allocation.DEFAULT)
         for job in jobs:
             self.started.append(job.case)
-            yield run_job(runner, job)
+            yield job.function(runner, job)
 
     def call(
         self,
-        function: Callable[[CaseRunner, Options], Reply],
-        options: Options,
+        function: Callable[[CaseRunner, Any], Any],
+        options: Any,
         timeout_s: float,
-    ) -> Reply:
+    ) -> Any:
         return function(CaseRunner(self.info.environment.fingerprint, Allocation.DEFAULT), options)
 
     def _why_not(self, target: str) -> str | None:

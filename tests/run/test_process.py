@@ -3,50 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from multiprocessing import Pipe
+from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import pytest
 from fake_device import FakeDevice, latency_of, measure
 
-from harness.records import Budget, Case, Errors, Latency, Measurement, Record, Status
-from harness.run.fleet import Fleet, Slot
-from harness.run.worker import Job, KnownErrors, WorkerProcess
+from harness.records import Budget, Case, Latency, Measurement, Record, Status
+from harness.run.across_processes import is_enough
+from harness.run.fleet import Fleet
+from harness.run.worker import Job
 
 CASE = Case(implementation="native", shape=(4, 8))
 QUICK = Budget(limit_s=0.0, min_epochs=1, max_epochs=1, target_ratio=0.0)
 UNHURRIED_S = 120.0
-ERRORS = cast("Errors", "not looked at")
 
 
-# --- which process runs the case -----------------------------------------------------------------
-
-
-@dataclass
-class Worker:
-    """Stands for a worker process, and notes its calls."""
-
-    name: str
-    noted: list[str]
-    asked: list[Job] = field(default_factory=list)
-    measured: KnownErrors = ()
-
-    @property
-    def info(self) -> str:
-        self.noted.append(f"{self.name} is up")
-        return "hello"
-
-    def start(self, job: Job, timeout_s: float) -> None:
-        self.noted.append(f"{self.name} starts")
-        self.asked.append(job)
-
-
-def slot_of(count: int) -> tuple[Slot, list[Worker], list[str]]:
-    noted: list[str] = []
-    workers = [Worker("ABCDEFG"[place], noted) for place in range(count)]
-    return Slot(cast("list[WorkerProcess]", workers)), workers, noted
+# --- how many processes run the case -------------------------------------------------------------
 
 
 def latency(factor: float) -> Latency:
@@ -64,24 +37,6 @@ def record(*, warm: float | None = None, cold: float | None = None) -> Record:
     )
 
 
-def turns(slot: Slot, records: list[Record], budget: Budget) -> int:
-    """Let a slot run a case whose records are known; return the number of processes."""
-    slot.begin(Job(CASE, tuple(Measurement), budget), UNHURRIED_S)
-    for each in records:
-        slot.records.append(each)
-        if not slot.continue_in_next_process(UNHURRIED_S):
-            break
-    return len(slot.records)
-
-
-def test_processes_run_the_case_one_after_the_other_once_all_are_up() -> None:
-    slot, _, noted = slot_of(4)
-    assert turns(slot, [record(warm=each) for each in (1.0, 1.1, 1.3, 1.2)], Budget()) == 4
-    assert noted[:5] == ["A is up", "B is up", "C is up", "D is up", "A starts"]
-    assert [each for each in noted if "starts" in each] == [f"{each} starts" for each in "ABCD"]
-    assert slot.record().latency is not None
-
-
 @pytest.mark.parametrize(
     ("records", "processes"),
     [
@@ -95,41 +50,9 @@ def test_processes_run_the_case_one_after_the_other_once_all_are_up() -> None:
 def test_processes_are_added_until_five_or_more_agree(
     records: list[Record], processes: int
 ) -> None:
-    assert turns(slot_of(7)[0], records, Budget()) == processes
-
-
-def test_later_processes_measure_times_only() -> None:
-    slot, workers, _ = slot_of(2)
-    turns(slot, [record(warm=1.0)], Budget())
-    assert set(workers[0].asked[0].measurements) == set(Measurement)
-    assert workers[1].asked == [
-        Job(CASE, [Measurement.LATENCY, Measurement.COLD], Budget()),
-    ]
-
-
-def test_later_processes_get_the_errors_that_earlier_ones_measured() -> None:
-    slot, workers, _ = slot_of(3)
-    workers[0].measured, workers[1].measured = ((b"outputs", ERRORS),), ((b"others", ERRORS),)
-    for _ in range(2):  # nothing is kept for the next case
-        turns(slot, [record(warm=1.0), record(warm=1.5)], Budget())
-        known = [worker.asked.pop().known for worker in workers]
-        assert known == [(), workers[0].measured, workers[0].measured + workers[1].measured]
-
-
-def test_the_next_case_begins_with_the_first_process_again() -> None:
-    slot, _, noted = slot_of(2)
-    for _ in range(2):
-        turns(slot, [record(warm=1.0), record(warm=1.5)], Budget())
-    assert [each[0] for each in noted if "starts" in each] == ["A", "B", "A", "B"]
-
-
-def test_a_record_that_does_not_follow_its_errors_is_not_waited_for_beyond_the_deadline() -> None:
-    worker = WorkerProcess.__new__(WorkerProcess)  # without a process
-    worker.connection, other = Pipe()
-    worker.deadline = 0.0
-    other.send(("update", ()))
-    with pytest.raises(TimeoutError):
-        worker.record()
+    budget = Budget(processes=7)
+    numbers = (number for number in range(8) if is_enough(records[:number], budget))
+    assert next(numbers) == processes
 
 
 # --- in processes of their own -------------------------------------------------------------------

@@ -19,15 +19,12 @@ os.environ.update(LOOPBACK)  # before Ray is imported
 pytest.importorskip("ray", reason="the extra ray is not installed")
 
 
-from harness.cases import Grid, Sweep
 from harness.records import Budget, Case, Measurement, Record, Status
 from harness.run import ray_fleet as module
 from harness.run.fleet import Fleet
-from harness.run.plan import plan
 from harness.run.ray_fleet import RayFleet
-from harness.run.session import Session, run_session
 from harness.run.worker import Job
-from harness.store import Results, read, read_journal, to_plain
+from harness.store import read, read_journal, to_plain
 
 UNHURRIED_S = 60.0
 NO_COMPILER = "no-such-compiler"
@@ -87,10 +84,9 @@ def subjects(tmp_path: Path) -> Path:
     return path
 
 
-def job(implementation: str, fleet: RayFleet, *, rows: int = 4) -> Job:
+def job(implementation: str, *, rows: int = 4) -> Job:
     case = Case(implementation=implementation, shape=(rows, 8))
-    environments = frozenset(each.environment.fingerprint for each in fleet.nodes)
-    return Job(case, (Measurement.ERRORS,), Budget(), environments=environments)
+    return Job(case, (Measurement.ERRORS,), Budget())
 
 
 def begun(subjects: Path) -> list[tuple[int, str]]:
@@ -165,7 +161,7 @@ class TestFleet:
         }
 
     def test_a_record_has_the_form_of_one_of_this_machine(self, fleet: RayFleet) -> None:
-        jobs = [job("native", fleet)]
+        jobs = [job("native")]
         far = list(fleet.run(jobs, UNHURRIED_S))
         with Fleet() as local:
             near = list(local.run(jobs, UNHURRIED_S))
@@ -176,7 +172,7 @@ class TestFleet:
     def test_a_crash_costs_one_case_and_is_recorded_with_its_signal(
         self, fleet: RayFleet, subjects: Path
     ) -> None:
-        jobs = [job(f"{subjects}:segfaults", fleet), job("native", fleet)]
+        jobs = [job(f"{subjects}:segfaults"), job("native")]
         found = {each.case.implementation: each for each in fleet.run(jobs, UNHURRIED_S)}
         crashed = found[f"{subjects}:segfaults"]
         assert crashed.status is Status.CRASHED
@@ -186,7 +182,7 @@ class TestFleet:
     def test_a_killed_actor_is_restarted_and_its_case_run_again(
         self, fleet: RayFleet, subjects: Path
     ) -> None:
-        (found,) = fleet.run([job(f"{subjects}:ends_its_actor_once", fleet)], UNHURRIED_S)
+        (found,) = fleet.run([job(f"{subjects}:ends_its_actor_once")], UNHURRIED_S)
         assert found.status is Status.OK
         assert fleet.lost == []
 
@@ -194,7 +190,7 @@ class TestFleet:
         self, fleet: RayFleet, subjects: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(module, "_ATTEMPTS", 1)
-        jobs = [job(f"{subjects}:ends_its_actor", fleet), job("native", fleet)]
+        jobs = [job(f"{subjects}:ends_its_actor"), job("native")]
         found = {each.case.implementation: each for each in fleet.run(jobs, UNHURRIED_S)}
         assert found[f"{subjects}:ends_its_actor"].status is Status.CRASHED
         assert "Ray actor" in found[f"{subjects}:ends_its_actor"].reason
@@ -203,29 +199,6 @@ class TestFleet:
     def test_a_target_that_cannot_be_found_is_reported_once(self, fleet: RayFleet) -> None:
         (why,) = fleet.unresolved(["nativ", "native"])
         assert "did you mean 'native'?" in why
-
-    def test_each_kind_of_node_runs_each_case_if_asked(
-        self, fleet: RayFleet, tmp_path: Path
-    ) -> None:
-        grid = Grid(
-            implementations=("native", "two_pass"), shapes=((4, 8), (2, 8)), measure=("errors",)
-        )  # type: ignore[arg-type]
-        sweep = Sweep(grids=(grid,))
-        session = Session(
-            planned=plan(sweep, fleet),
-            sweep=sweep,
-            out=tmp_path / "run.parquet",
-            command="run",
-            began=monotonic(),
-            per_environment=True,
-        )
-        run_session(session, fleet, lambda record: None)
-        found: Results = read(session.out)
-        kinds = {each.environment.fingerprint for each in fleet.nodes}
-        assert {*found.environments} == kinds
-        assert Counter((each.case, each.environment) for each in found.records) == Counter(
-            (each.case, kind) for each in session.planned for kind in kinds
-        )
 
 
 def form(record: Record) -> Any:

@@ -1,4 +1,4 @@
-"""Equal inputs are drawn once, and equal outputs are judged once."""
+"""Equal inputs are drawn once."""
 
 from __future__ import annotations
 
@@ -10,14 +10,10 @@ import torch
 from known_functions import BACKWARD, CASE, ERRORS, ONE_EPOCH, Known, good
 from torch import Tensor
 
-from harness.cases.inputs import Inputs, make_inputs
-from harness.numerics.error_measurement import measure_errors
-from harness.numerics.outputs import Outputs
-from harness.records import Allocation, Case, Direction, Errors, Measurement, Status
+from harness.cases.inputs import make_inputs
+from harness.records import Allocation, Case, Direction, Measurement, Status
 from harness.run import attempt
-from harness.run import case as module
 from harness.run.case import CaseRunner
-from harness.run.worker import Job, run_job
 
 
 @pytest.fixture
@@ -127,80 +123,3 @@ def test_an_implementation_that_modifies_its_inputs_does_not_affect_the_next_cas
     alone = runner.run(CASE, ERRORS, ONE_EPOCH)
     assert runner.run(implementation(modifies), (measurement,), ONE_EPOCH).status is status
     assert runner.run(CASE, ERRORS, ONE_EPOCH).errors == alone.errors
-
-
-@pytest.fixture
-def judged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Ids of the cases whose errors were measured."""
-    ids: list[str] = []
-    measure = measure_errors
-
-    def counting(outputs: Outputs, inputs: Inputs, case: Case, *rest: Any) -> Errors:
-        ids.append(case.id)
-        return measure(outputs, inputs, case, *rest)
-
-    monkeypatch.setattr(module, "measure_errors", counting)
-    return ids
-
-
-def test_outputs_with_the_same_bits_are_judged_once(runner: CaseRunner, judged: list[str]) -> None:
-    first = runner.run(BACKWARD, ERRORS, ONE_EPOCH)
-    both = replace(BACKWARD, direction=Direction.FORWARD_BACKWARD)
-    second = runner.run(both, ERRORS, ONE_EPOCH)
-    assert judged == [BACKWARD.id]
-    assert first.errors == second.errors
-
-
-@pytest.mark.parametrize(("processes", "times"), [(1, 2), (2, 1)])
-def test_a_second_process_judges_no_outputs_that_the_first_has_judged(
-    judged: list[str], processes: int, times: int
-) -> None:
-    known: list[Any] = [()]
-    budget = replace(ONE_EPOCH, processes=processes)
-    records = [
-        run_job(
-            CaseRunner("here", Allocation.DEFAULT, report=known.append),
-            Job(CASE, ERRORS, budget, known=known[-1]),
-        )
-        for _ in range(2)
-    ]
-    assert len(judged) == times
-    assert records[0].errors == records[1].errors
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"seed": 1},
-        {"eps": 1e-3},
-        {"threads": 2},  # the last bit of a mean error depends on them
-        {"implementation": "one_pass"},  # other bits, and another bound
-        {"implementation": "implementation"},  # one other bit
-    ],
-    ids=str,
-)
-def test_other_outputs_and_those_of_other_inputs_are_judged_anew(
-    runner: CaseRunner, judged: list[str], implementation: Known, change: dict[str, Any]
-) -> None:
-    def is_off(x: Tensor, *rest: Any) -> Tensor:
-        y = good(x, *rest)
-        y.view(torch.int32)[0, 0] += 1
-        return y
-
-    implementation(is_off)
-    other = replace(CASE, **change)
-    runner.run(CASE, ERRORS, ONE_EPOCH)
-    record = runner.run(other, ERRORS, ONE_EPOCH)
-    torch.set_num_threads(1)
-    assert judged == [CASE.id, other.id]
-    alone = CaseRunner("here", Allocation.DEFAULT).run(other, ERRORS, ONE_EPOCH)
-    assert record.errors == alone.errors
-
-
-def test_the_errors_of_some_outputs_are_kept(
-    runner: CaseRunner, judged: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_KNOWN", 2)
-    for seed in (0, 1, 2, 2, 1, 0):
-        runner.run(replace(CASE, seed=seed), ERRORS, ONE_EPOCH)
-    assert len(judged) == 4  # the oldest was forgotten

@@ -12,7 +12,6 @@ from fake_device import LocalFleet
 
 from harness.records import Budget, Case, Gpu, Measurement, Record, Status
 from harness.run import fleet as module
-from harness.run import worker as worker_module
 from harness.run.fleet import Fleet, usable_gpus
 from harness.run.worker import Job, WorkerInfo
 
@@ -28,22 +27,17 @@ class Worker:
     def __init__(self, log: Path, cuda_device: str | None) -> None:
         self.cuda_device, self.deadline = cuda_device, float("inf")
         self.connection, self._far = Pipe()
-        self.job: Job | None = None
-        self.process = self
 
     @property
     def info(self) -> WorkerInfo:
         return INFO
 
-    is_ready = True
-
-    def start(self, job: Job, timeout_s: float) -> None:
+    def send(self, function: object, job: Job, timeout_s: float) -> None:
         self.job, self.deadline = job, monotonic() + timeout_s
         self.noted.append(f"{job.case.seed} begins on {self.cuda_device or 'cpu'}")
         self._far.send("done")
 
-    def record(self) -> Record:
-        assert self.job is not None
+    def reply(self) -> Record:
         assert self.connection.recv() == "done"
         self.noted.append(f"{self.job.case.seed} ends")
         return Record(case=self.job.case, environment="here", status=Status.OK)
@@ -51,9 +45,6 @@ class Worker:
     def kill(self) -> None:
         self.connection.close()
         self._far.close()
-
-    def join(self) -> None:
-        return
 
 
 @pytest.fixture
@@ -85,41 +76,19 @@ def test_gpus_run_cases_at_once_and_cpu_cases_run_alone(noted: list[str]) -> Non
     ]  # fmt: skip
 
 
-def test_many_untimed_cases_run_first_and_in_pairs_the_timed_ones_alone(noted: list[str]) -> None:
-    timed, number = 7, 120
-    jobs = [
-        Job(
-            Case(implementation="native", shape=(4, 8), seed=seed),
-            (Measurement.LATENCY if seed < timed else Measurement.ERRORS,),
-            Budget(),
-        )
-        for seed in range(number)
-    ]
-    with Fleet() as fleet:
-        assert len(list(fleet.run(jobs, 60.0))) == number
-        assert len(fleet._workers) == 1  # the other one has ended: it times nothing
-    assert [each.split()[1] for each in noted[:2]] == ["begins", "begins"]
-    assert {int(each.split()[0]) for each in noted[:2]} == {timed, number - 1}  # from both ends
-    alone = noted[-2 * timed :]
-    assert [each.split()[:2] for each in alone] == [
-        [str(seed), what] for seed in range(timed) for what in ("begins", "ends")
-    ]
-
-
 def test_a_record_that_comes_while_another_one_is_read_is_in_time(
     noted: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit_s = 0.02
     waiting: list[Worker] = []
 
-    def start(self: Worker, job: Job, timeout_s: float) -> None:
+    def send(self: Worker, function: object, job: Job, timeout_s: float) -> None:
         self.job, self.deadline = job, monotonic() + limit_s
         waiting.append(self)
         if len(waiting) == 2:
             waiting[0]._far.send("done")
 
-    def record(self: Worker) -> Record:
-        assert self.job is not None
+    def reply(self: Worker) -> Record:
         self.connection.recv()
         waiting.remove(self)
         for other in waiting:
@@ -127,8 +96,8 @@ def test_a_record_that_comes_while_another_one_is_read_is_in_time(
             sleep(2 * limit_s)
         return Record(case=self.job.case, environment="here", status=Status.OK)
 
-    monkeypatch.setattr(Worker, "start", start)
-    monkeypatch.setattr(Worker, "record", record)
+    monkeypatch.setattr(Worker, "send", send)
+    monkeypatch.setattr(Worker, "reply", reply)
     with Fleet() as fleet:
         assert [record.status for record in run(fleet, "gg")] == [Status.OK] * 2
 
@@ -150,7 +119,7 @@ def test_gpus_of_several_models_are_not_used_at_once(monkeypatch: pytest.MonkeyP
 def test_a_kill_for_lack_of_memory_is_told_by_the_count_of_the_kernel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_module, "_VMSTAT", tmp_path / "vmstat")
-    assert worker_module._out_of_memory_kills() == 0
+    monkeypatch.setattr(module, "_VMSTAT", tmp_path / "vmstat")
+    assert module._out_of_memory_kills() == 0
     (tmp_path / "vmstat").write_text("nr_free_pages 12\noom_kill 3\n")
-    assert worker_module._out_of_memory_kills() == 3
+    assert module._out_of_memory_kills() == 3
