@@ -108,7 +108,7 @@ READERS: dict[str, tuple[str, ...]] = {
         "check run.parquet --baseline other.parquet",
     ),
     "history": (
-        "history history", "history history --worst 2 --metric time", "compact history",
+        "history history", "history history --worst 2 --metric time",
         "history history --metric error --case native",
     ),
     "cut.jsonl": (
@@ -186,9 +186,8 @@ def run(line: str, folder: Path) -> list[str]:
     if not raised and code == 2 and not stderr.startswith("layernorm-bench: "):
         found.append(f"no message: {stderr[:200]!r}")
     after = contents(folder)
-    if not line.startswith("compact"):
-        inputs = {path for path in before if path.parent.name != "reports"}
-        found += [f"{path} changed" for path in inputs if after.get(path) != before[path]]
+    inputs = {path for path in before if path.parent.name != "reports"}
+    found += [f"{path} changed" for path in inputs if after.get(path) != before[path]]
     return found
 
 

@@ -3,8 +3,8 @@
     python experiments/sizes/many_files.py FOLDER      half an hour, 2 GB of disk
     ... --report                                       prints the table of the stored rows
 
-FOLDER gets 4,000 results files of 2,500 records each, with times that vary from file to file, and
-the same runs in 40 compacted files. The questions are those of `history`: the trend of one case,
+FOLDER gets 4,000 results files of 2,500 records each, with times that vary from file to file. The
+questions are those of `history`: the trend of one case,
 the last ten runs of a preset, the ten slowest cases. pyarrow.dataset answers the first one, and
 DuckDB, where it is installed, the first and the third. Each question is asked in a process of its
 own; the files are in the cache of the system.
@@ -34,51 +34,37 @@ from harness.store import SCHEMA_VERSION, read, record_schema, to_plain
 from harness.store.schema import (
     DIGEST_KEY,
     ENVIRONMENTS_KEY,
-    MEMBERS_KEY,
-    RUN_FIELD,
     RUNS_KEY,
     VERSION_KEY,
 )
 
 ROOT = Path(__file__).parents[2]
 ROWS = ROOT / "results" / "published" / "many_files.parquet"
-FILES, RECORDS, PACKED = 4000, 2500, 40
+FILES, RECORDS = 4000, 2500
 FIRST = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 def make(folder: Path) -> None:
-    """Write the files and the compacted files."""
+    """Write the files."""
     published = read(ROOT / "results" / "published" / "cpu.parquet", samples=False)
     records = _many(published.records)
     base = pa.Table.from_pylist([to_plain(each) for each in records], schema=record_schema())
     (folder / "files").mkdir(parents=True)
-    (folder / "packed").mkdir()
     draw = np.random.default_rng(1)
     (environment,) = published.environments.values()
-    share = FILES // PACKED
-    for pack in range(PACKED):
-        members, tables = [], []
-        for place in range(share):
-            number = pack * share + place
-            when = (FIRST + timedelta(hours=6 * number)).isoformat()
-            here = replace(environment, git_commit=f"{number:040x}", git_commit_utc=when)
-            run = replace(
-                published.runs[0], name=f"run{number:05}", started_utc=when, planned=RECORDS,
-                environment=here.fingerprint, git_commit=here.git_commit,
-                command=f"layernorm-bench run --preset {'ci' if number % 3 else 'full'}",
-            )  # fmt: skip
-            runs, places = [to_plain(run)], {here.fingerprint: to_plain(here)}
-            table = _varied(base, draw)
-            header = {VERSION_KEY: str(SCHEMA_VERSION), RUNS_KEY: json.dumps(runs),
-                      ENVIRONMENTS_KEY: json.dumps(places), DIGEST_KEY: run.name}  # fmt: skip
-            path = folder / "files" / f"{run.name}.parquet"
-            _write(table.replace_schema_metadata(header), path)
-            members.append({"name": path.name, "digest": run.name, "runs": runs,
-                            "environments": places, "records": RECORDS})  # fmt: skip
-            tables.append(table.append_column(RUN_FIELD, pa.array([place] * RECORDS, pa.int32())))
-        header = {VERSION_KEY: str(SCHEMA_VERSION), MEMBERS_KEY: json.dumps(members)}
-        packed = pa.concat_tables(tables).replace_schema_metadata(header)
-        _write(packed, folder / "packed" / f"compacted-{pack:03}.parquet")
+    for number in range(FILES):
+        when = (FIRST + timedelta(hours=6 * number)).isoformat()
+        here = replace(environment, git_commit=f"{number:040x}", git_commit_utc=when)
+        run = replace(
+            published.runs[0], name=f"run{number:05}", started_utc=when, planned=RECORDS,
+            environment=here.fingerprint, git_commit=here.git_commit,
+            command=f"layernorm-bench run --preset {'ci' if number % 3 else 'full'}",
+        )  # fmt: skip
+        header = {VERSION_KEY: str(SCHEMA_VERSION), RUNS_KEY: json.dumps([to_plain(run)]),
+                  ENVIRONMENTS_KEY: json.dumps({here.fingerprint: to_plain(here)}),
+                  DIGEST_KEY: run.name}  # fmt: skip
+        path = folder / "files" / f"{run.name}.parquet"
+        _write(_varied(base, draw).replace_schema_metadata(header), path)
 
 
 def _many(records: tuple[Record, ...]) -> list[Record]:
@@ -185,13 +171,11 @@ def asked(folder: Path, question: str) -> dict[str, Any] | None:
 
 def report(path: Path = ROWS) -> str:
     rows = pq.read_table(path).to_pylist()
-    found = {(row["question"], row["files"]): row for row in rows}
-    lines = [f"| question | {FILES:,} files | memory | {PACKED} compacted files | memory |",
-             "| --- | --- | --- | --- | --- |"]  # fmt: skip
-    for question in dict.fromkeys(row["question"] for row in rows):
-        own = [found[question, name] for name in ("files", "packed")]
-        cells = [f"{row['time_s']:.1f} s | {row['memory_bytes'] / 2**20:,.0f} MiB" for row in own]
-        lines.append(f"| {question} | {' | '.join(cells)} |")
+    lines = ["| question | time | memory |", "| --- | --- | --- |"]
+    for row in rows:
+        if row["files"] == "files":
+            memory = f"{row['memory_bytes'] / 2**20:,.0f} MiB"
+            lines.append(f"| {row['question']} | {row['time_s']:.1f} s | {memory} |")
     return "\n".join(lines)
 
 
@@ -210,7 +194,7 @@ def main(folder: Path | None, question: str | None, out: Path, only_report: bool
     if folder and not only_report:
         if not folder.exists():
             make(folder)
-        rows = [asked(folder / name, each) for each in ASK for name in ("files", "packed")]
+        rows = [asked(folder / "files", each) for each in ASK]
         pq.write_table(pa.Table.from_pylist([row for row in rows if row]), out)
     click.echo(report(out))
 

@@ -37,15 +37,13 @@ SIZES = (1_000, 10_000, 100_000)
 SHARDS = 10
 SYNCED = 500  # appended lines that wait for the disk
 SUBJECT = "cpu_recentred"
-STAGES = ("plan", "journal", "resume", "convert", "merge", "compact", "query")
+STAGES = ("plan", "journal", "resume", "convert", "merge")
 WHAT = {
     "plan": "expand the sweep to cases",
     "journal": "append each record to the journal, without waiting for the disk",
     "resume": "make cases, find each in its journal, read the journals in their order",
     "convert": "journals of ten shards to ten results files",
     "merge": "ten results files to one",
-    "compact": "ten results files to a compacted one",
-    "query": "the trend of one case in the compacted file",
 }
 
 
@@ -122,25 +120,8 @@ def merge_files(folder: Path, cases: int) -> None:
     assert merge(paths, run_of(0, "all00"), folder / "merged" / "all.parquet").records == cases
 
 
-def compact_folder(folder: Path, cases: int) -> None:
-    from harness.store import compact
-
-    assert compact(folder).records == cases
-
-
-def query(folder: Path, cases: int) -> None:
-    from harness.store import scan_runs, stored_runs
-
-    wanted = next(fake_worker(0, 1)).case
-    runs, errors = stored_runs(folder)
-    found, unread = scan_runs(runs, ["latency.per_call_s"], lambda case: case.seed < 0)
-    assert len(runs) == SHARDS
-    assert (errors, unread, sum(map(len, found.values()))) == ([], [], 0), wanted
-
-
 RUN: dict[str, Callable[[Path, int], None]] = {
     "plan": plan, "journal": journal, "resume": resume, "convert": convert, "merge": merge_files,
-    "compact": compact_folder, "query": query,
 }  # fmt: skip
 
 

@@ -10,7 +10,6 @@ import click
 from harness.cli.ab import ab
 from harness.cli.check import check
 from harness.cli.choose import choose
-from harness.cli.compact import compact
 from harness.cli.compare import compare
 from harness.cli.exit_code import CommandGroup
 from harness.cli.explain import explain
@@ -43,7 +42,7 @@ def main() -> None:
 # --help lists the commands in this order
 _COMMANDS = (
     run, verify, explain, choose, report, list_, compare, history, check, ab, export,
-    import_results, merge, compact,
+    import_results, merge,
 )  # fmt: skip
 for _command in _COMMANDS:
     main.add_command(_command)

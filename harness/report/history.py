@@ -116,8 +116,6 @@ def _notes(history: History, trend: Trend) -> list[str]:
             f"{count(short, 'series', 'series')} of fewer than {LEAST_RUNS} comparable runs: no "
             "change points are searched there"
         )
-    if gaps := sum(bool(series.gaps) for series in trend.series):
-        notes.append(f"{count(gaps, 'series', 'series')} with gaps: runs that lack the value")
     return notes
 
 
@@ -162,7 +160,7 @@ def _series_table(trend: Trend, most_rows: int, *, has_changes: bool) -> Table:
             Cell(_bars([value.value for value in values])),
             number(_value_text(metric, values[0].value)),
             number(_estimate_text(metric, values[-1])),
-            number(f"{len(values)}", note=f"{series.gaps} missing between" if series.gaps else ""),
+            number(f"{len(values)}"),
             number(DASH if series.spread is None else f"±{percent_text(series.spread)}"),
             number(f"{len(series.changes)}"),
         ))
@@ -219,7 +217,7 @@ def _change_table(trends: list[Trend]) -> Block:
                 Cell(_name(metric).replace("-", " ")),
                 Cell(_change_text(metric, change), is_long=True, is_strong=change.is_worse),
                 Cell(change.commits, link=change.first.commit_url),
-                Cell(f"{change.last.name} to {change.first.name}", is_long=True),
+                Cell(f"{change.last.path.name} to {change.first.path.name}", is_long=True),
             )
             for metric, series, change in found[:_MOST_ROWS]
         ),
@@ -272,23 +270,27 @@ def history_as_plain(history: History, trend: Trend) -> dict[str, Any]:
 
 def _run_as_plain(run: HistoryRun) -> dict[str, Any]:
     committed = run.committed and run.committed.isoformat()
-    where = {"file": run.name, "commit": run.commit, "commit_url": run.commit_url or None}
+    where = {
+        "file": run.path.name,
+        "commit": run.run.git_commit,
+        "commit_url": run.commit_url or None,
+    }
     return {**where, "committed": committed, "started": run.started.isoformat()}
 
 
 def _series_as_plain(series: Series) -> dict[str, Any]:
     points = [
-        {"file": point.run.name, **{end: getattr(point.value, end) for end in _ENDS}}
+        {"file": point.run.path.name, **{end: getattr(point.value, end) for end in _ENDS}}
         for point in series.points
     ]
     changes = [
         {
             "commits": change.commits,
-            "last_file_before": change.last.name,
-            "first_file_after": change.first.name,
+            "last_file_before": change.last.path.name,
+            "first_file_after": change.first.path.name,
             **{name: getattr(change, name) for name in ("before", "after", "is_worse")},
         }
         for change in series.changes
     ]
-    facts = {name: getattr(series, name) for name in ("environment", "spread", "gaps")}
+    facts = {name: getattr(series, name) for name in ("environment", "spread")}
     return {"id": series.case.id, **facts, "points": points, "changes": changes}

@@ -1,45 +1,29 @@
-"""Many files become few: shards of a sweep are merged into one run, runs of a folder compacted.
+"""The shards of a sweep become one run.
 
 Merging reads each record twice and keeps none, so that millions can be merged: the first reading
 finds conflicts, the second writes. What is kept is a checksum per record.
-
-Compacting puts the small files of a folder together, because thousands are slow to read. A
-compacted file appears in one step, is read back, and only then are the files removed that it
-replaces. Readers leave out files that a compacted file replaces (:mod:`harness.store.folder`), so a
-kill at any moment leaves either the old files or the new one to be read.
 """
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from hashlib import blake2b, sha256
+from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
 
 from harness.records import Environment, Record, Run
 from harness.records.text import count
-from harness.store.folder import replaced_files, stored_runs
-from harness.store.journal import Entry, located_entries, lock
+from harness.store.journal import Entry, located_entries
 from harness.store.parquet import (
-    StoredRun,
-    described,
     header_of,
     records_of,
-    rows_of,
     writing,
 )
-from harness.store.schema import RUN_FIELD, StoreError, from_plain
+from harness.store.schema import StoreError
 
 _DIGEST_BYTES = 12  # 2**96 values: among a billion records, two meet with a chance of 1e-11
 _MOST_NAMED = 5  # conflicts in a message: enough to see what they have in common
-_PREFIX = "compacted-"
-# Trade-off: a damaged file loses its runs, and a reader holds a row group of 64 MiB in memory. Of
-# larger files fewer would be opened, at 2 ms each.
-_LARGE_BYTES = 256 << 20
 
 
 class EmptyError(StoreError):
@@ -238,113 +222,3 @@ def _planned(sources: Sequence[_Source]) -> int:
             runs, held, planned = runs | group[0], held | group[1], max(planned, group[2])
         groups.append((runs, held, planned))
     return sum(max(len(held), planned) for _, held, planned in groups)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compacted:
-    """What a compaction has done."""
-
-    runs: int
-    """Runs in the new files."""
-    records: int
-    files_before: int
-    """Files that were replaced."""
-    files_after: int
-    """Files that replace them."""
-    left_out: tuple[str, ...]
-    """Why files were left as they are."""
-    is_locked: bool
-    """Whether the folder could be locked."""
-
-
-def compact(folder: Path) -> Compacted:
-    """Put the runs of a folder into few files, and remove the files that they replace.
-
-    Files that cannot be read, and those of runs with a journal, are left as they are.
-
-    Raises:
-        StoreError: there is no such folder, another process compacts it, or a file cannot be
-            written. The old files are then there.
-    """
-    if not folder.is_dir():
-        raise StoreError(f"{folder}: no such folder; `compact` takes a folder of results files")
-    with _locked(folder) as is_locked:
-        # what a process that was killed has left
-        for leftover in (*folder.glob(f"{_PREFIX}*.partial"), *replaced_files(folder)):
-            _remove(leftover)
-        runs, errors = stored_runs(folder)
-        left = [str(error) for error in errors]
-        files: dict[Path, list[StoredRun]] = {}
-        for run in runs:
-            if run.file.with_suffix(".jsonl").exists():
-                left.append(f"{run.file}: its run is being continued")
-            elif run.file.stat().st_size < _LARGE_BYTES:
-                files.setdefault(run.file, []).append(run)
-        groups = [group for group in _large_enough(list(files)) if len(group) > 1]
-        compacted = [[run for file in group for run in files[file]] for group in groups]
-        for members in compacted:
-            _replace(folder, members)
-        return Compacted(
-            runs=sum(map(len, compacted)),
-            records=sum(run.records for members in compacted for run in members),
-            files_before=sum(map(len, groups)),
-            files_after=len(groups),
-            left_out=tuple(left),
-            is_locked=is_locked,
-        )
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[bool]:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        yield lock(descriptor, folder)
-    finally:
-        os.close(descriptor)
-
-
-def _large_enough(files: Sequence[Path]) -> Iterator[list[Path]]:
-    """Divide files into groups whose sum of sizes is just large enough."""
-    group: list[Path] = []
-    size = 0
-    for file in files:
-        group.append(file)
-        size += file.stat().st_size
-        if size >= _LARGE_BYTES:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
-
-
-def _replace(folder: Path, members: Sequence[StoredRun]) -> None:
-    """Write some runs to a new file, read it back, and remove the files that held them."""
-    text = json.dumps([described(member) for member in members])
-    new = folder / f"{_PREFIX}{sha256(text.encode()).hexdigest()[:12]}.parquet"
-    indices = {(member.file, member.member): index for index, member in enumerate(members)}
-    files = dict.fromkeys(member.file for member in members)
-    with writing(new, members=members) as writer:
-        for file in files:
-            for row in rows_of(file):
-                index = indices.get((file, row.get(RUN_FIELD.name)))
-                if index is not None:  # else another compacted file holds the run too
-                    writer.add(from_plain(Record, row), index)
-    counts = [0] * len(members)
-    for row in rows_of(new):  # what has reached the disk, before anything is removed
-        counts[row[RUN_FIELD.name]] += 1
-    if counts != [member.records for member in members]:
-        new.unlink()
-        raise StoreError(f"{new}: does not hold what was written; the old files are kept")
-    for file in files:
-        _remove(file)
-
-
-def _remove(path: Path) -> None:
-    """Remove a file that is read no more, whether it is there or not."""
-    try:
-        path.unlink()
-    except OSError as error:
-        raise StoreError(
-            f"{path}: cannot be removed: {error.strerror}; it is not read any more, remove it or "
-            "compact the folder again"
-        ) from error

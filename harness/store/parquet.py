@@ -1,31 +1,32 @@
 """One parquet file per run: one nested row per case, environments and runs in the metadata.
 
-A file is written in one step, and both are done in memory that does not grow with the number of
-records. Page checksums cover the pages; the checksum in the metadata covers the rest.
+A file is written in one step, and read and written in memory that does not grow with the number of
+records. Page checksums cover the pages; the checksum in the metadata covers the rest. A scan reads
+some fields of some records of many files: a question to a long history.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import compress, takewhile
+from os import cpu_count
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from harness.records import Environment, Record, Run
-from harness.records.text import count
+from harness.records import Case, Environment, Record, Run
 from harness.store.journal import lock
 from harness.store.schema import (
     DIGEST_KEY,
     ENVIRONMENTS_KEY,
-    MEMBERS_KEY,
-    RUN_FIELD,
     RUNS_KEY,
     SAMPLE_FIELDS,
     SCHEMA_VERSION,
@@ -41,44 +42,18 @@ _NAMED_COLUMNS = 6  # enough to recognise a table in one line
 _BATCH = 1000  # records converted at once: few enough to bound the memory, enough to be fast
 _GROUP_BYTES = 64 << 20  # of a row group in memory; a reader holds one at a time
 
-_EXPERIMENTS = {
-    "condition run case": ("pytest", "how often --benchmark-compare-fail fails unchanged code"),
-    "question rule condition": ("timing", "how often intervals hold the value of other processes"),
-    "distribution grad_output rows": (
-        "detection-limits",
-        "the smallest wrong results that the checks detect",
-    ),
-    "condition gate planted": ("gates", "how often the gates fail unchanged and changed code"),
-    "detector condition runs": ("history", "which planted changes are found in a history"),
-    "phase acknowledged is_torn": (
-        "many-machines",
-        "what is left after the driver of a run is killed",
-    ),
-    "question files time_s": ("sizes", "how long questions to ten million records take"),
-    "stage cases time_s": ("sizes", "how the cost of storing grows"),
-    "strength dtype subject": ("verification", "which planted mistakes verify detects"),
-    "experiment condition timer": ("timing", "the sampler against other timers"),
-    "question condition measurements": ("timing", "times of functions whose calls are uneven"),
-}
-"""The tables of experiments, by their first columns: the page in docs/, and what they measure."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRun:
-    """A run in a file, without its records."""
+    """What a results file says of its records, without them."""
 
     path: Path
-    """Its results file, which a compacted file may have replaced."""
-    file: Path
-    """The file that holds its records."""
-    member: int | None
-    """Its index in a compacted file."""
     runs: tuple[Run, ...]
     environments: dict[str, Environment]
     records: int
     """Number of records."""
     digest: str
-    """Checksum of the contents of its results file."""
+    """Checksum of the contents."""
 
 
 def read(path: Path | str, *, samples: bool = True) -> Results:
@@ -87,8 +62,7 @@ def read(path: Path | str, *, samples: bool = True) -> Results:
     Raises:
         StoreError: no such file, not a results file, damaged, or of another schema.
     """
-    path = Path(path)
-    header = header_of(path)
+    header = header_of(path := Path(path))
     return Results(
         records=tuple(records_of(path, samples=samples)),
         runs=header.runs,
@@ -103,51 +77,18 @@ def header_of(path: Path) -> StoredRun:
         StoreError: as :func:`read`.
     """
     with damage_named(path), pq.ParquetFile(path) as file:
-        header, *_ = runs = runs_in(path, file)
-    if header.member is not None:
-        raise StoreError(
-            f"{path}: holds {count(len(runs), 'run')}, made by "
-            "`compact`; give its folder to `history`, `report` or `check --against-history`"
-        )
-    return header
+        return _header(path, file)
 
 
-def runs_in(path: Path, file: pq.ParquetFile) -> list[StoredRun]:
-    """Return the runs of an open file: one, or those that a compacted file holds."""
+def _header(path: Path, file: pq.ParquetFile) -> StoredRun:
     metadata = _checked_metadata(path, file)
-    is_compacted = MEMBERS_KEY in metadata
-    members = (
-        json.loads(metadata[MEMBERS_KEY])
-        if is_compacted
-        else [
-            {
-                "name": path.name,
-                "runs": json.loads(metadata[RUNS_KEY]),
-                "environments": json.loads(metadata[ENVIRONMENTS_KEY]),
-                "records": file.metadata.num_rows,
-                "digest": metadata[DIGEST_KEY].decode(),
-            }
-        ]
+    return StoredRun(
+        path=path,
+        runs=from_plain(tuple[Run, ...], json.loads(metadata[RUNS_KEY])),
+        environments=from_plain(dict[str, Environment], json.loads(metadata[ENVIRONMENTS_KEY])),
+        records=file.metadata.num_rows,
+        digest=metadata[DIGEST_KEY].decode(),
     )
-    return [
-        StoredRun(
-            path=path.with_name(member["name"]),
-            file=path,
-            member=index if is_compacted else None,
-            runs=from_plain(tuple[Run, ...], member["runs"]),
-            environments=from_plain(dict[str, Environment], member["environments"]),
-            records=member["records"],
-            digest=member["digest"],
-        )
-        for index, member in enumerate(members)
-    ]
-
-
-def described(run: StoredRun) -> dict[str, Any]:
-    """Return what a compacted file says of a run, as :func:`runs_in` reads it."""
-    return {"name": run.path.name} | {
-        name: to_plain(getattr(run, name)) for name in ("runs", "environments", "records", "digest")
-    }
 
 
 def records_of(path: Path, *, samples: bool = True) -> Iterator[Record]:
@@ -159,16 +100,6 @@ def records_of(path: Path, *, samples: bool = True) -> Iterator[Record]:
     Raises:
         StoreError: as :func:`read`.
     """
-    with damage_named(path):
-        yield from (from_plain(Record, row) for row in rows_of(path, samples=samples))
-
-
-def rows_of(path: Path, *, samples: bool = True) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a results file or compacted file, as :func:`records_of` does.
-
-    Raises:
-        StoreError: as :func:`read`.
-    """
     with damage_named(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
         metadata = _checked_metadata(path, file)
         digest = _Digest(metadata)
@@ -176,7 +107,7 @@ def rows_of(path: Path, *, samples: bool = True) -> Iterator[dict[str, Any]]:
         for batch in file.iter_batches(batch_size=_BATCH, columns=columns):
             rows = batch.to_pylist()
             digest.add(rows)
-            yield from rows
+            yield from (from_plain(Record, row) for row in rows)
         if metadata.get(DIGEST_KEY) != digest.hex():
             raise StoreError(f"{path}: damaged: its contents do not match their checksum")
 
@@ -222,17 +153,114 @@ def _checked_metadata(path: Path, file: pq.ParquetFile) -> dict[bytes, bytes]:
             "alone; measure it again, or read it with the version that made it"
         )
     names = file.schema_arrow.names
-    if known := _EXPERIMENTS.get(" ".join(names[:3])):
-        page, about = known
-        raise StoreError(
-            f"{path}: the measurements of an experiment ({about}), not the records of a "
-            f"run; docs/{page}.md explains them, `pandas.read_parquet` reads them"
-        )
     more = f" and {len(names) - _NAMED_COLUMNS} more" if len(names) > _NAMED_COLUMNS else ""
     raise StoreError(
         f"{path}: a table with the columns {', '.join(names[:_NAMED_COLUMNS])}{more}, not the "
         "records of a run; read it with `pandas.read_parquet`"
     )
+
+
+# --- many files ----------------------------------------------------------------------------------
+
+
+def scan(
+    paths: Sequence[Path],
+    *,
+    is_needed: Callable[[StoredRun], bool] = lambda run: True,
+    columns: Sequence[str] | None = None,
+    is_wanted: Callable[[Case], bool] = lambda case: True,
+    samples: bool = False,
+) -> tuple[list[tuple[StoredRun, tuple[Record, ...]]], list[StoreError]]:
+    """Read several files, in threads; return their records, and why some cannot be read.
+
+    With ``columns``, a row group is read at a time. Of those that hold a wanted case, the pages of
+    the columns are read and compared with their checksums. The checksum of the whole file is not.
+    Most runs of a folder have the cases of an earlier run. Their pages are then equal byte for
+    byte, and are decoded once.
+
+    Args:
+        paths: the files.
+        is_needed: whether records of a run are returned; of others there are none.
+        columns: columns and parts of them, such as "latency.clock"; not those with raw samples.
+            Other fields have their default. None reads whole records.
+        is_wanted: whether the records of a case are returned, with ``columns``.
+        samples: whether whole records have their raw samples.
+    """
+    known: dict[bytes, tuple[list[bool], list[Case]]] = {}
+
+    def read_one(path: Path) -> tuple[StoredRun, tuple[Record, ...]] | StoreError:
+        try:
+            with (
+                damage_named(path),
+                pa.OSFile(str(path)) as source,
+                # buffers would be filled by further threads, and the system reads ahead anyway
+                pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False) as file,
+            ):
+                run = _header(path, file)
+                if not is_needed(run):
+                    return run, ()
+                if columns is None:
+                    return run, tuple(records_of(path, samples=samples))
+                return run, tuple(_some_records(run, source, file, columns, is_wanted, known))
+        except StoreError as error:
+            return error
+
+    with ThreadPoolExecutor(cpu_count()) as threads:
+        found = [*threads.map(read_one, paths)]
+    errors = [one for one in found if isinstance(one, StoreError)]
+    return [one for one in found if not isinstance(one, StoreError)], errors
+
+
+def _some_records(
+    run: StoredRun,
+    source: pa.NativeFile,
+    file: pq.ParquetFile,
+    columns: Sequence[str],
+    is_wanted: Callable[[Case], bool],
+    known: dict[bytes, tuple[list[bool], list[Case]]],
+) -> Iterator[Record]:
+    """Yield some fields of the wanted records; ``known`` keeps the cases of equal pages.
+
+    Raises:
+        StoreError: rows are missing.
+    """
+    number = 0
+    for group in range(file.num_row_groups):
+        pages = _checksum_of_cases(source, file.metadata.row_group(group))
+        if pages not in known:
+            plain = file.read_row_group(group, columns=["case"], use_threads=False).column("case")
+            cases = [from_plain(Case, case) for case in plain.to_pylist()]
+            mask = [is_wanted(case) for case in cases]
+            known[pages] = mask, [*compress(cases, mask)]
+        mask, cases = known[pages]
+        number += len(mask)
+        if cases:
+            names = ["environment", "status", *columns]
+            table = file.read_row_group(group, columns=names, use_threads=False).filter(mask)
+            for row, case in zip(table.to_pylist(), cases, strict=True):
+                yield from_plain(Record, row | {"case": case})
+    if number != run.records:
+        raise StoreError(f"{run.path}: damaged: {number} of its {run.records} rows are there")
+
+
+def _checksum_of_cases(source: pa.NativeFile, group: pq.RowGroupMetaData) -> bytes:
+    """Return a checksum of the pages of the cases in a row group, as they are in the file.
+
+    Raises:
+        KeyError: its first column is not the case.
+    """
+    columns = (group.column(index) for index in range(group.num_columns))
+    own = [*takewhile(lambda column: column.path_in_schema.startswith("case."), columns)]
+    if not own:
+        raise KeyError("case")
+    start, last = (
+        column.dictionary_page_offset or column.data_page_offset for column in (own[0], own[-1])
+    )
+    size = last + own[-1].total_compressed_size - start
+    return sha256(f"{len(own)}/{size}/".encode() + source.read_at(size, start)).digest()
+
+
+# --- writing -------------------------------------------------------------------------------------
 
 
 class _Digest:
@@ -243,7 +271,7 @@ class _Digest:
 
     def __init__(self, metadata: dict[bytes, bytes]) -> None:
         self._sum = sha256()
-        for key in (VERSION_KEY, RUNS_KEY, ENVIRONMENTS_KEY, MEMBERS_KEY):
+        for key in (VERSION_KEY, RUNS_KEY, ENVIRONMENTS_KEY):
             self._sum.update(metadata.get(key, b""))
 
     def add(self, rows: list[dict[str, Any]]) -> None:
@@ -270,13 +298,13 @@ class ResultsWriter:
         self._tables: list[pa.Table] = []
         self._writer = pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True)
 
-    def add(self, record: Record, member: int | None = None) -> None:
-        """Add a record; in a compacted file, of the member of this index.
+    def add(self, record: Record) -> None:
+        """Add a record.
 
         Raises:
             OSError: the disk is full, or the file cannot be written any more.
         """
-        self._rows.append(to_plain(record) | ({} if member is None else {RUN_FIELD.name: member}))
+        self._rows.append(to_plain(record))
         if len(self._rows) == _BATCH:
             self._convert(_GROUP_BYTES)
 
@@ -310,7 +338,6 @@ def writing(
     path: Path,
     runs: Sequence[Run] = (),
     environments: dict[str, Environment] | None = None,
-    members: Sequence[StoredRun] = (),
 ) -> Iterator[ResultsWriter]:
     """Write a results file in one step: no reader ever sees a partial file.
 
@@ -321,17 +348,14 @@ def writing(
         path: the file.
         runs: the invocations that made the records.
         environments: by fingerprint.
-        members: of a compacted file, instead: the runs that it will hold.
 
     Raises:
         StoreError: the file cannot be written, or another process writes it.
     """
-    schema = record_schema().append(RUN_FIELD) if members else record_schema()
     metadata = {
         VERSION_KEY: str(SCHEMA_VERSION),
         RUNS_KEY: json.dumps(to_plain(tuple(runs))),
         ENVIRONMENTS_KEY: json.dumps(to_plain(environments or {})),
-        **({MEMBERS_KEY: json.dumps([*map(described, members)])} if members else {}),
     }
     target = Path(os.path.realpath(path))
     partial = target.with_name(target.name + ".partial")
@@ -344,7 +368,7 @@ def writing(
             lock(file, partial)
             undone.callback(partial.unlink)
             file.truncate(0)  # what a killed process has left
-            writer = ResultsWriter(file, schema.with_metadata(metadata))
+            writer = ResultsWriter(file, record_schema().with_metadata(metadata))
             undone.callback(writer.close)
             yield writer
             writer.finish()

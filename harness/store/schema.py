@@ -1,5 +1,9 @@
 """What is stored: records as plain values, and the parquet schema derived from their dataclasses.
 
+A column is a field of :class:`harness.records.Record` or of a part of it, in harness/records. The
+text under the field is the column's description, and the end of its name gives the unit. To add a
+column, add a field there; nothing is written here.
+
 Until the first release there is one schema. A change of it raises SCHEMA_VERSION, and the published
 files are converted with it.
 """
@@ -9,13 +13,13 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
-from functools import cache, partial
+from functools import cache
 from itertools import pairwise
 from types import NoneType, UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 
@@ -23,18 +27,16 @@ from harness.records import Environment, Record, Run
 from harness.records.refusal import Refusal
 from harness.records.text import count
 
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
 SCHEMA_VERSION = 6  # above those of all earlier files, which no reader of this version takes
 
 VERSION_KEY = b"layernorm_bench_schema"
 RUNS_KEY = b"layernorm_bench_runs"
 ENVIRONMENTS_KEY = b"layernorm_bench_environments"
-MEMBERS_KEY = b"layernorm_bench_members"
-"""The runs that a compacted file holds; the column ``run`` says of which one a row is."""
 DIGEST_KEY = b"layernorm_bench_sha256"
 
-RUN_FIELD = pa.field(
-    "run", pa.int32(), nullable=False, metadata={"description": "Index of its run, see `runs`."}
-)
 SAMPLE_FIELDS = {"latency": "arms", "cold": "arms"}
 """Where the raw samples are. They are most of a file's bytes, and few readers need them."""
 
@@ -109,97 +111,23 @@ def from_plain(annotation: Any, stored: Any) -> Any:
     Absent fields take their default; unknown ones are ignored. A part may have been built already.
 
     Raises:
-        KeyError: a field without default is absent.
-        ValueError: a string is not a member of its enumeration, or null where None is not allowed.
-        TypeError: a value has another type.
+        ValueError: a field without default is absent, or a value is not of its type.
     """
-    return _reader(annotation)(stored)
+    from pydantic import ValidationError
 
-
-_Reader = Callable[[Any], Any]
-
-
-@cache
-def _reader(annotation: Any) -> _Reader:
-    """Return the function that reads values of a type: a file has thousands of them."""
-    inner = without_none(annotation)
-    if get_origin(inner) is tuple:
-        read = _tuple_reader(get_args(inner))
-    elif get_origin(inner) is dict:
-        read_item = _reader(get_args(inner)[1])
-        read = lambda stored: {name: read_item(item) for name, item in stored.items()}  # noqa: E731
-    elif is_dataclass(inner):
-        read = _dataclass_reader(inner)
-    elif issubclass(inner, StrEnum):
-        read = inner
-    else:
-        read = partial(_checked, inner)
-    null_is_allowed = _is_optional(annotation)
-
-    def read_or_null(stored: Any) -> Any:
-        if stored is None and not null_is_allowed:
-            raise ValueError(f"null, expected {annotation}")
-        return None if stored is None else read(stored)
-
-    return read_or_null
-
-
-def _dataclass_reader(owner: Any) -> _Reader:
-    readers = [
-        (
-            field.name,
-            without_none(hint),
-            _reader(hint),
-            field.default is MISSING and field.default_factory is MISSING,
-        )
-        for field, hint in typed_fields(owner)
-    ]
-
-    def read(stored: Any) -> Any:
-        if isinstance(stored, owner):
-            return stored
-        values = {}
-        for name, kind, read_field, is_required in readers:
-            if name in stored or is_required:
-                value = stored[name]  # most are numbers and texts: not worth a call
-                values[name] = value if type(value) is kind else read_field(value)
-        return owner(**values)
-
-    return read
-
-
-def _tuple_reader(items: tuple[Any, ...]) -> _Reader:
-    readers = [_reader(item) for item in items if item is not Ellipsis]
-    if items[-1] is not Ellipsis:  # a tuple of fixed length
-        return lambda stored: tuple(
-            read_item(item) for read_item, item in zip(readers, stored, strict=True)
-        )
-    (read_item,) = readers
-    if items[0] not in {int, float, str}:
-        return lambda stored: tuple(map(read_item, stored))
-
-    # the first element stands for all: samples are many, and of one type in a file
-    def read(stored: list[Any]) -> Any:
-        for first in _checked(list, stored)[:1]:
-            _checked(items[0], first)
-        return tuple(stored)
-
-    return read
-
-
-def _checked(annotation: type, stored: Any) -> Any:
-    """Return ``stored``, refusing another type: one flipped bit in a parquet footer changes it."""
-    accepted: Any = (int, float) if annotation is float else annotation
-    if not isinstance(stored, accepted):
-        raise TypeError(f"{stored!r:.60}, expected {annotation.__name__}")
-    return float(stored) if annotation is float else stored
+    try:
+        return _reader(annotation).validate_python(stored)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{where}: {first['msg']}, found {first['input']!r:.60}") from None
 
 
 @cache
-def typed_fields(owner: Any) -> tuple[tuple[Field[Any], Any], ...]:
-    """Return the fields of a dataclass with their resolved types."""
-    hints = get_type_hints(owner)
-    return tuple((field, hints[field.name]) for field in fields(owner))
+def _reader(annotation: Any) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter  # takes a tenth of a second, and not every command reads
+
+    return TypeAdapter(annotation)
 
 
 def without_none(annotation: Any) -> Any:
@@ -227,8 +155,10 @@ def prepare() -> None:
 
 def _arrow_fields(owner: Any) -> list[pa.Field]:
     descriptions = _descriptions(owner.__module__)[owner.__qualname__]
+    hints = get_type_hints(owner)
     made = []
-    for field, hint in typed_fields(owner):
+    for field in fields(owner):
+        hint = hints[field.name]
         metadata = {"description": descriptions.get(field.name, "")}
         if unit := next((_UNITS[end] for end in _UNITS if field.name.endswith(end)), None):
             metadata["unit"] = unit

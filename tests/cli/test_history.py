@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from shutil import copytree
 
 import pytest
 from commanding import call, complaint
 from compared_runs import make_case, make_record
 from histories import results_of_commit, runs_of, stored_history
 
-from harness.regression.history import runs
+from harness.regression import history as runs
 
 CASE = make_case("c_recentred")
 
@@ -79,20 +78,6 @@ def test_the_worst_cases_of_the_last_run_come_first(several: Path) -> None:
     files, cases = asked(several, "--worst", "1")
     assert (len(files), cases) == (5, [SLOW.id])
     assert asked(several, "--worst", "9", "--case", "one_pass")[1] == [FAST.id]
-
-
-def test_a_compacted_history_is_the_same(several: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "several"
-    copytree(several, folder)
-    options = ("--worst", "2", "--metric", "time")
-    before = call("history", str(folder), *options).stdout
-    done = call("compact", str(folder))
-    assert done.stdout == f"{folder}: 5 runs with 15 records: 5 files became 1\n"
-    assert call("history", str(folder), *options).stdout == before
-    assert "nothing to compact" in call("compact", str(folder)).stdout
-    page = tmp_path / "page.html"
-    assert call("report", str(folder), "--out", str(page)).exit_code == 0
-    assert "no such folder" in complaint("compact", str(tmp_path / "gone"))
 
 
 def test_too_many_records_are_refused(several: Path, monkeypatch: pytest.MonkeyPatch) -> None:

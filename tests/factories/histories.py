@@ -12,7 +12,7 @@ from results_factory import make_environment, make_run
 
 from harness.records import Case, Environment, Record
 from harness.regression.history import History, HistoryRun
-from harness.store import Results, StoredRun, write
+from harness.store import Results, write
 
 ANOTHER = make_environment(cpu="Another CPU")
 URL = "https://example.org/owner/name"
@@ -70,16 +70,7 @@ def _run_of(results: Results) -> HistoryRun:
     (run,) = results.runs
     started = datetime.fromisoformat(run.started_utc)
     path = Path(f"{run.name}.parquet")
-    stored = StoredRun(
-        path=path,
-        file=path,
-        member=None,
-        runs=results.runs,
-        environments=results.environments,
-        records=len(results.records),
-        digest=run.name,
-    )
-    return HistoryRun(stored=stored, results=results, started=started, committed=started)
+    return HistoryRun(path=path, results=results, started=started, committed=started)
 
 
 def runs_of(

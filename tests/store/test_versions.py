@@ -13,8 +13,6 @@ from stored import RESULTS, read_or_refusal
 from harness.records import Environment, Run
 from harness.store import SCHEMA_VERSION, StoreError, read, write
 
-PUBLISHED = Path(__file__).parents[2] / "results" / "published"
-
 
 def rewrite(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
     """Change a results file to what another program would have written."""
@@ -82,22 +80,3 @@ def test_a_parquet_file_of_someone_else_is_refused(path: Path) -> None:
     pq.write_table(pa.table({"a": [1, 2]}), path)
     with pytest.raises(StoreError, match="not the records of a run"):
         read(path)
-
-
-def foreign_tables() -> list[Path]:
-    every = sorted(PUBLISHED.glob("*.parquet"))
-    return [
-        path
-        for path in every
-        if b"layernorm_bench_schema" not in (pq.read_metadata(path).metadata or {})
-    ]
-
-
-@pytest.mark.parametrize("path", foreign_tables(), ids=lambda path: path.stem)
-def test_the_table_of_an_experiment_says_what_it_is(path: Path) -> None:
-    with pytest.raises(
-        StoreError, match=r"measurements of an experiment \(.+\).* docs/"
-    ) as refusal:
-        read(path)
-    page = str(refusal.value).partition("docs/")[2].partition(".md")[0]
-    assert path.stem in (PUBLISHED.parents[1] / "docs" / f"{page}.md").read_text().replace("-", "_")
