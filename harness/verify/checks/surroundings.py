@@ -159,6 +159,8 @@ def _changes_beside_another_caller(call: Call) -> bool:
     try:
         with ThreadPoolExecutor(_CALLERS, initializer=partial(torch.set_num_threads, 1)) as pool:
             results = list(pool.map(call_repeatedly, callers))
+    except SystemError:  # of Python: one call disturbed the objects of the other
+        return True
     finally:
         sys.setswitchinterval(interval)
     return any(
