@@ -12,9 +12,9 @@ numpy keeps stable: the same axes give the same array on every machine.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import reduce
-from itertools import accumulate, combinations
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations, pairwise
+from math import prod
 from types import MappingProxyType
 from typing import Any
 
@@ -49,168 +49,107 @@ def covering_array(
         rare: values that rows have only where a combination needs them, by axis.
         times: the number of rows that have each combination of other values.
     """
-    values = _Values(axes, exclusions, rare)
-    left = _Uncovered(values, strength, times)
-    random = _Random()
+    numbered = [(name, value) for name, values in axes.items() for value in values]
+    starts = np.cumsum([0, *map(len, axes.values())])
+    of_axes = [slice(start, end) for start, end in pairwise(starts)]
+    is_common = np.array([value not in rare.get(name, ()) for name, value in numbered])
+    random = np.random.PCG64(_SEED)
+    together = _together(numbered, of_axes, exclusions)
+    chances = np.where(is_common, 1.0, _CHANCE_OF_RARE)
+    # all combinations; the number of one is a linear function of the numbers of its values
+    subsets = [list(subset) for subset in combinations(range(len(axes)), strength)]
+    factors = np.zeros((len(axes), len(subsets)), dtype=np.intp)
+    parts = []
+    for column, subset in enumerate(subsets):
+        sizes = [of_axes[axis].stop - of_axes[axis].start for axis in subset]
+        factors[subset, column] = [prod(sizes[after:]) for after in range(1, strength + 1)]
+        parts.append(np.indices(sizes).reshape(strength, -1).T + starts[subset])
+    firsts = np.cumsum([0, *map(len, parts)])[:-1]
+    values = np.concatenate(parts)
+    rows_missing = np.where(is_common[values].all(1), times, 1)
+    for one, other in combinations(range(strength), 2):
+        rows_missing *= together[values[:, one], values[:, other]]
     rows = []
-    for combination in random.permutation(len(left.rows_missing)):
-        while left.rows_missing[combination]:
-            completions = values.completions(left.values_of(combination), random)
-            if completions is None:  # excluded by several exclusions together
-                left.rows_missing[combination] = 0
+    for combination in _permutation(random, len(values)):
+        while rows_missing[combination]:
+            completions = _completions(values[combination], of_axes, together, chances, random)
+            if not len(completions):  # excluded by several exclusions together
+                rows_missing[combination] = 0
                 continue
-            best = completions[int(left.gains(completions).argmax())]
-            left.cover(best)
-            rows.append(best)
-    names = [value for axis in axes.values() for value in axis]
-    return [dict(zip(axes, (names[number] for number in row), strict=True)) for row in rows]
+            numbers = (completions - starts[:-1]) @ factors + firsts
+            best = int((rows_missing[numbers] > 0).sum(1).argmax())
+            rows_missing[numbers[best]] -= rows_missing[numbers[best]] > 0
+            rows.append(dict(numbered[value] for value in completions[best]))
+    return rows
 
 
-class _Random:
-    """Uniform numbers from the raw bits of PCG64, which never change, as numpy's methods may."""
-
-    def __init__(self) -> None:
-        self._bits = np.random.PCG64(_SEED)
-
-    def uniform(self, *shape: int) -> NDArray[np.float64]:
-        """Return numbers in (0, 1]."""
-        raw = np.asarray(self._bits.random_raw(int(np.prod(shape))), dtype=np.uint64)
-        return ((raw >> np.uint64(11)).astype(np.float64).reshape(shape) + 1) * 2.0**-53
-
-    def permutation(self, count: int) -> Ints:
-        return np.argsort(self.uniform(count), kind="stable")
+def _uniform(bits: np.random.PCG64, *shape: int) -> NDArray[np.float64]:
+    """Return numbers in (0, 1], from raw bits, which never change, as numpy's methods may."""
+    raw = np.asarray(bits.random_raw(prod(shape)), dtype=np.uint64)
+    return ((raw >> np.uint64(11)).astype(np.float64).reshape(shape) + 1) * 2.0**-53
 
 
-class _Values:
-    """The values of all axes, numbered through, and which of them occur together."""
+def _permutation(bits: np.random.PCG64, count: int) -> Ints:
+    return np.argsort(_uniform(bits, count), kind="stable")
 
-    def __init__(
-        self,
-        axes: Mapping[str, Sequence[Any]],
-        exclusions: Sequence[Exclusion],
-        rare: Mapping[str, Sequence[Any]],
-    ) -> None:
-        ends = list(accumulate(map(len, axes.values())))
-        self.axes = [
-            range(end - len(values), end) for end, values in zip(ends, axes.values(), strict=True)
+
+def _together(
+    numbered: Sequence[tuple[str, Any]], of_axes: Sequence[slice], exclusions: Sequence[Exclusion]
+) -> Bools:
+    """Return which two values can occur together, (values, values)."""
+    together: Bools = np.ones((len(numbered), len(numbered)), dtype=bool)
+    for axis in of_axes:
+        together[axis, axis] = np.eye(axis.stop - axis.start)
+    for excluded in exclusions:
+        ours = [name == excluded.axis and value in excluded.values for name, value in numbered]
+        theirs = [
+            name == excluded.other and value in excluded.other_values for name, value in numbered
         ]
-        self.together: Bools = np.ones((ends[-1], ends[-1]), dtype=bool)
-        for axis in self.axes:
-            self.together[axis.start : axis.stop, axis.start : axis.stop] = np.eye(len(axis))
-        numbers = {
-            name: dict(zip(axes[name], axis, strict=True))
-            for name, axis in zip(axes, self.axes, strict=True)
-        }
-        for excluded in exclusions:
-            of_axis, of_other = numbers[excluded.axis], numbers[excluded.other]
-            ours = [of_axis[value] for value in excluded.values if value in of_axis]
-            theirs = [of_other[value] for value in excluded.other_values if value in of_other]
-            self.together[np.ix_(ours, theirs)] = False
-            self.together[np.ix_(theirs, ours)] = False
-        self._close()
-        self.is_common: Bools = np.ones(ends[-1], dtype=bool)
-        for name, values in rare.items():
-            self.is_common[[numbers[name][value] for value in values if value in axes[name]]] = (
-                False
-            )
-        self._chances = np.where(self.is_common, 1.0, _CHANCE_OF_RARE)
-
-    def _close(self) -> None:
-        """Part two values if some axis has no value that goes with both, until none is left."""
-        before = -1
-        while before != (before := int(self.together.sum())):
-            for axis in self.axes:
-                of_axis = self.together[:, axis.start : axis.stop].astype(np.intp)
-                self.together &= of_axis @ of_axis.T > 0
-
-    def completions(self, fixed: Ints, random: _Random) -> Ints | None:
-        """Return rows that contain the values ``fixed``, (rows, axes); None if there is none."""
-        allowed = np.logical_and.reduce(self.together[fixed])
-        if not all(allowed[axis.start : axis.stop].any() for axis in self.axes):
-            return None
-        masks = np.tile(allowed, (_COMPLETIONS, 1))
-        rows = np.zeros((_COMPLETIONS, len(self.axes)), dtype=np.intp)
-        for index in random.permutation(len(self.axes)):
-            axis = self.axes[index]
-            of_axis = slice(axis.start, axis.stop)
-            weights = masks[:, of_axis] * self._chances[of_axis]
-            chances = random.uniform(_COMPLETIONS, len(axis)) * weights
-            rows[:, index] = axis.start + chances.argmax(1)
-            masks &= self.together[rows[:, index]]
-        whole = masks[np.arange(_COMPLETIONS)[:, None], rows].all(1)
-        return rows[whole] if whole.any() else self._searched(fixed)
-
-    def _searched(self, fixed: Ints) -> Ints | None:
-        """Return one completion, found by trying all; None if there is none."""
-
-        def search(row: tuple[int, ...], allowed: Bools) -> tuple[int, ...] | None:
-            if len(row) == len(self.axes):
-                return row
-            for value in self.axes[len(row)]:
-                if allowed[value]:
-                    found = search((*row, value), allowed & self.together[value])
-                    if found is not None:
-                        return found
-            return None
-
-        row = search((), np.logical_and.reduce(self.together[fixed]))
-        return None if row is None else np.array([row])
+        together &= ~(np.outer(ours, theirs) | np.outer(theirs, ours))
+    # nor can two values if some axis has no value that goes with both
+    count = -1
+    while count != together.sum():
+        count = int(together.sum())
+        for axis in of_axes:
+            of_axis = together[:, axis].astype(np.intp)
+            together &= of_axis @ of_axis.T > 0
+    return together
 
 
-class _Uncovered:
-    """The combinations of values that are not in enough rows yet, by number."""
-
-    def __init__(self, values: _Values, strength: int, times: int) -> None:
-        self._subsets = list(combinations(range(len(values.axes)), strength))
-        # a combination's number is a linear function of the numbers of its values
-        self._factors = np.zeros((len(values.axes), len(self._subsets)), dtype=np.intp)
-        self._firsts = np.zeros(len(self._subsets), dtype=np.intp)
-        parts, total = [], 0
-        for column, subset in enumerate(self._subsets):
-            of_subset = [values.axes[axis] for axis in subset]
-            sizes = [len(axis) for axis in of_subset]
-            self._factors[list(subset), column] = [
-                int(np.prod(sizes[after:])) for after in range(1, strength + 1)
-            ]
-            self._firsts[column] = total
-            total += int(np.prod(sizes))
-            possible = _possible(values.together, of_subset)
-            is_common = reduce(np.multiply.outer, [values.is_common[axis] for axis in of_subset])
-            parts.append((possible * np.where(is_common, times, 1)).ravel().astype(np.uint8))
-        self._offsets = np.array([axis.start for axis in values.axes])
-        self.rows_missing = np.concatenate(parts)
-
-    def values_of(self, combination: int) -> Ints:
-        """Return the values of a combination, (strength,)."""
-        column = int(np.searchsorted(self._firsts, combination, side="right")) - 1
-        subset, rest = list(self._subsets[column]), combination - self._firsts[column]
-        found = []
-        for axis in subset:
-            index, rest = divmod(rest, self._factors[axis, column])
-            found.append(self._offsets[axis] + index)
-        return np.array(found)
-
-    def _numbers(self, rows: Ints) -> Ints:
-        """Return the numbers of all combinations in each row, (rows, subsets)."""
-        numbers: Ints = (rows - self._offsets) @ self._factors + self._firsts
-        return numbers
-
-    def gains(self, rows: Ints) -> Ints:
-        """Return how many missing combinations each row has, (rows,)."""
-        found: Ints = (self.rows_missing[self._numbers(rows)] > 0).sum(1)
-        return found
-
-    def cover(self, row: Ints) -> None:
-        numbers = self._numbers(row[None])
-        self.rows_missing[numbers] -= self.rows_missing[numbers] > 0
+def _completions(
+    fixed: Ints,
+    of_axes: Sequence[slice],
+    together: Bools,
+    chances: NDArray[np.float64],
+    random: np.random.PCG64,
+) -> Ints:
+    """Return rows that contain the values ``fixed``, (rows, axes); empty if there is none."""
+    allowed = np.logical_and.reduce(together[fixed])
+    rows = np.zeros((_COMPLETIONS, len(of_axes)), dtype=np.intp)
+    if not all(allowed[axis].any() for axis in of_axes):
+        return rows[:0]
+    masks = np.tile(allowed, (_COMPLETIONS, 1))
+    for index in _permutation(random, len(of_axes)):
+        axis = of_axes[index]
+        weights = masks[:, axis] * chances[axis]
+        drawn = _uniform(random, *weights.shape) * weights
+        rows[:, index] = axis.start + drawn.argmax(1)
+        masks &= together[rows[:, index]]
+    whole = masks[np.arange(_COMPLETIONS)[:, None], rows].all(1)
+    if whole.any():
+        return rows[whole]
+    found = next(_search((), allowed, of_axes, together), None)
+    return rows[:0] if found is None else np.array([found])
 
 
-def _possible(together: Bools, axes: Sequence[range]) -> Bools:
-    """Return which combinations have values that go together in pairs; one dimension per axis."""
-    pairs = []
-    for one, other in combinations(range(len(axes)), 2):
-        a, b = axes[one], axes[other]
-        shape = [1] * len(axes)
-        shape[one], shape[other] = len(a), len(b)
-        pairs.append(together[a.start : a.stop, b.start : b.stop].reshape(shape))
-    return reduce(np.logical_and, pairs)
+def _search(
+    row: tuple[int, ...], allowed: Bools, of_axes: Sequence[slice], together: Bools
+) -> Iterator[tuple[int, ...]]:
+    """Yield every completion of a row, found by trying all values."""
+    if len(row) == len(of_axes):
+        yield row
+        return
+    axis = of_axes[len(row)]
+    for value in range(axis.start, axis.stop):
+        if allowed[value]:
+            yield from _search((*row, value), allowed & together[value], of_axes, together)
