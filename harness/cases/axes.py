@@ -85,9 +85,9 @@ class Axis:
     """Of its values; ``tuple`` is a shape."""
     title: str = ""
     """What conditions call it, such as "the number of rows"; by default its name."""
-    words: Mapping[Any, str] = field(default_factory=dict)
-    """Conditions in other words than title, sign and value: by value where the relation is "is",
-    else by relation and value, or by relation."""
+    if_true: str = ""
+    """What a condition says that a fact is true, or false."""
+    if_false: str = ""
 
     # what a user may set
     key: str = ""
@@ -183,8 +183,10 @@ def _with_call(case: Case, call: str) -> Case:
 def _fact(
     name: str, axis: str, if_true: str, if_false: str, getter: Callable[[Case], bool] | None = None
 ) -> Axis:
-    words = {True: if_true, False: if_false}
-    return Axis(name=name, kind=bool, follows_from=(axis,), words=words, getter=getter)
+    return Axis(
+        name=name, kind=bool, follows_from=(axis,), if_true=if_true, if_false=if_false,
+        getter=getter,
+    )  # fmt: skip
 
 
 _ROWS: tuple[Axis, ...] = (
@@ -211,11 +213,6 @@ _ROWS: tuple[Axis, ...] = (
         name="param_dtype", key="param_dtypes", known=(*DTYPES, SAME), default=(SAME,),
         help='dtype of weight and bias; "same" is the dtype of x',
         values=(SAME, "float32"), getter=_param_dtype, setter=_with_param_dtype,
-        title="the dtype of the parameters",
-        words={
-            SAME: "the parameters have the dtype of x",
-            "float32": "the parameters are float32 and x is narrower",
-        },
     ),
     Axis(
         name="device", key="devices", known=("cpu", "cuda"), is_registered=True, default=("cpu",),
@@ -267,12 +264,6 @@ _ROWS: tuple[Axis, ...] = (
         name="affine", key="affines", kind=Affine, default=(Affine.BOTH,),
         help=f"parameters to give: {', '.join(Affine)}",
         values=tuple(Affine), rare=(Affine.WEIGHT, Affine.BIAS, Affine.NONE), setter=_with_affine,
-        words={
-            Affine.BOTH: "there are weight and bias",
-            Affine.WEIGHT: "there is a weight and no bias",
-            Affine.BIAS: "there is a bias and no weight",
-            Affine.NONE: "there is neither weight nor bias",
-        },
     ),
     Axis(
         name="parameters", key="parameters", is_registered=True, default=("normal",),
@@ -291,7 +282,7 @@ _ROWS: tuple[Axis, ...] = (
         limits={"ge": 1, "le": 4096},  # more than any machine has cores
         help="number of CPU threads that torch may use",
         values=(1, 2), rare=(2,),  # threads wait for each other for longer than a small case takes
-        title="the number of threads", words={(Relation.AT_MOST, 1): "there is one thread"},
+        title="the number of threads",
     ),
     Axis(
         name="seed", key="seeds", kind=int, default=(0,), help="seed of the random inputs",
@@ -306,7 +297,7 @@ _ROWS: tuple[Axis, ...] = (
         setter=lambda case, rows: _reshaped(
             case, factors(rows, len(case.leading_shape)), case.normalized_shape
         ),
-        title="the number of rows", words={(Relation.AT_MOST, 1): "there is one row"},
+        title="the number of rows",
     ),
     Axis(
         # one; below, at and above a vector of 4; odd; multiples of 4, of 8 and of 32; near 32, 128
@@ -317,21 +308,19 @@ _ROWS: tuple[Axis, ...] = (
         setter=lambda case, hidden: _reshaped(
             case, case.leading_shape, factors(hidden, case.normalized_dims)
         ),
-        title="N", words={(Relation.AT_MOST, 1): "N is 1"},
+        title="N",
     ),
     Axis(
         name="leading_axes", kind=int, values=(0, 1, 2, 3), simple=1,
         getter=lambda case: len(case.leading_shape),
         setter=lambda case, n: _reshaped(case, factors(case.rows, n), case.normalized_shape),
         title="the number of leading axes",
-        words={(Relation.AT_MOST, 1): "there is at most one leading axis"},
     ),
     Axis(
         name="normalized_axes", kind=int, values=(1, 2, 3),
         getter=lambda case: case.normalized_dims,
         setter=lambda case, n: _reshaped(case, case.leading_shape, factors(case.hidden, n)),
         title="the number of normalized axes",
-        words={(Relation.AT_MOST, 1): "there is one normalized axis"},
     ),
     Axis(
         name="call", values=FORWARD_CALLS + BACKWARD_CALLS,
@@ -361,7 +350,6 @@ _ROWS: tuple[Axis, ...] = (
     Axis(
         name="offset_ratio", kind=float, follows_from=("distribution", "eps"),
         title="|mean| / sqrt(variance + eps) of a row",
-        words={Relation.AT_LEAST: "|mean| of a row is at least {} sqrt(variance + eps)"},
     ),
     Axis(
         name="least_variance_ratio", kind=float, follows_from=("distribution", "eps"),
@@ -441,42 +429,28 @@ class Condition:
 
     def holds_for(self, own: Any) -> bool:
         """Whether a value on the axis meets it."""
-        return bool(_HOLDS[self.relation](own, self.value))
+        return bool(_RELATIONS[self.relation][0](own, self.value))
 
     @property
     def text(self) -> str:
         """The condition in words."""
-        axis, value, relation = AXES[self.axis], self.value, self.relation
-        if relation is Relation.IS and value in axis.words:
-            return axis.words[value]
+        axis, value = AXES[self.axis], self.value
+        if axis.kind is bool:
+            return axis.if_true if value == (self.relation is Relation.IS) else axis.if_false
         shown = f"{value:.3g}" if isinstance(value, float) else str(value)
-        if relation is Relation.ONE_OF:
+        if self.relation is Relation.ONE_OF:
             shown = f"{', '.join(value[:-1])} or {value[-1]}"
-        for words, key in product((axis.words, _WORDS), ((relation, value), relation)):
-            if key in words:
-                return str(words[key]).format(shown, axis=axis.title or axis.name)
-        raise AssertionError(relation)
+        return f"{axis.title or axis.name} {_RELATIONS[self.relation][1]} {shown}"
 
 
-_HOLDS: dict[Relation, Callable[[Any, Any], Any]] = {
-    Relation.AT_LEAST: ge,
-    Relation.AT_MOST: le,
-    Relation.MULTIPLE: lambda own, value: own % value == 0,
-    Relation.NOT_MULTIPLE: lambda own, value: own % value != 0,
-    Relation.IS: eq,
-    Relation.IS_NOT: ne,
-    Relation.ONE_OF: lambda own, values: own in values,
-}
-_WORDS: dict[Any, str] = {
-    Relation.AT_LEAST: "{axis} >= {}",
-    Relation.AT_MOST: "{axis} <= {}",
-    (Relation.MULTIPLE, 2): "{axis} is even",
-    Relation.MULTIPLE: "{axis} is a multiple of {}",
-    (Relation.NOT_MULTIPLE, 2): "{axis} is odd",
-    Relation.NOT_MULTIPLE: "{axis} is not a multiple of {}",
-    Relation.IS: "{axis} is {}",
-    Relation.IS_NOT: "{axis} is not {}",
-    Relation.ONE_OF: "{axis} is {}",
+_RELATIONS: dict[Relation, tuple[Callable[[Any, Any], Any], str]] = {
+    Relation.AT_LEAST: (ge, ">="),
+    Relation.AT_MOST: (le, "<="),
+    Relation.MULTIPLE: (lambda own, value: own % value == 0, "is a multiple of"),
+    Relation.NOT_MULTIPLE: (lambda own, value: own % value != 0, "is not a multiple of"),
+    Relation.IS: (eq, "is"),
+    Relation.IS_NOT: (ne, "is not"),
+    Relation.ONE_OF: (lambda own, values: own in values, "is"),
 }
 
 
@@ -584,16 +558,15 @@ def python_line(case: Case, handle: str | None = None, options: str = "") -> str
             ``CallOptions``.
     """
     usual = Case(implementation=case.implementation, shape=case.shape)
-    values = {name: getattr(case, name) for name in dict.fromkeys(("shape", *_FIELDS))}
-    arguments = ", ".join(
-        f"{name}={(str(value) if isinstance(value, str) else value)!r}"
-        for name, value in values.items()
-        if name == "shape" or value != getattr(usual, name)
-    )
-    return (
-        f"from layernorm_bench import {'CallOptions, ' if options else ''}verify_case; "
-        f"print(verify_case({handle or repr(case.implementation)}, {arguments}{options}))"
-    )
+    values = {name: getattr(case, name) for name in _FIELDS}
+    arguments = [f"shape={values.pop('shape')}"]
+    for name, value in values.items():
+        if value != getattr(usual, name):
+            arguments.append(f"{name}={(str(value) if isinstance(value, str) else value)!r}")
+    names = "CallOptions, verify_case" if options else "verify_case"
+    target = handle or repr(case.implementation)
+    call = f"verify_case({target}, {', '.join(arguments)}{options})"
+    return f"from layernorm_bench import {names}; print({call})"
 
 
 def unusual(case: Case) -> tuple[int, int]:
