@@ -26,9 +26,19 @@ from harness.measure.device import Device
 from harness.measure.latency import Sampled
 from harness.measure.memory import relocate
 from harness.measure.sampler import Sampler, TimedCall
-from harness.records import Allocation, ArmRole, Cache, Case, Environment, Measurement, Status
+from harness.records import (
+    Allocation,
+    ArmRole,
+    Budget,
+    Cache,
+    Case,
+    Environment,
+    Measurement,
+    Status,
+)
 from harness.records.text import count
 from harness.report.exports.pytest_benchmark import extra_info_of, machine_info_of
+from harness.run.attempt import Judged
 from harness.run.call import bind
 from harness.run.case import CaseRunner
 from harness.run.plan import cases_on, refuse_unresolved
@@ -168,18 +178,21 @@ def run_case(runner: CaseRunner, case: Case, benchmark: BenchmarkFixture | None)
     Unsupported and out of memory are skips, out of guarantee is an expected failure, and every
     other status than ok is a failure.
     """
-    threads, is_timed = torch.get_num_threads(), False
+    threads = torch.get_num_threads()
+    timed: list[Inputs] = []
+
+    def time(judged: Judged, inputs: Inputs, device: Device, *_: object, **__: object) -> Sampled:
+        if benchmark is None or judged.status is not Status.OK:
+            return Sampled(None, (), 0.0, 0.0)
+        timed.append(inputs)
+        return time_with(benchmark, judged.called, case, inputs, device)
+
     try:
-        with runner.begin(case) as run:
-            run.verify(implementations.find(case.implementation))
-            if benchmark is not None and run.record.status is Status.OK:
-                is_timed = True
-                run.add_timing(time_with(benchmark, run.function, case, run.inputs, run.device))
+        record = runner.run(case, (Measurement.LATENCY,), Budget(), time=time)
     finally:
         torch.set_num_threads(threads)  # for the other tests of the process
-    record = run.record
-    if benchmark is not None and is_timed:
-        info = extra_info_of(record, model_bytes=model_bytes(case, run.inputs))
+    if benchmark is not None and timed:
+        info = extra_info_of(record, model_bytes=model_bytes(case, timed[0]))
         benchmark.extra_info.update(info)
     outcome = f"{record.status}: {record.reason}"
     if record.status in {Status.UNSUPPORTED, Status.OUT_OF_MEMORY}:

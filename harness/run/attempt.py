@@ -104,6 +104,12 @@ class Judged:
     oracle_s: float = 0.0
     """Seconds spent in the exact reference."""
 
+    @property
+    def called(self) -> LayerNormFunction:
+        """The function; only where there are outputs."""
+        assert self.function is not None
+        return self.function
+
     def outputs_beyond(self, ratio: float = 1.0) -> set[str]:
         """Return the names of outputs with NaN, or an error over ``ratio`` times its bound."""
         return {output.output for output in self.ratios if is_beyond(output, ratio)}

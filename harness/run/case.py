@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from random import Random
 from time import perf_counter
@@ -55,7 +54,7 @@ from harness.run.call import ImplementationError, bind, bind_recording_forward, 
 from harness.run.integrity import Trusted
 from harness.run.recheck import Timed, reuse, wrong_again
 from harness.run.timing import refusal, result_bytes, time_case
-from implementations.contract import Implementation, LayerNormFunction
+from implementations.contract import Implementation
 
 _SETTLED_RUNS = 3  # on a busy machine a thread may end before the outputs are copied
 # Tensors of x's size that a case holds at most, beside float64 copies and the exact values, bounds
@@ -100,35 +99,35 @@ class CaseRunner:
         measurements: Collection[Measurement],
         budget: Budget,
         find: Callable[[str], Implementation] = implementations.find,
+        time: Callable[..., Sampled] | None = None,
     ) -> Record:
         """Run ``case`` to its record; errors are always measured, the rest only if asked for.
 
-        An exception of the implementation becomes the record's status; an exception in the harness
-        is a bug and propagates.
-        """
-        with self.begin(case) as run:
-            run.verify(run.trusted.imported(case.implementation, find))
-            for measurement in (Measurement.LATENCY, Measurement.COLD):
-                if measurement in measurements and run.judged.outputs:
-                    run.time(budget, measurement)
-            if Measurement.MEMORY in measurements and run.judged.outputs:
-                run.count_memory()
-        return run.record
+        An exception of the implementation becomes the record's status, which keeps what was
+        measured before. An exception in the harness is a bug and propagates.
 
-    @contextmanager
-    def begin(self, case: Case) -> Iterator[CaseRun]:
-        """Return a context in which the steps of a case run; it completes the record on exit.
-
-        An exception of the implementation ends the steps and becomes the status of the record.
+        Args:
+            case: what to run.
+            measurements: what to measure.
+            budget: of each timing.
+            find: returns the implementation.
+            time: times it instead of :func:`harness.run.timing.time_case`, with its arguments.
         """
-        run = CaseRun(case, self)
+        run = _CaseRun(case, self)
         try:
             with grad_mode(case):
-                yield run
+                run.verify(run.trusted.imported(case.implementation, find))
+                for measurement in Measurement if run.judged.outputs else ():
+                    if measurement not in measurements:
+                        continue
+                    if measurement in {Measurement.LATENCY, Measurement.COLD}:
+                        run.time(budget, measurement, time or time_case)
+                    elif measurement is Measurement.MEMORY:
+                        run.count_memory()
         except FAILURES as error:
             status, reason = failure_of(error)
             run.record = replace(run.record, status=status, reason=reason)
-        run.add_cost()
+        return run.finished()
 
     def ready_device(self, case: Case, implementation: Implementation) -> Device:
         """Return the case's device, with as many threads as the case asks for.
@@ -165,18 +164,11 @@ def _held_bytes(case: Case) -> int:
     return _HELD_COPIES[case.direction] * case.rows * case.hidden * dtype.itemsize
 
 
-class CaseRun:
-    """The steps of one case: ``verify`` comes first, the others are optional.
+class _CaseRun:
+    """The steps of one case, each of which adds to its record: ``verify`` comes first."""
 
-    Each step adds to ``record``. An exception of the implementation ends the steps (see
-    :meth:`CaseRunner.begin`), and the record keeps what was added before.
-    """
-
-    device: Device  # this and the next three are set by verify
+    device: Device  # this and the next two are set by verify
     judged: Judged
-    """The case as it was verified; if it has no outputs, no other step can follow."""
-    function: LayerNormFunction
-    """The implementation's function, compiled if the case says so."""
     inputs: Inputs
 
     def __init__(self, case: Case, runner: CaseRunner) -> None:
@@ -186,16 +178,21 @@ class CaseRun:
         self._spent = Stopwatch()
         self._oracle_s = self._sampling_s = 0.0
 
-    def verify(self, implementation: Implementation) -> None:
-        """Run the case once; add its errors and status to the record.
+    def finished(self) -> Record:
+        cost = Cost(
+            total_s=perf_counter() - self._began,
+            implementation_s=self._spent.seconds,
+            oracle_s=self._oracle_s,
+            sampling_s=self._sampling_s,
+        )
+        return replace(self.record, cost=cost)
 
-        Raises:
-            ImplementationError: the implementation cannot run the case.
-        """
+    def verify(self, implementation: Implementation) -> None:
+        """Run the case once; add its errors and status to the record."""
         case = self.record.case
         self._implementation = implementation
         self.device = self._runner.ready_device(case, implementation)
-        self.judged = attempt(
+        self.judged = judged = attempt(
             implementation,
             case,
             self.trusted,
@@ -203,55 +200,28 @@ class CaseRun:
             measure=measure_errors,
             settled_runs=_SETTLED_RUNS,
         )
-        judged = self.judged
         self._spent.seconds += judged.implementation_s
         self._oracle_s += judged.oracle_s
         status, reason, errors = judged.status, judged.reason, judged.errors
         self.record = replace(self.record, status=status, reason=reason, errors=errors)
-        if judged.function is not None:
-            self.function, self.inputs = judged.function, self._runner.exact(case)[0]
+        if judged.outputs is not None:
+            self.inputs = self._runner.exact(case)[0]
 
-    def time(
-        self,
-        budget: Budget,
-        measurement: Measurement = Measurement.LATENCY,
-        reference: Implementation | None = None,
-    ) -> None:
-        """Add a latency to the record.
-
-        Args:
-            budget: when to stop.
-            measurement: LATENCY or COLD.
-            reference: timed in turn with the case, alone; None for the usual reference and copies.
-
-        Raises:
-            ImplementationError: the implementation raised.
-            ContractViolationError: it broke its contract after the timing.
-        """
+    def time(self, budget: Budget, measurement: Measurement, time: Callable[..., Sampled]) -> None:
+        """Add a latency to the record, and check the results again."""
         case = self.record.case
         self._runner.fault_in(case)
         cache = Cache.WARM
         if measurement is Measurement.COLD:
             cache = Cache.ROTATE if case.device == "cpu" else Cache.FLUSHED
-        sampled = time_case(
-            self.function,
-            case,
+        sampled = time(
+            self.judged,
             self.inputs,
             self.device,
             budget,
             allocation=self._runner.allocation,
             cache=cache,
-            reference=reference,
         )
-        self.add_timing(sampled, measurement)
-
-    def add_timing(self, sampled: Sampled, measurement: Measurement = Measurement.LATENCY) -> None:
-        """Add a latency to the record, and check the results again.
-
-        Raises:
-            ImplementationError: the implementation raised.
-            ContractViolationError: it broke its contract.
-        """
         self._sampling_s += sampled.sampling_s
         self._spent.seconds += sampled.warming_s
         warnings, latency = sampled.warnings, sampled.latency
@@ -269,13 +239,10 @@ class CaseRun:
         """Add what one call allocates, what its forward keeps, and its operators to the record.
 
         If torch does not see all of the memory, the record gets a warning with the reason instead.
-
-        Raises:
-            ImplementationError: the implementation raised.
         """
-        name = self._implementation.name
-        why: str | None = f"{name} takes memory that torch does not see"
-        if not self._implementation.outside_torch:
+        if self._implementation.outside_torch:
+            why: str | None = f"{self._implementation.name} takes memory that torch does not see"
+        else:
             with self._spent:
                 why = self._count_memory()
         if why is not None:
@@ -283,12 +250,12 @@ class CaseRun:
 
     def _count_memory(self) -> str | None:
         """Add the memory and the operators of a call; or return why they cannot be counted."""
-        case, inputs = self.record.case, self.inputs
+        case, inputs, function = self.record.case, self.inputs, self.judged.called
         if why := uncountable(case.device):
             return why
         # copies: the function may write to its inputs
         tensors = [relocate(tensor, Random(case.id)) for tensor in inputs.tensors]
-        call = bind(self.function, case, tensors)
+        call = bind(function, case, tensors)
         call()  # creates caches and workspaces, which are not part of a call
         counted, y_bytes = count_allocations(call, case.device), inputs.x.nbytes
         minimum_bytes = result_bytes(case, inputs)
@@ -296,7 +263,7 @@ class CaseRun:
             return why
         saved_bytes = None
         if case.direction is not Direction.FORWARD:
-            forward = bind_recording_forward(self.function, case, tensors)
+            forward = bind_recording_forward(function, case, tensors)
             forward_counted = count_allocations(forward, case.device)
             if why := undercounted(forward_counted, y_bytes):
                 return f"in the forward {why}"
@@ -310,16 +277,6 @@ class CaseRun:
         )
         self.record = replace(self.record, memory=memory, operators=counted.operators)
         return None
-
-    def add_cost(self) -> None:
-        """Add the seconds that the case has taken to the record."""
-        cost = Cost(
-            total_s=perf_counter() - self._began,
-            implementation_s=self._spent.seconds,
-            oracle_s=self._oracle_s,
-            sampling_s=self._sampling_s,
-        )
-        self.record = replace(self.record, cost=cost)
 
     def _warn(self, *warnings: MeasurementWarning) -> None:
         self.record = replace(self.record, warnings=(*self.record.warnings, *warnings))
@@ -336,7 +293,7 @@ class CaseRun:
         if not sampled.tensors or sampled.subject is None or outputs is None or is_wrong:
             return
         placed = self.inputs.at(sampled.tensors)
-        timed = Timed(case, self.function, sampled.subject, placed, self.inputs)
+        timed = Timed(case, self.judged.called, sampled.subject, placed, self.inputs)
         with self._spent:
             wrong = wrong_again(timed, outputs, self._runner.exact, self._judge)
             if sampled.latency is not None:
@@ -344,7 +301,7 @@ class CaseRun:
             self.trusted.check()
             if wrong is None:
                 return
-            run_once(self.function, case, placed, is_judged=True, settle_s=SETTLE_S)
+            run_once(timed.function, case, placed, is_judged=True, settle_s=SETTLE_S)
         self.record = replace(self.record, status=Status.WRONG, reason=wrong)
         self._warn(
             MeasurementWarning(
@@ -360,7 +317,7 @@ class CaseRun:
         own, exact = self._runner.exact(case)
         exact = exact if inputs is own else Reference(inputs, case)
         bound = error_bound_of(self._implementation, case)
-        judged = judge(outputs, case, bound, inputs, exact, measure_errors)
+        judged = judge(outputs, case, bound, inputs, exact)
         self._oracle_s += judged.oracle_s
         return judged
 

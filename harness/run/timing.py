@@ -23,6 +23,7 @@ from harness.measure.environment import compiler
 from harness.measure.latency import Sampled, Sampling
 from harness.measure.sampler import TimedCall
 from harness.records import Allocation, ArmRole, Budget, Cache, Case, Direction, Mode
+from harness.run.attempt import Judged
 from harness.run.call import ImplementationError, bind
 from implementations.contract import Implementation, LayerNormFunction
 from implementations.cpu.copies import can_stream, streamed_copy
@@ -40,8 +41,7 @@ class _NotReplayable(Exception):  # noqa: N818 - a finding, not a failure
 
 
 def time_case(
-    function: LayerNormFunction,
-    case: Case,
+    judged: Judged,
     inputs: Inputs,
     device: Device,
     budget: Budget,
@@ -50,10 +50,11 @@ def time_case(
     cache: Cache,
     reference: Implementation | None = None,
 ) -> Sampled:
-    """Time ``function`` on ``inputs``, in turn with the usual reference and copies.
+    """Time what was judged on ``inputs``, in turn with the usual reference and copies.
 
     If ``reference`` is given, it replaces the usual reference and the copies.
     """
+    case = judged.case
     sampling = partial(
         Sampling,
         tensors=inputs.tensors,
@@ -66,7 +67,7 @@ def time_case(
         copied_bytes=2 * inputs.x.nbytes,
         cache=cache,
     )
-    timed_calls = timed_calls_of(function, case, reference)
+    timed_calls = timed_calls_of(judged.called, case, reference)
     sampled = sampling(timed_calls).sampled()
     latency = sampled.latency
     if latency is None or (latency.launch_s or 0.0) <= _LAUNCH_SHARE * latency.per_call_s.value:

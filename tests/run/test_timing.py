@@ -15,8 +15,9 @@ from harness.cases.inputs import make_inputs
 from harness.measure import latency as latency_module
 from harness.measure.latency import Sampled
 from harness.measure.sampler import TimedCall
-from harness.records import Allocation, Cache, Case, Clock, Direction
+from harness.records import Allocation, Cache, Case, Clock, Direction, Status
 from harness.run import timing as module
+from harness.run.attempt import Judged
 from harness.run.timing import time_case
 
 CASE = Case(implementation="native", shape=(16, 32))
@@ -41,8 +42,7 @@ def timed(device: FakeDevice, case: Case = CASE, cache: Cache = Cache.WARM) -> S
         torch.no_grad(),
     ):
         return time_case(
-            implementations.find("native").function,
-            case,
+            Judged(case=case, status=Status.OK, function=implementations.find("native").function),
             make_inputs(case),
             device,
             ROOMY,

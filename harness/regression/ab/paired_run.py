@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.cases import EVERY, PEERS, Planned, Sweep, SweepError, mistake_lines
 from harness.records import Budget, Case, Measurement, Record, Status
@@ -50,6 +50,9 @@ from harness.run.plan import cases_on
 from harness.run.worker import START_S, TIMINGS, Job
 
 if TYPE_CHECKING:
+    from harness.cases.inputs import Inputs
+    from harness.measure.latency import Sampled
+    from harness.run.attempt import Judged
     from harness.run.case import CaseRunner
     from implementations.contract import Implementation
 
@@ -87,21 +90,20 @@ def run_base_case(runner: CaseRunner, job: Job) -> Record:
 
 
 def time_against_base(runner: CaseRunner, job: Job) -> Record:
-    """Verify a case and, if it is right, time it in turn with the same target of the base."""
+    """Verify a case and time it in turn with the same target of the base."""
     import implementations
     from harness.regression.ab.side_by_side import side_by_side
-    from harness.run.call import function_of, run_once
+    from harness.run.call import bind, function_of
+    from harness.run.timing import time_case
 
-    case = job.case
-    with runner.begin(case) as run:
-        run.verify(implementations.find(case.implementation))
-        if run.record.status is Status.OK:
-            base = side_by_side(job.options).find(case.implementation)
-            function = function_of(base, case.mode, keep=True)
-            # compiles it before the timing
-            run_once(function, case, run.inputs, on_copies=True)
-            run.time(job.budget, reference=replace(base, function=function))
-    return run.record
+    def time(judged: Judged, inputs: Inputs, *arguments: Any, **more: Any) -> Sampled:
+        case = judged.case
+        base = side_by_side(job.options).find(case.implementation)
+        base = replace(base, function=function_of(base, case.mode, keep=True))
+        bind(base.function, case, inputs.copies().tensors)()  # compiles it before the timing
+        return time_case(judged, inputs, *arguments, reference=base, **more)
+
+    return runner.run(job.case, job.measurements, job.budget, implementations.find, time)
 
 
 # --- which cases both revisions have -------------------------------------------------------------
