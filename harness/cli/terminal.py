@@ -15,7 +15,7 @@ from harness.records import Record, Status
 from harness.records.metrics import brief, metrics_in
 from harness.records.text import seconds_text
 from harness.report.document import DASH, Cell, Table, columns, pill, show
-from harness.run.session import MOST_ROWS
+from harness.run.text import MOST_ROWS
 
 
 class RunProgress:

@@ -6,13 +6,11 @@ continues, so that its memory does not grow with their samples.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
-from itertools import chain, islice
 from pathlib import Path
 from time import monotonic
 
@@ -35,13 +33,12 @@ from harness.store import (
     Results,
     header_of,
     located_entries,
+    read,
+    read_journal,
     records_at,
     records_of,
     writing,
 )
-
-MOST_ROWS = 40  # trade-off: about a screenful; of more cases only counts are printed
-_NOT_COPIED = -1  # no offset: the record is in the results file only
 
 
 class OutputExistsError(Refusal):
@@ -82,7 +79,7 @@ class SessionOutcome:
     """The result of a session."""
 
     results: Results
-    """With the records as :func:`in_brief` has them; ``path`` holds them in full."""
+    """Of a finished run without samples, which ``path`` holds."""
     path: Path
     """The parquet file, or the journal if cases are left."""
     left: int
@@ -139,35 +136,48 @@ def run_session(
                 "latencies and new ones would not be comparable; choose another --out"
             )
         earlier, sweep = len(kept.measured), session.sweep
-        missing = missing_jobs(session.planned, _budget(sweep), fleet.nodes, kept.measured)
+        budget = Budget(
+            limit_s=sweep.seconds_per_case,
+            max_epochs=sweep.max_epochs,
+            min_epochs=min(sweep.min_epochs, sweep.max_epochs),
+            processes=sweep.processes,
+        )
+        missing = missing_jobs(session.planned, budget, fleet.nodes, kept.measured)
         run = _begun(session, [*here.values()])
         kept.begin(run, here.values())
         on_start(len(missing))
-        fresh, to_count = _Fresh(), list[Case]()
+        left, useful_s, has_ended_process, to_count = len(missing), 0.0, False, list[Case]()
         for record in fleet.run(missing, sweep.timeout_s, session.stop_at):
             kept.add(record)
-            fresh.add(record)
+            left -= 1
+            if record.cost is not None:
+                cost = record.cost
+                useful_s += cost.implementation_s + cost.oracle_s + cost.sampling_s
+            # how long an ended process had spent in its case is unknown
+            has_ended_process |= record.status in {Status.TIMEOUT, Status.CRASHED}
             if session.instructions and record.status.is_measured:
                 to_count.append(record.case)
             on_record(record)
-        left = len(missing) - fresh.count
         counts: dict[Case, int | str] = {}
-        if session.instructions and not left:
+        if to_count and not left:
             counts = dict(count_instructions(to_count, sweep.timeout_s))
-        results = Results(
-            records=(),
-            runs=(*kept.runs, fresh.finished(run, session.began)),
-            environments={**kept.environments, **here},
-        )
-        records = (_counted(record, counts.get(record.case)) for record in kept.in_order())
-        shown = in_brief(records if left else _written(records, results, session.out))
-        if not left:
+        wall_s, overhead = monotonic() - session.began, None
+        if useful_s and not has_ended_process:
+            overhead = max(1 - useful_s / wall_s, 0.0)
+        run = replace(run, wall_s=wall_s, overhead_ratio=overhead)
+        if left:
+            results = read_journal(session.journal)
+        else:
+            with writing(session.out, (*kept.runs, run), {**kept.environments, **here}) as writer:
+                for record in kept.in_order():
+                    writer.add(_counted(record, counts.get(record.case)))
             session.journal.unlink()
+            results = read(session.out, samples=False)
         return SessionOutcome(
-            results=replace(results, records=shown),
+            results=results,
             path=session.journal if left else session.out,
             left=left,
-            run=results.runs[-1],
+            run=run,
             earlier=earlier,
         )
 
@@ -196,15 +206,6 @@ def _refuse_existing_output(session: Session) -> None:
             )
 
 
-def _budget(sweep: Sweep) -> Budget:
-    return Budget(
-        limit_s=sweep.seconds_per_case,
-        max_epochs=sweep.max_epochs,
-        min_epochs=min(sweep.min_epochs, sweep.max_epochs),
-        processes=sweep.processes,
-    )
-
-
 def _counted(record: Record, counted: int | str | None) -> Record:
     """Add to a record the instructions of a call, or a warning that says why there are none."""
     if counted is None:
@@ -213,44 +214,6 @@ def _counted(record: Record, counted: int | str | None) -> Record:
         return replace(record, instructions=counted)
     warning = MeasurementWarning(kind=WarningKind.NOT_COUNTED, advice=counted)
     return replace(record, warnings=(*record.warnings, warning))
-
-
-def _written(records: Iterable[Record], results: Results, out: Path) -> Iterator[Record]:
-    """Yield records that are being written to a results file, which exists after the last."""
-    with writing(out, results.runs, results.environments) as writer:
-        for record in records:
-            writer.add(record)
-            yield record
-
-
-class _Fresh:
-    """What is kept in memory of the records that an invocation has made."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._useful_s: float | None = None
-        self._last = monotonic()
-        self._has_ended_process = False
-
-    def add(self, record: Record) -> None:
-        self.count += 1
-        if record.cost is not None:
-            cost = record.cost
-            useful_s = cost.implementation_s + cost.oracle_s + cost.sampling_s
-            now, last = monotonic(), self._last
-            # of cases that run at the same time, no second counts twice
-            self._useful_s = (self._useful_s or 0.0) + min(useful_s, now - last)
-            self._last = now
-        # how long an ended process had spent in its case is unknown
-        self._has_ended_process |= record.status in {Status.TIMEOUT, Status.CRASHED}
-
-    def finished(self, run: Run, began: float) -> Run:
-        """Add to a run how long it took, and the share of that time that was overhead."""
-        wall_s = monotonic() - began
-        overhead = None
-        if self._useful_s is not None and not self._has_ended_process:
-            overhead = max(1 - self._useful_s / wall_s, 0.0)
-        return replace(run, wall_s=wall_s, overhead_ratio=overhead)
 
 
 class KeptRecords:
@@ -269,33 +232,30 @@ class KeptRecords:
         Raises:
             StoreError: a file cannot be read.
         """
-        self._out, self._journal, self._planned = out, journal, planned
+        self._out, self._journal = out, journal
         self._indices = {row.case: index for index, row in enumerate(planned)}
         self._offsets: dict[tuple[Case, str], int] = {}
-        self.runs: tuple[Run, ...] = ()
-        """The earlier invocations, in order."""
-        self.environments: dict[str, Environment] = {}
-        """Their environments, by fingerprint."""
-        if out.exists():
-            header = header_of(out)
-            self.runs, self.environments = header.runs, dict(header.environments)
-            self._offsets = {self._key(record): _NOT_COPIED for record in records_of(out)}
-        self._to_copy: list[Run | Environment] = [*self.runs, *self.environments.values()]
-        stored = [*map(_identity, self.runs)]
+        entries: list[Run | Environment] = []
         for offset, entry in located_entries(journal.path):
             if isinstance(entry, Record):
-                self._offsets[self._key(entry)] = offset
-                continue
-            if isinstance(entry, Environment):
-                self.environments[entry.fingerprint] = entry
-            elif _identity(entry) not in stored:
-                self.runs = (*self.runs, entry)
-            self._to_copy = [left for left in self._to_copy if _identity(left) != _identity(entry)]
-
-    @property
-    def measured(self) -> Collection[tuple[Case, str]]:
+                self._offsets[entry.case, entry.environment] = offset
+            else:
+                entries.append(entry)
+        self._in_journal = set(map(_identity, entries))
+        self.measured: set[tuple[Case, str]] = {*self._offsets}
         """The cases that have a record, each with the environment that it was measured in."""
-        return self._offsets.keys()
+        if out.exists():
+            header = header_of(out)
+            stored = {*map(_identity, header.runs)}
+            new = (entry for entry in entries if _identity(entry) not in stored)
+            entries = [*header.runs, *header.environments.values(), *new]
+            self.measured |= {(record.case, record.environment) for record in records_of(out)}
+        self.runs = [entry for entry in entries if isinstance(entry, Run)]
+        """The earlier invocations, in order."""
+        self.environments = {
+            entry.fingerprint: entry for entry in entries if isinstance(entry, Environment)
+        }
+        """Their environments, by fingerprint."""
 
     def begin(self, run: Run, environments: Iterable[Environment]) -> None:
         """Write the start of a run to the journal, after all that only the results file holds.
@@ -303,12 +263,13 @@ class KeptRecords:
         Raises:
             StoreError: a file cannot be read or written.
         """
-        for entry in self._to_copy:
-            self._journal.add(entry)
-        if _NOT_COPIED in self._offsets.values():
-            for record in records_of(self._out):
-                if self._offsets[self._key(record)] == _NOT_COPIED:
-                    self.add(record)
+        earlier: list[Run | Environment] = [*self.runs, *self.environments.values()]
+        for entry in earlier:
+            if _identity(entry) not in self._in_journal:
+                self._journal.add(entry)
+        for record in records_of(self._out) if self._out.exists() else ():
+            if (record.case, record.environment) not in self._offsets:
+                self.add(record)
         self._journal.add(run)
         for environment in environments:
             self._journal.add(environment)
@@ -319,7 +280,7 @@ class KeptRecords:
         Raises:
             StoreError: the disk is full, or the journal cannot be written any more.
         """
-        self._offsets[self._key(record)] = self._journal.add(record)
+        self._offsets[record.case, record.environment] = self._journal.add(record)
 
     def in_order(self) -> Iterator[Record]:
         """Yield all records in the order of the plan; first those that are not planned any more.
@@ -328,15 +289,7 @@ class KeptRecords:
             StoreError: the journal cannot be read.
         """
         keys = sorted(self._offsets, key=lambda key: self._indices.get(key[0], -1))
-        offsets = (self._offsets[key] for key in keys)
-        for key, record in zip(keys, records_at(self._journal.path, offsets), strict=True):
-            yield replace(record, case=key[0], environment=key[1])
-
-    def _key(self, record: Record) -> tuple[Case, str]:
-        """Return the case and environment of a record, as the same objects each time."""
-        index = self._indices.get(record.case)
-        case = record.case if index is None else self._planned[index].case
-        return case, sys.intern(record.environment)
+        return records_at(self._journal.path, (self._offsets[key] for key in keys))
 
 
 def _identity(entry: Run | Environment) -> Run | str:
@@ -344,31 +297,3 @@ def _identity(entry: Run | Environment) -> Run | str:
     if isinstance(entry, Environment):
         return entry.fingerprint
     return replace(entry, wall_s=None, overhead_ratio=None)
-
-
-def in_brief(records: Iterable[Record]) -> tuple[Record, ...]:
-    """Return at most MOST_ROWS records as they are, and more of them without their figures.
-
-    A record without figures has its case, environment, status, reason and warnings. The first of
-    each implementation and status keeps its figures, because the next step depends on them.
-    """
-    rest = iter(records)
-    first = tuple(islice(rest, MOST_ROWS + 1))
-    if len(first) <= MOST_ROWS:
-        return first
-    brief: list[Record] = []
-    seen: set[tuple[object, ...]] = set()
-    for record in chain(first, rest):
-        has_figures = record.errors is not None, record.latency is not None
-        kind = record.case.implementation, record.status, *has_figures
-        if kind in seen:
-            record = Record(
-                case=record.case,
-                environment=record.environment,
-                status=record.status,
-                reason=record.reason,
-                warnings=record.warnings,
-            )
-        brief.append(record)
-        seen.add(kind)
-    return tuple(brief)

@@ -11,8 +11,9 @@ from pathlib import Path
 from harness.cases.axes import command_options
 from harness.records import Case, Direction, Mode, OutputErrors, Record, Status, WarningKind
 from harness.records.text import count, percent_text, seconds_text
-from harness.run.session import MOST_ROWS, SessionOutcome
+from harness.run.session import SessionOutcome
 
+MOST_ROWS = 40  # trade-off: about a screenful; of more cases only counts are printed
 # statuses that a user has to act upon, the most urgent first; --fail-on adds statuses
 _PROBLEMS = (Status.WRONG, Status.CRASHED, Status.TIMEOUT, Status.ERROR)
 # lines per status. Trade-off: the step to take stays on the screen; --verbose and the page have all
@@ -90,8 +91,7 @@ def case_lines(records: Sequence[Record], most: int | None = None) -> Iterator[s
     """Name cases and reasons below each status, in at most ``most`` lines per status.
 
     Cases of one implementation with the same reason share a line. Wrong cases do not, since the
-    inputs that give wrong results are worth knowing. If not all can be shown, each implementation
-    has its first line before any has its second.
+    inputs that give wrong results are worth knowing.
     """
     for status in dict.fromkeys(record.status for record in records):
         chosen = [record for record in records if record.status is status and record.reason]
@@ -103,17 +103,12 @@ def case_lines(records: Sequence[Record], most: int | None = None) -> Iterator[s
             own = record.case.id if status is Status.WRONG else ""
             key = record.case.implementation, record.reason, own
             groups.setdefault(key, []).append(record)
-        shown = _shown([*groups], most)
-        for key, (first, *others) in groups.items():
-            if key in shown:
-                more = f" and {count(len(others), 'more case')}" if others else ""
-                yield f"  {first.case.id}{more}: {first.reason}"
-        hidden = [record for key in groups if key not in shown for record in groups[key]]
-        if hidden:
-            names = Counter(record.case.implementation for record in hidden)
-            listed = ", ".join(f"{name} {number}" for name, number in names.items())
-            more = count(names.total(), "more case")
-            yield f"  and {more} ({listed}): --verbose or the page lists all"
+        lines = [*groups.values()]
+        for first, *others in lines[:most]:
+            more = f" and {count(len(others), 'more case')}" if others else ""
+            yield f"  {first.case.id}{more}: {first.reason}"
+        if hidden := sum(map(len, lines[most:] if most else ())):
+            yield f"  and {count(hidden, 'more case')}: --verbose or the page lists all"
 
 
 def warning_lines(records: Sequence[Record]) -> list[str]:
@@ -149,17 +144,6 @@ def totals_line(outcome: SessionOutcome) -> str:
     if overhead is not None and wall_s >= _LEAST_WALL_S:
         parts.append(f"overhead of the benchmark {percent_text(overhead)} of the time")
     return "; ".join(parts)
-
-
-def _shown(groups: Sequence[tuple[str, ...]], most: int | None) -> set[tuple[str, ...]]:
-    """Return at most ``most`` groups of cases, of every implementation its first ones."""
-    seen: Counter[str] = Counter()
-    turns = []  # of each group within its implementation
-    for implementation, *_ in groups:
-        turns.append(seen[implementation])
-        seen[implementation] += 1
-    order = sorted(range(len(groups)), key=turns.__getitem__)
-    return {groups[index] for index in order[:most]}
 
 
 @dataclass(frozen=True, slots=True)
