@@ -219,12 +219,15 @@ def test_implementations_of_the_package_are_compared_with_their_earlier_selves(
 
 
 def test_when_interrupted_it_leaves_nothing_behind(repository: Repository, tmp_path: Path) -> None:
-    repository.change("kernels/ln.py", "import torch", "import torch, time\ntime.sleep(600)")
-    folder = tmp_path / "temporary"
+    folder, imported = tmp_path / "temporary", tmp_path / "imported"
     folder.mkdir()
+    waiting = (
+        f"import pathlib, time, torch\npathlib.Path({str(imported)!r}).touch()\ntime.sleep(600)"
+    )
+    repository.change("kernels/ln.py", "import torch", waiting)
     running = spawn("--base", "HEAD", "-i", TARGET, TMPDIR=str(folder))
     deadline = time.monotonic() + 300
-    while not list(folder.glob("*/base")) and time.monotonic() < deadline:
+    while not imported.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     running.send_signal(signal.SIGINT)
     _, errors = running.communicate(timeout=300)
