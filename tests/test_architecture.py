@@ -20,7 +20,7 @@ MODULES = sorted(
 CATCHES_ANYTHING = {
     "harness/run/call.py": 1,
     "experiments/peer_tests/peer_problems.py": 1,  # any exception fails a peer's test
-    "harness/regression/ab/side_by_side.py": 1,  # another revision's import may raise anything
+    "harness/regression/side_by_side.py": 1,  # another revision's import may raise anything
     "harness/run/worker.py": 1,
     "implementations/targets/attempt.py": 1,
     "implementations/targets/locate.py": 1,  # a target's import may raise anything

@@ -26,14 +26,8 @@ import click
 from harness.cases import Planned, Sweep, load_sweep
 from harness.records import Budget, Environment, Record, Run, Status
 from harness.regression import condensed
-from harness.regression.ab import (
-    BASE,
-    Availability,
-    Checkout,
-    checked_out,
-    look_up_targets,
-    run_base_case,
-)
+from harness.regression.ab import BASE, missing_in_base, run_base_case
+from harness.regression.revision import Checkout, checked_out
 from harness.run.fleet import EndedError, Fleet
 from harness.run.plan import plan
 from harness.run.worker import START_S, Job
@@ -105,17 +99,12 @@ def why_absent(
     """Return the implementations that a commit cannot run, each with a status and a reason."""
     targets = tuple(dict.fromkeys(each.case.implementation for each in planned))
     try:
-        found = fleet.call(look_up_targets, (checkout, targets, ()), START_S)
+        found = fleet.call(missing_in_base, (checkout, targets), START_S)
     except EndedError as ended:
         return dict.fromkeys(targets, (Status.ERROR, f"importing this commit {ended}"))
-    status = {Availability.BROKEN: Status.ERROR}
     return {
-        each.target: (
-            status.get(each.availability, Status.UNSUPPORTED),
-            f"not in this commit: {each.reason}",
-        )
-        for each in found
-        if each.availability is not Availability.PRESENT
+        target: (Status.UNSUPPORTED if kind else Status.ERROR, f"not in this commit: {reason}")
+        for target, (kind, reason) in found.items()
     }
 
 

@@ -70,7 +70,8 @@ def _compare(choice: SweepChoice, revision: str, time_budget_s: float | None) ->
     sweep = choice.load()
     with Fleet() as fleet:  # its process imports torch while the revision is checked out
         from harness.cli.terminal import RunProgress
-        from harness.regression.ab import Bench, ab, checked_out, pair_up, repository_of_sweep
+        from harness.regression.ab import Bench, ab, pair_up, repository_of_sweep
+        from harness.regression.revision import checked_out
 
         with checked_out(repository_of_sweep(sweep), revision) as checkout:
             name = f"{revision} ({checkout.commit[:12]})"

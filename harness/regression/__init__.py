@@ -1,12 +1,15 @@
 """Did it get worse? One run against another, a baseline, a history, or another revision."""
 
 from harness.regression.baseline import (
+    CONFIRMING,
     RecordingError,
     accept,
     condensed,
+    confirm_here,
     passes_left,
     record_baseline,
     refuse_unacceptable,
+    time_again,
 )
 from harness.regression.changes import (
     Change,
@@ -19,13 +22,8 @@ from harness.regression.compare import (
     NotComparableError,
     NotMeasuredError,
     compare,
-    refuse_duplicates,
-)
-from harness.regression.confirm import (
-    CONFIRMING,
     compare_as_stored,
-    confirm_here,
-    time_again,
+    refuse_duplicates,
 )
 from harness.regression.latency_judge import (
     AGAINST_BASELINE,

@@ -1,4 +1,4 @@
-"""Record a baseline, by measuring the cases of a run in ten processes; or accept a run as one.
+"""What `check` measures: baselines, in ten processes each, and suspects again, in fresh processes.
 
 A recording is ten passes over all cases. Each pass is a new process with another order of the
 cases, and a run with its own journal, so that an interrupted recording can be continued. A baseline
@@ -8,10 +8,10 @@ stays small enough to commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from math import fsum
+from math import fsum, inf
 from pathlib import Path
 from random import Random
 from shutil import rmtree
@@ -19,17 +19,27 @@ from time import monotonic
 
 from harness.cases import Grid, Planned, Sweep
 from harness.measure.sample_statistics import epoch_values, median_quantile
-from harness.records import Budget, Case, Latency, Measurement, Record, WarningKind
+from harness.records import Budget, Case, Environment, Latency, Measurement, Record, WarningKind
 from harness.records.refusal import Refusal
 from harness.records.text import count
 from harness.regression.compare import NotMeasuredError
-from harness.regression.confirm import EPOCHS, LIMIT_S
-from harness.regression.latency_judge import BASELINE_PROCESSES, NOISY_SPREAD
+from harness.regression.latency_judge import (
+    BASELINE_PROCESSES,
+    CONFIRMING_PROCESSES,
+    NOISY_SPREAD,
+    Confirm,
+    Shift,
+    process_ratios,
+)
 from harness.run.across_processes import merged
 from harness.run.fleet import Fleet
 from harness.run.session import Session, run_session
-from harness.run.worker import TIMINGS
+from harness.run.worker import TIMINGS, Job
 from harness.store import Results, read, write
+
+EPOCHS = 12  # trade-off: more epochs in one process do not narrow the spread between processes
+LIMIT_S = 10.0  # trade-off: enough for calls of 50 ms; short calls take a third of a second
+CONFIRMING = Budget(min_epochs=EPOCHS, max_epochs=EPOCHS, limit_s=LIMIT_S)
 
 _SWEEP = Sweep(seconds_per_case=LIMIT_S, min_epochs=EPOCHS, max_epochs=EPOCHS)
 # The width of the interval over the baseline's processes at the spread beyond which a case counts
@@ -246,3 +256,81 @@ def _well_timed(results: Results) -> set[str]:
         for record in results.records
         if record.latency is not None and record.latency.processes >= BASELINE_PROCESSES
     }
+
+
+# --- suspects ------------------------------------------------------------------------------------
+
+
+def confirm_here(
+    head: Results, make_fleet: Callable[[], Fleet], say: Callable[[str], None]
+) -> Confirm:
+    """Return a function that times suspects again, if this machine measured the run ``head``.
+
+    The other arguments are passed to ``time_again``.
+    """
+
+    def confirm(suspects: Sequence[Shift]) -> Mapping[str, Sequence[float]] | str:
+        cases = {shift.case for shift in suspects}
+        environments = {record.environment for record in head.records if record.case in cases}
+
+        def why_not(here: Environment) -> str | None:
+            if environments != {here.fingerprint}:
+                return "the run was measured on another machine, or with other software"
+            commit = head.runs[-1].git_commit if head.runs else None
+            if commit is not None and here.git_commit is not None and commit != here.git_commit:
+                is_out = f"{here.git_commit[:12]} is checked out"
+                return f"the run was of commit {commit[:12]}, but {is_out}"
+            return None
+
+        def job(case: Case) -> Job:
+            return Job(case, (Measurement.LATENCY,), CONFIRMING)
+
+        return time_again(suspects, job, make_fleet, say, Sweep().timeout_s, why_not=why_not)
+
+    return confirm
+
+
+def time_again(
+    suspects: Sequence[Shift],
+    job: Callable[[Case], Job],
+    make_fleet: Callable[[], Fleet],
+    say: Callable[[str], None],
+    timeout_s: float,
+    *,
+    why_not: Callable[[Environment], str | None] = lambda here: None,
+    stop_at: float = inf,
+) -> dict[str, list[float]] | str:
+    """Return the ratio of each case in each fresh process, or why there are none.
+
+    A process ends before the next one starts, and each times the cases in another order, so that
+    the ratios include what differs between processes and between minutes. A refuted case is not
+    timed again.
+
+    Args:
+        suspects: what was found at first sight.
+        job: returns what a process is asked to time.
+        make_fleet: starts a worker process.
+        say: called with each line of progress.
+        timeout_s: for one case in one process.
+        why_not: called with the environment of each process; returns why it cannot confirm, or
+            None.
+        stop_at: no case starts after this, by the monotonic clock; missing ratios confirm nothing.
+    """
+    left = list(suspects)
+    ratios: dict[str, list[float]] = {shift.case.id: [] for shift in suspects}
+    for number in range(1, CONFIRMING_PROCESSES + 1):
+        if not left:
+            break
+        if monotonic() >= stop_at:
+            return "the time was up before it could be confirmed"
+        with make_fleet() as fleet:
+            if why := why_not(fleet.info.environment):
+                return f"it cannot be confirmed here: {why}"
+            cases = count(len(left), "suspect")
+            say(f"timing {cases} again, process {number} of at most {CONFIRMING_PROCESSES}")
+            Random(number).shuffle(left)
+            jobs = [job(shift.case) for shift in left]
+            for record in fleet.run(jobs, timeout_s, stop_at):
+                ratios[record.case.id] += process_ratios(record.latency)
+        left = [shift for shift in left if not shift.is_refuted(ratios[shift.case.id])]
+    return ratios

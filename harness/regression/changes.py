@@ -142,12 +142,8 @@ _RANK = {
     Status.ERROR: 4,
 }
 _OF_THE_MACHINE = {Status.OUT_OF_MEMORY, Status.TIMEOUT}
-# parts of a record, each with what is compared of it first, and what a run lacks that lacks it
-_PARTS = {
-    "errors": ("error", "errors were measured"),
-    "memory": ("peak memory", "memory was counted"),
-    "operators": ("operators", "operators were counted"),
-}
+# parts of a record, each with the metric that stands for it
+_PARTS = {"errors": "error", "memory": "peak memory", "operators": "operators"}
 
 # The limits for errors of two instruction sets. The bound of one input and one declared algorithm
 # is the same on every machine and holds for sums in any order; how far below the bound the error
@@ -171,19 +167,23 @@ def exact_changes(before: Record, after: Record) -> list[Change]:
     changes = list(_status_changes(before, after, same_machine=same_machine))
     if not (before.status.is_measured and after.status.is_measured):
         return changes
-    for part, (metric, was_measured) in _PARTS.items():
+    for part, metric in _PARTS.items():
         if getattr(before, part) is None:
             continue
+        kind, equal = ChangeKind.UNCHANGED, f"the same {part}"
         if getattr(after, part) is None:
-            why = f"{was_measured} before, but not now"
-            changes.append(Change(before.case, ChangeKind.INCONCLUSIVE, why, metric))
+            found = []
+            kind, equal = ChangeKind.INCONCLUSIVE, f"{part} measured before, but not now"
         elif part != "errors":
-            changes += _figure_changes(before, after, part, same_machine=same_machine)
+            found = _figure_changes(before, after, part, same_machine=same_machine)
         elif same_machine and before.case.device == "cpu":  # on a GPU sums have no fixed order
-            changes.append(_errors_here(before, after))
+            found = _errors_here(before, after)
         elif before.status is after.status is Status.OK:
-            # beyond the error bound, another order may change anything
-            changes.append(_errors_elsewhere(before, after, same_machine=same_machine))
+            found = _errors_elsewhere(before, after)
+            equal = "errors within what another order of the same sums explains"
+        else:  # beyond the error bound, another order may change anything
+            continue
+        changes += found or [Change(before.case, kind, equal, metric)]
     return changes
 
 
@@ -194,8 +194,6 @@ def _status_changes(before: Record, after: Record, *, same_machine: bool) -> Ite
         return
     kind = ChangeKind.UNCHANGED
     reason = f"{in_words(old)} before, {in_words(new)} now"
-    if old is new:
-        reason = f"{in_words(old)} in both"
     if after.reason:
         reason += f": {after.reason}"
     if _RANK[new] < _RANK[old]:
@@ -223,16 +221,14 @@ def _figure_changes(
             continue
         what = metric.heading("exact")
         if second is None:
-            why = f"{what} were counted before, but not now"
+            why = f"{what} measured before, but not now"
             changes.append(Change(case, ChangeKind.INCONCLUSIVE, why, metric.title))
         elif first != second:
             changes.append(_figure_change(case, metric.title, what, first, second, caveat))
-    if part == "memory" and not changes:
-        return [Change(case, ChangeKind.UNCHANGED, "memory is equal", "peak memory")]
     return changes
 
 
-def _errors_here(before: Record, after: Record) -> Change:
+def _errors_here(before: Record, after: Record) -> list[Change]:
     """Compare errors that must be equal: on the same CPU with the same software."""
     changes: list[Change] = []
     for old, new in _outputs(before, after):
@@ -244,46 +240,39 @@ def _errors_here(before: Record, after: Record) -> Change:
             if first is not None and second is not None and first != second:
                 what = f"{old.output}, {metric.heading('exact')}"
                 changes.append(_figure_change(before.case, "error", what, first, second))
-    if not changes:
-        return Change(before.case, ChangeKind.UNCHANGED, "errors are equal", "error")
-    counts = Counter(change.kind for change in changes)
-    worst = next(kind for kind in ChangeKind if counts[kind])
-    named = next(change for change in changes if change.kind is worst)
-    others = [count(counts[worst] - 1, "more figure")] if counts[worst] > 1 else []
-    if worst is ChangeKind.REGRESSED and counts[ChangeKind.IMPROVED]:
-        others.append(f"{counts[ChangeKind.IMPROVED]} improved")
-    return replace(named, reason=f"{named.reason} ({', '.join(others)})") if others else named
+    if len(changes) < 2:
+        return changes
+    worst = min(changes, key=lambda change: list(ChangeKind).index(change.kind))
+    others = count(len(changes) - 1, "more figure")
+    return [replace(worst, reason=f"{worst.reason} (and {others})")]
 
 
-def _errors_elsewhere(before: Record, after: Record, *, same_machine: bool) -> Change:
-    """Compare errors that may differ by the order of sums."""
-    declared = _declared(before), _declared(after)
+def _errors_elsewhere(before: Record, after: Record) -> list[Change]:
+    """Compare errors that may differ by the order of sums; return the first that is worse."""
     for old, new in _outputs(before, after):
         if new is None:
-            return _not_returned(before.case, old)
+            return [_not_returned(before.case, old)]
         figures = old.scaled_max_ulp, new.scaled_max_ulp
         change = _figure_change(before.case, "error", f"{old.output}, largest scaled ulp", *figures)
         if change.kind is ChangeKind.INCONCLUSIVE:
-            return change
-        if _is_worse_elsewhere(old, new, same_bound=declared[0] == declared[1]):
-            text = change.reason
-            if declared[0] != declared[1]:
-                text += f"; declared {declared[0]} before, {declared[1]} now"
-            elif old.bound_ratio is not None and new.bound_ratio is not None:
-                text += f", {old.bound_ratio:.2g} of its bound before, {new.bound_ratio:.2g} now"
-            text += ", more than another order of the same sums explains"
-            return replace(change, kind=ChangeKind.REGRESSED, reason=text)
-    where = "the order of sums on a GPU" if same_machine else "another instruction set"
-    reason = f"errors within what {where} may change"
-    return Change(before.case, ChangeKind.UNCHANGED, reason, "error")
+            return [change]
+        if why := _why_worse_elsewhere(old, new, _declared(before), _declared(after)):
+            text = f"{change.reason}; {why}, more than another order of the same sums explains"
+            return [replace(change, kind=ChangeKind.REGRESSED, reason=text)]
+    return []
 
 
-def _is_worse_elsewhere(old: OutputErrors, new: OutputErrors, *, same_bound: bool) -> bool:
-    if same_bound and old.bound_ratio is not None and new.bound_ratio is not None:
+def _why_worse_elsewhere(
+    old: OutputErrors, new: OutputErrors, declared: str, declared_now: str
+) -> str:
+    """Return the figures that another order of sums does not explain; empty if it may."""
+    if declared == declared_now and old.bound_ratio is not None and new.bound_ratio is not None:
         allowed = max(_ELSEWHERE_FACTOR * old.bound_ratio, _LUCKY_SHARE)
-        return not new.bound_ratio <= allowed
+        text = f"{old.bound_ratio:.2g} of its bound before, {new.bound_ratio:.2g} now"
+        return "" if new.bound_ratio <= allowed else text
     allowed = max(_ELSEWHERE_FACTOR * old.scaled_max_ulp, old.scaled_max_ulp + _ELSEWHERE_ULP)
-    return not new.scaled_max_ulp <= allowed
+    text = f"declared {declared} before, {declared_now} now"
+    return "" if new.scaled_max_ulp <= allowed else text
 
 
 def _outputs(before: Record, after: Record) -> Iterator[tuple[OutputErrors, OutputErrors | None]]:

@@ -8,22 +8,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from statistics import median
 
-from harness.records import Environment, Record, Status
+from harness.records import Environment, Record
 from harness.records.refusal import Refusal
-from harness.records.text import count, in_words, speed_text
+from harness.records.text import count, in_words
 from harness.regression.changes import (
     Change,
     ChangeKind,
     Comparison,
     change_of,
     exact_changes,
-    latency_change,
     worst_first,
 )
 from harness.regression.latency_judge import (
     BASELINE_PROCESSES,
+    CONFIRMING_PROCESSES,
     FAR,
     Confirm,
     Shift,
@@ -42,7 +41,6 @@ RECORD_BASELINE = (
 _NO_DIFFERENCE = {
     "memory_bytes", "git_commit", "git_commit_utc", "git_dirty", "load_average", "repository_url",
 }  # fmt: skip
-_NOT_RIGHT = {Status.WRONG, Status.TIMEOUT, Status.CRASHED, Status.ERROR}
 
 
 class NotComparableError(Refusal):
@@ -105,12 +103,32 @@ def compare(
     changes = list(map(change_of, of_metrics))
     changes += [_only_in(old[name], ChangeKind.GONE, "baseline") for name in old if name not in new]
     changes += [_only_in(new[name], ChangeKind.NEW, "run") for name in new if name not in old]
-    if baseline.records == head.records:
-        notes.append("both files hold the same measurements, so every case is unchanged")
-    notes += _environment_notes(both, baseline, head)
-    notes += _case_notes(both, old, new, least_processes, advice)
+    notes += _notes(both, baseline, head, least_processes, advice)
     return Comparison(
         changes=worst_first(changes), baseline=baseline_name, head=head_name, notes=tuple(notes)
+    )
+
+
+def compare_as_stored(before: Results, after: Results, names: tuple[str, str]) -> Comparison:
+    """Compare two runs by what they hold; ``names`` are those of their files.
+
+    Raises:
+        Refusal: the runs have nothing in common, or nothing was measured.
+    """
+    old = {record.case.id: process_ratios(record.latency) for record in before.records}
+    new = {record.case.id: process_ratios(record.latency) for record in after.records}
+
+    def confirm(suspects: Sequence[Shift]) -> Mapping[str, Sequence[float]]:
+        names = (shift.case.id for shift in suspects)
+        return {name: new[name] for name in names if len(old[name]) >= CONFIRMING_PROCESSES}
+
+    return compare(
+        before,
+        after,
+        baseline_name=names[0],
+        head_name=names[1],
+        confirm=confirm,
+        least_processes=1,
     )
 
 
@@ -173,12 +191,7 @@ def _latencies(
         # the times of a wrong and of a right result are not comparable
         if before.status is not after.status:
             continue
-        is_elsewhere = before.environment != after.environment and after.latency is not None
-        screened = (
-            _of_another_machine(before, after)
-            if is_elsewhere
-            else screen_against_baseline(before, after, least_processes)
-        )
+        screened = screen_against_baseline(before, after, least_processes)
         if isinstance(screened, Shift):
             shifts.append(screened)
         elif screened is not None:
@@ -204,74 +217,39 @@ def _latencies(
     return changes | judge_all(shifts, confirm), notes
 
 
-def _of_another_machine(before: Record, after: Record) -> Change | None:
-    """Return that a latency is not comparable; None if it was not timed in both."""
-    old, new = before.latency, after.latency
-    if old is None or new is None:
-        return None
-    why = "measured on another machine or with other software"
-    old_ratios, new_ratios = process_ratios(old), process_ratios(new)
-    if old_ratios and new_ratios and old.reference == new.reference:
-        why += (
-            f": {speed_text(1 / median(old_ratios), 3)} the speed of {old.reference} there, "
-            f"{speed_text(1 / median(new_ratios), 3)} here"
-        )
-    return latency_change(before.case, ChangeKind.NOT_COMPARABLE, why)
-
-
 # --- notes ---------------------------------------------------------------------------------------
 
 
-def _environment_notes(
-    both: Sequence[tuple[Record, Record]], baseline: Results, head: Results
-) -> Iterator[str]:
-    moved = [(first, second) for first, second in both if first.environment != second.environment]
-    if moved:
-        first, second = moved[0]
-        differences = _differences(
-            baseline.environments.get(first.environment),
-            head.environments.get(second.environment),
-        )
-        yield (
-            f"another machine or other software ({differences}): latency of "
-            f"{count(len(moved), 'case')} is not compared; errors are compared only beyond what "
-            "another order of the same sums explains"
-        )
-
-
-def _case_notes(
+def _notes(
     both: Sequence[tuple[Record, Record]],
-    old: Mapping[str, Record],
-    new: Mapping[str, Record],
+    baseline: Results,
+    head: Results,
     least_processes: int,
     advice: str,
 ) -> Iterator[str]:
+    moved = [(first, second) for first, second in both if first.environment != second.environment]
+    if moved:
+        old, new = (
+            results.environments.get(record.environment)
+            for results, record in zip((baseline, head), moved[0], strict=True)
+        )
+        yield (
+            f"another machine or other software ({_differences(old, new)}): latency of "
+            f"{count(len(moved), 'case')} is not compared; errors are compared only beyond what "
+            "another order of the same sums explains"
+        )
     few = sum(
         first.latency is not None
         and first.latency.processes < least_processes
         and second.latency is not None
         and first.latency.timer == second.latency.timer
+        and first.environment == second.environment
         for first, second in both
-        if first.environment == second.environment
     )
     if few:
         yield (
             f"latency of {count(few, 'case')} is not judged, because the baseline has fewer than "
             f"{least_processes} processes; {advice}"
-        )
-    gone, added = len(old) - len(both), len(new) - len(both)
-    if gone or added:
-        yield (
-            f"the runs are not of one sweep: {count(gone, 'case')} of the baseline gone, "
-            f"{count(added, 'case')} of the run new"
-        )
-    bad = [
-        record for name, record in new.items() if name not in old and record.status in _NOT_RIGHT
-    ]
-    if bad:
-        yield (
-            f"{count(len(bad), 'new case')} did not end well, such as {bad[0].case.id}: "
-            f"{in_words(bad[0].status)}; the baseline holds nothing to compare them with"
         )
     if any(first.cold is not None and second.cold is not None for first, second in both):
         yield "cold latencies are not compared"
@@ -281,11 +259,10 @@ def _differences(before: Environment | None, after: Environment | None) -> str:
     if before is None or after is None:
         return "one of the files does not say which"
     changed = [
-        f"{field.name} {_field_text(getattr(before, field.name))} before, "
-        f"{_field_text(getattr(after, field.name))} now"
+        f"{field.name} {_field_text(old)} before, {_field_text(new)} now"
         for field in fields(Environment)
-        if field.name not in _NO_DIFFERENCE
-        and getattr(before, field.name) != getattr(after, field.name)
+        for old, new in [(getattr(before, field.name), getattr(after, field.name))]
+        if field.name not in _NO_DIFFERENCE and old != new
     ]
     return "; ".join(changed) or "with the same description"
 
@@ -294,8 +271,5 @@ def _field_text(value: object) -> str:
     """Return a field of an environment; packages as "torch 2.13.0, numpy 2.4.6"."""
     if not isinstance(value, tuple):
         return str(value)
-    parts = (
-        " ".join(part) if isinstance(part, tuple) else str(getattr(part, "name", part))
-        for part in value
-    )
+    parts = (" ".join(map(str, part)) if isinstance(part, tuple) else str(part) for part in value)
     return ", ".join(parts) or "none"

@@ -113,6 +113,9 @@ FAR = log1p(0.5)  # measured: a machine busier than the baseline's moved ratios 
 # cases three times as slow 95 % or more were found.
 _NOISY_SPREADS = 4.0
 
+_NOT_POSITIVE = "it has samples that are not positive numbers"
+_CLOCK_JUMPED = "the clock jumped while it was timed"
+
 # --- the first look ------------------------------------------------------------------------------
 
 
@@ -209,31 +212,27 @@ def screen_against_baseline(
 ) -> Shift | Change | None:
     """Return how far the latency of a case moved, or that it cannot be judged.
 
-    None if the case was not timed before. Both records must be of one machine with the same
-    software.
+    None if the case was not timed before.
     """
     case, old, new = before.case, before.latency, after.latency
     if old is None:
         return None
     if new is None:
         return _inconclusive(case, "it was timed before, but not now")
-    if why := why_not_comparable(old, new):
+    why = why_not_comparable(old, new)
+    if before.environment != after.environment:
+        why = "measured on another machine or with other software"
+    if why:
         return latency_change(case, ChangeKind.NOT_COMPARABLE, why)
     first, second = process_ratios(old), process_ratios(new)
-    for name, found in (("baseline", first), ("run", second)):
-        if not found:
-            return _inconclusive(case, f"the {name} has samples that are not positive numbers")
+    if not (first and second):
+        return _inconclusive(case, _NOT_POSITIVE)
     if len(first) < least_processes:
         return _inconclusive(
             case,
             f"the baseline timed it in {count(len(first), 'process', 'processes')}, and "
             f"{least_processes} are needed to know how much processes differ",
         )
-    stepped = [
-        f"the clock jumped while the {name} was timed"
-        for name, record in (("run", after), ("baseline", before))
-        if _stepped(record)
-    ]
     noise, least = noise_of(before, first)
     return Shift(
         case=case,
@@ -244,7 +243,7 @@ def screen_against_baseline(
         reference=str(new.reference),
         least=least,
         noise=noise,
-        unsteady="".join(stepped[:1]),
+        unsteady=_CLOCK_JUMPED if _stepped(before) or _stepped(after) else "",
     )
 
 
@@ -260,7 +259,7 @@ def screen_in_turn(record: Record) -> Shift | Change:
         return _inconclusive(record.case, text)
     ratio, epochs = latency.reference_ratio, len(latency.process_of_epoch)
     if not 0 < ratio.value < inf:
-        return _inconclusive(record.case, "its samples are not positive numbers")
+        return _inconclusive(record.case, _NOT_POSITIVE)
     error = log(ratio.high / ratio.value) / median_quantile(epochs) if isfinite(ratio.high) else inf
     # a call so long that only large effects can be confirmed
     is_long = latency.per_call_s.value / ratio.value >= LONG_CALL_S
@@ -276,7 +275,7 @@ def screen_in_turn(record: Record) -> Shift | Change:
         spread=error,
         is_uneven=latency.uneven_ratio is not None,
         noise=noise,
-        unsteady="the clock jumped while it was timed" if _stepped(record) else "",
+        unsteady=_CLOCK_JUMPED if _stepped(record) else "",
     )
 
 

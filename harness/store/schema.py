@@ -119,8 +119,9 @@ def from_plain(annotation: Any, stored: Any) -> Any:
         return _reader(annotation).validate_python(stored)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
+        found = "" if first["type"] == "missing" else f", found {first['input']!r:.60}"
         where = ".".join(map(str, first["loc"]))
-        raise ValueError(f"{where}: {first['msg']}, found {first['input']!r:.60}") from None
+        raise ValueError(f"{where}: {first['msg']}{found}") from None
 
 
 @cache

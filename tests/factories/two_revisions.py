@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from harness.regression.ab import Checkout
+from harness.regression.revision import Checkout
 
 Open = Callable[[dict[str, str], dict[str, str]], Checkout]
 """Makes a repository of files, then changes them; returns a checkout of the first."""

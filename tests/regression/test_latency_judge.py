@@ -345,11 +345,11 @@ def test_times_measured_in_two_ways_are_not_comparable(difference: dict[str, Any
     assert (found.kind, found.metric) == (ChangeKind.REGRESSED, "peak memory")
 
 
-def test_the_latency_of_another_machine_is_shown_and_not_compared() -> None:
+def test_the_latency_of_another_machine_is_not_compared() -> None:
     found = change(BEFORE, elsewhere(now(2.0)), confirm=confirming(*[2.0] * 5))
     assert (found.kind, found.metric) == (ChangeKind.NOT_COMPARABLE, "latency")
     assert found.ratio is None
-    assert "0.500x" in found.reason
+    assert "another machine" in found.reason
 
 
 # --- a machine that changed ----------------------------------------------------------------------
@@ -443,7 +443,7 @@ class Noting(ScriptedFleet):
         yield from super().run(jobs, timeout_s, stop_at)
 
 
-def test_processes_start_together_end_one_by_one_and_refuted_cases_are_left_out() -> None:
+def test_processes_run_one_after_the_other_and_refuted_cases_are_left_out() -> None:
     noted: list[str] = []
     lines: list[str] = []
     cases = [make_case(rows=rows) for rows in (1, 2)]
@@ -460,8 +460,7 @@ def test_processes_start_together_end_one_by_one_and_refuted_cases_are_left_out(
     found = time_again(shifts, job, make_fleet, lines.append, timeout_s=60.0)
     # the first case is refuted by its first process
     assert found == {cases[0].id: [1.0], cases[1].id: [1.25] * CONFIRMING_PROCESSES}
-    three, two = ["start"] * 3 + ["measure", "end"] * 3, ["start"] * 2 + ["measure", "end"] * 2
-    assert noted == three + two
+    assert noted == ["start", "measure", "end"] * CONFIRMING_PROCESSES
     assert [line.split(", ")[0] for line in lines] == [
         "timing 2 suspects again",
         *["timing 1 suspect again"] * 4,

@@ -100,6 +100,6 @@ def test_an_interrupted_run_keeps_its_records_and_says_how_to_continue(
 
 
 def test_the_parent_of_a_run_does_not_import_torch() -> None:
-    parents = "harness.run.session, harness.run.fleet, harness.regression.ab.paired_run"
+    parents = "harness.run.session, harness.run.fleet, harness.regression.ab"
     program = f"import sys, {parents}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -10,7 +10,7 @@ import pytest
 from git_repository import Repository
 from two_revisions import Open
 
-from harness.regression.ab import Checkout, checked_out
+from harness.regression.revision import Checkout, checked_out
 
 
 @pytest.fixture

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import CodeType
+from types import CodeType, SimpleNamespace
+from typing import Any
 
 import pytest
 
-from harness.regression.ab.side_by_side import Loader, Names
+from harness.regression.side_by_side import Loader
 
-NAMES = Names(
+REVISION: Any = SimpleNamespace(
     package="theirs",
     is_own=lambda top: top in {"implementations", "kernels"},
     is_module=lambda name: name in {"kernels.ln", "kernels"},
-    operators=frozenset({"ours"}),
-    suffix="then",
+    operators_of=lambda namespace: f"{namespace}_then" if namespace == "ours" else namespace,
 )
 SUBJECTS = sorted((Path(__file__).parents[3] / "implementations").rglob("*.py"))
 
 
 def renamed(source: str) -> CodeType:
-    return Loader("implementation", "implementation.py", NAMES).source_to_code(
+    return Loader("implementation", "implementation.py", REVISION).source_to_code(
         source.encode(), "implementation.py"
     )
 

@@ -9,11 +9,21 @@ from git_repository import LAYER_NORM
 from two_revisions import CONTRACT, Open
 
 import implementations
-from harness.regression.ab import Availability, LookupResult
-from harness.regression.ab.side_by_side import look_up, side_by_side
+from harness.records import Allocation
+from harness.regression.ab import missing_in_base
+from harness.regression.changes import ChangeKind
+from harness.regression.revision import Checkout
+from harness.regression.side_by_side import side_by_side
+from harness.run.case import CaseRunner
 from implementations.contract import Algorithm, Implementation
 
 NATIVE = implementations.find("native")
+
+
+def missing(checkout: Checkout, target: str) -> tuple[ChangeKind | None, str]:
+    runner = CaseRunner("here", Allocation.DEFAULT)
+    return missing_in_base(runner, (checkout, (target,)))[target]
+
 
 # --- declarations --------------------------------------------------------------------------------
 
@@ -28,9 +38,9 @@ def test_the_declaration_of_an_older_class_is_converted(opened: Open) -> None:
 
 def test_a_declaration_unknown_to_this_revision_is_not_comparable(opened: Open) -> None:
     checkout = opened({"implementation.py": CONTRACT}, {"implementation.py": CONTRACT})
-    (found,) = look_up(checkout, ("implementation.py:unknown",), ())
-    assert found.availability is Availability.NOT_COMPARABLE
-    assert "the base declares the algorithm 'kahan'" in found.reason
+    kind, reason = missing(checkout, "implementation.py:unknown")
+    assert kind is ChangeKind.NOT_COMPARABLE
+    assert "the base declares the algorithm 'kahan'" in reason
 
 
 def test_a_plain_function_declares_nothing(opened: Open) -> None:
@@ -44,30 +54,25 @@ def test_a_plain_function_declares_nothing(opened: Open) -> None:
     )
 
 
-# --- availability --------------------------------------------------------------------------------
+# --- what the base lacks -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("target", "availability", "reason"),
+    ("target", "kind", "reason"),
     [
-        ("implementation.py:layer_norm", Availability.PRESENT, ""),
-        ("implementation:layer_norm", Availability.PRESENT, ""),
-        ("implementation.py:gone", Availability.ABSENT, "implementation.py has no 'gone'"),
-        ("gone.py:f", Availability.ABSENT, "no file gone.py"),
-        ("mine.gone:f", Availability.ABSENT, "no module 'mine.gone'"),
-        ("broken.py:f", Availability.BROKEN, "cannot import: ZeroDivisionError: division by zero"),
-        (
-            "lacks:f",
-            Availability.BROKEN,
-            "lacks: cannot import: ModuleNotFoundError: No module named",
-        ),
-        ("typo.py:f", Availability.BROKEN, "cannot import: SyntaxError"),
-        ("implementation.py:torch", Availability.BROKEN, "is of type module, not a function"),
+        ("implementation.py:gone", ChangeKind.NEW, "implementation.py has no 'gone'"),
+        ("gone.py:f", ChangeKind.NEW, "no file gone.py"),
+        ("mine.gone:f", ChangeKind.NEW, "no module 'mine.gone'"),
+        ("broken.py:f", None, "cannot import: ZeroDivisionError: division by zero"),
+        ("lacks:f", None, "lacks: cannot import: ModuleNotFoundError: No module named"),
+        ("typo.py:f", None, "cannot import: SyntaxError"),
+        ("implementation.py:torch", None, "is of type module, not a function"),
+        ("json:dumps", None, "json"),  # it is of no repository
+        ("native", None, "module 'implementations' is not in the repository"),
     ],
 )
-@pytest.mark.parametrize("whose", ["base", "now"])
-def test_a_target_is_looked_up_in_either_revision(
-    opened: Open, whose: str, target: str, availability: Availability, reason: str
+def test_what_the_base_lacks_is_new_and_what_cannot_be_imported_has_no_kind(
+    opened: Open, target: str, kind: ChangeKind | None, reason: str
 ) -> None:
     files = {
         "implementation.py": LAYER_NORM,
@@ -76,29 +81,12 @@ def test_a_target_is_looked_up_in_either_revision(
         "typo.py": "def f(:",
         "mine/__init__.py": "",
     }
-    checkout = opened(files, files)
-    (found,) = look_up(checkout if whose == "base" else None, (target,), ())
-    if target == "implementation.py:torch" and whose == "now":
-        availability = Availability.ABSENT  # a name that is no function any more is gone
-    assert found.availability is availability, found
-    assert reason in found.reason or whose == "now"
-    assert bool(found.devices) is (availability is Availability.PRESENT)
+    found, why = missing(opened(files, files), target)
+    assert (found, reason in why) == (kind, True), why
 
 
-@pytest.mark.parametrize(
-    ("listing", "members"), [("ALL", implementations.ALL), ("PEERS", implementations.PEERS)]
-)
-def test_every_member_of_a_listing_is_looked_up(
-    listing: str, members: tuple[Implementation, ...]
-) -> None:
-    assert look_up(None, (), (listing,)) == tuple(
-        LookupResult(member.name, Availability.PRESENT, devices=member.devices, listing=listing)
-        for member in members
-    )
-
-
-def test_a_listing_or_module_that_the_revision_does_not_hold_is_broken(opened: Open) -> None:
-    checkout = opened({"implementation.py": LAYER_NORM}, {})
-    listing, module = look_up(checkout, ("json:dumps",), ("ALL",))
-    assert listing.availability is module.availability is Availability.BROKEN
-    assert "json" in module.reason  # it is of no repository
+def test_what_the_base_has_is_not_missing(opened: Open) -> None:
+    files = {"implementation.py": LAYER_NORM}
+    targets = ("implementation.py:layer_norm", "implementation:layer_norm")
+    runner = CaseRunner("here", Allocation.DEFAULT)
+    assert missing_in_base(runner, (opened(files, files), targets)) == {}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from git_repository import Repository
 
-from harness.regression.ab import (
+from harness.regression.revision import (
     RevisionError,
     checked_out,
     file_of,

@@ -12,7 +12,8 @@ from two_revisions import CONTRACT, Open
 
 from harness.measure.environment import compiler
 from harness.records import Allocation, Budget, Case, Measurement, Mode, Record, Status
-from harness.regression.ab import BASE, Checkout, run_base_case, time_against_base
+from harness.regression.ab import BASE, run_base_case, time_against_base
+from harness.regression.revision import Checkout
 from harness.run.call import function_of
 from harness.run.case import CaseRunner
 from harness.run.worker import Job

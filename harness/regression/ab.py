@@ -1,5 +1,7 @@
 """Measure two revisions of the same implementations side by side, and compare each case.
 
+What imports the other revision is in :mod:`harness.regression.side_by_side`, which needs torch.
+
 There are three passes. The first measures the exact metrics, of base and head one after the other,
 on the same inputs, in one or two processes. The second times the cases that are right in both, base
 and head in turn. The third times the suspects again, in fresh processes.
@@ -7,26 +9,17 @@ and head in turn. The third times the suspects again, in fresh processes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.cases import EVERY, PEERS, Planned, Sweep, SweepError, mistake_lines
+from harness.cases import Planned, Sweep
 from harness.records import Budget, Case, Measurement, Record, Status
 from harness.records.text import count, in_words
-from harness.regression.ab.revision import (
-    BASE,
-    Availability,
-    Checkout,
-    LookupResult,
-    RevisionError,
-    file_of,
-    is_unchanged,
-    repository_of,
-)
+from harness.regression.baseline import CONFIRMING, time_again
 from harness.regression.changes import (
     Change,
     ChangeKind,
@@ -36,7 +29,6 @@ from harness.regression.changes import (
     worst_first,
 )
 from harness.regression.compare import NotComparableError, NotMeasuredError, changes_of
-from harness.regression.confirm import CONFIRMING, time_again
 from harness.regression.latency_judge import (
     SCREENING_IN_TURN,
     UNEVEN_IN_TURN_RATIO,
@@ -45,8 +37,15 @@ from harness.regression.latency_judge import (
     judge_all,
     screen_in_turn,
 )
+from harness.regression.revision import (
+    Checkout,
+    RevisionError,
+    file_of,
+    is_unchanged,
+    repository_of,
+)
 from harness.run.fleet import EndedError, Fleet
-from harness.run.plan import cases_on
+from harness.run.plan import plan
 from harness.run.worker import START_S, TIMINGS, Job
 
 if TYPE_CHECKING:
@@ -56,32 +55,42 @@ if TYPE_CHECKING:
     from harness.run.case import CaseRunner
     from implementations.contract import Implementation
 
+BASE = "base@"
+"""Prefix that marks a target as one of the base revision."""
 _OUT_OF_TIME = "the time was up"
 _LATENCY = (Measurement.LATENCY,)
 _CONFIRMING = replace(CONFIRMING, uneven_ratio=UNEVEN_IN_TURN_RATIO)
-_LISTINGS = {EVERY: "ALL", PEERS: "PEERS"}  # tuples of the package, by their names in a sweep
 
 # --- requests, answered in a worker that imports both revisions side by side ---------------------
 
 
-def look_up_targets(
-    runner: CaseRunner, options: tuple[Checkout | None, tuple[str, ...], tuple[str, ...]]
-) -> tuple[LookupResult, ...]:
-    """Return which targets a revision has.
+def missing_in_base(
+    runner: CaseRunner, options: tuple[Checkout, tuple[str, ...]]
+) -> dict[str, tuple[ChangeKind | None, str]]:
+    """Return the targets of the base that cannot be compared, and why.
+
+    A target that cannot be imported has no kind of change.
 
     Args:
         runner: of the worker.
-        options: files of the base revision, or None for the working copy; the targets; and tuples
-            of its package, such as ALL, whose members are looked up too.
+        options: files of the base revision, and the targets.
     """
-    from harness.regression.ab.side_by_side import look_up
+    import implementations
+    from harness.regression.side_by_side import side_by_side
 
-    return look_up(*options)
+    checkout, targets = options
+    missing = {}
+    for target in targets:
+        try:
+            side_by_side(checkout).find(target)
+        except implementations.TargetError as error:
+            missing[target] = getattr(error, "kind", None), str(error)
+    return missing
 
 
 def run_base_case(runner: CaseRunner, job: Job) -> Record:
     """Run a case of the base revision, whose files are the job's options, to its record."""
-    from harness.regression.ab.side_by_side import side_by_side
+    from harness.regression.side_by_side import side_by_side
 
     def find(target: str) -> Implementation:
         return side_by_side(job.options).find(target.removeprefix(BASE))
@@ -92,7 +101,7 @@ def run_base_case(runner: CaseRunner, job: Job) -> Record:
 def time_against_base(runner: CaseRunner, job: Job) -> Record:
     """Verify a case and time it in turn with the same target of the base."""
     import implementations
-    from harness.regression.ab.side_by_side import side_by_side
+    from harness.regression.side_by_side import side_by_side
     from harness.run.call import bind, function_of
     from harness.run.timing import time_case
 
@@ -115,7 +124,7 @@ class Pairing:
 
     pairs: tuple[Planned, ...]
     unpaired: tuple[tuple[Planned, Change], ...] = ()
-    """Cases that are new, gone or not comparable, and why."""
+    """Cases that are new or not comparable, and why."""
 
 
 def repository_of_sweep(sweep: Sweep) -> Path:
@@ -143,87 +152,35 @@ def pair_up(sweep: Sweep, fleet: Fleet, checkout: Checkout, name: str) -> Pairin
     """Plan the cases of a sweep for both revisions.
 
     Args:
-        sweep: its implementations are looked up in both revisions.
-        fleet: a worker process looks them up.
+        sweep: of the working copy.
+        fleet: a worker process looks the implementations up.
         checkout: files of the base.
         name: of the base, for messages.
 
     Raises:
-        RevisionError: a revision cannot be imported.
-        SweepError: a name exists in neither revision, or not on this machine.
+        RevisionError: the base cannot be imported.
+        SweepError: a name does not exist in the working copy, or not on this machine.
     """
-    names = _targets(sweep)
-    targets = tuple(target for target in names if target not in _LISTINGS)
-    listings = tuple(_LISTINGS[target] for target in names if target in _LISTINGS)
-    results_here = _look_up(fleet, (None, targets, listings), "the working copy")
-    results_base = _look_up(fleet, (checkout, targets, listings), name)
-    here = {result.target: result for result in results_here}
-    base = {result.target: result for result in results_base}
-    written = {target: where for where, target in reversed([*sweep.written("implementations")])}
-    in_neither = [
-        (written[target], here[target].reason)
-        for target in targets
-        if here[target].availability is base[target].availability is Availability.ABSENT
-    ]
-    if in_neither:
-        raise SweepError("\n".join(mistake_lines(in_neither)))
-    in_either = (*results_here, *results_base)
-    everything, peers = (_members(in_either, listing) for listing in _LISTINGS.values())
+    cases = plan(sweep, fleet)
+    targets = tuple(dict.fromkeys(planned.case.implementation for planned in cases))
+    try:
+        missing = fleet.call(missing_in_base, (checkout, targets), START_S)
+    except EndedError as ended:
+        raise RevisionError(f"{name}: importing it {ended}") from None
     pairs, unpaired = [], []
-    info = replace(fleet.info, implementations=everything, peers=peers)
-    for planned in cases_on(sweep, info):
-        target = planned.case.implementation
-        if why := _why_unpaired(here.get(target), base.get(target), name):
-            unpaired.append((planned, Change(planned.case, *why)))
-        else:
+    for planned in cases:
+        if planned.case.implementation not in missing:
             pairs.append(planned)
+            continue
+        kind, why = missing[planned.case.implementation]
+        if kind is None:
+            raise RevisionError(f"{name}: {why}")
+        unpaired.append((planned, Change(planned.case, kind, f"not in {name}: {why}")))
     return Pairing(tuple(pairs), tuple(unpaired))
 
 
 def _targets(sweep: Sweep) -> tuple[str, ...]:
     return tuple(sorted({name for grid in sweep.grids for name in grid.implementations}))
-
-
-def _look_up(
-    fleet: Fleet,
-    options: tuple[Checkout | None, tuple[str, ...], tuple[str, ...]],
-    name: str,
-) -> tuple[LookupResult, ...]:
-    try:
-        results = fleet.call(look_up_targets, options, START_S)
-    except EndedError as ended:
-        raise RevisionError(f"{name}: importing it {ended}") from None
-    broken = [
-        f"{name}: {result.reason}"
-        for result in results
-        if result.availability is Availability.BROKEN
-    ]
-    if broken:
-        raise RevisionError("\n".join(dict.fromkeys(broken)))
-    return results
-
-
-def _members(results: Iterable[LookupResult], listing: str) -> dict[str, frozenset[str]]:
-    """Return the names listed in either revision, with the devices that either supports."""
-    members: dict[str, frozenset[str]] = {}
-    for result in results:
-        if result.listing == listing:
-            known = members.get(result.target, frozenset())
-            members[result.target] = known | result.devices
-    return members
-
-
-def _why_unpaired(
-    here: LookupResult | None, base: LookupResult | None, name: str
-) -> tuple[ChangeKind, str] | None:
-    """Return why a target cannot be compared; None if it can."""
-    if here is None or here.availability is Availability.ABSENT:
-        return ChangeKind.GONE, f"in {name} only"
-    if base is None or base.availability is Availability.ABSENT:
-        return ChangeKind.NEW, f"not in {name}"
-    if base.availability is Availability.NOT_COMPARABLE:
-        return ChangeKind.NOT_COMPARABLE, base.reason
-    return None
 
 
 # --- the three passes ----------------------------------------------------------------------------
@@ -323,9 +280,7 @@ def _measure_exactly(
         case_of_base[base.case] = planned.case
         jobs += [base, Job(planned.case, _untimed(planned), SCREENING_IN_TURN)]
     jobs += [
-        Job(planned.case, _untimed(planned), SCREENING_IN_TURN)
-        for planned, lone in pairing.unpaired
-        if lone.kind is not ChangeKind.GONE
+        Job(planned.case, _untimed(planned), SCREENING_IN_TURN) for planned, _ in pairing.unpaired
     ]
     timed = sum(Measurement.LATENCY in planned.measurements for planned in pairing.pairs)
     bench.expect(len(jobs) + timed)

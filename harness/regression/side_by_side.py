@@ -16,9 +16,9 @@ import ast
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cache
 from hashlib import sha256
 from importlib.abc import MetaPathFinder
@@ -30,7 +30,8 @@ from types import CodeType, ModuleType
 from typing import Any
 
 import implementations
-from harness.regression.ab.revision import Availability, Checkout, LookupResult
+from harness.regression.changes import ChangeKind
+from harness.regression.revision import Checkout
 from implementations.contract import Algorithm, Implementation, Reduction
 from implementations.native import native
 from implementations.torch_private import OPERATOR_LIBRARIES
@@ -48,63 +49,13 @@ _DECLARED = {
 class AbsentError(implementations.TargetError):
     """The revision has no such target."""
 
-    availability = Availability.ABSENT
+    kind = ChangeKind.NEW
 
 
 class NotComparableTargetError(implementations.TargetError):
     """The target declares an algorithm or reduction that this revision does not know."""
 
-    availability = Availability.NOT_COMPARABLE
-
-
-def look_up(
-    checkout: Checkout | None, targets: Sequence[str], listings: Sequence[str]
-) -> tuple[LookupResult, ...]:
-    """Return a result for each member of the listings and for each target.
-
-    Args:
-        checkout: files of the base revision; None looks up the targets in the working copy.
-        targets: looked up by name.
-        listings: names of tuples such as ``ALL``, whose members are looked up.
-    """
-    base = side_by_side(checkout) if checkout else None
-    find = base.find if base else _find_here
-    results = []
-    for listing in listings:
-        try:
-            members = base.listed(listing) if base else getattr(implementations, listing)
-        except implementations.TargetError as error:
-            broken = LookupResult(listing, Availability.BROKEN, str(error), listing=listing)
-            results.append(broken)
-            continue
-        results += [replace(_result(find, member.name), listing=listing) for member in members]
-    return (*results, *(_result(find, target) for target in targets))
-
-
-def _result(find: Callable[[str], Implementation], target: str) -> LookupResult:
-    try:
-        return LookupResult(target, Availability.PRESENT, devices=find(target).devices)
-    except implementations.TargetError as error:
-        why_not = getattr(error, "availability", Availability.BROKEN)
-        return LookupResult(target, why_not, str(error))
-
-
-def _find_here(target: str) -> Implementation:
-    """Find a target in this revision.
-
-    Raises:
-        AbsentError: there is no such target.
-        TargetError: it cannot be imported, or is no LayerNorm.
-    """
-    try:
-        return implementations.find(target)
-    except implementations.TargetError as error:
-        module, cause = target.rpartition(":")[0], error.__cause__
-        no_file = module.endswith(".py") and not Path(module).is_file()
-        no_module = isinstance(cause, ModuleNotFoundError) and _is_missing(module, cause)
-        if cause is None or no_file or no_module:
-            raise AbsentError(str(error)) from error
-        raise
+    kind = ChangeKind.NOT_COMPARABLE
 
 
 # --- the import of a revision --------------------------------------------------------------------
@@ -121,19 +72,13 @@ class SideBySideImport(MetaPathFinder):
 
     def __init__(self, checkout: Checkout) -> None:
         self._checkout = checkout
-        suffix = f"base_{next(_NUMBERS)}"
-        self._package = f"layernorm_bench_{suffix}"
+        self._suffix = f"base_{next(_NUMBERS)}"
+        self.package = f"layernorm_bench_{self._suffix}"
+        """Package that the modules of the repository are imported from."""
         self._folders = cache(self._folders_of)
-        self._names = Names(
-            package=self._package,
-            is_own=lambda top: bool(self._folders(top)),
-            is_module=self._is_module,
-            operators=checkout.operators,
-            suffix=suffix,
-        )
-        package = ModuleType(self._package, "Modules of another revision.")
+        package = ModuleType(self.package, "Modules of another revision.")
         package.__path__ = []
-        sys.modules[self._package] = package
+        sys.modules[self.package] = package
         sys.meta_path.insert(0, self)
 
     def listed(self, listing: str) -> Sequence[Implementation]:
@@ -178,13 +123,13 @@ class SideBySideImport(MetaPathFinder):
     ) -> ModuleSpec | None:
         """Find a module of the package; called by the import system."""
         package, _, name = fullname.rpartition(".")
-        if package == self._package:
+        if package == self.package:
             path = self._folders(name)
-        elif not fullname.startswith(self._package + "."):
+        elif not fullname.startswith(self.package + "."):
             return None
         spec = PathFinder.find_spec(fullname, path)
         if spec is not None and isinstance(spec.loader, SourceFileLoader):
-            spec.loader = Loader(spec.name, spec.loader.path, self._names)
+            spec.loader = Loader(spec.name, spec.loader.path, self)
         return spec
 
     def _module(self, name: str) -> ModuleType:
@@ -192,8 +137,8 @@ class SideBySideImport(MetaPathFinder):
         if not self._folders(top):
             where = self._checkout.repository
             raise implementations.TargetError(f"module {top!r} is not in the repository {where}")
-        moved = f"{self._package}.{name}"
-        with _importing(name, self._package):
+        moved = f"{self.package}.{name}"
+        with _importing(name, self.package):
             try:
                 return importlib.import_module(moved)
             except ModuleNotFoundError as error:
@@ -208,14 +153,14 @@ class SideBySideImport(MetaPathFinder):
             raise implementations.TargetError(f"{path} is not in the repository {where}")
         if not file.is_file():
             raise AbsentError(f"no file {file.relative_to(self._checkout.folder)}")
-        name = f"{self._package}.file_{sha256(bytes(file)).hexdigest()[:8]}_{file.stem}"
+        name = f"{self.package}.file_{sha256(bytes(file)).hexdigest()[:8]}_{file.stem}"
         if name not in sys.modules:
-            loader = Loader(name, str(file), self._names)
+            loader = Loader(name, str(file), self)
             spec = importlib.util.spec_from_file_location(name, file, loader=loader)
             assert spec is not None  # it has a loader
             module = importlib.util.module_from_spec(spec)
             sys.modules[name] = module  # dataclasses and pickle look the module up by name
-            with _importing(str(path), self._package):
+            with _importing(str(path), self.package):
                 loader.exec_module(module)
         return sys.modules[name]
 
@@ -229,7 +174,17 @@ class SideBySideImport(MetaPathFinder):
         possible = self._in_checkout(map(Path, sys.path))
         return possible if PathFinder.find_spec(top, possible) else []
 
-    def _is_module(self, name: str) -> bool:
+    def is_own(self, top: str) -> bool:
+        """Whether a top-level module is in the repository."""
+        return bool(self._folders(top))
+
+    def operators_of(self, namespace: str) -> str:
+        """Return the namespace to use for the torch operators of a namespace."""
+        is_own = namespace in self._checkout.operators
+        return f"{namespace}_{self._suffix}" if is_own else namespace
+
+    def is_module(self, name: str) -> bool:
+        """Whether a dotted name is that of a module or package of the repository."""
         parts = name.split(".")
         if not all(map(str.isidentifier, parts)):
             return False
@@ -316,74 +271,58 @@ def _as_implementation(declared: object, target: str) -> Implementation:
 # --- names in the source -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Names:
-    """Which names are changed, and how. "Own" modules are those in the revision's repository."""
-
-    package: str
-    """Package that own modules are imported from instead."""
-    is_own: Callable[[str], bool]
-    """Whether a top-level module is an own one."""
-    is_module: Callable[[str], bool]
-    """Whether a dotted name is that of an own module or package."""
-    operators: frozenset[str]
-    """Namespaces of the torch operators that own modules register."""
-    suffix: str
-    """Appended to these namespaces."""
-
-
 class Loader(SourceFileLoader):
-    """Loads a module whose source is compiled with other names."""
+    """Loads a module of a revision, whose source is compiled with other names."""
 
-    def __init__(self, name: str, path: str, names: Names) -> None:
+    def __init__(self, name: str, path: str, revision: SideBySideImport) -> None:
         super().__init__(name, path)
-        self._names = names
+        self._revision = revision
 
     def source_to_code(  # type: ignore[override] # the import system passes bytes
         self, data: bytes, path: str, **more: Any
     ) -> CodeType:
-        renamed = ast.fix_missing_locations(_Renaming(self._names).visit(ast.parse(data)))
+        renamed = ast.fix_missing_locations(_Renaming(self._revision).visit(ast.parse(data)))
         code: CodeType = super().source_to_code(renamed, path, **more)
         return code
 
 
 class _Renaming(ast.NodeTransformer):
-    def __init__(self, names: Names) -> None:
-        self._names = names
+    def __init__(self, revision: SideBySideImport) -> None:
+        self._revision = revision
 
     def visit_Import(self, node: ast.Import) -> list[ast.stmt]:
         imports: list[ast.stmt] = []
         for alias in node.names:
             top = alias.name.partition(".")[0]
-            if not self._names.is_own(top):
+            if not self._revision.is_own(top):
                 imports.append(ast.Import([alias]))
                 continue
-            moved = f"{self._names.package}.{alias.name}"
+            moved = f"{self._revision.package}.{alias.name}"
             if alias.asname or "." in alias.name:
                 imports.append(ast.Import([ast.alias(moved, alias.asname)]))
             if not alias.asname:  # `import a.b` binds a
-                imports.append(ast.Import([ast.alias(f"{self._names.package}.{top}", top)]))
+                imports.append(ast.Import([ast.alias(f"{self._revision.package}.{top}", top)]))
         return [ast.copy_location(statement, node) for statement in imports]
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.ImportFrom:
-        if not node.level and self._names.is_own((node.module or "").partition(".")[0]):
-            node.module = f"{self._names.package}.{node.module}"
+        if not node.level and self._revision.is_own((node.module or "").partition(".")[0]):
+            node.module = f"{self._revision.package}.{node.module}"
         return node
 
     def visit_Constant(self, node: ast.Constant) -> ast.Constant:
         if isinstance(node.value, str):
             space, colons, name = node.value.partition("::")
             if colons:
-                node.value = f"{self._space(space)}::{name}"
-            elif "." in node.value and self._names.is_module(node.value.removesuffix(".")):
-                node.value = f"{self._names.package}.{node.value}"
+                node.value = f"{self._revision.operators_of(space)}::{name}"
+            elif "." in node.value and self._revision.is_module(node.value.removesuffix(".")):
+                node.value = f"{self._revision.package}.{node.value}"
         return node
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         owner = node.value
         is_of_ops = isinstance(owner, ast.Attribute) and owner.attr == "ops"
         if is_of_ops:
-            node.attr = self._space(node.attr)
+            node.attr = self._revision.operators_of(node.attr)
         return self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
@@ -392,13 +331,9 @@ class _Renaming(ast.NodeTransformer):
             if not (isinstance(literal, ast.Constant) and isinstance(literal.value, str)):
                 continue
             if called == "Library" and literal is node.args[0]:
-                literal.value = self._space(literal.value)
+                literal.value = self._revision.operators_of(literal.value)
             # the argument of import_module is a module even without a dot
             is_module = called == "import_module" and literal.value.isidentifier()
-            if is_module and self._names.is_own(literal.value):
-                literal.value = f"{self._names.package}.{literal.value}"
+            if is_module and self._revision.is_own(literal.value):
+                literal.value = f"{self._revision.package}.{literal.value}"
         return self.generic_visit(node)
-
-    def _space(self, name: str) -> str:
-        """Return the namespace to use for operators of a namespace."""
-        return f"{name}_{self._names.suffix}" if name in self._names.operators else name

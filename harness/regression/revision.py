@@ -12,16 +12,12 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import Enum
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from harness.measure.environment import environment_outside_hooks
 from harness.records.refusal import Refusal
-
-BASE = "base@"
-"""Prefix that marks a target as one of the base revision."""
 
 _PACKAGE = "implementations"
 _INSTALLED = {"site-packages", "dist-packages"}  # Python's name for the folder, and Debian's
@@ -56,32 +52,6 @@ class Checkout:
         except ValueError:
             return None
         return None if _INSTALLED.intersection(relative.parts) else self.folder / relative
-
-
-class Availability(Enum):
-    """Whether a revision has a target."""
-
-    PRESENT = "present"
-    ABSENT = "absent"
-    """The revision has no such target."""
-    NOT_COMPARABLE = "not comparable"
-    """It declares an algorithm or reduction that this revision does not know."""
-    BROKEN = "broken"
-    """It cannot be imported."""
-
-
-@dataclass(frozen=True, slots=True)
-class LookupResult:
-    """The availability of a target in a revision."""
-
-    target: str
-    availability: Availability
-    reason: str = ""
-    """Why it is not available; empty if it is."""
-    devices: frozenset[str] = frozenset()
-    """Kinds of device that it is written for; empty if it is not available."""
-    listing: str | None = None
-    """The tuple that it was found in; None if it was looked up by name."""
 
 
 def file_of(target: str) -> Path | None:
