@@ -13,9 +13,8 @@ from peer_timers import Measured
 from torch import Tensor
 
 from harness.measure.devices import device_of
-from harness.measure.latency import Sampling
+from harness.measure.latency import Sampling, TimedCall
 from harness.measure.memory import fault_in
-from harness.measure.sampler import TimedCall
 from harness.records import Allocation, ArmRole, Budget
 from harness.run.call import bind
 

@@ -22,10 +22,9 @@ from pytest_benchmark.fixture import BenchmarkFixture
 import implementations
 from harness.cases import Planned, SweepError, load_preset, load_sweep
 from harness.cases.inputs import Inputs
-from harness.measure.device import Device
-from harness.measure.latency import Sampled
+from harness.measure.devices import Device
+from harness.measure.latency import Sampled, Sampler, TimedCall
 from harness.measure.memory import relocate
-from harness.measure.sampler import Sampler, TimedCall
 from harness.records import (
     Allocation,
     ArmRole,

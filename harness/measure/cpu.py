@@ -12,11 +12,14 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from time import perf_counter_ns, process_time_ns, thread_time_ns
+from typing import NamedTuple
 
 import torch
 
-from harness.measure.device import Reading
 from harness.records import Clock, DeviceState
+
+POWER_CAP = "power cap"
+"""Reason for throttling that may last: the device then works at the speed that its power allows."""
 
 _UNKNOWN_CACHE_BYTES = 64 << 20  # above the last-level cache of most processors
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -24,8 +27,21 @@ _GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 _SUPPLIES = Path("/sys/class/power_supply")
 
 
+class Reading(NamedTuple):
+    """Seconds that some calls took together."""
+
+    wall_s: float
+    """By the wall clock or, on a GPU, between two of its events."""
+    cpu_s: float | None
+    """CPU time of the calling thread; None where other threads or a device do the work."""
+    launch_s: float | None = None
+    """Until the host had issued the calls; None where a call does the work itself."""
+    process_s: float | None = None
+    """CPU time of all threads of this process; None where it is not read."""
+
+
 class CpuDevice:
-    """The CPU."""
+    """The CPU. A device has these methods; a call is prepared by binding it to inputs."""
 
     kind = "cpu"
 
@@ -36,12 +52,14 @@ class CpuDevice:
         self._flood: torch.Tensor | None = None
 
     def wake(self) -> None:
-        return  # the calls of the warm-up raise the clocks
+        """Bring an idle device to its working speed: the calls of the warm-up raise the clocks."""
 
     def unavailable(self) -> str | None:
+        """Return why the device cannot be used, or None."""
         return None
 
     def free_bytes(self) -> int | None:
+        """Return the free memory, or None where it is unknown."""
         try:
             with open("/proc/meminfo") as file:
                 available = next(line for line in file if line.startswith("MemAvailable:"))
@@ -50,23 +68,27 @@ class CpuDevice:
         return int(available.split()[1]) * 1024
 
     def cache_bytes(self) -> int:
+        """Return the size of the last-level cache, or a guess above it where it is unknown."""
         sizes = [_bytes_of(text) for path in _CACHES.glob("index*/size") if (text := _text(path))]
         return max(sizes, default=_UNKNOWN_CACHE_BYTES)
 
     def resolution_s(self) -> float:
+        """Return the smallest difference that the clock shows, measured once."""
         clock = thread_time_ns if self.clock is Clock.THREAD_CPU else perf_counter_ns
         return _step_ns(clock) / 1e9
 
     def synchronize(self) -> None:
-        return
+        """Wait until all issued work is done."""
 
     def evict(self) -> None:
+        """Overwrite the caches, so that the next call finds nothing in them."""
         if self._flood is None:
             # 2.5 times the cache, since its replacement is not exactly least-recently-used
             self._flood = torch.zeros(self.cache_bytes() * 5 // 2, dtype=torch.uint8)
         self._flood.add_(1)
 
     def time(self, call: Callable[[], object], calls: int) -> Reading:
+        """Time ``calls`` calls in a row."""
         repeats = range(calls)
         process_start = process_time_ns()
         cpu_start = thread_time_ns()
@@ -85,9 +107,11 @@ class CpuDevice:
         )
 
     def replayed(self, prepare: Callable[[], Callable[[], object]]) -> Callable[[], object] | None:
+        """Return a replay of a call without the host's part; None if it cannot be recorded."""
         return None
 
     def condition(self) -> DeviceState:
+        """Return the device's present condition."""
         return DeviceState(
             load_average=_load_average(),
             steal_s=_steal_s(),

@@ -34,7 +34,7 @@ from weakref import WeakKeyDictionary
 import pynvml
 import torch
 
-from harness.measure.device import POWER_CAP, Reading
+from harness.measure.cpu import POWER_CAP, Reading
 from harness.records import Clock, DeviceState
 from implementations.torch_private import end_allocation_to_pool, lacks, release_pool, spin
 
@@ -350,55 +350,32 @@ def keep_open(owner: object) -> None:
 
 def _condition(handle: object) -> DeviceState:
     def ask(*names: str, of: tuple[object, ...] = ()) -> Any:
-        return _answer(handle, names, of)
+        """Return the answer of the first function that binding, driver and GPU support."""
+        for name in names:
+            with suppress(AttributeError, pynvml.NVMLError):
+                return getattr(pynvml, name)(handle, *of)
+        return None
+
+    def scaled(unit: float, *names: str, of: tuple[object, ...] = ()) -> float | None:
+        """Return an answer, in NVML's MHz, milliwatts or degrees, in SI units."""
+        value = ask(*names, of=of)
+        return None if value is None else value * unit
 
     multiprocessor, memory = (pynvml.NVML_CLOCK_SM,), (pynvml.NVML_CLOCK_MEM,)
+    temperature = ("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature")  # the second is older
+    reasons = "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"
+    # by version: on older drivers the unversioned name raises something else than NVMLError
+    processes = (f"nvmlDeviceGetComputeRunningProcesses_v{version}" for version in (3, 2))
     return DeviceState(
-        clock_hz=_scaled(ask("nvmlDeviceGetClockInfo", of=multiprocessor), 1e6),
-        clock_max_hz=_scaled(ask("nvmlDeviceGetMaxClockInfo", of=multiprocessor), 1e6),
-        memory_clock_hz=_scaled(ask("nvmlDeviceGetClockInfo", of=memory), 1e6),
-        power_w=_scaled(ask("nvmlDeviceGetPowerUsage"), 1e-3),
-        power_limit_w=_scaled(ask("nvmlDeviceGetEnforcedPowerLimit"), 1e-3),
-        temperature_c=_scaled(
-            ask(
-                "nvmlDeviceGetTemperatureV",
-                "nvmlDeviceGetTemperature",  # older
-                of=(pynvml.NVML_TEMPERATURE_GPU,),
-            ),
-            1.0,
-        ),
-        throttled_by=_slowed_by(
-            ask(
-                "nvmlDeviceGetCurrentClocksEventReasons",
-                "nvmlDeviceGetCurrentClocksThrottleReasons",  # older
-            )
-        ),
-        # by version: on older drivers the unversioned name raises something else than NVMLError
-        other_processes=_others(
-            ask(
-                "nvmlDeviceGetComputeRunningProcesses_v3",
-                "nvmlDeviceGetComputeRunningProcesses_v2",
-            )
-        ),
+        clock_hz=scaled(1e6, "nvmlDeviceGetClockInfo", of=multiprocessor),
+        clock_max_hz=scaled(1e6, "nvmlDeviceGetMaxClockInfo", of=multiprocessor),
+        memory_clock_hz=scaled(1e6, "nvmlDeviceGetClockInfo", of=memory),
+        power_w=scaled(1e-3, "nvmlDeviceGetPowerUsage"),
+        power_limit_w=scaled(1e-3, "nvmlDeviceGetEnforcedPowerLimit"),
+        temperature_c=scaled(1.0, *temperature, of=(pynvml.NVML_TEMPERATURE_GPU,)),
+        throttled_by=_slowed_by(ask(*reasons)),
+        other_processes=_others(ask(*processes)),
     )
-
-
-def _answer(handle: object, names: tuple[str, ...], arguments: tuple[object, ...]) -> Any:
-    """Return the answer of the first function that binding, driver and GPU support, or None."""
-    for name in names:
-        function = getattr(pynvml, name, None)
-        if function is None:  # an older binding
-            continue
-        try:
-            return function(handle, *arguments)
-        except pynvml.NVMLError:
-            continue
-    return None
-
-
-def _scaled(value: int | None, unit: float) -> float | None:
-    """Convert NVML's MHz, milliwatts and degrees to SI units."""
-    return None if value is None else value * unit
 
 
 def _slowed_by(reasons: int | None) -> tuple[str, ...] | None:

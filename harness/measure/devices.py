@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from harness.measure.cpu import CpuDevice
 from harness.measure.cuda import CudaDevice
-from harness.measure.device import Device
 
-DEVICES: dict[str, Callable[[], Device]] = {"cpu": CpuDevice, "cuda": CudaDevice}
+Device = CpuDevice | CudaDevice
+DEVICES: dict[str, type[Device]] = {"cpu": CpuDevice, "cuda": CudaDevice}
 
 
 def device_of(kind: str, threads: int) -> Device:

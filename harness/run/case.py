@@ -11,8 +11,7 @@ import torch
 
 import implementations
 from harness.cases.inputs import Inputs
-from harness.measure.device import Device
-from harness.measure.devices import device_of
+from harness.measure.devices import Device, device_of
 from harness.measure.latency import Sampled
 from harness.measure.memory import (
     count_allocations,

@@ -24,8 +24,8 @@ import torch
 from torch import Tensor
 
 from harness.cases.inputs import LAYOUTS, Inputs
+from harness.measure.latency import Sampler
 from harness.measure.memory import overwrite
-from harness.measure.sampler import Sampler
 from harness.numerics.outputs import (
     GRADIENTS,
     Outputs,

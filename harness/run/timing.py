@@ -18,10 +18,9 @@ from torch import Tensor
 
 import implementations
 from harness.cases.inputs import Inputs
-from harness.measure.device import Device
+from harness.measure.devices import Device
 from harness.measure.environment import compiler
-from harness.measure.latency import Sampled, Sampling
-from harness.measure.sampler import TimedCall
+from harness.measure.latency import Sampled, Sampling, TimedCall
 from harness.records import Allocation, ArmRole, Budget, Cache, Case, Direction, Mode
 from harness.run.attempt import Judged
 from harness.run.call import ImplementationError, bind

@@ -17,9 +17,8 @@ from torch import Tensor
 import implementations
 from harness.cases.inputs import NAMED
 from harness.measure import latency as module
-from harness.measure.device import Reading
-from harness.measure.latency import Sampled, Sampling
-from harness.measure.sampler import TimedCall
+from harness.measure.cpu import Reading
+from harness.measure.latency import Sampled, Sampling, TimedCall
 from harness.records import (
     Allocation,
     ArmRole,

@@ -10,8 +10,7 @@ import torch
 from fake_device import ROOMY, FakeDevice, latency_of, measure
 from torch import Tensor
 
-from harness.measure.latency import Sampled
-from harness.measure.sampler import Sampler, TimedCall
+from harness.measure.latency import Sampled, Sampler, TimedCall
 from harness.records import ArmRole, Budget, Cache
 
 KIB = 1024

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from fake_device import ROOMY, TIMES_S, FakeDevice, latency_of, measure
 
-from harness.measure.sampler import SAMPLE_S, Sampler
+from harness.measure.latency import SAMPLE_S, Sampler
 from harness.records import Budget, Cache, Clock, WarningKind
 
 LIMIT_S = 2.0

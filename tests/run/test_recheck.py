@@ -16,7 +16,7 @@ from torch import Tensor
 
 from harness.cases.inputs import make_inputs
 from harness.measure.devices import device_of
-from harness.measure.sampler import Sampler, TimedCall
+from harness.measure.latency import Sampler, TimedCall
 from harness.numerics.outputs import GRADIENTS
 from harness.records import ArmRole, Cache, Case, Direction
 from harness.run.call import ContractViolationError, bind, grad_mode

@@ -13,8 +13,7 @@ from fake_device import ROOMY, FakeDevice, latency_of
 import implementations
 from harness.cases.inputs import make_inputs
 from harness.measure import latency as latency_module
-from harness.measure.latency import Sampled
-from harness.measure.sampler import TimedCall
+from harness.measure.latency import Sampled, TimedCall
 from harness.records import Allocation, Cache, Case, Clock, Direction, Status
 from harness.run import timing as module
 from harness.run.attempt import Judged
