@@ -42,7 +42,7 @@ from compare import read, short
 from harness.mutants import RIGHT, WRONG
 from harness.run.process_state import process_state_restored
 from harness.verify import verify
-from harness.verify.as_json import verdict_as_json
+from harness.verify.text import verdict_as_json
 from implementations import ALL, adopt
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,26 +63,27 @@ def verdict(target: Any, dtypes: Sequence[str], **options: Any) -> Row:
 def kept(plain: Row) -> Row:
     """Return what is recorded of a verdict, given as `verify --json` prints it."""
     first = re.search(r"shape=.*\w", plain["reproduce"] or "")
+    found: dict[tuple[str, str], list[Row]] = {}
+    for finding in plain["findings"]:
+        of_case = "case" if isinstance(finding["evidence"], dict) else ""
+        found.setdefault((finding["severity"], of_case or finding["kind"]), []).append(finding)
+    causes = {kind: found.get(("cause", kind), []) for kind in ("mistake", "trigger")}
+    declined = found.get(("limit", "declined"), []) + found.get(("limit", "raised"), [])
     return {
         "outcome": plain["outcome"],
-        "instead": (plain["instead"] or {}).get("name"),
+        "instead": plain["instead"],
         "first": first and first[0],
-        "statuses": sorted({failure["status"] for failure in plain["failures"]}),
-        "violations": sorted({violation["check"] for violation in plain["violations"]}),
-        "remarks": sorted({remark["kind"] for remark in plain["remarks"]}),
-        "mistakes": [suspect["mistake"] for suspect in plain["suspects"]],
-        "triggers": [_trigger(trigger) for trigger in plain["triggers"]],
+        "statuses": sorted({failure["kind"] for failure in found.get(("wrong", "case"), [])}),
+        "violations": sorted(kind for level, kind in found if level == "wrong" and kind != "case"),
+        "remarks": sorted(kind for level, kind in found if level == "remark"),
+        "mistakes": [cause["text"] for cause in causes["mistake"]],
+        "triggers": [cause["text"] for cause in causes["trigger"]],
         "cases": {name: plain[name] for name in ("ok", "out_of_guarantee", "failed", "left")},
         "scope": plain["scope"],
-        "declined": Counter(row["reason"] for row in plain["declined"] if row["by_target"]),
-        "grades": {row["dtype"]: f"{row['meets']}, {row['order']}" for row in plain["grades"]},
+        "declined": Counter(finding["text"] for finding in declined),
+        "grades": {row["dtype"]: row["meets"] for row in plain["grades"]},
         "headline": plain["headline"],
     }
-
-
-def _trigger(trigger: Row) -> str:
-    conditions = [f"{c['axis']} {c['relation']} {c['value']}" for c in trigger["conditions"]]
-    return f"{', '.join(trigger['outputs'])}: {' and '.join(conditions) or 'everywhere'}"
 
 
 # --- mutants ------------------------------------------------------------------------

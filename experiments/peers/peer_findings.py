@@ -28,6 +28,7 @@ from peer_tables import DIRECTIONS, DTYPES, SHAPES, TIMED_DTYPES, Finding, table
 from harness.cases import Grid, Sweep
 from harness.records import Case, Direction, Measurement, Record, Status
 from harness.records.finding import Finding as FailedCase
+from harness.records.finding import Severity
 from harness.run.fleet import EndedError, Fleet
 from harness.run.plan import plan
 from harness.run.session import Session, run_session
@@ -135,8 +136,9 @@ def _outputs(verdict: Verdict) -> set[str]:
 
 
 def _why(verdict: Verdict) -> str:
-    if verdict.suspects:
-        return f"it {verdict.suspects[0].mistake}"
+    for cause in verdict.of(Severity.CAUSE):
+        if cause.kind == "mistake":
+            return f"it {cause.text}"
     if verdict.failures:
         shown = _telling(verdict.failures)
         shape = "×".join(map(str, shown.evidence.case.shape))

@@ -73,19 +73,26 @@ def _run(
 
 def _kept(verdict: Mapping[str, Any]) -> dict[str, Any]:
     scope = verdict["scope"] or {}
-    failures = verdict["failures"]
+    wrong = [finding for finding in verdict["findings"] if finding["severity"] == "wrong"]
+    failures = [finding["text"] for finding in wrong if finding["evidence"]]
     return {
         "outcome": verdict["outcome"],
         "headline": verdict["headline"],
-        "instead": (verdict["instead"] or {}).get("name"),
-        "instead_axes": (verdict["instead"] or {}).get("axes"),
+        "instead": verdict["instead"],
+        "instead_axes": scope.get("axes"),
         "axes": scope.get("axes"),
         "default_eps": scope.get("default_eps", scope.get("eps")),
         "affines": scope.get("affines", []),
-        "remarks": [{"kind": each["kind"], "text": each["text"]} for each in verdict["remarks"]],
-        "suspects": [each["mistake"] for each in verdict["suspects"]],
-        "violations": [each["text"] for each in verdict["violations"]],
-        "failure": failures[0]["reason"] if failures else None,
+        "remarks": [
+            {"kind": finding["kind"], "text": finding["text"]}
+            for finding in verdict["findings"]
+            if finding["severity"] == "remark"
+        ],
+        "suspects": [
+            finding["text"] for finding in verdict["findings"] if finding["kind"] == "mistake"
+        ],
+        "violations": [finding["text"] for finding in wrong if not finding["evidence"]],
+        "failure": failures[0] if failures else None,
         "reproduce": verdict["reproduce"],
         "ok": verdict["ok"],
         "failed": verdict["failed"],

@@ -159,7 +159,7 @@ def verify(
         if not as_json:
             _print_verdict(verdict)
     if as_json:
-        from harness.verify.as_json import verdict_as_json
+        from harness.verify.text import verdict_as_json
 
         click.echo(json.dumps([verdict_as_json(target, verdict) for target, verdict in verdicts]))
     if is_interrupted:
@@ -194,9 +194,9 @@ def _run_self_test(as_json: bool) -> None:
 
     result = run_self_test(lambda line: click.echo(line, err=True))
     if as_json:
-        from harness.verify.as_json import self_test_as_json
+        from harness.store import to_plain
 
-        click.echo(json.dumps(self_test_as_json(result)))
+        click.echo(json.dumps({**to_plain(result), "passed": result.passed}))
     else:
         from harness.verify.self_test import self_test_lines
 

@@ -18,6 +18,8 @@ class Severity(StrEnum):
     """What a user should know; it does not make a LayerNorm wrong."""
     LIMIT = "limit"
     """Cases without a result: a limit of the target or of the verification, not a mistake."""
+    CAUSE = "cause"
+    """What explains wrong results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +28,16 @@ class Finding:
 
     kind: str
     """Of WRONG, the contract check that failed, or the status of a failed case; of REMARK, a
-    :class:`RemarkKind`; of LIMIT, "declined", "raised" or "left_out"."""
+    :class:`RemarkKind`; of LIMIT, "declined", "raised" or "left_out"; of CAUSE, "mistake" or
+    "trigger"."""
     severity: Severity
     text: str
-    """For the user; of REMARK, the end of a sentence that begins with "it"."""
+    """For the user; of REMARK and a mistake, the end of a sentence that begins with "it"."""
     dtypes: tuple[str, ...] = ()
     """Dtypes in which it was seen; empty if the dtype makes no difference."""
     evidence: Any = None
     """Of a failed case, the case and what it is there to catch; of LIMIT, what was not tried, and
-    the number of cases."""
+    the number of cases; of a mistake, the outputs that show it; of a trigger, its conditions."""
 
 
 class RemarkKind(StrEnum):

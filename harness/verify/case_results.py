@@ -7,18 +7,43 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from harness.records import Case, Status
-from harness.records.finding import Finding, Severity, limit
+from harness.records.finding import Finding, RemarkKind, Severity, limit, remark
+from harness.records.text import count
 from harness.run.attempt import Judged
 from harness.verify.cases.plan import PlannedCase
-from harness.verify.findings import Count, RunningSums
 from harness.verify.running_sums import explanations
 from implementations.contract import Algorithm, Implementation
 
-__all__ = ["CaseResults"]
+__all__ = ["CaseResults", "Count"]
 
 _MOST_FAILURES = 200  # enough to see a pattern, in a verdict of readable size
 _REFUSED = {Status.ERROR, Status.UNSUPPORTED, Status.OUT_OF_MEMORY}
 _RIGHT = {Status.OK, Status.OUT_OF_GUARANTEE}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Count:
+    """How the cases of one dtype ended."""
+
+    dtype: str
+    ok: int = 0
+    """Within the bound."""
+    out_of_guarantee: int = 0
+    """The algorithm has no finite bound."""
+    failed: int = 0
+    """Outside the bound, or crashed."""
+    declined: int = 0
+    """The target raised."""
+
+    @property
+    def answered(self) -> int:
+        """Cases that gave a result, or crashed."""
+        return self.ok + self.out_of_guarantee + self.failed
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether more cases gave a result than raised."""
+        return self.answered > self.declined
 
 
 @dataclass(slots=True)
@@ -29,8 +54,6 @@ class CaseResults:
     """What the target could have declared, strictest first (:mod:`harness.verify.running_sums`)."""
     trials: list[Judged] = field(default_factory=list)
     """Without outputs."""
-    failed: list[Judged] = field(default_factory=list)
-    """Those of ``trials`` that are outside the first bound, or crashed."""
     catches: dict[Case, str] = field(default_factory=dict)
     """By failed case: what it is there to catch."""
     again: dict[Case, dict[Algorithm, Judged]] = field(default_factory=dict)
@@ -39,52 +62,38 @@ class CaseResults:
     def add(self, judged: Judged, catches: str) -> None:
         """Add one case, and what it is there to catch."""
         case = judged.case
-        kept = replace(judged, outputs=None, function=None)
-        self.trials.append(kept)
+        self.trials.append(replace(judged, outputs=None, function=None))
         if judged.status not in _REFUSED | _RIGHT:
             claims = () if case.dtype in self._unexplained_dtypes() else self.claims
             self.again[case] = explanations(judged, claims)
-            self.failed.append(kept)
             self.catches[case] = catches
 
     def _unexplained_dtypes(self) -> set[str]:
         """Return the dtypes with a failure that running sums do not explain."""
-        return {trial.case.dtype for trial in self.failed if not self.again[trial.case]}
+        return {case.dtype for case, again in self.again.items() if not again}
 
     @property
     def unexplained(self) -> list[Judged]:
         """Failed cases of the dtypes in which no claim explains all of them."""
         dtypes = self._unexplained_dtypes()
-        return [trial for trial in self.failed if trial.case.dtype in dtypes]
+        failed = (trial for trial in self.trials if trial.case in self.again)
+        return [trial for trial in failed if trial.case.dtype in dtypes]
 
     @property
     def explained(self) -> list[Judged]:
         """Failed cases that running sums explain."""
         dtypes = self._unexplained_dtypes()
-        return [trial for trial in self.failed if trial.case.dtype not in dtypes]
+        failed = (trial for trial in self.trials if trial.case in self.again)
+        return [trial for trial in failed if trial.case.dtype not in dtypes]
 
-    def claim_for(self, dtype: str, implementation: Implementation) -> Implementation:
-        """Return what the target is held to in ``dtype``: its declaration, or running sums."""
-        is_by_sums = any(trial.case.dtype == dtype for trial in self.explained)
-        return self._claim() if is_by_sums else implementation
-
-    def _claim(self) -> Implementation:
-        """Return the loosest claim that an explained failure needs."""
-        needed = {next(iter(self.again[trial.case])) for trial in self.explained}
-        return next(claim for claim in reversed(self.claims) if claim.algorithm in needed)
-
-    def running_sums(self) -> RunningSums | None:
-        """Summarise the cases that running sums explain; None if there are none."""
+    def claim_for(self, implementation: Implementation, dtype: str | None = None) -> Implementation:
+        """Return what the target is held to: its declaration or, if needed, running sums."""
         explained = self.explained
-        if not explained:
-            return None
-        worst = max(explained, key=_bound_ratio)
-        return RunningSums(
-            algorithm=self._claim().algorithm.value,
-            dtypes=tuple(dict.fromkeys(trial.case.dtype for trial in explained)),
-            cases=len(explained),
-            worst=f"{worst.case.id}: {worst.reason}",
-        )
+        if not any(dtype in {None, trial.case.dtype} for trial in explained):
+            return implementation
+        needed = {next(iter(self.again[trial.case])) for trial in explained}
+        loosest_first = reversed(self.claims)
+        return next((own for own in loosest_first if own.algorithm in needed), implementation)
 
     @property
     def right_dtypes(self) -> tuple[str, ...]:
@@ -111,7 +120,7 @@ class CaseResults:
         )
 
     def findings(self) -> Iterator[Finding]:
-        """Yield the smallest failures, smallest first, and the cases that the target declined."""
+        """Yield the smallest failures, smallest first, declined cases, and remarks on both."""
         smallest = sorted(self.unexplained, key=lambda trial: trial.case.rows * trial.case.hidden)
         for trial in smallest[:_MOST_FAILURES]:
             evidence = PlannedCase(trial.case, self.catches[trial.case])
@@ -121,6 +130,19 @@ class CaseResults:
             if trial.status in _REFUSED:
                 kind = "raised" if trial.status is Status.ERROR else "declined"
                 yield limit(kind, trial.case.id, trial.reason)
+        if raised := [trial for trial in self.trials if trial.status is Status.ERROR]:
+            example = f"{raised[0].case.id}: {raised[0].reason}"
+            text = f"raises in {count(len(raised), 'case')}, such as {example}"
+            yield remark(RemarkKind.RAISES, text)
+        if explained := self.explained:
+            worst = max(explained, key=_bound_ratio)
+            cases = count(len(explained), "case")
+            yield remark(
+                RemarkKind.LESS_ACCURATE,
+                "is less accurate than PyTorch's own, as plain running sums are, which explain "
+                f"{cases} (declare them if it computes them); {worst.case.id}: {worst.reason}",
+                tuple(dict.fromkeys(trial.case.dtype for trial in explained)),
+            )
 
 
 def _bound_ratio(trial: Judged) -> float:

@@ -19,19 +19,18 @@ from harness.cases.inputs import LAYOUT_OF, LAYOUTS, make_inputs
 from harness.records import Affine, Case, Direction, Status
 from harness.records.finding import Finding, RemarkKind, remark
 from harness.records.text import shape_text
-from harness.run.attempt import attempt
+from harness.run.attempt import Judged
 from harness.run.call import (
     ImplementationError,
 )
 from harness.verify.cases.plan import first_case
-from harness.verify.findings import Instead
 from harness.verify.scope import AFFINE_WORDS, Scope, adapter_of
 from implementations.contract import Implementation, UnsupportedError
 from implementations.targets.from_module import ModuleFunction
 from implementations.targets.meaning import CallOptions, Meaning, Probe, find_meaning
 from implementations.targets.recognise import LAYER_NORM
 
-__all__ = ["TryOne", "find_scope", "what_is_raised"]
+__all__ = ["find_scope"]
 
 _WIDTHS = (32, 64, 768, 1024)  # of x; some kernels take one width only
 _USUAL_EPS = 1e-5  # of torch.nn.functional.layer_norm
@@ -40,9 +39,6 @@ _HALVES = {"float16", "bfloat16"}
 _RANKS = (2, 3, 4, 1, 5)  # numbers of axes of x, the most usual first
 _SEVERAL = (2, 3, 5, 7)  # sizes that are all different, so that no axis is taken for another
 _LEADING = (2, 3, 2, 2)  # sizes of the axes before the last
-
-TryOne = Callable[[Implementation, Case], ImplementationError | None]
-"""Runs a case and returns what was raised; None if a result came back, even a wrong one."""
 
 
 # --- what it computes ---------------------------------------------------------------------------
@@ -126,30 +122,9 @@ def _remark_on_meaning(finder: _Finder) -> None:
         )
 
 
-def _instead_of(meaning: Meaning | None, scope: Scope) -> Instead | None:
-    """Return which other known function the target computes; None for a LayerNorm."""
-    name = None if meaning is None else meaning.normalization
-    # without its weight or bias it is a LayerNorm with a mistake, which the diagnosis names
-    if name is None or name == LAYER_NORM or "without its" in name:
-        return None
-    return Instead(name=name, axes=scope.axes)
-
-
-def what_is_raised(implementation: Implementation, case: Case) -> ImplementationError | None:
-    """Return what the target raises for a case; None if it returns, even a wrong result."""
-    judged = attempt(implementation, case, is_judged=False)
-    returned = judged.status in {Status.OK, Status.WRONG}
-    return None if returned else ImplementationError(judged.status, judged.reason)
-
-
-def _normalises_the_last_alone(implementation: Implementation, case: Case) -> bool:
-    """Whether a module class, given several axes, normalises only the last one.
-
-    For a function that is a mistake, for a module class a limit of its scope.
-    """
-    if not isinstance(adapter_of(implementation), ModuleFunction):
-        return False
-    outputs = attempt(implementation, case, is_judged=False).outputs
+def _normalises_the_last_alone(judged: Judged) -> bool:
+    """Whether several axes were given, and only the last one was normalised."""
+    case, outputs = judged.case, judged.outputs
     if outputs is None:
         return False
     inputs = make_inputs(case)
@@ -165,6 +140,12 @@ def _normalises_the_last_alone(implementation: Implementation, case: Case) -> bo
 # --- what it takes --------------------------------------------------------------------------------
 
 
+def _raised(judged: Judged) -> ImplementationError | None:
+    """Return what the target raised; None if it returned, even a wrong result."""
+    returned = judged.status in {Status.OK, Status.WRONG}
+    return None if returned else ImplementationError(judged.status, judged.reason)
+
+
 @dataclass(slots=True)
 class _Finder:
     """The scope of a target as far as it is known, and what lies outside it."""
@@ -176,7 +157,8 @@ class _Finder:
     case: Case
     """The first case that does not raise."""
     scope: Scope
-    try_one: TryOne
+    attempt: Callable[[Case], Judged]
+    """Runs a case without judging it."""
     backward: Case | None = None
     """A backward that does not raise; None if none was found."""
     reasons: list[str] = field(default_factory=list)
@@ -189,13 +171,13 @@ class _Finder:
         None if one of them returns, even a wrong result: cases outside the scope are never tried,
         so that a mistake there would be missed.
         """
-        raised = self.try_one(self.implementation, case)
+        raised = _raised(self.attempt(case))
         if raised is None or raised.status is Status.UNSUPPORTED or 0 in case.shape:
             return raised
         leading = tuple(size + 1 for size in case.leading_shape)
         more = 0 if self.scope.normalized_shape is not None else 4
         shape = (*leading, *(size + more for size in case.normalized_shape))
-        return raised if self.try_one(self.implementation, replace(case, shape=shape)) else None
+        return raised if _raised(self.attempt(replace(case, shape=shape))) else None
 
     def declined(
         self,
@@ -305,7 +287,9 @@ def _find_normalized_dims(finder: _Finder) -> None:
         case = replace(finder.case, shape=shape, normalized_dims=dims)
         if finder.declined({dims: case}, "{} normalized axes"):
             break
-        if _normalises_the_last_alone(finder.implementation, case):
+        # for a function that is a mistake, for a module class a limit of its scope
+        is_module = isinstance(adapter_of(finder.implementation), ModuleFunction)
+        if is_module and _normalises_the_last_alone(finder.attempt(case)):
             finder.remark(
                 RemarkKind.SEVERAL_AXES_IGNORED,
                 f"accepts a normalized_shape of {dims} axes, such as "
@@ -395,8 +379,8 @@ def find_scope(
     dtypes: tuple[str, ...],
     device: str,
     options: CallOptions,
-    try_one: TryOne,
-) -> tuple[Scope, tuple[Finding, ...], Instead | None]:
+    attempt: Callable[[Case], Judged],
+) -> tuple[Scope, tuple[Finding, ...], str | None]:
     """Return the target's scope, remarks on it, and which other function it computes, if one.
 
     Args:
@@ -404,7 +388,7 @@ def find_scope(
         dtypes: names, tried in this order up to the first that does not raise.
         device: device kind.
         options: how the target is to be called.
-        try_one: runs a case and returns what was raised, or None.
+        attempt: runs a case of the target, and need not judge it.
 
     Raises:
         UnsupportedError: the target raises in every form; the message has the first reason; or its
@@ -412,8 +396,8 @@ def find_scope(
     """
     meaning = _meaning_of(implementation, device)
     scope = _scope_from_meaning(implementation, meaning, options)
-    case, scope = _first_accepted(implementation, scope, dtypes, device, try_one)
-    finder = _Finder(implementation, meaning, options, dtypes, case, scope, try_one)
+    case, scope = _first_accepted(implementation, scope, dtypes, device, attempt)
+    finder = _Finder(implementation, meaning, options, dtypes, case, scope, attempt)
     for find in (
         _find_forms,
         _find_gradients,
@@ -427,7 +411,10 @@ def find_scope(
     scope = replace(finder.scope, reasons=tuple(finder.reasons))
     if scope.fit(first_case(implementation.name, dtypes[0], device)) is None:
         raise UnsupportedError(f"it raises in the first case: {'; '.join(scope.reasons)}")
-    return scope, tuple(finder.remarks), _instead_of(meaning, scope)
+    name = None if meaning is None else meaning.normalization
+    # without its weight or bias it is a LayerNorm with a mistake, which the diagnosis names
+    is_layer_norm = name is None or name == LAYER_NORM or "without its" in name
+    return scope, tuple(finder.remarks), None if is_layer_norm else name
 
 
 def _first_accepted(
@@ -435,7 +422,7 @@ def _first_accepted(
     scope: Scope,
     dtypes: tuple[str, ...],
     device: str,
-    try_one: TryOne,
+    attempt: Callable[[Case], Judged],
 ) -> tuple[Case, Scope]:
     """Return the first case that does not raise, and the scope with its affine and rank."""
     first: ImplementationError | None = None
@@ -443,7 +430,7 @@ def _first_accepted(
         some = replace(scope, affines=(affine,))
         case = some.fit(_of_rank(implementation, rank, dtype, device))
         if case is not None:
-            if (raised := try_one(implementation, case)) is None:
+            if (raised := _raised(attempt(case))) is None:
                 return case, replace(some, ranks=(len(case.shape),))
             first = first or raised
     raise UnsupportedError(f"it raises in every form tried; first: {first}")

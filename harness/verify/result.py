@@ -4,25 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from harness.cases.axes import python_line, unusual
 from harness.records import Direction
 from harness.records.finding import Finding, Severity
+from harness.verify.case_results import Count
 from harness.verify.cases.plan import DEFAULT, QUICKEST, PlannedCase
-from harness.verify.findings import (
-    Count,
-    Coverage,
-    Instead,
-    Outcome,
-    RunningSums,
-    Suspect,
-    Trigger,
-)
 from harness.verify.grade import Grade
 from harness.verify.scope import Scope
 from implementations import CallOptions
 
-__all__ = ["DTYPES", "Verdict", "VerifyOptions"]
+__all__ = ["DTYPES", "Outcome", "Verdict", "VerifyOptions"]
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 
@@ -76,6 +69,17 @@ class VerifyOptions:
         )
 
 
+class Outcome(StrEnum):
+    """The result of a verification."""
+
+    LAYER_NORM = "layer_norm"
+    """Every result was right within the target's scope."""
+    WRONG = "wrong"
+    """A valid call gave a wrong result, or changed something else."""
+    NOT_VERIFIED = "not_verified"
+    """Too few cases gave a result."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """Whether a target is a LayerNorm, within which scope, and if not, which mistake it makes."""
@@ -83,36 +87,28 @@ class Verdict:
     target: str
     handle: str
     """The target in Python code: a quoted string, or the name of an object."""
-    algorithm: str
+    bound: str
     """The algorithm whose error bound it was held to."""
     options: str = ""
     """How the user wants the target called, as an argument of verify_case."""
     scope: Scope | None = None
     """None if every call raised."""
-    instead: Instead | None = None
-    """The known function that it computes instead, if any."""
+    instead: str | None = None
+    """The known function that it computes instead, such as "RMSNorm"."""
     findings: tuple[Finding, ...] = ()
-    """Of failed cases the smallest, smallest first."""
+    """Of failed cases the smallest, smallest first; of causes the best first."""
     counts: tuple[Count, ...] = ()
     """For each requested dtype, in order."""
     left: int = 0
     """Cases that were not tried because the time was over."""
-    coverage: Coverage | None = None
-    """None if some combinations were not tried."""
-    running_sums: RunningSums | None = None
-    """Set if the target declares nothing and running sums explain some of its cases."""
-    suspects: tuple[Suspect, ...] = ()
-    """Known mistakes that explain the failures, best first."""
-    triggers: tuple[Trigger, ...] = ()
-    """What the failed cases have in common, by outputs and dtypes."""
+    strength: int = DEFAULT
+    coverage: Mapping[str, int] | None = None
+    """Every combination of ``strength`` of these was tried: the number of values by axis, without
+    the axes that have one value within the target's scope. None if some were not."""
     grades: tuple[Grade, ...] = ()
     ended: str = ""
     """Why the verification ended early, if it did."""
     wall_s: float = 0.0
-    oracle_s: float = 0.0
-    """Of ``wall_s``, the time in the exact reference."""
-    implementation_s: float = 0.0
-    """Of ``wall_s``, the time in the target, error check only."""
 
     def of(self, severity: Severity) -> tuple[Finding, ...]:
         """Return the findings of a severity."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from time import monotonic
@@ -14,9 +14,8 @@ from harness.measure.devices import DEVICES
 from harness.numerics.outputs import Outputs
 from harness.records import Case, Direction, Status
 from harness.records.finding import Finding, RemarkKind, Severity, limit, remark
-from harness.records.text import count
 from harness.run.attempt import Judged, attempt
-from harness.run.call import ContractViolationError, ImplementationError, guarded
+from harness.run.call import ContractViolationError, ImplementationError
 from harness.run.integrity import TamperingError, Trusted
 from harness.verify.case_results import CaseResults
 from harness.verify.cases.plan import PlannedCase, coverage_of, first_case, planned_cases
@@ -24,14 +23,12 @@ from harness.verify.checks.calls import Call
 from harness.verify.checks.contract_checks import contract_findings
 from harness.verify.checks.huge import huge_findings
 from harness.verify.checks.memory import SHARES_EARLIER_Y, y_shares_no_memory
-from harness.verify.diagnosis import diagnose
-from harness.verify.find_scope import find_scope, what_is_raised
-from harness.verify.findings import Coverage, Instead, Suspect, Trigger
+from harness.verify.find_scope import find_scope
 from harness.verify.grade import GRADED_SHAPE, Grade, grade
 from harness.verify.result import Verdict, VerifyOptions
 from harness.verify.running_sums import running_sum_claims
 from harness.verify.scope import Scope, fitted, scope_of, within_scope
-from harness.verify.trigger import triggers_of
+from harness.verify.why import causes_of
 from implementations.contract import Implementation, UnsupportedError
 
 __all__ = ["TimeBudget", "Verification"]
@@ -96,25 +93,21 @@ class Verification:
     options: VerifyOptions
     trusted: Trusted
     """What measures and judges the target, taken before anything of it was imported."""
-    tampering: str | None
-    """What the import of the target changed; None if nothing."""
-    crashed: Mapping[Case, str] = field(default_factory=dict)
+    crashed: Mapping[Case, str]
     """Cases that ended an earlier process, and how; they count as failed and are not tried."""
-    on_case: Callable[[Case], None] = lambda case: None
+    on_case: Callable[[Case], None]
     """Called with each case before it is tried."""
-    on_progress: Callable[[Callable[[], Verdict]], None] = lambda verdict: None
+    on_progress: Callable[[Callable[[], Verdict]], None]
     """Called after each case with a function that returns the verdict so far."""
     budget: TimeBudget = field(init=False)
     scope: Scope | None = None
-    instead: Instead | None = None
+    instead: str | None = None
     cases: CaseResults = field(default_factory=CaseResults)
     findings: list[Finding] = field(default_factory=list)
     """Those that do not follow from ``cases``."""
     left: int = 0
-    coverage: Coverage | None = None
+    coverage: Mapping[str, int] | None = None
     grades: list[Grade] = field(default_factory=list)
-    suspects: tuple[Suspect, ...] = ()
-    triggers: tuple[Trigger, ...] = ()
 
     def __post_init__(self) -> None:
         self.budget = TimeBudget(self.options.time_budget_s)
@@ -127,10 +120,14 @@ class Verification:
         """Of x, by name."""
         return tuple(self.options.dtypes)
 
-    def run(self) -> Verdict:
-        """Find the target's scope, try the cases, check the contract, and explain the failures."""
+    def run(self, tampering: str | None) -> Verdict:
+        """Find the target's scope, try the cases, check the contract, and explain the failures.
+
+        Args:
+            tampering: what the import of the target changed; None if nothing.
+        """
         self.trusted.mark_state()
-        if tampering := self.tampering or self._tampering_of_a_call():
+        if tampering := tampering or self._tampering_of_a_call():
             self._add_tampering(tampering)  # nothing that it returns can be judged
             return self.verdict()
         if self._returns_an_earlier_y():  # what a later call does changes any result
@@ -143,65 +140,66 @@ class Verification:
         first_results = {dtype: self._first_result(dtype) for dtype in self.dtypes}
         self._try_cases()
         self.trusted.mark_state()
-        is_explained = self.instead is not None or self.options.fail_fast
-        if self.instead is None and not (self.options.fail_fast and self.cases.unexplained):
+        is_enough = self.options.fail_fast and self.cases.unexplained
+        if self.instead is None and not is_enough:
             self._check_contract(first_results)
         try:
             self.trusted.check()
-        except TamperingError as tampering:
-            self._add_tampering(str(tampering))
-        if self.cases.unexplained and not is_explained:
-            self.suspects = diagnose(self.implementation, self.cases.unexplained)
-            self.triggers = triggers_of(self.cases, self._attempt_further)
+        except TamperingError as error:
+            self._add_tampering(str(error))
+        failures = self.cases.unexplained
+        if failures and self.instead is None and not self.options.fail_fast:
+            trials = self.cases.trials
+            self._add(causes_of(self.implementation, failures, trials, self._attempt_further))
             with suppress(TamperingError):  # of a mutant: what it changed is put back
                 self.trusted.check()
         return self.verdict()
 
     def verdict(self) -> Verdict:
         """Return the verdict on what was found so far."""
-        cases, sums = self.cases, self.cases.running_sums()
-        findings = [*cases.findings(), *self.findings]
-        if sums is not None:
-            text = "is less accurate than PyTorch's own, as plain running sums are"
-            findings.append(remark(RemarkKind.LESS_ACCURATE, text, sums.dtypes))
-        if raised := [finding for finding in findings if finding.kind == "raised"]:
-            example = f"{raised[0].evidence[0]}: {raised[0].text}"
-            text = f"raises in {count(len(raised), 'case')}, such as {example}"
-            findings.append(remark(RemarkKind.RAISES, text))
+        held = self.cases.claim_for(self.implementation)
+        by_sums = "" if held is self.implementation else " by running sums"
         return Verdict(
             target=self.implementation.name,
             handle=self.handle,
-            algorithm=self.implementation.algorithm,
+            bound=f"{held.algorithm}{by_sums}",
             options=self.options.call.as_argument(),
             scope=self.scope,
-            instead=self.instead if cases.unexplained else None,
-            findings=tuple(findings),
-            counts=cases.counts(self.dtypes),
+            instead=self.instead if self.cases.unexplained else None,
+            findings=(*self.cases.findings(), *self.findings),
+            counts=self.cases.counts(self.dtypes),
             left=self.left,
+            strength=self.options.conditions,
             coverage=self.coverage,
-            running_sums=sums,
-            suspects=self.suspects,
-            triggers=self.triggers,
             grades=tuple(self.grades),
             wall_s=self.budget.elapsed_s,
-            oracle_s=sum(trial.oracle_s for trial in cases.trials),
-            implementation_s=sum(trial.implementation_s for trial in cases.trials),
         )
 
-    def _add_remark(self, new: Finding) -> None:
-        """Add a remark; one that is known already gets its dtypes."""
-        for index, known in enumerate(self.findings):
-            if (known.kind, known.text) == (new.kind, new.text):
-                dtypes = tuple(dict.fromkeys((*known.dtypes, *new.dtypes)))
-                self.findings[index] = replace(known, dtypes=dtypes)
-                return
-        self.findings.append(new)
+    def _add(self, findings: Iterable[Finding]) -> None:
+        """Add findings; a remark or a cause that is known already gets its dtypes."""
+        for new in findings:
+            same = (one for one in self.findings if (one.kind, one.text) == (new.kind, new.text))
+            known = next(same, None)
+            if known is None or new.severity not in {Severity.REMARK, Severity.CAUSE}:
+                self.findings.append(new)
+                continue
+            dtypes = tuple(dict.fromkeys((*known.dtypes, *new.dtypes)))
+            self.findings[self.findings.index(known)] = replace(known, dtypes=dtypes)
 
     def _add_violation(self, check: str, text: str, dtype: str) -> None:
         self.findings.append(Finding(check, Severity.WRONG, text, (dtype,)))
 
     def _add_tampering(self, tampering: str) -> None:
         self._add_violation("changes_nothing_outside_itself", tampering, self.dtypes[0])
+
+    def _attempt(
+        self, case: Case, trusted: Trusted | None = None, *, is_judged: bool = True
+    ) -> Judged:
+        """Try a case, unless it ended an earlier process."""
+        if case in self.crashed:
+            return Judged(case=case, status=Status.CRASHED, reason=self.crashed[case])
+        self.on_case(case)
+        return attempt(self.implementation, case, trusted, is_judged=is_judged)
 
     def _first_case(self, dtype: str) -> Case:
         """Return the first case of all, fitted to the target's scope."""
@@ -210,16 +208,8 @@ class Verification:
 
     def _tampering_of_a_call(self) -> str | None:
         """Return what a call changes outside the target; None if nothing."""
-        name = self.implementation.name
-        case = first_case(name, self.dtypes[0], self.options.device)
-        if case in self.crashed:
-            return None
-        self.on_case(case)
-        inputs, shape = make_inputs(case), case.normalized_shape
-        call = guarded(self.implementation.function, inputs.x, shape, inputs.weight, inputs.bias)
         try:
-            with torch.no_grad(), suppress(ImplementationError):  # it may decline the case
-                call()
+            self._attempt(self._first_case(self.dtypes[0]), is_judged=False)
             self.trusted.check()
         except TamperingError as tampering:
             return str(tampering)
@@ -227,7 +217,7 @@ class Verification:
 
     def _returns_an_earlier_y(self) -> bool:
         """Whether two equal calls return the same memory; adds the violation."""
-        case = first_case(self.implementation.name, self.dtypes[0], self.options.device)
+        case = self._first_case(self.dtypes[0])
         if case in self.crashed:
             return False
         self.on_case(case)
@@ -247,37 +237,29 @@ class Verification:
         target, options = self.implementation, self.options
         self.on_case(first_case(target.name, self.dtypes[0], options.device))
         scope, remarks, self.instead = find_scope(
-            target, self.dtypes, options.device, options.call, self._raised
+            target,
+            self.dtypes,
+            options.device,
+            options.call,
+            lambda case: self._attempt(case, is_judged=False),
         )
         if target.forward_only:
             scope = replace(scope, has_gradient=False)
         self.scope = scope
         self.implementation = within_scope(target, scope)
         self.cases = CaseResults(claims=running_sum_claims(self.implementation))
-        for found in remarks:
-            self._add_remark(found)
-
-    def _raised(self, implementation: Implementation, case: Case) -> ImplementationError | None:
-        if case in self.crashed:
-            return ImplementationError(Status.CRASHED, self.crashed[case])
-        self.on_case(case)
-        return what_is_raised(implementation, case)
+        self._add(remarks)
 
     def _first_result(self, dtype: str) -> Outputs | None:
         """Return y of the first case, to be compared with its y after all other calls."""
-        case = self._first_case(dtype)
-        if case in self.crashed:
-            return None
-        self.on_case(case)
-        outputs = attempt(self.implementation, case, is_judged=False).outputs
+        outputs = self._attempt(self._first_case(dtype), is_judged=False).outputs
         return None if outputs is None else Outputs(y=outputs.y.clone())
 
     def _try_cases(self) -> None:
         options = self.options
-        for case, reason in self.crashed.items():
+        for case in self.crashed:
             if case.dtype in self.dtypes:
-                crash = Judged(case=case, status=Status.CRASHED, reason=reason)
-                self.cases.add(crash, "a crash")
+                self.cases.add(self._attempt(case), "a crash")
         budget_s = self.budget.left_s
         is_limited = budget_s != float("inf")
         planned = planned_cases(
@@ -300,7 +282,7 @@ class Verification:
             self._try_one(next_case)
             self.on_progress(self.verdict)
         if all(finding.kind != "left_out" for finding in self.findings):
-            self.coverage = coverage_of(self.implementation, options.conditions)
+            self.coverage = coverage_of(self.implementation)
 
     def _try_one(self, planned: PlannedCase) -> None:
         case = planned.case
@@ -308,13 +290,12 @@ class Verification:
             reason = f"it would take about {self.budget.predicted_s(case):.0f} s"
             self.findings.append(limit("left_out", case.id, reason))
             return
-        self.on_case(case)
-        judged = attempt(self.implementation, case, self.trusted)
+        judged = self._attempt(case, self.trusted)
         if not judged.is_representable:
             return
         self.budget.add(judged)
         if self._is_misread_negation(judged):
-            self._add_remark(remark(RemarkKind.NEGATED_MISREAD, _NEGATED, (case.dtype,)))
+            self._add([remark(RemarkKind.NEGATED_MISREAD, _NEGATED, (case.dtype,))])
         else:
             self.cases.add(judged, planned.catches)
 
@@ -323,8 +304,7 @@ class Verification:
         is_outside = scope_of(self.implementation).fit(case) != case
         if is_outside or case in self.crashed or self.budget.is_too_slow(case):
             return None
-        self.on_case(case)
-        judged = attempt(self.implementation, case)
+        judged = self._attempt(case)
         return None if self._is_misread_negation(judged) else judged
 
     def _is_misread_negation(self, judged: Judged) -> bool:
@@ -342,12 +322,9 @@ class Verification:
         options = self.options
         for dtype in self.cases.right_dtypes:
             case = self._first_case(dtype)
-            held = self.cases.claim_for(dtype, self.implementation)
+            held = self.cases.claim_for(self.implementation, dtype)
             for finding in contract_findings(held, case, lambda: self.budget.left_s <= 0):
-                if finding.severity is Severity.REMARK:
-                    self._add_remark(finding)
-                else:
-                    self.findings.append(finding)
+                self._add([finding])
                 self.on_progress(self.verdict)
                 if options.fail_fast and finding.severity is Severity.WRONG:
                     return
@@ -357,16 +334,14 @@ class Verification:
             if is_missing or (first and again and call.differing(first, again)):
                 text = "the result of the first call changed after later calls"
                 self._add_violation("first_result_does_not_change", text, dtype)
-            if not options.fail_fast and self._has_time_to_grade(case):
+            per_call_s = self.budget.predicted_s(
+                replace(case, shape=GRADED_SHAPE, normalized_dims=1)
+            )
+            if not options.fail_fast and _CALLS_TO_GRADE * per_call_s < self.budget.left_s:
                 self.grades.append(grade(self.implementation, dtype, options.device))
         if options.huge_bytes is not None and self.cases.right_dtypes:
             narrow = min(self.cases.right_dtypes, key=lambda name: getattr(torch, name).itemsize)
-            held = self.cases.claim_for(narrow, self.implementation)
+            held = self.cases.claim_for(self.implementation, narrow)
             free_bytes = DEVICES[options.device]().free_bytes()  # None where that is unknown
             most_bytes = min(options.huge_bytes, free_bytes or options.huge_bytes)
             self.findings += huge_findings(held, self._first_case(narrow), most_bytes)
-
-    def _has_time_to_grade(self, case: Case) -> bool:
-        """Whether the calls for the grade fit into the time left."""
-        per_call_s = self.budget.predicted_s(replace(case, shape=GRADED_SHAPE, normalized_dims=1))
-        return _CALLS_TO_GRADE * per_call_s < self.budget.left_s

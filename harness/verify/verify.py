@@ -15,7 +15,7 @@ from harness.numerics.error_measurement import measure_errors
 from harness.records import Case, Direction, Status
 from harness.run.attempt import Judged, attempt
 from harness.run.integrity import TamperingError, Trusted
-from harness.verify.find_scope import find_scope, what_is_raised
+from harness.verify.find_scope import find_scope
 from harness.verify.result import Verdict, VerifyOptions
 from harness.verify.scope import within_scope
 from harness.verify.verification import Verification
@@ -126,11 +126,10 @@ def verify_target(
             handle=repr(target) if isinstance(target, str) else implementation.name,
             options=options,
             trusted=trusted,
-            tampering=tampering,
             crashed=crashed or {},
             on_case=on_case,
             on_progress=on_progress,
-        ).run()
+        ).run(tampering)
     finally:
         torch.set_num_threads(before)
 
@@ -159,7 +158,8 @@ def verify_case(
         axes["direction"] = Direction(axes["direction"])
     case = Case(implementation=implementation.name, shape=shape, **axes)
     try:
-        scope, *_ = find_scope(implementation, (case.dtype,), case.device, options, what_is_raised)
+        unjudged = partial(attempt, implementation, is_judged=False)
+        scope, *_ = find_scope(implementation, (case.dtype,), case.device, options, unjudged)
     except UnsupportedError as error:  # every call raises
         return Judged(case=case, status=Status.UNSUPPORTED, reason=str(error))
     judged = attempt(within_scope(implementation, scope), case, measure=measure_errors)

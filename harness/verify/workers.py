@@ -19,9 +19,9 @@ from harness.records.finding import Finding, Severity
 from harness.records.refusal import Refusal
 from harness.run.fleet import EndedError, Fleet
 from harness.run.worker import HarnessError, WorkerInfo, why_unresolved
+from harness.verify.case_results import Count
 from harness.verify.cases.plan import PlannedCase
 from harness.verify.explain import Explanation, explain
-from harness.verify.findings import Count
 from harness.verify.result import Verdict, VerifyOptions
 from harness.verify.verify import verify_target
 
@@ -176,7 +176,7 @@ def _verdict_of(fleet: Fleet, target: str, options: VerifyOptions, timeout_s: fl
 
 def _empty(target: str, ended: str = "") -> Verdict:
     """Return the verdict of a target of which nothing was found."""
-    return Verdict(target=target, handle=repr(target), algorithm="", ended=ended)
+    return Verdict(target=target, handle=repr(target), bound="", ended=ended)
 
 
 def _with_crashes(verdict: Verdict, crashed: Mapping[Case, str], ended: str) -> Verdict:

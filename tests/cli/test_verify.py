@@ -119,10 +119,10 @@ def test_a_wrong_and_a_crashing_target_exit_with_1_and_the_next_one_is_verified(
     wrong, crashed, right = json.loads(found.stdout)
     assert (wrong["passed"], crashed["outcome"], right["outcome"]) == (False, "wrong", "layer_norm")
     assert wrong["failed"] > 0
-    assert wrong["failures"][0]["status"] == "wrong"
+    assert wrong["findings"][0]["kind"] == "wrong"
     assert "verify_case" in wrong["reproduce"]
-    assert {each["status"] for each in crashed["failures"]} == {"crashed"}
-    assert "SIGSEGV" in crashed["failures"][0]["reason"]
+    assert {each["kind"] for each in crashed["findings"]} == {"crashed"}
+    assert "SIGSEGV" in crashed["findings"][0]["text"]
 
 
 def test_a_target_that_always_raises_exits_with_3(implementations: Path) -> None:
@@ -197,7 +197,7 @@ def test_a_remark_exits_with_0_and_under_strict_with_1(implementations: Path) ->
     relaxed = verified("--json", target)
     assert relaxed.exit_code == 0
     (verdict,) = json.loads(relaxed.stdout)
-    assert [each["kind"] for each in verdict["remarks"]] == ["default_eps"]
+    assert [each["kind"] for each in verdict["findings"]] == ["default_eps"]
     assert verified("--strict", target).exit_code == 1
     assert verified("--strict", "native").exit_code == 0
 
@@ -219,7 +219,7 @@ def test_init_takes_literals_and_strings(implementations: Path) -> None:
     missing = verified(*options, target)
     assert missing.exit_code == 3
     (verdict,) = json.loads(missing.stdout)
-    assert "--init 'depth=...' --init 'kind=...'" in verdict["declined"][0]["reason"]
+    assert "--init 'depth=...' --init 'kind=...'" in verdict["findings"][0]["text"]
     given = verified(*options, "--init", "depth=3", "--init", "kind=pre", target)
     assert given.exit_code == 0, given.output
 

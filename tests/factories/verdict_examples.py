@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from harness.cases import Condition, Relation
 from harness.records import Affine, Case, Direction, Status
 from harness.records.finding import Finding, RemarkKind, Severity, limit, remark
+from harness.verify.case_results import Count
 from harness.verify.cases.plan import PlannedCase
-from harness.verify.findings import Count, Coverage, Instead, RunningSums, Suspect, Trigger
 from harness.verify.grade import Grade
 from harness.verify.result import Verdict
 from harness.verify.scope import Scope
@@ -24,26 +23,23 @@ _FAILURE = Finding(
     PlannedCase(_CASE, "the usual"),
 )
 _CRASH = replace(_FAILURE, kind=Status.CRASHED, text="was ended by SIGSEGV")
-_GRADE = Grade(
-    dtype="float32", meets="two_pass (tree)", order=0, condition_limit=None, lost_bits=0.5
-)
+_GRADE = Grade(dtype="float32", meets="two_pass (tree)", condition_limit=None)
 _GRADES = {
-    "float32": (1, 1.04e5, "two_pass (tree)"),
-    "float64": (2, 103.1, "one_pass (tree)"),
-    "bfloat16": (None, None, "two_pass (tree)"),
-    "float16": (0, None, None),
+    "float32": (1.04e5, "two_pass (tree)"),
+    "float64": (103.1, "one_pass (tree)"),
+    "bfloat16": (None, "two_pass (tree)"),
+    "float16": (None, None),
 }
 _RIGHT = Verdict(
     target="norms.py:norm",
     handle="'norms.py:norm'",
-    algorithm="welford",
+    bound="welford",
     scope=Scope(default_eps=1e-5),
     counts=(Count(dtype="float32", ok=261, out_of_guarantee=4),),
-    coverage=Coverage(strength=2, axes=("rows", "leading_axes", "eps"), conditions=12),
+    strength=2,
+    coverage={"rows": 5, "leading_axes": 4, "eps": 3},
     grades=(_GRADE,),
     wall_s=2.5,
-    oracle_s=1.25,
-    implementation_s=0.5,
 )
 _WRONG = replace(
     _RIGHT,
@@ -75,15 +71,13 @@ EXAMPLES: dict[str, Verdict] = {
         _RIGHT,
         counts=tuple(replace(_RIGHT.counts[0], dtype=dtype) for dtype in _GRADES),
         grades=tuple(
-            replace(_GRADE, dtype=dtype, order=order, condition_limit=limit, meets=meets)
-            for dtype, (order, limit, meets) in _GRADES.items()
+            replace(_GRADE, dtype=dtype, condition_limit=limit, meets=meets)
+            for dtype, (limit, meets) in _GRADES.items()
         ),
     ),
     "right with running sums": replace(
         _RIGHT,
-        running_sums=RunningSums(
-            algorithm="two_pass", dtypes=("float32",), cases=1, worst="that case: 4 times"
-        ),
+        bound="two_pass by running sums",
     ),
     "right in one dtype of two": replace(
         _RIGHT,
@@ -92,58 +86,25 @@ EXAMPLES: dict[str, Verdict] = {
     ),
     "wrong": replace(
         _WRONG,
-        suspects=(
-            Suspect(
-                name="unbiased_variance",
-                mistake="divides the variance by N-1 instead of N",
-                dtypes=("float32",),
-                outputs=("y", "dx", "dweight", "dbias"),
-                unexplained_ratio=0.01,
+        findings=(
+            _FAILURE,
+            Finding(
+                "mistake",
+                Severity.CAUSE,
+                "divides the variance by N-1 instead of N",
+                ("float32", "float64"),
+            ),
+            Finding(
+                "trigger",
+                Severity.CAUSE,
+                "wrong where N >= 1025 and x is not contiguous",
+                ("float32",),
             ),
         ),
     ),
     "wrong by an unknown mistake": _WRONG,
-    "wrong on one path": replace(
-        _WRONG,
-        triggers=(
-            Trigger(
-                dtypes=("float32", "float64"),
-                outputs=("y", "dx"),
-                conditions=(
-                    Condition(axis="hidden", relation=Relation.AT_LEAST, value=1025),
-                    Condition(axis="is_contiguous", relation=Relation.IS, value=False),
-                    Condition(axis="offset_ratio", relation=Relation.AT_LEAST, value=100.0),
-                ),
-                regardless=("call",),
-                failed=65,
-                right=204,
-                hidden=3,
-                further_cases=70,
-            ),
-            Trigger(
-                dtypes=("float32",),
-                outputs=("dweight",),
-                conditions=(),
-                regardless=(),
-                failed=65,
-                right=0,
-                hidden=0,
-                further_cases=40,
-            ),
-            Trigger(
-                dtypes=("float32",),
-                outputs=("y",),
-                conditions=(Condition(axis="rows", relation=Relation.NOT_MULTIPLE, value=4),),
-                regardless=(),
-                failed=65,
-                right=204,
-                hidden=0,
-                further_cases=0,
-            ),
-        ),
-    ),
     "wrong: another normalisation": replace(
-        _WRONG, instead=Instead(name="RMSNorm", axes="the last axis")
+        _WRONG, instead="RMSNorm", scope=Scope(normalized_dims=(1,))
     ),
     "wrong in a contract check alone": replace(
         _RIGHT,

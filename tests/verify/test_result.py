@@ -8,7 +8,8 @@ import pytest
 from verdict_examples import EXAMPLES
 
 from harness.records.finding import Finding, RemarkKind, Severity, remark
-from harness.verify.findings import Count, Outcome
+from harness.verify.case_results import Count
+from harness.verify.result import Outcome
 
 RIGHT, WRONG = EXAMPLES["right"], EXAMPLES["wrong"]
 VIOLATION = Finding("y_shares_no_memory", Severity.WRONG, "so", ("float16",))

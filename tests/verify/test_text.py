@@ -10,8 +10,8 @@ from verdict_examples import EXAMPLES
 
 from harness.records import Case, Status
 from harness.verify.explain import Explanation, Step
-from harness.verify.findings import Outcome
 from harness.verify.red_team import CompoundResult, Fate, RedTeam
+from harness.verify.result import Outcome
 from harness.verify.self_test import MutantResult, SelfTest, self_test_lines
 from harness.verify.text import explanation_lines, verdict_lines
 

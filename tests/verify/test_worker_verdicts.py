@@ -11,8 +11,8 @@ import pytest
 from harness.records import Case, Direction, Status
 from harness.run.fleet import EndedError
 from harness.verify import workers as verdicts
-from harness.verify.findings import Count, Outcome
-from harness.verify.result import Verdict, VerifyOptions
+from harness.verify.case_results import Count
+from harness.verify.result import Outcome, Verdict, VerifyOptions
 from harness.verify.workers import (
     INTERRUPTED,
     verdicts_of,
@@ -30,7 +30,7 @@ Worker = Callable[[Request, Report], Verdict]
 
 def verdict(ok: int = 3) -> Verdict:
     counts = (Count(dtype="float32", ok=ok),)
-    return Verdict(target="t", handle="'t'", algorithm="welford", counts=counts)
+    return Verdict(target="t", handle="'t'", bound="welford", counts=counts)
 
 
 def crash(timed_out: bool = False) -> EndedError:

@@ -20,7 +20,6 @@ from harness.cases.axes import (
 from harness.cases.covering_array import covering_array
 from harness.records import Case
 from harness.verify.cases.stories import FULL, QUICK, cases_of
-from harness.verify.findings import Coverage
 from harness.verify.scope import Scope, scope_of
 from implementations.contract import Implementation
 
@@ -92,13 +91,10 @@ def planned_cases(
     return [planned for _, planned in turns]
 
 
-def coverage_of(implementation: Implementation, strength: int) -> Coverage:
-    """Return what the covering array covers within the target's scope."""
+def coverage_of(implementation: Implementation) -> dict[str, int]:
+    """Return the number of values of each axis that varies within the target's scope."""
     axes = axes_within(scope_of(implementation), forward_only=implementation.forward_only)
-    varied = {name: values for name, values in axes.items() if len(values) > 1}
-    return Coverage(
-        strength=strength, axes=tuple(varied), conditions=sum(map(len, varied.values()))
-    )
+    return {name: len(values) for name, values in axes.items() if len(values) > 1}
 
 
 def _parts(
