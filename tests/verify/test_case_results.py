@@ -64,7 +64,7 @@ def test_cases_are_counted_by_how_they_ended() -> None:
 
 def test_a_case_that_raises_is_declined() -> None:
     found = results(trial(Status.ERROR), trial(Status.UNSUPPORTED), trial(Status.OUT_OF_MEMORY))
-    assert [finding.kind for finding in found.findings()] [:3] == ["raised", "declined", "declined"]
+    assert [finding.kind for finding in found.findings()][:3] == ["raised", "declined", "declined"]
     assert found.unexplained == []
 
 

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 import running_sums
-import torch
 from torch import Tensor
 from verify_targets import target
 
 from harness.mutants import RIGHT
 from harness.verify.grade import grade
-from implementations import Implementation, adopt, native, one_pass, two_pass, two_pass_input_dtype
+from implementations import Implementation, adopt, one_pass, two_pass, two_pass_input_dtype
 
 RECENTRED = next(each for each in RIGHT if each.name == "recentred")
 
