@@ -55,7 +55,6 @@ from harness.selection import (
     cost_of,
     geometric_mean,
     label_of,
-    scaled,
     speed_of,
     worst_in_common,
 )
@@ -421,7 +420,7 @@ def _scenario_row(choice: Choice, choices: Choices, is_priced: bool) -> tuple[Ce
 def workload_document(
     choices: Choices, workload_choices: Sequence[WorkloadChoice], evidence: Sequence[str]
 ) -> Document:
-    """Return the choice for a workload on each device, and what a choice per shape would save."""
+    """Return the choice for a workload on each device, and what a choice per shape would take."""
     blocks: list[Facts | Text] = []
     for choice in workload_choices:
         best, (held, all_calls) = choice.best, choice.covered
@@ -444,22 +443,17 @@ def workload_document(
         missing = [(f"{call.count} x {call.text}", "not in the run") for call in choice.missing]
         blocks += [
             Facts(title, tuple(prices)),
-            Facts(f"a choice per shape {saving_text(choice)}", (*own, *missing)),
+            Facts(per_shape_text(choice), (*own, *missing)),
             Text(f"covered: {held} of {all_calls} calls"),
         ]
     return (*blocks, *(Text(note, "note") for note in choices.notes), *map(Text, evidence))
 
 
-def saving_text(choice: WorkloadChoice) -> str:
-    """Return what "a choice per shape" takes and saves, as a predicate of these words."""
+def per_shape_text(choice: WorkloadChoice) -> str:
+    """Return what a choice per shape takes."""
     if choice.per_shape_s is None:
-        return "does not serve every call"
-    text = f"takes {interval_text(choice.per_shape_s)} in all"
-    if choice.saved_s is None:
-        return text
-    share = scaled(choice.saved_s, 1 / cost_of(choice.best))
-    saved, low, high = map(percent_text, (share.value, share.low, share.high))
-    return f"{text}, and saves {saved} ({low} to {high}) of the time"
+        return "a choice per shape does not serve every call"
+    return f"a choice per shape takes {interval_text(choice.per_shape_s)} in all"
 
 
 def evidence_lines(choices: Choices, names: Sequence[str]) -> Iterator[str]:
@@ -569,7 +563,6 @@ def _workload_plain(choice: WorkloadChoice) -> dict[str, Any]:
         "missing": [call.model_dump(mode="json") for call in choice.missing],
         "total_s": best.cost if best else None,
         "per_shape_s": choice.per_shape_s,
-        "per_shape_saves_s": choice.saved_s,
         "candidates": [
             {
                 **_name_plain(candidate),

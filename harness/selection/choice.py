@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from math import inf, isinf
 from typing import TYPE_CHECKING, Any
 
+from harness.cases.axes import AXES
 from harness.records import OUR_TIMER, Direction, Environment, Estimate, Record, Run, Status
 from harness.records.refusal import Refusal
-from harness.records.text import in_words, shape_text, suggest
+from harness.records.text import in_words, suggest
 from harness.selection.evidence import (
     DEFAULT_MAX_CONDITION,
     CandidateName,
@@ -140,7 +141,10 @@ def choose(
         for scenario in groups
         if all(getattr(scenario.case, axis) in held for axis, held in wanted.items() if held)
     ]
-    axes = {axis: [*dict.fromkeys(_axis_text(one, axis) for one in groups)] for axis in FILTERS}
+    axes = {
+        axis: [*dict.fromkeys(AXES[axis].text(getattr(one.case, axis)) for one in groups)]
+        for axis in FILTERS
+    }
     if not scenarios:
         held = "; ".join(f"{axis}: {', '.join(values)}" for axis, values in axes.items())
         raise NotInRunError(f"no scenario in the run matches; it holds {held}")
@@ -168,20 +172,12 @@ def choose(
             *(
                 f"no case of {axis} {text} was measured{suggest(text, axes[axis])}"
                 for axis, values in wanted.items()
-                for text in map(_as_text, values)
+                for text in map(AXES[axis].text, values)
                 if text not in axes[axis]
             ),
             *_notes(results, own),
         ),
     )
-
-
-def _axis_text(scenario: Scenario, axis: str) -> str:
-    return _as_text(getattr(scenario.case, axis))
-
-
-def _as_text(value: Any) -> str:
-    return shape_text(value) if isinstance(value, tuple) else str(value)
 
 
 def choose_for_scenario(

@@ -14,7 +14,7 @@ All mistakes of a file are reported together, each with its key.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -28,7 +28,6 @@ from harness.records import Case, Estimate
 from harness.records.refusal import Refusal
 from harness.records.text import shape_text, suggest
 from harness.selection.choice import Choice, Choices, NotInRunError, combined
-from harness.selection.evidence import CandidateName
 from harness.selection.ranking import Candidate, Ranking, cost_of, rank, scaled, total
 
 _Count = Annotated[int, Field(strict=True, ge=1, le=1 << 53)]  # larger ones are not exact as floats
@@ -143,53 +142,17 @@ class WorkloadChoice:
     @property
     def native_s(self) -> Estimate | None:
         """Time of all calls with native; None if it was not timed in one of them."""
-        return self._total_s([choice.native_s for _, choice in self.calls])
+        return self._total_s(lambda choice: choice.native_s)
 
     @property
     def per_shape_s(self) -> Estimate | None:
         """Time of all calls, each by its own choice; None where one has none."""
-        return self._total_s([
-            choice.best.cost if choice.best else None for _, choice in self.calls
-        ])
+        return self._total_s(lambda choice: choice.best.cost if choice.best else None)
 
-    def _total_s(self, times: Sequence[Estimate | None]) -> Estimate | None:
-        parts = [
-            scaled(time, call.count)
-            for time, (call, _) in zip(times, self.calls, strict=True)
-            if time
-        ]
-        return total(parts) if len(parts) == len(times) else None
-
-    @property
-    def saved_s(self) -> Estimate | None:
-        """Time that a choice per shape saves; None if a call or all calls have no choice.
-
-        Only the calls whose own choice differs can save time. It is negative where a tie was won
-        by accuracy and not by time.
-        """
-        if self.best is None or self.per_shape_s is None:
-            return None
-        parts = [Estimate(value=0.0, low=0.0, high=0.0)]
-        for call, choice in self.calls:
-            one, own = choice.candidate(self.best.name), choice.best
-            before = one.widened_cost if one else None
-            now = own.widened_cost if own else None
-            if own is not one and before is not None and now is not None:
-                saved = Estimate(
-                    value=before.value - now.value,
-                    low=before.low - now.high,
-                    high=before.high - now.low,
-                )
-                parts.append(scaled(saved, call.count))
-        return total(parts)
-
-    def ineligible_for(self, name: CandidateName) -> list[tuple[Call, Choice]]:
-        """Return the calls for which a candidate is not eligible."""
-        return [
-            (call, choice)
-            for call, choice in self.calls
-            if (one := choice.candidate(name)) is None or one.disqualification is not None
-        ]
+    def _total_s(self, time_of: Callable[[Choice], Estimate | None]) -> Estimate | None:
+        times = [(time_of(choice), call.count) for call, choice in self.calls]
+        known = [scaled(time, count) for time, count in times if time]
+        return total(known) if len(known) == len(times) else None
 
 
 def choose_for_workload(workload: Workload, choices: Choices) -> tuple[WorkloadChoice, ...]:
@@ -210,7 +173,11 @@ def choose_for_workload(workload: Workload, choices: Choices) -> tuple[WorkloadC
         wanted = [call for call in workload.calls if call.device not in measured - {device}]
         found = [(call, _choice_for(call, own)) for call in wanted]
         held = [(call, choice) for call, choice in found if choice is not None]
-        candidates = _candidates(held)
+        choices_held, counts = [choice for _, choice in held], [call.count for call, _ in held]
+        names = dict.fromkeys(one.name for choice in choices_held for one in choice.candidates)
+        candidates = sorted(
+            (combined(name, choices_held, counts, total) for name in names), key=cost_of
+        )
         made.append(
             WorkloadChoice(
                 environment=environment,
@@ -229,12 +196,6 @@ def choose_for_workload(workload: Workload, choices: Choices) -> tuple[WorkloadC
             f"{held_text}, ..."
         )
     return tuple(choice for choice in made if choice.calls)
-
-
-def _candidates(calls: Sequence[tuple[Call, Choice]]) -> list[Candidate]:
-    choices, counts = [choice for _, choice in calls], [float(call.count) for call, _ in calls]
-    names = dict.fromkeys(one.name for choice in choices for one in choice.candidates)
-    return sorted((combined(name, choices, counts, total) for name in names), key=cost_of)
 
 
 def _choice_for(call: Call, choices: Sequence[Choice]) -> Choice | None:
