@@ -8,7 +8,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from implementations.contract import trailing_axes, wide_dtype
+from implementations.contract import Param, trailing_axes, wide_dtype
 from implementations.cpu.build import load
 from implementations.torch_private import function_of
 
@@ -20,15 +20,9 @@ STATISTICS = 3
 
 _SOURCES = ("operator.cpp", "kernels.cpp")
 _HEADERS = (
-    "kernels.h",
-    "stream.h",
-    "threads.h",
-    "elements.h",
-    "rows.h",
-    "forward.h",
-    "backward.h",
+    "kernels.h", "stream.h", "threads.h", "elements.h", "rows.h", "forward.h", "backward.h",
     "parameters.h",
-)
+)  # fmt: skip
 
 
 @cache
@@ -49,35 +43,26 @@ def load_operator(namespace: str = OPERATOR.partition("::")[0]) -> Callable[...,
 
 
 def _fake(
-    x: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
+    x: Tensor, shape: Sequence[int], weight: Param = None, bias: Param = None, eps: float = 1e-5
 ) -> Tensor:
-    trailing_axes(x, normalized_shape, weight, bias)
+    trailing_axes(x, shape, weight, bias)
     return _dense_like(x)
 
 
 def _fake_forward(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, hidden: int, eps: float
+    x: Tensor, weight: Param, bias: Param, hidden: int, eps: float
 ) -> tuple[Tensor, Tensor]:
     rows = x.numel() // hidden if hidden else 0
     return _dense_like(x), x.new_empty((rows, STATISTICS), dtype=wide_dtype(x.dtype))
 
 
 def _fake_backward(
-    dy: Tensor,
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    statistics: Tensor,
-    hidden: int,
+    dy: Tensor, x: Tensor, weight: Param, bias: Param, statistics: Tensor, hidden: int,
     wanted: Sequence[bool],
-) -> tuple[Tensor, ...]:
+) -> tuple[Tensor, ...]:  # fmt: skip
     return tuple(
-        x.new_empty(0) if each is None or not is_wanted else _dense_like(each)
-        for each, is_wanted in zip((x, weight, bias), wanted, strict=True)
+        x.new_empty(0) if tensor is None or not is_wanted else _dense_like(tensor)
+        for tensor, is_wanted in zip((x, weight, bias), wanted, strict=True)
     )
 
 

@@ -31,34 +31,11 @@ __all__ = ["Constructor", "Form", "makes_modules"]
 
 # the names that published modules give their size, the most specific first
 _SIZES = (
-    "normalized_shape",
-    "hidden_size",
-    "hidden_dim",
-    "d_model",
-    "n_embd",
-    "n_embed",
-    "emb_dim",
-    "embed_dim",
-    "embedding_dim",
-    "num_channels",
-    "num_features",
-    "channels",
-    "input_size",
-    "in_features",
-    "embed_size",
-    "model_dim",
-    "features",
-    "ndim",
-    "nout",
-    "size",
-    "dim",
-    "shape",
-    "width",
-    "units",
-    "d",
-    "n",
-    "c",
-)
+    "normalized_shape", "hidden_size", "hidden_dim", "d_model", "n_embd", "n_embed", "emb_dim",
+    "embed_dim", "embedding_dim", "num_channels", "num_features", "channels", "input_size",
+    "in_features", "embed_size", "model_dim", "features", "ndim", "nout", "size", "dim", "shape",
+    "width", "units", "d", "n", "c",
+)  # fmt: skip
 _UNMISTAKABLE = _SIZES.index("features")  # later names may also be those of a tensor
 _FLAGS = {
     "bias": ("bias", "use_bias", "with_bias", "has_bias", "add_bias", "elementwise_bias"),
