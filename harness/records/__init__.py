@@ -9,19 +9,17 @@ description in the stored schema.
 
 from harness.records.case import Affine, Autograd, Budget, Case, Direction, Measurement, Mode
 from harness.records.environment import DeviceState, Environment, Gpu, Run
-from harness.records.latency import (
+from harness.records.record import (
     OUR_TIMER,
     Allocation,
     Arm,
     ArmRole,
     Cache,
     Clock,
-    Estimate,
-    Latency,
-)
-from harness.records.record import (
     Cost,
     Errors,
+    Estimate,
+    Latency,
     MeasurementWarning,
     Memory,
     OutputErrors,

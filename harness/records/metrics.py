@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf
+from operator import attrgetter
 from typing import Any, Literal
 
-from harness.records.latency import Estimate
-from harness.records.record import Record
+from harness.records.record import Errors, Estimate, Latency, Memory, Record
 from harness.records.text import as_speed, bytes_text, seconds_text, speed_text, ulp_text
 
 __all__ = ["METRICS", "OUTPUT_METRICS", "Metric", "View", "brief", "metrics_in"]
@@ -51,7 +51,7 @@ class Metric:
     views: Mapping[View, str]
     """Where it is shown, and its heading or key there; empty if that is the title or the name."""
     derive: Callable[[Any], Estimate | float | None] | None = None
-    """Makes it of a record; None if ``field`` holds it."""
+    """Makes it of that part of a record; None if ``field`` holds it."""
     better: Literal["lower", "higher", "neither"] = "lower"
     exact: bool = False
     """Whether it repeats bit by bit on one machine with the same software."""
@@ -71,15 +71,10 @@ class Metric:
 
     def get(self, record: Any) -> Estimate | float | None:
         """Return the number, with its interval if it is an estimate; None if not measured."""
-        if self.derive is not None:
-            return self.derive(record)
-        found: Any = record
-        for name in self.field.split("."):
-            if found is None:
-                break
-            found = getattr(found, name)
-        number: Estimate | float | None = found
-        return number
+        part = getattr(record, self.part)
+        if part is None:
+            return None
+        return self.derive(part) if self.derive else attrgetter(self.field)(record)
 
     def numbers(self, record: Any) -> tuple[float | None, ...]:
         """Return the value, followed by the ends of its interval if it is an estimate."""
@@ -114,30 +109,25 @@ class Metric:
         return " ".join([*words, *([note] if note else [])])
 
 
-def _error_of_y(record: Record) -> float | None:
-    outputs = record.errors.outputs if record.errors else ()
-    return next((output.worst_ulp for output in outputs if output.output == "y"), None)
+def _error_of_y(errors: Errors) -> float | None:
+    return next((output.worst_ulp for output in errors.outputs if output.output == "y"), None)
 
 
-def _largest_bound_ratio(record: Record) -> float | None:
-    outputs = record.errors.outputs if record.errors else ()
-    ratios = (output.bound_ratio for output in outputs)
+def _largest_bound_ratio(errors: Errors) -> float | None:
+    ratios = (output.bound_ratio for output in errors.outputs)
     return max((ratio for ratio in ratios if ratio is not None), default=None)
+
+
+def _peak_ratio(memory: Memory) -> float | None:
+    return memory.peak_extra_bytes / memory.minimum_bytes if memory.minimum_bytes else None
+
+
+def _speed(latency: Latency) -> Estimate | None:
+    return latency.reference_ratio and as_speed(latency.reference_ratio)
 
 
 def _worst_output(record: Record) -> str:
     return f"in {record.errors.worst.output}" if record.errors and record.errors.outputs else ""
-
-
-def _speed(record: Record) -> Estimate | None:
-    ratio = record.latency.reference_ratio if record.latency else None
-    return None if ratio is None else as_speed(ratio)
-
-
-def _peak_ratio(record: Record) -> float | None:
-    memory = record.memory
-    has_results = memory is not None and memory.minimum_bytes
-    return memory.peak_extra_bytes / memory.minimum_bytes if memory and has_results else None
 
 
 def _is_invalid(record: Record) -> str:
@@ -158,7 +148,7 @@ METRICS: tuple[Metric, ...] = (
            exact=True),
     Metric("error_ulp", "worst error", "ulp", "errors.worst.scaled_max_ulp",
            _in("terminal summary brief csv page", chart="error", trend="error"),
-           lambda record: record.worst_ulp, exact=True, note=_worst_output),
+           lambda errors: errors.worst_ulp, exact=True, note=_worst_output),
     Metric("bound_ratio", "largest error over its bound", "ratio", "errors.outputs", _in("page"),
            _largest_bound_ratio, exact=True),
     Metric("condition", "condition number", "ratio", "errors.condition_max_ratio", _in("csv page"),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from math import inf, isfinite
 
-from harness.records.latency import Estimate
+from harness.records.record import Estimate
 
 __all__ = [
     "as_speed",

@@ -101,6 +101,8 @@ def _scope_from_meaning(
                 normalized_dims=dims if shape is None else (len(shape),),
                 channels_first=meaning.channels_first,
             )
+        if meaning.width is not None:
+            scope = replace(scope, normalized_shape=(meaning.width,), normalized_dims=(1,))
     if options.normalized_dims is not None:
         scope = replace(scope, normalized_dims=(options.normalized_dims,))
     return scope

@@ -74,6 +74,8 @@ class Meaning:
     """The eps used if the caller gives none; None if it could not be measured."""
     also_channels_first: bool = False
     """Whether an x with its channels on axis 1 is normalised over them too."""
+    width: int | None = None
+    """The only number of features accepted, of a function that raises for the first one tried."""
     spatial_counts: tuple[int, ...] = ()
     """How many axes a channels-first target accepts behind the channels."""
     leading: tuple[int, ...]

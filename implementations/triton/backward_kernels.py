@@ -27,7 +27,6 @@ from implementations.triton.statistics import (
 
 __all__ = [
     "add_parts",
-    "backward_of_columns",
     "backward_of_tiles",
 ]
 
@@ -93,46 +92,6 @@ def backward_of_tiles(
     if dbias_parts_ptr is not None:
         sums = tl.sum(dbias, 0)[None, :, :]
         tl.store(dbias_parts_ptr + part, sums, mask=columns < hidden)
-
-
-@triton.jit(do_not_specialize=["rows"])
-def backward_of_columns(
-    dy_ptr: tl.tensor,
-    x_ptr: tl.tensor,
-    moments_ptr: tl.tensor,
-    dweight_parts_ptr: tl.tensor,
-    dbias_parts_ptr: tl.tensor,
-    rows: tl.tensor,
-    hidden: tl.tensor,
-    dy_stride: tl.tensor,
-    x_stride: tl.tensor,
-    RECENTRED: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    STAGES: tl.constexpr,
-) -> None:
-    """Compute only parts of dweight and dbias; a program takes some columns and every n-th tile."""
-    columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    dweight = tl.zeros((ROWS, COLUMNS), WIDE)
-    dbias = tl.zeros((ROWS, COLUMNS), WIDE)
-    tiles = (rows + ROWS - 1) // ROWS
-    for tile in tl.range(tl.program_id(1), tiles, tl.num_programs(1), num_stages=STAGES):
-        row = (tile * ROWS + tl.arange(0, ROWS)).to(tl.int64)[:, None]
-        in_rows = row < rows
-        inside = in_rows & (columns < hidden)[None, :]
-        dy = tl.load(dy_ptr + row * dy_stride + columns[None, :], mask=inside, other=0.0).to(WIDE)
-        if dweight_parts_ptr is not None:
-            x = tl.load(x_ptr + row * x_stride + columns[None, :], mask=inside, other=0.0)
-            normalised, _ = normalise(x.to(WIDE), moments_ptr, rows, row, in_rows, RECENTRED)
-            dweight += dy * normalised
-        if dbias_parts_ptr is not None:
-            dbias += dy
-    part = tl.program_id(1).to(tl.int64) * hidden + columns
-    if dweight_parts_ptr is not None:
-        tl.store(dweight_parts_ptr + part, tl.sum(dweight, 0), mask=columns < hidden)
-    if dbias_parts_ptr is not None:
-        tl.store(dbias_parts_ptr + part, tl.sum(dbias, 0), mask=columns < hidden)
 
 
 @triton.jit(do_not_specialize=["parts"])

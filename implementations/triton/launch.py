@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -117,7 +115,11 @@ def backward(
     if not x.numel():
         return dx, dweight.zero_(), dbias.zero_()
     layout = layouts.backward(hidden, x.element_size())
-    parts = _parts(layout, rows, hidden, multiprocessors(x.device))
+    available = multiprocessors(x.device)
+    if layout is None:
+        parts = layouts.gradient_parts(rows, hidden, available)
+    else:
+        parts = layout.grid(rows, available)
     wanted = [each if each.numel() else None for each in (dweight, dbias)]
     sums = moments.new_empty((sum(each is not None for each in wanted), parts, hidden))
     matrices = as_matrix(dy, rows, hidden), as_matrix(x, rows, hidden)
@@ -142,7 +144,8 @@ def backward(
             long = kernels("long_backward_kernels", x, rows, hidden)
             long_rows.backward(long, given, for_dx, into, parts)
         else:
-            _backward_of_tiles(found, layout, given, for_dx, into, parts)
+            tile = {**leaves(layout, hidden, *matrices), **_staged(layout)}
+            found.backward_of_tiles[(parts,)](**given, **for_dx, **into, **tile)
         if len(sums):
             adding = layouts.adding(parts)
             grid = -(-hidden // adding.columns), len(sums)
@@ -150,37 +153,6 @@ def backward(
                 sums, *wanted, parts, hidden, given["WIDE"], ROWS=adding.rows, **options(adding)
             )
     return dx, dweight, dbias
-
-
-def _parts(layout: Layout | None, rows: int, hidden: int, multiprocessors: int) -> int:
-    """Return the number of partial sums of dweight and dbias."""
-    if layout is None:
-        return layouts.gradient_parts(rows, hidden, multiprocessors)
-    if layout.sums_apart:
-        return layouts.columns(rows, hidden, multiprocessors)[1]
-    return layout.grid(rows, multiprocessors)
-
-
-def _backward_of_tiles(
-    found: Any,
-    layout: Layout,
-    given: dict[str, Any],
-    for_dx: dict[str, Any],
-    into: dict[str, Any],
-    parts: int,
-) -> None:
-    rows, hidden, x = given["rows"], given["hidden"], given["x_ptr"]
-    of_tiles = {**given, **for_dx, **leaves(layout, hidden, given["dy_ptr"], x), **_staged(layout)}
-    if not layout.sums_apart:
-        found.backward_of_tiles[(parts,)](**of_tiles, **into)
-        return
-    if for_dx["dx_ptr"] is not None:
-        grid = (layout.grid(rows, multiprocessors(x.device)),)
-        found.backward_of_tiles[grid](**of_tiles, **dict.fromkeys(into))
-    if any(each is not None for each in into.values()):
-        summing, _ = layouts.columns(rows, hidden, multiprocessors(x.device))
-        columns = -(-hidden // summing.columns)
-        found.backward_of_columns[columns, parts](**given, **into, **_staged(summing))
 
 
 def _staged(layout: Layout) -> dict[str, object]:

@@ -25,7 +25,6 @@ __all__ = [
     "Layout",
     "adding",
     "backward",
-    "columns",
     "forward",
     "gradient_parts",
 ]
@@ -60,8 +59,6 @@ class Layout:
     programs: int = 0
     """Programs per multiprocessor, which process tiles in turn, but at least enough for
     :data:`PARTS_LANES`; 0 means one program per tile."""
-    sums_apart: bool = False
-    """Whether another kernel, which reads dy and x once more, computes dweight and dbias."""
 
     def grid(self, rows: int, multiprocessors: int) -> int:
         """Return how many programs to start for that many rows."""
@@ -97,14 +94,13 @@ FORWARD: dict[int, dict[int, Layout]] = {
     ),
 }
 # A program holds dy, x, weight and two running sums at once. It processes many tiles and prefetches
-# the next ones. If the sums do not fit, another kernel computes them.
+# the next ones. If the sums do not fit, the row is too long.
 _STAYING = (
     Layout(rows=2, columns=512, warps=4, stages=2, programs=4),
     Layout(columns=1024, warps=4, stages=2, programs=4),
     Layout(columns=2048, warps=4, stages=2, programs=4),
     Layout(columns=4096, warps=8, stages=2, programs=2),
     Layout(columns=8192, warps=16, stages=2, programs=1),
-    Layout(columns=16384, warps=16, stages=2, programs=1, sums_apart=True),
 )
 BACKWARD: dict[int, dict[int, Layout]] = {
     2: _by_columns(*_STAYING),
@@ -116,8 +112,6 @@ BACKWARD: dict[int, dict[int, Layout]] = {
         Layout(columns=4096, warps=16, stages=2, programs=1),
     ),
 }
-_COLUMNS = Layout(rows=16, columns=128, warps=4, stages=2)
-_PROGRAMS = 4  # of 4 warps, per multiprocessor; a first choice, not measured
 
 # For rows too long for the tables: the kernels that read a block for its sums, add up the sums of a
 # row, read a block again and write y, and form all gradients in some columns. First choices, not
@@ -139,22 +133,8 @@ def forward(hidden: int, itemsize: int) -> Layout | None:
 
 
 def backward(hidden: int, itemsize: int) -> Layout | None:
-    """Return the layout of the backward, as :func:`forward` does for the forward.
-
-    The kernel computes all gradients, or dx alone if :attr:`Layout.sums_apart`.
-    """
+    """Return the layout of the backward, as :func:`forward` does for the forward."""
     return _of_length(BACKWARD[itemsize], hidden, 2 * itemsize)
-
-
-def columns(rows: int, hidden: int, multiprocessors: int) -> tuple[Layout, int]:
-    """Return the layout of the kernel that computes only parts of dweight, and how many parts.
-
-    A program takes some columns and every n-th tile of Layout.rows rows. There are enough parts for
-    :data:`PARTS_LANES` running sums, and to keep every multiprocessor busy.
-    """
-    blocks = -(-hidden // _COLUMNS.columns)
-    wanted = max(PARTS_LANES // _COLUMNS.rows, _PROGRAMS * multiprocessors // blocks)
-    return _COLUMNS, min(_COLUMNS.grid(rows, multiprocessors), wanted)
 
 
 def gradient_parts(rows: int, hidden: int, multiprocessors: int) -> int:

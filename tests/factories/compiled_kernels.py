@@ -27,7 +27,6 @@ LONG = (
 )
 
 STATISTICS = ("one_pass", "two_pass", "welford", "recentred")
-DX_ONLY = {"dweight_parts_ptr": None, "dbias_parts_ptr": None}
 
 
 class Compiled(NamedTuple):
@@ -115,8 +114,7 @@ def backward(
     kernels = import_module("implementations.triton.backward_kernels")
     layout = layouts.backward(hidden, itemsize)
     assert layout is not None
-    without = DX_ONLY if layout.sums_apart else {}
-    tile = {**tile_of(layout, itemsize, data), **staged(layout), **without, "RECENTRED": True}
+    tile = {**tile_of(layout, itemsize, data), **staged(layout), "RECENTRED": True}
     kernel = kernels.backward_of_tiles
     return compiled(kernel, itemsize, layout.warps, parameters, data, **tile), layout
 

@@ -49,7 +49,7 @@ def shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
             for itemsize, by_columns in getattr(layouts, name).items()
         }
         monkeypatch.setattr(layouts, name, table)
-    for name in ("SUMMING", "JOINING", "WRITING", "GRADIENTS", "_COLUMNS"):
+    for name in ("SUMMING", "JOINING", "WRITING", "GRADIENTS"):
         monkeypatch.setattr(layouts, name, smaller(getattr(layouts, name)))
     for name in ("LONG_BLOCK", "SHORT"):
         monkeypatch.setattr(layouts, name, getattr(layouts, name) // SHRINK)

@@ -49,7 +49,6 @@ def test_prefetched_tiles_fit_into_shared_memory(hidden: int, itemsize: int) -> 
     for layout, tensors in (
         (layouts.forward(hidden, itemsize), 1),
         (layouts.backward(hidden, itemsize), 2),
-        (layouts.columns(1000, hidden, 132)[0], 2),
         (layouts.GRADIENTS, 2),
     ):
         if layout is None:
@@ -67,10 +66,7 @@ def test_dweight_has_at_least_the_declared_number_of_running_sums(
 ) -> None:
     lanes = min(rows, layouts.PARTS_LANES)
     held = layouts.backward(hidden, 2)
-    apart, parts = layouts.columns(rows, hidden, multiprocessors)
     assert held is None or held.grid(rows, multiprocessors) * held.rows >= lanes
-    assert 1 <= parts <= apart.grid(rows, multiprocessors)
-    assert parts * apart.rows >= lanes
 
 
 def test_only_programs_that_take_several_tiles_are_limited_in_number() -> None:
