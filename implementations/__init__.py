@@ -21,7 +21,7 @@ from implementations.contract import (
 )
 from implementations.cpu.cpu_recentred import cpu_recentred
 from implementations.dispatch import Dispatch
-from implementations.module import OTHER_NAMES, LayerNorm, rename_layer_norm_keys
+from implementations.module import LayerNorm
 from implementations.native import native
 from implementations.one_pass import one_pass, one_pass_input_dtype
 from implementations.peers import PEERS
@@ -42,7 +42,6 @@ from implementations.welford import welford, welford_chunked
 
 __all__ = [
     "ALL",
-    "OTHER_NAMES",
     "PEERS",
     "Algorithm",
     "CallOptions",
@@ -60,7 +59,6 @@ __all__ = [
     "one_pass",
     "one_pass_input_dtype",
     "recentred",
-    "rename_layer_norm_keys",
     "replace_layer_norms",
     "shifted",
     "triton_one_pass",

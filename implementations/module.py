@@ -7,7 +7,6 @@ its norms and never calls them. :func:`implementations.replace_layer_norms` swit
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 from implementations.contract import Implementation, UnsupportedError, requires_gradient
 from implementations.dispatch import Dispatch, ImplementationLike, name_of, reference_to, resolve
 
-__all__ = ["FLOAT32_UNDER_AUTOCAST", "OTHER_NAMES", "LayerNorm", "rename_layer_norm_keys"]
+__all__ = ["FLOAT32_UNDER_AUTOCAST", "LayerNorm"]
 
 FLOAT32_UNDER_AUTOCAST = frozenset({"cuda", "xpu", "mps", "mtia", "maia"})
 """Device kinds whose autocast runs layer_norm in float32 (torch, AT_FORALL_FP32 in
@@ -24,16 +23,6 @@ aten/src/ATen/autocast_mode.h). On the CPU, autocast does not change the inputs 
 
 _DECLARED_DEVICES = frozenset({"cpu", "cuda"})
 """The kinds that ``Implementation.devices`` covers; others (mps, meta) are not refused by it."""
-
-OTHER_NAMES: Mapping[str, str] = {
-    "gamma": "weight",  # the paper's algebra, TensorFlow, Keras, the first BERT checkpoints
-    "beta": "bias",
-    "gain": "weight",  # Ba, Kiros and Hinton, arXiv 1607.06450
-    "scale": "weight",  # Flax, Haiku
-    "offset": "bias",  # Haiku
-    "shift": "bias",
-}
-"""From other names of the two parameters to those of ``torch.nn.LayerNorm``."""
 
 
 class LayerNorm(nn.LayerNorm):
@@ -130,30 +119,6 @@ class LayerNorm(nn.LayerNorm):
         name = name_of(self._implementation)
         return super().extra_repr() + ("" if name == "native" else f", implementation={name}")
 
-    def load_state_dict(
-        self,
-        state_dict: Mapping[str, Any],
-        strict: bool = True,
-        assign: bool = False,
-        *,
-        renamed: Mapping[str, str] | None = None,
-    ) -> Any:
-        """Load as ``torch.nn.Module`` does, after renaming keys if ``renamed`` is given.
-
-        For a whole model, use :func:`implementations.rename_layer_norm_keys`.
-
-        Args:
-            renamed: from a key as saved to ``weight`` or ``bias``, such as
-                ``{"gamma": "weight", "beta": "bias"}`` or :data:`implementations.OTHER_NAMES`.
-
-        Raises:
-            RuntimeError: keys or shapes do not fit.
-            ValueError: two keys would be loaded as one.
-        """
-        if renamed is not None:
-            state_dict = _renamed(state_dict, renamed)
-        return super().load_state_dict(state_dict, strict, assign)
-
     def __getstate__(self) -> dict[str, Any]:
         """Store the implementation by name, since its function cannot be pickled."""
         state = dict(super().__getstate__())  # type: ignore[no-untyped-call]
@@ -164,48 +129,6 @@ class LayerNorm(nn.LayerNorm):
     def __setstate__(self, state: dict[str, Any]) -> None:
         implementation = resolve(state["_implementation"])
         super().__setstate__(state | {"_implementation": implementation})  # type: ignore[no-untyped-call]
-
-
-def rename_layer_norm_keys(
-    model: nn.Module, state_dict: Mapping[str, Any], renamed: Mapping[str, str] = OTHER_NAMES
-) -> dict[str, Any]:
-    """Return a copy of ``state_dict`` in which the keys of the model's LayerNorms are renamed.
-
-    Other keys stay: a ``gamma`` elsewhere may be a layer scale.
-
-    Args:
-        model: will load the result; keys of each ``torch.nn.LayerNorm`` or subclass are renamed.
-        state_dict: as saved; not modified.
-        renamed: from a parameter's name as saved to ``weight`` or ``bias``.
-
-    Raises:
-        ValueError: two keys would become one.
-    """
-    keys: dict[str, str] = {}
-    for name, module in model.named_modules(remove_duplicate=False):
-        if isinstance(module, nn.LayerNorm):
-            prefix = f"{name}." if name else ""
-            keys |= {f"{prefix}{old}": f"{prefix}{new}" for old, new in renamed.items()}
-    return _renamed(state_dict, keys)
-
-
-def _renamed(state_dict: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[str, Any]:
-    """Return a copy of ``state_dict`` whose keys are ``renamed`` (old: new); others are kept.
-
-    Raises:
-        ValueError: two keys would become one.
-    """
-    result: dict[str, Any] = {}
-    source: dict[str, str] = {}
-    for key, value in state_dict.items():
-        new = renamed.get(key, key)
-        if new in result:
-            raise ValueError(
-                f"{source[new]!r} and {key!r} would both be loaded as {new!r}; "
-                "remove one of them, or rename fewer"
-            )
-        result[new], source[new] = value, key
-    return result
 
 
 def _refuse_undeclared(chosen: Implementation, x: Tensor, *, gradient: bool) -> None:

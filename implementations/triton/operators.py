@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from implementations.contract import trailing_axes, wide_dtype
+from implementations.contract import Param, requires_gradient, trailing_axes, wide_dtype
 from implementations.triton import launch
 
 __all__ = ["layer_norm"]
@@ -35,60 +35,29 @@ def layer_norm(
     """
     axes = trailing_axes(x, normalized_shape, weight, bias)
     hidden = x.shape[x.dim() - len(axes) :].numel()
-    saves = torch.is_grad_enabled() and any(
-        each is not None and each.requires_grad for each in (x, weight, bias)
-    )
+    saves = requires_gradient(x, weight, bias)
     y: Tensor = _forward(x, weight, bias, hidden, eps, statistic, saves)[0]
     return y
 
 
-@torch.library.custom_op(FORWARD, mutates_args=())
-def _forward(
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    hidden: int,
-    eps: float,
-    statistic: str,
-    saves: bool,
-) -> tuple[Tensor, Tensor]:
-    return launch.forward(x, weight, bias, hidden, eps, statistic, saves)
+_forward = torch.library.custom_op(FORWARD, launch.forward, mutates_args=())
+_backward = torch.library.custom_op(BACKWARD, launch.backward, mutates_args=())
 
 
 @_forward.register_fake
 def _(
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    hidden: int,
-    eps: float,
-    statistic: str,
-    saves: bool,
+    x: Tensor, weight: Param, bias: Param, hidden: int, eps: float, statistic: str, saves: bool
 ) -> tuple[Tensor, Tensor]:
     rows = x.numel() // hidden if hidden and saves else 0
     moments = x.new_empty((launch.moments_of(statistic), rows), dtype=wide_dtype(x.dtype))
     return torch.empty_like(x, memory_format=torch.contiguous_format), moments
 
 
-@torch.library.custom_op(BACKWARD, mutates_args=())
-def _backward(
-    dy: Tensor,
-    x: Tensor,
-    weight: Tensor | None,
-    moments: Tensor,
-    hidden: int,
-    wants_dx: bool,
-    dweight_dtype: torch.dtype | None,
-    dbias_dtype: torch.dtype | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    return launch.backward(dy, x, weight, moments, hidden, wants_dx, dweight_dtype, dbias_dtype)
-
-
 @_backward.register_fake
 def _(
     dy: Tensor,
     x: Tensor,
-    weight: Tensor | None,
+    weight: Param,
     moments: Tensor,
     hidden: int,
     wants_dx: bool,

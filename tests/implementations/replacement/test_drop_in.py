@@ -23,13 +23,11 @@ from drop_ins import (
 from torch import nn
 
 from implementations import (
-    OTHER_NAMES,
     Dispatch,
     Implementation,
     LayerNorm,
     TargetError,
     UnsupportedError,
-    rename_layer_norm_keys,
 )
 
 # --- like torch.nn.LayerNorm ---------------------------------------------------------------------
@@ -164,53 +162,6 @@ def test_a_call_outside_the_declarations_is_refused(norm: Implementation, words:
     if norm.forward_only:
         with torch.no_grad():
             assert torch.equal(made(normal(5, 8)), nn.LayerNorm(8)(normal(5, 8)))
-
-
-# --- renamed parameters --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("weight", "bias"), [("gamma", "beta"), ("gain", "bias")])
-def test_other_names_are_loaded_on_request(weight: str, bias: str) -> None:
-    saved = {weight: torch.full((8,), 2.0), bias: torch.full((8,), 3.0)}
-    for renamed in ({weight: "weight", bias: "bias"}, OTHER_NAMES):
-        made = LayerNorm(8)
-        made.load_state_dict(saved, renamed=renamed)
-        assert made.weight.tolist() == [2.0] * 8
-        assert made.bias.tolist() == [3.0] * 8
-
-
-@pytest.mark.parametrize(
-    ("keys", "renamed", "words"),
-    [
-        (["gamma", "beta"], None, r'Missing key.*"weight", "bias"'),
-        (
-            ["gamma", "weight", "bias"],
-            OTHER_NAMES,
-            "'gamma' and 'weight' would both be loaded as 'weight'",
-        ),
-    ],
-    ids=["not requested", "ambiguous"],
-)
-def test_other_names_are_refused_if_not_requested_or_ambiguous(
-    keys: list[str], renamed: Any, words: str
-) -> None:
-    with pytest.raises((RuntimeError, ValueError), match=words):
-        LayerNorm(8).load_state_dict({key: torch.ones(8) for key in keys}, renamed=renamed)
-
-
-def test_in_a_model_only_the_parameters_of_layer_norms_are_renamed() -> None:
-    class Block(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.gamma = nn.Parameter(torch.zeros(8))  # a layer scale
-            self.norm = LayerNorm(8)
-
-    saved = {"gamma": torch.ones(8), "norm.gamma": torch.ones(8), "norm.beta": torch.ones(8)}
-    model = Block()
-    found = rename_layer_norm_keys(model, saved)
-    assert list(found) == ["gamma", "norm.weight", "norm.bias"]
-    model.load_state_dict(found)
-    assert list(saved) == ["gamma", "norm.gamma", "norm.beta"]
 
 
 # --- copies --------------------------------------------------------------------------------------
