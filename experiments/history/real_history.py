@@ -99,12 +99,13 @@ def why_absent(
     """Return the implementations that a commit cannot run, each with a status and a reason."""
     targets = tuple(dict.fromkeys(each.case.implementation for each in planned))
     try:
-        found = fleet.call(missing_in_base, (checkout, targets), START_S)
+        lacks, broken = fleet.call(missing_in_base, (checkout, targets), START_S)
     except EndedError as ended:
         return dict.fromkeys(targets, (Status.ERROR, f"importing this commit {ended}"))
     return {
-        target: (Status.UNSUPPORTED if kind else Status.ERROR, f"not in this commit: {reason}")
-        for target, (kind, reason) in found.items()
+        target: (status, f"not in this commit: {reason}")
+        for status, found in ((Status.UNSUPPORTED, lacks), (Status.ERROR, broken))
+        for target, reason in found.items()
     }
 
 

@@ -75,9 +75,9 @@ def _compare(choice: SweepChoice, revision: str, time_budget_s: float | None) ->
 
         with checked_out(repository_of_sweep(sweep), revision) as checkout:
             name = f"{revision} ({checkout.commit[:12]})"
-            pairing = pair_up(sweep, fleet, checkout, name)
+            planned, lacks = pair_up(sweep, fleet, checkout, name)
             with ExitStack() as bar:
-                progress = bar.enter_context(RunProgress(len(pairing.pairs)))
+                progress = bar.enter_context(RunProgress(len(planned)))
 
                 def say(line: str) -> None:
                     bar.close()  # or the line would be printed into the progress bar
@@ -93,4 +93,4 @@ def _compare(choice: SweepChoice, revision: str, time_budget_s: float | None) ->
                     on_record=progress.show,
                     say=say,
                 )
-                return ab(pairing, bench, baseline_name=name, head_name="the working copy")
+                return ab(planned, lacks, bench, baseline_name=name, head_name="the working copy")

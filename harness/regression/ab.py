@@ -9,7 +9,7 @@ and head in turn. The third times the suspects again, in fresh processes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -18,22 +18,20 @@ from typing import TYPE_CHECKING, Any
 
 from harness.cases import Planned, Sweep
 from harness.records import Budget, Case, Measurement, Record, Status
-from harness.records.text import count, in_words
+from harness.records.text import count
 from harness.regression.baseline import CONFIRMING, time_again
 from harness.regression.changes import (
     Change,
     ChangeKind,
     Comparison,
-    change_of,
     latency_change,
     worst_first,
 )
-from harness.regression.compare import NotComparableError, NotMeasuredError, changes_of
+from harness.regression.compare import NotComparableError, NotMeasuredError, compare_records
 from harness.regression.latency_judge import (
     SCREENING_IN_TURN,
     UNEVEN_IN_TURN_RATIO,
     Shift,
-    is_everywhere,
     judge_all,
     screen_in_turn,
 )
@@ -66,26 +64,27 @@ _CONFIRMING = replace(CONFIRMING, uneven_ratio=UNEVEN_IN_TURN_RATIO)
 
 def missing_in_base(
     runner: CaseRunner, options: tuple[Checkout, tuple[str, ...]]
-) -> dict[str, tuple[ChangeKind | None, str]]:
-    """Return the targets of the base that cannot be compared, and why.
-
-    A target that cannot be imported has no kind of change.
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the targets that a base revision lacks, and those that it cannot import, and why.
 
     Args:
         runner: of the worker.
         options: files of the base revision, and the targets.
     """
     import implementations
-    from harness.regression.side_by_side import side_by_side
+    from harness.regression.side_by_side import AbsentError, side_by_side
 
     checkout, targets = options
-    missing = {}
+    lacks: dict[str, str] = {}
+    broken: dict[str, str] = {}
     for target in targets:
         try:
             side_by_side(checkout).find(target)
+        except AbsentError as error:
+            lacks[target] = str(error)
         except implementations.TargetError as error:
-            missing[target] = getattr(error, "kind", None), str(error)
-    return missing
+            broken[target] = str(error)
+    return lacks, broken
 
 
 def run_base_case(runner: CaseRunner, job: Job) -> Record:
@@ -118,15 +117,6 @@ def time_against_base(runner: CaseRunner, job: Job) -> Record:
 # --- which cases both revisions have -------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Pairing:
-    """The cases of a sweep, sorted by whether they can be compared."""
-
-    pairs: tuple[Planned, ...]
-    unpaired: tuple[tuple[Planned, Change], ...] = ()
-    """Cases that are new or not comparable, and why."""
-
-
 def repository_of_sweep(sweep: Sweep) -> Path:
     """Return the repository of all implementations of a sweep.
 
@@ -148,8 +138,10 @@ def repository_of_sweep(sweep: Sweep) -> Path:
     return next(iter(found))
 
 
-def pair_up(sweep: Sweep, fleet: Fleet, checkout: Checkout, name: str) -> Pairing:
-    """Plan the cases of a sweep for both revisions.
+def pair_up(
+    sweep: Sweep, fleet: Fleet, checkout: Checkout, name: str
+) -> tuple[tuple[Planned, ...], dict[str, str]]:
+    """Return the cases of a sweep, and why the base lacks some of their implementations.
 
     Args:
         sweep: of the working copy.
@@ -158,25 +150,24 @@ def pair_up(sweep: Sweep, fleet: Fleet, checkout: Checkout, name: str) -> Pairin
         name: of the base, for messages.
 
     Raises:
+        NotComparableError: the base has none of them.
         RevisionError: the base cannot be imported.
         SweepError: a name does not exist in the working copy, or not on this machine.
     """
-    cases = plan(sweep, fleet)
-    targets = tuple(dict.fromkeys(planned.case.implementation for planned in cases))
+    planned = plan(sweep, fleet)
+    targets = tuple(dict.fromkeys(row.case.implementation for row in planned))
     try:
-        missing = fleet.call(missing_in_base, (checkout, targets), START_S)
+        lacks, broken = fleet.call(missing_in_base, (checkout, targets), START_S)
     except EndedError as ended:
         raise RevisionError(f"{name}: importing it {ended}") from None
-    pairs, unpaired = [], []
-    for planned in cases:
-        if planned.case.implementation not in missing:
-            pairs.append(planned)
-            continue
-        kind, why = missing[planned.case.implementation]
-        if kind is None:
-            raise RevisionError(f"{name}: {why}")
-        unpaired.append((planned, Change(planned.case, kind, f"not in {name}: {why}")))
-    return Pairing(tuple(pairs), tuple(unpaired))
+    if broken:
+        raise RevisionError("\n".join(f"{name}: {why}" for why in broken.values()))
+    if lacks.keys() == {*targets}:
+        example, why = next(iter(lacks.items()))
+        raise NotComparableError(
+            f"the working copy and {name} have nothing in common: {example}: {why}"
+        )
+    return planned, lacks
 
 
 def _targets(sweep: Sweep) -> tuple[str, ...]:
@@ -221,69 +212,78 @@ class Bench:
         return Job(case, _LATENCY, budget, function=time_against_base, options=self.checkout)
 
 
-def ab(pairing: Pairing, bench: Bench, *, baseline_name: str, head_name: str) -> Comparison:
-    """Measure the pairs and compare each.
+def ab(
+    planned: Sequence[Planned],
+    lacks: Collection[str],
+    bench: Bench,
+    *,
+    baseline_name: str,
+    head_name: str,
+) -> Comparison:
+    """Measure cases of both revisions, and compare each.
 
     Args:
-        pairing: the cases to compare, no case twice; and those to list, which cannot be compared.
+        planned: the cases, none twice.
+        lacks: implementations that the base does not have; of these head alone is measured.
         bench: measures the cases.
         baseline_name: for messages.
         head_name: for messages.
 
     Raises:
-        NotComparableError: there is no pair.
+        NotComparableError: nothing may be compared.
         NotMeasuredError: nothing was measured.
         HarnessError: the harness itself failed.
     """
-    if not pairing.pairs:
-        example = [f": {lone.case.id}: {lone.reason}" for _, lone in pairing.unpaired[:1]]
-        raise NotComparableError(
-            f"{head_name} and {baseline_name} have nothing in common{''.join(example)}"
-        )
-    before, after = _measure_exactly(pairing, bench)
+    pairs = [row for row in planned if row.case.implementation not in lacks]
+    before, after = _measure_exactly(planned, lacks, bench)
     records = (*after.values(), *before.values())
     if not any(record.status.is_measured for record in records):
         why = _OUT_OF_TIME
         if records:
             why = f"{records[0].case.id}: {records[0].status}: {records[0].reason}"
         raise NotMeasuredError(f"no case was measured, so nothing can be compared ({why})")
-    latencies, notes = _compare_latencies(pairing.pairs, before, after, bench)
-    planned = (*pairing.pairs, *(planned for planned, _ in pairing.unpaired))
-    if any(Measurement.COLD in one.measurements for one in planned):
-        notes.insert(0, "cold latencies are not compared")
-    if is_unchanged(bench.checkout):
-        notes.insert(0, "the working copy equals the base: all differences are noise")
-    changes = [
-        change_of(changes_of(before[case], after[case], latencies.get(case.id)))
-        if case in before and case in after
-        else Change(case, ChangeKind.INCONCLUSIVE, f"not measured: {_OUT_OF_TIME}")
-        for case in (planned.case for planned in pairing.pairs)
+    unmeasured = [row.case for row in pairs if not (row.case in before and row.case in after)]
+    for case in unmeasured:
+        before.pop(case, None)
+        after.pop(case, None)
+    timed = [
+        row.case for row in pairs if Measurement.LATENCY in row.measurements and row.case in before
     ]
-    changes += [_with_status(lone, after.get(lone.case)) for _, lone in pairing.unpaired]
-    return Comparison(
-        changes=worst_first(changes), baseline=baseline_name, head=head_name, notes=tuple(notes)
+    latencies = _compare_latencies(timed, before, after, bench)
+    notes = []
+    if is_unchanged(bench.checkout):
+        notes.append("the working copy equals the base: all differences are noise")
+    if any(Measurement.COLD in row.measurements for row in planned):
+        notes.append("cold latencies are not compared")
+    if wrong := sum(case.id not in latencies for case in timed):
+        notes.append(f"latency of {count(wrong, 'case')} is not compared: not right in both")
+    comparison = compare_records(
+        {case.id: record for case, record in before.items()},
+        {case.id: record for case, record in after.items()},
+        latencies,
+        (baseline_name, head_name),
+        notes,
     )
-
-
-def _untimed(planned: Planned) -> tuple[Measurement, ...]:
-    return tuple(wanted for wanted in planned.measurements if wanted not in TIMINGS)
+    late = [
+        Change(case, ChangeKind.INCONCLUSIVE, f"not measured: {_OUT_OF_TIME}")
+        for case in unmeasured
+    ]
+    return replace(comparison, changes=worst_first((*comparison.changes, *late)))
 
 
 def _measure_exactly(
-    pairing: Pairing, bench: Bench
+    planned: Sequence[Planned], lacks: Collection[str], bench: Bench
 ) -> tuple[dict[Case, Record], dict[Case, Record]]:
     """Measure everything but times; return the records of base and head, by the case of head."""
     jobs: list[Job] = []
     case_of_base: dict[Case, Case] = {}
-    for planned in pairing.pairs:
-        base = bench.base_job(planned.case, _untimed(planned))
-        case_of_base[base.case] = planned.case
-        jobs += [base, Job(planned.case, _untimed(planned), SCREENING_IN_TURN)]
-    jobs += [
-        Job(planned.case, _untimed(planned), SCREENING_IN_TURN) for planned, _ in pairing.unpaired
-    ]
-    timed = sum(Measurement.LATENCY in planned.measurements for planned in pairing.pairs)
-    bench.expect(len(jobs) + timed)
+    for row in planned:
+        untimed = tuple(wanted for wanted in row.measurements if wanted not in TIMINGS)
+        if row.case.implementation not in lacks:
+            jobs.append(bench.base_job(row.case, untimed))
+            case_of_base[jobs[-1].case] = row.case
+        jobs.append(Job(row.case, untimed, SCREENING_IN_TURN))
+    bench.expect(len(jobs) + sum(Measurement.LATENCY in row.measurements for row in planned))
     before: dict[Case, Record] = {}
     after: dict[Case, Record] = {}
     for record in bench.run(jobs):
@@ -296,20 +296,13 @@ def _measure_exactly(
 
 
 def _compare_latencies(
-    pairs: Sequence[Planned], before: dict[Case, Record], after: dict[Case, Record], bench: Bench
-) -> tuple[dict[str, Change], list[str]]:
-    """Compare the latency of the cases that are right in both; return changes by id, and notes.
+    wanted: Sequence[Case], before: dict[Case, Record], after: dict[Case, Record], bench: Bench
+) -> dict[str, Change]:
+    """Compare the latency of the cases that are right in both; return changes by the case's id.
 
     The record of a case that is wrong only after its timing replaces the one in ``after``, and in
     ``before`` if the base is wrong after its timing, too.
     """
-    wanted = [
-        planned.case
-        for planned in pairs
-        if Measurement.LATENCY in planned.measurements
-        and planned.case in before
-        and planned.case in after
-    ]
     right = [case for case in wanted if before[case].status is after[case].status is Status.OK]
     bench.expect(len(before) + len(after) + len(right))
     screened: dict[Case, Shift | Change] = {
@@ -330,23 +323,6 @@ def _compare_latencies(
                 before[case] = replace(record, case=case)
     shifts = [shift for shift in screened.values() if isinstance(shift, Shift)]
     changes = {case.id: found for case, found in screened.items() if isinstance(found, Change)}
-    notes = []
-    suspects = [shift.case for shift in shifts if shift.is_suspect]
-    if is_everywhere(suspects, [shift.case for shift in shifts]):
-        notes.append(
-            f"{len(suspects)} of {count(len(shifts), 'case')} were suspect at first sight, in "
-            "several implementations: what they share changed, or the machine did; all were timed "
-            "again in turn with the base, which cancels changes of the machine"
-        )
-    wrong_in_both = sum(
-        after[case].status.is_measured and before[case].status is after[case].status
-        for case in wanted
-        if case not in screened
-    )
-    if wrong_in_both:
-        cases = count(wrong_in_both, "case")
-        notes.append(f"latency of {cases} is not compared: right in neither")
-
     confirm = partial(
         time_again,
         job=partial(bench.in_turn, budget=_CONFIRMING),
@@ -355,11 +331,4 @@ def _compare_latencies(
         timeout_s=bench.timeout_s,
         stop_at=bench.stop_at,
     )
-    return changes | judge_all(shifts, confirm), notes
-
-
-def _with_status(lone: Change, record: Record | None) -> Change:
-    if record is None:
-        return lone
-    why = f": {record.reason}" if record.reason else ""
-    return replace(lone, reason=f"{lone.reason}; now {in_words(record.status)}{why}")
+    return changes | judge_all(shifts, confirm)

@@ -94,18 +94,46 @@ def compare(
             "second): compare runs of one sweep on one kind of device"
         )
     latencies, notes = _latencies(both, confirm, least_processes)
-    of_metrics = [changes_of(first, second, latencies.get(first.case.id)) for first, second in both]
-    if all(change.kind is ChangeKind.NOT_COMPARABLE for own in of_metrics for change in own):
+    notes += _notes(both, baseline, head, least_processes, advice)
+    return compare_records(old, new, latencies, (baseline_name, head_name), notes)
+
+
+def compare_records(
+    old: Mapping[str, Record],
+    new: Mapping[str, Record],
+    latencies: Mapping[str, Change],
+    names: tuple[str, str],
+    notes: Sequence[str],
+) -> Comparison:
+    """Return how each case changed, whose latencies are judged already. Keys are ids of cases.
+
+    Raises:
+        NotComparableError: nothing of the cases in both may be compared.
+    """
+    of_metrics = []
+    for first, second in ((old[name], new[name]) for name in old if name in new):
+        latency = latencies.get(first.case.id)
+        changes = [*exact_changes(first, second), *([latency] if latency else [])]
+        why = f"{in_words(first.status)} in both, and nothing else of it may be compared"
+        nothing = Change(first.case, ChangeKind.NOT_COMPARABLE, why, "status")
+        of_metrics.append(changes or [nothing])
+    every = [change for changes in of_metrics for change in changes]
+    if every and all(change.kind is ChangeKind.NOT_COMPARABLE for change in every):
         raise NotComparableError(
-            f"nothing that {baseline_name} and {head_name} have in common may be compared: "
-            f"{both[0][0].case.id}: {of_metrics[0][0].reason}"
+            f"nothing that {' and '.join(names)} have in common may be compared: "
+            f"{every[0].case.id}: {every[0].reason}"
         )
     changes = list(map(change_of, of_metrics))
-    changes += [_only_in(old[name], ChangeKind.GONE, "baseline") for name in old if name not in new]
-    changes += [_only_in(new[name], ChangeKind.NEW, "run") for name in new if name not in old]
-    notes += _notes(both, baseline, head, least_processes, advice)
+    for records, others, kind, where in (
+        (old, new, ChangeKind.GONE, names[0]),
+        (new, old, ChangeKind.NEW, names[1]),
+    ):
+        for record in (records[name] for name in records if name not in others):
+            why = f": {record.reason}" if record.reason else ""
+            reason = f"in {where} only, {in_words(record.status)} there{why}"
+            changes.append(Change(record.case, kind, reason))
     return Comparison(
-        changes=worst_first(changes), baseline=baseline_name, head=head_name, notes=tuple(notes)
+        changes=worst_first(changes), baseline=names[0], head=names[1], notes=tuple(notes)
     )
 
 
@@ -130,22 +158,6 @@ def compare_as_stored(before: Results, after: Results, names: tuple[str, str]) -
         confirm=confirm,
         least_processes=1,
     )
-
-
-def changes_of(before: Record, after: Record, latency: Change | None) -> list[Change]:
-    """Return the changes of the metrics of a case that is in both runs; at least one."""
-    if changes := [*exact_changes(before, after), *([latency] if latency else [])]:
-        return changes
-    why = f"{in_words(before.status)} in both, and nothing else of it may be compared"
-    return [Change(before.case, ChangeKind.NOT_COMPARABLE, why, "status")]
-
-
-def _only_in(record: Record, kind: ChangeKind, where: str) -> Change:
-    """Return the change of a case that one of the runs lacks."""
-    reason = f"in the {where} only, {in_words(record.status)} there"
-    if record.reason:
-        reason += f": {record.reason}"
-    return Change(record.case, kind, reason)
 
 
 def refuse_duplicates(results: Results, name: str) -> None:

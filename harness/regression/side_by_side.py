@@ -30,7 +30,6 @@ from types import CodeType, ModuleType
 from typing import Any
 
 import implementations
-from harness.regression.changes import ChangeKind
 from harness.regression.revision import Checkout
 from implementations.contract import Algorithm, Implementation, Reduction
 from implementations.native import native
@@ -47,15 +46,7 @@ _DECLARED = {
 
 
 class AbsentError(implementations.TargetError):
-    """The revision has no such target."""
-
-    kind = ChangeKind.NEW
-
-
-class NotComparableTargetError(implementations.TargetError):
-    """The target declares an algorithm or reduction that this revision does not know."""
-
-    kind = ChangeKind.NOT_COMPARABLE
+    """The revision has no such target, or none that this revision can compare."""
 
 
 # --- the import of a revision --------------------------------------------------------------------
@@ -97,8 +88,8 @@ class SideBySideImport(MetaPathFinder):
         """Return a target of the revision, found by the rules of ``implementations.find``.
 
         Raises:
-            AbsentError: the revision has no such target.
-            NotComparableTargetError: it declares what this revision does not know.
+            AbsentError: the revision has no such target, or one that declares what this revision
+                does not know.
             TargetError: it cannot be imported, or is no LayerNorm.
         """
         name, colon, attribute = target.rpartition(":")
@@ -244,7 +235,7 @@ def _as_implementation(declared: object, target: str) -> Implementation:
     """Return a target of the revision as an implementation of this revision's class.
 
     Raises:
-        NotComparableTargetError: it declares what this revision does not know.
+        AbsentError: it declares what this revision does not know.
         TargetError: it is no LayerNorm.
     """
     if isinstance(declared, Implementation) or type(declared).__name__ != Implementation.__name__:
@@ -261,7 +252,7 @@ def _as_implementation(declared: object, target: str) -> Implementation:
         try:
             values[name] = kind(value)
         except ValueError:
-            raise NotComparableTargetError(
+            raise AbsentError(
                 f"{target}: the base declares the {name} {value!r}, for which this revision has "
                 "no error bound"
             ) from None

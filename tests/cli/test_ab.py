@@ -163,7 +163,7 @@ def test_a_function_that_neither_revision_has_is_refused(repository: Repository)
 def test_nothing_in_common_is_not_comparable(repository: Repository) -> None:
     repository.write({"kernels/new.py": LAYER_NORM})
     line = refused(4, "--base", "HEAD", "-i", "kernels/new.py:layer_norm", "--shape", "8x64")
-    assert "kernels/new.py:layer_norm/forward/8x64" in line
+    assert "kernels/new.py:layer_norm" in line
 
 
 def test_nothing_measured_is_exit_3(repository: Repository) -> None:
