@@ -366,10 +366,11 @@ def _first_failure(
 
 # --- documents -----------------------------------------------------------------------------------
 
-_COLUMNS = (
+SCENARIO_COLUMNS = (
     *columns("for", "run", "speed#", "time#", f"{REFERENCE_NAME} takes#", "error#", "memory#"),
     Column("because", is_long=True),
 )
+"""Of :func:`scenario_row`."""
 
 
 def choices_document(choices: Choices, evidence: Sequence[str]) -> Document:
@@ -381,8 +382,15 @@ def choices_document(choices: Choices, evidence: Sequence[str]) -> Document:
     return (
         *map(Text, headline_of(choices)),
         Table(
-            columns=_COLUMNS,
-            rows=tuple(_scenario_row(choice, choices, is_priced) for choice in choices.choices),
+            columns=SCENARIO_COLUMNS,
+            rows=tuple(
+                scenario_row(
+                    choice,
+                    f", {choice.scenario.environment}" if len(choices.environments) > 1 else "",
+                    is_priced=is_priced,
+                )
+                for choice in choices.choices
+            ),
         ),
         *map(Text, remarks),
         *(Text(note, "note") for note in choices.notes),
@@ -390,8 +398,11 @@ def choices_document(choices: Choices, evidence: Sequence[str]) -> Document:
     )
 
 
-def _scenario_row(choice: Choice, choices: Choices, is_priced: bool) -> tuple[Cell, ...]:
-    """Return the choice for a scenario; its numbers are those on the inputs that were timed."""
+def scenario_row(choice: Choice, where: str, *, is_priced: bool) -> tuple[Cell, ...]:
+    """Return the choice for a scenario, whose name ``where`` completes.
+
+    Its numbers are those on the inputs that were timed.
+    """
     best, native_s = choice.best, choice.native_s
     record = best.timed[0] if best and best.timed else None
     error, time, memory = (
@@ -404,7 +415,6 @@ def _scenario_row(choice: Choice, choices: Choices, is_priced: bool) -> tuple[Ce
         for candidate in choice.candidates
         if candidate is not best
     ]
-    where = f", {choice.scenario.environment}" if len(choices.environments) > 1 else ""
     return (
         Cell(f"{choice.scenario.text}{where}"),
         Cell("", status="none") if best is None else Cell(best.label, is_strong=True),

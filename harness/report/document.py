@@ -17,7 +17,6 @@ from html import escape
 from importlib.resources import files
 from math import floor, inf, isinf, isnan, log10
 from typing import TYPE_CHECKING, ClassVar, TextIO
-from urllib.parse import urlencode
 
 from harness.records import Status
 from harness.records.text import count, in_words
@@ -39,7 +38,6 @@ __all__ = [
     "Document",
     "Facts",
     "FigureBlock",
-    "LeftOut",
     "LegendEntry",
     "Panel",
     "Section",
@@ -161,13 +159,6 @@ class Panel:
     """By which it is exported; unique in the page; letters, digits and dashes."""
     title: str
     draw: Callable[[Theme], Figure]
-    view: tuple[tuple[str, str], ...] = ()
-    """Names and values of the view of all cases that shows the same, as its address has them."""
-
-    @property
-    def address(self) -> str:
-        """The view of all cases that shows the same, as a link of the page."""
-        return f"#all_cases?{urlencode(self.view)}"
 
     @property
     def svg(self) -> str:
@@ -241,7 +232,6 @@ class LegendEntry:
     """Character that looks like the marker; if empty, a line is drawn."""
     dashes: tuple[float, ...] = ()
     """Lengths drawn and left out in turn, in widths of the line; empty if it is solid."""
-    is_thin: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,14 +254,6 @@ class FigureBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
-    """Figures that are not drawn, for the page to stay small: they are linked to and exported."""
-
-    kind: ClassVar[str] = "left_out"
-    drawings: tuple[Panel, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class CaseTable:
     """Every case as a picture and as a table, which the page's script draws from ``data``."""
 
@@ -281,7 +263,7 @@ class CaseTable:
     """JSON that can stand in a script element."""
 
 
-Block = Text | Table | Facts | FigureBlock | LeftOut | CaseTable
+Block = Text | Table | Facts | FigureBlock | CaseTable
 Document = Sequence[Block]
 
 Section = Callable[["PageData"], tuple[Block, ...]]

@@ -225,7 +225,7 @@ def _change_table(trends: list[Trend]) -> Block:
 
 
 def _figures(history: History, trend: Trend, shown: list[Series]) -> Block:
-    from harness.report.figures import BAND_SPREADS, history_figure  # slow to import
+    from harness.report.figures.plots import BAND_SPREADS, history_figure  # slow to import
 
     others = len(trend.series) - len(shown)
     text = (

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
-from html import unescape
 from importlib.resources import files
 from math import isfinite
 from pathlib import Path
@@ -24,9 +22,9 @@ from harness.report.choice import first_choice, headline_lines
 from harness.report.document import (
     Block,
     FigureBlock,
-    LeftOut,
     Panel,
     Table,
+    Text,
     heading,
     html,
     name_of,
@@ -41,20 +39,17 @@ from harness.selection import DEFAULT_MAX_CONDITION, NATIVE
 from harness.store import Results
 
 __all__ = [
-    "POLICY_MARK",
     "ReportError",
     "build_page",
     "drawings_of",
     "tables_of",
-    "with_policy",
     "write_report",
 ]
 
 _STYLES = ("page.css", "figures.css", "cases.css")
 _SCRIPTS = ("page.js", "cases.js", "explorer.js", "table.js")
 """One script of the page: later files use what earlier ones define."""
-POLICY_MARK = "CONTENT-SECURITY-POLICY"
-"""What the template has in place of the policy, which follows from the rest of the page."""
+_MOST_DRAWN = 8  # drawings of a section. Trade-off: each takes 20 kB and 60 ms
 _MOST_BLAMED = 2  # trade-off: a card has room for two names
 
 
@@ -96,27 +91,52 @@ def build_page(
     data = gather(results, files, max_condition, **others)
     # the page of a folder is about what changed
     sections = sorted(SECTIONS, key=lambda section: section is not how_it_changed)
-    return _rendered(
-        "page.html.j2",
-        _STYLES,
-        title=title or _default_title(data),
-        data=data,
-        environments=list(_environment_lines(data)),
-        cards=list(_cards(data)),
-        answers=list(_answers(data)),
-        usage=_usage(data),
-        sections=[
-            {"id": section.__name__, "heading": heading(section), "html": html(blocks)}
-            for section in sections
-            if (blocks := section(data))
-        ],
-        script=Markup("\n".join(map(_asset, _SCRIPTS))),
+    script = f'"use strict";\n(() => {{\n{_assets(_SCRIPTS)}\n}})();'
+    return (
+        templates()
+        .get_template("page.html.j2")
+        .render(
+            title=title or _default_title(data),
+            style=Markup(_assets(_STYLES)),
+            script=Markup(script),
+            script_hash=b64encode(sha256(script.encode()).digest()).decode(),
+            data=data,
+            environments=list(_environment_lines(data)),
+            cards=list(_cards(data)),
+            answers=list(_answers(data)),
+            usage=_usage(data),
+            sections=[
+                {"id": section.__name__, "heading": heading(section), "html": html(blocks)}
+                for section in sections
+                if (blocks := list(_limited(section(data))))
+            ],
+        )
     )
 
 
-def write_report(
-    results: Sequence[Results], path: Path, *, title: str | None = None, **others: Any
-) -> None:
+def _assets(names: Sequence[str]) -> str:
+    folder = files("harness.report").joinpath("templates")
+    return "\n".join(folder.joinpath(name).read_text(encoding="utf-8") for name in names)
+
+
+def _limited(blocks: Iterable[Block]) -> Iterator[Block]:
+    """Yield blocks without the figures beyond the limit, and say where to find those."""
+    drawn = left = 0
+    for block in blocks:
+        if isinstance(block, FigureBlock):
+            drawn += len(block.panels)
+            if drawn > _MOST_DRAWN and drawn > len(block.panels):
+                left += len(block.panels)
+                continue
+        yield block
+    if left:
+        yield Text(
+            f"{count(left, 'more drawing')} would make the page large: “All cases” draws the same "
+            "numbers, and `layernorm-bench export --format svg` writes each to a file."
+        )
+
+
+def write_report(results: Sequence[Results], path: Path, **others: Any) -> None:
     """Write the page for ``results`` to ``path``, atomically if it is a regular file.
 
     A pipe or a device is written to, and a link is followed.
@@ -124,25 +144,13 @@ def write_report(
     Args:
         results: as for :func:`build_page`, which also takes the ``others``.
         path: the page.
-        title: heading of the page.
         others: what else the page shows.
 
     Raises:
-        NothingToReportError: there is no record to report, which the page says.
+        NothingToReportError: there is no record to report.
         ReportError: the file cannot be written.
     """
-    if not any(result.records for result in results):
-        runs = [run for result in results for run in result.runs]
-        title = title or "LayerNorm: no results"
-        _write(_rendered("empty.html.j2", _STYLES[:1], title=title, runs=runs), path)
-        raise NothingToReportError(
-            f"{path}: the page has no result, because there are no records to report; measure some "
-            "with `layernorm-bench run`"
-        )
-    _write(build_page(results, title=title, **others), path)
-
-
-def _write(page: str, path: Path) -> None:
+    page = build_page(results, **others)
     target = Path(os.path.realpath(path))
     partial = target.with_name(target.name + ".partial")
     try:
@@ -158,56 +166,17 @@ def _write(page: str, path: Path) -> None:
         raise ReportError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
-def _rendered(template: str, styles: Sequence[str], **values: Any) -> str:
-    style = Markup("\n".join(map(_asset, styles)))
-    page = templates().get_template(template).render(style=style, policy=POLICY_MARK, **values)
-    return with_policy(page)
-
-
-def _asset(name: str) -> str:
-    return files("harness.report").joinpath("templates", name).read_text(encoding="utf-8")
-
-
-def with_policy(page: str) -> str:
-    """Return a page with its Content-Security-Policy in place of the mark.
-
-    It proves that the page loads and sends nothing: nothing is allowed except the scripts and
-    styles that are in the page, each by its SHA-256 hash; see https://www.w3.org/TR/CSP3/. A hash
-    of a style attribute needs 'unsafe-hashes', which allows no others. The texts of results cannot
-    hold a tag or a quoted attribute, because the template escapes them.
-    """
-    head, mark, body = page.partition(POLICY_MARK)
-    scripts = re.findall(r"<script>(.*?)</script>", body, re.DOTALL)
-    styles = re.findall(r"<style>(.*?)</style>", body, re.DOTALL)
-    attributes = [unescape(text) for text in re.findall(r' style="([^"]*)"', body)]
-    policy = (
-        "default-src 'none'",
-        f"script-src {_hashes(scripts)}",
-        f"style-src 'unsafe-hashes' {_hashes(styles + attributes)}",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "require-trusted-types-for 'script'",
-        "trusted-types 'none'",
-    )
-    return f"{head}{'; '.join(policy)}{body}" if mark else page
-
-
-def _hashes(texts: list[str]) -> str:
-    found = dict.fromkeys(b64encode(sha256(text.encode()).digest()).decode() for text in texts)
-    return " ".join(f"'sha256-{digest}'" for digest in found)
-
-
 # --- parts of the page, as files for a README, a paper or a pull request --------------------------
 
 
 def drawings_of(results: Sequence[Results]) -> dict[str, Panel]:
     """Return the figures by name; none is drawn before it is asked for."""
-    drawings: dict[str, Panel] = {}
-    for block in _blocks(results):
-        if isinstance(block, FigureBlock | LeftOut | Table):
-            panels = block.panels if isinstance(block, FigureBlock) else block.drawings
-            drawings |= {panel.name: panel for panel in panels}
-    return drawings
+    return {
+        panel.name: panel
+        for block in _blocks(results)
+        if isinstance(block, FigureBlock | Table)
+        for panel in (block.panels if isinstance(block, FigureBlock) else block.drawings)
+    }
 
 
 def tables_of(results: Sequence[Results]) -> dict[str, Table]:
@@ -317,17 +286,8 @@ def _cards(data: PageData) -> Iterator[Card]:
         f"{failed} failed, {absent - failed} declined or too large, {data.missing} without record",
     )
     walls = [run.wall_s for run in data.runs if run.wall_s is not None]
-    shares = [
-        (run.wall_s, run.overhead_ratio)
-        for run in data.runs
-        if run.wall_s and run.overhead_ratio is not None
-    ]
     if walls:
         note = "in the runs that ended" if len(walls) < len(data.runs) else "from start to end"
-        if shares:
-            spent = sum(wall * share for wall, share in shares)
-            ratio = spent / sum(wall for wall, _ in shares)
-            note = f"{rounded(100 * ratio)} % of it overhead of the harness"
         yield Card("Wall time", seconds_text(sum(walls)), note)
 
 

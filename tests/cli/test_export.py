@@ -122,12 +122,12 @@ def test_a_figure_is_exported_as_a_picture_of_its_own() -> None:
 def test_tables_are_exported_as_markdown() -> None:
     every = call("export", "run.parquet", "--format", "markdown").stdout
     found = call(
-        "export", "run.parquet", "--format", "markdown", "--figure", "speed-cpu-forward-float32"
+        "export", "run.parquet", "--format", "markdown", "--figure", "speed-cpu-forward"
     ).stdout
     assert found in every
     title, rows, _ = found.split("\n\n")
     assert title.startswith("### Speed relative to native")
-    assert rows.splitlines()[1:3] == ["|---|---:|", "| native | 1.00 |"]
+    assert rows.splitlines()[1:3] == ["|---|---|---:|", "| native | float32 | 1.00 |"]
     assert "two_pass" in rows
 
 

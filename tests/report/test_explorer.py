@@ -131,7 +131,7 @@ def test_the_download_has_the_command_of_every_case(
         assert rows[case.id]["command"] == command
 
 
-def test_the_policy_stops_scripts_styles_and_requests_from_elsewhere(
+def test_the_policy_stops_scripts_and_requests_from_elsewhere(
     browser: Browser, page_path: Path
 ) -> None:
     with browser.new_context() as context:
@@ -142,15 +142,12 @@ def test_the_policy_stops_scripts_styles_and_requests_from_elsewhere(
               const script = document.createElement("script");
               try { script.textContent = "window.taken = true"; } catch { /* trusted types */ }
               document.body.append(script);
-              const style = document.createElement("style");
-              style.textContent = "body { opacity: 0.5 }";
-              document.body.append(style);
               let fetched = true;
               try { await fetch("data:text/plain,x"); } catch { fetched = false; }
-              return [window.taken ?? false, getComputedStyle(document.body).opacity, fetched];
+              return [window.taken ?? false, fetched];
             }"""
         )
-        assert done == [False, "1", False]
+        assert done == [False, False]
 
 
 def test_hostile_names_are_texts_and_break_nothing(tab: Page, tmp_path: Path) -> None:

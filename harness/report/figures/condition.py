@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite, log10, sqrt
+from math import isfinite, sqrt
 from typing import Any
 
 import numpy as np
@@ -20,26 +20,21 @@ from harness.numerics.bound_terms import (
 )
 from harness.records import Mode, Status
 from harness.records.text import in_words
-from harness.report.document import rounded
-from harness.report.figures.axes import EndLabel, end_labels, leaders, level, span, spread, ticks
-from harness.report.figures.theme import DASHES, ON_PAGE, Theme, canvas
+from harness.report.figures.plots import EndLabel, end_labels, level, span, ticks
+from harness.report.figures.theme import DASHES, Theme, canvas
 
 __all__ = ["CLASSES", "BoundLine", "condition_figure"]
 
 CLASSES = ("one_pass", "two_pass", "welford", "recentred", "shifted")
 """Classes of algorithms, in the order of their colours and marker shapes."""
 _MARKERS = dict(zip(CLASSES, "vsDoP", strict=True))
-_WIDTH_IN, _HEIGHT_IN = 9.6, 4.3
-_TOP_IN = 0.52  # for the names of the bounds
-_TITLE_IN = 0.2  # on paper: the page has a heading instead
-_MARGINS: dict[str, Any] = {"left_in": 0.68, "bottom_in": 0.72, "right_in": 1.75}
+_WIDTH_IN, _HEIGHT_IN = 9.6, 4.1
+_MARGINS: dict[str, Any] = {"left_in": 0.68, "bottom_in": 0.46, "right_in": 1.75}
 _LEAST_ULP = 2.0**-4  # an error of zero has no logarithm: it is drawn here, at the bottom edge
 # Of the rows of normal numbers that the lines are about: beyond 5 standard deviations are 6 in ten
 # million. Only the bound of shifted depends on it.
 _DISTANCE = 5.0
 _STEPS = 60  # points of a bound: smooth at the width of the page
-_LABEL_IN = 0.74  # width of a name above the axes
-_KEY = "filled: within its bound · hollow: out of guarantee · ✕: wrong · at the top: not finite"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +65,8 @@ class BoundLine:
 
     @property
     def words(self) -> str:
-        """The name of the line: of its class, and of its sums and dtype if they are unusual."""
-        parts = [in_words(self.algorithm)]
-        parts += [] if self.reduction == "tree" else [f"in {self.reduction}"]
-        wide = "float64" if self.dtype == "float64" else "float32"
-        parts += [] if self.statistics == wide else [self.statistics]
-        return "\n".join(parts).replace("in sequential", "one sum")
+        """The class, its sums and the dtype of its statistics."""
+        return f"{in_words(self.algorithm)} ({self.reduction} sums in {self.statistics})"
 
 
 def condition_figure(
@@ -95,27 +86,22 @@ def condition_figure(
     lost = 2.0 ** SIGNIFICAND_BITS[bounds[0].dtype] if bounds else 1.0
     top = max(finite.max() if len(finite) else 1.0, lost, 4.0) * 2
     edge = top * (top / _LEAST_ULP) ** 0.05
-    title_in = 0.0 if theme is ON_PAGE else _TITLE_IN
-    full_in = _HEIGHT_IN + title_in
-    with canvas(theme, _WIDTH_IN, full_in, top_in=_TOP_IN + title_in, **_MARGINS) as (figure, axes):
+    with canvas(theme, _WIDTH_IN, _HEIGHT_IN, **_MARGINS) as (figure, axes):
         axes.set(xscale="log", yscale="log")
         span(axes, both["condition"])
         axes.set_ylim(_LEAST_ULP / 2, edge * (edge / _LEAST_ULP) ** 0.03)
-        level(axes, theme, 0.5, "correctly rounded", at=0.01)
+        level(axes, theme, 0.5, "correctly rounded")
         if bounds:
-            level(axes, theme, lost, "no digit left", at=0.01)
+            level(axes, theme, lost, "no digit left")
         ticks(axes)
-        _bounds(axes, theme, bounds)
-        _measured(axes, theme, lines, edge)
+        for bound in bounds:
+            _bound(axes, theme, bound)
+        labels = _measured(axes, theme, lines, edge)
         for (algorithm, status), group in points.groupby(["algorithm", "status"], sort=False):
             _marks(axes, theme, str(algorithm), str(status), group, edge, scale=0.45)
-        height_in = _HEIGHT_IN - _MARGINS["bottom_in"] - _TOP_IN
-        _names(axes, theme, lines, edge, height_in)
+        end_labels(axes, theme, labels, _HEIGHT_IN - 0.76)
+        axes.set_title(title)
         axes.set(xlabel="condition number of the inputs", ylabel="largest error of y, ulp")
-        if title_in:
-            figure.text(0.006, 1 - 0.2 / full_in, title, fontsize=10, fontweight="bold")
-        left = _MARGINS["left_in"] / _WIDTH_IN
-        figure.text(left, 0.12 / full_in, _KEY, fontsize=7.5, color=theme.muted)
         return figure
 
 
@@ -123,73 +109,45 @@ def _colour(theme: Theme, algorithm: str) -> str:
     return theme.series[CLASSES.index(algorithm)] if algorithm in CLASSES else theme.series[-1]
 
 
-def _bounds(axes: Axes, theme: Theme, bounds: Sequence[BoundLine]) -> None:
-    """Draw each bound up to its limit in theory, where it rises without end; mark the limit."""
+def _bound(axes: Axes, theme: Theme, bound: BoundLine) -> None:
+    """Draw a bound up to its limit in theory, where it rises without end."""
     (low, high), (_, top) = axes.get_xlim(), axes.get_ylim()
-    ending: list[tuple[float, BoundLine]] = []
-    for bound in bounds:
-        colour, limit = _colour(theme, bound.algorithm), bound.limit
-        last = min(limit, high)
-        if last > low:
-            # up to a millionth below the limit, where the bound leaves the axes
-            steps = np.geomspace(low, last * (1 - 1e-6), _STEPS)
-            heights = np.array([bound.ulp(step) for step in steps])
-            known = np.isfinite(heights)
-            axes.plot(
-                np.append(steps[known], [last] if limit < high else []),
-                np.append(heights[known], [top * 10] if limit < high else []),
-                color=colour, lw=2.6, alpha=0.5, zorder=1.5, solid_joinstyle="round",
-                gid=theme.series_id(colour),
-            )  # fmt: skip
-        if low < limit < high:
-            ending.append((limit, bound))
-    width_in = _WIDTH_IN - _MARGINS["left_in"] - _MARGINS["right_in"]
-    ending.sort(key=lambda pair: pair[0])
-    wanted = [log10(limit / low) / log10(high / low) for limit, _ in ending]
-    named = spread(wanted, _LABEL_IN / width_in, 0.08, 0.98)
-    for (limit, bound), at in zip(ending, named, strict=True):
-        axes.text(
-            at, 1.05, f"{bound.words}\nto {rounded(limit, 2)}", transform=axes.transAxes,
-            ha="center", va="bottom", fontsize=7.5, linespacing=1.15,
-            color=_colour(theme, bound.algorithm),
-        )  # fmt: skip
-    lines = [(start, 1.0, at, 1.04) for start, at in zip(wanted, named, strict=True)]
-    leaders(axes, lines, [_colour(theme, bound.algorithm) for _, bound in ending])
-    _level_bounds(axes, theme, [bound for bound in bounds if bound.limit >= high])
+    last = min(bound.limit, high)
+    if last <= low:
+        return
+    # up to a millionth below the limit, where the bound leaves the axes
+    steps = np.geomspace(low, last * (1 - 1e-6), _STEPS)
+    heights = np.array([bound.ulp(step) for step in steps])
+    known = np.isfinite(heights)
+    colour, end = _colour(theme, bound.algorithm), bound.limit < high
+    axes.plot(
+        [*steps[known], *([last] if end else [])], [*heights[known], *([top * 10] if end else [])],
+        color=colour, lw=2.6, alpha=0.5, zorder=1.5, solid_joinstyle="round",
+        gid=theme.series_id(colour),
+    )  # fmt: skip
 
 
-def _level_bounds(axes: Axes, theme: Theme, bounds: Sequence[BoundLine]) -> None:
-    """Name the bounds that reach the right edge, above their lines."""
-    _, high = axes.get_xlim()
-    heights: dict[float, list[BoundLine]] = {}
-    for bound in bounds:
-        heights.setdefault(float(f"{bound.ulp(high):.1g}"), []).append(bound)
-    for same in heights.values():
-        words = " and ".join(dict.fromkeys(bound.words.replace("\n", ", ") for bound in same))
-        axes.annotate(
-            f"bound of {words}", (0.99, same[0].ulp(high)), xytext=(0, 4),
-            xycoords=("axes fraction", "data"), textcoords="offset points", ha="right",
-            va="bottom", fontsize=7.5, color=_colour(theme, same[0].algorithm),
-        )  # fmt: skip
-
-
-def _measured(axes: Axes, theme: Theme, lines: pd.DataFrame, edge: float) -> None:
+def _measured(axes: Axes, theme: Theme, lines: pd.DataFrame, edge: float) -> list[EndLabel]:
     """Join the cases of each implementation; those of a class differ in their dashes."""
     seen: dict[str, int] = {}
-    for (algorithm, _, mode), group in lines.groupby(
-        ["algorithm", "implementation", "mode"], sort=False, observed=True
-    ):
-        colour = _colour(theme, str(algorithm))
-        dashes = DASHES[seen.get(str(algorithm), 0) % len(DASHES)]
-        seen[str(algorithm)] = seen.get(str(algorithm), 0) + 1
+    labels = []
+    by = ["algorithm", "implementation", "mode"]
+    for (name, _, mode), group in lines.groupby(by, sort=False, observed=True):
+        algorithm = str(name)
+        colour = _colour(theme, algorithm)
+        heights = group["y_ulp"].clip(_LEAST_ULP, edge).fillna(edge)
         (line,) = axes.plot(
-            group["condition"], group["y_ulp"].clip(_LEAST_ULP, edge), color=colour, zorder=2,
+            group["condition"], heights, color=colour, zorder=2,
             lw=1.1 if mode == Mode.EAGER else 0.6, gid=theme.series_id(colour),
         )  # fmt: skip
-        if dashes:
+        seen[algorithm] = seen.get(algorithm, -1) + 1
+        if dashes := DASHES[seen[algorithm] % len(DASHES)]:
             line.set_dashes(dashes)
-        for (status,), own in group.groupby(["status"], sort=False):
-            _marks(axes, theme, str(algorithm), str(status), own, edge)
+        for status, own in group.groupby("status", sort=False):
+            _marks(axes, theme, algorithm, str(status), own, edge)
+        last = group.iloc[-1]
+        labels.append(EndLabel(str(last["label"]), last["condition"], heights.iloc[-1], colour))
+    return labels
 
 
 def _marks(
@@ -210,17 +168,3 @@ def _marks(
             rows["condition"], heights, ls="none", marker="x", ms=8 * sqrt(scale), mew=1.6,
             mec=theme.ink, zorder=4, gid=theme.series_id(colour),
         )  # fmt: skip
-
-
-def _names(axes: Axes, theme: Theme, lines: pd.DataFrame, edge: float, height_in: float) -> None:
-    labels = []
-    for (label, algorithm), group in lines.groupby(
-        ["label", "algorithm"], sort=False, observed=True
-    ):
-        last = group.iloc[-1]
-        height = edge if np.isnan(last["y_ulp"]) else min(max(last["y_ulp"], _LEAST_ULP), edge)
-        colour = _colour(theme, str(algorithm))
-        words = in_words(str(algorithm))
-        name = str(label) if words in in_words(str(label)) else f"{label} ({words})"
-        labels.append(EndLabel(name, last["condition"], height, colour))
-    end_labels(axes, theme, labels, height_in)

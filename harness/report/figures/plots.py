@@ -1,14 +1,20 @@
-"""Latency against size, accuracy against speed, the map of speeds, memory, and histories."""
+"""The figures of the page, drawn by matplotlib, and what several of them need.
+
+A section chooses the rows of each: latency against size, accuracy against speed, the map of speeds,
+and the history of a series. Error against condition has a module of its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import exp, inf, isnan
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import ceil, exp, floor, inf, isnan, log2, log10
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator, NullLocator
@@ -16,29 +22,152 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator, NullLoc
 from harness.records import Mode
 from harness.records.text import seconds_text
 from harness.regression.history import History, Series
-from harness.report.document import DASH, rounded
-from harness.report.figures.axes import EndLabel, end_labels, leaders, shortened, span, ticks
+from harness.report.document import power_of_ten, rounded
 from harness.report.figures.theme import DASHED, DASHES, Theme, canvas
 
 __all__ = [
     "BAND_SPREADS",
     "LIMIT_LOG2",
-    "MOST_BARS",
+    "EndLabel",
+    "end_labels",
     "front_of",
     "history_figure",
     "latency_figure",
-    "memory_figure",
+    "level",
     "pareto_figure",
+    "span",
     "speed_map",
     "speed_word",
+    "ticks",
 ]
+
+# --- logarithmic axes, their ticks, and names beside what is drawn --------------------------------
+
+_MANY_TICKS = 7  # labels of more decades overlap
+_LINE_IN = 0.135  # height of a line of text of 8 pt, with a gap
+
+
+@dataclass(frozen=True, slots=True)
+class EndLabel:
+    """The name of a point, or of a line at its right end."""
+
+    text: str
+    x: float
+    y: float
+    colour: str
+
+
+def end_labels(axes: Axes, theme: Theme, labels: Sequence[EndLabel], height_in: float) -> None:
+    """Write names to the right of the axes, pushed apart so that none overlap.
+
+    Args:
+        axes: with logarithmic axes, whose limits are set.
+        theme: colours.
+        labels: in any order; as many as fit are written.
+        height_in: of the axes, in inches.
+    """
+    most = floor(height_in / _LINE_IN)
+    ordered = sorted(labels, key=lambda label: (label.y, label.text))
+    if len(ordered) > most:  # those at the ends of the range are looked for first
+        half = (most - 1) // 2
+        rest = len(ordered) - 2 * half
+        ordered = [*ordered[:half], *ordered[-half:]]
+        axes.annotate(
+            f"and {rest} between", (1.02, 1.02), xycoords="axes fraction", color=theme.muted,
+            fontsize=7.5, annotation_clip=False,
+        )  # fmt: skip
+    (left, right), (low, high) = np.log10(axes.get_xlim()), np.log10(axes.get_ylim())
+    ends = [
+        (float((np.log10(label.x) - left) / (right - left)),
+         float((np.log10(label.y) - low) / (high - low)))
+        for label in ordered
+    ]  # fmt: skip
+    heights = _spread([height for _, height in ends], _LINE_IN / height_in)
+    for label, height in zip(ordered, heights, strict=True):
+        axes.text(
+            1.024, height, _shortened(label.text, 24), transform=axes.transAxes,
+            color=label.colour, fontsize=8, va="center",
+        )  # fmt: skip
+    # a collection takes a tenth of the time of as many annotations with arrows
+    lines = [(end, (1.018, height)) for end, height in zip(ends, heights, strict=True)]
+    leaders = LineCollection(
+        lines, colors=theme.grid, linewidths=0.7, transform=axes.transAxes, clip_on=False, zorder=1
+    )
+    axes.add_collection(leaders, autolim=False)
+
+
+def _spread(wanted: Sequence[float], gap: float) -> list[float]:
+    """Return ascending positions from 0 to 1 at least ``gap`` apart, near the wanted ones."""
+    found: list[float] = []
+    for position in wanted:
+        found.append(max(position, found[-1] + gap if found else 0.0))
+    limit = 1.0
+    for index in reversed(range(len(found))):
+        found[index] = min(found[index], limit)
+        limit = found[index] - gap
+    return found
+
+
+def level(axes: Axes, theme: Theme, height: float, words: str) -> None:
+    """Draw a dashed line with words under its left end."""
+    axes.axhline(height, color=theme.muted, zorder=1, **DASHED)
+    axes.annotate(
+        words, (0.01, height), xytext=(0, -3), color=theme.muted, fontsize=7.5, va="top",
+        xycoords=("axes fraction", "data"), textcoords="offset points",
+    )  # fmt: skip
+
+
+def _shortened(label: str, most: int = 36) -> str:
+    """Cut a long name in its middle: a path ends in its file and function."""
+    return (
+        label if len(label) <= most else f"{label[: most // 3]}…{label[-(most - most // 3 - 1) :]}"
+    )
+
+
+def span(axes: Axes, values: pd.Series) -> None:
+    """Set the limits of x a little beyond the values."""
+    known = values[np.isfinite(values) & (values > 0)]
+    low, high = (known.min(), known.max()) if len(known) else (1.0, 1.0)
+    margin = max(1.25, (high / low) ** 0.04)
+    axes.set_xlim(low / margin, high * margin)
+
+
+def ticks(
+    axes: Axes,
+    write_y: Callable[[float], str] | None = None,
+    write_x: Callable[[float], str] | None = None,
+) -> None:
+    """Label decades, and values between them only if there are few decades; as powers of ten."""
+    for axis, limits, write in (
+        (axes.xaxis, axes.get_xlim(), write_x),
+        (axes.yaxis, axes.get_ylim(), write_y),
+    ):
+        values = list(_tick_values(*limits))
+        axis.set_major_locator(FixedLocator(values))
+        largest = max(values, default=1.0)
+        texts = [write(value) if write else power_of_ten(value, largest) for value in values]
+        axis.set_major_formatter(FixedFormatter(texts))
+        axis.set_minor_locator(NullLocator())
+
+
+def _tick_values(low: float, high: float) -> Iterable[float]:
+    first, last = ceil(log10(low) - 1e-9), floor(log10(high) + 1e-9)
+    decades = last - first + 1
+    if decades >= 3:
+        step = ceil(decades / _MANY_TICKS)
+        return [10.0**exponent for exponent in range(first, last + 1, step)]
+    steps = (1, 2, 5) if log2(high / low) > 2 else (1, 1.5, 2, 3, 4, 5, 7)
+    every = (10.0**exponent * step for exponent in range(first - 1, last + 1) for step in steps)
+    return [value for value in every if low <= value <= high]
+
 
 # --- latency against size, with the time of a copy of the same bytes ------------------------------
 
 _WIDTH_IN = 5.4  # two panels side by side on a screen, one on a phone
-_LATENCY_IN = 3.4  # height
+_HEIGHT_IN = 3.4
 _MARGINS: dict[str, Any] = {"left_in": 0.74, "bottom_in": 0.46, "top_in": 0.3, "right_in": 1.45}
-_WIDTHS_PT = {Mode.EAGER.value: 1.5, Mode.COMPILED.value: 0.7}  # page.css has the same
+_INNER_IN = _HEIGHT_IN - _MARGINS["bottom_in"] - _MARGINS["top_in"]
+_WIDTHS_PT = {Mode.EAGER.value: 1.5, Mode.COMPILED.value: 0.7}
 _LEAST_BAND = 1.1  # a line of 1.5 pt covers 10 % of a value where 170 pt are five decades
 
 
@@ -59,7 +188,7 @@ def latency_figure(
     copies = (time * rows["copy_ratio"]).groupby(size).median().dropna()
     least = min(time.min(), copies.min() if len(copies) else inf) / 1.5
     most = max(time.max(), copies.max() if len(copies) else 0.0) * 1.5
-    with canvas(theme, _WIDTH_IN, _LATENCY_IN, **_MARGINS) as (figure, axes):
+    with canvas(theme, _WIDTH_IN, _HEIGHT_IN, **_MARGINS) as (figure, axes):
         axes.set(xscale="log", yscale="log")
         span(axes, size)
         axes.set_ylim(least, most)
@@ -73,7 +202,7 @@ def latency_figure(
             axes.fill_between(sizes, least, times, color=theme.muted, alpha=0.13, lw=0)
             axes.plot(sizes, times, color=theme.muted, lw=1.1, ls=(0, (1, 1.5)), zorder=1)
             labels.append(EndLabel("a copy", sizes[-1], times[-1], theme.muted))
-        end_labels(axes, theme, labels, _LATENCY_IN - _MARGINS["bottom_in"] - _MARGINS["top_in"])
+        end_labels(axes, theme, labels, _INNER_IN)
         axes.set_title(title)
         axes.set(xlabel="elements of x", ylabel="time per call")
         return figure
@@ -107,18 +236,7 @@ def _line(
 
 # --- accuracy against speed, with the candidates that no other beats in both ----------------------
 
-_PARETO_IN = 3.8  # height
-_LETTER_IN, _LINE_IN = 0.062, 0.135  # of the names, 8 pt
 _LEAST_ULP = 0.5  # correctly rounded; smaller errors are luck
-_MOST_NAMES = 30  # of a thousand points no name could be read
-_OFFSETS = [
-    (side * 0.07, height)
-    for height in (0.0, 0.1, -0.1, 0.19, -0.19, 0.28, -0.28, 0.37, -0.37)
-    for side in (1, -1)
-]  # inches from the point
-
-Box = tuple[float, float, float, float]
-"""Left, bottom, right and top, in inches."""
 
 
 def front_of(rows: pd.DataFrame) -> pd.Series:
@@ -142,80 +260,32 @@ def pareto_figure(theme: Theme, title: str, rows: pd.DataFrame) -> Figure:
         title: of the figure.
         rows: one per candidate, with the columns label, speed, error_ulp and is_wrong.
     """
-    shown = rows.assign(error_ulp=rows["error_ulp"].clip(lower=_LEAST_ULP))
-    finite = shown["error_ulp"][np.isfinite(shown["error_ulp"])]
-    top = (finite.max() if len(finite) else 1.0) * 4
-    shown["error_ulp"] = shown["error_ulp"].clip(upper=top)
-    front = front_of(shown)
-    accent, plain = theme.series[0], theme.muted
-    with canvas(theme, _WIDTH_IN, _PARETO_IN, left_in=0.68) as (figure, axes):
+    finite = rows["error_ulp"][np.isfinite(rows["error_ulp"])]
+    top = max(finite.max() if len(finite) else 1.0, _LEAST_ULP) * 4
+    shown = rows.assign(error_ulp=rows["error_ulp"].clip(_LEAST_ULP, top))
+    shown["is_best"] = front_of(shown)
+    with canvas(theme, _WIDTH_IN, _HEIGHT_IN, **_MARGINS) as (figure, axes):
         axes.set(xscale="log", yscale="log")
-        low, high = min(shown["speed"].min(), 1.0), max(shown["speed"].max(), 1.0)
-        room = max((high / low) ** 0.18, 1.25)
-        axes.set_xlim(low / room, high * room)
+        span(axes, pd.Series([*shown["speed"], 1.0]))
         axes.set_ylim(_LEAST_ULP / 1.6, top * 1.5)
         ticks(axes, write_x=lambda value: f"{rounded(value)}x")
         axes.axvline(1.0, color=theme.muted, zorder=1, **DASHED)
-        best = shown[front].sort_values("speed")
-        axes.plot(best["speed"], best["error_ulp"], color=accent, lw=1.2, ls=(0, (4, 2)), zorder=2)
-        for is_best, is_wrong, marker, face, edge in (
-            (True, False, "o", accent, accent),
-            (True, True, "X", accent, accent),
-            (False, False, "o", theme.face, plain),
-            (False, True, "X", plain, plain),
-        ):
-            own = shown[(front == is_best) & (shown["is_wrong"] == is_wrong)]
+        best = shown[shown["is_best"]].sort_values("speed")
+        axes.plot(best["speed"], best["error_ulp"], color=theme.series[0], lw=1.2, ls=(0, (4, 2)))
+        labels = []
+        points = shown[["label", "speed", "error_ulp", "is_wrong", "is_best"]].to_numpy(object)
+        for label, speed, error_ulp, is_wrong, is_best in points:
+            colour = theme.series[0] if is_best else theme.muted
             axes.plot(
-                own["speed"], own["error_ulp"], ls="none", ms=6.5, zorder=3, marker=marker,
-                mfc=face, mec=edge,
+                speed, error_ulp, ls="none", ms=6.5, marker="X" if is_wrong else "o",
+                mfc=colour if is_best or is_wrong else theme.face, mec=colour,
             )  # fmt: skip
-        _name_points(axes, theme, shown, front)
+            text = theme.ink if is_best else theme.muted
+            labels.append(EndLabel(label, speed, error_ulp, text))
+        end_labels(axes, theme, labels, _INNER_IN)
         axes.set_title(title)
         axes.set(xlabel="speed relative to native: right is faster", ylabel="largest error, ulp")
         return figure
-
-
-def _name_points(axes: Axes, theme: Theme, rows: pd.DataFrame, front: pd.Series) -> None:
-    """Name the points, those of the front first, each where it overlaps nothing."""
-    width, height = _WIDTH_IN - 0.68 - 0.12, _PARETO_IN - 0.46 - 0.3
-    (left, right), (bottom, top) = np.log10(axes.get_xlim()), np.log10(axes.get_ylim())
-    xs = (np.log10(rows["speed"]) - left) / (right - left) * width
-    ys = (np.log10(rows["error_ulp"]) - bottom) / (top - bottom) * height
-    r = 0.05  # inches: of a mark
-    taken: list[Box] = [(x - r, y - r, x + r, y + r) for x, y in zip(xs, ys, strict=True)]
-    order = sorted(rows.index, key=lambda row: (not front[row], -rows["speed"][row]))
-    far: list[tuple[float, float, float, float]] = []
-    for row in order[:_MOST_NAMES]:
-        text, x, y = shortened(rows["label"][row], 24), float(xs[row]), float(ys[row])
-        found = _free_box(x, y, _LETTER_IN * len(text), taken, (width, height))
-        if found is None:
-            continue
-        (dx, dy), box = found
-        taken.append(box)
-        if abs(dy) > 0.15:  # inches: a name this far away needs a line
-            far.append((x / width, y / height, (x + dx) / width, (y + dy) / height))
-        axes.annotate(
-            text, (rows["speed"][row], rows["error_ulp"][row]), xytext=(dx * 72, dy * 72),
-            textcoords="offset points", ha="left" if dx > 0 else "right", va="center",
-            fontsize=8, color=theme.ink if front[row] else theme.muted,
-            fontweight="bold" if front[row] else "normal",
-        )  # fmt: skip
-    leaders(axes, far, theme.muted)
-
-
-def _free_box(
-    x: float, y: float, width: float, taken: Sequence[Box], area: tuple[float, float]
-) -> tuple[tuple[float, float], Box] | None:
-    """Return an offset from a point, and the box of its name, within the area and of no other."""
-    for dx, dy in _OFFSETS:
-        start = x + dx if dx > 0 else x + dx - width
-        low, high = y + dy - _LINE_IN / 2, y + dy + _LINE_IN / 2
-        end = start + width
-        if start < 0 or low < 0 or end > area[0] or high > area[1]:
-            continue
-        if all(end <= a or start >= c or high <= b or low >= d for a, b, c, d in taken):
-            return (dx, dy), (start, low, end, high)
-    return None
 
 
 # --- the map of speeds, for files of their own: the page has a table with coloured cells ----------
@@ -234,49 +304,46 @@ _SPEED_COLOURS = LinearSegmentedColormap.from_list(
 )
 
 
-def speed_map(theme: Theme, title: str, speeds: pd.DataFrame, failed: pd.DataFrame) -> Figure:
-    """Draw the speed of every implementation at every shape, relative to the reference.
+def speed_map(theme: Theme, title: str, rows: pd.DataFrame, shapes: Sequence[str]) -> Figure:
+    """Draw the speed of every implementation and dtype at every shape, relative to the reference.
 
     Args:
         theme: colours.
         title: of the figure.
-        speeds: rows are implementations, columns shapes; NaN where not measured.
-        failed: whether a result was not ok, with the same rows and columns.
+        rows: one per cell, with the columns label, dtype, shape, speed and is_bad.
+        shapes: in the order of display.
     """
-    rows, columns = speeds.shape
-    labels = [shortened(str(label)) for label in speeds.index]
-    left_in = 0.25 + 0.066 * max(map(len, labels))  # 0.066 in: a letter at 8.5 pt
-    top_in = 0.34 + 0.05 * max(len(str(shape)) for shape in speeds.columns)
-    pairs = zip(speeds.to_numpy(float).flat, failed.to_numpy(bool).flat, strict=True)
-    words = np.array([speed_word(*pair) for pair in pairs], dtype=object)
-    cell_in = max(0.46, 0.072 * max(map(len, words)))  # 0.072 in: a digit at 8 pt
-    width_in, height_in = left_in + max(cell_in * columns, 1.2) + 0.45, top_in + 0.27 * rows + 0.05
-    margins = {"left_in": left_in, "top_in": top_in, "bottom_in": 0.05, "right_in": 0.45}
     import seaborn as sns  # a second to import: only files of their own need it
 
+    rows = rows.sort_values(["dtype", "label"], kind="stable")
+    names = rows["label"].astype(str) + " " + rows["dtype"].astype(str)
+    order = list(dict.fromkeys(names))
+    texts = list(map(speed_word, rows["speed"], rows["is_bad"]))
+    shown = rows.assign(name=names, text=texts).set_index(["name", "shape"])
+    speeds, words = (
+        shown[part].unstack("shape").reindex(index=order, columns=list(shapes))
+        for part in ("speed", "text")
+    )
+    labels = list(map(_shortened, order))
+    left_in = 0.25 + 0.066 * max(map(len, labels))  # 0.066 in: a letter at 8.5 pt
+    bottom_in = 0.2 + 0.05 * max(map(len, shapes))  # turned by 40 degrees
+    width_in = left_in + max(0.6 * len(shapes), 3.0) + 0.2
+    height_in = 0.35 + 0.27 * len(speeds) + bottom_in
+    margins = {"left_in": left_in, "bottom_in": bottom_in, "right_in": 0.2}
     with canvas(theme, width_in, height_in, grid=False, **margins) as (figure, axes):
         sns.heatmap(
-            np.log2(speeds.astype(float)), mask=speeds.isna(), annot=words.reshape(rows, columns),
-            fmt="", annot_kws={"fontsize": 8, "color": theme.ink}, cmap=_SPEED_COLOURS,
-            vmin=-LIMIT_LOG2, vmax=LIMIT_LOG2, cbar=False, linewidths=1, linecolor=theme.face,
-            xticklabels=False, yticklabels=False, ax=axes,
+            np.log2(speeds.astype(float)), annot=words.fillna("").to_numpy(), fmt="",
+            annot_kws={"fontsize": 8, "color": theme.ink}, cmap=_SPEED_COLOURS, vmin=-LIMIT_LOG2,
+            vmax=LIMIT_LOG2, cbar=False, linewidths=1, linecolor=theme.face,
+            yticklabels=labels, xticklabels=True, ax=axes,
         )  # fmt: skip
-        axes.set_axis_off()
-        for i, j in zip(*np.nonzero(speeds.isna().to_numpy()), strict=True):
-            axes.text(j + 0.5, i + 0.5, DASH, ha="center", va="center", color=theme.muted)
-        for i, label in enumerate(labels):
-            axes.text(-0.12, i + 0.5, label, ha="right", va="center", color=theme.ink)
-        turned: dict[str, Any] = {"rotation": 40, "rotation_mode": "anchor"}
-        for j, shape in enumerate(speeds.columns):
-            axes.text(j + 0.4, -0.15, str(shape), color=theme.muted, **turned)
-        figure.text(0.004, 1 - 0.16 / height_in, title, fontsize=10, fontweight="bold")
+        axes.tick_params(axis="x", rotation=40)
+        axes.set(title=title, xlabel="", ylabel="")
         return figure
 
 
 def speed_word(speed: float, is_wrong: bool) -> str:
     """Return a speed as a cell shows it: 2.00, 0.50, 0.0025; with a cross where it was not ok."""
-    if isnan(speed):
-        return ""
     if speed >= 0.0995:
         text = f"{speed:.{0 if speed >= 9.995 else 2}f}"
     else:  # two digits, if they fit
@@ -284,51 +351,10 @@ def speed_word(speed: float, is_wrong: bool) -> str:
     return f"{text} ✕" if is_wrong else text
 
 
-# --- memory of a call against the least possible --------------------------------------------------
-
-MOST_BARS = 30  # of more, the names cannot be read on a screen
-_BARS_IN, _BAR_IN = 9.6, 0.23  # width of the figure, height of a bar
-
-
-def memory_figure(theme: Theme, title: str, rows: pd.DataFrame) -> Figure:
-    """Draw peak memory and memory saved for the backward, as multiples of the size of the results.
-
-    Args:
-        theme: colours.
-        title: of the figure.
-        rows: one per candidate, the leanest first, with the columns label, peak_ratio and
-            saved_ratio, which is NaN where no gradient is recorded.
-    """
-    names = [shortened(str(label)) for label in rows["label"]]
-    left_in = 0.25 + 0.066 * max(map(len, names))  # 0.066 in: a letter at 8.5 pt
-    height_in = 0.85 + _BAR_IN * len(names)
-    heights = np.arange(len(names))
-    peaks, saved = rows["peak_ratio"].to_numpy(float), rows["saved_ratio"].to_numpy(float)
-    margins: dict[str, Any] = {"left_in": left_in, "right_in": 0.6, "bottom_in": 0.5}
-    with canvas(theme, _BARS_IN, height_in, **margins) as (figure, axes):
-        axes.barh(heights, peaks, height=0.62, color=theme.series[0], alpha=0.35)
-        axes.plot(saved, heights, ls="none", marker="D", ms=5, mew=0, color=theme.series[1])
-        axes.axvline(1.0, color=theme.muted, **DASHED)
-        for height, peak in zip(heights, peaks, strict=True):
-            axes.annotate(
-                f"{rounded(peak)}x", (peak, height), xytext=(4, 0), textcoords="offset points",
-                va="center", fontsize=8, color=theme.muted,
-            )  # fmt: skip
-        axes.set_yticks(heights, names)
-        axes.yaxis.set_minor_locator(NullLocator())
-        axes.grid(visible=False, axis="y")
-        axes.set_ylim(len(names) - 0.4, -0.6)
-        axes.set_xlim(0, max(1.0, np.nanmax(peaks), np.nanmax(saved, initial=0.0)) * 1.04)
-        axes.set_title(title)
-        axes.set_xlabel("bytes, as a multiple of the size of the results")
-        return figure
-
-
 # --- one series, run by run, with the noise band and the change points ----------------------------
 
 BAND_SPREADS = 2.0  # normal noise leaves it in 5 of 100 runs
 _HISTORY_IN = (4.5, 2.5)  # two panels side by side on a screen, one on a phone
-_LABEL_SHARE = 0.33  # of the axis: a name of ten letters that starts at a run, and half of the next
 
 
 def history_figure(theme: Theme, title: str, unit: str, history: History, series: Series) -> Figure:
@@ -354,39 +380,27 @@ def history_figure(theme: Theme, title: str, unit: str, history: History, series
             at, [one.value for one in values], yerr=error, fmt="o", ms=3, mew=0, lw=0.9,
             color=theme.series[0], zorder=3,
         )  # fmt: skip
-        shown = _labelled(len(history.runs), [at[change.index] for change in series.changes])
-        axes.set_xlim(-0.6, len(history.runs) - 0.4)
-        axes.xaxis.set_major_locator(FixedLocator(shown))
-        axes.xaxis.set_major_formatter(FixedFormatter([history.runs[i].label for i in shown]))
-        for label, index in zip(axes.get_xticklabels(), shown, strict=True):
-            label.set_horizontalalignment("left" if not index else "center")
+        last = len(history.runs) - 1
+        axes.set_xlim(-0.6, last + 0.6)
+        ends = [0, last] if last else [0]
+        axes.set_xticks(ends, [history.runs[index].label for index in ends])
         axes.get_xticklabels()[-1].set_horizontalalignment("right")
+        axes.get_xticklabels()[0].set_horizontalalignment("left")
         axes.yaxis.set_major_locator(MaxNLocator(5))
-        axes.set_title(shortened(title, 46), fontsize=9)
+        axes.set_title(_shortened(title, 46), fontsize=9)
         axes.set_ylabel(unit)
         return figure
-
-
-def _labelled(runs: int, changes: Sequence[int]) -> list[int]:
-    """Return the runs whose names fit below the axis: the ends, and changes that are apart."""
-    last = runs - 1
-    shown = [0]
-    for index in sorted(changes):
-        if min(index - shown[-1], last - index) > _LABEL_SHARE * last:
-            shown.append(index)
-    return [*shown, last] if last else shown
 
 
 def _bands(axes: Axes, theme: Theme, series: Series, at: list[int]) -> None:
     """Draw the level of each segment, the noise around it, and a line at each change."""
     width = exp(BAND_SPREADS * (series.spread or 0.0))
-    for first, end, level in series.segments:
+    for first, end, middle in series.segments:
         ends = [at[first] - 0.4, at[end - 1] + 0.4]
-        axes.fill_between(
-            ends, level / width, level * width, color=theme.series[0], alpha=0.16, lw=0
-        )
-        axes.plot(ends, [level, level], color=theme.muted, lw=0.9, zorder=2)
+        low, high = middle / width, middle * width
+        axes.fill_between(ends, low, high, color=theme.series[0], alpha=0.16, lw=0)
+        axes.plot(ends, [middle, middle], color=theme.muted, lw=0.9, zorder=2)
     for change in series.changes:
         colour = theme.series[1] if change.is_worse else theme.muted
-        middle = (at[change.index - 1] + at[change.index]) / 2
-        axes.axvline(middle, color=colour, lw=1.1, ls=DASHED["ls"], zorder=1)
+        between = (at[change.index - 1] + at[change.index]) / 2
+        axes.axvline(between, color=colour, lw=1.1, ls=DASHED["ls"], zorder=1)

@@ -5,22 +5,20 @@ from __future__ import annotations
 from harness.report.comparison import gate_verdicts
 from harness.report.document import Section
 from harness.report.history import how_it_changed
-from harness.report.sections.accuracy import (
-    error_against_condition,
-    error_of_the_gradients,
-    where_native_itself_fails,
-)
-from harness.report.sections.cost import instructions, memory, speed_against_a_copy
+from harness.report.sections.accuracy import error_against_condition, error_of_the_gradients
 from harness.report.sections.provenance import (
     all_cases,
     environment_and_method,
-    not_measured,
     terms,
     warnings,
+    what_failed,
 )
 from harness.report.sections.speed import (
     accuracy_against_speed,
+    instructions,
     latency_against_size,
+    memory,
+    speed_against_a_copy,
     speed_relative_to_native,
     which_implementation_to_run,
 )
@@ -34,14 +32,13 @@ SECTIONS: tuple[Section, ...] = (
     error_against_condition,
     accuracy_against_speed,
     latency_against_size,
-    speed_against_a_copy,
     speed_relative_to_native,
+    speed_against_a_copy,
     error_of_the_gradients,
-    where_native_itself_fails,
     memory,
     instructions,
+    what_failed,
     all_cases,
-    not_measured,
     warnings,
     environment_and_method,
     terms,

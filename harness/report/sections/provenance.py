@@ -1,12 +1,15 @@
-"""What was measured, and how: every case, those left out, warnings, the method, machines, terms."""
+"""What was measured, and how: every case, failures, warnings, the method, machines, terms."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
 
-from harness.records import Environment, Record, Run, Status, WarningKind
+from harness.cases.axes import python_line, unusual
+from harness.records import Environment, Gpu, Run, Status
 from harness.records.text import bytes_text, count, in_words, percent_text, seconds_text
 from harness.report.choice import WIDENED_TEXT
 from harness.report.document import (
@@ -21,46 +24,40 @@ from harness.report.document import (
     definitions,
     number,
     pill,
-    rounded,
 )
-from harness.report.embedded import case_data, script_json, shown_cases
-from harness.report.frame import PageData, mostly_not_converged
+from harness.report.embedded import case_data, script_json
+from harness.report.frame import BAD_LAST, PageData, groups
 from harness.selection import CLOSE_RATIO
-from harness.store import Results
 
-__all__ = ["all_cases", "environment_and_method", "not_measured", "terms", "warnings"]
+__all__ = ["all_cases", "environment_and_method", "terms", "warnings", "what_failed"]
+
+_MOST_OPEN = 12  # trade-off: a longer table is folded
+_MOST_REASONS = 100  # trade-off: each takes 0.5 kB, and the table of all cases has the others
 
 _NUMBER = re.compile(r"(?<![\w.])\d[\d.,]*(?:e[+-]?\d+)?\b", re.IGNORECASE)
 
 
 def all_cases(data: PageData) -> tuple[Block, ...]:
     """Show every case of the run, measured or not, to be filtered, drawn, sorted and downloaded."""
-    shown = shown_cases(data)
-    table = CaseTable(len(shown.cases), script_json(case_data(shown)))
-    if not shown.grouped_over:
+    found = case_data(data)
+    table = CaseTable(found["count"], script_json(found))
+    if found["count"] == len(data.cases):
         return (table,)
-    left_out = f" {count(shown.left_out, 'case')} are not shown at all." if shown.left_out else ""
     files = f": {', '.join(data.files)}" if data.files else ""
-    return (
-        Text(
-            f"{count(len(data.cases), 'case')} are too many for a page: below, "
-            f"{count(len(shown.cases), 'row')} stand for groups of cases that differ only in "
-            f"{' and '.join(shown.grouped_over)}. A row has the status, error, id and command of "
-            "the case of its group that needs the most attention, and the median times and memory "
-            f"of the group.{left_out} The results file has every case{files}."
-        ),
-        table,
+    text = (
+        f"{count(len(data.cases), 'case')} are too many for a page. Below are {found['count']:,}, "
+        "the worst of each shape and input distribution. The results file has every case"
+        f"{files}."
     )
+    return (Text(text), table)
 
 
-def not_measured(data: PageData) -> tuple[Block, ...]:
-    """List the cases that were not measured, with their reasons."""
-    statuses = [status.value for status in Status if not status.is_measured]
-    found: dict[tuple[str, str], list[tuple[str, str]]] = {}
-    for label, record in zip(data.cases["label"], data.records, strict=True):
-        if not record.status.is_measured:
-            key = (record.status.value, _NUMBER.sub("#", record.reason))
-            found.setdefault(key, []).append((label, record.reason))
+def what_failed(data: PageData) -> tuple[Block, ...]:
+    """List the wrong cases and those that were not measured, by reason, the worst first."""
+    found: dict[tuple[Status, str], list[int]] = {}
+    for index, record in enumerate(data.records):
+        if record.status is Status.WRONG or not record.status.is_measured:
+            found.setdefault((record.status, _NUMBER.sub("#", record.reason)), []).append(index)
     blocks: list[Block] = []
     if data.missing:
         blocks.append(
@@ -70,70 +67,68 @@ def not_measured(data: PageData) -> tuple[Block, ...]:
             )
         )
     if not found:
-        return (*blocks, Text("Every case with a record was measured."))
-    ordered = sorted(found.items(), key=lambda item: (-statuses.index(item[0][0]), -len(item[1])))
+        return (*blocks, Text("Every case with a record was measured, and none is wrong."))
+    rows = []
+    for (status, _), own in sorted(
+        found.items(), key=lambda item: (-BAD_LAST.index(item[0][0]), -len(item[1]))
+    ):
+        simplest = min((data.records[index] for index in own), key=lambda one: unusual(one.case))
+        is_odd = status is Status.WRONG or status.is_failure
+        rows.append((
+            pill(status),
+            *_reasons(data, own, [data.records[index].reason for index in own]),
+            number(f"{len(own):,}"),
+            Cell(python_line(simplest.case) if is_odd else DASH, is_long=True, is_code=is_odd),
+        ))
     table = Table(
-        name="not-measured",
+        name="failed",
         title=f"{count(sum(map(len, found.values())), 'case')}, by reason",
-        caption="The table of all cases has them too.",
-        columns=columns("Status", "Reason", "Implementations", "Cases#"),
-        rows=tuple(
-            (pill(status), *_reasons(rows), number(f"{len(rows):,}"))
-            for (status, _), rows in ordered
-        ),
+        caption="Wrong cases, and those that were not measured; cases out of guarantee are no "
+        "failures, and the table of all cases has them. The last column is Python that runs the "
+        "simplest of the cases by itself and prints its errors.",
+        columns=columns("Status", "Reason", "Implementations", "Cases#", "To see it"),
+        rows=tuple(rows[:_MOST_REASONS]),
+        is_folded=len(rows) > _MOST_OPEN,
     )
     return (*blocks, table)
 
 
-def _reasons(rows: list[tuple[str, str]]) -> tuple[Cell, Cell]:
-    """Return the first reason, how many differ from it only in their numbers, and the labels."""
-    others = len({reason for _, reason in rows}) - 1
-    note = f"and {others:,} with other numbers" if others else ""
-    labels = ", ".join(dict.fromkeys(label for label, _ in rows))
-    reason = rows[0][1] or "no reason was recorded"
-    return Cell(reason, note=note, is_long=True), Cell(labels, is_long=True)
+def _reasons(data: PageData, rows: list[int], reasons: list[str]) -> tuple[Cell, Cell]:
+    """Return the first reason, how many differ from it, and the implementations and dtypes."""
+    others = len(set(reasons)) - 1
+    note = f"and {others:,} like it" if others else ""
+    cases = data.cases.iloc[rows]
+    names = {
+        str(label): ", ".join(own["dtype"].unique()) for (label,), own in groups(cases, "label")
+    }
+    of = "\n".join(f"{label}: {dtypes}" for label, dtypes in names.items())
+    reason = reasons[0] or "no reason was recorded"
+    return Cell(reason, note=note, is_long=True), Cell(of, is_long=True)
 
 
 def warnings(data: PageData) -> tuple[Block, ...]:
     """List the measurement warnings, by kind."""
-    found: dict[str, list[tuple[str, str]]] = {}
-    cases: Counter[str] = Counter()
-    for label, record in zip(data.cases["label"], data.records, strict=True):
-        # a case may have two warnings of one kind, one for its warm and one for its cold time
-        cases.update({warning.kind for warning in record.warnings})
+    found: dict[str, dict[int, str]] = {}
+    for index, record in enumerate(data.records):
         for warning in record.warnings:
-            found.setdefault(warning.kind, []).append((label, warning.advice))
+            found.setdefault(warning.kind, {})[index] = warning.advice
     if not found:
         return (Text("No measurement has a warning."),)
-    blocks: list[Block] = []
-    if mostly_not_converged(data.records):
-        del found[WarningKind.NOT_CONVERGED]
-        timed = sum(1 for record in data.records if record.latency or record.cold)
-        blocks.append(
-            Text(
-                f"Not converged: {cases[WarningKind.NOT_CONVERGED]:,} of "
-                f"{count(timed, 'timed case')}. Their intervals did not become as narrow as "
-                "required in time. Most cases have this warning, so that the table of all cases "
-                "does not repeat it. For narrower intervals give a case more time or more "
-                "processes, or stop other work."
+    table = Table(
+        name="warnings",
+        title="Warnings, by kind",
+        caption="The numbers of these cases may be less certain than their intervals.",
+        columns=columns("Warning", "What was seen, and what to do", "Implementations", "Cases#"),
+        rows=tuple(
+            (
+                Cell(in_words(kind)),
+                *_reasons(data, list(advice), list(advice.values())),
+                number(f"{len(advice):,}"),
             )
-        )
-    if found:
-        blocks.append(
-            Table(
-                name="warnings",
-                title="Warnings, by kind",
-                caption="The numbers of these cases may be less certain than their intervals.",
-                columns=columns(
-                    "Warning", "What was seen, and what to do", "Implementations", "Cases#"
-                ),
-                rows=tuple(
-                    (Cell(in_words(kind)), *_reasons(rows), number(f"{cases[kind]:,}"))
-                    for kind, rows in found.items()
-                ),
-            )
-        )
-    return tuple(blocks)
+            for kind, advice in found.items()
+        ),
+    )
+    return (table,)
 
 
 # --- how it was measured --------------------------------------------------------------------------
@@ -163,11 +158,17 @@ _METHOD = (
 def environment_and_method(data: PageData) -> tuple[Block, ...]:
     """Show the method, what each implementation declares, the environments and the runs."""
     blocks: list[Block] = [Text(paragraph) for paragraph in _METHOD]
-    if len(data.results) > 1:
-        blocks.append(_overview(data.results))
-    declared = Counter(filter(None, map(_declaration, data.records)))
+    declared = Counter(
+        tuple(
+            map(
+                in_words,
+                (record.case.implementation, *(getattr(errors, name) for name in _DECLARED)),
+            )
+        )
+        for record in data.records
+        if (errors := record.errors)
+    )
     if declared:
-        rows = ((*map(Cell, key), number(f"{cases:,}")) for key, cases in declared.items())
         blocks.append(
             Table(
                 name="declarations",
@@ -178,99 +179,39 @@ def environment_and_method(data: PageData) -> tuple[Block, ...]:
                     "Implementation", "Algorithm", "Sums", "Statistics in", "Exact reference",
                     "Cases#",
                 ),
-                rows=tuple(rows),
+                rows=tuple(
+                    (*map(Cell, key), number(f"{cases:,}")) for key, cases in declared.items()
+                ),
             )
         )  # fmt: skip
     for letter, own in data.environments.items():
         title = f"Environment {letter}, fingerprint {own.fingerprint}"
-        blocks.append(Facts(title, _environment(own)))
-    blocks += [Facts(f"Run {run.name}, {run.started_utc}", _run(run)) for run in data.runs]
+        blocks.append(Facts(title, _facts(own)))
+    blocks += [Facts(f"Run {run.name}", _facts(run)) for run in data.runs]
     return tuple(blocks)
 
 
-def _declaration(record: Record) -> tuple[str, ...]:
-    errors = record.errors
-    if errors is None:
-        return ()
-    declared = (errors.algorithm, errors.reduction, errors.accumulate_dtype, errors.oracle)
-    return (record.case.implementation, *map(in_words, declared))
+_DECLARED = ("algorithm", "reduction", "accumulate_dtype", "oracle")
+_WRITE: dict[str, Callable[[Any], str]] = {
+    "_bytes": bytes_text, "_s": seconds_text, "_ratio": percent_text,
+    "packages": lambda pairs: ", ".join(" ".join(pair) for pair in pairs),
+    "gpus": lambda gpus: "; ".join(
+        ", ".join(f"{name} {text}" for name, text in _facts(gpu)) for gpu in gpus
+    ),
+}  # fmt: skip
+"""How a fact is written, by its name or the unit at its end; others as they are."""
 
 
-def _overview(results: Iterable[Results]) -> Table:
-    """Return a table of the runs side by side."""
-    return Table(
-        name="runs",
-        title=f"{len(tuple(results)):,} runs on this page",
-        caption="Runs on different machines, of different packages or of different commits are "
-        "never drawn together: each has its own environment, which the headings name.",
-        columns=columns(
-            "Run", "Machine", "Threads", "torch", "Commit", "Cases#", "Took#", "Statuses"
-        ),
-        rows=tuple(map(_run_row, results)),
-    )
-
-
-def _run_row(result: Results) -> tuple[Cell, ...]:
-    machines = result.environments.values()
-    walls = [run.wall_s for run in result.runs if run.wall_s is not None]
-    statuses = Counter(in_words(record.status) for record in result.records)
-    return (
-        Cell(
-            _joined(run.name for run in result.runs),
-            note=_joined(run.started_utc for run in result.runs),
-        ),
-        Cell(_joined(", ".join([one.cpu, *(gpu.name for gpu in one.gpus)]) for one in machines)),
-        Cell(_joined(map(str, sorted({record.case.threads for record in result.records})))),
-        Cell(_joined(dict(one.packages).get("torch", "") for one in machines)),
-        Cell(
-            _joined(
-                f"{(one.git_commit or '')[:10]}{' with changes' if one.git_dirty else ''}"
-                for one in machines
-            )
-        ),
-        number(f"{len(result.records):,}"),
-        number(seconds_text(sum(walls)) if walls else DASH),
-        Cell(", ".join(f"{cases:,} {status}" for status, cases in statuses.items()), is_long=True),
-    )
-
-
-def _joined(texts: Iterable[str]) -> str:
-    return "; ".join(filter(None, dict.fromkeys(texts))) or DASH
-
-
-def _environment(environment: Environment) -> tuple[tuple[str, str], ...]:
-    load, memory_bytes = environment.load_average, environment.memory_bytes
-    dirty = ", with uncommitted changes" if environment.git_dirty else ""
-    gpus = (
-        f"{gpu.name}, {bytes_text(gpu.memory_bytes)}, compute capability {gpu.compute_capability}"
-        + ("" if gpu.power_limit_w is None else f", limited to {rounded(gpu.power_limit_w)} W")
-        + f", {gpu.uuid}"
-        for gpu in environment.gpus
-    )
-    return (
-        ("CPU", f"{environment.cpu}, {environment.cpu_count} usable"),
-        ("Instruction set", environment.cpu_capability),
-        ("Memory", DASH if memory_bytes is None else bytes_text(memory_bytes)),
-        ("GPUs", "; ".join(gpus) or "none"),
-        ("NVML", environment.nvml),
-        ("Platform", environment.platform),
-        ("Python", environment.python),
-        ("Packages", ", ".join(f"{name} {version}" for name, version in environment.packages)),
-        ("C++ compiler", environment.compiler or "none"),
-        ("Commit", f"{environment.git_commit}{dirty}" if environment.git_commit else "none"),
-        ("Load before", DASH if load is None else f"{rounded(load)} processes"),
-    )
-
-
-def _run(run: Run) -> tuple[tuple[str, str], ...]:
-    share = run.overhead_ratio
-    return (
-        ("Command", run.command),
-        ("Version", run.version),
-        ("Cases planned", f"{run.planned:,}"),
-        ("Took", "was cut short" if run.wall_s is None else seconds_text(run.wall_s)),
-        ("Harness's share", DASH if share is None else f"{rounded(share * 100)} % of that time"),
-    )
+def _facts(found: Environment | Gpu | Run) -> tuple[tuple[str, str], ...]:
+    """Return what is known of a machine or a run, by the names of the fields."""
+    facts = []
+    for field in fields(found):
+        value = getattr(found, field.name)
+        if value not in {None, (), ""}:
+            end = next((end for end in _WRITE if field.name.endswith(end)), "")
+            name = field.name.removesuffix(end) if end.startswith("_") else field.name
+            facts.append((in_words(name), _WRITE.get(end, str)(value)))
+    return tuple(facts)
 
 
 def terms(_: PageData) -> tuple[Block, ...]:

@@ -1,31 +1,29 @@
-"""Which implementation to run, and how fast each one is.
-
-A row of an answer belongs to one or several of the requirements that the reader can switch between;
-rows that are equal under several requirements are written once.
-"""
+"""Which implementation to run, how fast each one is, and what a call costs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from math import log2
+from math import isnan, log2
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from harness.numerics.bound_terms import SIGNIFICAND_BITS
-from harness.records import Clock, Direction, Estimate, Latency, Status
-from harness.records.text import as_speed, count, seconds_text, shape_text, speed_text
-from harness.report.choice import fault_text, requirement_text
+from harness.records import Clock, Direction, Latency, Mode, Status
+from harness.records.text import as_speed, bytes_text, count, seconds_text, speed_text
+from harness.report.choice import (
+    SCENARIO_COLUMNS,
+    fault_text,
+    requirement_text,
+    run_text,
+    scenario_row,
+)
 from harness.report.document import (
     DASH,
     Block,
     Cell,
-    Column,
     FigureBlock,
-    LeftOut,
     LegendEntry,
     Panel,
     Table,
@@ -33,33 +31,40 @@ from harness.report.document import (
     columns,
     name_of,
     number,
+    rounded,
 )
-from harness.report.figures import LIMIT_LOG2, latency_figure, pareto_figure, speed_map, speed_word
+from harness.report.figures.plots import (
+    LIMIT_LOG2,
+    latency_figure,
+    pareto_figure,
+    speed_map,
+    speed_word,
+)
 from harness.report.figures.theme import DASHES, ON_PAGE, series_variable
-from harness.report.frame import PageData, combinations, groups, leading
+from harness.report.frame import PageData, grid, groups, leading
 from harness.selection import (
     NATIVE,
     REFERENCE_NAME,
     Answer,
-    Candidate,
-    Choice,
-    Decider,
     OverallChoice,
-    Ranking,
+    Slice,
     cost_of,
     largest_required,
 )
 
 __all__ = [
     "accuracy_against_speed",
+    "instructions",
     "latency_against_size",
+    "memory",
+    "speed_against_a_copy",
     "speed_relative_to_native",
     "which_implementation_to_run",
 ]
 
 _MOST_FASTER = 3  # trade-off: a longer list hides the answer of its row
 _MOST_SCENARIOS = 100  # trade-off: 50 kB of the page; `choose` prints every scenario
-_MOST_OPEN = 12  # trade-off: a longer table is folded, so that the figures below are seen
+_MOST_OPEN = 12  # trade-off: a longer table is folded, and has no line for the other candidates
 _SPEED = (
     f"Speed is relative to {REFERENCE_NAME}, run eagerly and timed in turn: 2.00x takes half the "
     "time."
@@ -81,40 +86,45 @@ def which_implementation_to_run(data: PageData) -> tuple[Block, ...]:
         (record.environment, record.case.device): str(device)
         for record, device in zip(data.records, data.cases["device"], strict=True)
     }
-    wheres = sorted(answers[-1].overall, key=lambda where: _order(device_of, where))
     overall = _answer_table(
         answers,
-        [[_overall_row(answers, one, where, device_of) for one in answers] for where in wheres],
+        [
+            [
+                _overall_row(part, answer.overall[part], device_of[part.environment, part.device])
+                for answer in answers
+            ]
+            for part in answers[-1].overall
+        ],
         name="choice",
         title="The fastest eligible implementation for each device, dtype and direction",
         caption=f"{_SPEED} It is the geometric mean over all shapes. “Fastest or tied in”: no "
         "other eligible candidate is faster beyond the intervals.",
         columns=columns(
             "Device", "dtype", "Direction", "Run", "Speed#", f"{REFERENCE_NAME} takes#",
-            "Fastest or tied in#", "The others",
+            "Fastest or tied in#", "Faster, but disqualified",
         ),
     )  # fmt: skip
     scenarios = list(zip(*(answer.choices for answer in answers), strict=True))
-    cut = (
-        f" These are the first {_MOST_SCENARIOS} of {len(scenarios):,} scenarios; `layernorm-bench "
-        "choose` prints all."
-        if len(scenarios) > _MOST_SCENARIOS
-        else ""
-    )
+    rows = []
+    is_short = len(scenarios) <= _MOST_OPEN
+    for choices in scenarios[:_MOST_SCENARIOS]:
+        scenario = choices[0].scenario
+        device = device_of[scenario.environment, scenario.case.device]
+        where = f", {device}" if len(data.environments) > 1 else ""
+        rows.append([scenario_row(choice, where, is_priced=is_short) for choice in choices])
+    left = len(scenarios) - len(rows)
+    more = f" {left:,} more are printed by `layernorm-bench choose`." if left else ""
     each_shape = _answer_table(
         answers,
-        [[_scenario_row(one, device_of) for one in own] for own in scenarios[:_MOST_SCENARIOS]],
+        rows,
         name="choice-per-shape",
         title="The same for each shape",
         caption=f"{_SPEED} Each row is decided by its own times, so that it can differ from the "
-        f"table above.{cut}",
-        columns=columns(
-            "Shape", "dtype", "Direction", "Run", "Speed#", f"{REFERENCE_NAME} takes#", "Device",
-            "The others",
-        ),
-        is_folded=len(scenarios) > _MOST_OPEN,
-    )  # fmt: skip
-    return (*([overall] if wheres else []), each_shape)
+        f"table above.{more}",
+        columns=SCENARIO_COLUMNS,
+        is_folded=not is_short,
+    )
+    return (*([overall] if overall.rows else []), each_shape)
 
 
 def _answer_table(answers: Sequence[Answer], rows: Iterable[Sequence[Row]], **others: Any) -> Table:
@@ -140,139 +150,45 @@ def _answer_table(answers: Sequence[Answer], rows: Iterable[Sequence[Row]], **ot
     )
 
 
-def _order(device_of: dict[tuple[str, str], str], where: Any) -> tuple[object, ...]:
-    dtypes = list(SIGNIFICAND_BITS)
-    dtype = dtypes.index(where.dtype) if where.dtype in dtypes else len(dtypes)
-    return device_of[where.environment, where.device], dtype, list(Direction).index(where.direction)
-
-
-def _overall_row(
-    answers: Sequence[Answer], answer: Answer, where: Any, device_of: dict[tuple[str, str], str]
-) -> Row:
-    choice, best = answer.overall[where], answer.overall[where].ranking.best
-    native = choice.candidate(NATIVE)
+def _overall_row(part: Slice, choice: OverallChoice, device: str) -> Row:
+    best, native = choice.ranking.best, choice.candidate(NATIVE)
     times = [one.latency.per_call_s.value for one in native.timed if one.latency] if native else []
-    span = (
-        " to ".join(dict.fromkeys(map(seconds_text, (min(times), max(times))))) if times else DASH
-    )
-    cost = best.widened_cost if best else None
-    run, speed, others = _answer(
-        choice, answers[-1].overall[where], cost and as_speed(cost), native_s=1.0
-    )
-    return (
-        Cell(device_of[where.environment, where.device]),
-        Cell(where.dtype),
-        Cell(str(where.direction)),
-        run,
-        speed,
-        number(span),
-        number(f"{choice.fastest_in} of {len(best.timed)}" if best else DASH),
-        others,
-    )
-
-
-def _scenario_row(choice: Choice, device_of: dict[tuple[str, str], str]) -> Row:
-    scenario, case, native_s = choice.scenario, choice.scenario.case, choice.native_s
-    run, speed, others = _answer(
-        choice,
-        choice.any_condition or choice,
-        choice.speed(choice.best) if choice.best else None,
-        native_s=native_s.value if native_s else 1.0,
-    )
-    return (
-        Cell(" ".join([shape_text(case.shape), *scenario.settings])),
-        Cell(case.dtype),
-        Cell(str(case.direction)),
-        run,
-        speed,
-        number(seconds_text(native_s.value) if native_s else DASH),
-        Cell(device_of[scenario.environment, case.device]),
-        others,
-    )
-
-
-def _answer(
-    choice: Choice | OverallChoice,
-    unlimited: Choice | OverallChoice,
-    speed: Estimate | None,
-    native_s: float,
-) -> tuple[Cell, Cell, Cell]:
-    """Return what to run, its speed, and a line for each of the others worth naming.
-
-    Args:
-        choice: under one requirement.
-        unlimited: for inputs of any condition number.
-        speed: of the choice.
-        native_s: time of native, in the unit of the candidates' costs.
-    """
-    best = choice.ranking.best
-    reach = {
-        candidate.name: fault_text(candidate.disqualification)
-        for candidate in unlimited.candidates
-        if candidate.disqualification is not None
-    }
-    others = Cell("\n".join(_others(choice, reach, native_s)) or "there is no other", is_long=True)
-    if best is None:
-        return Cell("none is eligible"), number(DASH), others
-    notes = list(_qualifications(best, choice.ranking))
-    if limit := reach.get(best.name):
-        of_any = unlimited.ranking.best
-        notes += [limit, *([f"for all inputs: {of_any.label}"] if of_any else [])]
-    keep = "keep " if best.name == NATIVE else ""
-    run = Cell(f"{keep}{best.label}", is_strong=True, note="\n".join(notes))
-    if keep:
-        return run, number(speed_text(1.0)), others
-    if speed is None:
-        return run, number(DASH), others
-    note = f"{speed_text(speed.low)} to {speed_text(speed.high)}"
-    return run, number(speed_text(speed.value), note=note), others
-
-
-def _others(
-    choice: Choice | OverallChoice, reach: dict[Any, str], native_s: float
-) -> Iterator[str]:
-    """Yield a line for native, for the next eligible one, and for those that are faster."""
-    best = choice.ranking.best
-    rivals = [one for one in choice.ranking.eligible if one is not best and one.name != NATIVE]
+    span = dict.fromkeys(map(seconds_text, (min(times), max(times)))) if times else (DASH,)
     faster = [
-        candidate
+        f"{candidate.label}: {fault_text(candidate.disqualification)}"
         for candidate in choice.candidates
-        if candidate.disqualification is not None
-        and candidate.name != NATIVE
-        and (best is None or cost_of(candidate) < cost_of(best))
+        if candidate.disqualification is not None and cost_of(candidate) < cost_of(best)
     ]
-    native = [one for one in choice.candidates if one.name == NATIVE and one is not best]
-    for candidate in (*native, *rivals[:1], *faster[:_MOST_FASTER]):
-        name = candidate.label
-        if candidate.name == NATIVE:
-            name += f" {speed_text(1.0)}"
-        elif candidate.cost is not None:
-            name += f" {speed_text(native_s / candidate.cost.value)}"
-        if candidate.disqualification is None:
-            yield ", ".join(filter(None, [name, reach.get(candidate.name)]))
-        else:
-            but = "faster, but " if best is not None and cost_of(candidate) < cost_of(best) else ""
-            yield f"{name}: {but}{fault_text(candidate.disqualification)}"
-    if (left := len(faster) - _MOST_FASTER) > 0:
-        yield f"and {left:,} more are faster and disqualified"
-
-
-def _qualifications(best: Candidate, ranking: Ranking) -> Iterator[str]:
-    wide = [candidate.label for candidate, by in ranking.tied if by is Decider.ESTIMATE]
-    ties = [candidate.label for candidate, by in ranking.tied if by is not Decider.ESTIMATE]
-    if ties:
-        yield f"tie with {', '.join(ties)}"
-    if wide:
-        yield f"by its estimate: intervals are too wide to tell it from {', '.join(wide)}"
-    unbounded = sum(record.status is Status.OUT_OF_GUARANTEE for record in best.evidence)
-    if unbounded:
-        yield f"out of guarantee, as all are, in {count(unbounded, 'case')}"
+    left = len(faster) - _MOST_FASTER
+    more = [f"and {left:,} more"] if left > 0 else []
+    run, speed = Cell("none is eligible"), number(DASH)
+    if best is not None:
+        ties = ", ".join(candidate.label for candidate, _ in choice.ranking.tied)
+        notes = [f"its interval overlaps those of {ties}"] if ties else []
+        if unbounded := sum(one.status is Status.OUT_OF_GUARANTEE for one in best.evidence):
+            notes.append(f"out of guarantee, as all are, in {count(unbounded, 'case')}")
+        name = run_text(best.label).removeprefix("run ")
+        run = Cell(name, is_strong=True, note="\n".join(notes))
+        if best.name == NATIVE:
+            speed = number(speed_text(1.0))
+        elif best.widened_cost is not None:
+            found = as_speed(best.widened_cost)
+            ends = f"{speed_text(found.low)} to {speed_text(found.high)}"
+            speed = number(speed_text(found.value), note=ends)
+    return (
+        Cell(device),
+        Cell(part.dtype),
+        Cell(str(part.direction)),
+        run,
+        speed,
+        number(" to ".join(span)),
+        number(f"{choice.fastest_in} of {len(best.timed)}" if best else DASH),
+        Cell("\n".join([*faster[:_MOST_FASTER], *more]) or "none", is_long=True),
+    )
 
 
 # --- latency against size ------------------------------------------------------------------------
 
-_MOST_DRAWN = 8
-"""Drawings of a section, of its first group at least. A trade-off: each takes 20 kB and 60 ms."""
 _MOST_ENTRIES = 60  # of a legend: twelve colours and five dashes make as many different lines
 _CLOCKS = {
     Clock.THREAD_CPU.value: "the calling thread's CPU time",
@@ -285,74 +201,50 @@ _CLOCKS = {
 def latency_against_size(data: PageData) -> tuple[Block, ...]:
     """Show the time of a call by the size of its input."""
     timed = data.cases[(data.cases["latency_s"] > 0) & (data.cases["elements"] > 0)]
-    if not len(timed):
-        return (Text("No latency was measured."),)
-    figures = []
+    figures: list[FigureBlock] = []
     for (direction, device), group in groups(timed, "direction", "device"):
         panels: list[Panel] = []
         others = 0
         for (dtype,), rows in groups(group, "dtype"):
             drawn, rest = leading(rows, ["distribution", "setting"])
             others += rest
-            where = {"device": str(device), "direction": str(direction), "dtype": str(dtype)}
-            panels += _latency_panels(drawn, where, data.implementations)
-        entries = _legend(group, data.implementations)
-        if group["copy_ratio"].notna().any():
-            entries += (LegendEntry("a copy of the same bytes", "var(--muted)", mark="┈"),)
+            panels += _latency_panels(drawn, (device, direction, dtype), data.implementations)
         figure = FigureBlock(
             title=f"Latency against size: {device}, {direction}",
             caption=_latency_caption(data, group, others),
             panels=tuple(panels),
-            legend=entries,
+            legend=_legend(group, data.implementations),
+            is_folded=bool(figures),
         )
-        figures.append((device, figure))
-    return _within_limit(figures)
-
-
-def _within_limit(figures: Iterable[tuple[Any, FigureBlock]]) -> tuple[Block, ...]:
-    """Return figures, the first of each key open, and links to the drawings that are left out."""
-    kept: list[FigureBlock] = []
-    keys: set[Any] = set()
-    left: list[Panel] = []
-    for key, figure in figures:
-        if kept and sum(len(one.panels) for one in kept) + len(figure.panels) > _MOST_DRAWN:
-            left += figure.panels
-            continue
-        kept.append(replace(figure, is_folded=key in keys))
-        keys.add(key)
-    return (*kept, *([LeftOut(tuple(left))] if left else []))
+        figures.append(figure)
+    return tuple(figures) or (Text("No latency was measured."),)
 
 
 def _latency_panels(
-    rows: pd.DataFrame, where: dict[str, str], implementations: tuple[str, ...]
+    rows: pd.DataFrame, where: tuple[str, ...], implementations: tuple[str, ...]
 ) -> Iterator[Panel]:
     """Yield a panel of the warm times, and one of the cold times if there are any."""
-    has_cold = rows["cold_s"].notna().any()
-    drawn = ["time_s", "low_s", "high_s", "copy_ratio"]
-    warm = ["latency_s", "latency_low_s", "latency_high_s", "copy_ratio"]
-    cold = ["cold_s", "cold_low_s", "cold_high_s", "cold_copy_ratio"]
-    for state, own in (("warm", warm), ("cold", cold)):
-        times = rows.assign(**dict(zip(drawn, (rows[column] for column in own), strict=True)))
+    columns = {
+        "": ["latency_s", "latency_low_s", "latency_high_s", "copy_ratio"],
+        "cold": ["cold_s", "cold_low_s", "cold_high_s", "cold_copy_ratio"],
+    }
+    for state, own in columns.items():
+        drawn = zip(["time_s", "low_s", "high_s", "copy_ratio"], own, strict=True)
+        times = rows.assign(**{name: rows[column] for name, column in drawn})
         times = times[times["time_s"] > 0]
         if not len(times):
             continue
         # the slowest of cases of equal size: a line has one value at each size
         times = times.sort_values("time_s", ascending=False, kind="stable")
         times = times.drop_duplicates(["implementation", "mode", "elements"]).sort_index()
-        title = f"{where['dtype']}, {state} calls" if has_cold else where["dtype"]
-        name = name_of("latency", *where.values(), "cold" if state == "cold" else "")
+        words = ", ".join(filter(None, [*where, f"{state} calls" if state else ""]))
+        title = words.removeprefix(f"{where[0]}, {where[1]}, ")
         draw = partial(latency_figure, title=title, rows=times, implementations=implementations)
-        title = f"Latency against size: {where['device']}, {where['direction']}, {title}"
-        yield Panel(name, title, draw, _view(where, x="elements", y=own[0]))
-
-
-def _view(where: dict[str, str], *, x: str, y: str) -> tuple[tuple[str, str], ...]:
-    """Return the view of all cases that draws two columns of a device, direction and dtype."""
-    return tuple((where | {"x": x, "y": y, "colour": "implementation"}).items())
+        yield Panel(name_of("latency", *where, state), f"Latency against size: {words}", draw)
 
 
 def _legend(rows: pd.DataFrame, implementations: tuple[str, ...]) -> tuple[LegendEntry, ...]:
-    """Return the legend of a figure that shows ``rows``: one entry per implementation."""
+    """Return an entry per implementation of a figure that shows ``rows``, and of the copy."""
     shown = set(rows["implementation"])
     entries = [
         LegendEntry(
@@ -364,30 +256,33 @@ def _legend(rows: pd.DataFrame, implementations: tuple[str, ...]) -> tuple[Legen
         for index, name in enumerate(implementations)
         if name in shown
     ]
-    if len(entries) > _MOST_ENTRIES:
-        rest = LegendEntry(f"and {len(entries) - _MOST_ENTRIES:,} more", "var(--muted)", mark="…")
-        entries = [*entries[:_MOST_ENTRIES], rest]
-    if "compiled" in set(rows["mode"]):
-        entries.append(LegendEntry("compiled", "var(--muted)", is_thin=True))
-    return tuple(entries)
+    others = {
+        f"and {len(entries) - _MOST_ENTRIES:,} more": ("…", len(entries) > _MOST_ENTRIES),
+        "thin: compiled": ("—", "compiled" in set(rows["mode"])),
+        "a copy of the same bytes": ("┈", rows["copy_ratio"].notna().any()),
+    }
+    return (
+        *entries[:_MOST_ENTRIES],
+        *(
+            LegendEntry(text, "var(--muted)", mark=mark)
+            for text, (mark, is_shown) in others.items()
+            if is_shown
+        ),
+    )
 
 
 def _latency_caption(data: PageData, group: pd.DataFrame, others: int) -> str:
     """Return how these times were measured."""
-    found = [data.records[row].latency for row in group.index]
-    measured = [latency for latency in found if latency is not None]
-    interval = (
-        "within one process; another process may be outside it."
-        if all(latency.processes == 1 for latency in measured)
-        else "across the processes that were sampled."
-    )
+    found = [latency for row in group.index if (latency := data.records[row].latency)]
+    processes = max(latency.processes for latency in found)
     rest = f" {count(others, 'case')} with other inputs or settings are only in the table."
     return (
-        f"Median over epochs of the epoch's 10 % quantile, by {_listed(measured, 'clock')}; caches "
-        f"{_listed(measured, 'cache')}, allocation {_listed(measured, 'allocation')}. The dotted "
+        f"Median over epochs of the epoch's 10 % quantile, by {_listed(found, 'clock')}; caches "
+        f"{_listed(found, 'cache')}, allocation {_listed(found, 'allocation')}. The dotted "
         "line is a copy of the same bytes, the ceiling: no LayerNorm can be below it. The share of "
         "the copy's speed that is reached at the largest size is written beside each name. The "
-        f"band, where it is wider than its line, is the 95 % interval {interval}"
+        "band, where it is wider than its line, is the 95 % interval over "
+        f"{count(processes, 'process', 'processes')}; another process may be outside it."
         f"{rest if others else ''} Of two shapes of equal size the slower is shown."
     )
 
@@ -397,86 +292,13 @@ def _listed(latencies: list[Latency], field: str) -> str:
     return " or ".join(_CLOCKS.get(value, value) for value in values)
 
 
-# --- speed relative to native --------------------------------------------------------------------
-
-_MAP_CAPTION = (
-    "Timed in turn with native, run eagerly. 2.00 is twice as fast, 0.50 half as fast: blue is "
-    "faster, orange slower. ✕: a result was not within its bound. A dash: not in the sweep, or not "
-    "timed for a reason that is under “Not measured” or “Warnings”. A cell of several cases shows "
-    "their geometric mean."
-)
-
-
-def speed_relative_to_native(data: PageData) -> tuple[Block, ...]:
-    """Show a map of implementations and shapes for each dtype: above 1 is faster than native."""
-    tables: list[Table] = []
-    for (device, direction, dtype), rows in groups(data.cases, "device", "direction", "dtype"):
-        if not rows["ratio"].notna().any():
-            continue
-        speeds, failed = _speed_tables(rows)
-        title = f"{device}, {direction}, {dtype}"
-        name = name_of("speed", str(device), str(direction), str(dtype))
-        draw = partial(speed_map, title=title, speeds=speeds, failed=failed)
-        table = Table(
-            name=name,
-            title=f"Speed relative to {REFERENCE_NAME}: {title}",
-            caption=_MAP_CAPTION,
-            columns=(Column("Implementation"), *columns(*(f"{shape}#" for shape in speeds))),
-            rows=tuple(
-                (Cell(str(label)), *map(_speed_cell, speeds.loc[label], failed.loc[label]))
-                for label in speeds.index
-            ),
-            is_folded=bool(tables),
-            drawings=(Panel(name, f"Speed relative to {REFERENCE_NAME}: {title}", draw),),
-        )
-        tables.append(table)
-    return tuple(tables) or (Text(f"No time relative to {REFERENCE_NAME} was measured."),)
-
-
-def _speed_cell(speed: Any, is_bad: Any) -> Cell:
-    if np.isnan(speed):
-        return number(DASH)
-    heat = max(-1.0, min(1.0, log2(speed) / LIMIT_LOG2))
-    return Cell(speed_word(speed, bool(is_bad)), is_number=True, heat=round(heat, 2))
-
-
-def _speed_tables(rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return implementations by shapes: how fast, and whether a result was not ok.
-
-    An implementation that should have been timed and was not has a row of dashes; one that was
-    measured for its errors only has no row.
-    """
-    timed = rows[rows["ratio"].notna()]
-    measured = [status.value for status in Status if status.is_measured]
-    shown = rows["ratio"].notna() | ~rows["status"].isin(measured) | (rows["warnings"] != "")
-    labels = [str(label) for (label,) in combinations(rows[shown], "label")]
-    by_cell = timed.assign(
-        label=timed["label"].astype(str),
-        log_speed=-np.log(timed["ratio"]),
-        is_bad=timed["status"] != Status.OK,
-    ).groupby(["label", "shape"], sort=False)
-    shapes = list(timed.sort_values("elements", kind="stable")["shape"].unique())
-    speeds = np.exp(by_cell["log_speed"].mean()).unstack("shape")
-    failed = by_cell["is_bad"].max().unstack("shape", fill_value=False)
-    return (
-        speeds.reindex(index=labels, columns=shapes),
-        failed.reindex(index=labels, columns=shapes, fill_value=False),
-    )
-
-
 # --- accuracy against speed ----------------------------------------------------------------------
 
 
 def accuracy_against_speed(data: PageData) -> tuple[Block, ...]:
     """Show the error and the speed of every candidate, and which no other beats in both."""
     cases = data.cases
-    caption = (
-        "Right is faster, down is more accurate. Bold names: no other candidate is both faster and "
-        "more accurate. Speed: geometric mean over the shapes in which most candidates were timed. "
-        f"Error: the largest of any output, for {requirement_text(data.max_condition)}. ✕: a "
-        "result was outside its bound. At the top: not finite."
-    )
-    figures = []
+    figures: list[FigureBlock] = []
     for (direction, device), group in groups(cases, "direction", "device"):
         if direction == Direction.FORWARD_BACKWARD:
             continue  # its errors are those of the backward, and its time the sum
@@ -486,20 +308,22 @@ def accuracy_against_speed(data: PageData) -> tuple[Block, ...]:
             points = _points(rows[rows["ratio"].notna()], checked)
             if len(points) < 2:
                 continue
-            title = f"{dtype}, {direction}"
-            where = {"device": str(device), "direction": str(direction), "dtype": str(dtype)}
-            panels.append(
-                Panel(
-                    name_of("accuracy against speed", *where.values()),
-                    f"Accuracy against speed: {device}, {title}",
-                    partial(pareto_figure, title=title, rows=points),
-                    _view(where, x="speed", y="error_ulp"),
-                )
-            )
+            words = f"Accuracy against speed: {device}, {direction}, {dtype}"
+            draw = partial(pareto_figure, title=f"{dtype}, {direction}", rows=points)
+            panels.append(Panel(name_of(words), words, draw))
         if panels:
-            title = f"Accuracy against speed: {device}, {direction}"
-            figures.append(("", FigureBlock(title=title, caption=caption, panels=tuple(panels))))
-    return _within_limit(figures) or (Text("No two candidates were timed and checked."),)
+            figure = FigureBlock(
+                title=f"Accuracy against speed: {device}, {direction}",
+                caption="Right is faster, down is more accurate. Filled: no other candidate is "
+                "both faster and more accurate. Speed: geometric mean over the shapes in which "
+                "most candidates were timed. Error: the largest of any output, for "
+                f"{requirement_text(data.max_condition)}. ✕: a result was outside its bound. At "
+                "the top: not finite.",
+                panels=tuple(panels),
+                is_folded=bool(figures),
+            )
+            figures.append(figure)
+    return tuple(figures) or (Text("No two candidates were timed and checked."),)
 
 
 def _points(timed: pd.DataFrame, checked: pd.DataFrame) -> pd.DataFrame:
@@ -513,3 +337,132 @@ def _points(timed: pd.DataFrame, checked: pd.DataFrame) -> pd.DataFrame:
     points = points.assign(speed=np.exp(points["mean"]), is_wrong=points["is_wrong"].astype(bool))
     shown: pd.DataFrame = points.rename_axis("label").reset_index()
     return shown
+
+
+# --- tables of implementations by shapes ---------------------------------------------------------
+
+
+def speed_relative_to_native(data: PageData) -> tuple[Block, ...]:
+    """Show implementations by shapes: above 1 is faster than native."""
+    timed = data.cases[data.cases["ratio"].notna()]
+    by = ["device", "direction", "dtype", "label", "shape", "elements"]
+    logarithms = timed.assign(log_speed=-np.log(timed["ratio"]), is_bad=timed["status"] != "ok")
+    cells = logarithms.groupby(by, observed=True, sort=False)[["log_speed", "is_bad"]]
+    speeds = cells.agg({"log_speed": "mean", "is_bad": "max"}).reset_index()
+    speeds["speed"] = np.exp(speeds["log_speed"])
+    caption = (
+        "Timed in turn with native, run eagerly. 2.00 is twice as fast, 0.50 half as fast: blue is "
+        "faster, orange slower. ✕: a result was not within its bound. A dash: not timed. A cell of "
+        "several cases shows their geometric mean."
+    )
+
+    def cell(row: Any) -> Cell:
+        heat = max(-1.0, min(1.0, log2(row.speed) / LIMIT_LOG2))
+        return Cell(speed_word(row.speed, row.is_bad), is_number=True, heat=round(heat, 2))
+
+    title = f"Speed relative to {REFERENCE_NAME}"
+    tables = _by_shape(speeds, "speed", title, caption, cell, draw=speed_map)
+    return tables or (Text(f"No time relative to {REFERENCE_NAME} was measured."),)
+
+
+def speed_against_a_copy(data: PageData) -> tuple[Block, ...]:
+    """Show the time of a copy of the same bytes as a share of the time of each call."""
+    known = _most(data.cases[data.cases["copy_ratio"].notna()], "latency_s")
+    caption = (
+        "Time of the fastest copy of the same number of bytes, divided by the time of the call. "
+        "The two are timed in turn, with the caches in the same state. At 100 % a call is limited "
+        "by memory bandwidth only. Second line, if any: share and time of cold calls, whose inputs "
+        "are not in the cache."
+    )
+
+    def cell(row: Any) -> Cell:
+        cold = ""
+        if not isnan(row.cold_s):
+            share = "" if isnan(row.cold_copy_ratio) else f"{row.cold_copy_ratio:.0%}, "
+            cold = f"cold {share}{seconds_text(row.cold_s)}"
+        return number(f"{row.copy_ratio:.0%}", note=cold, title=seconds_text(row.latency_s))
+
+    tables = _by_shape(known, "copy", "Share of a copy's speed", caption, cell)
+    return tables or (Text("No copy was timed with the cases."),)
+
+
+def memory(data: PageData) -> tuple[Block, ...]:
+    """Show the peak memory of a call, the memory saved for the backward, and operators."""
+    cases = data.cases
+    is_known = cases["peak_bytes"].notna() | (cases["memory_not_counted"] != "")
+    caption = (
+        "Peak memory beyond the inputs, as a multiple of the size of the results, which any "
+        "implementation must allocate. Second line: the memory saved for the backward beyond "
+        "inputs and y, in all and per row, and how many operators an eager call runs, not counting "
+        "those that PyTorch's own operators call."
+    )
+    known = _most(cases[is_known], "peak_bytes")
+    tables = _by_shape(known, "memory", "Peak memory of a call", caption, _memory_cell)
+    return tables or (Text("No memory was measured."),)
+
+
+def _memory_cell(row: Any) -> Cell:
+    if isnan(row.peak_bytes):
+        return number("not counted", title=row.memory_not_counted)
+    notes = []
+    if not isnan(row.saved_bytes):
+        per_row = f" ({bytes_text(row.saved_bytes / row.rows)} per row)" if row.rows else ""
+        notes.append(f"saves {bytes_text(row.saved_bytes)}{per_row}")
+    if not isnan(row.operators) and row.mode != Mode.COMPILED:  # which cannot be counted
+        notes.append(count(int(row.operators), "operator"))
+    peak = bytes_text(row.peak_bytes)
+    # a case without elements has no results
+    text = speed_text(row.peak_ratio) if row.peak_ratio > 0 else peak
+    return number(text, note=", ".join(notes), title=peak)
+
+
+def instructions(data: PageData) -> tuple[Block, ...]:
+    """Show how many instructions a call executes, if they were counted."""
+    known = _most(data.cases[data.cases["instructions"].notna()], "instructions")
+    caption = (
+        "Instructions of one call in user space, with AVX2 kernels on every processor. The count "
+        "does not depend on other work on the machine, on caches or on memory."
+    )
+
+    def cell(row: Any) -> Cell:
+        return number(rounded(row.instructions), title=f"{row.instructions:,.0f}")
+
+    return _by_shape(known, "instructions", "Instructions of a call", caption, cell)
+
+
+def _most(rows: pd.DataFrame, by: str) -> pd.DataFrame:
+    """Return the row with the largest ``by`` of each cell."""
+    ordered = rows.sort_values(by, ascending=False, kind="stable")
+    return ordered.drop_duplicates(["device", "direction", "dtype", "label", "shape"])
+
+
+def _by_shape(
+    rows: pd.DataFrame,
+    name: str,
+    title: str,
+    caption: str,
+    cell: Callable[[Any], Cell],
+    draw: Callable[..., Any] | None = None,
+) -> tuple[Table, ...]:
+    """Return one table per device and direction, with a row per implementation and dtype.
+
+    ``draw`` makes a drawing of its rows and shapes, for export.
+    """
+    tables: list[Table] = []
+    for (device, direction), group in groups(rows, "device", "direction"):
+        shapes = list(group.sort_values("elements", kind="stable")["shape"].unique())
+        words = f"{title}: {device}, {direction}"
+        own = name_of(name, device, direction)
+        table = Table(
+            name=own,
+            title=words,
+            caption=caption,
+            columns=columns("Implementation", "dtype", *(f"{shape}#" for shape in shapes)),
+            rows=grid(group, ["dtype", "label"], "shape", shapes, cell),
+            is_folded=bool(tables),
+            drawings=(Panel(own, words, partial(draw, title=words, rows=group, shapes=shapes)),)
+            if draw
+            else (),
+        )
+        tables.append(table)
+    return tuple(tables)

@@ -7,8 +7,7 @@ for (const [name, { words, codes }] of Object.entries(data.texts)) {
   values[name] = (row) => words[codes[row]];
 }
 for (const [name, column] of Object.entries(data.numbers)) {
-  const at = Array.isArray(column) ? (row) => column[row] : (row) => column.words[column.codes[row]];
-  values[name] = (row) => { const value = at(row) ?? null; return decoded[value] ?? value; };
+  values[name] = (row) => { const value = column[row]; return decoded[value] ?? value; };
 }
 const numberOf = (name, row) => values[name]?.(row) ?? null;
 values.speed = (row) => {
@@ -63,7 +62,7 @@ const inWords = (word) => word.replaceAll("_", " ");
 const ALL_COLUMNS = [
   ["implementation", "Implementation"], ["mode", "Mode"], ["device", "Device"],
   ["dtype", "dtype"], ["direction", "Direction"], ["distribution", "Inputs"],
-  ["shape", "Shape"], ["cases", "Cases", whole], ["status", "Status"], ["error_ulp", "Error", ulps],
+  ["shape", "Shape"], ["status", "Status"], ["error_ulp", "Error", ulps],
   ["error_output", "of"], ["bound_ratio", "Of bound", rounded],
   ["condition", "Condition", rounded], ["latency_s", "Latency", seconds],
   ["latency_low_s", "from", seconds], ["latency_high_s", "to", seconds],

@@ -2,7 +2,7 @@
 // ---- the picture of the cases: axes, colour and scales are the reader's choice ------------------
 const AXES = ["x", "y", "colour", "xscale", "yscale"];
 const SIZES = [["elements", "Elements of x", rounded], ["rows", "Rows", rounded], ["hidden", "Row length", rounded]];
-const MEASURED = COLUMNS.filter(([name, , write]) => write && name !== "cases");
+const MEASURED = COLUMNS.filter(([, , write]) => write);
 const NUMERIC = new Map([...SIZES, ...MEASURED].map(([name, , write]) => [name, write]));
 const WORDS = COLUMNS.filter(([name]) => FACETS.includes(name) || name === "shape")
   .filter(([name]) => new Set(data.texts[name].words).size > 1 || name === "implementation");

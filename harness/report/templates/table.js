@@ -63,7 +63,7 @@ const showTable = () => {
   const page = Math.min(Math.max(Math.trunc(Number(state.page)) || 1, 1), pages);
   state.page = String(page);
   $("#grid tbody").replaceChildren(...view.slice((page - 1) * PAGE, page * PAGE).map(drawn));
-  const noun = data.numbers.cases ? "rows" : data.count === 1 ? "case" : "cases";
+  const noun = data.count === 1 ? "case" : "cases";
   $("#found").textContent = view.length
     ? `${whole(view.length)} of ${whole(data.count)} ${noun}`
     : "No case matches; loosen the filter or press Reset";
